@@ -1,0 +1,403 @@
+"""What the compiler hands to the runtime: frozen records of plain data.
+
+A :class:`Program` is a list of steps over numbered buffers whose sizes are expressions in symbols; a
+:class:`CodeImage` is the machine code the steps call. Both go to JSON and back without loss (code
+bytes and constants travel beside it, see ``artifact``). May import ``shape`` and ``support`` only.
+Start reading at :class:`Program`.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from tilewright.shape import Expr, Guard, parse
+
+BufferKind = Literal["input", "output", "constant", "intermediate"]
+BUFFER_KINDS: tuple[BufferKind, ...] = ("input", "output", "constant", "intermediate")
+LEVELS: tuple[str, ...] = ("x86-64", "avx2", "avx512")
+
+# Bytes per element of the dtypes that kernels work on; every other dtype lives in Python objects.
+NATIVE_ITEM_SIZES: dict[str, int] = {
+    "bool": 1,
+    "int8": 1,
+    "int16": 2,
+    "int32": 4,
+    "int64": 8,
+    "uint8": 1,
+    "uint16": 2,
+    "uint32": 4,
+    "uint64": 8,
+    "float16": 2,
+    "bfloat16": 2,
+    "float32": 4,
+    "float64": 8,
+}
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """One tensor of a program.
+
+    ``index`` is the position within its kind (input 0, output 0, constant 0, …). ``packed_bytes`` is
+    the size in bytes when the contents are not dense row-major of ``shape``.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[Expr, ...]
+    kind: BufferKind
+    index: int
+    packed_bytes: Expr | None = None
+
+
+@dataclass(frozen=True)
+class KernelStep:
+    """One call of a machine-code function over ``grid`` tasks (0 tasks: the step is skipped).
+
+    ``buffers`` index ``Program.buffers`` in the order the kernel takes them, ``outputs`` are those it
+    writes. ``scratch`` is bytes per thread, ``work`` a rough number of nanoseconds on one thread.
+    ``checks[code - 1]`` is the message for a status code, with {0} and {1} for its details.
+    """
+
+    function: str
+    parameters: tuple[Expr, ...]
+    buffers: tuple[int, ...]
+    outputs: tuple[int, ...]
+    grid: Expr
+    scratch: Expr
+    work: Expr
+    label: str
+    checks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class OpaqueStep:
+    """One operator run by the Python reference; ``payload`` is a serialised ONNX model.
+
+    Symbols that stand alone as a dimension of an output and are not bound yet are bound from the
+    arrays that come back.
+    """
+
+    operator: str
+    payload: bytes
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    label: str
+
+
+@dataclass(frozen=True)
+class BindStep:
+    """``symbols`` take the integer contents of ``buffer``, in row-major order."""
+
+    buffer: int
+    symbols: tuple[str, ...]
+    guards: tuple[Guard, ...] = ()
+
+
+Step = KernelStep | OpaqueStep | BindStep
+
+
+@dataclass(frozen=True)
+class SymbolBinding:
+    """How a symbol is read from an input's shape.
+
+    ``symbol = (size - offset) / coefficient``, where ``size`` is that of ``axis`` of input ``input``;
+    the division must be exact. Both expressions use symbols bound earlier only.
+    """
+
+    symbol: str
+    input: int
+    axis: int
+    coefficient: Expr
+    offset: Expr
+
+
+@dataclass(frozen=True)
+class Dimension:
+    """The declared range of a dimension: low ≤ size ≤ high (None: no limit), a multiple of."""
+
+    name: str
+    low: int = 0
+    high: int | None = None
+    multiple_of: int = 1
+
+
+@dataclass(frozen=True)
+class OperatorCount:
+    """How often an operator type occurs in the model, and how often it runs as an opaque step."""
+
+    operator: str
+    count: int
+    opaque: int = 0
+
+
+@dataclass(frozen=True)
+class Program:
+    """Everything a compiled model does, without its code and its constants.
+
+    ``symbols`` lists all symbols, those bound by ``bindings`` (from input shapes) first; the others
+    are bound by ``BindStep`` and ``OpaqueStep``. The runtime itself checks that each input's sizes
+    equal its buffer's shape; ``guards`` hold what else must hold, checked as soon as their symbols
+    are bound.
+    """
+
+    name: str
+    buffers: tuple[Buffer, ...]
+    steps: tuple[Step, ...]
+    symbols: tuple[str, ...]
+    input_names: tuple[str, ...]
+    output_names: tuple[str, ...]
+    bindings: tuple[SymbolBinding, ...] = ()
+    guards: tuple[Guard, ...] = ()
+    dimensions: tuple[Dimension, ...] = ()
+    operators: tuple[OperatorCount, ...] = ()
+    metadata: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain dicts, lists, strings and ints; equal programs give equal JSON."""
+        return _Writer().program(self)
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Program:
+        """The inverse of :meth:`to_json`; KeyError, TypeError or ValueError on malformed data."""
+        return _Reader(data).program()
+
+
+@dataclass(frozen=True)
+class CodeImage:
+    """Position-independent machine code and what must be written into it where it is mapped.
+
+    ``functions`` maps a name to its offset. A fix-up ``(offset, symbol, addend)`` is a 64-bit word
+    that becomes the symbol's address plus the addend; the symbol "" is the base of the image.
+    """
+
+    level: str
+    features: tuple[str, ...]
+    data: bytes
+    functions: Mapping[str, int]
+    fixups: tuple[tuple[int, str, int], ...]
+    code_size: int
+
+    @property
+    def externals(self) -> tuple[str, ...]:
+        """The external symbols that the code needs, sorted."""
+        return tuple(sorted({symbol for _, symbol, _ in self.fixups if symbol}))
+
+    def to_json(self) -> dict[str, Any]:
+        """All but ``data``, as plain values."""
+        return {
+            "level": self.level,
+            "features": list(self.features),
+            "functions": dict(sorted(self.functions.items())),
+            "fixups": [list(fixup) for fixup in self.fixups],
+            "code_size": self.code_size,
+        }
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any], code: bytes) -> CodeImage:
+        """The inverse of :meth:`to_json`; KeyError, TypeError or ValueError on malformed data."""
+        functions: dict[str, Any] = data["functions"]
+        return CodeImage(
+            level=_text(data["level"]),
+            features=tuple(_text(feature) for feature in data["features"]),
+            data=code,
+            functions={name: _integer(offset) for name, offset in functions.items()},
+            fixups=tuple(
+                (_integer(offset), _text(symbol), _integer(addend))
+                for offset, symbol, addend in data["fixups"]
+            ),
+            code_size=_integer(data["code_size"]),
+        )
+
+
+class _Writer:
+    """Writes a program; equal expressions are stored once and referred to by number."""
+
+    def __init__(self) -> None:
+        self.texts: dict[str, int] = {}
+
+    def expression(self, expr: Expr) -> int:
+        return self.texts.setdefault(str(expr), len(self.texts))
+
+    def expressions(self, exprs: Iterable[Expr]) -> list[int]:
+        return [self.expression(expr) for expr in exprs]
+
+    def guards(self, guards: Iterable[Guard]) -> list[list[Any]]:
+        return [[self.expression(guard.condition), guard.message] for guard in guards]
+
+    def buffer(self, buffer: Buffer) -> list[Any]:
+        packed = None if buffer.packed_bytes is None else self.expression(buffer.packed_bytes)
+        shape = self.expressions(buffer.shape)
+        return [buffer.name, buffer.dtype, shape, buffer.kind, buffer.index, packed]
+
+    def step(self, step: Step) -> dict[str, Any]:
+        match step:
+            case KernelStep():
+                return {
+                    "step": "kernel",
+                    "function": step.function,
+                    "parameters": self.expressions(step.parameters),
+                    "buffers": list(step.buffers),
+                    "outputs": list(step.outputs),
+                    "sizes": self.expressions((step.grid, step.scratch, step.work)),
+                    "label": step.label,
+                    "checks": list(step.checks),
+                }
+            case OpaqueStep():
+                return {
+                    "step": "opaque",
+                    "operator": step.operator,
+                    "payload": base64.b64encode(step.payload).decode("ascii"),
+                    "inputs": list(step.inputs),
+                    "outputs": list(step.outputs),
+                    "label": step.label,
+                }
+            case BindStep():
+                return {
+                    "step": "bind",
+                    "buffer": step.buffer,
+                    "symbols": list(step.symbols),
+                    "guards": self.guards(step.guards),
+                }
+
+    def program(self, program: Program) -> dict[str, Any]:
+        data: dict[str, Any] = {
+            "name": program.name,
+            "buffers": [self.buffer(buffer) for buffer in program.buffers],
+            "steps": [self.step(step) for step in program.steps],
+            "symbols": list(program.symbols),
+            "input_names": list(program.input_names),
+            "output_names": list(program.output_names),
+            "bindings": [
+                [b.symbol, b.input, b.axis, *self.expressions((b.coefficient, b.offset))]
+                for b in program.bindings
+            ],
+            "guards": self.guards(program.guards),
+            "dimensions": [[d.name, d.low, d.high, d.multiple_of] for d in program.dimensions],
+            "operators": [[o.operator, o.count, o.opaque] for o in program.operators],
+            "metadata": dict(sorted(program.metadata.items())),
+        }
+        data["expressions"] = list(self.texts)
+        return data
+
+
+class _Reader:
+    """Reads what :class:`_Writer` wrote, checking the type of every value."""
+
+    def __init__(self, data: Mapping[str, Any]) -> None:
+        self.data = data
+        self.table = [parse(_text(text)) for text in data["expressions"]]
+
+    def expression(self, number: Any) -> Expr:
+        position = _integer(number)
+        if not 0 <= position < len(self.table):
+            raise ValueError(f"expression {position} is not in the table")
+        return self.table[position]
+
+    def expressions(self, numbers: Iterable[Any]) -> tuple[Expr, ...]:
+        return tuple(self.expression(number) for number in numbers)
+
+    def guards(self, items: Iterable[Any]) -> tuple[Guard, ...]:
+        return tuple(Guard(self.expression(number), _text(message)) for number, message in items)
+
+    def buffer(self, item: Any) -> Buffer:
+        name, dtype, shape, kind, index, packed = item
+        if kind not in BUFFER_KINDS:
+            raise ValueError(f"{kind!r} is not a kind of buffer")
+        return Buffer(
+            name=_text(name),
+            dtype=_text(dtype),
+            shape=self.expressions(shape),
+            kind=kind,
+            index=_integer(index),
+            packed_bytes=None if packed is None else self.expression(packed),
+        )
+
+    def step(self, item: Mapping[str, Any]) -> Step:
+        match item["step"]:
+            case "kernel":
+                grid, scratch, work = self.expressions(item["sizes"])
+                return KernelStep(
+                    function=_text(item["function"]),
+                    parameters=self.expressions(item["parameters"]),
+                    buffers=_integers(item["buffers"]),
+                    outputs=_integers(item["outputs"]),
+                    grid=grid,
+                    scratch=scratch,
+                    work=work,
+                    label=_text(item["label"]),
+                    checks=_texts(item["checks"]),
+                )
+            case "opaque":
+                return OpaqueStep(
+                    operator=_text(item["operator"]),
+                    payload=base64.b64decode(_text(item["payload"]), validate=True),
+                    inputs=_integers(item["inputs"]),
+                    outputs=_integers(item["outputs"]),
+                    label=_text(item["label"]),
+                )
+            case "bind":
+                buffer, symbols = _integer(item["buffer"]), _texts(item["symbols"])
+                return BindStep(buffer, symbols, self.guards(item["guards"]))
+            case other:
+                raise ValueError(f"{other!r} is not a kind of step")
+
+    def program(self) -> Program:
+        data = self.data
+        metadata: dict[str, Any] = data["metadata"]
+        return Program(
+            name=_text(data["name"]),
+            buffers=tuple(self.buffer(item) for item in data["buffers"]),
+            steps=tuple(self.step(item) for item in data["steps"]),
+            symbols=_texts(data["symbols"]),
+            input_names=_texts(data["input_names"]),
+            output_names=_texts(data["output_names"]),
+            bindings=tuple(
+                SymbolBinding(
+                    _text(symbol),
+                    _integer(source),
+                    _integer(axis),
+                    self.expression(coefficient),
+                    self.expression(offset),
+                )
+                for symbol, source, axis, coefficient, offset in data["bindings"]
+            ),
+            guards=self.guards(data["guards"]),
+            dimensions=tuple(
+                Dimension(
+                    _text(name),
+                    _integer(low),
+                    None if high is None else _integer(high),
+                    _integer(multiple),
+                )
+                for name, low, high, multiple in data["dimensions"]
+            ),
+            operators=tuple(
+                OperatorCount(_text(name), _integer(count), _integer(opaque))
+                for name, count, opaque in data["operators"]
+            ),
+            metadata={_text(key): _text(value) for key, value in metadata.items()},
+        )
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"a text is expected, not {value!r}")
+    return value
+
+
+def _texts(values: Iterable[Any]) -> tuple[str, ...]:
+    return tuple(_text(value) for value in values)
+
+
+def _integer(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"an integer is expected, not {value!r}")
+    return value
+
+
+def _integers(values: Iterable[Any]) -> tuple[int, ...]:
+    return tuple(_integer(value) for value in values)
