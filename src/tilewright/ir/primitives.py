@@ -1,0 +1,451 @@
+"""The primitives: attribute records and how each one's result type follows from its operands.
+
+Five classes after Korch (its section 3, extended): *source* (input, constant, dimension, iota),
+*elementwise* (map, cast), *reduce and broadcast*, *layout*, *linear*, *index*, and *opaque*. A record
+holds only what the operands do not say; ``result`` derives element type and symbolic shape. Shapes
+must agree structurally (after the scope has resolved them); ``Broadcast`` is the one place where a
+size may be 1 or equal, known only at run time. Start with ``Map``, ``Broadcast`` and ``Contract``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tilewright.ir.dtype import DType
+from tilewright.ir.scalar import SCALAR_FUNCTIONS, result_type
+from tilewright.shape import Expr, constant, total
+
+Shape = tuple[Expr, ...]
+
+
+@dataclass(frozen=True)
+class TensorType:
+    """Element type and symbolic shape of a tensor."""
+
+    dtype: DType
+    shape: Shape
+
+    def __str__(self) -> str:
+        return f"{self.dtype.value}[{', '.join(map(str, self.shape))}]"
+
+
+class PrimitiveError(ValueError):
+    """Operands that a primitive cannot take; a defect of the rule that built it."""
+
+
+def _demand(condition: bool, message: str) -> None:
+    if not condition:
+        raise PrimitiveError(message)
+
+
+# ---------------------------------------------------------------- sources
+
+
+@dataclass(frozen=True)
+class Input:
+    """A graph input, by name."""
+
+    name: str
+    dtype: DType
+    shape: Shape
+
+    def result(self) -> TensorType:
+        return TensorType(self.dtype, self.shape)
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A tensor known when compiling; equal contents are one constant."""
+
+    digest: bytes
+    dtype: DType
+    shape: tuple[int, ...]
+    array: np.ndarray[Any, Any] = field(compare=False, repr=False)
+
+    @staticmethod
+    def of(array: np.ndarray[Any, Any], dtype: DType | None = None) -> Constant:
+        """The constant with the contents of ``array`` (copied only if it is not contiguous)."""
+        kept = np.ascontiguousarray(array).reshape(array.shape)
+        kind = DType.of(kept.dtype) if dtype is None else dtype
+        content = repr(kept.tolist()).encode() if kept.dtype == object else kept.data.cast("B") \
+            if kept.dtype.isbuiltin == 1 and kept.size else kept.tobytes()
+        digest = hashlib.blake2b(content, digest_size=16).digest()
+        return Constant(digest, kind, kept.shape, kept)
+
+    def result(self) -> TensorType:
+        return TensorType(self.dtype, tuple(constant(size) for size in self.shape))
+
+
+@dataclass(frozen=True)
+class Dimension:
+    """A scalar int64 whose value is a shape expression."""
+
+    value: Expr
+
+    def result(self) -> TensorType:
+        return TensorType(DType.INT64, ())
+
+
+@dataclass(frozen=True)
+class Iota:
+    """int64 tensor of ``shape`` whose element is its own index along ``axis``."""
+
+    shape: Shape
+    axis: int
+
+    def result(self) -> TensorType:
+        _demand(0 <= self.axis < len(self.shape), f"iota axis {self.axis} of {len(self.shape)}")
+        return TensorType(DType.INT64, self.shape)
+
+
+# ---------------------------------------------------------------- elementwise
+
+
+@dataclass(frozen=True)
+class Map:
+    """A scalar function applied to operands of one shape."""
+
+    function: str
+
+    def result(self, *operands: TensorType) -> TensorType:
+        row = SCALAR_FUNCTIONS[self.function]
+        try:
+            dtype = result_type(row, tuple(o.dtype for o in operands))
+        except ValueError as error:
+            raise PrimitiveError(str(error)) from error
+        _demand(
+            all(o.shape == operands[0].shape for o in operands),
+            f"{self.function}: shapes differ: {', '.join(map(str, operands))}",
+        )
+        return TensorType(dtype, operands[0].shape)
+
+
+@dataclass(frozen=True)
+class Cast:
+    """Conversion of every element: floats to integers truncate, anything to bool is "not zero"."""
+
+    dtype: DType
+
+    def result(self, operand: TensorType) -> TensorType:
+        return TensorType(self.dtype, operand.shape)
+
+
+# ---------------------------------------------------------------- reduce and broadcast
+
+
+@dataclass(frozen=True)
+class Reduce:
+    """``kind`` ("sum", "product", "maximum", "minimum") over ``axes``, which disappear.
+
+    Over nothing: 0, 1, the least and the greatest value of the type.
+    """
+
+    kind: str
+    axes: tuple[int, ...]
+
+    def result(self, operand: TensorType) -> TensorType:
+        rank = len(operand.shape)
+        _demand(all(0 <= a < rank for a in self.axes), f"reduce axes {self.axes} of rank {rank}")
+        _demand(list(self.axes) == sorted(set(self.axes)), "reduce axes must increase")
+        kept = tuple(s for a, s in enumerate(operand.shape) if a not in self.axes)
+        return TensorType(operand.dtype, kept)
+
+
+@dataclass(frozen=True)
+class ArgReduce:
+    """int64 index of the first (or last) "maximum" or "minimum" along ``axis``, which disappears."""
+
+    kind: str
+    axis: int
+    last: bool
+
+    def result(self, operand: TensorType) -> TensorType:
+        kept = tuple(s for a, s in enumerate(operand.shape) if a != self.axis)
+        return TensorType(DType.INT64, kept)
+
+
+@dataclass(frozen=True)
+class Scan:
+    """Running "sum" or "product" along ``axis``; exclusive leaves the own element out."""
+
+    kind: str
+    axis: int
+    exclusive: bool
+    reverse: bool
+
+    def result(self, operand: TensorType) -> TensorType:
+        return operand
+
+
+@dataclass(frozen=True)
+class Broadcast:
+    """Operand axis i becomes axis ``axes[i]`` of ``shape``; other axes are new (repeated).
+
+    A mapped axis of size 1 is repeated, one of equal size is kept. Where the sizes are neither the
+    constant 1 nor structurally equal, the choice is made at run time.
+    """
+
+    shape: Shape
+    axes: tuple[int, ...]
+
+    def result(self, operand: TensorType) -> TensorType:
+        _demand(len(self.axes) == len(operand.shape), "broadcast needs an axis per operand axis")
+        _demand(list(self.axes) == sorted(set(self.axes)), "broadcast axes must increase")
+        _demand(all(0 <= a < len(self.shape) for a in self.axes), "broadcast axis out of range")
+        return TensorType(operand.dtype, self.shape)
+
+
+# ---------------------------------------------------------------- layout
+
+
+@dataclass(frozen=True)
+class Reshape:
+    """The same elements in row-major order under another shape (sizes agree by a guard)."""
+
+    shape: Shape
+
+    def result(self, operand: TensorType) -> TensorType:
+        return TensorType(operand.dtype, self.shape)
+
+
+@dataclass(frozen=True)
+class Transpose:
+    """Axis i of the result is axis ``permutation[i]`` of the operand."""
+
+    permutation: tuple[int, ...]
+
+    def result(self, operand: TensorType) -> TensorType:
+        rank = len(operand.shape)
+        _demand(sorted(self.permutation) == list(range(rank)), f"not a permutation of {rank} axes")
+        return TensorType(operand.dtype, tuple(operand.shape[p] for p in self.permutation))
+
+
+@dataclass(frozen=True)
+class Slice:
+    """Element i of axis a is element ``starts[a] + i * steps[a]``; all in range by construction."""
+
+    starts: Shape
+    sizes: Shape
+    steps: Shape
+
+    def result(self, operand: TensorType) -> TensorType:
+        rank = len(operand.shape)
+        fits = len(self.starts) == len(self.sizes) == len(self.steps) == rank
+        _demand(fits, f"slice needs {rank} starts, sizes and steps")
+        return TensorType(operand.dtype, self.sizes)
+
+
+@dataclass(frozen=True)
+class Pad:
+    """``low`` and ``high`` more elements per axis with the value of the scalar second operand.
+
+    Negative amounts are not allowed (slice first).
+    """
+
+    low: Shape
+    high: Shape
+
+    def result(self, operand: TensorType, value: TensorType) -> TensorType:
+        _demand(value.shape == () and value.dtype is operand.dtype, "pad value: scalar, same type")
+        _demand(len(self.low) == len(self.high) == len(operand.shape), "pad needs every axis")
+        sizes = zip(operand.shape, self.low, self.high, strict=True)
+        return TensorType(operand.dtype, tuple(size + low + high for size, low, high in sizes))
+
+
+@dataclass(frozen=True)
+class Concat:
+    """The operands one after another along ``axis``."""
+
+    axis: int
+
+    def result(self, *operands: TensorType) -> TensorType:
+        first = operands[0]
+        for other in operands[1:]:
+            same = all(
+                a == self.axis or s is first.shape[a] for a, s in enumerate(other.shape)
+            ) and len(other.shape) == len(first.shape)
+            _demand(same and other.dtype is first.dtype, f"concat: {first} and {other}")
+        size = total(o.shape[self.axis] for o in operands)
+        shape = (*first.shape[: self.axis], size, *first.shape[self.axis + 1 :])
+        return TensorType(first.dtype, shape)
+
+
+# ---------------------------------------------------------------- linear
+
+
+@dataclass(frozen=True)
+class Contract:
+    """Sum of products: ``batch`` and ``summed`` pair axes of the two operands.
+
+    The result has the batch axes, then the free axes of the left, then those of the right operand.
+    """
+
+    batch: tuple[tuple[int, int], ...]
+    summed: tuple[tuple[int, int], ...]
+
+    def result(self, left: TensorType, right: TensorType) -> TensorType:
+        _demand(left.dtype is right.dtype, f"contract: {left} and {right}")
+        for i, j in self.batch + self.summed:
+            _demand(left.shape[i] is right.shape[j], f"contract: axis {i} of {left}, {j} of {right}")
+        paired_left = {i for i, _ in self.batch + self.summed}
+        paired_right = {j for _, j in self.batch + self.summed}
+        free_left = tuple(s for a, s in enumerate(left.shape) if a not in paired_left)
+        free_right = tuple(s for a, s in enumerate(right.shape) if a not in paired_right)
+        batch = tuple(left.shape[i] for i, _ in self.batch)
+        return TensorType(left.dtype, batch + free_left + free_right)
+
+
+@dataclass(frozen=True)
+class Convolve:
+    """[N, C, spatial…] with weights [O, C/groups, kernel…] to [N, O, ``sizes``…].
+
+    The data is first spread by ``spread`` (zeros between elements; ConvTranspose), then padded with
+    ``low`` zeros before (and as many as needed after). Output o reads o * stride + tap * dilation.
+    """
+
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    spread: tuple[int, ...]
+    low: Shape
+    sizes: Shape
+    groups: int
+
+    def result(self, data: TensorType, weights: TensorType) -> TensorType:
+        rank = len(self.strides)
+        _demand(len(data.shape) == len(weights.shape) == rank + 2, f"convolve: rank of {data}")
+        _demand(data.dtype is weights.dtype, f"convolve: {data} and {weights}")
+        _demand(
+            data.shape[1] is weights.shape[1] * self.groups,
+            f"convolve: channels of {data} and {weights} in {self.groups} groups",
+        )
+        return TensorType(data.dtype, (data.shape[0], weights.shape[0], *self.sizes))
+
+
+@dataclass(frozen=True)
+class Window:
+    """``kind`` ("sum", "maximum", "minimum") over windows of the last axes, sizes ``sizes``.
+
+    Elements outside of the operand (``low`` before it, any after it) do not take part.
+    """
+
+    kind: str
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    low: Shape
+    sizes: Shape
+
+    def result(self, operand: TensorType) -> TensorType:
+        kept = len(operand.shape) - len(self.kernel)
+        _demand(kept >= 0, f"window of rank {len(self.kernel)} over {operand}")
+        return TensorType(operand.dtype, operand.shape[:kept] + self.sizes)
+
+
+# ---------------------------------------------------------------- index
+
+
+@dataclass(frozen=True)
+class Gather:
+    """Axis ``axis`` of the data is replaced by the axes of the (int64) indices.
+
+    An index below 0 counts from the end; one out of bounds is a run-time error.
+    """
+
+    axis: int
+
+    def result(self, data: TensorType, indices: TensorType) -> TensorType:
+        _demand(indices.dtype is DType.INT64, "gather indices must be int64")
+        head, tail = data.shape[: self.axis], data.shape[self.axis + 1 :]
+        return TensorType(data.dtype, head + indices.shape + tail)
+
+
+@dataclass(frozen=True)
+class GatherElements:
+    """Element (…, i, …) is data[…, indices[…, i, …], …]; negative indices as for ``Gather``."""
+
+    axis: int
+
+    def result(self, data: TensorType, indices: TensorType) -> TensorType:
+        _demand(indices.dtype is DType.INT64, "gather indices must be int64")
+        return TensorType(data.dtype, indices.shape)
+
+
+@dataclass(frozen=True)
+class GatherND:
+    """The last axis of the indices (constant size) addresses data axes after ``batch`` shared ones."""
+
+    batch: int
+
+    def result(self, data: TensorType, indices: TensorType) -> TensorType:
+        _demand(indices.dtype is DType.INT64, "gather indices must be int64")
+        depth = indices.shape[-1].value
+        return TensorType(data.dtype, indices.shape[:-1] + data.shape[self.batch + depth :])
+
+
+@dataclass(frozen=True)
+class ScatterElements:
+    """The data with data[…, indices[…, i, …], …] combined with updates[…, i, …], in order.
+
+    ``reduction`` is "none" (replace; the last one wins), "add", "multiply", "maximum", "minimum".
+    """
+
+    axis: int
+    reduction: str
+
+    def result(self, data: TensorType, indices: TensorType, updates: TensorType) -> TensorType:
+        _demand(indices.dtype is DType.INT64 and updates.dtype is data.dtype, "scatter types")
+        _demand(indices.shape == updates.shape, "scatter: indices and updates differ in shape")
+        return data
+
+
+@dataclass(frozen=True)
+class ScatterND:
+    """The data with slices addressed by the indices' last axis combined with updates, in order."""
+
+    reduction: str
+
+    def result(self, data: TensorType, indices: TensorType, updates: TensorType) -> TensorType:
+        _demand(indices.dtype is DType.INT64 and updates.dtype is data.dtype, "scatter types")
+        return data
+
+
+# ---------------------------------------------------------------- opaque
+
+
+@dataclass(frozen=True)
+class Opaque:
+    """An operator run by the reference; ``payload`` is an ONNX model of just it.
+
+    ``serial`` keeps apart calls that must not be shared (random generators). The node's own type is
+    that of output 0; ``Project`` selects the others.
+    """
+
+    operator: str
+    payload: bytes = field(repr=False)
+    outputs: tuple[TensorType, ...]
+    serial: int = 0
+
+    def result(self, *operands: TensorType) -> TensorType:
+        return self.outputs[0]
+
+
+@dataclass(frozen=True)
+class Project:
+    """Output ``index`` (1 and up) of an opaque operator."""
+
+    index: int
+    output: TensorType
+
+    def result(self, operand: TensorType) -> TensorType:
+        return self.output
+
+
+Primitive = (
+    Input | Constant | Dimension | Iota | Map | Cast | Reduce | ArgReduce | Scan | Broadcast
+    | Reshape | Transpose | Slice | Pad | Concat | Contract | Convolve | Window | Gather
+    | GatherElements | GatherND | ScatterElements | ScatterND | Opaque | Project
+)  # fmt: skip

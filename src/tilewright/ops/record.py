@@ -1,0 +1,236 @@
+"""How an operator is described: one record per ONNX operator, and what its rule may ask for.
+
+A *fission rule* turns one ONNX node into primitives. It receives a :class:`RuleContext` with the
+operands as nodes, the attributes, and the scope, and returns one node per output. Rules register
+themselves with :func:`operator`; ``OPERATORS`` is the table. Start with :class:`RuleContext`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tilewright.ir.dtype import DType
+from tilewright.ir.graph import Binding, Node, node
+from tilewright.ir.primitives import Cast, Constant
+from tilewright.ir.symbolic import Contents, integer_contents
+from tilewright.shape import Expr, Guard, Scope, Truth
+from tilewright.shape import equal as equal_expression
+from tilewright.support.errors import InvalidModelError, UnsupportedError
+
+AttributeValue = int | float | str | bytes | np.ndarray[Any, Any] | list[Any] | object
+
+
+class StructuralInput(UnsupportedError):
+    """An operand that must be known when compiling (axes, a mode) is computed at run time.
+
+    ``operand`` is the node; the operator then runs on the reference, unless the caller can make the
+    operand a constant.
+    """
+
+    def __init__(self, message: str, operand: Node, *, where: str) -> None:
+        self.operand = operand
+        hint = "make it an initializer of the model, or allow fallback='reference'"
+        super().__init__(message, where=where, hint=hint)
+
+
+class NoRule(UnsupportedError):
+    """This form of the operator has no fission rule; it runs on the reference."""
+
+
+@dataclass
+class Facts:
+    """What importing collects about symbols; shared by all nodes of one model."""
+
+    scope: Scope
+    guards: list[Guard] = field(default_factory=list[Guard])
+    bindings: list[Binding] = field(default_factory=list[Binding])
+    bound: dict[Node, Contents] = field(default_factory=dict[Node, Contents])
+
+
+@dataclass
+class RuleContext:
+    """One ONNX node while its rule runs.
+
+    ``inputs`` holds None for an omitted optional operand. ``opset`` is the version of the node's
+    domain. ``where`` names the node for messages, e.g. ``Softmax "/layer.0/softmax"``.
+    """
+
+    operator: str
+    inputs: tuple[Node | None, ...]
+    attributes: dict[str, AttributeValue]
+    output_count: int
+    opset: int
+    where: str
+    facts: Facts
+
+    @property
+    def scope(self) -> Scope:
+        """Facts about the symbols."""
+        return self.facts.scope
+
+    def operand(self, index: int) -> Node:
+        """Operand ``index``; raises InvalidModelError if it is missing."""
+        found = self.optional(index)
+        if found is None:
+            raise InvalidModelError(f"operand {index} is missing", where=self.where)
+        return found
+
+    def optional(self, index: int) -> Node | None:
+        """Operand ``index`` or None."""
+        return self.inputs[index] if index < len(self.inputs) else None
+
+    def integer(self, name: str, default: int | None = None) -> int:
+        """An integer attribute; without a default it is required."""
+        return int(self._attribute(name, default))  # type: ignore[call-overload]
+
+    def number(self, name: str, default: float | None = None) -> float:
+        """A float attribute."""
+        return float(self._attribute(name, default))  # type: ignore[arg-type]
+
+    def text(self, name: str, default: str | None = None) -> str:
+        """A string attribute."""
+        value = self._attribute(name, default)
+        return value.decode() if isinstance(value, bytes) else str(value)
+
+    def integer_list(self, name: str, default: Sequence[int] | None = None) -> list[int]:
+        """A list of integers attribute."""
+        return [int(v) for v in self._attribute(name, default)]  # type: ignore[attr-defined]
+
+    def has(self, name: str) -> bool:
+        """Whether the attribute is present."""
+        return name in self.attributes
+
+    def _attribute(self, name: str, default: object) -> object:
+        if name in self.attributes:
+            return self.attributes[name]
+        if default is None:
+            raise InvalidModelError(f"attribute {name!r} is missing", where=self.where)
+        return default
+
+    def constant(self, index: int) -> np.ndarray[Any, Any] | None:
+        """The contents of operand ``index`` if it is a constant tensor, else None."""
+        found = self.optional(index)
+        if found is not None and isinstance(found.primitive, Constant):
+            return found.primitive.array
+        return None
+
+    def static_integers(self, index: int, what: str) -> list[int]:
+        """Operand ``index`` as integers known now; raises StructuralInput otherwise."""
+        operand = self.operand(index)
+        contents = integer_contents(operand)
+        if contents is not None:
+            resolved = [self.scope.resolve(e) for e in contents.reshape(-1)]
+            if all(e.is_constant for e in resolved):
+                return [e.value for e in resolved]
+        raise StructuralInput(f"{what} must be known when compiling", operand, where=self.where)
+
+    def integers(self, index: int) -> list[Expr]:
+        """Operand ``index`` (integer tensor of constant shape, flattened) as expressions.
+
+        Shape arithmetic is evaluated symbolically; anything else becomes fresh symbols that take
+        the operand's contents at run time. Raises StructuralInput if its length is not known.
+        """
+        operand = self.operand(index)
+        contents = integer_contents(operand)
+        if contents is None:
+            contents = self._bind(operand)
+        return [self.scope.resolve(e) for e in contents.reshape(-1)]
+
+    def _bind(self, operand: Node) -> Contents:
+        if operand in self.facts.bound:
+            return self.facts.bound[operand]
+        if not operand.dtype.is_integer or not all(s.is_constant for s in operand.shape):
+            message = "an operand that decides sizes must be an integer tensor of known length"
+            raise StructuralInput(message, operand, where=self.where)
+        shape = tuple(s.value for s in operand.shape)
+        contents: Contents = np.empty(shape, dtype=object)
+        names: list[str] = []
+        for index in np.ndindex(*shape):
+            fresh = self.scope.fresh("value", low=None)
+            contents[index] = fresh
+            names.append(str(fresh))
+        self.facts.bindings.append(Binding(operand, tuple(names)))
+        self.facts.bound[operand] = contents
+        return contents
+
+    def require_equal(self, a: Expr, b: Expr, message: str) -> None:
+        """Demand a == b: an error now if impossible, a guard and a fact if not known."""
+        truth = self.scope.is_equal(a, b)
+        if truth is Truth.NO:
+            raise InvalidModelError(f"{message}: {a} is not {b}", where=self.where)
+        if truth is Truth.UNKNOWN:
+            self.require(equal_expression(a, b), f"{message}: {a} must equal {b}")
+            self.scope.assume_equal(a, b)
+
+    def require(self, condition: Expr, message: str) -> None:
+        """Demand that ``condition`` is not 0 in every call (checked at run time)."""
+        resolved = self.scope.resolve(condition)
+        if resolved.is_constant and resolved.value != 0:
+            return
+        if resolved.is_constant:
+            raise InvalidModelError(message, where=self.where)
+        self.facts.guards.append(Guard(resolved, f"{self.where}: {message}"))
+
+
+Rule = Callable[[RuleContext], Sequence[Node]]
+
+
+@dataclass(frozen=True)
+class Operator:
+    """One ONNX operator: domain, name, first opset of this rule, rule, and how halves are treated.
+
+    ``computes`` means that 16-bit float operands are computed in float32 and the float results
+    rounded back; operators that only move elements set it to False.
+    """
+
+    domain: str
+    name: str
+    since: int
+    rule: Rule
+    computes: bool
+
+
+OPERATORS: dict[tuple[str, str], list[Operator]] = {}
+
+
+def operator(
+    name: str, *, since: int = 1, domain: str = "", computes: bool = True
+) -> Callable[[Rule], Rule]:
+    """Register a fission rule for opsets from ``since`` on (the newest fitting one is used)."""
+
+    def register(rule: Rule) -> Rule:
+        rows = OPERATORS.setdefault((domain, name), [])
+        rows.append(Operator(domain, name, since, rule, computes))
+        rows.sort(key=_since)
+        return rule
+
+    return register
+
+
+def _since(row: Operator) -> int:
+    return row.since
+
+
+def find_operator(domain: str, name: str, opset: int) -> Operator | None:
+    """The record for an operator at an opset, or None."""
+    fitting = [row for row in OPERATORS.get((domain, name), []) if row.since <= opset]
+    return fitting[-1] if fitting else None
+
+
+def apply_rule(row: Operator, context: RuleContext) -> list[Node]:
+    """Run a rule, computing 16-bit floats in float32 where the record says so."""
+    halves = [i.dtype for i in context.inputs if i is not None and i.dtype.is_half]
+    if not row.computes or not halves:
+        return list(row.rule(context))
+    half = halves[0]
+    context.inputs = tuple(
+        node(Cast(DType.FLOAT32), i) if i is not None and i.dtype.is_half else i
+        for i in context.inputs
+    )
+    return [
+        node(Cast(half), out) if out.dtype is DType.FLOAT32 else out for out in row.rule(context)
+    ]
