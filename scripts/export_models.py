@@ -1,0 +1,121 @@
+"""Export the models under test to ONNX, from their transformers configurations, random weights.
+
+    python scripts/export_models.py bert-base resnet-50 -o models
+
+Every model goes through `torch.onnx.export(dynamo=True)` with unbounded dynamic dimensions and the
+attention that users get by default (scaled dot product), and is then run in ONNX Runtime at several
+shapes and compared with PyTorch. What comes out, with PyTorch 2.13:
+
+    model         dynamic                 exporter  notes
+    bert-2l       batch sequence          dynamo    two layers of bert-base, for quick tests
+    bert-base     batch sequence          dynamo    attention as MatMul, Softmax, IsNaN + Where
+    gpt2          batch sequence          dynamo    no cache; dense layers as Gemm around Reshape
+    albert-base   batch sequence          dynamo    one layer's weights used twelve times
+    vit-b16       batch height width      dynamo    position embedding through a cubic Resize
+    resnet-50     batch height width      dynamo    batch normalisation is folded into Conv
+    mobilenet-v2  batch height width      dynamo    symmetric padding (TensorFlow's bakes sizes in)
+    segformer-b0  batch height width      dynamo    linear Resize to sizes of other tensors
+
+A file that exists is kept unless `--force` is given. The metadata entry `tilewright.factory` names
+the module in `tilewright.bench.torch_models` that the file was made from.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import time
+import warnings
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import torch
+
+from tilewright.bench.torch_models import NAMES, TorchModel, build
+
+TEXT_SHAPES = ((2, 7), (1, 1), (1, 33), (3, 128))
+IMAGE_SHAPES = ((2, 224, 224), (1, 32, 32), (3, 97, 161), (1, 65, 384))
+DIMENSIONS = ("batch", "sequence", "height", "width")
+
+
+def export(model: TorchModel, path: Path) -> None:
+    """Write `model` to `path` as one ONNX file with its dimensions named and nothing baked in."""
+    dimensions = {name: torch.export.Dim(name, min=1, max=1 << 16) for name in DIMENSIONS}
+    axes = {axis: dimensions[name] for axis, name in model.axes.items()}
+    sample = {"batch": 2, "sequence": 7, "height": 224, "width": 192}
+    with torch.inference_mode():
+        program = torch.onnx.export(
+            model.module,
+            model.inputs(sample),
+            dynamo=True,
+            dynamic_shapes=tuple(axes for _ in model.input_names),
+            input_names=list(model.input_names),
+            output_names=[model.output_name],
+            verbose=False,
+        )
+    assert program is not None
+    program.model.metadata_props["tilewright.factory"] = model.name
+    program.save(str(path), external_data=False)
+
+
+def largest_difference(model: TorchModel, path: Path) -> float:
+    """Run the file in ONNX Runtime at several shapes; the largest difference from PyTorch.
+
+    Relative to the largest magnitude of PyTorch's output at that shape.
+    """
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    worst = 0.0
+    for shape in TEXT_SHAPES if model.is_text else IMAGE_SHAPES:
+        names = ("batch", "sequence") if model.is_text else ("batch", "height", "width")
+        inputs = model.inputs(dict(zip(names, shape, strict=True)))
+        with torch.inference_mode():
+            expected = model.module(*inputs).numpy()
+        feeds = {n: t.numpy() for n, t in zip(model.input_names, inputs, strict=True)}
+        (actual,) = session.run(None, feeds)
+        difference = np.abs(np.asarray(actual) - expected).max() / np.abs(expected).max()
+        worst = max(worst, float(difference))
+    return worst
+
+
+def operators(path: Path) -> str:
+    """The operator types of the file and how often each is used, as one line."""
+    counts = Counter(node.op_type for node in onnx.load(path).graph.node)
+    return ", ".join(f"{name} {count}" for name, count in sorted(counts.items()))
+
+
+def main() -> None:
+    """Export the models named on the command line, all of them by default."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("names", nargs="*", metavar="MODEL", help=f"of {', '.join(NAMES)}")
+    parser.add_argument("-o", "--output", type=Path, default=Path("models"), help="folder")
+    parser.add_argument("--force", action="store_true", help="write files that exist anew")
+    arguments = parser.parse_args()
+    unknown = [name for name in arguments.names if name not in NAMES]
+    if unknown:
+        parser.error(f"no model called {', '.join(unknown)}; there are {', '.join(NAMES)}")
+    warnings.filterwarnings("ignore")
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
+    arguments.output.mkdir(parents=True, exist_ok=True)
+    for name in arguments.names or NAMES:
+        path = arguments.output / f"{name}.onnx"
+        if path.exists() and not arguments.force:
+            print(f"{name}: {path} exists")
+            continue
+        started = time.perf_counter()
+        model = build(name)
+        unfinished = path.with_suffix(".onnx.part")
+        export(model, unfinished)
+        difference = largest_difference(model, unfinished)
+        if not difference < 1e-3:
+            parser.exit(1, f"{name}: ONNX Runtime differs from PyTorch by {difference:.1e}\n")
+        unfinished.replace(path)
+        seconds = time.perf_counter() - started
+        print(f"{name}: {path} in {seconds:.0f} s, differs from PyTorch by {difference:.1e}")
+        print(f"  {operators(path)}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

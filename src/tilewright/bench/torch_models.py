@@ -1,0 +1,187 @@
+"""The models under test as PyTorch modules with random weights, by name.
+
+A model file written by `scripts/export_models.py` carries the name of its module in its metadata
+(`tilewright.factory`), so that the bench can time PyTorch on exactly the network that the file
+holds. Needs `torch` and `transformers`; imports nothing else, and is loaded only when asked for.
+Start reading at :func:`build`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+import transformers
+
+SEED = 20261121
+
+TEXT_AXES: Mapping[int, str] = {0: "batch", 1: "sequence"}
+IMAGE_AXES: Mapping[int, str] = {0: "batch", 2: "height", 3: "width"}
+
+
+@dataclass(frozen=True)
+class TorchModel:
+    """A module, the names of what goes in and comes out, and example inputs to trace it with.
+
+    `axes` maps the dynamic axes of every input to the names of their dimensions.
+    """
+
+    name: str
+    module: torch.nn.Module
+    input_names: tuple[str, ...]
+    output_name: str
+    axes: Mapping[int, str]
+
+    @property
+    def is_text(self) -> bool:
+        """Whether the inputs are token ids rather than an image."""
+        return 1 in self.axes
+
+    def inputs(self, sizes: Mapping[str, int]) -> tuple[torch.Tensor, ...]:
+        """Seeded random inputs: int64 [batch, sequence] each, or f32 [batch, 3, height, width]."""
+        generator = torch.Generator().manual_seed(SEED)
+        if not self.is_text:
+            shape = (sizes["batch"], 3, sizes["height"], sizes["width"])
+            return (torch.randn(shape, generator=generator),)
+        shape = (sizes["batch"], sizes["sequence"])
+        ids = torch.randint(0, 1000, shape, generator=generator)
+        return (ids, torch.ones_like(ids), torch.zeros_like(ids))[: len(self.input_names)]
+
+
+class _Bert(torch.nn.Module):
+    """BERT-like encoders: three inputs, the last hidden state out."""
+
+    def __init__(self, inner: torch.nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(
+        self, input_ids: torch.Tensor, attention_mask: torch.Tensor, token_type_ids: torch.Tensor
+    ) -> torch.Tensor:
+        return self.inner(
+            input_ids=input_ids, attention_mask=attention_mask, token_type_ids=token_type_ids
+        ).last_hidden_state
+
+
+class _Gpt2(torch.nn.Module):
+    """GPT-2 without its cache: two inputs, the last hidden state out."""
+
+    def __init__(self, inner: torch.nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+        return self.inner(
+            input_ids=input_ids, attention_mask=attention_mask, use_cache=False
+        ).last_hidden_state
+
+
+class _VisionTransformer(torch.nn.Module):
+    """ViT at any image size: the position embedding is resized to the image's grid of patches."""
+
+    def __init__(self, inner: torch.nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, pixel_values: torch.Tensor) -> torch.Tensor:
+        return self.inner(pixel_values, interpolate_pos_encoding=True).last_hidden_state
+
+
+class _Image(torch.nn.Module):
+    """Networks from an image to logits."""
+
+    def __init__(self, inner: torch.nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, pixel_values: torch.Tensor) -> torch.Tensor:
+        return self.inner(pixel_values).logits
+
+
+def _bert(layers: int) -> torch.nn.Module:
+    config = transformers.BertConfig(num_hidden_layers=layers)
+    return _Bert(transformers.BertModel(config, add_pooling_layer=False))
+
+
+def _albert() -> torch.nn.Module:
+    config = transformers.AlbertConfig(
+        hidden_size=768, num_attention_heads=12, intermediate_size=3072, num_hidden_layers=12
+    )
+    return _Bert(transformers.AlbertModel(config, add_pooling_layer=False))
+
+
+def _bert_two_layers() -> torch.nn.Module:
+    return _bert(2)
+
+
+def _bert_base() -> torch.nn.Module:
+    return _bert(12)
+
+
+def _gpt2() -> torch.nn.Module:
+    return _Gpt2(transformers.GPT2Model(transformers.GPT2Config()))
+
+
+def _vit() -> torch.nn.Module:
+    config = transformers.ViTConfig()
+    return _VisionTransformer(transformers.ViTModel(config, add_pooling_layer=False))
+
+
+def _resnet() -> torch.nn.Module:
+    return _Image(transformers.ResNetForImageClassification(transformers.ResNetConfig()))
+
+
+def _mobilenet() -> torch.nn.Module:
+    # TensorFlow's padding is computed in Python from the image's size, which bakes the size in.
+    config = transformers.MobileNetV2Config(tf_padding=False)
+    return _Image(transformers.MobileNetV2ForImageClassification(config))
+
+
+def _segformer() -> torch.nn.Module:
+    config = transformers.SegformerConfig(num_labels=150)
+    return _Image(transformers.SegformerForSemanticSegmentation(config))
+
+
+_TEXT_INPUTS = ("input_ids", "attention_mask", "token_type_ids")
+_FACTORIES: Mapping[str, tuple[Callable[[], torch.nn.Module], tuple[str, ...], str]] = {
+    "bert-2l": (_bert_two_layers, _TEXT_INPUTS, "last_hidden_state"),
+    "bert-base": (_bert_base, _TEXT_INPUTS, "last_hidden_state"),
+    "gpt2": (_gpt2, _TEXT_INPUTS[:2], "last_hidden_state"),
+    "albert-base": (_albert, _TEXT_INPUTS, "last_hidden_state"),
+    "vit-b16": (_vit, ("pixel_values",), "last_hidden_state"),
+    "resnet-50": (_resnet, ("pixel_values",), "logits"),
+    "mobilenet-v2": (_mobilenet, ("pixel_values",), "logits"),
+    "segformer-b0": (_segformer, ("pixel_values",), "logits"),
+}
+
+NAMES: tuple[str, ...] = tuple(_FACTORIES)
+
+
+def build(name: str) -> TorchModel:
+    """The model called `name` with its seeded random weights, in inference mode.
+
+    Raises KeyError for a name that is not in `NAMES`.
+    """
+    factory, input_names, output_name = _FACTORIES[name]
+    torch.manual_seed(SEED)
+    module = factory().eval()
+    _perturb(module)
+    axes = TEXT_AXES if input_names[0] == "input_ids" else IMAGE_AXES
+    return TorchModel(name, module, input_names, output_name, axes)
+
+
+def _perturb(module: torch.nn.Module) -> None:
+    """Move biases, scales and running statistics off the zeros and ones they start from.
+
+    Left alone, a wrong or forgotten bias would go unnoticed, and an exporter might fold it away.
+    """
+    with torch.no_grad():
+        for parameter in module.parameters():
+            if parameter.ndim == 1:
+                parameter.add_(0.05 * torch.randn_like(parameter))
+        for name, buffer in module.named_buffers():
+            if name.endswith("running_mean"):
+                buffer.add_(0.05 * torch.randn_like(buffer))
+            elif name.endswith("running_var"):
+                buffer.mul_(0.8 + 0.4 * torch.rand_like(buffer))
