@@ -1,0 +1,58 @@
+"""Room 1: integer expressions over named dimensions, and what is known about them.
+
+`Expr` (canonical, interned) with its functions, `parse` and `encode`; `Scope` with ranges,
+divisibility, equalities and three-valued answers; solving dimensions from actual input shapes, with
+guards written as sentences. May import `support`. Start reading at `expr.py`, then `scope.py`.
+"""
+
+from __future__ import annotations
+
+from tilewright.shape import structural as structural  # fills the table of structural rules
+from tilewright.shape.encode import encode
+from tilewright.shape.expr import Expr, as_expr, constant, symbol
+from tilewright.shape.functions import (
+    ceil_div,
+    equal,
+    less,
+    less_equal,
+    logical_and,
+    logical_not,
+    logical_or,
+    maximum,
+    minimum,
+    product,
+    select,
+    total,
+)
+from tilewright.shape.guards import Guard
+from tilewright.shape.interval import Interval
+from tilewright.shape.parsing import parse
+from tilewright.shape.scope import Scope, SymbolFacts, Truth
+from tilewright.shape.scoped import exact_quotient
+
+__all__ = [
+    "Expr",
+    "Guard",
+    "Interval",
+    "Scope",
+    "SymbolFacts",
+    "Truth",
+    "as_expr",
+    "ceil_div",
+    "constant",
+    "encode",
+    "equal",
+    "exact_quotient",
+    "less",
+    "less_equal",
+    "logical_and",
+    "logical_not",
+    "logical_or",
+    "maximum",
+    "minimum",
+    "parse",
+    "product",
+    "select",
+    "symbol",
+    "total",
+]

@@ -1,0 +1,37 @@
+"""A condition on the dimensions of a call, with the sentence to raise where it fails.
+
+May import `expr`. Start reading at :class:`Guard`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tilewright.shape.expr import Expr
+from tilewright.support.errors import DimensionError
+
+_PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_.]*)\}")
+
+
+@dataclass(frozen=True)
+class Guard:
+    """A condition that holds where it is not zero.
+
+    `message` is a full sentence; `{name}` in it stands for the value of the symbol of that name.
+    """
+
+    condition: Expr
+    message: str
+
+    def render(self, environment: Mapping[str, int]) -> str:
+        """The message with the values of the symbols in it."""
+        return _PLACEHOLDER.sub(
+            lambda match: str(environment.get(match[1], match[0])), self.message
+        )
+
+    def check(self, environment: Mapping[str, int]) -> None:
+        """:class:`DimensionError` with the message where the condition fails."""
+        if self.condition.evaluate(environment) == 0:
+            raise DimensionError(self.render(environment))

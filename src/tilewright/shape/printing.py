@@ -1,0 +1,108 @@
+"""Expressions as text that people read and `parsing.parse` reads back to the same object.
+
+Imports only the operation table. `atom_text` writes an atom, `expression_text` a polynomial.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tilewright.shape.table import COMPARISONS, Operation
+
+if TYPE_CHECKING:
+    from tilewright.shape.expr import Atom, Expr
+
+FUNCTION_NAMES = {
+    Operation.MINIMUM: "min",
+    Operation.MAXIMUM: "max",
+    Operation.SELECT: "select",
+    Operation.CEILDIV: "ceil_div",
+    Operation.AND: "logical_and",
+    Operation.OR: "logical_or",
+    Operation.NOT: "logical_not",
+}
+
+
+def _is_simple(expression: Expr) -> bool:
+    """Whether the text of the expression binds tighter than every operator."""
+    if expression.is_constant:
+        return expression.value >= 0
+    atom = expression.atom
+    return atom is not None and (
+        atom.operation is Operation.SYMBOL or atom.operation in FUNCTION_NAMES
+    )
+
+
+def _operand(expression: Expr) -> str:
+    text = str(expression)
+    return text if _is_simple(expression) else f"({text})"
+
+
+def _comparison_side(expression: Expr) -> str:
+    atom = expression.atom
+    text = str(expression)
+    return f"({text})" if atom is not None and atom.operation in COMPARISONS else text
+
+
+def atom_text(atom: Atom) -> str:
+    """The atom as text, without brackets around it."""
+    operation, operands = atom.operation, atom.operands
+    if operation is Operation.SYMBOL:
+        return atom.name
+    if operation is Operation.FLOORDIV:
+        numerator, denominator = operands
+        if denominator.is_constant and not numerator.is_constant:
+            offset = denominator.value - 1
+            if offset > 0 and numerator.constant_term == offset:
+                return f"ceil_div({numerator - offset}, {denominator})"
+        return f"{_operand(numerator)}//{_operand(denominator)}"
+    if operation is Operation.MOD:
+        return f"{_operand(operands[0])} % {_operand(operands[1])}"
+    if operation is Operation.EQUAL:
+        return f"{_comparison_side(operands[0])} == {_comparison_side(operands[1])}"
+    if operation is Operation.LESS_EQUAL:
+        left, right = operands
+        if left.constant_term == 1 and not left.is_constant:
+            return f"{_comparison_side(left - 1)} < {_comparison_side(right)}"
+        return f"{_comparison_side(left)} <= {_comparison_side(right)}"
+    return f"{FUNCTION_NAMES[operation]}({', '.join(str(operand) for operand in operands)})"
+
+
+def _factor(atom: Atom, text: str) -> str:
+    bare = atom.operation is Operation.SYMBOL or text.startswith("ceil_div(")
+    if atom.operation in FUNCTION_NAMES:
+        bare = True
+    return text if bare else f"({text})"
+
+
+def _term_text(atoms: tuple[Atom, ...], size: int, first: bool, alone: bool) -> str:
+    """The term `size * product(atoms)` for `size` >= 1, fit to follow an operator."""
+    if not atoms:
+        return str(size)
+    if size == 1 and len(atoms) == 1:
+        text = atoms[0].text
+        if alone or (atoms[0].operation is Operation.FLOORDIV and first):
+            return text
+        return _factor(atoms[0], text)
+    factors = [_factor(atom, atom.text) for atom in atoms]
+    if size != 1:
+        factors.insert(0, str(size))
+    return "*".join(factors)
+
+
+def expression_text(expression: Expr) -> str:
+    """The polynomial as a sum of terms, highest degree first."""
+    terms = expression.terms
+    if not terms:
+        return "0"
+    pieces: list[str] = []
+    for monomial, coefficient in terms:
+        negative = coefficient < 0
+        first = not pieces and not negative
+        text = _term_text(monomial.atoms, abs(coefficient), first, len(terms) == 1 and not negative)
+        if pieces:
+            pieces.append(" - " if negative else " + ")
+        elif negative:
+            pieces.append("-")
+        pieces.append(text)
+    return "".join(pieces)
