@@ -1,3 +1,4 @@
+# pyright: basic
 """The models under test as PyTorch modules with random weights, by name.
 
 A model file written by `scripts/export_models.py` carries the name of its module in its metadata

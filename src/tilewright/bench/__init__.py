@@ -1,0 +1,44 @@
+"""Room 9: comparison with peers.
+
+Times a compiled model beside ONNX Runtime, OpenVINO and PyTorch in one run, fairly, and says how
+far the figures can be trusted. May import every lower room, numpy, onnx and rich; each peer is
+imported only by its own module in ``peers``, and only when it is asked for. Start with ``compare``
+(the whole of it), then ``measure`` (the alternation), ``report`` (results, JSON, table), ``inputs``
+(shapes and random inputs).
+"""
+
+from tilewright.bench.compare import compare
+from tilewright.bench.contender import Contender, ModelContender, as_arrays
+from tilewright.bench.inputs import (
+    InputSpecification,
+    model_inputs,
+    parse_sizes,
+    parse_suite,
+    random_inputs,
+)
+from tilewright.bench.measure import Settings, Spread
+from tilewright.bench.peers import PEERS, PeerOptions, create_peer, create_peers
+from tilewright.bench.report import Failure, Report, Row, Timing, render_table
+
+__all__ = [
+    "PEERS",
+    "Contender",
+    "Failure",
+    "InputSpecification",
+    "ModelContender",
+    "PeerOptions",
+    "Report",
+    "Row",
+    "Settings",
+    "Spread",
+    "Timing",
+    "as_arrays",
+    "compare",
+    "create_peer",
+    "create_peers",
+    "model_inputs",
+    "parse_sizes",
+    "parse_suite",
+    "random_inputs",
+    "render_table",
+]

@@ -1,0 +1,161 @@
+# pyright: basic
+"""Sizes from the command line, and random inputs of a model at given sizes.
+
+`parse_suite` reads ``"batch=1,seq=5;batch=4,seq=128"``; `model_inputs` lists what a model file
+takes; `random_inputs` fills it with seeded values that a network of that kind would see: token ids,
+masks of ones, normally distributed floats. Used by the verbs bench, run and verify.
+May import support, shape, numpy and onnx.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx
+from google.protobuf.message import DecodeError
+from onnx import helper
+
+from tilewright.shape import parse
+from tilewright.support.errors import DimensionError, InputError, InvalidModelError
+
+VOCABULARY = 1000
+
+
+@dataclass(frozen=True)
+class InputSpecification:
+    """One input: its name, numpy dtype, and per axis a size or an expression over dimension names.
+
+    An axis that has no name in the model is None; a model with such an axis cannot be filled.
+    """
+
+    name: str
+    dtype: np.dtype
+    shape: tuple[int | str | None, ...]
+
+
+def parse_sizes(text: str) -> dict[str, int]:
+    """Read ``"batch=1,seq=5"``. Raises InputError with the offending piece."""
+    sizes: dict[str, int] = {}
+    for piece in text.split(","):
+        name, separator, value = (part.strip() for part in piece.partition("="))
+        if not (name and separator and value.isdecimal()):
+            raise InputError(
+                f"{piece.strip()!r} is not a dimension with a size.",
+                where=f"sizes {text!r}",
+                hint="Write for example batch=1,seq=5.",
+            )
+        if name in sizes:
+            raise InputError(f"The dimension {name} is given twice.", where=f"sizes {text!r}")
+        sizes[name] = int(value)
+    return sizes
+
+
+def parse_suite(text: str) -> tuple[dict[str, int], ...]:
+    """Read several cases separated by semicolons: ``"batch=1,seq=5;batch=4,seq=128"``."""
+    cases = tuple(parse_sizes(piece) for piece in text.split(";") if piece.strip())
+    if not cases:
+        raise InputError("No shape is given.", hint='Write for example --shapes "batch=1,seq=5".')
+    return cases
+
+
+def model_inputs(model: str | Path | onnx.ModelProto) -> tuple[InputSpecification, ...]:
+    """What an ONNX model takes, without the inputs that are initializers.
+
+    Raises InvalidModelError for a file that cannot be read and for inputs that are not tensors.
+    """
+    if not isinstance(model, onnx.ModelProto):
+        try:
+            model = onnx.load(str(model), load_external_data=False)
+        except (OSError, ValueError, DecodeError) as error:
+            raise InvalidModelError(
+                f"The model cannot be read: {error}.", where=str(model)
+            ) from error
+    constants = {tensor.name for tensor in model.graph.initializer}
+    return tuple(
+        _specification(value) for value in model.graph.input if value.name not in constants
+    )
+
+
+def _specification(value: onnx.ValueInfoProto) -> InputSpecification:
+    if not value.type.HasField("tensor_type"):
+        raise InvalidModelError("The input is not a tensor.", where=f"input {value.name}")
+    tensor = value.type.tensor_type
+    shape = tuple(
+        axis.dim_value if axis.HasField("dim_value") else axis.dim_param or None
+        for axis in tensor.shape.dim
+    )
+    return InputSpecification(value.name, helper.tensor_dtype_to_np_dtype(tensor.elem_type), shape)
+
+
+def concrete_shape(specification: InputSpecification, sizes: Mapping[str, int]) -> tuple[int, ...]:
+    """The shape of one input at the given sizes. Raises DimensionError for a size not given."""
+    shape: list[int] = []
+    for axis, extent in enumerate(specification.shape):
+        where = f"input {specification.name}, axis {axis}"
+        if extent is None:
+            raise DimensionError("The axis has no name, so it cannot be given a size.", where=where)
+        if isinstance(extent, int):
+            shape.append(extent)
+        elif extent in sizes:
+            shape.append(sizes[extent])
+        else:
+            shape.append(_evaluate(extent, sizes, where))
+    return tuple(shape)
+
+
+def _evaluate(extent: str, sizes: Mapping[str, int], where: str) -> int:
+    """Evaluate the extent of an axis that is not simply the name of a given dimension."""
+    given = ", ".join(sizes) or "none"
+    try:
+        expression = parse(extent)
+    except (DimensionError, ValueError) as error:
+        raise DimensionError(
+            f"The dimension {extent!r} has no size; given: {given}.", where=where
+        ) from error
+    missing = [name for name in expression.free_symbols if name not in sizes]
+    if missing:
+        raise DimensionError(
+            f"The dimension {', '.join(missing)} has no size; given: {given}.",
+            where=where,
+            hint=f"Add {missing[0]}=<size>.",
+        )
+    return expression.evaluate(sizes)
+
+
+def random_inputs(
+    specifications: Sequence[InputSpecification], sizes: Mapping[str, int], seed: int = 0
+) -> dict[str, np.ndarray]:
+    """Seeded inputs by name.
+
+    Floats are normal; inputs named mask are ones; token types are 0 or 1; other integers are ids
+    below 1000 (below 100 where the type is 8 bits wide); booleans are even odds.
+    """
+    generator = np.random.default_rng(seed)
+    return {
+        specification.name: _random_array(
+            generator, specification, concrete_shape(specification, sizes)
+        )
+        for specification in specifications
+    }
+
+
+def _random_array(
+    generator: np.random.Generator, specification: InputSpecification, shape: tuple[int, ...]
+) -> np.ndarray:
+    dtype, name = specification.dtype, specification.name.lower()
+    if dtype.kind not in "biufcV":
+        raise InputError(f"Random values of type {dtype} cannot be made.", where=f"input {name}")
+    if "mask" in name:
+        return np.ones(shape, dtype)
+    if dtype.kind == "b":
+        return generator.integers(0, 2, shape).astype(dtype)
+    if dtype.kind in "iu":
+        if "token_type" in name or "segment" in name:
+            return generator.integers(0, 2, shape).astype(dtype)
+        if "position" in name and shape:
+            return np.broadcast_to(np.arange(shape[-1]), shape).astype(dtype)
+        return generator.integers(0, VOCABULARY if dtype.itemsize > 1 else 100, shape).astype(dtype)
+    return generator.standard_normal(shape).astype(dtype)

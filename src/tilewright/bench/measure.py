@@ -1,0 +1,155 @@
+"""Timing several contenders beside each other on a machine that is shared and noisy.
+
+Contenders alternate in blocks, not call by call: the spinning worker threads of one would steal the
+cores of the next. Before each block the others get time to go quiet, one call goes untimed, then
+calls are timed for some tens of milliseconds. A round is one block of each contender; the order
+rotates from round to round. Imports nothing of the project but support. Start with `measure`.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from tilewright.support.errors import InputError
+
+Call = Callable[[], object]
+
+
+class Clock(Protocol):
+    """Where the time comes from; both in seconds."""
+
+    def now(self) -> float:
+        """Seconds since some fixed moment."""
+        ...
+
+    def sleep(self, seconds: float) -> None:
+        """Do nothing for that long."""
+        ...
+
+
+class SystemClock:
+    """The clock of the machine."""
+
+    def now(self) -> float:
+        """Seconds of the monotonic clock with the finest resolution."""
+        return time.perf_counter()
+
+    def sleep(self, seconds: float) -> None:
+        """Give the processor up for that long."""
+        time.sleep(seconds)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How long to measure. Durations are in seconds.
+
+    `rounds` blocks of `block` seconds are timed per contender, each after `quiet` seconds of
+    silence. While a contender against itself is further than `tolerance` from 1, rounds are added
+    up to `most_rounds`. A block has at least `fewest_calls` timed calls, unless one call alone
+    takes longer than a block.
+    """
+
+    rounds: int = 9
+    most_rounds: int = 36
+    quiet: float = 0.03
+    block: float = 0.05
+    fewest_calls: int = 3
+    tolerance: float = 0.02
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.rounds <= self.most_rounds or self.fewest_calls < 1:
+            raise InputError(
+                f"Cannot measure {self.rounds} to {self.most_rounds} rounds "
+                f"of at least {self.fewest_calls} calls.",
+                hint="Ask for at least one round and one call.",
+            )
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A median with its quartiles."""
+
+    median: float
+    low: float
+    high: float
+
+    @staticmethod
+    def of(values: Sequence[float]) -> Spread:
+        """The median and quartiles of at least one value."""
+        low, median, high = (float(value) for value in np.quantile(values, (0.25, 0.5, 0.75)))
+        return Spread(median, low, high)
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Seconds per call, by contender: one median for each round."""
+
+    rounds: Mapping[str, tuple[float, ...]]
+
+    def seconds(self, name: str) -> Spread:
+        """Seconds per call of one contender, over the rounds."""
+        return Spread.of(self.rounds[name])
+
+    def ratio(self, name: str, base: str) -> Spread:
+        """How many times longer `name` takes than `base`, compared round by round."""
+        pairs = zip(self.rounds[name], self.rounds[base], strict=True)
+        return Spread.of([one / other for one, other in pairs])
+
+
+def measure(
+    calls: Mapping[str, Call],
+    twins: tuple[str, str],
+    settings: Settings,
+    clock: Clock,
+) -> Measurement:
+    """Time every call, in rounds of blocks, until `twins` come out equal or the rounds run out.
+
+    `twins` names the two entries of `calls` that do the same work in independent instances.
+    """
+    names = tuple(calls)
+    rounds: dict[str, list[float]] = {name: [] for name in names}
+    wanted = settings.rounds
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        while True:
+            for index in range(len(rounds[names[0]]), wanted):
+                start = index % len(names)
+                for name in names[start:] + names[:start]:
+                    rounds[name].append(_block(calls[name], settings, clock))
+                gc.collect()
+            measured = Measurement({name: tuple(values) for name, values in rounds.items()})
+            if is_quiet(measured.ratio(*twins), settings) or wanted == settings.most_rounds:
+                return measured
+            wanted = min(2 * wanted, settings.most_rounds)
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def is_quiet(self_ratio: Spread, settings: Settings) -> bool:
+    """Whether a contender against itself comes out at 1, within the tolerance."""
+    return abs(self_ratio.median - 1.0) <= settings.tolerance
+
+
+def _block(call: Call, settings: Settings, clock: Clock) -> float:
+    """The median seconds per call of one block."""
+    clock.sleep(settings.quiet)
+    call()
+    durations: list[float] = []
+    started = clock.now()
+    while True:
+        before = clock.now()
+        call()
+        after = clock.now()
+        durations.append(after - before)
+        is_long = after - before >= settings.block
+        enough = is_long or len(durations) >= settings.fewest_calls
+        if enough and after - started >= settings.block:
+            return float(np.median(durations))

@@ -1,0 +1,53 @@
+# pyright: basic
+"""ONNX Runtime on the CPU, all graph optimisations on.
+
+Imports onnxruntime at the top: load this module only when the peer is asked for.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+
+from tilewright.bench.contender import Call, Contender, Inputs, as_arrays
+from tilewright.bench.peers import PeerOptions
+
+
+class OnnxRuntime:
+    """One inference session."""
+
+    name = "onnxruntime"
+
+    def __init__(self, model: Path, options: PeerOptions) -> None:
+        self._model = model
+        self._options = options
+        settings = onnxruntime.SessionOptions()
+        settings.intra_op_num_threads = options.threads
+        settings.inter_op_num_threads = 1
+        settings.log_severity_level = 3
+        settings.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
+        self._session = onnxruntime.InferenceSession(
+            str(model), settings, providers=["CPUExecutionProvider"]
+        )
+        self._names = {value.name for value in self._session.get_inputs()}
+
+    def prepare(self, inputs: Inputs) -> Call:
+        """A run of the session on these inputs."""
+        feeds = {name: array for name, array in inputs.items() if name in self._names}
+        return partial(self._session.run, None, feeds)
+
+    def outputs(self, inputs: Inputs) -> tuple[np.ndarray, ...]:
+        """The outputs, in the order of the model."""
+        return as_arrays(self.prepare(inputs)())
+
+    def twin(self) -> Contender:
+        """A second session with threads of its own."""
+        return OnnxRuntime(self._model, self._options)
+
+
+def create(model: Path, options: PeerOptions) -> Contender:
+    """A session on the file `model`."""
+    return OnnxRuntime(model, options)

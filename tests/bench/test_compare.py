@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from tilewright.bench import Failure, Report, Settings, compare, render_table
+from tilewright.bench.compare import largest_difference
+
+SETTINGS = Settings(rounds=3, most_rounds=6)
+CASES = ({"batch": 1, "seq": 5}, {"batch": 2, "seq": 7})
+
+
+def no_inputs(case: Mapping[str, int]) -> dict[str, np.ndarray]:
+    return {"x": np.zeros(case["batch"], np.float32)}
+
+
+def run(subject: Any, peers: list[Any], **options: object) -> Report:
+    return compare(
+        subject,
+        peers,
+        CASES,
+        no_inputs,
+        threads=2,
+        settings=SETTINGS,
+        clock=subject.clock,
+        **options,
+    )
+
+
+def shown(report: Report) -> str:
+    console = Console(width=200, record=True, quiet=True)
+    with console.capture() as capture:
+        console.quiet = False
+        console.print(render_table(report, title="a title"))
+    return capture.get()
+
+
+def test_ratios_and_best_peer(fakes: SimpleNamespace) -> None:
+    clock = fakes.Clock()
+    report = run(
+        fakes.Contender("ours", clock, fakes.constant(0.01)),
+        [
+            fakes.Contender("slow", clock, fakes.constant(0.03)),
+            fakes.Contender("fast", clock, fakes.constant(0.008)),
+        ],
+    )
+    row = report.rows[0]
+    assert row.case == CASES[0]
+    assert [timing.contender for timing in row.timings] == ["ours", "slow", "fast"]
+    assert [timing.ratio.median for timing in row.timings] == pytest.approx([1.0, 3.0, 0.8])
+    assert row.best_peer is not None and row.best_peer.contender == "fast"
+    assert report.geometric_mean("slow") == pytest.approx(3.0)
+    assert report.geometric_mean() == pytest.approx(0.8)
+    assert report.is_quiet
+
+
+def test_noise_is_reported_loudly(fakes: SimpleNamespace) -> None:
+    clock = fakes.Clock()
+    subject = fakes.Contender(
+        "ours", clock, fakes.constant(0.01), twin_duration=fakes.constant(0.013)
+    )
+    report = run(subject, [fakes.Contender("peer", clock, fakes.constant(0.02))])
+    assert not report.is_quiet
+    assert report.rows[0].self_ratio.median == pytest.approx(1.3)
+    assert len(report.rows[0].timings[0].rounds) == SETTINGS.most_rounds
+    assert "too noisy: in 2 of 2 rows" in " ".join(shown(report).split())
+
+
+def test_a_failing_peer_does_not_end_the_comparison(fakes: SimpleNamespace) -> None:
+    clock = fakes.Clock()
+    broken = fakes.Contender("broken", clock, fakes.constant(0.01), failure=ValueError("bad\nmore"))
+    report = run(fakes.Contender("ours", clock, fakes.constant(0.01)), [broken])
+    assert report.rows[0].failures == (Failure("broken", "ValueError: bad"),)
+    assert report.rows[0].best_peer is None and report.geometric_mean() is None
+    assert "broken left out: ValueError: bad" in shown(report)
+
+
+def test_an_error_of_the_subject_is_raised(fakes: SimpleNamespace) -> None:
+    clock = fakes.Clock()
+    subject = fakes.Contender("ours", clock, fakes.constant(0.01), failure=ValueError("wrong"))
+    with pytest.raises(ValueError, match="wrong"):
+        run(subject, [])
+
+
+def test_json_holds_every_round_and_slow_rows(fakes: SimpleNamespace) -> None:
+    clock = fakes.Clock()
+    report = run(
+        fakes.Contender("ours", clock, fakes.constant(0.02)),
+        [fakes.Contender("peer", clock, fakes.constant(0.01), value=1.5)],
+        skipped=(Failure("torch", "not installed"),),
+    )
+    document = json.loads(report.to_json())
+    timing = document["rows"][1]["timings"][1]
+    assert timing["contender"] == "peer" and len(timing["rounds"]) == 3
+    assert timing["ratio"]["median"] == pytest.approx(0.5)
+    assert timing["difference"] == pytest.approx(1 / 3, rel=1e-6)
+    assert document["skipped"] == [{"contender": "torch", "reason": "not installed"}]
+    assert document["rows"][0]["best_peer"] == "peer"
+    assert "0.50×" in shown(report)
+
+
+def test_progress_is_told(fakes: SimpleNamespace) -> None:
+    clock = fakes.Clock()
+    told: list[tuple[int, int, str]] = []
+
+    def progress(done: int, total: int, case: str) -> None:
+        told.append((done, total, case))
+
+    run(fakes.Contender("ours", clock, fakes.constant(0.01)), [], progress=progress)
+    assert told == [(0, 2, "batch=1, seq=5"), (1, 2, "batch=2, seq=7")]
+
+
+def test_largest_difference() -> None:
+    one = np.array([1.0, np.nan, np.inf, 4.0], np.float32)
+    other = np.array([1.0, np.nan, np.inf, 5.0], np.float32)
+    assert largest_difference([one], [one]) == 0.0
+    assert largest_difference([one], [other]) == pytest.approx(1 / 5)
+    assert largest_difference([one], [-other]) == float("inf")
+    assert largest_difference([one], [one[:2]]) == float("inf")
+    assert largest_difference([one], []) == float("inf")
+    empty = np.zeros((0, 3), np.float32)
+    assert largest_difference([empty], [empty]) == 0.0
