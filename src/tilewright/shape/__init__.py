@@ -8,6 +8,13 @@ guards written as sentences. May import `support`. Start reading at `expr.py`, t
 from __future__ import annotations
 
 from tilewright.shape import structural as structural  # fills the table of structural rules
+from tilewright.shape.binding import (
+    BindingPlan,
+    InputPattern,
+    SymbolSource,
+    bind_inputs,
+    size_symbol,
+)
 from tilewright.shape.encode import encode
 from tilewright.shape.expr import Expr, as_expr, constant, symbol
 from tilewright.shape.functions import (
@@ -31,13 +38,17 @@ from tilewright.shape.scope import Scope, SymbolFacts, Truth
 from tilewright.shape.scoped import exact_quotient
 
 __all__ = [
+    "BindingPlan",
     "Expr",
     "Guard",
+    "InputPattern",
     "Interval",
     "Scope",
     "SymbolFacts",
+    "SymbolSource",
     "Truth",
     "as_expr",
+    "bind_inputs",
     "ceil_div",
     "constant",
     "encode",
@@ -53,6 +64,7 @@ __all__ = [
     "parse",
     "product",
     "select",
+    "size_symbol",
     "symbol",
     "total",
 ]

@@ -75,11 +75,11 @@ _atom_key = attrgetter("key")
 
 # The tables of interned objects. `dict.setdefault` with keys whose hash and equality are built in
 # is one atomic step, so that threads that race for an object all get the same one.
-_ATOMS: dict[tuple[Operation, str, tuple["Expr", ...]], Atom] = {}
+_ATOMS: dict[tuple[Operation, str, tuple[Expr, ...]], Atom] = {}
 _MONOMIALS: dict[tuple[Atom, ...], Monomial] = {}
 _PRODUCTS: dict[tuple[Monomial, Monomial], Monomial] = {}
-_EXPRESSIONS: dict[tuple[Term, ...], "Expr"] = {}
-_APPLICATIONS: dict[tuple[Operation, tuple["Expr", ...]], "Expr"] = {}
+_EXPRESSIONS: dict[tuple[Term, ...], Expr] = {}
+_APPLICATIONS: dict[tuple[Operation, tuple[Expr, ...]], Expr] = {}
 
 
 def _monomial(atoms: tuple[Atom, ...]) -> Monomial:

@@ -1,4 +1,4 @@
-"""What a scoped rule may ask: bounds, divisibility and proofs of an order. `Scope` answers.
+"""What a scoped rule may ask: bounds, divisibility and proofs of an order. `Bounds` answers.
 
 A `True` is proved; a `False` only means that no proof was found. Imports `expr` and `interval`.
 """
@@ -21,6 +21,10 @@ class Facts(Protocol):
 
     def proves_nonnegative(self, expression: Expr, context: Sequence[Expr] = ()) -> bool:
         """Whether the value is surely >= 0 where the symbols of `context` have values."""
+        ...
+
+    def proves_nonzero(self, expression: Expr, context: Sequence[Expr] = ()) -> bool:
+        """Whether the value is surely not 0 where the symbols of `context` have values."""
         ...
 
     def known_divisor(self, expression: Expr) -> int:

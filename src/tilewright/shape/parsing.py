@@ -1,8 +1,8 @@
 """Reading an expression back from its text: `parse(str(e)) is e`.
 
-The grammar is Python's for `+ - * // %`, comparisons `== != < <= > >=` (one, not a chain), brackets
-and the functions min, max, ceil_div, select, logical_and, logical_or, logical_not. May import `expr`
-and `functions`. Start reading at :func:`parse`.
+The grammar is Python's for `+ - * // %`, comparisons `== != < <= > >=` (one, not a chain),
+brackets and the functions min, max, ceil_div, select, logical_and, logical_or, logical_not. May
+import `expr` and `functions`. Start reading at :func:`parse`.
 """
 
 from __future__ import annotations

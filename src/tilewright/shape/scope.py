@@ -1,18 +1,19 @@
 """Facts about dimensions, and what follows from them: a `Scope` resolves, bounds and decides.
 
-Facts are ranges, multiples, upper bounds by other expressions (loop variables) and equalities. Every
-answer is proved or UNKNOWN. May import the rest of the room; start reading at :class:`Scope`. The
-rules of `resolve` are in `scoped.py`.
+Facts are ranges, multiples, upper bounds by other expressions (loop variables) and equalities.
+Every answer is proved or UNKNOWN. The rules of `resolve` are in `scoped.py`, bounds in `bounds.py`.
+May import the rest of the room; start reading at :class:`Scope`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from enum import Enum
 from math import gcd
 from types import MappingProxyType
-from typing import NamedTuple, NoReturn
+from typing import NoReturn
 
+from tilewright.shape.bounds import Bounds, Declarations, SymbolFacts
 from tilewright.shape.expr import (
     Atom,
     Expr,
@@ -27,12 +28,7 @@ from tilewright.shape.expr import (
 from tilewright.shape.interval import (
     EVERYTHING,
     Interval,
-    add,
-    apply_to_intervals,
     intersect,
-    multiply,
-    power,
-    scale,
 )
 from tilewright.shape.table import SCOPED_RULES, Operation
 from tilewright.support.errors import DimensionError
@@ -52,14 +48,6 @@ class Truth(Enum):
         raise TypeError("a Truth may be UNKNOWN; compare it with Truth.YES or Truth.NO by `is`")
 
 
-class SymbolFacts(NamedTuple):
-    """What is declared of a symbol: the range (None: open) and a divisor of every value."""
-
-    low: int | None
-    high: int | None
-    multiple_of: int
-
-
 def _truth(holds: bool, fails: bool) -> Truth:
     return Truth.YES if holds else Truth.NO if fails else Truth.UNKNOWN
 
@@ -71,28 +59,30 @@ class Scope:
     """
 
     def __init__(self) -> None:
-        self._symbols: dict[str, SymbolFacts] = {}
-        self._limits: dict[str, tuple[Expr, ...]] = {}
+        self._declared = Declarations()
         self._equalities: dict[str, Expr] = {}
         self._rewrites: dict[Atom, Expr] = {}
         self._zeros: dict[Expr, None] = {}
-        self._known: dict[Expr, Interval] = {}
+        self._assumptions: dict[tuple[Expr, Expr], None] = {}
         self._fresh: dict[str, int] = {}
-        self._asked: set[str] = set()
         self._clear()
 
     def _clear(self) -> None:
         """Forget what was concluded from facts that have changed."""
         self._resolved: dict[Expr, Expr] = {}
         self._resolved_atoms: dict[Atom, Expr] = {}
-        self._intervals: dict[Expr, Interval] = {}
-        self._divisors: dict[Expr, int] = {}
+        self._bounds = Bounds(self._declared)
 
     def copy(self) -> Scope:
         """A scope with the same facts, in which more can be declared without touching this one."""
         other = Scope()
-        for name, value in vars(self).items():
-            setattr(other, name, value.copy())
+        other._declared = self._declared.copy()
+        other._equalities = self._equalities.copy()
+        other._rewrites = self._rewrites.copy()
+        other._zeros = self._zeros.copy()
+        other._assumptions = self._assumptions.copy()
+        other._fresh = self._fresh.copy()
+        other._clear()
         return other
 
     # --- facts -----------------------------------------------------------------------------------
@@ -100,7 +90,19 @@ class Scope:
     @property
     def symbols(self) -> Mapping[str, SymbolFacts]:
         """The facts of each declared symbol, in the order of declaration."""
-        return MappingProxyType(self._symbols)
+        return MappingProxyType(self._declared.symbols)
+
+    @property
+    def assumptions(self) -> tuple[tuple[Expr, Expr], ...]:
+        """The pairs that were assumed equal, as they were given."""
+        return tuple(self._assumptions)
+
+    @property
+    def limits(self) -> tuple[tuple[str, Expr], ...]:
+        """The symbols with an upper bound that is an expression, each with the bound."""
+        return tuple(
+            (name, limit) for name, limits in self._declared.limits.items() for limit in limits
+        )
 
     def declare(
         self,
@@ -121,14 +123,14 @@ class Scope:
         if isinstance(high, Expr) and high.is_constant:
             high = high.value
         if isinstance(high, Expr):
-            if self._depends_on(high, name):
+            if self._declared.depends_on(high, name):
                 raise DimensionError(f'the upper bound {high} of "{name}" depends on itself')
-            if high not in self._limits.get(name, ()):
-                self._limits[name] = (*self._limits.get(name, ()), high)
-                if name in self._asked:
+            if high not in self._declared.limits.get(name, ()):
+                self._declared.limits[name] = (*self._declared.limits.get(name, ()), high)
+                if name in self._declared.asked:
                     self._clear()
             high = None
-        old = self._symbols.get(name, SymbolFacts(None, None, 1))
+        old = self._declared.symbols.get(name, SymbolFacts(None, None, 1))
         divisor = multiple_of * old.multiple_of // gcd(multiple_of, old.multiple_of)
         bounds = intersect(Interval(old.low, old.high), Interval(low, high))
         least = None if bounds.low is None else -(-bounds.low // divisor) * divisor
@@ -140,9 +142,9 @@ class Scope:
                 hint="check the declared ranges against each other and against the model",
             )
         new = SymbolFacts(least, most, divisor)
-        if self._symbols.get(name) != new:
-            self._symbols[name] = new
-            if name in self._asked:
+        if self._declared.symbols.get(name) != new:
+            self._declared.symbols[name] = new
+            if name in self._declared.asked:
                 self._clear()
             if name in self._equalities:
                 self._learn(self._equalities[name], Interval(least, most), divisor)
@@ -151,7 +153,7 @@ class Scope:
     def fresh(self, stem: str, low: int | None = 0, high: int | Expr | None = None) -> Expr:
         """Declare a symbol with a new name: the stem, `_` and the next free number."""
         number = self._fresh.get(stem, 0)
-        while f"{stem}_{number}" in self._symbols:
+        while f"{stem}_{number}" in self._declared.symbols:
             number += 1
         self._fresh[stem] = number + 1
         return self.declare(f"{stem}_{number}", low, high)
@@ -171,6 +173,7 @@ class Scope:
                 f"{left} = {right} cannot hold: {first} and {second} are never equal",
                 hint="check the declared ranges and the shapes that the model states",
             )
+        self._assumptions[as_expr(left), as_expr(right)] = None
         isolated = self._isolate(difference, first, second)
         if isolated is not None:
             self._replace(*isolated)
@@ -179,7 +182,7 @@ class Scope:
             atom = one.atom
             if atom is not None and not _occurs(atom, other):
                 self._rewrites[atom] = other
-                self._learn(other, self._interval(one), 1)
+                self._learn(other, self._bounds.interval(one), 1)
                 break
         else:
             self._zeros[_primitive(difference)] = None
@@ -190,11 +193,11 @@ class Scope:
 
         A side that is a symbol by itself comes before one that has to be isolated.
         """
-        order = {name: position for position, name in enumerate(self._symbols)}
+        order = {name: position for position, name in enumerate(self._declared.symbols)}
         best: tuple[tuple[bool, int, str], Expr] | None = None
         for monomial, size in difference.terms:
             name = from_atoms(monomial.atoms).symbol_name
-            if name is None or abs(size) != 1 or name in self._limits:
+            if name is None or abs(size) != 1 or name in self._declared.limits:
                 continue
             value = symbol(name) - difference * size
             if name in value.free_symbols:
@@ -205,7 +208,7 @@ class Scope:
         return None if best is None else (best[0][2], best[1])
 
     def _replace(self, name: str, value: Expr) -> None:
-        facts = self._symbols.get(name, SymbolFacts(None, None, 1))
+        facts = self._declared.symbols.get(name, SymbolFacts(None, None, 1))
         for other, expression in self._equalities.items():
             self._equalities[other] = expression.substitute({name: value})
         self._equalities[name] = value
@@ -215,14 +218,15 @@ class Scope:
     def _learn(self, expression: Expr, bounds: Interval, divisor: int) -> None:
         """Take in that an expression lies within bounds and is a multiple of `divisor`."""
         name, scale_, offset = _linear(expression)
-        if intersect(self._interval(expression), bounds).is_empty:
+        actual = self._bounds.interval(expression)
+        if intersect(actual, bounds).is_empty:
             raise DimensionError(
-                f"{expression} has to lie in {bounds}, but lies in {self._interval(expression)}",
+                f"{expression} has to lie in {bounds}, but lies in {actual}",
                 hint="check the declared ranges against each other and against the model",
             )
         if name is None:
-            known = self._known.get(expression, EVERYTHING)
-            self._known[expression] = intersect(known, bounds)
+            known = self._declared.known.get(expression, EVERYTHING)
+            self._declared.known[expression] = intersect(known, bounds)
             self._clear()
             return
         if scale_ < 0:
@@ -264,7 +268,7 @@ class Scope:
         if replace:
             return rebuild(expression, replace)
         for rule in SCOPED_RULES[Operation.ADD]:
-            result = rule.apply(Operation.ADD, (expression,), self)
+            result = rule.apply(Operation.ADD, (expression,), self._bounds)
             if result is not None:
                 return result
         return expression
@@ -278,7 +282,7 @@ class Scope:
 
     def _simplify_atom(self, atom: Atom) -> Expr:
         if atom.operation is Operation.SYMBOL:
-            bounds = self._symbol_interval(atom.name)
+            bounds = self._declared.interval(atom.name)
             if atom.name in self._equalities:
                 return self._equalities[atom.name]
             if bounds.is_point and bounds.low is not None:
@@ -291,15 +295,19 @@ class Scope:
         if result.atom in self._rewrites:
             return self._rewrites[result.atom]
         for rule in SCOPED_RULES[atom.operation]:
-            simplified = rule.apply(atom.operation, operands, self)
+            simplified = rule.apply(atom.operation, operands, self._bounds)
             if simplified is not None:
                 return simplified
         return result
 
+    def known_divisor(self, expression: Expr) -> int:
+        """The greatest integer known to divide the value; 0 if the value is 0."""
+        return self._bounds.known_divisor(self.resolve(expression))
+
     def bounds(self, expression: Expr) -> Interval:
         """A range that holds every value the expression can take."""
         resolved = self.resolve(expression)
-        return intersect(self._interval(expression), self._interval(resolved))
+        return intersect(self._bounds.interval(expression), self._bounds.interval(resolved))
 
     def divisible(self, expression: Expr, divisor: int) -> Truth:
         """Whether `divisor` (not 0) divides the value."""
@@ -307,10 +315,10 @@ class Scope:
         size = abs(divisor)
         if size == 0:
             raise DimensionError(f"whether 0 divides {expression} makes no sense")
-        if self.known_divisor(resolved) % size == 0:
+        if self._bounds.known_divisor(resolved) % size == 0:
             return Truth.YES
         offset = resolved.constant_term
-        common = gcd(self.known_divisor(resolved - offset), size)
+        common = gcd(self._bounds.known_divisor(resolved - offset), size)
         if offset % common:
             return Truth.NO
         remainder = self.resolve(resolved % size)
@@ -322,8 +330,8 @@ class Scope:
         if not difference.terms:
             return Truth.YES
         offset = difference.constant_term
-        common = self.known_divisor(difference - offset)
-        if 0 not in self._interval(difference) or (common > 1 and offset % common):
+        common = self._bounds.known_divisor(difference - offset)
+        if 0 not in self._bounds.interval(difference) or (common > 1 and offset % common):
             return Truth.NO
         known = any(
             self.resolve(zero) in (_primitive(difference), -_primitive(difference))
@@ -341,139 +349,6 @@ class Scope:
         return _truth(
             bounds.low is not None and bounds.low >= 0,
             bounds.high is not None and bounds.high < 0,
-        )
-
-    # --- what rules ask (`Facts`) ----------------------------------------------------------------
-
-    def interval(self, expression: Expr) -> Interval:
-        """Bounds of a resolved expression."""
-        return self._interval(expression)
-
-    def proves_nonnegative(self, expression: Expr, context: Sequence[Expr] = ()) -> bool:
-        """Whether a resolved expression is >= 0 where the symbols of `context` have values.
-
-        That a loop variable has a value tells that its upper bound is not below its lower one.
-        """
-        low = self._interval(expression).low
-        if low is not None and low >= 0:
-            return True
-        names = {name: None for operand in context for name in operand.free_symbols}
-        for name in names:
-            lowest = self._symbol_interval(name).low
-            for limit in self._limits.get(name, ()) if lowest is not None else ():
-                low = self._interval(expression - (limit - lowest)).low
-                if low is not None and low >= 0:
-                    return True
-        return False
-
-    def known_divisor(self, expression: Expr) -> int:
-        """The greatest integer known to divide the value; 0 if the value is 0."""
-        found = self._divisors.get(expression)
-        if found is None:
-            found = 0
-            for monomial, size in expression.terms:
-                divisor = abs(size)
-                for atom in monomial.atoms:
-                    divisor *= self._atom_divisor(atom)
-                found = gcd(found, divisor)
-            self._divisors[expression] = found
-        return found
-
-    def _atom_divisor(self, atom: Atom) -> int:
-        operands = atom.operands
-        match atom.operation:
-            case Operation.SYMBOL:
-                self._asked.add(atom.name)
-                facts = self._symbols.get(atom.name)
-                return 1 if facts is None else facts.multiple_of
-            case Operation.MINIMUM | Operation.MAXIMUM | Operation.MOD:
-                return gcd(*(self.known_divisor(operand) for operand in operands))
-            case Operation.SELECT:
-                return gcd(*(self.known_divisor(operand) for operand in operands[1:]))
-            case Operation.FLOORDIV if operands[1].is_constant and operands[1].value > 0:
-                divisor, size = self.known_divisor(operands[0]), operands[1].value
-                return divisor // size if divisor % size == 0 else 1
-            case _:
-                return 1
-
-    # --- bounds ----------------------------------------------------------------------------------
-
-    def _symbol_interval(self, name: str) -> Interval:
-        self._asked.add(name)
-        facts = self._symbols.get(name)
-        return EVERYTHING if facts is None else Interval(facts.low, facts.high)
-
-    def _interval(self, expression: Expr) -> Interval:
-        found = self._intervals.get(expression)
-        if found is None:
-            # The plain bounds stand in while better ones are looked for, which ends any circle.
-            found = self._plain_interval(expression)
-            self._intervals[expression] = found
-            if not self._limits.keys().isdisjoint(expression.free_symbols):
-                for low in (True, False):
-                    found = intersect(found, self._by_limits(expression, low))
-            self._intervals[expression] = found
-        return found
-
-    def _plain_interval(self, expression: Expr) -> Interval:
-        """Interval arithmetic, term by term."""
-        result = Interval(0, 0)
-        for monomial, size in expression.terms:
-            term = Interval(1, 1)
-            for atom in dict.fromkeys(monomial.atoms):
-                factor = power(self._atom_interval(atom), monomial.atoms.count(atom))
-                term = multiply(term, factor)
-            result = add(result, scale(term, size))
-        known = self._known.get(expression)
-        return result if known is None else intersect(result, known)
-
-    def _atom_interval(self, atom: Atom) -> Interval:
-        if atom.operation is Operation.SYMBOL:
-            result = self._symbol_interval(atom.name)
-            for limit in self._limits.get(atom.name, ()):
-                result = intersect(result, Interval(None, self._interval(limit).high))
-            return result
-        return apply_to_intervals(
-            atom.operation, [self._interval(operand) for operand in atom.operands]
-        )
-
-    def _by_limits(self, expression: Expr, low: bool) -> Interval:
-        """A bound on one side, by putting an end of its range for one loop variable.
-
-        Sound where the variable occurs affinely with a factor of known sign; the others follow as
-        the bounds of the result are asked for.
-        """
-        result = EVERYTHING
-        for name in reversed(self._limits):
-            split = expression.affine((name,)) if name in expression.free_symbols else None
-            if split is None:
-                continue
-            factor, rest = split[0][name], split[1]
-            sign = self._interval(factor)
-            if sign.low is not None and sign.low >= 0:
-                ends = self._ends(name, not low)
-            elif sign.high is not None and sign.high <= 0:
-                ends = self._ends(name, low)
-            else:
-                continue
-            for end in ends:
-                result = intersect(result, self._interval(rest + factor * end))
-            break
-        return Interval(result.low, None) if low else Interval(None, result.high)
-
-    def _ends(self, name: str, upper: bool) -> tuple[Expr | int, ...]:
-        """What the symbol is at most, or at least."""
-        bounds = self._symbol_interval(name)
-        end = bounds.high if upper else bounds.low
-        limits = self._limits[name] if upper else ()
-        return limits if end is None else (*limits, end)
-
-    def _depends_on(self, expression: Expr, name: str) -> bool:
-        """Whether the expression, or a limit of one of its symbols, holds the symbol."""
-        return name in expression.free_symbols or any(
-            self._depends_on(limit, name)
-            for other in expression.free_symbols
-            for limit in self._limits.get(other, ())
         )
 
 

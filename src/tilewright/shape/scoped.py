@@ -19,7 +19,6 @@ from tilewright.shape.expr import (
 from tilewright.shape.facts import Facts
 from tilewright.shape.interval import apply_to_intervals
 from tilewright.shape.structural import (
-    AND,
     CEILDIV,
     EQUAL,
     FLOORDIV,
@@ -30,7 +29,6 @@ from tilewright.shape.structural import (
     Operands,
 )
 from tilewright.shape.table import Operation, scoped_rule
-
 
 ADD = Operation.ADD
 
@@ -75,12 +73,6 @@ def exact_quotient(numerator: Expr, denominator: Expr) -> Expr | None:
     return None if rest.terms else quotient
 
 
-def _proves_nonzero(expression: Expr, facts: Facts, context: Operands) -> bool:
-    return facts.proves_nonnegative(expression - 1, context) or facts.proves_nonnegative(
-        -expression - 1, context
-    )
-
-
 # --- division ------------------------------------------------------------------------------------
 
 
@@ -104,7 +96,7 @@ def quotient_of_symbolic_multiples(
     if denominator.is_constant:
         return None
     quotient, rest = divide_polynomials(numerator, denominator)
-    if len(rest.terms) >= len(numerator.terms) or not _proves_nonzero(denominator, facts, operands):
+    if len(rest.terms) >= len(numerator.terms) or not facts.proves_nonzero(denominator, operands):
         return None
     return quotient + (apply_operation(operation, (rest, denominator)) if rest.terms else 0)
 
@@ -117,7 +109,7 @@ def remainder_of_symbolic_multiples(
     if denominator.is_constant:
         return None
     _, rest = divide_polynomials(numerator, denominator)
-    if len(rest.terms) >= len(numerator.terms) or not _proves_nonzero(denominator, facts, operands):
+    if len(rest.terms) >= len(numerator.terms) or not facts.proves_nonzero(denominator, operands):
         return None
     return rest % denominator if rest.terms else rest
 
@@ -256,7 +248,7 @@ def drop_dominated(operation: Operation, operands: Operands, facts: Facts) -> Ex
 @scoped_rule(EQUAL, formula="(a == b) = 0", precondition="a != b")
 def unequal(operation: Operation, operands: Operands, facts: Facts) -> Expr | None:
     difference = operands[0] - operands[1]
-    return constant(0) if _proves_nonzero(difference, facts, operands) else None
+    return constant(0) if facts.proves_nonzero(difference, operands) else None
 
 
 @scoped_rule(EQUAL, formula="(p == c) = 0", precondition="g > 1 divides p, but not c")

@@ -1,8 +1,8 @@
 """The rules applied as an expression is built; they need no facts about its symbols.
 
 Each function is one rule: its formula and precondition stand in its decorator, and tests prove it.
-A rule returns None where it does not fit. Divisors are never zero: a constant zero is refused, and a
-symbolic one is the evaluator's error. The order in the table is the order in which rules are tried.
+A rule returns None where it does not fit. Divisors are never zero: a constant zero is refused, and
+a symbolic one is the evaluator's error. Rules are tried in the order of the table.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ class StructuralRule:
 
 @dataclass(frozen=True)
 class ScopedRule:
-    """A rule whose precondition has to be proved from facts; `apply` returns None where it is not."""
+    """A rule whose precondition has to be proved from facts; `apply` returns None where not."""
 
     name: str
     formula: str

@@ -1,0 +1,329 @@
+"""Solving dimensions from the shapes of actual inputs, and the guards that the shapes must pass.
+
+A `BindingPlan` is plain data, made once per model: from which input and axis each symbol is read,
+and by which formula; the runtime carries it out natively, `BindingPlan.solve` is its reference. May
+import the rest of the room. Start reading at :func:`bind_inputs`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from tilewright.shape.expr import Atom, Expr, as_expr, from_terms, rebuild, symbol
+from tilewright.shape.functions import equal, less_equal, logical_and
+from tilewright.shape.guards import Guard
+from tilewright.shape.scope import Scope, SymbolFacts
+from tilewright.shape.table import Operation
+from tilewright.support.errors import DimensionError
+
+
+@dataclass(frozen=True)
+class InputPattern:
+    """An input as the model states it: its name and an expression for each axis."""
+
+    name: str
+    shape: tuple[Expr, ...]
+
+
+@dataclass(frozen=True)
+class SymbolSource:
+    """How one symbol is found: `formula` over the size of an axis and symbols found before.
+
+    The size is the symbol `size_symbol(input_index, axis)`. Both are None where the symbol follows
+    from others by an equality of the scope.
+    """
+
+    symbol: str
+    input_index: int | None
+    axis: int | None
+    formula: Expr
+
+
+@dataclass(frozen=True)
+class BindingPlan:
+    """Sources in the order of solving, and guards; a guard is checked once its symbols are known.
+
+    Guards may also name symbols that no input determines: these are checked where such a symbol
+    gets its value, while the model runs.
+    """
+
+    inputs: tuple[InputPattern, ...]
+    sources: tuple[SymbolSource, ...]
+    guards: tuple[Guard, ...]
+
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        """The symbols that the inputs determine, in the order of solving."""
+        return tuple(source.symbol for source in self.sources)
+
+    def solve(self, shapes: Sequence[Sequence[int]]) -> dict[str, int]:
+        """The value of each symbol; :class:`DimensionError` where the shapes do not fit."""
+        environment = self._sizes(shapes)
+        waiting = _check(self.guards, environment)
+        for source in self.sources:
+            environment[source.symbol] = source.formula.evaluate(environment)
+            waiting = _check(waiting, environment)
+        return {name: environment[name] for name in self.symbols}
+
+    def _sizes(self, shapes: Sequence[Sequence[int]]) -> dict[str, int]:
+        if len(shapes) != len(self.inputs):
+            raise DimensionError(
+                f"{len(shapes)} shapes are given for {len(self.inputs)} inputs",
+                hint="give a shape for each of " + ", ".join(x.name for x in self.inputs),
+            )
+        sizes: dict[str, int] = {}
+        for index, (pattern, shape) in enumerate(zip(self.inputs, shapes, strict=True)):
+            if len(shape) != len(pattern.shape):
+                expected = ", ".join(str(size) for size in pattern.shape)
+                raise DimensionError(
+                    f'input "{pattern.name}" has {len(shape)} axes, but the model states '
+                    f"{len(pattern.shape)}: ({expected})."
+                )
+            for axis, size in enumerate(shape):
+                sizes[str(size_symbol(index, axis))] = size
+        return sizes
+
+
+def _check(guards: Iterable[Guard], environment: dict[str, int]) -> list[Guard]:
+    """Check the guards whose symbols are all known; give the others."""
+    waiting: list[Guard] = []
+    for guard in guards:
+        if all(name in environment for name in guard.condition.free_symbols):
+            guard.check(environment)
+        else:
+            waiting.append(guard)
+    return waiting
+
+
+def size_symbol(input_index: int, axis: int) -> Expr:
+    """The symbol that stands for the actual size of an axis of an input."""
+    return symbol(f"_size.{input_index}.{axis}")
+
+
+def bind_inputs(patterns: Sequence[InputPattern], scope: Scope) -> BindingPlan:
+    """Plan how the symbols of the patterns are found from actual sizes.
+
+    A dimension that is a symbol by itself fixes it; what is left is solved from dimensions with one
+    unknown symbol that can be inverted exactly (2*n + 1; n//2 for a multiple of 2), then from the
+    equalities of the scope. Every other dimension becomes a guard, and so does each fact of the
+    scope. :class:`DimensionError` where a symbol is determined by nothing.
+    """
+    binder = _Binder(patterns, scope)
+    binder.solve_symbols()
+    binder.guard_dimensions()
+    binder.guard_facts()
+    return BindingPlan(tuple(patterns), tuple(binder.sources.values()), tuple(binder.guards))
+
+
+class _Binder:
+    """The state of one planning: sources by symbol, and the guards so far."""
+
+    def __init__(self, patterns: Sequence[InputPattern], scope: Scope) -> None:
+        self.patterns = patterns
+        self.scope = scope
+        self.sources: dict[str, SymbolSource] = {}
+        self.guards: list[Guard] = []
+        self.derived: set[int] = set()
+        self.axes = [
+            (index, axis, dimension)
+            for index, pattern in enumerate(patterns)
+            for axis, dimension in enumerate(pattern.shape)
+        ]
+
+    def solve_symbols(self) -> None:
+        for index, axis, dimension in self.axes:
+            name = dimension.symbol_name
+            if name is not None and name not in self.sources:
+                self._add(SymbolSource(name, index, axis, size_symbol(index, axis)))
+        while self._solve_another():
+            pass
+        for index, axis, dimension in self.axes:
+            for name in dimension.free_symbols:
+                if name not in self.sources:
+                    raise DimensionError(
+                        f'nothing determines dimension "{name}": {dimension} cannot be solved '
+                        "for it, and it stands by itself in no input",
+                        where=self._place(index, axis),
+                        hint=f'give "{name}" an axis of its own, or declare what it is a multiple '
+                        "of, so that the division is exact",
+                    )
+
+    def _solve_another(self) -> bool:
+        """Find a source for one more symbol."""
+        for index, axis, dimension in self.axes:
+            name = self._only_unknown(dimension)
+            if name is not None:
+                formula = self._invert(dimension, name, size_symbol(index, axis))
+                if formula is not None:
+                    self._add(SymbolSource(name, index, axis, formula))
+                    return True
+        for position, (left, right) in enumerate(self.scope.assumptions):
+            name = self._only_unknown(left - right)
+            if name is not None:
+                formula = self._invert(left - right, name, as_expr(0))
+                if formula is not None:
+                    self._add(SymbolSource(name, None, None, formula))
+                    self.derived.add(position)
+                    return True
+        return False
+
+    def _only_unknown(self, expression: Expr) -> str | None:
+        unknown = [name for name in expression.free_symbols if name not in self.sources]
+        return unknown[0] if len(unknown) == 1 else None
+
+    def _invert(self, expression: Expr, name: str, size: Expr) -> Expr | None:
+        """The only value of the symbol for which expression = size can hold, or None."""
+        split = expression.affine((name,))
+        if split is not None:
+            return self._divide(size - split[1], split[0][name])
+        atom = _only_atom_with(expression, name)
+        if atom is None or atom.operation is not Operation.FLOORDIV:
+            return None
+        numerator, denominator = atom.operands
+        if not denominator.is_constant or self.scope.known_divisor(numerator) % denominator.value:
+            return None
+        marker = symbol("_quotient")
+        linear = rebuild(expression, {atom: marker}).affine((str(marker),))
+        if linear is None:
+            return None
+        quotient = self._divide(size - linear[1], linear[0][str(marker)])
+        return None if quotient is None else self._invert(numerator, name, quotient * denominator)
+
+    def _divide(self, numerator: Expr, denominator: Expr) -> Expr | None:
+        """numerator//denominator; a denominator that may be zero gets a guard before it is used."""
+        if not denominator.terms:
+            return None
+        if 0 in self.scope.bounds(denominator):
+            self.guards.append(
+                Guard(
+                    1 - equal(denominator, 0),
+                    f"The inputs do not determine every dimension, because {denominator} is zero"
+                    f"{_values(denominator.free_symbols)}.",
+                )
+            )
+        return numerator // denominator
+
+    def _add(self, source: SymbolSource) -> None:
+        self.sources[source.symbol] = source
+        facts = self.scope.symbols.get(source.symbol)
+        if facts is not None:
+            self._guard_range(source, facts)
+
+    def _guard_range(self, source: SymbolSource, facts: SymbolFacts) -> None:
+        """Guards for the range and the divisor that the symbol is declared with."""
+        name = source.symbol
+        value = symbol(name)
+        place = self._subject(source)
+        conditions: list[Expr] = []
+        # A size read from an axis is never negative.
+        if facts.low is not None and not (facts.low <= 0 and self._is_direct(source)):
+            conditions.append(less_equal(facts.low, value))
+        if facts.high is not None:
+            conditions.append(less_equal(value, facts.high))
+        if conditions:
+            span = f"{'' if facts.low is None else facts.low}.."
+            span += "" if facts.high is None else str(facts.high)
+            message = f'{place} is outside the declared range {span} of dimension "{name}".'
+            self.guards.append(Guard(logical_and(*conditions), message))
+        if facts.multiple_of > 1:
+            message = (
+                f"{place} is not a multiple of {facts.multiple_of}, "
+                f'which dimension "{name}" is declared to be.'
+            )
+            self.guards.append(Guard(equal(value % facts.multiple_of, 0), message))
+
+    def guard_dimensions(self) -> None:
+        """A guard for each axis whose size is not the source of a symbol as it stands."""
+        for index, axis, dimension in self.axes:
+            size = size_symbol(index, axis)
+            if any(self._is_read(source, index, axis) for source in self.sources.values()):
+                continue
+            place = f"{self._place(index, axis)}: size {{{size}}}"
+            name = dimension.symbol_name
+            solving = [
+                source.symbol
+                for source in self.sources.values()
+                if (source.input_index, source.axis) == (index, axis)
+            ]
+            if dimension.is_constant:
+                message = f"{place} differs from {dimension}, which the model states."
+            elif name is not None:
+                message = (
+                    f'{place} differs from dimension "{name}" = {{{name}}}{self._fixed_by(name)}.'
+                )
+            elif solving:
+                others = [x for x in dimension.free_symbols if x not in solving]
+                message = f'{place} is not {dimension} for any "{solving[0]}"{_values(others)}.'
+            else:
+                message = f"{place} differs from {dimension}{_values(dimension.free_symbols)}."
+            self.guards.append(Guard(equal(size, dimension), message))
+
+    def guard_facts(self) -> None:
+        """Guards for the equalities and the symbolic bounds of the scope."""
+        for position, (left, right) in enumerate(self.scope.assumptions):
+            condition = equal(left, right)
+            if position not in self.derived and not condition.is_constant:
+                values = _values(condition.free_symbols)
+                message = f"The model needs {left} to be equal to {right}, but they differ{values}."
+                self.guards.append(Guard(condition, message))
+        for name, limit in self.scope.limits:
+            if name in self.sources:
+                message = (
+                    f'Dimension "{name}" = {{{name}}} is greater than {limit}, which it is '
+                    f"declared not to be{_values(limit.free_symbols)}."
+                )
+                self.guards.append(Guard(less_equal(symbol(name), limit), message))
+
+    def _is_direct(self, source: SymbolSource) -> bool:
+        if source.input_index is None or source.axis is None:
+            return False
+        return source.formula is size_symbol(source.input_index, source.axis)
+
+    def _is_read(self, source: SymbolSource, index: int, axis: int) -> bool:
+        return source.formula is size_symbol(index, axis)
+
+    def _place(self, index: int, axis: int) -> str:
+        return f'input "{self.patterns[index].name}", axis {axis}'
+
+    def _subject(self, source: SymbolSource) -> str:
+        """The value of a symbol, and where it comes from, as the beginning of a sentence."""
+        value = f"{{{source.symbol}}}"
+        if source.input_index is None or source.axis is None:
+            return f'Dimension "{source.symbol}": {value}'
+        place = self._place(source.input_index, source.axis)
+        if self._is_direct(source):
+            return f"{place}: {value}"
+        size = size_symbol(source.input_index, source.axis)
+        return f'{place}: size {{{size}}} makes dimension "{source.symbol}" = {value}, which'
+
+    def _fixed_by(self, name: str) -> str:
+        source = self.sources[name]
+        if source.input_index is None:
+            return ""
+        input_name = self.patterns[source.input_index].name
+        return f', which input "{input_name}" fixed at its axis {source.axis}'
+
+
+def _only_atom_with(expression: Expr, name: str) -> Atom | None:
+    """The atom that holds the symbol, if only one atom does."""
+    found = {
+        atom: None
+        for monomial, _ in expression.terms
+        for atom in monomial.atoms
+        if name in from_terms({monomial: 1}).free_symbols and name in _names(atom)
+    }
+    return next(iter(found)) if len(found) == 1 else None
+
+
+def _names(atom: Atom) -> tuple[str, ...]:
+    if atom.operation is Operation.SYMBOL:
+        return (atom.name,)
+    return tuple(name for operand in atom.operands for name in operand.free_symbols)
+
+
+def _values(names: Sequence[str]) -> str:
+    """', where "a" = {a} and "b" = {b}', or nothing."""
+    if not names:
+        return ""
+    return ", where " + " and ".join(f'"{name}" = {{{name}}}' for name in names)
