@@ -1,0 +1,118 @@
+"""Products of quantised tensors: MatMulInteger, ConvInteger, QLinearMatMul, QLinearConv.
+
+Zero points are subtracted in int32, the product is exact in int32, and the QLinear forms scale it
+to the result's quantisation in float32. Start with ``_requantised``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tilewright.ir.dtype import DType
+from tilewright.ir.graph import Node
+from tilewright.ops.build import Builder, cast
+from tilewright.ops.convolution import direct_convolution, with_bias
+from tilewright.ops.linear import matmul
+from tilewright.ops.record import RuleContext, operator
+from tilewright.ops.types import require_native
+from tilewright.shape import Expr, Truth, constant
+
+
+@operator("MatMulInteger", since=10)
+def _matmul_integer(context: RuleContext) -> Sequence[Node]:
+    b = Builder(context)
+    require_native(context)
+    left = _centred(b, context.operand(0), _per_row(b, 0, context.optional(2)))
+    right = _centred(b, context.operand(1), context.optional(3))
+    return [matmul(b, left, right)]
+
+
+@operator("ConvInteger", since=10)
+def _conv_integer(context: RuleContext) -> Sequence[Node]:
+    b = Builder(context)
+    require_native(context)
+    data, weights = context.operand(0), context.operand(1)
+    centred = _centred(b, data, _scalar(b, context.optional(2)))
+    filters = _centred(b, weights, _along(b, context.optional(3), weights.rank - 1))
+    return [direct_convolution(b, centred, filters)]
+
+
+@operator("QLinearMatMul", since=10)
+def _qlinear_matmul(context: RuleContext) -> Sequence[Node]:
+    b = Builder(context)
+    require_native(context)
+    left = _centred(b, context.operand(0), _per_row(b, 0, context.operand(2)))
+    right = _centred(b, context.operand(3), context.operand(5))
+    row_scale = _per_row(b, 0, context.operand(1))
+    assert row_scale is not None
+    scale = b.multiply(row_scale, context.operand(4))
+    return [_requantised(b, matmul(b, left, right), scale, context.operand(6), context.operand(7))]
+
+
+@operator("QLinearConv", since=10)
+def _qlinear_conv(context: RuleContext) -> Sequence[Node]:
+    b = Builder(context)
+    require_native(context)
+    data, weights = context.operand(0), context.operand(3)
+    centred = _centred(b, data, _scalar(b, context.operand(2)))
+    filters = _centred(b, weights, _along(b, context.operand(5), weights.rank - 1))
+    product = with_bias(b, direct_convolution(b, centred, filters), context.optional(8))
+    channel_scale = _along(b, context.operand(4), product.rank - 2)
+    data_scale = _scalar(b, context.operand(1))
+    assert channel_scale is not None and data_scale is not None
+    scale = b.multiply(data_scale, channel_scale)
+    return [_requantised(b, product, scale, context.operand(6), context.operand(7))]
+
+
+def _centred(b: Builder, x: Node, zero_point: Node | None) -> Node:
+    """``x`` minus its zero point (already shaped to broadcast) in int32."""
+    wide = cast(x, DType.INT32)
+    if zero_point is None:
+        return wide
+    point = cast(zero_point, DType.INT32)
+    return b.subtract(wide, b.expand(_without_leading_ones(b, point, x.rank), wide.shape))
+
+
+def _without_leading_ones(b: Builder, x: Node, rank: int) -> Node:
+    """``x`` without axes of size 1 in front that exceed ``rank``."""
+    while x.rank > rank and b.scope.is_equal(x.shape[0], 1) is Truth.YES:
+        x = b.reshape(x, x.shape[1:])
+    return x
+
+
+def _scalar(b: Builder, x: Node | None) -> Node | None:
+    """A parameter per tensor, which may be stored with axes of size 1."""
+    if x is None:
+        return None
+    for axis, size in enumerate(x.shape):
+        b.context.require_equal(size, constant(1), f"axis {axis} of a scalar parameter")
+    return b.reshape(x, [])
+
+
+def _along(b: Builder, x: Node | None, trailing: int) -> Node | None:
+    """A parameter per tensor or per channel, with ``trailing`` axes of size 1 behind the channel."""
+    if x is None or x.rank == 0:
+        return x
+    sizes: list[Expr] = [x.shape[0], *[constant(1)] * trailing]
+    return b.reshape(x, sizes)
+
+
+def _per_row(b: Builder, operand: int, x: Node | None) -> Node | None:
+    """A parameter per tensor or per row of the matrix ``operand``, shaped to broadcast with it."""
+    if x is None or x.rank != 1 or b.context.operand(operand).rank < 2:
+        return x
+    return b.unsqueeze(x, [1])
+
+
+def _requantised(b: Builder, product: Node, scale: Node, y_scale: Node, zero_point: Node) -> Node:
+    """Round(product * scale / y_scale) + zero point, limited to the zero point's type."""
+    dtype = zero_point.dtype
+    factor = b.divide(cast(scale, DType.FLOAT32), cast(y_scale, DType.FLOAT32))
+    factor = _without_leading_ones(b, factor, product.rank)
+    scaled = b.multiply(cast(product, DType.FLOAT32), factor)
+    shifted = b.add(b.map("round_even", scaled), cast(zero_point, DType.FLOAT32))
+    limits = np.iinfo(dtype.numpy)
+    clipped = b.minimum(b.maximum(shifted, float(limits.min)), float(limits.max))
+    return cast(clipped, dtype)
