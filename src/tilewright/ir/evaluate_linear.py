@@ -28,8 +28,8 @@ def contract(
     n = b.shape[len(batch) + len(summed) :]
     depth = int(np.prod(a.shape[len(batch) + len(left_free) :]))
     rows, columns = int(np.prod(m)), int(np.prod(n))
-    product = np.matmul(a.reshape(*lead, rows, depth), b.reshape(*lead, depth, columns))
-    return product.reshape(*lead, *m, *n)
+    product = np.matmul(a.reshape((*lead, rows, depth)), b.reshape((*lead, depth, columns)))
+    return product.reshape((*lead, *m, *n))
 
 
 def _free(rank: int, paired: Sequence[int]) -> list[int]:

@@ -193,16 +193,22 @@ class Builder:
     def concat(self, parts: Sequence[Node], axis: int) -> Node:
         """Parts one after another; other axes must agree (guarded where not known)."""
         first = parts[0]
-        aligned = [first]
         for part in parts[1:]:
             for a in range(first.rank):
                 if a != axis:
                     message = f"concatenated operands differ on axis {a}"
                     self.context.require_equal(first.shape[a], part.shape[a], message)
-            sizes = list(first.shape)
-            sizes[axis] = part.shape[axis]
-            aligned.append(self.broadcast(part, sizes, range(part.rank)))
+        # Equalities that were just demanded may have renamed sizes of any operand.
+        common = self._common_sizes(parts)
+        aligned = [
+            self.reshape(p, [*common[:axis], p.shape[axis], *common[axis + 1 :]]) for p in parts
+        ]
         return aligned[0] if len(aligned) == 1 else node(Concat(axis), *aligned)
+
+    def _common_sizes(self, parts: Sequence[Node]) -> list[Expr]:
+        """One way to write the sizes that ``parts`` share: a constant where one of them has it."""
+        columns = zip(*(self.shape(p.shape) for p in parts), strict=True)
+        return [next((s for s in column if s.is_constant), column[0]) for column in columns]
 
     def pad(self, x: Node, low: Sequence[Expr | int], high: Sequence[Expr | int],
             value: Operand = 0) -> Node:  # fmt: skip
