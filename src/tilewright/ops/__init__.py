@@ -3,3 +3,37 @@
 ``record`` defines what a rule sees; the other modules hold the rules by family, and importing this
 package registers them all. May import ``support``, ``shape``, ``ir``, numpy and onnx.
 """
+
+from __future__ import annotations
+
+from tilewright.ops import (
+    activation,
+    attention,
+    cast,
+    comparison,
+    convolution,
+    elementwise,
+    matmul,
+    normalisation,
+    pooling,
+    quantised_linear,
+    quantize,
+    reduction,
+    softmax,
+)
+
+__all__ = [
+    "activation",
+    "attention",
+    "cast",
+    "comparison",
+    "convolution",
+    "elementwise",
+    "matmul",
+    "normalisation",
+    "pooling",
+    "quantised_linear",
+    "quantize",
+    "reduction",
+    "softmax",
+]
