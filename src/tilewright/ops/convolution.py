@@ -172,7 +172,7 @@ def _offset_convolution(
 
 @operator("CausalConvWithState", since=27)
 def _causal_conv(context: RuleContext) -> Sequence[Node]:
-    """Depthwise convolution along the last axis that looks only back, with the tail carried over."""
+    """Depthwise convolution along the last axis that looks only back and carries its tail over."""
     b = Builder(context)
     require_native(context)
     activation = context.text("activation", "none")

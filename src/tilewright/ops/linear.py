@@ -140,7 +140,7 @@ def _common_size(b: Builder, label: str, candidates: list[Expr]) -> Expr:
 
 
 def _conform(b: Builder, part: Labelled, sizes: dict[str, Expr]) -> Labelled:
-    """``part`` with the common sizes: axes of 1 that repeat are dropped, undecided ones repeated."""
+    """``part`` with the common sizes: repeating axes dropped, undecided ones repeated."""
     kept: list[str] = []
     own: list[Expr] = []
     wanted: list[Expr] = []

@@ -192,7 +192,7 @@ def _divisor(b: Builder, g: Geometry, include_padding: bool, dtype: DType) -> No
 
 
 def _covered(b: Builder, g: Geometry, axis: int, low: Expr, high: Expr) -> bool:
-    """Whether every window of an axis certainly lies between ``-low`` and the size plus ``high``."""
+    """Whether windows of an axis certainly lie between ``-low`` and the size plus ``high``."""
     whole = all(
         b.scope.is_equal(counted, padded) is Truth.YES
         for counted, padded in ((low, g.low[axis]), (high, g.high[axis]))

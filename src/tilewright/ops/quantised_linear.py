@@ -92,7 +92,7 @@ def _scalar(b: Builder, x: Node | None) -> Node | None:
 
 
 def _along(b: Builder, x: Node | None, trailing: int) -> Node | None:
-    """A parameter per tensor or per channel, with ``trailing`` axes of size 1 behind the channel."""
+    """A parameter per tensor or channel, with ``trailing`` axes of size 1 behind the channel."""
     if x is None or x.rank == 0:
         return x
     sizes: list[Expr] = [x.shape[0], *[constant(1)] * trailing]
@@ -113,6 +113,6 @@ def _requantised(b: Builder, product: Node, scale: Node, y_scale: Node, zero_poi
     factor = _without_leading_ones(b, factor, product.rank)
     scaled = b.multiply(cast(product, DType.FLOAT32), factor)
     shifted = b.add(b.map("round_even", scaled), cast(zero_point, DType.FLOAT32))
-    limits = np.iinfo(dtype.numpy)
+    limits = np.iinfo(dtype.value)
     clipped = b.minimum(b.maximum(shifted, float(limits.min)), float(limits.max))
     return cast(clipped, dtype)
