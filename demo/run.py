@@ -1,8 +1,8 @@
 """The demo: one real sentence encoder, compiled once, run at every batch size and length.
 
-Builds all-MiniLM-L6-v2 from its published weights, compiles it, saves and loads the artifact, embeds
-a page of sentences at many shapes, checks every embedding against ONNX Runtime, times both fairly,
-and prints which sentences of the page mean the same. Run it with `make demo`.
+Builds all-MiniLM-L6-v2 from its published weights, compiles it, saves and loads the artifact,
+embeds a page of sentences at many shapes, checks every embedding against ONNX Runtime, times both
+fairly, and prints which sentences of the page mean the same. Run it with `make demo`.
 """
 
 from __future__ import annotations

@@ -140,7 +140,8 @@ def _mobilenet() -> torch.nn.Module:
 
 
 def _segformer() -> torch.nn.Module:
-    config = transformers.SegformerConfig(num_labels=150)
+    config = transformers.SegformerConfig()
+    config.num_labels = 150
     return _Image(transformers.SegformerForSemanticSegmentation(config))
 
 
