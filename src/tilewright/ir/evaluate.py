@@ -209,6 +209,8 @@ def identity(kind: str, dtype: np.dtype[Any]) -> Any:
 
 def _arg_reduce(kind: str, x: Array, axis: int, last: bool) -> Array:
     pick = np.argmax if kind == "maximum" else np.argmin
+    if x.shape[axis] == 0:  # no element to point at: 0, as kernels give
+        return np.zeros(x.shape[:axis] + x.shape[axis + 1 :], dtype=np.int64)
     if not last:
         return pick(x, axis=axis)
     return x.shape[axis] - 1 - pick(np.flip(x, axis), axis=axis)

@@ -69,6 +69,8 @@ def _filled(shape: tuple[int, ...]) -> Contents:
 def _contents(node: Node) -> Contents | None:
     primitive = node.primitive
     shape = tuple(size.value for size in node.shape)
+    if 0 in shape:
+        return _filled(shape)
     match primitive:
         case Constant(array=array):
             return _of_constant(array)
