@@ -1,0 +1,296 @@
+"""Fit the polynomials of ``tilewright.backend.cpu.math_tables`` and write that module.
+
+Every row is a weighted minimax problem: the polynomial P of the given degree that minimises the
+largest ``|weight(t) * (target(t) - P(t))|`` on an interval, found with the Remez exchange in
+60-digit arithmetic and rounded to the precision it is evaluated in. The weight turns the error of P
+into a relative error of the function that uses it. Run ``python scripts/fit_polynomials.py``; the
+printed number is minus the binary logarithm of the error after rounding. Needs mpmath.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import mpmath
+from mpmath import mp, mpf
+
+mp.dps = 60
+Function = Callable[[mpf], mpf]
+OUTPUT = Path(__file__).parent.parent / "src/tilewright/backend/cpu/math_tables.py"
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One polynomial: evaluated in ``bits`` (32 or 64) arithmetic, on [low, high]."""
+
+    name: str
+    meaning: str
+    target: Function
+    weight: Function
+    low: mpf
+    high: mpf
+    degree: int
+    bits: int
+
+
+def _evaluate(coefficients: list[mpf], t: mpf) -> mpf:
+    return mpmath.polyval(coefficients[::-1], t)
+
+
+def _solve(problem: Problem, points: list[mpf]) -> list[mpf]:
+    size = problem.degree + 2
+    matrix = mpmath.matrix(size, size)
+    right = mpmath.matrix(size, 1)
+    for row, t in enumerate(points):
+        weight = problem.weight(t)
+        for power in range(size - 1):
+            matrix[row, power] = weight * t**power
+        matrix[row, size - 1] = (-1) ** row
+        right[row] = weight * problem.target(t)
+    solution = mpmath.lu_solve(matrix, right)
+    return [solution[i] for i in range(size - 1)]
+
+
+def _extremes(errors: list[mpf], grid: list[mpf], count: int) -> list[mpf]:
+    """One point of largest error per run of equal signs; the best ``count`` neighbouring runs."""
+    best: list[int] = []
+    for i, error in enumerate(errors):
+        if best and (errors[best[-1]] > 0) == (error > 0):
+            if abs(error) > abs(errors[best[-1]]):
+                best[-1] = i
+        else:
+            best.append(i)
+    while len(best) > count:
+        drop = 0 if abs(errors[best[0]]) < abs(errors[best[-1]]) else len(best) - 1
+        best.pop(drop)
+    return [grid[i] for i in best]
+
+
+def _round(value: mpf, bits: int) -> float:
+    number = float(value)
+    return number if bits == 64 else struct.unpack("f", struct.pack("f", number))[0]
+
+
+def fit(problem: Problem) -> tuple[list[float], float]:
+    """The rounded coefficients, constant first, and the bits of accuracy that they reach."""
+    count = problem.degree + 2
+    middle, half = (problem.high + problem.low) / 2, (problem.high - problem.low) / 2
+    steps = 40 * count
+    grid = [middle - half * mpmath.cos(mp.pi * (i + mpf("0.5")) / steps) for i in range(steps)]
+    targets = [problem.target(t) for t in grid]
+    weights = [problem.weight(t) for t in grid]
+    points = [middle - half * mpmath.cos(mp.pi * (i + mpf("0.5")) / count) for i in range(count)]
+    exact: list[mpf] = []
+    for _ in range(12):
+        exact = _solve(problem, points)
+        errors = [
+            w * (f - _evaluate(exact, t)) for t, f, w in zip(grid, targets, weights, strict=True)
+        ]
+        new = _extremes(errors, grid, count)
+        if len(new) < count or new == points:
+            break
+        points = new
+    rounded = [_round(c, problem.bits) for c in exact]
+    terms = [mpf(c) for c in rounded]
+    worst = max(
+        abs(w * (f - _evaluate(terms, t))) for t, f, w in zip(grid, targets, weights, strict=True)
+    )
+    return rounded, float(-mpmath.log(worst, 2))
+
+
+def _exponential(r: mpf) -> mpf:
+    return (mpmath.expm1(r) - r) / r**2
+
+
+def _logarithm(f: mpf) -> mpf:
+    return (mpmath.log1p(f) - f + f**2 / 2) / f**3
+
+
+def _logarithm_ratio(z: mpf) -> mpf:
+    s = mpmath.sqrt(z)
+    return (2 * mpmath.atanh(s) - 2 * s) / (s * z)
+
+
+def _power_ratio(z: mpf) -> mpf:
+    s = mpmath.sqrt(z)
+    return (2 * mpmath.atanh(s) - 2 * s - 2 * s * z / 3) / (s * z * z)
+
+
+def _power_ratio_weight(z: mpf) -> mpf:
+    s = mpmath.sqrt(z)
+    return s * z * z / (2 * mpmath.atanh(s))
+
+
+def _odd(function: Function) -> Function:
+    """P of ``function(x) = x + x**3 P(x**2)``."""
+
+    def target(z: mpf) -> mpf:
+        x = mpmath.sqrt(z)
+        return (function(x) - x) / (x * z)
+
+    return target
+
+
+def _odd_weight(function: Function) -> Function:
+    def weight(z: mpf) -> mpf:
+        x = mpmath.sqrt(z)
+        return x * z / function(x)
+
+    return weight
+
+
+def _cosine(z: mpf) -> mpf:
+    return (mpmath.cos(mpmath.sqrt(z)) - 1 + z / 2) / z**2
+
+
+def _cosine_weight(z: mpf) -> mpf:
+    return z**2 / mpmath.cos(mpmath.sqrt(z))
+
+
+def _error_small(z: mpf) -> mpf:
+    x = mpmath.sqrt(z)
+    return mpmath.erf(x) / x - 1
+
+
+def _error_small_weight(z: mpf) -> mpf:
+    x = mpmath.sqrt(z)
+    return x / mpmath.erf(x)
+
+
+def _error_large(x: mpf) -> mpf:
+    return mpmath.log(mpmath.erfc(x))
+
+
+def _exponential_weight(r: mpf) -> mpf:
+    return r**2 / mpmath.exp(r)
+
+
+def _logarithm_weight(f: mpf) -> mpf:
+    return f**3 / mpmath.log1p(f)
+
+
+def _logarithm_ratio_weight(z: mpf) -> mpf:
+    s = mpmath.sqrt(z)
+    return s * z / (2 * mpmath.atanh(s))
+
+
+def _problems() -> list[Problem]:
+    half_log2 = mpmath.log(2) / 2 * mpf("1.0001")
+    root = mpmath.sqrt(2)
+    quarter = (mp.pi / 4 * mpf("1.0001")) ** 2
+    eighth = mpmath.tan(mp.pi / 8) ** 2 * mpf("1.0001")
+    ratio = ((root - 1) / (root + 1)) ** 2 * mpf("1.0001")
+    zero = mpf(10) ** -12
+    exp_text = "exp(r) = 1 + r + r**2 P(r), |r| <= log(2)/2"
+    log_text = "log(1+f) = f - f**2/2 + f**3 P(f), sqrt(1/2) <= 1+f <= sqrt(2)"
+    ratio_text = "log((1+s)/(1-s)) = 2 s + s**3 P(s**2), |s| <= 3 - sqrt(8)"
+    rows: list[Problem] = []
+
+    def add(name: str, text: str, target: Function, weight: Function, low: mpf, high: mpf) -> None:
+        for suffix, bits, degree in _DEGREES[name]:
+            label = f"{name}_{suffix}"
+            rows.append(Problem(label, text, target, weight, low, high, degree, bits))
+
+    add("EXPONENTIAL", exp_text, _exponential, _exponential_weight, -half_log2, half_log2)
+    low, high = (1 / root - 1) * mpf("1.0001"), (root - 1) * mpf("1.0001")
+    add("LOGARITHM", log_text, _logarithm, _logarithm_weight, low, high)
+    add("LOGARITHM_RATIO", ratio_text, _logarithm_ratio, _logarithm_ratio_weight, zero, ratio)
+    power_text = "log((1+s)/(1-s)) = 2 s + 2/3 s**3 + s**5 P(s**2), |s| <= 3 - sqrt(8)"
+    add("POWER_RATIO", power_text, _power_ratio, _power_ratio_weight, zero, ratio)
+    odd = (
+        ("SINE", "sin", mpmath.sin, quarter, "|x| <= pi/4"),
+        ("ARC_TANGENT", "atan", mpmath.atan, eighth, "|x| <= tan(pi/8)"),
+        ("ARC_SINE", "asin", mpmath.asin, mpf("0.2501"), "|x| <= 1/2"),
+        ("HYPERBOLIC_SINE", "sinh", mpmath.sinh, mpf(1), "|x| <= 1"),
+        ("HYPERBOLIC_TANGENT", "tanh", mpmath.tanh, mpf("0.391"), "|x| <= 5/8"),
+    )
+    for name, short, function, high, interval in odd:
+        text = f"{short}(x) = x + x**3 P(x**2), {interval}"
+        add(name, text, _odd(function), _odd_weight(function), zero, high)
+    cos_text = "cos(x) = 1 - x**2/2 + x**4 P(x**2), |x| <= pi/4"
+    add("COSINE", cos_text, _cosine, _cosine_weight, zero, quarter)
+    erf_text = "erf(x) = x + x P(x**2), |x| <= 1"
+    add("ERROR_SMALL", erf_text, _error_small, _error_small_weight, zero, mpf(1))
+    large_text = "erf(x) = 1 - exp(P(x)), 1 <= x <= "
+    for suffix, bits, degree, high in (("SINGLE", 32, 8, 4), ("DOUBLE", 64, 19, 6)):
+        text = large_text + str(high)
+        label = f"ERROR_LARGE_{suffix}"
+        args = (text, _error_large, mpmath.erfc, mpf(1), mpf(high), degree, bits)
+        rows.append(Problem(label, *args))
+    return rows
+
+
+# Per polynomial: SINGLE is evaluated in float32, DOUBLE in float64 for float64 results, MIXED in
+# float64 for float32 results.
+_DEGREES: dict[str, tuple[tuple[str, int, int], ...]] = {
+    "EXPONENTIAL": (("SINGLE", 32, 4), ("MIXED", 64, 4), ("DOUBLE", 64, 9)),
+    "LOGARITHM": (("SINGLE", 32, 8),),
+    "LOGARITHM_RATIO": (("MIXED", 64, 3), ("DOUBLE", 64, 6)),
+    "POWER_RATIO": (("DOUBLE", 64, 7),),
+    "SINE": (("MIXED", 64, 3), ("DOUBLE", 64, 6)),
+    "COSINE": (("MIXED", 64, 2), ("DOUBLE", 64, 5)),
+    "ARC_TANGENT": (("MIXED", 64, 5), ("DOUBLE", 64, 11)),
+    "ARC_SINE": (("MIXED", 64, 6), ("DOUBLE", 64, 13)),
+    "HYPERBOLIC_SINE": (("MIXED", 64, 3), ("DOUBLE", 64, 7)),
+    "HYPERBOLIC_TANGENT": (("SINGLE", 32, 5), ("DOUBLE", 64, 11)),
+    "ERROR_SMALL": (("SINGLE", 32, 6), ("DOUBLE", 64, 13)),
+}
+
+_HEADER = '''"""Coefficients of the polynomials in the elementary functions, constant term first.
+
+Written by ``scripts/fit_polynomials.py``, which states the approximation problem of each row and
+solves it; do not edit by hand. Above each row: what the polynomial P stands for, and the accuracy
+after rounding. SINGLE rows are evaluated in float32, DOUBLE rows in float64, and MIXED rows in
+float64 for float32 results.
+"""
+
+from __future__ import annotations
+
+'''
+
+
+def _split(value: mpf, bits: tuple[int, ...]) -> tuple[float, ...]:
+    """Pieces that sum to ``value``: each but the last truncated to so many binary digits."""
+    pieces: list[float] = []
+    rest = value
+    for width in bits:
+        step = mpf(2) ** (int(mpmath.floor(mpmath.log(rest, 2))) + 1 - width)
+        pieces.append(float(mpmath.floor(rest / step) * step))
+        rest -= pieces[-1]
+    return (*pieces, float(rest))
+
+
+def _constants() -> list[tuple[str, str, tuple[float, ...]]]:
+    half_pi, log2 = mp.pi / 2, mpmath.log(2)
+    pieces = "pieces of {}; a product of all but the last with a {} is exact"
+    return [
+        ("LOG2_SINGLE", pieces.format("log(2)", "10-bit integer"), _split(log2, (14,))),
+        ("LOG2_DOUBLE", pieces.format("log(2)", "20-bit integer"), _split(log2, (33,))),
+        ("TWO_THIRDS", "2/3 as a sum", _split(mpf(2) / 3, (53,))),
+        ("QUARTER_PI", "pi/4 as a sum", _split(mp.pi / 4, (53,))),
+        ("HALF_PI", pieces.format("pi/2", "20-bit integer"), _split(half_pi, (33, 33, 33))),
+    ]
+
+
+def main() -> None:
+    """Fit every row and write the table module."""
+    parts = [_HEADER]
+    for name, text, values in _constants():
+        parts.append(f"# {text}\n{name}: tuple[float, ...] = (\n")
+        parts.extend(f"    {v!r},\n" for v in values)
+        parts.append(")\n")
+    for problem in _problems():
+        coefficients, accuracy = fit(problem)
+        print(f"{problem.name:24} degree {problem.degree:2} accuracy 2**-{accuracy:.1f}")
+        parts.append(f"# {problem.meaning}; error 2**-{accuracy:.1f}\n")
+        parts.append(f"{problem.name}: tuple[float, ...] = (\n")
+        parts.extend(f"    {c!r},\n" for c in coefficients)
+        parts.append(")\n")
+    OUTPUT.write_text("".join(parts))
+
+
+if __name__ == "__main__":
+    main()

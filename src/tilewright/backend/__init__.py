@@ -1,0 +1,1 @@
+"""Code generators: from tile programs to machine code. Start with ``backend.cpu``."""

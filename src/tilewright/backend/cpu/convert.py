@@ -1,0 +1,156 @@
+"""Changes of element type between register values, scalar or vector.
+
+float16 and bfloat16 are 16-bit patterns in registers. Conversions to them round to nearest even
+and keep NaNs; from float64 they round once. Floats become integers by truncation, saturating at the
+ends of the range, and a NaN becomes zero. Read :func:`cast`. Imports ``math_arithmetic``,
+``math_integer`` and the element types.
+"""
+
+from __future__ import annotations
+
+from llvmlite import ir
+
+from tilewright.backend.cpu.machine import Level
+from tilewright.backend.cpu.math_arithmetic import (
+    Arithmetic,
+    call_intrinsic,
+    lanes_of,
+    splat_constant,
+)
+from tilewright.ir.dtype import DType
+
+
+def register_type(dtype: DType, lanes: int) -> ir.Type:
+    """The LLVM type of a register value of a native element type."""
+    if dtype is DType.BOOL:
+        return lanes_of(ir.IntType(1), lanes)
+    if dtype is DType.FLOAT32:
+        return lanes_of(ir.FloatType(), lanes)
+    if dtype is DType.FLOAT64:
+        return lanes_of(ir.DoubleType(), lanes)
+    return lanes_of(ir.IntType(8 * dtype.bytes), lanes)
+
+
+class Converter:
+    """Conversions for one builder, level and number of lanes."""
+
+    def __init__(self, builder: ir.IRBuilder, level: Level, lanes: int) -> None:
+        self.builder = builder
+        self.level = level
+        self.lanes = lanes
+        self.single = Arithmetic(builder, level, lanes, 32)
+        self.double = Arithmetic(builder, level, lanes, 64)
+        self.short = lanes_of(ir.IntType(16), lanes)
+
+    def cast(self, value: ir.Value, source: DType, target: DType) -> ir.Value:
+        """``value`` of type ``source`` as ``target``; both native."""
+        if source is target:
+            return value
+        if source.is_half:
+            wide = self._from_half(value, source)
+            return self.cast(wide, DType.FLOAT32, target)
+        if target.is_half:
+            if source is DType.FLOAT64:
+                return self._to_half(self._round_to_odd(value), target)
+            return self._to_half(self.cast(value, source, DType.FLOAT32), target)
+        if source.is_float:
+            return self._from_float(value, source, target)
+        return self._from_integer(value, source, target)
+
+    def _from_float(self, value: ir.Value, source: DType, target: DType) -> ir.Value:
+        kind = register_type(target, self.lanes)
+        if target is DType.BOOL:
+            return self.builder.fcmp_unordered("!=", value, splat_constant(value.type, 0.0))
+        if target.is_float:
+            widens = target is DType.FLOAT64
+            return self.builder.fpext(value, kind) if widens else self.builder.fptrunc(value, kind)
+        name = "fptosi.sat" if target.is_signed else "fptoui.sat"
+        return call_intrinsic(self.builder, name, kind, [kind, value.type], [value])
+
+    def _from_integer(self, value: ir.Value, source: DType, target: DType) -> ir.Value:
+        kind = register_type(target, self.lanes)
+        build = self.builder
+        if target is DType.BOOL:
+            return build.icmp_unsigned("!=", value, splat_constant(value.type, 0))
+        if target.is_float:
+            return build.sitofp(value, kind) if source.is_signed else build.uitofp(value, kind)
+        before = 0 if source is DType.BOOL else source.bytes
+        if target.bytes == before:
+            return value
+        if target.bytes < before:
+            return build.trunc(value, kind)
+        return build.sext(value, kind) if source.is_signed else build.zext(value, kind)
+
+    def _from_half(self, value: ir.Value, source: DType) -> ir.Value:
+        """A 16-bit pattern as float32."""
+        build, single = self.builder, self.single
+        if source is DType.BFLOAT16:
+            wide = build.zext(value, single.int_type)
+            return single.from_bits(build.shl(wide, single.integer(16)))
+        if self.level.has_half_conversion:
+            half = build.bitcast(value, lanes_of(ir.HalfType(), self.lanes))
+            return build.fpext(half, single.float_type)
+        wide = build.zext(value, single.int_type)
+        size = build.shl(build.and_(wide, single.integer(0x7FFF)), single.integer(13))
+        # Multiplication moves the exponent's bias, and makes subnormal halves normal.
+        finite = single.to_bits(single.scale(single.from_bits(size), 2.0**112))
+        special = build.icmp_unsigned(">=", size, single.integer(0x7C00 << 13))
+        size = build.select(special, build.or_(size, single.integer(0x7F800000)), finite)
+        sign = build.shl(build.and_(wide, single.integer(0x8000)), single.integer(16))
+        return single.from_bits(build.or_(size, sign))
+
+    def _to_half(self, value: ir.Value, target: DType) -> ir.Value:
+        """A float32 as a 16-bit pattern, rounded to nearest even."""
+        if target is DType.BFLOAT16:
+            return self._to_bfloat16(value)
+        if self.level.has_half_conversion:
+            half = self.builder.fptrunc(value, lanes_of(ir.HalfType(), self.lanes))
+            return self.builder.bitcast(half, self.short)
+        return self._to_float16(value)
+
+    def _to_bfloat16(self, value: ir.Value) -> ir.Value:
+        build, single = self.builder, self.single
+        bits = single.to_bits(value)
+        top = build.lshr(bits, single.integer(16))
+        even = build.and_(top, single.integer(1))
+        rounded = build.add(build.add(bits, single.integer(0x7FFF)), even)
+        rounded = build.lshr(rounded, single.integer(16))
+        quiet = build.or_(top, single.integer(0x40))
+        return build.trunc(build.select(single.is_nan(value), quiet, rounded), self.short)
+
+    def _to_float16(self, value: ir.Value) -> ir.Value:
+        build, single = self.builder, self.single
+        bits = single.to_bits(value)
+        size = build.and_(bits, single.integer(0x7FFFFFFF))
+        shift = single.integer(13)
+        even = build.and_(build.lshr(size, shift), single.integer(1))
+        moved = build.sub(size, single.integer((112 << 23) - 0xFFF))
+        normal = build.lshr(build.add(moved, even), shift)
+        # Adding 0.5 aligns a number below the normal halves with their subnormal step, rounding it.
+        aligned = single.add(single.from_bits(size), single.constant(0.5))
+        subnormal = build.sub(single.to_bits(aligned), single.integer(0x3F000000))
+        tiny = build.icmp_unsigned("<", size, single.integer(113 << 23))
+        result = build.select(tiny, subnormal, normal)
+        # From the middle of the last half and 2**16 upward everything is an infinity.
+        huge = build.icmp_unsigned(">=", size, single.integer(0x477FF000))
+        result = build.select(huge, single.integer(0x7C00), result)
+        payload = build.or_(build.lshr(size, shift), single.integer(0x7E00))
+        quiet = build.and_(payload, single.integer(0x7FFF))
+        result = build.select(single.is_nan(value), quiet, result)
+        sign = build.and_(build.lshr(bits, single.integer(16)), single.integer(0x8000))
+        return build.trunc(build.or_(result, sign), self.short)
+
+    def _round_to_odd(self, value: ir.Value) -> ir.Value:
+        """A float64 as the float32 toward zero from it, made odd when inexact.
+
+        Rounding that again to fewer digits gives what rounding once would have given.
+        """
+        build, single, double = self.builder, self.single, self.double
+        near = build.fptrunc(value, single.float_type)
+        back = build.fpext(near, double.float_type)
+        bits = single.to_bits(near)
+        above = double.compare(">", double.absolute(back), double.absolute(value))
+        toward = build.sub(bits, build.zext(above, single.int_type))
+        odd = build.or_(toward, single.integer(1))
+        inexact = double.compare("!=", back, value)
+        return single.from_bits(build.select(inexact, odd, bits))

@@ -1,0 +1,242 @@
+"""Typed arithmetic, conversions and memory access on top of llvmlite's ``IRBuilder``.
+
+An :class:`Emitter` writes operations on register values of the native element types, scalar for
+``lanes=1`` and vectors otherwise, with the meanings of ``ir.scalar``. In registers bool is i1, and
+float16 and bfloat16 are 16-bit patterns; in memory bool is one byte. Imports its siblings ``math``,
+``math_integer`` and ``convert``. Start with :meth:`Emitter.apply`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from llvmlite import ir
+
+from tilewright.backend.cpu import math as float_functions
+from tilewright.backend.cpu import math_integer as integer_functions
+from tilewright.backend.cpu.convert import Converter, register_type
+from tilewright.backend.cpu.machine import Level
+from tilewright.backend.cpu.math_arithmetic import (
+    Arithmetic,
+    call_intrinsic,
+    lanes_of,
+    splat_constant,
+)
+from tilewright.backend.cpu.math_integer import Integers
+from tilewright.ir.dtype import DType
+from tilewright.ir.scalar import SCALAR_FUNCTIONS
+from tilewright.support.errors import UnsupportedError
+
+_STEPS = {"sum": "add", "product": "multiply", "maximum": "maximum", "minimum": "minimum"}
+_REORDERED = ("reassoc", "contract")
+
+
+class Emitter:
+    """Writes operations on values of ``lanes`` elements at the builder's position.
+
+    ``type`` below always means the register form. Methods raise
+    :class:`~tilewright.support.errors.UnsupportedError` for a function that has no meaning for an
+    element type.
+    """
+
+    def __init__(self, builder: ir.IRBuilder, level: Level, lanes: int = 1) -> None:
+        self.builder = builder
+        self.level = level
+        self.lanes = lanes
+        self._converter = Converter(builder, level, lanes)
+
+    def with_lanes(self, lanes: int) -> Emitter:
+        """The same builder and level with another number of lanes."""
+        return Emitter(self.builder, self.level, lanes)
+
+    def type(self, dtype: DType) -> ir.Type:
+        """The type of a register value of a native element type."""
+        return register_type(dtype, self.lanes)
+
+    def memory_type(self, dtype: DType) -> ir.Type:
+        """The scalar LLVM type of one element in memory."""
+        return ir.IntType(8) if dtype is DType.BOOL else register_type(dtype, 1)
+
+    def constant(self, value: float | int | bool, dtype: DType) -> ir.Constant:
+        """``value``, rounded to ``dtype``, in every lane; integers wrap."""
+        if dtype.is_half:
+            pattern = np.array(value, np.float64).astype(dtype.numpy).view(np.uint16)
+            return splat_constant(self.type(dtype), int(pattern))
+        if dtype.is_float:
+            return self._floats(dtype).constant(float(value))
+        return splat_constant(
+            self.type(dtype), int(value) if dtype.is_integer else int(bool(value))
+        )
+
+    def _floats(self, dtype: DType) -> Arithmetic:
+        return Arithmetic(self.builder, self.level, self.lanes, 8 * dtype.bytes)
+
+    def _integers(self, dtype: DType) -> Integers:
+        bits = 1 if dtype is DType.BOOL else 8 * dtype.bytes
+        return Integers(self.builder, self.lanes, bits, dtype.is_signed)
+
+    def apply(self, function: str, dtype: DType, operands: Sequence[ir.Value]) -> ir.Value:
+        """A row of ``SCALAR_FUNCTIONS`` on operands of type ``dtype`` (of "select": its values).
+
+        Half-precision operands are computed in float32 and rounded.
+        """
+        if function == "select":
+            return self.builder.select(operands[0], operands[1], operands[2])
+        if dtype.is_half:
+            wide = [self.cast(operand, dtype, DType.FLOAT32) for operand in operands]
+            value = self.apply(function, DType.FLOAT32, wide)
+            is_bool = SCALAR_FUNCTIONS[function].result == "bool"
+            return value if is_bool else self.cast(value, DType.FLOAT32, dtype)
+        if function == "power" and not dtype.is_float:
+            wide = [self.cast(operand, dtype, DType.FLOAT64) for operand in operands]
+            value = self.apply(function, DType.FLOAT64, wide)
+            return self.cast(value, DType.FLOAT64, dtype)
+        if len(operands) == 1:
+            return self._unary(function, dtype, operands[0])
+        return self._binary(function, dtype, operands[0], operands[1])
+
+    def _unary(self, function: str, dtype: DType, x: ir.Value) -> ir.Value:
+        if dtype.is_float:
+            emit = float_functions.UNARY.get(function)
+            if emit is not None:
+                return emit(self._floats(dtype), x)
+        else:
+            emit_integer = integer_functions.UNARY.get(function)
+            if emit_integer is not None:
+                return emit_integer(self._integers(dtype), x)
+        raise _meaningless(function, dtype)
+
+    def _binary(self, function: str, dtype: DType, x: ir.Value, y: ir.Value) -> ir.Value:
+        if dtype.is_float:
+            emit = float_functions.BINARY.get(function)
+            if emit is not None:
+                return emit(self._floats(dtype), x, y)
+        else:
+            emit_integer = integer_functions.BINARY.get(function)
+            if emit_integer is not None:
+                return emit_integer(self._integers(dtype), x, y)
+        raise _meaningless(function, dtype)
+
+    def cast(self, value: ir.Value, source: DType, target: DType) -> ir.Value:
+        """``value`` of type ``source`` as ``target``, both native; see ``convert``."""
+        return self._converter.cast(value, source, target)
+
+    def splat(self, scalar_value: ir.Value) -> ir.Value:
+        """A scalar in every lane."""
+        if self.lanes == 1:
+            return scalar_value
+        kind = ir.VectorType(scalar_value.type, self.lanes)
+        undefined = ir.Constant(kind, ir.Undefined)
+        zero = ir.Constant(ir.IntType(32), 0)
+        first = self.builder.insert_element(undefined, scalar_value, zero)
+        order = ir.Constant(ir.VectorType(ir.IntType(32), self.lanes), [0] * self.lanes)
+        return self.builder.shuffle_vector(first, undefined, order)
+
+    def gep(self, pointer: ir.Value, dtype: DType, index: ir.Value) -> ir.Value:
+        """The address ``index`` elements after ``pointer``."""
+        return self.builder.gep(pointer, [index], source_etype=self.memory_type(dtype))
+
+    def _from_memory(self, value: ir.Value, dtype: DType) -> ir.Value:
+        if dtype is not DType.BOOL:
+            return value
+        return self.builder.icmp_unsigned("!=", value, splat_constant(value.type, 0))
+
+    def _to_memory(self, value: ir.Value, dtype: DType) -> ir.Value:
+        if dtype is not DType.BOOL:
+            return value
+        return self.builder.zext(value, lanes_of(ir.IntType(8), self.lanes))
+
+    def load(self, pointer: ir.Value, dtype: DType, *, alignment: int | None = None) -> ir.Value:
+        """``lanes`` consecutive elements; aligned as one element unless ``alignment`` says more."""
+        kind = lanes_of(self.memory_type(dtype), self.lanes)
+        value = self.builder.load(pointer, align=alignment or dtype.bytes, typ=kind)
+        return self._from_memory(value, dtype)
+
+    def store(
+        self, value: ir.Value, pointer: ir.Value, dtype: DType, *, alignment: int | None = None
+    ) -> None:
+        """Write ``lanes`` consecutive elements."""
+        self.builder.store(self._to_memory(value, dtype), pointer, align=alignment or dtype.bytes)
+
+    def lane_mask(self, count: ir.Value) -> ir.Value:
+        """i1 vector: true in the first ``count`` lanes (any i32 or i64; negative: none)."""
+        kind = ir.VectorType(count.type, self.lanes)
+        indices = ir.Constant(kind, list(range(self.lanes)))
+        return self.builder.icmp_signed("<", indices, self.splat(count))
+
+    def masked_load(self, pointer: ir.Value, dtype: DType, mask: ir.Value) -> ir.Value:
+        """Elements where ``mask`` (i1 vector) is true, zeros elsewhere; no other memory is read."""
+        kind = ir.VectorType(self.memory_type(dtype), self.lanes)
+        alignment = ir.Constant(ir.IntType(32), dtype.bytes)
+        zeros = splat_constant(kind, 0)
+        operands = [pointer, alignment, mask, zeros]
+        value = call_intrinsic(
+            self.builder, "masked.load", kind, [kind, ir.PointerType()], operands
+        )
+        return self._from_memory(value, dtype)
+
+    def masked_store(
+        self, value: ir.Value, pointer: ir.Value, dtype: DType, mask: ir.Value
+    ) -> None:
+        """Write the elements where ``mask`` (i1 vector) is true."""
+        stored = self._to_memory(value, dtype)
+        alignment = ir.Constant(ir.IntType(32), dtype.bytes)
+        kinds = [stored.type, ir.PointerType()]
+        operands = [stored, pointer, alignment, mask]
+        call_intrinsic(self.builder, "masked.store", ir.VoidType(), kinds, operands)
+
+    def combine(self, kind: str, dtype: DType, a: ir.Value, b: ir.Value) -> ir.Value:
+        """One step of a reduction: "sum", "product", "maximum" or "minimum".
+
+        Sums and products of float32 and float64 may be reordered, so that loops vectorise.
+        """
+        if dtype in (DType.FLOAT32, DType.FLOAT64):
+            if kind == "sum":
+                return self.builder.fadd(a, b, flags=_REORDERED)
+            if kind == "product":
+                return self.builder.fmul(a, b, flags=_REORDERED)
+        return self.apply(_STEPS[kind], dtype, [a, b])
+
+    def identity(self, kind: str, dtype: DType) -> ir.Constant:
+        """The neutral element of a reduction."""
+        if kind in ("sum", "product"):
+            return self.constant(0 if kind == "sum" else 1, dtype)
+        if dtype is DType.BOOL:
+            return self.constant(kind == "minimum", dtype)
+        if dtype.is_float:
+            return self.constant(float("-inf") if kind == "maximum" else float("inf"), dtype)
+        limits = np.iinfo(dtype.numpy)
+        return self.constant(int(limits.min if kind == "maximum" else limits.max), dtype)
+
+    def reduce_lanes(self, kind: str, dtype: DType, vector: ir.Value) -> ir.Value:
+        """The reduction of the lanes of one vector, as a scalar."""
+        if self.lanes == 1:
+            return vector
+        if dtype in (DType.FLOAT32, DType.FLOAT64):
+            return self._reduce_floats(kind, dtype, vector)
+        scalar = self.with_lanes(1)
+        total: ir.Value | None = None
+        for lane in range(self.lanes):
+            index = ir.Constant(ir.IntType(32), lane)
+            element = self.builder.extract_element(vector, index)
+            total = element if total is None else scalar.combine(kind, dtype, total, element)
+        return total
+
+    def _reduce_floats(self, kind: str, dtype: DType, vector: ir.Value) -> ir.Value:
+        scalar = register_type(dtype, 1)
+        names = {"sum": "fadd", "product": "fmul", "maximum": "fmaximum", "minimum": "fminimum"}
+        name = f"vector.reduce.{names[kind]}"
+        if kind in ("sum", "product"):
+            start = self.with_lanes(1).identity(kind, dtype)
+            operands, flags = [start, vector], _REORDERED
+        else:
+            operands, flags = [vector], ("nsz",)
+        return call_intrinsic(self.builder, name, scalar, [vector.type], operands, flags)
+
+
+def _meaningless(function: str, dtype: DType) -> UnsupportedError:
+    return UnsupportedError(
+        f"The function {function} has no meaning for elements of type {dtype.value}.",
+        hint="Cast the operands to a floating-point type first.",
+    )

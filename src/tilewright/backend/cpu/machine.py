@@ -1,0 +1,131 @@
+"""Instruction set levels, and the way from an LLVM module to an object file for one of them.
+
+A level fixes the processor name and features that LLVM compiles for, so the same module gives the
+same bytes on every machine. Imports only llvmlite. Read :class:`Level`, ``LEVELS`` and
+:func:`compile_object`.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+
+import llvmlite.binding as llvm
+from llvmlite import ir
+
+_TRIPLE = "x86_64-unknown-linux-gnu"
+_LOCK = threading.RLock()
+
+
+@dataclass(frozen=True)
+class Level:
+    """One instruction set level of x86-64.
+
+    ``processor`` and ``adjustments`` (LLVM feature switches) select the target machine;
+    ``features`` are the names, as LLVM and the artifact spell them, that a host must have.
+    ``vector_bytes`` and ``registers`` describe the vector register file.
+    """
+
+    name: str
+    processor: str
+    adjustments: str
+    features: tuple[str, ...]
+    vector_bytes: int
+    registers: int
+    has_fma: bool
+    has_rounding: bool
+    has_half_conversion: bool
+
+    def lanes(self, element_bytes: int) -> int:
+        """Elements of this size in one vector register."""
+        return self.vector_bytes // element_bytes
+
+
+_AVX2_FEATURES = ("avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "popcnt", "xsave")
+_AVX512_FEATURES = (*_AVX2_FEATURES, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
+
+BASELINE = Level("x86-64", "x86-64", "", (), 16, 16, False, False, False)
+AVX2 = Level("avx2", "x86-64-v3", "", _AVX2_FEATURES, 32, 16, True, True, True)
+AVX512 = Level("avx512", "x86-64-v4", "-prefer-256-bit", _AVX512_FEATURES, 64, 32, True, True, True)
+
+LEVELS: dict[str, Level] = {level.name: level for level in (BASELINE, AVX2, AVX512)}
+
+
+@dataclass
+class _Initialisation:
+    done: bool = False
+
+
+_STATE = _Initialisation()
+
+
+def _initialise() -> None:
+    with _LOCK:
+        if not _STATE.done:
+            llvm.initialize_all_targets()
+            llvm.initialize_all_asmprinters()
+            _STATE.done = True
+
+
+def host_level() -> Level:
+    """The highest level whose features this processor has."""
+    _initialise()
+    present = llvm.get_host_cpu_features()
+    runnable = [
+        level
+        for level in LEVELS.values()
+        if all(present.get(feature, False) for feature in level.features)
+    ]
+    return runnable[-1]
+
+
+def target_machine(level: Level) -> llvm.TargetMachine:
+    """LLVM's target machine for ``level``: position independent, small code model."""
+    _initialise()
+    target = llvm.Target.from_triple(_TRIPLE)
+    return target.create_target_machine(
+        cpu=level.processor,
+        features=level.adjustments,
+        opt=3,
+        reloc="pic",
+        codemodel="small",
+    )
+
+
+def optimise(
+    module: ir.Module | str, level: Level, *, slp: bool = False
+) -> tuple[llvm.ModuleRef, llvm.TargetMachine]:
+    """Parse, verify and optimise a module for ``level``; ``slp`` adds superword vectorisation.
+
+    Raises ``RuntimeError`` (from llvmlite) when the module is not valid LLVM IR.
+    """
+    machine = target_machine(level)
+    parsed = llvm.parse_assembly(str(module), llvm.create_context())
+    parsed.triple = _TRIPLE
+    parsed.data_layout = str(machine.target_data)
+    parsed.verify()
+    tuning = llvm.create_pipeline_tuning_options(speed_level=3)
+    tuning.loop_vectorization = True
+    tuning.loop_interleaving = True
+    tuning.loop_unrolling = True
+    tuning.slp_vectorization = slp
+    builder = llvm.create_pass_builder(machine, tuning)
+    builder.getModulePassManager().run(parsed, builder)
+    return parsed, machine
+
+
+def compile_object(module: ir.Module | str, level: Level, *, slp: bool = False) -> bytes:
+    """An ELF object file with the module's functions, the same bytes on every host.
+
+    Raises ``RuntimeError`` (from llvmlite) when the module is not valid LLVM IR.
+    """
+    with _LOCK:
+        parsed, machine = optimise(module, level, slp=slp)
+        return machine.emit_object(parsed)
+
+
+def assembly(module: ir.Module | str, level: Level, *, slp: bool = False) -> str:
+    """The assembly text of what :func:`compile_object` would produce."""
+    with _LOCK:
+        parsed, machine = optimise(module, level, slp=slp)
+        return machine.emit_assembly(parsed)
