@@ -1,0 +1,198 @@
+"""Rules that read or write elements at computed positions: Gather…, Scatter…, OneHot, and kin.
+
+Read ``_gather`` and ``_scatter_elements``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tilewright.ir.dtype import DType
+from tilewright.ir.graph import Node, node
+from tilewright.ir.primitives import (
+    ArgReduce,
+    GatherElements,
+    GatherND,
+    ScatterElements,
+    ScatterND,
+    Shape,
+)
+from tilewright.ops.build import Builder, array, cast, dimension
+from tilewright.ops.record import NoRule, RuleContext, operator
+from tilewright.ops.sizes import data_operand, scalar_of, size_of, whole_numbers
+from tilewright.shape import constant, less_equal
+
+REDUCTIONS = {"none": "none", "add": "add", "mul": "multiply", "max": "maximum", "min": "minimum"}
+
+
+@operator("Gather", computes=False)
+def _gather(context: RuleContext) -> Sequence[Node]:
+    data = data_operand(context)
+    builder = Builder(context)
+    axis = builder.axis(context.integer("axis", 0), data.rank)
+    return [builder.gather(data, context.operand(1), axis)]
+
+
+@operator("GatherElements", since=11, computes=False)
+def _gather_elements(context: RuleContext) -> Sequence[Node]:
+    data = data_operand(context)
+    indices = cast(context.operand(1), DType.INT64)
+    axis = Builder(context).axis(context.integer("axis", 0), data.rank)
+    _require_within(context, indices.shape, data.shape, axis)
+    return [node(GatherElements(axis), data, indices)]
+
+
+def _require_within(context: RuleContext, inner: Shape, outer: Shape, axis: int) -> None:
+    for position, (size, limit) in enumerate(zip(inner, outer, strict=True)):
+        if position != axis:
+            message = f"the indices are longer than the data on axis {position}"
+            context.require(less_equal(size, limit), message)
+
+
+@operator("GatherND", since=11, computes=False)
+def _gather_nd(context: RuleContext) -> Sequence[Node]:
+    data = data_operand(context)
+    indices = cast(context.operand(1), DType.INT64)
+    batch = context.integer("batch_dims", 0)
+    _require_known_depth(context, indices)
+    for axis in range(batch):
+        message = f"data and indices differ on batch axis {axis}"
+        context.require_equal(data.shape[axis], indices.shape[axis], message)
+    return [node(GatherND(batch), data, indices)]
+
+
+def _require_known_depth(context: RuleContext, indices: Node) -> int:
+    depth = context.scope.resolve(indices.shape[-1])
+    if not depth.is_constant or not indices.shape[-1].is_constant:
+        message = f"the last axis of the indices must have a known size, not {depth}"
+        raise NoRule(message, where=context.where)
+    return depth.value
+
+
+def _fit(context: RuleContext, x: Node, shape: Shape, what: str) -> Node:
+    """``x`` as a node of exactly ``shape``; sizes that are not known to agree are guarded."""
+    for axis, (size, wanted) in enumerate(zip(x.shape, shape, strict=True)):
+        context.require_equal(size, wanted, f"{what} on axis {axis}")
+    return Builder(context).reshape(x, shape)
+
+
+def _reduction(context: RuleContext) -> str:
+    name = context.text("reduction", "none")
+    if name not in REDUCTIONS:
+        raise NoRule(f"there is no scatter reduction {name!r}", where=context.where)
+    return REDUCTIONS[name]
+
+
+@operator("Scatter", since=9, computes=False)
+@operator("ScatterElements", since=11, computes=False)
+def _scatter_elements(context: RuleContext) -> Sequence[Node]:
+    data = data_operand(context)
+    indices = cast(context.operand(1), DType.INT64)
+    axis = Builder(context).axis(context.integer("axis", 0), data.rank)
+    _require_within(context, indices.shape, data.shape, axis)
+    updates = _fit(context, context.operand(2), indices.shape, "indices and updates differ")
+    indices = Builder(context).reshape(indices, updates.shape)
+    primitive = ScatterElements(axis, _reduction(context))
+    return [_scatter(primitive, data, indices, updates)]
+
+
+@operator("ScatterND", since=11, computes=False)
+def _scatter_nd(context: RuleContext) -> Sequence[Node]:
+    data = data_operand(context)
+    indices = cast(context.operand(1), DType.INT64)
+    depth = _require_known_depth(context, indices)
+    shape = indices.shape[:-1] + data.shape[depth:]
+    updates = _fit(context, context.operand(2), shape, "updates do not fit data and indices")
+    return [_scatter(ScatterND(_reduction(context)), data, indices, updates)]
+
+
+def _scatter(
+    primitive: ScatterElements | ScatterND, data: Node, indices: Node, updates: Node
+) -> Node:
+    """16-bit floats are combined in float32 where they are combined at all."""
+    if primitive.reduction == "none" or not data.dtype.is_half:
+        return node(primitive, data, indices, updates)
+    wide = node(primitive, cast(data, DType.FLOAT32), indices, cast(updates, DType.FLOAT32))
+    return cast(wide, data.dtype)
+
+
+@operator("TensorScatter", since=24, computes=False)
+def _tensor_scatter(context: RuleContext) -> Sequence[Node]:
+    cache = data_operand(context)
+    builder = Builder(context)
+    axis = builder.axis(context.integer("axis", -2), cache.rank)
+    shape = list(cache.shape)
+    shape[axis] = context.operand(1).shape[axis]
+    update = _fit(context, context.operand(1), tuple(shape), "cache and update differ")
+    context.require(less_equal(shape[axis], cache.shape[axis]), "the update exceeds the cache")
+    position = builder.iota(update.shape, axis)
+    given = context.optional(2)
+    if given is not None:
+        context.require_equal(given.shape[0], cache.shape[0], "a write index per sample")
+        starts = builder.broadcast(cast(given, DType.INT64), update.shape, [0])
+        position = builder.add(position, starts)
+    if context.text("mode", "linear") == "circular":
+        position = builder.map("remainder", position, dimension(cache.shape[axis]))
+    return [node(ScatterElements(axis, "none"), cache, position, update)]
+
+
+@operator("OneHot", since=9, computes=False)
+def _one_hot(context: RuleContext) -> Sequence[Node]:
+    data_operand(context)
+    indices, values = cast(context.operand(0), DType.INT64), context.operand(2)
+    builder = Builder(context)
+    depth = size_of(context, whole_numbers(context, 1)[0], "the depth")
+    axis = builder.axis(context.integer("axis", -1), indices.rank + 1)
+    shape = [*indices.shape[:axis], depth, *indices.shape[axis:]]
+    kept = [a for a in range(len(shape)) if a != axis]
+    negative = builder.map("less", indices, 0)
+    positive = builder.select(negative, builder.add(indices, dimension(depth)), indices)
+    hit = builder.map("equal", builder.broadcast(positive, shape, kept), builder.iota(shape, axis))
+    off, on = (scalar_of(builder, builder.slice_axis(values, 0, i, 1)) for i in (0, 1))
+    return [builder.select(hit, on, off)]
+
+
+@operator("ReverseSequence", since=10, computes=False)
+def _reverse_sequence(context: RuleContext) -> Sequence[Node]:
+    data = data_operand(context)
+    builder = Builder(context)
+    time = builder.axis(context.integer("time_axis", 0), data.rank)
+    batch = builder.axis(context.integer("batch_axis", 1), data.rank)
+    lengths = cast(context.operand(1), DType.INT64)
+    context.require_equal(lengths.shape[0], data.shape[batch], "a length per sample")
+    length = builder.broadcast(lengths, data.shape, [batch])
+    position = builder.iota(data.shape, time)
+    mirrored = builder.subtract(builder.subtract(length, 1), position)
+    index = builder.select(builder.map("less", position, length), mirrored, position)
+    return [node(GatherElements(time), data, index)]
+
+
+@operator("Compress", since=9, computes=False)
+def _compress(context: RuleContext) -> Sequence[Node]:
+    data = data_operand(context)
+    condition = context.constant(1)
+    if condition is None:
+        raise NoRule("the condition decides the size when it is known", where=context.where)
+    builder = Builder(context)
+    kept = array(np.nonzero(condition.reshape(-1))[0], DType.INT64)
+    if not context.has("axis"):
+        size = constant(1)
+        for part in data.shape:
+            size = size * part
+        return [builder.gather(builder.reshape(data, [size]), kept, 0)]
+    return [builder.gather(data, kept, builder.axis(context.integer("axis"), data.rank))]
+
+
+@operator("TopK", since=10, computes=False)
+def _top_k(context: RuleContext) -> Sequence[Node]:
+    data = data_operand(context)
+    builder = Builder(context)
+    if context.static_integers(1, "k") != [1] or data.dtype is DType.BOOL:
+        raise NoRule("more than one greatest element per row needs a sort", where=context.where)
+    axis = builder.axis(context.integer("axis", -1), data.rank)
+    context.require(less_equal(1, data.shape[axis]), f"axis {axis} holds no element to choose")
+    kind = "maximum" if context.integer("largest", 1) else "minimum"
+    index = builder.unsqueeze(node(ArgReduce(kind, axis, False), data), [axis])
+    return [node(GatherElements(axis), data, index), index]

@@ -1,0 +1,285 @@
+"""Rules that rename, merge, split and order axes: Shape, Reshape, Squeeze, Transpose, Concat, ….
+
+None of them computes anything. Read ``_reshape`` for how sizes of 0 and -1, known and unknown, are
+resolved. Cutting and padding are in ``slicing``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilewright.ir.graph import Node
+from tilewright.ops.build import Builder, dimension, transpose
+from tilewright.ops.record import NoRule, RuleContext, operator
+from tilewright.ops.sizes import (
+    data_operand,
+    flattened_axes,
+    integer_vector,
+    is_at_least,
+    is_below,
+    require_multiple,
+    size_of,
+)
+from tilewright.shape import (
+    Expr,
+    Truth,
+    ceil_div,
+    constant,
+    equal,
+    exact_quotient,
+    less_equal,
+    logical_not,
+    maximum,
+    product,
+    select,
+    total,
+)
+
+
+@operator("Shape", computes=False)
+def _shape(context: RuleContext) -> Sequence[Node]:
+    operand = context.operand(0)
+    start, end = context.integer("start", 0), context.integer("end", operand.rank)
+    return [integer_vector(Builder(context), operand.shape[slice(start, end)])]
+
+
+@operator("Size", computes=False)
+def _size(context: RuleContext) -> Sequence[Node]:
+    return [dimension(context.scope.resolve(product(context.operand(0).shape)))]
+
+
+@operator("Reshape", since=5, computes=False)
+def _reshape(context: RuleContext) -> Sequence[Node]:
+    data = data_operand(context)
+    wanted = context.integers(1)
+    builder = Builder(context)
+    if not context.integer("allowzero", 0):
+        wanted = _copied_sizes(context, data, wanted)
+    sizes = _inferred_sizes(context, data, wanted)
+    return [builder.reshape(data, sizes)]
+
+
+def _copied_sizes(context: RuleContext, data: Node, wanted: list[Expr]) -> list[Expr]:
+    """``wanted`` with the operand's size where it is 0.
+
+    A size that the model computes from dimensions is meant as it is: it is 0 only together with the
+    operand, and then copying another axis would be an accident.
+    """
+    out: list[Expr] = []
+    for axis, size in enumerate(wanted):
+        if axis >= data.rank or (is_at_least(context, size, 0) and not size.is_constant):
+            out.append(size)
+        elif size.is_constant:
+            out.append(size if size.value else data.shape[axis])
+        else:
+            out.append(select(equal(size, 0), data.shape[axis], size))
+    return [context.scope.resolve(size) for size in out]
+
+
+def _inferred_sizes(context: RuleContext, data: Node, wanted: list[Expr]) -> list[Expr]:
+    """``wanted`` with -1 replaced, guarded so that the numbers of elements agree."""
+    scope = context.scope
+    count = scope.resolve(product(data.shape))
+    unknown = [is_below(context, size, 0) for size in wanted]
+    perhaps = [not u and not is_at_least(context, s, 0)
+               for u, s in zip(unknown, wanted, strict=True)]  # fmt: skip
+    for size in (s for s, u in zip(wanted, unknown, strict=True) if u):
+        context.require(equal(size, -1), "a size must be -1, 0 or more")
+    rest = [select(equal(s, -1), 1, s) if p else s
+            for s, p, u in zip(wanted, perhaps, unknown, strict=True) if not u]  # fmt: skip
+    known = scope.resolve(product(rest))
+    missing = exact_quotient(count, known)
+    if missing is None or any(perhaps):
+        missing = count // maximum(known, 1)
+    sizes: list[Expr] = []
+    for size, is_unknown, is_perhaps in zip(wanted, unknown, perhaps, strict=True):
+        if is_unknown:
+            sizes.append(scope.resolve(missing))
+        elif is_perhaps:
+            context.require(less_equal(-1, size), "a size must be -1, 0 or more")
+            sizes.append(scope.resolve(maximum(select(equal(size, -1), missing, size), 0)))
+        else:
+            sizes.append(size)
+    _require_count(context, count, sizes, any(perhaps) or sum(unknown) > 0)
+    return sizes
+
+
+def _require_count(
+    context: RuleContext, count: Expr, sizes: Sequence[Expr], inferred: bool
+) -> None:
+    """Demand that ``sizes`` hold ``count`` elements."""
+    wanted = context.scope.resolve(product(sizes))
+    message = "the operand cannot be reshaped: the number of elements differs"
+    if inferred:
+        if context.scope.is_equal(count, wanted) is not Truth.YES:
+            context.require(equal(count, wanted), f"{message} ({count} and {wanted})")
+        return
+    context.require_equal(count, wanted, message)
+
+
+@operator("Flatten", computes=False)
+def _flatten(context: RuleContext) -> Sequence[Node]:
+    data = data_operand(context)
+    value = context.integer("axis", 1)
+    axis = value + data.rank if value < 0 else value
+    context.require(constant(int(0 <= axis <= data.rank)), f"axis {value} of {data.rank}")
+    sizes = [product(data.shape[:axis]), product(data.shape[axis:])]
+    return [Builder(context).reshape(data, sizes)]
+
+
+def _axes(context: RuleContext) -> list[int] | None:
+    """The ``axes`` attribute (up to opset 12) or operand (from 13), or None."""
+    if context.has("axes"):
+        return context.integer_list("axes")
+    return None if context.optional(1) is None else context.static_integers(1, "axes")
+
+
+@operator("Squeeze", computes=False)
+def _squeeze(context: RuleContext) -> Sequence[Node]:
+    data = data_operand(context)
+    builder = Builder(context)
+    given = _axes(context)
+    axes: list[int] = []
+    if given is not None:
+        axes = flattened_axes(given, data.rank, builder)
+        for axis in axes:
+            context.require_equal(data.shape[axis], constant(1), f"axis {axis} is squeezed")
+    else:
+        for axis, size in enumerate(data.shape):
+            if context.scope.is_equal(size, 1) is Truth.YES:
+                axes.append(axis)
+            else:
+                message = f"axis {axis} would vanish at size 1: give the axes of Squeeze"
+                context.require(logical_not(equal(size, 1)), message)
+    return [builder.reshape(data, [s for a, s in enumerate(data.shape) if a not in axes])]
+
+
+@operator("Unsqueeze", computes=False)
+def _unsqueeze(context: RuleContext) -> Sequence[Node]:
+    data = data_operand(context)
+    builder = Builder(context)
+    given = _axes(context)
+    if given is None:
+        given = context.static_integers(1, "axes")
+    axes = flattened_axes(given, data.rank + len(given), builder)
+    return [builder.unsqueeze(data, axes)]
+
+
+@operator("Transpose", computes=False)
+def _transpose(context: RuleContext) -> Sequence[Node]:
+    data = data_operand(context)
+    permutation = context.integer_list("perm", range(data.rank - 1, -1, -1))
+    return [transpose(data, permutation)]
+
+
+@operator("Concat", since=4, computes=False)
+def _concat(context: RuleContext) -> Sequence[Node]:
+    parts = [data_operand(context, index) for index in range(len(context.inputs))]
+    builder = Builder(context)
+    return [builder.concat(parts, builder.axis(context.integer("axis"), parts[0].rank))]
+
+
+@operator("Split", since=2, computes=False)
+def _split(context: RuleContext) -> Sequence[Node]:
+    data = data_operand(context)
+    builder = Builder(context)
+    axis = builder.axis(context.integer("axis", 0), data.rank)
+    size = data.shape[axis]
+    if context.has("split"):
+        sizes = [constant(s) for s in context.integer_list("split")]
+    elif context.optional(1) is not None:
+        sizes = [size_of(context, s, "the size of a part") for s in context.integers(1)]
+    else:
+        sizes = _even_sizes(context, size)
+    if len(sizes) != context.output_count:
+        message = f"{len(sizes)} sizes for {context.output_count} outputs"
+        raise NoRule(message, where=context.where)
+    context.require_equal(total(sizes), size, "the parts must make up the whole axis")
+    out: list[Node] = []
+    start: Expr = constant(0)
+    for part in sizes:
+        out.append(builder.slice_axis(data, axis, start, part))
+        start = start + part
+    return out
+
+
+def _even_sizes(context: RuleContext, size: Expr) -> list[Expr]:
+    """Equal parts; with ``num_outputs`` the last one may be smaller."""
+    count = context.integer("num_outputs", context.output_count)
+    if context.scope.divisible(size, count) is Truth.YES or not context.has("num_outputs"):
+        message = f"an axis of size {size} must split into {count} equal parts"
+        return [require_multiple(context, size, count, message)] * count
+    part = ceil_div(size, count)
+    last = size_of(context, size - part * (count - 1), "the size of the last part")
+    return [part] * (count - 1) + [last]
+
+
+@operator("Expand", since=8, computes=False)
+def _expand(context: RuleContext) -> Sequence[Node]:
+    data = data_operand(context)
+    wanted = tuple(size_of(context, s, "a size") for s in context.integers(1))
+    builder = Builder(context)
+    return [builder.expand(data, builder.joint_shape([data.shape, wanted]))]
+
+
+@operator("Tile", since=6, computes=False)
+def _tile(context: RuleContext) -> Sequence[Node]:
+    data = data_operand(context)
+    builder = Builder(context)
+    repeats = [size_of(context, r, "a number of repetitions") for r in context.integers(1)]
+    return [repeat_blocks(builder, data, repeats)]
+
+
+def repeat_blocks(builder: Builder, data: Node, repeats: Sequence[Expr]) -> Node:
+    """``data`` laid ``repeats[a]`` times one after another along each axis a."""
+    spread: list[Expr] = []
+    merged: list[Expr] = []
+    axes: list[int] = []
+    for size, count in zip(data.shape, repeats, strict=True):
+        once = builder.scope.is_equal(count, 1) is Truth.YES
+        if not once and builder.scope.is_equal(size, 1) is Truth.YES:
+            axes.append(len(spread))
+            spread.append(count)
+        else:
+            spread += [size] if once else [count, size]
+            axes.append(len(spread) - 1)
+        merged.append(size * count)
+    return builder.reshape(builder.broadcast(data, spread, axes), merged)
+
+
+def _block_size(context: RuleContext) -> int:
+    size = context.integer("blocksize")
+    context.require(constant(int(size > 0)), "blocksize must be positive")
+    return size
+
+
+@operator("DepthToSpace", computes=False)
+def _depth_to_space(context: RuleContext) -> Sequence[Node]:
+    data = data_operand(context)
+    builder = Builder(context)
+    block = _block_size(context)
+    batch, depth, height, width = data.shape
+    message = f"the depth must be a multiple of {block * block}"
+    channels = require_multiple(context, depth, block * block, message)
+    if context.text("mode", "DCR") == "DCR":
+        apart = builder.reshape(data, [batch, block, block, channels, height, width])
+        ordered = transpose(apart, [0, 3, 4, 1, 5, 2])
+    else:
+        apart = builder.reshape(data, [batch, channels, block, block, height, width])
+        ordered = transpose(apart, [0, 1, 4, 2, 5, 3])
+    return [builder.reshape(ordered, [batch, channels, height * block, width * block])]
+
+
+@operator("SpaceToDepth", computes=False)
+def _space_to_depth(context: RuleContext) -> Sequence[Node]:
+    data = data_operand(context)
+    builder = Builder(context)
+    block = _block_size(context)
+    batch, channels, height, width = data.shape
+    message = f"height and width must be multiples of {block}"
+    rows = require_multiple(context, height, block, message)
+    columns = require_multiple(context, width, block, message)
+    apart = builder.reshape(data, [batch, channels, rows, block, columns, block])
+    order = [0, 3, 5, 1, 2, 4] if context.text("mode", "DCR") == "DCR" else [0, 1, 3, 5, 2, 4]
+    ordered = transpose(apart, order)
+    return [builder.reshape(ordered, [batch, channels * block * block, rows, columns])]
