@@ -41,19 +41,23 @@ def fission(
     outputs: int = 1,
     domain: str = "",
     constants: Collection[int] = (),
+    fixed: Collection[int] = (),
     symbolic: bool = True,
 ) -> Graph:
     """The primitive graph of one node, with inputs ``x0``, ``x1``, … and outputs ``y0``, ….
 
     Operands named in ``constants`` become constants with the contents given, others inputs of the
-    type and rank given; with ``symbolic`` every axis of an input gets a symbol ``x0_1`` ≥ 0.
+    type and rank given; with ``symbolic`` every axis of an input gets a symbol ``x0_1`` ≥ 0, except
+    those of the operands in ``fixed``, whose sizes are known (vectors that decide sizes).
     """
     row = find_operator(domain, op_type, opset)
     if row is None:
         raise NoOperator(f"{domain}::{op_type} at opset {opset}")
     scope = Scope()
     operands = [
-        None if value is None else _operand(scope, index, value, index in constants, symbolic)
+        None
+        if value is None
+        else _operand(scope, index, value, index in constants, symbolic and index not in fixed)
         for index, value in enumerate(inputs)
     ]
     facts = Facts(scope)
@@ -180,25 +184,28 @@ def check_node(
     *,
     domain: str = "",
     constants: Collection[int] = (),
+    fixed: Collection[int] = (),
     expected: Sequence[Array] | None = None,
     length: int = 1,
     relative: float | None = None,
+    also: Sequence[Sequence[Array | None]] = (),
 ) -> Graph:
     """Fission, run and compare a node with the reference, or with ``expected``.
 
     Operands in ``constants`` are constants (others are graph inputs, with ``symbolic`` of unknown
-    sizes). ``length`` is the number of terms in the longest sum. Gives the graph, to be run on
-    inputs of other sizes.
+    sizes but for those in ``fixed``). ``length`` is the number of terms in the longest sum. The same graph is then run on, and
+    compared for, the inputs of other sizes in ``also``. Gives the graph.
     """
     graph = fission(
         op_type, inputs, attributes, opset=opset, outputs=outputs, domain=domain,
-        constants=constants, symbolic=symbolic,
+        constants=constants, fixed=fixed, symbolic=symbolic,
     )  # fmt: skip
-    actual = run(graph, inputs)
-    if expected is None:
-        expected = reference(
-            op_type, inputs, attributes, opset=opset, outputs=outputs, domain=domain
-        )
-    for index, (own, other) in enumerate(zip(actual, expected, strict=True)):
-        compare(own, np.asarray(other), length=length, relative=relative, name=f"y{index}")
+    for values in (inputs, *also):
+        wanted = expected
+        if wanted is None or values is not inputs:
+            wanted = reference(
+                op_type, values, attributes, opset=opset, outputs=outputs, domain=domain
+            )
+        for index, (own, other) in enumerate(zip(run(graph, values), wanted, strict=True)):
+            compare(own, np.asarray(other), length=length, relative=relative, name=f"y{index}")
     return graph

@@ -33,13 +33,37 @@ SLOW_MODULES = {"averagepool": "AveragePool", "lppool": "LpPool", "maxpool": "Ma
 
 # Operands that must be known when compiling; others that decide sizes are bound at run time.
 STRUCTURAL: dict[str, tuple[int, ...]] = {
+    "Col2Im": (2,),
+    "Compress": (1,),
     "CumProd": (1,),
     "CumSum": (1,),
-    "Dropout": (2,),
+    "Dropout": (1, 2),
+    "Squeeze": (1,),
+    "TopK": (1,),
+    "Unsqueeze": (1,),
+    "Pad": (3,),
     **{f"Reduce{kind}": (1,) for kind in (
         "L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare",
     )},
 }  # fmt: skip
+
+# Operands whose contents may be run-time values, but whose length must be known.
+FIXED: dict[str, tuple[int, ...]] = {
+    "AffineGrid": (1,),
+    "CenterCropPad": (1,),
+    "Col2Im": (1,),
+    "ConstantOfShape": (0,),
+    "Expand": (1,),
+    "GatherND": (1,),
+    "Pad": (1,),
+    "Reshape": (1,),
+    "Resize": (1, 2, 3),
+    "ScatterND": (1,),
+    "Slice": (1, 2, 3, 4),
+    "Split": (1,),
+    "Tile": (1,),
+    "Upsample": (1,),
+}
 
 
 @dataclass(frozen=True)
@@ -108,7 +132,8 @@ def check_case(
         known = constants.get(made.op_type, ())
         graph = fission(
             made.op_type, operands, attributes, opset=opset, outputs=len(made.output),
-            domain=made.domain, constants=known, symbolic=symbolic,
+            domain=made.domain, constants=known, fixed=FIXED.get(made.op_type, ()),
+            symbolic=symbolic,
         )  # fmt: skip
         actual = [y for y, name in zip(run(graph, operands), made.output, strict=True) if name]
         for index, (own, expected) in enumerate(zip(actual, results, strict=True)):

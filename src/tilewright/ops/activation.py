@@ -62,7 +62,7 @@ def leaky_relu(context: RuleContext) -> Sequence[Node]:
     return [builder.select(builder.map("less", x, 0.0), scaled, x)]
 
 
-@operator("PRelu")
+@operator("PRelu", since=7)
 def parametric_relu(context: RuleContext) -> Sequence[Node]:
     """x, or slope x where negative; the slope is broadcast to x."""
     builder, x = numeric(context)

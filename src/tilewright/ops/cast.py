@@ -16,7 +16,7 @@ from tilewright.ops.record import NoRule, RuleContext, operator
 from tilewright.ops.types import require_native
 
 
-@operator("Cast", computes=False)
+@operator("Cast", since=6, computes=False)
 def cast_to(context: RuleContext) -> Sequence[Node]:
     """Every element converted to the type of the attribute ``to``."""
     require_native(context)
@@ -36,11 +36,15 @@ def identity(context: RuleContext) -> Sequence[Node]:
     return [context.operand(0)]
 
 
-@operator("Dropout", computes=False)
+@operator("Dropout", since=7, computes=False)
 def dropout(context: RuleContext) -> Sequence[Node]:
-    """The operand itself and a mask that keeps everything; training has no rule."""
+    """The operand itself and a mask that keeps everything; training that drops has no rule."""
     x = context.operand(0)
-    if context.optional(2) is not None and any(context.static_integers(2, "the training mode")):
+    training = context.optional(2) is not None and any(
+        context.static_integers(2, "the training mode")
+    )
+    ratio = context.constant(1)
+    if training and (ratio is None or ratio.any()):
         raise NoRule("training mode draws random numbers", where=context.where)
     if context.output_count == 1:
         return [x]

@@ -43,10 +43,11 @@ def _unary(function: str) -> Rule:
     return rule
 
 
+# Before opset 7 broadcasting was told by attributes; those versions run on the reference.
 for _name, _function in BINARY.items():
-    operator(_name)(_binary(_function, 0, 1))
+    operator(_name, since=7)(_binary(_function, 0, 1))
 for _name, _function in SWAPPED.items():
-    operator(_name)(_binary(_function, 1, 0))
+    operator(_name, since=7)(_binary(_function, 1, 0))
 for _name, _function in UNARY.items():
     operator(_name)(_unary(_function))
 
@@ -72,7 +73,7 @@ def where(context: RuleContext) -> Sequence[Node]:
 
 @operator("BitShift")
 def bit_shift(context: RuleContext) -> Sequence[Node]:
-    """Shifts by any amount: of all bits or more, or less than none, only the sign's fill is left."""
+    """Shifts by any amount; outside of 0 .. bits - 1 only what a sign fills in is left."""
     builder, x = numeric(context)
     amount = context.operand(1)
     left = context.text("direction") == "LEFT"
@@ -80,19 +81,14 @@ def bit_shift(context: RuleContext) -> Sequence[Node]:
         return [builder.map("shift_left" if left else "shift_right", x, amount)]
     last = 8 * x.dtype.bytes - 1
     within = _within(builder, amount, last)
+    # Outside amounts are replaced, so that every shift is defined.
+    defined = builder.select(within, amount, last)
     if left:
-        return [
-            builder.select(within, builder.map("shift_left", x, _clamped(builder, amount, last)), 0)
-        ]
-    return [builder.map("shift_right", x, builder.select(within, amount, last))]
+        return [builder.select(within, builder.map("shift_left", x, defined), 0)]
+    return [builder.map("shift_right", x, defined)]
 
 
 def _within(builder: Builder, amount: Node, last: int) -> Node:
     """Whether 0 <= amount <= last."""
     positive = builder.map("less_equal", 0, amount)
     return builder.map("logical_and", positive, builder.map("less_equal", amount, last))
-
-
-def _clamped(builder: Builder, amount: Node, last: int) -> Node:
-    """The amount, forced into 0..last so that every lane of a shift is defined."""
-    return builder.minimum(builder.maximum(amount, 0), last)

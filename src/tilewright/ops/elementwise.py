@@ -76,8 +76,9 @@ def _variadic(function: str) -> Rule:
 
 for _name, _function in UNARY.items():
     operator(_name)(_unary(_function))
+# Before opset 7 broadcasting was told by attributes; those versions run on the reference.
 for _name, _function in BINARY.items():
-    operator(_name)(_binary(_function))
+    operator(_name, since=7)(_binary(_function))
 for _name, _function in VARIADIC.items():
     operator(_name)(_variadic(_function))
 
@@ -113,7 +114,7 @@ def mod(context: RuleContext) -> Sequence[Node]:
     return [builder.map(function, left, context.operand(1))]
 
 
-@operator("Pow", computes=False)
+@operator("Pow", since=7, computes=False)
 def power(context: RuleContext) -> Sequence[Node]:
     """base ** exponent in the wider of the two types; the result has the type of the base."""
     require_native(context)

@@ -118,7 +118,7 @@ def group_normalization(context: RuleContext) -> Sequence[Node]:
     return [_scale_and_shift(builder, result, context.operand(1), context.operand(2))]
 
 
-@operator("BatchNormalization", computes=False)
+@operator("BatchNormalization", since=9, computes=False)
 def batch_normalization(context: RuleContext) -> Sequence[Node]:
     """x * a + c per channel; in training mode by the batch's statistics, which are averaged in."""
     builder, x = numeric(context)

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node
 from tilewright.ops.build import Builder, cast
@@ -51,9 +49,10 @@ def _repeat_blocks(builder: Builder, parameter: Node, x: Node, axis: int, block:
 
 def _saturate(builder: Builder, x: Node, dtype: DType) -> Node:
     """Whole numbers in float32, clipped to the range of ``dtype`` and converted."""
-    limits = np.iinfo(dtype.numpy)
-    clipped = builder.minimum(builder.maximum(x, float(limits.min)), float(limits.max))
-    return cast(clipped, dtype)
+    bits = 8 * dtype.bytes
+    least = -(2 ** (bits - 1)) if dtype.is_signed else 0
+    greatest = least + 2**bits - 1
+    return cast(builder.minimum(builder.maximum(x, float(least)), float(greatest)), dtype)
 
 
 def _quantised_type(context: RuleContext) -> DType:
