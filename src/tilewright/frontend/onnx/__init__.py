@@ -1,0 +1,21 @@
+"""ONNX models to primitive graphs.
+
+:func:`import_model` is the entry; it gives the graph and an :class:`ImportReport`. ``source`` reads
+and checks files, ``dims`` names the dimensions, ``importer`` walks the nodes, ``opaque`` makes what
+has no rule run on the reference. May import ``support``, ``shape``, ``ir``, ``ops``, onnx, onnx-ir.
+"""
+
+from tilewright.frontend.onnx.dims import DEFAULT_HIGH, Dim
+from tilewright.frontend.onnx.importer import Imported, import_model
+from tilewright.frontend.onnx.report import BakedSize, DimensionReport, Fallback, ImportReport
+
+__all__ = [
+    "DEFAULT_HIGH",
+    "BakedSize",
+    "Dim",
+    "DimensionReport",
+    "Fallback",
+    "ImportReport",
+    "Imported",
+    "import_model",
+]

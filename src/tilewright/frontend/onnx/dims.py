@@ -1,0 +1,165 @@
+"""Dimensions of graph inputs: their names, ranges and symbols.
+
+A named dimension (``dim_param``) is a symbol; an expression over other names stays one; any other
+text is turned into a name; a size without a name is called after its input and axis. Ranges come
+from the caller, or are 0..``DEFAULT_HIGH``. Start with :class:`DimensionTable`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tilewright.frontend.onnx.report import DimensionReport
+from tilewright.shape import Expr, Scope, constant, parse
+from tilewright.support.errors import DimensionError, InvalidModelError
+
+DEFAULT_HIGH = 1 << 16
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+
+
+@dataclass(frozen=True)
+class Dim:
+    """The declared range of a dimension, both ends included, and a number that divides it."""
+
+    low: int = 0
+    high: int = DEFAULT_HIGH
+    multiple_of: int = 1
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.low <= self.high:
+            raise DimensionError(
+                f"a dimension cannot have the range {self.low}..{self.high}",
+                hint="give 0 <= low <= high",
+            )
+        if self.multiple_of < 1:
+            raise DimensionError(
+                f"a dimension cannot be a multiple of {self.multiple_of}", hint="give 1 or more"
+            )
+
+
+Size = int | str | None  # a constant, the model's text, or nothing
+
+
+class DimensionTable:
+    """Turns the sizes that a model states for its inputs into expressions.
+
+    Call :meth:`survey` with every input, then :meth:`shape` for each, then :meth:`finish`.
+    """
+
+    def __init__(self, scope: Scope, given: Mapping[str, Dim]) -> None:
+        self.scope = scope
+        self.given = dict(given)
+        self._inputs: list[tuple[str, tuple[Size, ...]]] = []
+        self._by_text: dict[str, Expr] = {}
+        self._names: dict[str, str] = {}  # symbol name -> the model's text
+        self._static: dict[str, int] = {}
+        self._places: dict[str, list[tuple[str, int]]] = {}
+        self._origins: dict[str, tuple[Dim, str]] = {}
+
+    def survey(self, name: str, sizes: tuple[Size, ...]) -> None:
+        """Take note of an input; all inputs come before the first :meth:`shape`."""
+        self._inputs.append((name, sizes))
+
+    def settle(self) -> dict[str, tuple[Expr, ...]]:
+        """The symbolic shape of every input; declares the symbols.
+
+        Raises ``DimensionError`` when a range was given for what is not a dimension of the model.
+        """
+        for _, sizes in self._inputs:
+            for size in sizes:
+                if isinstance(size, str) and _NAME.match(size):
+                    self._declare(size, size)
+        shapes = {
+            name: tuple(self._size(name, axis, size) for axis, size in enumerate(sizes))
+            for name, sizes in self._inputs
+        }
+        self._check_given()
+        return shapes
+
+    def _size(self, name: str, axis: int, size: Size) -> Expr:
+        if isinstance(size, int):
+            if size < 0:
+                raise InvalidModelError(f"a size is {size}", where=f'input "{name}", axis {axis}')
+            self._static[f"{name}_{axis}"] = size
+            return constant(size)
+        text = size if size else f"{name}_{axis}"
+        expression = self._by_text.get(text)
+        if expression is None:
+            expression = self._expression(text) if size else None
+            if expression is None:
+                expression = self._declare(self._free_name(text), text)
+            self._by_text[text] = expression
+        for symbol_name in expression.free_symbols:
+            self._places.setdefault(symbol_name, []).append((name, axis))
+        return expression
+
+    def _expression(self, text: str) -> Expr | None:
+        """The text read as an expression whose symbols the inputs determine, or None."""
+        try:
+            expression = parse(text)
+        except DimensionError:
+            return None
+        unknown = [s for s in expression.free_symbols if s not in self._names]
+        if not expression.free_symbols or len(unknown) > 1:
+            return None
+        if unknown:
+            # One new symbol can be read back from the size only if the size is linear in it.
+            name = unknown[0]
+            values = [expression.substitute({name: v}) for v in (0, 1, 2)]
+            slope = values[1] - values[0]
+            if not slope.is_constant or slope.value == 0 or values[2] - values[1] is not slope:
+                return None
+            self._declare(name, name)
+        return expression
+
+    def _free_name(self, text: str) -> str:
+        stem = re.sub(r"[^A-Za-z0-9_]+", "_", text).strip("_") or "dim"
+        if not _NAME.match(stem):
+            stem = f"dim_{stem}"
+        name, number = stem, 1
+        while name in self._names:
+            name, number = f"{stem}_{number}", number + 1
+        return name
+
+    def _declare(self, name: str, text: str) -> Expr:
+        if name not in self._names:
+            dim, origin = Dim(), "default"
+            for key in (text, name):
+                if key in self.given:
+                    dim, origin = self.given[key], "given"
+                    break
+            self._names[name] = text
+            self._origins[name] = (dim, origin)
+            self._by_text[text] = self.scope.declare(name, dim.low, dim.high, dim.multiple_of)
+        return self._by_text[text]
+
+    def _check_given(self) -> None:
+        known = [*self._names, *(t for t in self._names.values() if t not in self._names)]
+        for key in self.given:
+            if key in known:
+                continue
+            listing = ", ".join(known) or "none; every size of its inputs is a constant"
+            if key in self._static:
+                message = f'the size "{key}" is {self._static[key]} in the model and cannot vary'
+                hint = f"export the model with that axis dynamic; dynamic dimensions: {listing}"
+                raise DimensionError(message, hint=hint)
+            raise DimensionError(
+                f'the model has no dimension "{key}"', hint=f"use one of its dimensions: {listing}"
+            )
+
+    def report(self) -> tuple[DimensionReport, ...]:
+        """Every symbol with its range and places."""
+        return tuple(
+            DimensionReport(
+                name,
+                text,
+                self._origins[name][0].low,
+                self._origins[name][0].high,
+                self._origins[name][0].multiple_of,
+                self._origins[name][1],
+                tuple(self._places.get(name, ())),
+            )
+            for name, text in self._names.items()
+        )

@@ -1,0 +1,77 @@
+"""The last step of importing: facts learnt late are written into the whole graph.
+
+While nodes are imported, two dimensions may turn out to be equal. :func:`finished` rebuilds the
+graph with such dimensions replaced everywhere, so that equal shapes are the same objects.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Any
+
+from tilewright.ir.graph import Binding, Graph, Node, node, topological
+from tilewright.ir.primitives import Input, Opaque, Primitive, PrimitiveError, Project, TensorType
+from tilewright.shape import Expr, symbol
+
+
+def finished(graph: Graph) -> Graph:
+    """The graph with the equalities of its scope applied to the dimensions of its inputs."""
+    known = {s for n in graph.inputs for e in n.shape for s in e.free_symbols}
+    replaced: dict[str, Expr] = {}
+    for name in sorted(known):
+        value = graph.scope.resolve(symbol(name))
+        if value is not symbol(name) and set(value.free_symbols) <= known:
+            replaced[name] = value
+    guards = tuple(dict.fromkeys(graph.guards))
+    if not replaced:
+        return replace(graph, guards=guards)
+    try:
+        return _rebuilt(replace(graph, guards=guards), replaced)
+    except PrimitiveError:
+        return replace(graph, guards=guards)
+
+
+def _rebuilt(graph: Graph, replaced: dict[str, Expr]) -> Graph:
+    new: dict[Node, Node] = {}
+    for current in topological((*graph.inputs, *graph.roots)):
+        operands = tuple(new[i] for i in current.inputs)
+        new[current] = node(_substituted(current.primitive, replaced), *operands)
+    labels: dict[Node, str] = {}
+    for old, text in graph.labels.items():
+        if old in new:
+            labels.setdefault(new[old], text)
+    return Graph(
+        graph.name,
+        tuple(new[i] for i in graph.inputs),
+        tuple((name, new[n]) for name, n in graph.outputs),
+        graph.scope,
+        tuple(Binding(new[b.source], b.symbols) for b in graph.bindings),
+        graph.guards,
+        labels,
+    )
+
+
+def _substituted(primitive: Primitive, replaced: dict[str, Expr]) -> Primitive:
+    """The primitive with the symbols in its sizes replaced."""
+    if isinstance(primitive, Project):
+        return replace(primitive, output=_substituted_type(primitive.output, replaced))
+    if isinstance(primitive, Opaque):
+        types = tuple(_substituted_type(t, replaced) for t in primitive.outputs)
+        return replace(primitive, outputs=types)
+    changes: dict[str, Any] = {}
+    for item in fields(primitive):
+        value: Any = getattr(primitive, item.name)
+        if isinstance(value, Expr):
+            changes[item.name] = value.substitute(replaced)
+        elif isinstance(value, tuple) and any(isinstance(e, Expr) for e in value):
+            changes[item.name] = tuple(e.substitute(replaced) for e in value)
+    return replace(primitive, **changes) if changes else primitive
+
+
+def _substituted_type(old: TensorType, replaced: dict[str, Expr]) -> TensorType:
+    return TensorType(old.dtype, tuple(e.substitute(replaced) for e in old.shape))
+
+
+def input_names(value: Node) -> list[str]:
+    """The graph inputs that ``value`` depends on."""
+    return [n.primitive.name for n in topological((value,)) if isinstance(n.primitive, Input)]

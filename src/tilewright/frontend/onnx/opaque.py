@@ -1,0 +1,247 @@
+"""Operators that run on the reference: their payload and the types of their results.
+
+A payload is an ONNX model of one node (and of the functions it calls) whose operands have canonical
+names, so that equal calls have equal payloads. Result types come from onnx's shape inference on
+that one node with the operand types known here; sizes it does not know become fresh symbols. Start
+with :func:`opaque_nodes`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+from tilewright.frontend.onnx.boundary import THIRD_PARTY, summary
+from tilewright.frontend.onnx.types import element_type, type_proto
+from tilewright.ir.dtype import DType
+from tilewright.ir.graph import Node, node
+from tilewright.ir.primitives import Constant, Opaque, Project, TensorType
+from tilewright.ir.symbolic import integer_contents
+from tilewright.ops.reference import check_payload
+from tilewright.shape import Expr, Scope, constant
+from tilewright.support.errors import InvalidModelError, UnsupportedError
+
+LARGEST_HINT = 1024  # elements of a constant operand that shape inference may look at
+_RANK_HINT = "add value_info with a shape to the model (onnx.shape_inference), or export it again"
+
+
+@dataclass(frozen=True)
+class OpaqueCall:
+    """One ONNX node about to run on the reference.
+
+    ``proto`` has no references to attributes of a function; ``captured`` are the outer values that
+    its sub-graphs read, by name; ``declared`` are the result types that the model states, in order.
+    """
+
+    proto: onnx.NodeProto
+    where: str
+    operands: tuple[Node | None, ...]
+    captured: tuple[tuple[str, Node], ...]
+    opsets: dict[str, int]
+    functions: tuple[onnx.FunctionProto, ...]
+    declared: tuple[onnx.TypeProto | None, ...]
+    serial: int
+
+
+def _inner_names(proto: onnx.NodeProto) -> set[str]:
+    names: set[str] = set()
+    pending = [g for a in proto.attribute for g in ([a.g] if a.HasField("g") else [*a.graphs])]
+    while pending:
+        graph = pending.pop()
+        names.update(v.name for v in (*graph.input, *graph.output, *graph.initializer))
+        for inner in graph.node:
+            names.update(inner.input)
+            names.update(inner.output)
+            for a in inner.attribute:
+                pending.extend([a.g] if a.HasField("g") else [*a.graphs])
+    return names
+
+
+def _unused(stem: str, taken: set[str]) -> str:
+    while stem in taken:
+        stem += "_"
+    taken.add(stem)
+    return stem
+
+
+@dataclass(frozen=True)
+class _Payload:
+    """The model of a call without types, its inputs in order, and the outputs that are present."""
+
+    model: onnx.ModelProto
+    inputs: tuple[tuple[str, Node], ...]
+    outputs: tuple[int, ...]
+
+
+def _payload(call: OpaqueCall) -> _Payload:
+    taken = _inner_names(call.proto) | {name for name, _ in call.captured}
+    proto = onnx.NodeProto()
+    proto.CopyFrom(call.proto)
+    proto.name = ""
+    proto.doc_string = ""
+    del proto.metadata_props[:]
+    inputs: list[tuple[str, Node]] = []
+    for index, operand in enumerate(call.operands):
+        proto.input[index] = "" if operand is None else _unused(f"operand_{index}", taken)
+        if operand is not None:
+            inputs.append((proto.input[index], operand))
+    inputs.extend(call.captured)
+    present = tuple(i for i, name in enumerate(proto.output) if name)
+    for index in present:
+        proto.output[index] = _unused(f"result_{index}", taken)
+    model = onnx.ModelProto()
+    model.ir_version = onnx.IR_VERSION
+    model.graph.name = "opaque"
+    model.graph.node.append(proto)
+    model.functions.extend(call.functions)
+    for domain, version in sorted(call.opsets.items()):
+        model.opset_import.append(onnx.helper.make_opsetid(domain, version))
+    return _Payload(model, tuple(inputs), present)
+
+
+def _infer(
+    call: OpaqueCall, payload: _Payload, objects: dict[Node, onnx.TypeProto]
+) -> list[onnx.TypeProto | None]:
+    """Result types of the present outputs by onnx's inference; None where it finds nothing."""
+    model = onnx.ModelProto()
+    model.CopyFrom(payload.model)
+    for name, operand in payload.inputs:
+        model.graph.input.append(onnx.helper.make_value_info(name, type_proto(operand, objects)))
+        known = _known_contents(operand)
+        if known is not None:
+            model.graph.initializer.append(numpy_helper.from_array(known, name=name))
+    names = [payload.model.graph.node[0].output[i] for i in payload.outputs]
+    for name in names:
+        model.graph.output.append(onnx.helper.make_empty_tensor_value_info(name))
+    inferred: dict[str, onnx.TypeProto] = {}
+    problem = ""
+    for strict in (True, False):
+        try:
+            result = onnx.shape_inference.infer_shapes(
+                model, check_type=strict, strict_mode=strict, data_prop=True
+            )
+        except THIRD_PARTY as error:
+            problem = problem or summary(error)
+            continue
+        inferred = {v.name: v.type for v in result.graph.output if v.type.WhichOneof("value")}
+        break
+    if problem and not inferred and all(d is None for d in call.declared):
+        raise InvalidModelError(f"the operator does not fit: {problem}", where=call.where)
+    return [inferred.get(name) for name in names]
+
+
+def _known_contents(operand: Node) -> np.ndarray | None:
+    """A small operand known now, for shape inference."""
+    if isinstance(operand.primitive, Constant):
+        array = operand.primitive.array
+        if array.size <= LARGEST_HINT and operand.dtype.is_native:
+            return array
+        return None
+    contents = integer_contents(operand) if operand.dtype is DType.INT64 else None
+    if contents is None or not all(e.is_constant for e in contents.reshape(-1)):
+        return None
+    values = [e.value for e in contents.reshape(-1)]
+    return np.array(values, dtype=np.int64).reshape(contents.shape)
+
+
+def _tensor_part(proto: onnx.TypeProto | None) -> onnx.TypeProto.Tensor | None:
+    if proto is not None and proto.HasField("tensor_type") and proto.tensor_type.elem_type:
+        return proto.tensor_type
+    return None
+
+
+def _result_type(
+    call: OpaqueCall,
+    inferred: onnx.TypeProto | None,
+    declared: onnx.TypeProto | None,
+    scope: Scope,
+    symbols: dict[str, Expr],
+) -> TensorType:
+    """The type of one result; OBJECT for what is not a tensor."""
+    for proto in (inferred, declared):
+        if proto is not None and proto.WhichOneof("value") not in (None, "tensor_type"):
+            return TensorType(DType.OBJECT, ())
+    tensors = [t for t in (_tensor_part(inferred), _tensor_part(declared)) if t is not None]
+    if not tensors:
+        raise UnsupportedError(
+            "the type of a result cannot be told before running", where=call.where, hint=_RANK_HINT
+        )
+    shaped = [t for t in tensors if t.HasField("shape")]
+    if not shaped:
+        raise UnsupportedError(
+            "the rank of a result cannot be told before running", where=call.where, hint=_RANK_HINT
+        )
+    sizes: list[Expr] = []
+    stem = call.proto.op_type.lower()
+    for size in shaped[0].shape.dim:
+        if size.HasField("dim_value") and size.dim_value >= 0:
+            sizes.append(constant(size.dim_value))
+        elif size.dim_param in symbols:
+            sizes.append(symbols[size.dim_param])
+        else:
+            fresh = scope.fresh(stem)
+            if size.dim_param and shaped[0] is tensors[0]:
+                symbols[size.dim_param] = fresh
+            sizes.append(fresh)
+    return TensorType(element_type(tensors[0].elem_type, call.where), tuple(sizes))
+
+
+def opaque_nodes(
+    call: OpaqueCall, scope: Scope, objects: dict[Node, onnx.TypeProto]
+) -> list[Node | None]:
+    """Nodes for the outputs of a call (None for omitted ones); ``objects`` learns their types.
+
+    Raises ``UnsupportedError`` if the reference has no such operator either, or if the type or rank
+    of a result is unknown, and ``InvalidModelError`` if the operands do not fit the operator.
+    """
+    payload = _payload(call)
+    if not payload.outputs:
+        return [None for _ in call.proto.output]
+    inferred = _infer(call, payload, objects)
+    operands = [operand for _, operand in payload.inputs]
+    symbols = {str(s): s for o in operands for s in o.shape if not s.is_constant}
+    types = [
+        _result_type(call, proto, call.declared[index], scope, symbols)
+        for proto, index in zip(inferred, payload.outputs, strict=True)
+    ]
+    data = _serialised(payload, objects, types, inferred, call)
+    check_payload(data, call.where)
+    primitive = Opaque(_name(call.proto), data, tuple(types), call.serial)
+    first = node(primitive, *operands)
+    made = [first, *(node(Project(i, types[i]), first) for i in range(1, len(types)))]
+    out: list[Node | None] = [None for _ in call.proto.output]
+    for index, value, proto in zip(payload.outputs, made, inferred, strict=True):
+        out[index] = value
+        kind = proto if proto is not None else call.declared[index]
+        if value.dtype is DType.OBJECT and kind is not None:
+            objects[value] = kind
+    return out
+
+
+def _name(proto: onnx.NodeProto) -> str:
+    return f"{proto.domain}::{proto.op_type}" if proto.domain else proto.op_type
+
+
+def _serialised(
+    payload: _Payload,
+    objects: dict[Node, onnx.TypeProto],
+    types: list[TensorType],
+    inferred: list[onnx.TypeProto | None],
+    call: OpaqueCall,
+) -> bytes:
+    """The payload with element types, but without shapes: one serves every shape."""
+    model = payload.model
+    for name, operand in payload.inputs:
+        kind = type_proto(operand, objects, shaped=False)
+        model.graph.input.append(onnx.helper.make_value_info(name, kind))
+    for index, result, proto in zip(payload.outputs, types, inferred, strict=True):
+        name = model.graph.node[0].output[index]
+        kind = proto if proto is not None else call.declared[index]
+        if result.dtype is not DType.OBJECT or kind is None:
+            model.graph.output.append(onnx.helper.make_empty_tensor_value_info(name))
+        else:
+            model.graph.output.append(onnx.helper.make_value_info(name, kind))
+    return model.SerializeToString(deterministic=True)

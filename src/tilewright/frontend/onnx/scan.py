@@ -1,0 +1,103 @@
+"""Looking at a model's nodes before importing them: unknown operators, captured values.
+
+:func:`require_known` refuses at once every operator that nothing could run; :func:`captured_values`
+lists the outer values that the sub-graphs of a node read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import onnx_ir
+
+from tilewright.frontend.onnx.functions import find_schema
+from tilewright.ops.record import OPERATORS
+from tilewright.support.errors import UnsupportedError
+
+RANDOM = (
+    "Bernoulli",
+    "Dropout",
+    "Multinomial",
+    "RandomNormal",
+    "RandomNormalLike",
+    "RandomUniform",
+    "RandomUniformLike",
+)
+
+
+def subgraphs(node: onnx_ir.Node) -> list[onnx_ir.Graph]:
+    """The graphs in the attributes of a node."""
+    out: list[onnx_ir.Graph] = []
+    for attribute in node.attributes.values():
+        if attribute.is_ref():
+            continue
+        if attribute.type == onnx_ir.AttributeType.GRAPH:
+            out.append(attribute.as_graph())
+        elif attribute.type == onnx_ir.AttributeType.GRAPHS:
+            out.extend(attribute.as_graphs())
+    return out
+
+
+def all_nodes(graph: onnx_ir.Graph | onnx_ir.Function) -> Iterator[onnx_ir.Node]:
+    """The nodes of a graph and of the graphs inside of them."""
+    for node in graph:
+        yield node
+        for inner in subgraphs(node):
+            yield from all_nodes(inner)
+
+
+def require_known(model: onnx_ir.Model) -> None:
+    """Raise ``UnsupportedError`` listing every operator that is no function and not ONNX's."""
+    unknown: dict[str, int] = {}
+    bodies: list[tuple[onnx_ir.Graph | onnx_ir.Function, dict[str, int]]] = [
+        (model.graph, dict(model.opset_imports)),
+        *((f, dict(f.opset_imports)) for f in model.functions.values()),
+    ]
+    for body, opsets in bodies:
+        for node in all_nodes(body):
+            domain = "" if node.domain == "ai.onnx" else node.domain
+            if node.op_identifier() in model.functions or (domain, node.op_type) in OPERATORS:
+                continue
+            opset = opsets.get(domain, opsets.get(node.domain, 1))
+            if find_schema(domain, node.op_type, opset) is None:
+                name = f"{domain}::{node.op_type}" if domain else node.op_type
+                unknown[name] = unknown.get(name, 0) + 1
+    if unknown:
+        listing = ", ".join(f"{name} ({count})" for name, count in sorted(unknown.items()))
+        raise UnsupportedError(
+            f"operators that are neither ONNX's nor functions of the model: {listing}",
+            where=model.graph.name,
+            hint="export with standard operators, or add functions that define these",
+        )
+
+
+def captured_values(node: onnx_ir.Node) -> list[onnx_ir.Value]:
+    """Outer values that the sub-graphs of ``node`` read, in the order of their first use."""
+    captured: dict[onnx_ir.Value, None] = {}
+    for graph in subgraphs(node):
+        inside: set[onnx_ir.Value] = set()
+        _collect(graph, inside)
+        for inner in all_nodes(graph):
+            for value in inner.inputs:
+                if value is not None and value not in inside:
+                    captured[value] = None
+        for value in graph.outputs:
+            if value not in inside:
+                captured[value] = None
+    return list(captured)
+
+
+def _collect(graph: onnx_ir.Graph, inside: set[onnx_ir.Value]) -> None:
+    inside.update(graph.inputs)
+    inside.update(graph.initializers.values())
+    for node in graph:
+        inside.update(node.outputs)
+        for inner in subgraphs(node):
+            _collect(inner, inside)
+
+
+def is_random(node: onnx_ir.Node) -> bool:
+    """Whether two calls of the same node may differ."""
+    if node.op_type in RANDOM:
+        return True
+    return any(inner.op_type in RANDOM for graph in subgraphs(node) for inner in all_nodes(graph))

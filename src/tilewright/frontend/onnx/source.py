@@ -1,0 +1,161 @@
+"""From a path, bytes, a ``ModelProto`` or an ``onnx_ir.Model`` to a checked ``onnx_ir.Model``.
+
+:func:`read_model` is the entry. A model is checked without the contents of its weights, so that the
+size of a model does not matter. External data is confined to the model's folder (``external``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx_ir
+from onnx import numpy_helper
+
+from tilewright.frontend.onnx.boundary import third_party
+from tilewright.frontend.onnx.external import attach, inline_attributes
+from tilewright.support.errors import InvalidModelError, UnsupportedError
+
+Source = str | Path | bytes | onnx.ModelProto | onnx_ir.Model
+NEWEST_OPSET = onnx.defs.onnx_opset_version()
+_EXPORT = "export the model again, or check the file with onnx.checker.check_model"
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A model that passed the checks, and what it is called in messages."""
+
+    model: onnx_ir.Model
+    name: str
+
+
+def read_model(source: Source) -> LoadedModel:
+    """Read and check a model.
+
+    Raises ``InvalidModelError`` for anything that is not a valid ONNX model, its external data
+    included, and ``UnsupportedError`` for one that is newer than the installed onnx.
+    """
+    if isinstance(source, onnx_ir.Model):
+        _check_opsets(dict(source.opset_imports), "the model")
+        return LoadedModel(source, source.graph.name or "model")
+    folder: Path | None = None
+    if isinstance(source, onnx.ModelProto):
+        proto, where = source, "the model"
+    elif isinstance(source, bytes | bytearray | memoryview):
+        proto, where = _parse(bytes(source), "the given bytes"), "the given bytes"
+    elif isinstance(source, str | Path):
+        path = Path(source)
+        proto, where, folder = _parse(_read(path), str(path)), str(path), path.parent
+    else:
+        raise InvalidModelError(
+            f"a {type(source).__name__} is not a model",
+            hint="give a path, bytes, an onnx.ModelProto or an onnx_ir.Model",
+        )
+    return _from_proto(proto, where, folder)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        if path.is_dir():
+            raise InvalidModelError(
+                "this is a folder, not a model", where=str(path), hint="name the .onnx file in it"
+            )
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise InvalidModelError(
+            "there is no such file", where=str(path), hint="check the path"
+        ) from None
+    except (OSError, ValueError) as error:
+        raise InvalidModelError(f"the file cannot be read: {error}", where=str(path)) from error
+
+
+def _parse(data: bytes, where: str) -> onnx.ModelProto:
+    proto = onnx.ModelProto()
+    with third_party("this is not an ONNX model", where=where, hint=_EXPORT):
+        proto.ParseFromString(data)
+    return proto
+
+
+def _from_proto(proto: onnx.ModelProto, where: str, folder: Path | None) -> LoadedModel:
+    if not proto.HasField("graph") or not proto.opset_import:
+        raise InvalidModelError(
+            "this is not an ONNX model: it has no graph or no operator sets",
+            where=where,
+            hint=_EXPORT,
+        )
+    _check_opsets({o.domain: o.version for o in proto.opset_import}, where)
+    if not proto.graph.output:
+        raise InvalidModelError("the graph has no outputs", where=where, hint=_EXPORT)
+    with third_party("the model cannot be read", where=where, hint=_EXPORT):
+        proto = _normalised(proto, where, folder)
+        _check(proto)
+        model = onnx_ir.from_proto(proto)
+    attach(proto, model, where, folder)
+    return LoadedModel(model, proto.graph.name or "model")
+
+
+def _check_opsets(opsets: dict[str, int], where: str) -> None:
+    for domain, version in opsets.items():
+        if domain in ("", "ai.onnx") and version > NEWEST_OPSET:
+            raise UnsupportedError(
+                f"the model uses opset {version}, the newest known one is {NEWEST_OPSET}",
+                where=where,
+                hint="export with an older opset, or install a newer onnx",
+            )
+
+
+def _normalised(proto: onnx.ModelProto, where: str, folder: Path | None) -> onnx.ModelProto:
+    """The model with dense tensors in place of sparse ones and no external data in attributes."""
+    proto = inline_attributes(proto, where, folder)
+    if not proto.graph.sparse_initializer:
+        return proto
+    copy = onnx.ModelProto()
+    copy.CopyFrom(proto)
+    for sparse in copy.graph.sparse_initializer:
+        copy.graph.initializer.append(
+            numpy_helper.from_array(densify(sparse), name=sparse.values.name)
+        )
+    del copy.graph.sparse_initializer[:]
+    return copy
+
+
+def densify(sparse: onnx.SparseTensorProto) -> np.ndarray:
+    """The dense array of a sparse tensor in either of ONNX's two index formats."""
+    values = numpy_helper.to_array(sparse.values)
+    indices = numpy_helper.to_array(sparse.indices)
+    if any(d < 0 for d in sparse.dims) or np.prod(sparse.dims, dtype=object) > 1 << 31:
+        raise InvalidModelError(
+            f"a sparse tensor has the sizes {list(sparse.dims)}", where=sparse.values.name
+        )
+    dense = np.zeros(tuple(sparse.dims), dtype=values.dtype)
+    if indices.ndim == 1:
+        dense.reshape(-1)[indices] = values
+    else:
+        dense[tuple(indices.T)] = values
+    return dense
+
+
+def _check(proto: onnx.ModelProto) -> None:
+    """onnx's own checks, on a copy in which every initializer is an input."""
+    skeleton = onnx.ModelProto()
+    skeleton.ir_version = proto.ir_version
+    skeleton.opset_import.extend(proto.opset_import)
+    skeleton.functions.extend(proto.functions)
+    graph = skeleton.graph
+    graph.name = proto.graph.name or "model"
+    graph.node.extend(proto.graph.node)
+    graph.input.extend(proto.graph.input)
+    graph.output.extend(proto.graph.output)
+    known = {value.name for value in proto.graph.input}
+    seen: set[str] = set()
+    for tensor in proto.graph.initializer:
+        if not tensor.name or tensor.name in seen:
+            raise InvalidModelError(f'two initializers are called "{tensor.name}"')
+        seen.add(tensor.name)
+        if tensor.name not in known:
+            graph.input.append(
+                onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+            )
+    onnx.checker.check_model(skeleton)

@@ -1,0 +1,63 @@
+"""Element types and value types of ONNX, and ours.
+
+:func:`element_type` and :func:`data_type` translate one into the other; :func:`type_proto` writes
+the type of a node for onnx's shape inference. May import ``ir`` and onnx.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import onnx
+
+from tilewright.ir.dtype import DType
+from tilewright.ir.graph import Node
+from tilewright.support.errors import InvalidModelError, UnsupportedError
+
+_NAMES = {DType.FLOAT32: "FLOAT", DType.FLOAT64: "DOUBLE"}
+_TO_ONNX: dict[DType, int] = {
+    dtype: onnx.TensorProto.DataType.Value(_NAMES.get(dtype, dtype.name))
+    for dtype in DType
+    if dtype is not DType.OBJECT
+}
+_FROM_ONNX: dict[int, DType] = {number: dtype for dtype, number in _TO_ONNX.items()}
+
+
+def element_type(number: int, where: str) -> DType:
+    """The element type for a number of onnx's ``TensorProto.DataType``."""
+    found = _FROM_ONNX.get(int(number))
+    if found is not None:
+        return found
+    if int(number) == onnx.TensorProto.UNDEFINED:
+        raise InvalidModelError("the element type is missing", where=where)
+    raise UnsupportedError(
+        f"element type {number} is not known", where=where, hint="use a newer tilewright"
+    )
+
+
+def data_type(dtype: DType) -> int:
+    """The number of onnx's ``TensorProto.DataType`` for an element type (not OBJECT)."""
+    return _TO_ONNX[dtype]
+
+
+def type_proto(
+    value: Node, objects: Mapping[Node, onnx.TypeProto], *, shaped: bool = True
+) -> onnx.TypeProto:
+    """The ONNX type of a value; ``objects`` holds those of sequences, optionals and maps.
+
+    Symbolic sizes become ``dim_param`` texts. Without ``shaped`` only the element type is given.
+    """
+    if value.dtype is DType.OBJECT:
+        return objects[value]
+    out = onnx.TypeProto()
+    tensor = out.tensor_type
+    tensor.elem_type = data_type(value.dtype)
+    if shaped:
+        tensor.shape.SetInParent()
+        for size in value.shape:
+            entry = tensor.shape.dim.add()
+            if size.is_constant:
+                entry.dim_value = size.value
+            else:
+                entry.dim_param = str(size)
+    return out
