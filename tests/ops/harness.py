@@ -193,8 +193,9 @@ def check_node(
     """Fission, run and compare a node with the reference, or with ``expected``.
 
     Operands in ``constants`` are constants (others are graph inputs, with ``symbolic`` of unknown
-    sizes but for those in ``fixed``). ``length`` is the number of terms in the longest sum. The same graph is then run on, and
-    compared for, the inputs of other sizes in ``also``. Gives the graph.
+    sizes but for those in ``fixed``). ``length`` is the number of terms in the longest sum. The
+    same graph is then run on, and compared for, the inputs of other sizes in ``also``. Gives the
+    graph.
     """
     graph = fission(
         op_type, inputs, attributes, opset=opset, outputs=outputs, domain=domain,
