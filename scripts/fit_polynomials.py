@@ -263,15 +263,24 @@ def _split(value: mpf, bits: tuple[int, ...]) -> tuple[float, ...]:
     return (*pieces, float(rest))
 
 
+def _turns(shift: int) -> tuple[float, ...]:
+    """Pieces whose product with a 24-bit number is exact in float64, but for the last."""
+    return _split((mpf(2) ** shift * 2 / mp.pi) % 4, (29, 29))
+
+
 def _constants() -> list[tuple[str, str, tuple[float, ...]]]:
-    half_pi, log2 = mp.pi / 2, mpmath.log(2)
+    log2 = mpmath.log(2)
     pieces = "pieces of {}; a product of all but the last with a {} is exact"
     return [
         ("LOG2_SINGLE", pieces.format("log(2)", "10-bit integer"), _split(log2, (14,))),
         ("LOG2_DOUBLE", pieces.format("log(2)", "20-bit integer"), _split(log2, (33,))),
         ("TWO_THIRDS", "2/3 as a sum", _split(mpf(2) / 3, (53,))),
         ("QUARTER_PI", "pi/4 as a sum", _split(mp.pi / 4, (53,))),
-        ("HALF_PI", pieces.format("pi/2", "20-bit integer"), _split(half_pi, (33, 33, 33))),
+        ("HALF_PI", "pi/2 as a sum", _split(mp.pi / 2, (53, 53))),
+        *(
+            (f"TURNS_{shift}", f"2**{shift} * 2/pi modulo 4 as a sum", _turns(shift))
+            for shift in (0, 48, 96)
+        ),
     ]
 
 

@@ -28,12 +28,29 @@ QUARTER_PI: tuple[float, ...] = (
     0.7853981633974483,
     3.061616997868383e-17,
 )
-# pieces of pi/2; a product of all but the last with a 20-bit integer is exact
+# pi/2 as a sum
 HALF_PI: tuple[float, ...] = (
-    1.5707963267341256,
-    6.077100506303966e-11,
-    2.0222662487111665e-21,
-    8.4784276603689e-32,
+    1.5707963267948966,
+    6.123233995736765e-17,
+    1.082856673921914e-32,
+)
+# 2**0 * 2/pi modulo 4 as a sum
+TURNS_0: tuple[float, ...] = (
+    0.636619770899415,
+    1.4681663246252086e-09,
+    2.276010073078396e-18,
+)
+# 2**48 * 2/pi modulo 4 as a sum
+TURNS_48: tuple[float, ...] = (
+    0.082671889802441,
+    7.987195909005262e-11,
+    4.69580978848846e-20,
+)
+# 2**96 * 2/pi modulo 4 as a sum
+TURNS_96: tuple[float, ...] = (
+    1.957837924361229,
+    1.995295816591136e-10,
+    6.697149005618234e-20,
 )
 # exp(r) = 1 + r + r**2 P(r), |r| <= log(2)/2; error 2**-28.0
 EXPONENTIAL_SINGLE: tuple[float, ...] = (

@@ -1,13 +1,15 @@
 """Trigonometric functions and their inverses, without branches.
 
-All of them compute in float64; float32 rounds the result once. Arguments are reduced by multiples
-of pi/2 held to 150 bits, so arguments up to 1e6 in size lose nothing. Imports
+All of them compute in float64; float32 rounds the result once. Arguments of any size are reduced
+exactly for float32; those of float64 up to 2**45, beyond which accuracy fades, and 2**50, beyond
+which the results are NaNs. Imports
 ``math_arithmetic``, ``math_exponential`` and ``math_tables``; start with :func:`sine`.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from llvmlite import ir
 
@@ -16,22 +18,65 @@ from tilewright.backend.cpu.math_arithmetic import Arithmetic
 from tilewright.backend.cpu.math_exponential import through_double
 
 
-def _reduce(a: Arithmetic, x: ir.Value) -> tuple[ir.Value, ir.Value, ir.Value]:
-    """x = n pi/2 + r + tail with |r| <= pi/4: (r, tail, bits whose low part is n)."""
+@dataclass(frozen=True)
+class _Reduced:
+    """n pi/2 + angle + tail, |angle| <= pi/4; the low bits of ``pattern`` are those of n."""
+
+    angle: ir.Value
+    tail: ir.Value
+    pattern: ir.Value
+
+
+def _reduce_double(a: Arithmetic, x: ir.Value) -> _Reduced:
     n, pattern = a.shifted_round(a.scale(x, 2 / math.pi), 0)
-    first, second, third, fourth = tables.HALF_PI
-    r = a.multiply_add(n, a.constant(-first), x)
-    r, lost = a.two_sum(r, a.scale(n, -second))
-    r, more = a.two_sum(r, a.scale(n, -third))
-    low = a.multiply_add(n, a.constant(-fourth), a.add(lost, more))
+    first, second, third = tables.HALF_PI
+    product, rest = a.two_product(n, a.constant(first))
+    r, lost = a.two_sum(a.subtract(x, product), a.negate(rest))
+    product, rest = a.two_product(n, a.constant(second))
+    r, more = a.two_sum(r, a.negate(product))
+    low = a.multiply_add(n, a.constant(-third), a.subtract(a.add(lost, more), rest))
     total = a.add(r, low)
-    return total, a.add(a.subtract(r, total), low), pattern
+    return _Reduced(total, a.add(a.subtract(r, total), low), pattern)
 
 
-def _sine_and_cosine(
-    a: Arithmetic, r: ir.Value, tail: ir.Value, mixed: bool
-) -> tuple[ir.Value, ir.Value]:
-    """sin and cos of r + tail for |r| <= pi/4."""
+def _reduce_mixed(a: Arithmetic, x: ir.Value) -> _Reduced:
+    """For x of at most 24 significant bits, of any size.
+
+    x = y 2**shift with y below 2**48, and x 2/pi = y (2**shift 2/pi mod 4) but for whole turns. The
+    factor comes in pieces with which y has exact products, so whole turns are dropped exactly.
+    """
+    size = a.absolute(x)
+    factors: list[ir.Value] = [a.constant(1.0), *(a.constant(part) for part in tables.TURNS_0)]
+    for shift, turns in ((48, tables.TURNS_48), (96, tables.TURNS_96)):
+        beyond = a.compare(">=", size, 2.0**shift)
+        others = (2.0**-shift, *turns)
+        factors = [
+            a.select(beyond, a.constant(other), factor)
+            for other, factor in zip(others, factors, strict=True)
+        ]
+    y = a.multiply(x, factors[0])
+    total, first = _drop_whole(a, a.multiply(y, factors[1]))
+    part, second = _drop_whole(a, a.multiply(y, factors[2]))
+    total, lost = a.two_sum(total, part)
+    total, third = _drop_whole(a, total)
+    total = a.add(total, a.multiply_add(y, factors[3], lost))
+    pattern = a.builder.add(a.builder.add(first, second), third)
+    return _Reduced(a.scale(total, math.pi / 2), a.constant(0.0), pattern)
+
+
+def _drop_whole(a: Arithmetic, x: ir.Value) -> tuple[ir.Value, ir.Value]:
+    """(x - n, bits whose low part is n) for the integer n nearest to x."""
+    n, pattern = a.shifted_round(x, 0)
+    return a.subtract(x, n), pattern
+
+
+def _reduce(a: Arithmetic, x: ir.Value, mixed: bool) -> _Reduced:
+    return _reduce_mixed(a, x) if mixed else _reduce_double(a, x)
+
+
+def _sine_and_cosine(a: Arithmetic, reduced: _Reduced, mixed: bool) -> tuple[ir.Value, ir.Value]:
+    """sin and cos of angle + tail."""
+    r, tail = reduced.angle, reduced.tail
     z = a.multiply(r, r)
     half = a.scale(z, 0.5)
     near = a.subtract(a.constant(1.0), half)
@@ -46,10 +91,10 @@ def _sine_and_cosine(
 
 def _quadrant(a: Arithmetic, x: ir.Value, mixed: bool, turn: int) -> ir.Value:
     """sin(x + turn pi/2)."""
-    r, tail, pattern = _reduce(a, x)
-    sine_value, cosine_value = _sine_and_cosine(a, r, tail, mixed)
+    reduced = _reduce(a, x, mixed)
+    sine_value, cosine_value = _sine_and_cosine(a, reduced, mixed)
     build = a.builder
-    quadrant = build.add(pattern, a.integer(turn)) if turn else pattern
+    quadrant = build.add(reduced.pattern, a.integer(turn)) if turn else reduced.pattern
     even = build.icmp_unsigned("==", build.and_(quadrant, a.integer(1)), a.integer(0))
     value = a.select(even, sine_value, cosine_value)
     flip = build.shl(build.and_(quadrant, a.integer(2)), a.integer(a.bits - 2))
@@ -65,10 +110,10 @@ def _cosine(a: Arithmetic, x: ir.Value, mixed: bool) -> ir.Value:
 
 
 def _tangent(a: Arithmetic, x: ir.Value, mixed: bool) -> ir.Value:
-    r, tail, pattern = _reduce(a, x)
-    sine_value, cosine_value = _sine_and_cosine(a, r, tail, mixed)
+    reduced = _reduce(a, x, mixed)
+    sine_value, cosine_value = _sine_and_cosine(a, reduced, mixed)
     build = a.builder
-    even = build.icmp_unsigned("==", build.and_(pattern, a.integer(1)), a.integer(0))
+    even = build.icmp_unsigned("==", build.and_(reduced.pattern, a.integer(1)), a.integer(0))
     top = a.select(even, sine_value, a.negate(cosine_value))
     bottom = a.select(even, cosine_value, sine_value)
     return a.select(a.compare("==", x, 0.0), x, a.divide(top, bottom))
