@@ -21,11 +21,13 @@ from tilewright.ops import (
     pooling,
     quantised_linear,
     quantize,
+    recurrent,
     reduction,
     resize,
     sampling,
     slicing,
     softmax,
+    spectral,
 )
 
 __all__ = [
@@ -43,9 +45,11 @@ __all__ = [
     "pooling",
     "quantised_linear",
     "quantize",
+    "recurrent",
     "reduction",
     "resize",
     "sampling",
     "slicing",
     "softmax",
+    "spectral",
 ]

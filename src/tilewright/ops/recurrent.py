@@ -1,0 +1,339 @@
+"""RNN, GRU and LSTM over sequences whose length is known when compiling, unrolled step by step.
+
+The products with the inputs are one contraction for all steps. A sequence of unknown length has no
+rule, since primitives have no loop. Start with ``_unrolled``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import cast as cast_type
+
+from tilewright.ir.dtype import DType
+from tilewright.ir.graph import Node
+from tilewright.ops.build import Builder, cast, scalar, transpose
+from tilewright.ops.linear import contract
+from tilewright.ops.record import NoRule, RuleContext, operator
+from tilewright.ops.types import require_native
+from tilewright.shape import Expr, constant
+from tilewright.support.errors import InvalidModelError
+
+LONGEST = (
+    64  # steps; every step is a handful of kernels, and longer ones cost more than the reference
+)
+
+State = tuple[Node, ...]
+Activation = Callable[[Node], Node]
+
+
+@dataclass(frozen=True)
+class _Direction:
+    """Weights of one direction: ``recurrent`` [G * H, H], biases [G * H], activations."""
+
+    b: Builder
+    hidden: Expr
+    recurrent: Node
+    input_bias: Node | None
+    recurrent_bias: Node | None
+    peepholes: Node | None
+    activations: tuple[Activation, ...]
+
+    def gate(self, x: Node, index: int) -> Node:
+        """Part ``index`` of the last axis, as long as the hidden state."""
+        return self.b.slice_axis(x, x.rank - 1, self.hidden * index, self.hidden)
+
+    def rows(self, index: int, count: int = 1) -> Node:
+        """Recurrent weights of gates ``index`` to ``index + count``: [count * H, H]."""
+        return self.b.slice_axis(self.recurrent, 0, self.hidden * index, self.hidden * count)
+
+    def recur(self, state: Node, weights: Node) -> Node:
+        """[B, H] times [R, H] transposed."""
+        return contract(self.b, state, weights, [(1, 1)])
+
+    def plus_bias(self, x: Node, bias: Node | None, first: int, count: int = 1) -> Node:
+        """``x`` plus the biases of gates ``first`` to ``first + count``."""
+        if bias is None:
+            return x
+        return self.b.add(x, self.b.slice_axis(bias, 0, self.hidden * first, self.hidden * count))
+
+    def clipped(self, x: Node) -> Node:
+        """The input of an activation, limited by the attribute ``clip``."""
+        if not self.b.context.has("clip"):
+            return x
+        limit = self.b.context.number("clip")
+        return self.b.minimum(self.b.maximum(x, -limit), limit)
+
+
+Step = Callable[[_Direction, Node, State], State]
+
+
+@operator("RNN", since=7)
+def _rnn(context: RuleContext) -> Sequence[Node]:
+    return _unrolled(context, _rnn_step, 1, ("Tanh",))
+
+
+@operator("GRU", since=7)
+def _gru(context: RuleContext) -> Sequence[Node]:
+    return _unrolled(context, _gru_step, 3, ("Sigmoid", "Tanh"))
+
+
+@operator("LSTM", since=7)
+def _lstm(context: RuleContext) -> Sequence[Node]:
+    return _unrolled(context, _lstm_step, 4, ("Sigmoid", "Tanh", "Tanh"))
+
+
+# ---------------------------------------------------------------- steps
+
+
+def _rnn_step(d: _Direction, inputs: Node, state: State) -> State:
+    total = d.b.add(inputs, d.recur(state[0], d.recurrent))
+    total = d.plus_bias(total, d.recurrent_bias, 0)
+    return (d.activations[0](d.clipped(total)),)
+
+
+def _gru_step(d: _Direction, inputs: Node, state: State) -> State:
+    """Gates: update z, reset r, hidden h."""
+    b, (hidden,) = d.b, state
+    both = d.plus_bias(d.recur(hidden, d.rows(0, 2)), d.recurrent_bias, 0, 2)
+    update, reset = (
+        d.activations[0](d.clipped(b.add(d.gate(inputs, i), d.gate(both, i)))) for i in (0, 1)
+    )
+    if b.context.integer("linear_before_reset", 0):
+        kept = b.multiply(reset, d.plus_bias(d.recur(hidden, d.rows(2)), d.recurrent_bias, 2))
+    else:
+        kept = d.plus_bias(d.recur(b.multiply(reset, hidden), d.rows(2)), d.recurrent_bias, 2)
+    proposed = d.activations[1](d.clipped(b.add(d.gate(inputs, 2), kept)))
+    mixed = b.multiply(b.subtract(scalar(1, update.dtype), update), proposed)
+    return (b.add(mixed, b.multiply(update, hidden)),)
+
+
+def _lstm_step(d: _Direction, inputs: Node, state: State) -> State:
+    """Gates: input i, output o, forget f, cell c."""
+    b, (hidden, cell) = d.b, state
+    total = d.plus_bias(b.add(inputs, d.recur(hidden, d.recurrent)), d.recurrent_bias, 0, 4)
+
+    def gate(index: int, peephole: int, seen: Node) -> Node:
+        x = d.gate(total, index)
+        if d.peepholes is not None:
+            x = b.add(x, b.multiply(seen, d.gate(d.peepholes, peephole)))
+        return d.activations[0](d.clipped(x))
+
+    entering = gate(0, 0, cell)
+    if b.context.integer("input_forget", 0):
+        kept = b.subtract(scalar(1, entering.dtype), entering)
+    else:
+        kept = gate(2, 2, cell)
+    proposed = d.activations[1](d.clipped(d.gate(total, 3)))
+    following = b.add(b.multiply(kept, cell), b.multiply(entering, proposed))
+    leaving = gate(1, 1, following)
+    return b.multiply(leaving, d.activations[2](following)), following
+
+
+# ---------------------------------------------------------------- sequences
+
+
+def _unrolled(
+    context: RuleContext, step: Step, gates: int, defaults: tuple[str, ...]
+) -> list[Node]:
+    """Y and the final states of a recurrent operator with ``gates`` gates."""
+    b = Builder(context)
+    require_native(context)
+    batch_first = context.integer("layout", 0) != 0
+    x = context.operand(0)
+    x = transpose(x, [1, 0, 2]) if batch_first else x
+    length = b.scope.resolve(x.shape[0])
+    if not length.is_constant or not 0 < length.value <= LONGEST:
+        message = f"a sequence of {length} steps; 1 to {LONGEST} are unrolled"
+        raise NoRule(message, where=context.where)
+    direction = context.text("direction", "forward")
+    if direction not in ("forward", "reverse", "bidirectional"):
+        raise InvalidModelError(f"direction is {direction!r}", where=context.where)
+    count = 2 if direction == "bidirectional" else 1
+    is_lstm = len(defaults) == 3
+    runs: list[tuple[list[Node], State]] = []
+    for index in range(count):
+        backward = direction == "reverse" or index == 1
+        runs.append(_run(b, x, index, count, gates, defaults, step, backward, is_lstm))
+    return _outputs(b, runs, batch_first)[: max(context.output_count, 1)]
+
+
+def _outputs(b: Builder, runs: list[tuple[list[Node], State]], batch_first: bool) -> list[Node]:
+    """Y [S, D, B, H] (or [B, S, D, H]), then states [D, B, H] (or [B, D, H])."""
+    per_direction = [b.concat([b.unsqueeze(y, [0]) for y in ys], 0) for ys, _ in runs]
+    y = b.concat([b.unsqueeze(p, [1]) for p in per_direction], 1)
+    finals = [
+        b.concat([b.unsqueeze(state[i], [0]) for _, state in runs], 0)
+        for i in range(len(runs[0][1]))
+    ]
+    if batch_first:
+        y = transpose(y, [2, 0, 1, 3])
+        finals = [transpose(f, [1, 0, 2]) for f in finals]
+    return [y, *finals]
+
+
+def _run(
+    b: Builder, x: Node, index: int, count: int, gates: int, defaults: tuple[str, ...],
+    step: Step, backward: bool, is_lstm: bool,
+) -> tuple[list[Node], State]:  # fmt: skip
+    """Hidden states per step (in the order of the input) and the final state of a direction."""
+    context = b.context
+    lengths = context.optional(4)
+    d = _direction(b, index, count, gates, defaults, is_lstm)
+    weights = _part(b, context.operand(1), index)
+    inputs = contract(b, x, weights, [(2, 1)])
+    inputs = d.plus_bias(inputs, d.input_bias, 0, gates)
+    states = (5, 6) if is_lstm else (5,)
+    shape = [x.shape[1], d.hidden]
+    state: State = tuple(_initial(b, i, index, shape, x.dtype) for i in states)
+    steps = x.shape[0].value
+    outputs: dict[int, Node] = {}
+    for time in reversed(range(steps)) if backward else range(steps):
+        now = b.reshape(b.slice_axis(inputs, 0, time, 1), inputs.shape[1:])
+        following = step(d, now, state)
+        outputs[time] = following[0]
+        if lengths is not None:
+            going = b.map("less", scalar(time, DType.INT64), cast(lengths, DType.INT64))
+            going = b.unsqueeze(going, [1])
+            outputs[time] = b.select(going, following[0], scalar(0, x.dtype))
+            following = tuple(
+                b.select(going, new, old) for new, old in zip(following, state, strict=True)
+            )
+        state = following
+    return [outputs[time] for time in range(steps)], state
+
+
+def _part(b: Builder, x: Node, index: int) -> Node:
+    """Entry ``index`` of the first axis, which disappears."""
+    return b.reshape(b.slice_axis(x, 0, index, 1), x.shape[1:])
+
+
+def _initial(b: Builder, operand: int, index: int, shape: list[Expr], dtype: DType) -> Node:
+    given = b.context.optional(operand)
+    if given is None:
+        return b.expand(scalar(0, dtype), shape)
+    if b.context.integer("layout", 0):
+        given = transpose(given, [1, 0, 2])
+    for axis, size in enumerate(shape, start=1):
+        b.context.require_equal(given.shape[axis], size, f"axis {axis} of an initial state")
+    return b.reshape(_part(b, given, index), shape)
+
+
+def _direction(
+    b: Builder, index: int, count: int, gates: int, defaults: tuple[str, ...], is_lstm: bool
+) -> _Direction:
+    context = b.context
+    recurrent = context.operand(2)
+    for operand in (1, 2):
+        given = context.operand(operand).shape[0]
+        context.require_equal(given, constant(count), "the number of directions")
+    hidden = b.scope.resolve(recurrent.shape[2])
+    if context.has("hidden_size"):
+        size = constant(context.integer("hidden_size"))
+        context.require_equal(hidden, size, "hidden_size and the weights differ")
+        hidden = size
+    for operand in (1, 2):
+        rows = context.operand(operand).shape[1]
+        context.require_equal(rows, hidden * gates, f"rows of the weights (operand {operand})")
+    bias = context.optional(3)
+    biases: tuple[Node | None, Node | None] = (None, None)
+    if bias is not None:
+        context.require_equal(bias.shape[1], hidden * (2 * gates), "the length of the bias")
+        own = _part(b, bias, index)
+        biases = (
+            b.slice_axis(own, 0, 0, hidden * gates),
+            b.slice_axis(own, 0, hidden * gates, hidden * gates),
+        )
+    peepholes = context.optional(7) if is_lstm else None
+    if peepholes is not None:
+        context.require_equal(peepholes.shape[1], hidden * 3, "the number of peepholes")
+        peepholes = _part(b, peepholes, index)
+    own_weights = b.reshape(_part(b, recurrent, index), [hidden * gates, hidden])
+    activations = _activations(b, index, defaults, count)
+    return _Direction(b, hidden, own_weights, *biases, peepholes, activations)
+
+
+# ---------------------------------------------------------------- activations
+
+# Defaults of alpha and beta; None where the function does not use it.
+_PARAMETERS: dict[str, tuple[float | None, float | None]] = {
+    "affine": (1.0, 0.0),
+    "elu": (1.0, None),
+    "hardsigmoid": (0.2, 0.5),
+    "leakyrelu": (0.01, None),
+    "relu": (None, None),
+    "scaledtanh": (1.0, 1.0),
+    "sigmoid": (None, None),
+    "softplus": (None, None),
+    "softsign": (None, None),
+    "tanh": (None, None),
+    "thresholdedrelu": (1.0, None),
+}
+
+
+def _activations(
+    b: Builder, index: int, defaults: tuple[str, ...], count: int
+) -> tuple[Activation, ...]:
+    """The activations of direction ``index``; alphas and betas are given to those that use them."""
+    context = b.context
+    given = cast_type(list[bytes | str], context.attributes.get("activations", []))
+    names = [_text(name) for name in given] or list(defaults) * count
+    if len(names) != len(defaults) * count:
+        message = f"{len(names)} activations instead of {len(defaults) * count}"
+        raise InvalidModelError(message, where=context.where)
+    alphas, betas = _numbers(b, "activation_alpha"), _numbers(b, "activation_beta")
+    made: list[Activation] = []
+    for name in names:
+        if name.lower() not in _PARAMETERS:
+            raise NoRule(f"activation {name!r}", where=context.where)
+        alpha, beta = _PARAMETERS[name.lower()]
+        alpha = alphas.pop(0) if alpha is not None and alphas else alpha
+        beta = betas.pop(0) if beta is not None and betas else beta
+        made.append(_activation(b, name.lower(), alpha or 0.0, beta or 0.0))
+    size = len(defaults)
+    return tuple(made[index * size : (index + 1) * size])
+
+
+def _text(name: bytes | str) -> str:
+    return name.decode() if isinstance(name, bytes) else name
+
+
+def _numbers(b: Builder, name: str) -> list[float]:
+    return [float(v) for v in cast_type(list[float], b.context.attributes.get(name, []))]
+
+
+def _activation(b: Builder, name: str, alpha: float, beta: float) -> Activation:
+    def apply(x: Node) -> Node:
+        match name:
+            case "affine":
+                return b.add(b.multiply(x, alpha), beta)
+            case "elu":
+                below = b.multiply(b.subtract(b.map("exponential", x), 1.0), alpha)
+                return b.select(b.map("less", x, 0.0), below, x)
+            case "hardsigmoid":
+                straight = b.add(b.multiply(x, alpha), beta)
+                return b.minimum(b.maximum(straight, 0.0), 1.0)
+            case "leakyrelu":
+                return b.select(b.map("less", x, 0.0), b.multiply(x, alpha), x)
+            case "relu":
+                return b.maximum(x, 0.0)
+            case "scaledtanh":
+                return b.multiply(b.map("hyperbolic_tangent", b.multiply(x, beta)), alpha)
+            case "sigmoid":
+                powers = b.map("exponential", b.map("negate", x))
+                return b.divide(scalar(1, x.dtype), b.add(powers, 1.0))
+            case "softplus":
+                return _softplus(b, x)
+            case "softsign":
+                return b.divide(x, b.add(b.map("absolute", x), 1.0))
+            case "tanh":
+                return b.map("hyperbolic_tangent", x)
+            case _:
+                return b.select(b.map("less", scalar(alpha, x.dtype), x), x, 0.0)
+
+    return apply
+
+
+def _softplus(b: Builder, x: Node) -> Node:
+    powers = b.map("exponential", b.map("negate", b.map("absolute", x)))
+    return b.add(b.maximum(x, 0.0), b.map("logarithm", b.add(powers, 1.0)))
