@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from tilewright.shape.bounds import SymbolFacts
 from tilewright.shape.expr import Atom, Expr, as_expr, from_terms, rebuild, symbol
 from tilewright.shape.functions import equal, less_equal, logical_and
 from tilewright.shape.guards import Guard
-from tilewright.shape.scope import Scope, SymbolFacts
+from tilewright.shape.interval import Interval
+from tilewright.shape.scope import Scope
 from tilewright.shape.table import Operation
 from tilewright.support.errors import DimensionError
 
@@ -125,6 +127,9 @@ class _Binder:
         self.sources: dict[str, SymbolSource] = {}
         self.guards: list[Guard] = []
         self.derived: set[int] = set()
+        self.named = {
+            name for pattern in patterns for size in pattern.shape for name in size.free_symbols
+        }
         self.axes = [
             (index, axis, dimension)
             for index, pattern in enumerate(patterns)
@@ -154,14 +159,15 @@ class _Binder:
         for index, axis, dimension in self.axes:
             name = self._only_unknown(dimension)
             if name is not None:
-                formula = self._invert(dimension, name, size_symbol(index, axis))
+                formula = self._solve_for(name, dimension, size_symbol(index, axis))
                 if formula is not None:
                     self._add(SymbolSource(name, index, axis, formula))
                     return True
         for position, (left, right) in enumerate(self.scope.assumptions):
             name = self._only_unknown(left - right)
-            if name is not None:
-                formula = self._invert(left - right, name, as_expr(0))
+            # A symbol of no input gets its value while the model runs: the equality is a guard.
+            if name is not None and name in self.named:
+                formula = self._solve_for(name, left - right, as_expr(0))
                 if formula is not None:
                     self._add(SymbolSource(name, None, None, formula))
                     self.derived.add(position)
@@ -171,6 +177,14 @@ class _Binder:
     def _only_unknown(self, expression: Expr) -> str | None:
         unknown = [name for name in expression.free_symbols if name not in self.sources]
         return unknown[0] if len(unknown) == 1 else None
+
+    def _solve_for(self, name: str, expression: Expr, size: Expr) -> Expr | None:
+        """As `_invert`, without the guards of an attempt that fails."""
+        count = len(self.guards)
+        formula = self._invert(expression, name, size)
+        if formula is None:
+            del self.guards[count:]
+        return formula
 
     def _invert(self, expression: Expr, name: str, size: Expr) -> Expr | None:
         """The only value of the symbol for which expression = size can hold, or None."""
@@ -206,15 +220,29 @@ class _Binder:
 
     def _add(self, source: SymbolSource) -> None:
         self.sources[source.symbol] = source
+        if source.input_index is not None and source.axis is not None:
+            self._guard_form(source.symbol, source.input_index, source.axis)
         facts = self.scope.symbols.get(source.symbol)
         if facts is not None:
             self._guard_range(source, facts)
+
+    def _guard_form(self, name: str, index: int, axis: int) -> None:
+        """A guard that the dimension from which the symbol is solved can have the actual size."""
+        size, dimension = size_symbol(index, axis), self.patterns[index].shape[axis]
+        if dimension.symbol_name != name:
+            others = [other for other in dimension.free_symbols if other != name]
+            message = (
+                f"{self._place(index, axis)}: size {{{size}}} is not {dimension} "
+                f'for any "{name}"{_values(others)}.'
+            )
+            self.guards.append(Guard(equal(size, dimension), message))
 
     def _guard_range(self, source: SymbolSource, facts: SymbolFacts) -> None:
         """Guards for the range and the divisor that the symbol is declared with."""
         name = source.symbol
         value = symbol(name)
         place = self._subject(source)
+        of = f' of dimension "{name}"' if self._is_direct(source) else ""
         conditions: list[Expr] = []
         # A size read from an axis is never negative.
         if facts.low is not None and not (facts.low <= 0 and self._is_direct(source)):
@@ -222,39 +250,28 @@ class _Binder:
         if facts.high is not None:
             conditions.append(less_equal(value, facts.high))
         if conditions:
-            span = f"{'' if facts.low is None else facts.low}.."
-            span += "" if facts.high is None else str(facts.high)
-            message = f'{place} is outside the declared range {span} of dimension "{name}".'
+            span = Interval(facts.low, facts.high)
+            message = f"{place} is outside the declared range {span}{of}."
             self.guards.append(Guard(logical_and(*conditions), message))
         if facts.multiple_of > 1:
-            message = (
-                f"{place} is not a multiple of {facts.multiple_of}, "
-                f'which dimension "{name}" is declared to be.'
-            )
+            message = f"{place} is not a multiple of {facts.multiple_of}, as declared{of}."
             self.guards.append(Guard(equal(value % facts.multiple_of, 0), message))
 
     def guard_dimensions(self) -> None:
-        """A guard for each axis whose size is not the source of a symbol as it stands."""
+        """A guard for each axis from which no symbol is solved."""
+        solved = {(source.input_index, source.axis) for source in self.sources.values()}
         for index, axis, dimension in self.axes:
-            size = size_symbol(index, axis)
-            if any(self._is_read(source, index, axis) for source in self.sources.values()):
+            if (index, axis) in solved:
                 continue
+            size = size_symbol(index, axis)
             place = f"{self._place(index, axis)}: size {{{size}}}"
             name = dimension.symbol_name
-            solving = [
-                source.symbol
-                for source in self.sources.values()
-                if (source.input_index, source.axis) == (index, axis)
-            ]
             if dimension.is_constant:
                 message = f"{place} differs from {dimension}, which the model states."
             elif name is not None:
                 message = (
                     f'{place} differs from dimension "{name}" = {{{name}}}{self._fixed_by(name)}.'
                 )
-            elif solving:
-                others = [x for x in dimension.free_symbols if x not in solving]
-                message = f'{place} is not {dimension} for any "{solving[0]}"{_values(others)}.'
             else:
                 message = f"{place} differs from {dimension}{_values(dimension.free_symbols)}."
             self.guards.append(Guard(equal(size, dimension), message))
@@ -266,6 +283,17 @@ class _Binder:
             if position not in self.derived and not condition.is_constant:
                 values = _values(condition.free_symbols)
                 message = f"The model needs {left} to be equal to {right}, but they differ{values}."
+                self.guards.append(Guard(condition, message))
+        for expression, bounds in self.scope.known_bounds:
+            conditions = [less_equal(bounds.low, expression)] if bounds.low is not None else []
+            if bounds.high is not None:
+                conditions.append(less_equal(expression, bounds.high))
+            condition = logical_and(*conditions)
+            if not condition.is_constant:
+                message = (
+                    f"{expression} is outside the declared range {bounds}"
+                    f"{_values(expression.free_symbols)}."
+                )
                 self.guards.append(Guard(condition, message))
         for name, limit in self.scope.limits:
             if name in self.sources:
@@ -280,9 +308,6 @@ class _Binder:
             return False
         return source.formula is size_symbol(source.input_index, source.axis)
 
-    def _is_read(self, source: SymbolSource, index: int, axis: int) -> bool:
-        return source.formula is size_symbol(index, axis)
-
     def _place(self, index: int, axis: int) -> str:
         return f'input "{self.patterns[index].name}", axis {axis}'
 
@@ -290,12 +315,12 @@ class _Binder:
         """The value of a symbol, and where it comes from, as the beginning of a sentence."""
         value = f"{{{source.symbol}}}"
         if source.input_index is None or source.axis is None:
-            return f'Dimension "{source.symbol}": {value}'
+            return f'Dimension "{source.symbol}" = {value}, as the model states it,'
         place = self._place(source.input_index, source.axis)
         if self._is_direct(source):
             return f"{place}: {value}"
         size = size_symbol(source.input_index, source.axis)
-        return f'{place}: size {{{size}}} makes dimension "{source.symbol}" = {value}, which'
+        return f'{place}: size {{{size}}} makes dimension "{source.symbol}" {value}, which'
 
     def _fixed_by(self, name: str) -> str:
         source = self.sources[name]

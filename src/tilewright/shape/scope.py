@@ -104,6 +104,11 @@ class Scope:
             (name, limit) for name, limits in self._declared.limits.items() for limit in limits
         )
 
+    @property
+    def known_bounds(self) -> tuple[tuple[Expr, Interval], ...]:
+        """Expressions whose bounds follow from equalities with bounded ones."""
+        return tuple(self._declared.known.items())
+
     def declare(
         self,
         name: str,

@@ -1,0 +1,69 @@
+"""The byte-code computes what `evaluate` does, for every operation."""
+
+from __future__ import annotations
+
+import pytest
+from decoding import run
+from generating import SYMBOLS, Tree, build, environments, trees
+from hypothesis import HealthCheck, given, settings
+
+from tilewright.shape import constant, encode, parse, symbol
+from tilewright.support.errors import DimensionError
+
+SLOTS = {name: position for position, name in enumerate(SYMBOLS)}
+
+
+@settings(
+    max_examples=100, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+)
+@given(trees, environments)
+def test_byte_code_has_the_value_of_the_expression(tree: Tree, environment: dict[str, int]):
+    try:
+        expression = build(tree)
+        expected = expression.evaluate(environment)
+    except DimensionError:
+        return
+    words = encode(expression, SLOTS)
+    assert run(words, [environment[name] for name in SYMBOLS]) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("7", (0, 7)),
+        ("0", (0, 0)),
+        ("b", (1, 1)),
+        ("a + b", (1, 0, 1, 1, 2)),
+        ("a - b", (1, 0, 1, 1, 3)),
+        ("b - a", (1, 1, 1, 0, 3)),
+        ("3*a*b", (1, 0, 1, 1, 4, 0, 3, 4)),
+        ("a//b", (1, 0, 1, 1, 5)),
+        ("a % b", (1, 0, 1, 1, 6)),
+        ("min(a, b, c)", (1, 0, 1, 1, 7, 1, 2, 7)),
+        ("max(a, b)", (1, 0, 1, 1, 8)),
+        ("a == b", (1, 0, 1, 1, 9)),
+        ("a < b", (1, 0, 1, 1, 10)),
+        ("a <= b", (1, 0, 1, 1, 11)),
+        ("select(a < b, c, d)", (1, 0, 1, 1, 10, 1, 2, 1, 3, 12)),
+        ("ceil_div(a, b)", (1, 0, 1, 1, 13)),
+        ("logical_and(a <= b, b <= c)", (1, 0, 1, 1, 11, 1, 1, 1, 2, 11, 14)),
+        ("logical_or(a <= b, b <= c)", (1, 0, 1, 1, 11, 1, 1, 1, 2, 11, 15)),
+        ("logical_not(a == b)", (1, 0, 1, 1, 9, 16)),
+        ("-a", (1, 0, 0, -1, 4)),
+    ],
+)
+def test_words_of_each_operation(text: str, words: tuple[int, ...]):
+    assert encode(parse(text), SLOTS) == words
+
+
+def test_constants_fit_64_bits_or_are_refused():
+    for value in (2**63 - 1, -(2**63)):
+        assert encode(constant(value), {}) == (0, value)
+    for value in (2**63, -(2**63) - 1):
+        with pytest.raises(DimensionError, match="64-bit"):
+            encode(constant(value), {})
+
+
+def test_a_symbol_without_a_slot_is_named():
+    with pytest.raises(DimensionError, match='"n" has no slot'):
+        encode(symbol("n") + 1, {"a": 0})
