@@ -1,2 +1,124 @@
+// The Python names of the extension.
 #include <nanobind/nanobind.h>
-NB_MODULE(_native, m) { m.doc() = "skeleton"; }
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/unordered_map.h>
+#include <nanobind/stl/vector.h>
+
+#include <tuple>
+
+#include "arena.hpp"
+#include "cpu.hpp"
+#include "expression.hpp"
+#include "failure.hpp"
+#include "image.hpp"
+#include "model.hpp"
+#include "tensors.hpp"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace tilewright {
+namespace {
+
+const char* error_class(FailureKind kind) {
+  switch (kind) {
+    case FailureKind::dimension:
+      return "DimensionError";
+    case FailureKind::input:
+      return "InputError";
+    case FailureKind::artifact:
+      return "ArtifactError";
+    case FailureKind::execution:
+      return "ExecutionError";
+    default:
+      return "ResourceError";
+  }
+}
+
+void raise(const Failure& failure) {
+  const auto text = [](const std::string& value) -> nb::object {
+    return value.empty() ? nb::none() : nb::object(nb::str(value.c_str()));
+  };
+  const nb::object type =
+      nb::module_::import_("tilewright.support.errors").attr(error_class(failure.kind));
+  const nb::object error = type(failure.message, "where"_a = text(failure.where),
+                                "hint"_a = text(failure.hint));
+  PyErr_SetObject(type.ptr(), error.ptr());
+}
+
+void translate(const std::exception_ptr& pointer, void*) {
+  try {
+    std::rethrow_exception(pointer);
+  } catch (const Failure& failure) {
+    raise(failure);
+  } catch (const std::bad_alloc&) {
+    raise(Failure(FailureKind::resource, "The system has no more memory."));
+  }
+}
+
+std::shared_ptr<Image> make_image(nb::bytes data,
+                                  std::unordered_map<std::string, std::int64_t> functions,
+                                  const std::vector<std::tuple<std::int64_t, std::string, std::int64_t>>& fixups) {
+  std::vector<Fixup> converted;
+  for (const auto& [offset, symbol, addend] : fixups) converted.push_back({offset, symbol, addend});
+  return std::make_shared<Image>(std::string_view(data.c_str(), data.size()), std::move(functions),
+                                 converted);
+}
+
+std::int64_t evaluate(std::vector<std::int64_t> code, std::string text,
+                      const std::vector<std::int64_t>& symbols) {
+  return Expression(std::move(code), std::move(text), symbols.size()).evaluate(symbols.data());
+}
+
+std::pair<std::vector<std::int64_t>, std::int64_t> place(
+    const std::vector<std::int64_t>& sizes,
+    const std::vector<std::pair<std::int64_t, std::int64_t>>& lifetimes) {
+  std::vector<Conflicts::Interval> intervals;
+  for (const auto& [first, last] : lifetimes) intervals.push_back({first, last});
+  if (intervals.size() != sizes.size()) throw nb::value_error("one lifetime per size is expected");
+  std::vector<std::int64_t> offsets;
+  const std::int64_t total = Conflicts(intervals).place(sizes, offsets);
+  return {offsets, total};
+}
+
+nb::object call_profiled(Model& model, nb::tuple arguments, nb::dict keywords) {
+  std::vector<std::int64_t> times;
+  nb::object result = model.call(std::move(arguments), std::move(keywords), &times);
+  return nb::make_tuple(result, times);
+}
+
+}  // namespace
+}  // namespace tilewright
+
+NB_MODULE(_native, module) {
+  using namespace tilewright;
+  import_numpy();
+  nb::register_exception_translator(translate);
+  module.def("cpu_features", &cpu_features);
+  module.def("cpu_level", &cpu_level);
+  module.def("default_threads", &default_threads);
+  module.def("evaluate", &evaluate, "code"_a, "text"_a, "symbols"_a);
+  module.def("place", &place, "sizes"_a, "lifetimes"_a);
+  module.def("from_dlpack", &from_dlpack, "capsule"_a, "dtypes"_a);
+  nb::class_<Image>(module, "Image")
+      .def(nb::new_(&make_image), "data"_a, "functions"_a, "fixups"_a)
+      .def_prop_ro("mapped_bytes", &Image::mapped_bytes)
+      .def("address", [](const Image& image, const std::string& name) {
+        return reinterpret_cast<std::uintptr_t>(image.function(name));
+      }, "name"_a);
+  nb::class_<Model>(module, "Model")
+      .def(nb::init<nb::dict, std::shared_ptr<Image>, nb::list, nb::object, nb::object>(),
+           "description"_a, "image"_a.none(), "constants"_a, "owner"_a, "hooks"_a)
+      .def("call", [](Model& model, nb::tuple arguments, nb::dict keywords) {
+        return model.call(std::move(arguments), std::move(keywords), nullptr);
+      })
+      .def("profile", &call_profiled)
+      .def("explain", &Model::explain, "symbols"_a)
+      .def("stats", &Model::stats)
+      .def("shrink", &Model::shrink)
+      .def_prop_rw("num_threads", &Model::num_threads, &Model::set_num_threads)
+      .def_rw("max_bytes", &Model::max_bytes);
+}

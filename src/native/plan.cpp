@@ -1,1 +1,198 @@
+#include "plan.hpp"
 
+#include <algorithm>
+
+#include "failure.hpp"
+#include "team.hpp"
+
+namespace tilewright {
+namespace {
+
+constexpr std::size_t kMaximumPlans = 512;
+constexpr std::size_t kMaximumPlanBytes = 64 << 20;
+
+// The message with each {symbol} replaced by the symbol's value.
+std::string fill_in(const std::string& message, const ProgramInfo& program,
+                    const std::vector<std::int64_t>& symbols) {
+  std::string text;
+  for (std::size_t position = 0; position < message.size();) {
+    const std::size_t close = message[position] == '{' ? message.find('}', position) : std::string::npos;
+    if (close != std::string::npos) {
+      const std::string name = message.substr(position + 1, close - position - 1);
+      const auto found = std::find(program.symbols.begin(), program.symbols.end(), name);
+      if (found != program.symbols.end()) {
+        text += std::to_string(symbols[static_cast<std::size_t>(found - program.symbols.begin())]);
+        position = close + 1;
+        continue;
+      }
+    }
+    text += message[position++];
+  }
+  return text;
+}
+
+[[noreturn]] void too_large(const BufferInfo& buffer) {
+  throw Failure(FailureKind::resource, "A tensor needs more than 2^63 bytes.",
+                "tensor '" + buffer.name + "'", "smaller dimensions");
+}
+
+std::int64_t dense_bytes(const BufferInfo& buffer, const std::int64_t* dims) {
+  const std::int64_t* const end = dims + buffer.shape.size();
+  if (std::find(dims, end, 0) != end) return 0;
+  std::int64_t bytes = buffer.item_size;
+  for (; dims != end; ++dims)
+    if (__builtin_mul_overflow(bytes, *dims, &bytes)) too_large(buffer);
+  return bytes;
+}
+
+void check_guards(const std::vector<GuardInfo>& guards, const ProgramInfo& program,
+                  const std::vector<std::int64_t>& symbols) {
+  for (const GuardInfo& guard : guards)
+    if (program.expressions[guard.condition].evaluate(symbols.data()) == 0)
+      throw Failure(FailureKind::dimension, fill_in(guard.message, program, symbols));
+}
+
+class Planner {
+ public:
+  Planner(const ProgramInfo& program, const PhaseInfo& phase,
+          const std::vector<std::int64_t>& symbols)
+      : program_(program), phase_(phase), symbols_(symbols), plan_(std::make_shared<PhasePlan>()) {}
+
+  std::shared_ptr<const PhasePlan> make() {
+    check_guards(phase_.guards, program_, symbols_);
+    plan_->symbols = symbols_;
+    size_buffers();
+    place_buffers();
+    for (std::uint32_t step = phase_.first_step; step < phase_.end_step; ++step) {
+      const auto* kernel = std::get_if<KernelInfo>(&program_.steps[step]);
+      plan_->kernels.push_back(kernel != nullptr ? plan_kernel(*kernel) : KernelPlan{});
+    }
+    return plan_;
+  }
+
+ private:
+  std::int64_t value(std::uint32_t expression) const {
+    return program_.expressions[expression].evaluate(symbols_.data());
+  }
+
+  std::int64_t size(std::uint32_t expression, const std::string& place) const {
+    const std::int64_t result = value(expression);
+    if (result < 0)
+      throw Failure(FailureKind::dimension,
+                    "The size '" + program_.expressions[expression].text() + "' is " +
+                        std::to_string(result) + " for these inputs.",
+                    place, "larger dimensions");
+    return result;
+  }
+
+  void size_buffers() {
+    for (const std::uint32_t number : phase_.buffers) {
+      const BufferInfo& buffer = program_.buffers[number];
+      const std::string& place = buffer.name;
+      const std::size_t first = plan_->dims.size();
+      plan_->first_dim.push_back(static_cast<std::uint32_t>(first));
+      for (const std::uint32_t dim : buffer.shape) plan_->dims.push_back(size(dim, place));
+      const std::int64_t bytes =
+          buffer.packed >= 0 ? size(static_cast<std::uint32_t>(buffer.packed), place)
+          : buffer.native    ? dense_bytes(buffer, plan_->dims.data() + first)
+                             : 0;
+      plan_->bytes.push_back(bytes);
+      if (buffer.storage == Storage::output &&
+          __builtin_add_overflow(plan_->output_bytes, align_up(bytes), &plan_->output_bytes))
+        too_large(buffer);
+    }
+  }
+
+  void place_buffers() {
+    std::vector<std::int64_t> sizes;
+    sizes.reserve(phase_.items.size());
+    for (const std::uint32_t position : phase_.items) sizes.push_back(plan_->bytes[position]);
+    plan_->arena_bytes = phase_.conflicts->place(sizes, plan_->offsets);
+  }
+
+  KernelPlan plan_kernel(const KernelInfo& kernel) {
+    KernelPlan plan{};
+    plan.parameters = static_cast<std::uint32_t>(plan_->parameters.size());
+    plan.grid = size(kernel.grid, kernel.label);
+    if (plan.grid == 0) return plan;
+    for (const std::uint32_t parameter : kernel.parameters)
+      plan_->parameters.push_back(value(parameter));
+    plan.scratch = align_up(size(kernel.scratch, kernel.label));
+    if (plan.scratch > INT64_MAX / kMaximumThreads)
+      throw Failure(FailureKind::resource, "A kernel needs more than 2^55 bytes of scratch memory.",
+                    kernel.label, "smaller dimensions");
+    plan.work = std::max<std::int64_t>(0, value(kernel.work));
+    const std::int64_t threads =
+        std::min({plan.grid, std::max<std::int64_t>(1, plan.work / kWorkPerThread),
+                  static_cast<std::int64_t>(kMaximumThreads)});
+    plan.threads = static_cast<std::int32_t>(threads);
+    return plan;
+  }
+
+  const ProgramInfo& program_;
+  const PhaseInfo& phase_;
+  const std::vector<std::int64_t>& symbols_;
+  std::shared_ptr<PhasePlan> plan_;
+};
+
+}  // namespace
+
+std::size_t PhasePlan::footprint() const {
+  return sizeof *this + kernels.capacity() * sizeof(KernelPlan) +
+         8 * (parameters.capacity() + dims.capacity() + bytes.capacity() + offsets.capacity() +
+              symbols.capacity()) +
+         4 * first_dim.capacity();
+}
+
+void solve_symbols(const ProgramInfo& program, std::vector<std::int64_t>& symbols) {
+  for (const SolvingInfo& step : program.solving) {
+    check_guards(step.guards, program, symbols);
+    symbols[step.slot] = program.expressions[step.formula].evaluate(symbols.data());
+  }
+}
+
+std::shared_ptr<const PhasePlan> make_plan(const ProgramInfo& program, const PhaseInfo& phase,
+                                           const std::vector<std::int64_t>& symbols) {
+  return Planner(program, phase, symbols).make();
+}
+
+int pieces_per_thread(const KernelPlan& kernel, int threads) {
+  const std::int64_t worth_while = kernel.work / (kWorkPerPiece * threads);
+  const std::int64_t possible = std::min(kMaximumPieces, kernel.grid / threads);
+  return static_cast<int>(std::clamp<std::int64_t>(worth_while, 1, possible));
+}
+
+std::size_t PlanTable::Hash::operator()(const std::vector<std::int64_t>& key) const noexcept {
+  std::uint64_t hash = key.size();
+  for (const std::int64_t word : key) {
+    hash = (hash ^ static_cast<std::uint64_t>(word)) * 0x9e3779b97f4a7c15ULL;
+    hash ^= hash >> 29;
+  }
+  return hash;
+}
+
+std::shared_ptr<const PhasePlan> PlanTable::find(const std::vector<std::int64_t>& key) {
+  const auto found = index_.find(key);
+  if (found == index_.end()) return nullptr;
+  entries_.splice(entries_.begin(), entries_, found->second);
+  return found->second->plan;
+}
+
+void PlanTable::insert(std::vector<std::int64_t> key, std::shared_ptr<const PhasePlan> plan) {
+  bytes_ += plan->footprint();
+  entries_.push_front({std::move(key), std::move(plan)});
+  index_[entries_.front().key] = entries_.begin();
+  while (entries_.size() > kMaximumPlans || (bytes_ > kMaximumPlanBytes && entries_.size() > 1)) {
+    bytes_ -= entries_.back().plan->footprint();
+    index_.erase(entries_.back().key);
+    entries_.pop_back();
+  }
+}
+
+void PlanTable::clear() {
+  index_.clear();
+  entries_.clear();
+  bytes_ = 0;
+}
+
+}  // namespace tilewright

@@ -1,1 +1,201 @@
+#include "team.hpp"
 
+#include <linux/futex.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#include <xmmintrin.h>
+
+#include <algorithm>
+#include <chrono>
+#include <system_error>
+#include <thread>
+
+namespace tilewright {
+namespace {
+
+constexpr unsigned kDefaultFloatControl = 0x1f80;  // round to nearest, denormals kept, no traps
+constexpr auto kSpinTime = std::chrono::microseconds(50);
+
+std::atomic<Team*> instance{nullptr};
+
+void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t expected) {
+  syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&word), FUTEX_WAIT_PRIVATE, expected, nullptr,
+          nullptr, 0);
+}
+
+void futex_wake(std::atomic<std::uint32_t>& word) {
+  syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&word), FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr,
+          0);
+}
+
+// Spins until `ready()`; false when that took too long.
+template <typename Ready>
+bool spin(Ready ready) {
+  const auto start = std::chrono::steady_clock::now();
+  do {
+    for (int round = 0; round < 64; ++round) {
+      if (ready()) return true;
+      _mm_pause();
+    }
+  } while (std::chrono::steady_clock::now() - start < kSpinTime);
+  return false;
+}
+
+std::uint32_t sequence_of(std::uint64_t range) { return static_cast<std::uint32_t>(range >> 32); }
+
+}  // namespace
+
+Team::Team() : slots_(std::make_unique<Slot[]>(kMaximumThreads)) {}
+
+Team& Team::shared() {
+  if (Team* team = instance.load(std::memory_order_acquire)) return *team;
+  // Never destroyed: workers may still look at it while the process ends.
+  auto* created = new Team();
+  Team* expected = nullptr;
+  if (!instance.compare_exchange_strong(expected, created)) {
+    delete created;
+    return *expected;
+  }
+  // A forked child has none of the workers, and the team may be in any state: start afresh.
+  pthread_atfork(nullptr, nullptr, [] { instance.store(new Team(), std::memory_order_release); });
+  return *created;
+}
+
+int Team::try_acquire(int threads) {
+  if (busy_.load(std::memory_order_relaxed) || busy_.exchange(true, std::memory_order_acquire))
+    return 0;
+  if (threads > threads_) {
+    // Signals are for the threads of Python, not for workers, which inherit this mask.
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    try {
+      while (threads_ < std::min(threads, kMaximumThreads)) {
+        std::thread(&Team::work, this, threads_).detach();
+        ++threads_;
+      }
+    } catch (const std::system_error&) {
+      // The system allows no more threads; those that exist do all the work.
+    }
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  }
+  return std::min(threads, threads_);
+}
+
+void Team::release() { busy_.store(false, std::memory_order_release); }
+
+void Team::run(const Job& job) {
+  const auto pieces = static_cast<std::uint32_t>(job.pieces_per_thread);
+  job_ = job;
+  if (++sequence_ == 0) sequence_ = 1;
+  remaining_.store(static_cast<std::uint32_t>(job.threads) * pieces, std::memory_order_relaxed);
+  for (int rank = 0; rank < job.threads; ++rank) {
+    const std::uint64_t first = static_cast<std::uint32_t>(rank) * pieces;
+    const std::uint64_t range =
+        static_cast<std::uint64_t>(sequence_) << 32 | first << 16 | (first + pieces);
+    slots_[rank].range.store(range, std::memory_order_release);
+  }
+  // Pairs with the fence in await_job: either we see it parked, or it sees the new range.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  for (int rank = 1; rank < job.threads; ++rank) {
+    Slot& slot = slots_[rank];
+    if (slot.parked.load(std::memory_order_relaxed) != 0) {
+      slot.parked.store(0, std::memory_order_relaxed);
+      futex_wake(slot.parked);
+    }
+  }
+  participate(0, sequence_);
+  await_completion();
+}
+
+bool Team::take(Slot& slot, std::uint32_t sequence, std::uint32_t& piece) {
+  std::uint64_t range = slot.range.load(std::memory_order_acquire);
+  for (;;) {
+    const auto next = static_cast<std::uint32_t>(range >> 16) & 0xffff;
+    const auto end = static_cast<std::uint32_t>(range) & 0xffff;
+    if (sequence_of(range) != sequence || next >= end) return false;
+    if (slot.range.compare_exchange_weak(range, range + (1ULL << 16), std::memory_order_acq_rel,
+                                         std::memory_order_acquire)) {
+      piece = next;
+      return true;
+    }
+  }
+}
+
+void Team::participate(int rank, std::uint32_t sequence) {
+  std::uint32_t piece = 0;
+  if (!take(slots_[rank], sequence, piece)) {
+    // Without a piece of its own a worker may not look at the job; the owner may.
+    if (rank != 0) return;
+    bool found = false;
+    for (int other = 1; other < job_.threads && !found; ++other)
+      found = take(slots_[other], sequence, piece);
+    if (!found) return;
+  }
+  // A piece is held, so the job stays as it is until remaining_ is lowered below.
+  const Job& job = job_;
+  const std::int64_t pieces = static_cast<std::int64_t>(job.threads) * job.pieces_per_thread;
+  const std::int64_t share = job.grid / pieces;
+  const std::int64_t extra = job.grid % pieces;
+  char* const scratch = job.scratch + rank * job.scratch_stride;
+  std::uint32_t finished = 0;
+  int victim = rank;
+  for (int visited = 0; visited < job.threads;) {
+    const std::int64_t begin = piece * share + std::min<std::int64_t>(piece, extra);
+    const std::int64_t end = begin + share + (piece < extra ? 1 : 0);
+    job.function(job.parameters, job.buffers, begin, end, scratch, job.statuses + rank);
+    ++finished;
+    while (visited < job.threads && !take(slots_[victim], sequence, piece)) {
+      ++visited;
+      victim = victim + 1 == job.threads ? 0 : victim + 1;
+    }
+  }
+  if (remaining_.fetch_sub(finished, std::memory_order_seq_cst) == finished && rank != 0 &&
+      owner_parked_.load(std::memory_order_seq_cst) != 0)
+    futex_wake(remaining_);
+}
+
+void Team::await_completion() {
+  const auto done = [this] { return remaining_.load(std::memory_order_acquire) == 0; };
+  if (done() || spin(done)) return;
+  owner_parked_.store(1, std::memory_order_seq_cst);
+  for (;;) {
+    const std::uint32_t left = remaining_.load(std::memory_order_seq_cst);
+    if (left == 0) break;
+    futex_wait(remaining_, left);
+  }
+  owner_parked_.store(0, std::memory_order_relaxed);
+}
+
+void Team::work(int rank) {
+  _mm_setcsr(kDefaultFloatControl);
+  pthread_setname_np(pthread_self(), "tilewright");
+  Slot& slot = slots_[rank];
+  std::uint32_t last = 0;
+  for (;;) {
+    last = sequence_of(await_job(slot, last));
+    participate(rank, last);
+  }
+}
+
+std::uint64_t Team::await_job(Slot& slot, std::uint32_t last) {
+  std::uint64_t range = 0;
+  const auto offered = [&slot, &range, last] {
+    range = slot.range.load(std::memory_order_acquire);
+    return sequence_of(range) != last;
+  };
+  if (spin(offered)) return range;
+  for (;;) {
+    slot.parked.store(1, std::memory_order_relaxed);
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    if (offered()) break;
+    futex_wait(slot.parked, 1);
+    if (offered()) break;
+  }
+  slot.parked.store(0, std::memory_order_relaxed);
+  return range;
+}
+
+}  // namespace tilewright

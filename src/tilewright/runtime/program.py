@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from tilewright.shape import Expr, Guard, parse
+from tilewright.shape import Expr, Guard, SymbolSource, parse
 
 BufferKind = Literal["input", "output", "constant", "intermediate"]
 BUFFER_KINDS: tuple[BufferKind, ...] = ("input", "output", "constant", "intermediate")
@@ -101,21 +101,6 @@ Step = KernelStep | OpaqueStep | BindStep
 
 
 @dataclass(frozen=True)
-class SymbolBinding:
-    """How a symbol is read from an input's shape.
-
-    ``symbol = (size - offset) / coefficient``, where ``size`` is that of ``axis`` of input ``input``;
-    the division must be exact. Both expressions use symbols bound earlier only.
-    """
-
-    symbol: str
-    input: int
-    axis: int
-    coefficient: Expr
-    offset: Expr
-
-
-@dataclass(frozen=True)
 class Dimension:
     """The declared range of a dimension: low ≤ size ≤ high (None: no limit), a multiple of."""
 
@@ -138,10 +123,10 @@ class OperatorCount:
 class Program:
     """Everything a compiled model does, without its code and its constants.
 
-    ``symbols`` lists all symbols, those bound by ``bindings`` (from input shapes) first; the others
-    are bound by ``BindStep`` and ``OpaqueStep``. The runtime itself checks that each input's sizes
-    equal its buffer's shape; ``guards`` hold what else must hold, checked as soon as their symbols
-    are bound.
+    ``symbols`` lists all symbols, those that ``bindings`` find from the inputs' sizes first; the
+    others are bound by ``BindStep`` and ``OpaqueStep``. ``bindings`` and ``guards`` are the sources
+    and guards of a :class:`tilewright.shape.BindingPlan` over the inputs in order, and more guards if
+    need be; each guard is checked as soon as its symbols are known.
     """
 
     name: str
@@ -150,7 +135,7 @@ class Program:
     symbols: tuple[str, ...]
     input_names: tuple[str, ...]
     output_names: tuple[str, ...]
-    bindings: tuple[SymbolBinding, ...] = ()
+    bindings: tuple[SymbolSource, ...] = ()
     guards: tuple[Guard, ...] = ()
     dimensions: tuple[Dimension, ...] = ()
     operators: tuple[OperatorCount, ...] = ()
@@ -272,8 +257,8 @@ class _Writer:
             "input_names": list(program.input_names),
             "output_names": list(program.output_names),
             "bindings": [
-                [b.symbol, b.input, b.axis, *self.expressions((b.coefficient, b.offset))]
-                for b in program.bindings
+                [source.symbol, source.input_index, source.axis, self.expression(source.formula)]
+                for source in program.bindings
             ],
             "guards": self.guards(program.guards),
             "dimensions": [[d.name, d.low, d.high, d.multiple_of] for d in program.dimensions],
@@ -356,21 +341,20 @@ class _Reader:
             input_names=_texts(data["input_names"]),
             output_names=_texts(data["output_names"]),
             bindings=tuple(
-                SymbolBinding(
+                SymbolSource(
                     _text(symbol),
-                    _integer(source),
-                    _integer(axis),
-                    self.expression(coefficient),
-                    self.expression(offset),
+                    _optional_integer(index),
+                    _optional_integer(axis),
+                    self.expression(formula),
                 )
-                for symbol, source, axis, coefficient, offset in data["bindings"]
+                for symbol, index, axis, formula in data["bindings"]
             ),
             guards=self.guards(data["guards"]),
             dimensions=tuple(
                 Dimension(
                     _text(name),
                     _integer(low),
-                    None if high is None else _integer(high),
+                    _optional_integer(high),
                     _integer(multiple),
                 )
                 for name, low, high, multiple in data["dimensions"]
@@ -397,6 +381,10 @@ def _integer(value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
         raise TypeError(f"an integer is expected, not {value!r}")
     return value
+
+
+def _optional_integer(value: Any) -> int | None:
+    return None if value is None else _integer(value)
 
 
 def _integers(values: Iterable[Any]) -> tuple[int, ...]:

@@ -1,0 +1,208 @@
+#include "model.hpp"
+
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+
+#include "call.hpp"
+#include "cpu.hpp"
+#include "failure.hpp"
+#include "team.hpp"
+
+namespace tilewright {
+
+std::int64_t Context::held_bytes() const {
+  std::int64_t bytes = scratch.capacity();
+  for (const Block& block : blocks) bytes += block.capacity();
+  return bytes;
+}
+
+Model::Model(nb::dict description, std::shared_ptr<Image> image, nb::list constants,
+             nb::object owner, nb::object hooks)
+    : image_(std::move(image)),
+      program_(description, image_.get()),
+      owner_(std::move(owner)),
+      convert_(hooks.attr("convert")),
+      reject_(hooks.attr("reject")),
+      run_opaque_(hooks.attr("run_opaque")),
+      num_threads_(default_threads()) {
+  for (nb::handle item : constants)
+    constants_.push_back({reinterpret_cast<void*>(nb::cast<std::uintptr_t>(item[0])),
+                          nb::cast<std::int64_t>(item[1]), nb::object(item[2])});
+  if (constants_.size() != program_.constant_count)
+    throw Failure(FailureKind::artifact, "The program has " +
+                                             std::to_string(program_.constant_count) +
+                                             " constants, but " +
+                                             std::to_string(constants_.size()) + " are given.");
+  for (const std::uint32_t input : program_.inputs)
+    input_names_.push_back(nb::steal<nb::object>(
+        PyUnicode_InternFromString(program_.buffers[input].name.c_str())));
+}
+
+std::unique_ptr<Context> Model::acquire() {
+  if (!idle_.empty()) {
+    std::unique_ptr<Context> context = std::move(idle_.back());
+    idle_.pop_back();
+    return context;
+  }
+  auto context = std::make_unique<Context>();
+  const std::size_t buffers = program_.buffers.size();
+  context->symbols.resize(program_.symbols.size());
+  context->pointers.resize(buffers);
+  context->dims.resize(buffers);
+  context->objects.resize(buffers);
+  context->outputs.resize(program_.outputs.size());
+  context->memos.resize(program_.phases.size());
+  context->blocks.resize(program_.block_count);
+  context->needed.resize(program_.block_count);
+  context->statuses.resize(kMaximumThreads);
+  std::size_t arguments = 0;
+  for (const StepInfo& step : program_.steps)
+    if (const auto* kernel = std::get_if<KernelInfo>(&step))
+      arguments = std::max(arguments, kernel->buffers.size());
+  context->arguments.resize(arguments);
+  for (std::size_t number = 0; number < buffers; ++number) {
+    const BufferInfo& buffer = program_.buffers[number];
+    if (buffer.kind != BufferKind::constant) continue;
+    context->pointers[number] = constants_[buffer.index].data;
+    context->objects[number] = constants_[buffer.index].array;
+  }
+  ++contexts_;
+  return context;
+}
+
+void Model::release(std::unique_ptr<Context> context) {
+  for (std::size_t number = 0; number < program_.buffers.size(); ++number) {
+    if (program_.buffers[number].kind == BufferKind::constant) continue;
+    context->objects[number].reset();
+    context->dims[number] = nullptr;
+  }
+  for (Block& block : context->outputs)
+    if (block.data() != nullptr) pool_->give_back(std::exchange(block, Block()));
+  idle_.push_back(std::move(context));
+}
+
+nb::object Model::call(nb::tuple arguments, nb::dict keywords, std::vector<std::int64_t>* times) {
+  // Gives the context back however the call ends.
+  struct Lease {
+    Model& model;
+    std::unique_ptr<Context> context;
+    ~Lease() { model.release(std::move(context)); }
+  };
+  const Lease lease{*this, acquire()};
+  ++calls_;
+  return Call(*this, *lease.context, times).run(arguments, keywords);
+}
+
+const PhasePlan& Model::plan(Context& context, std::uint32_t number) {
+  const PhaseInfo& phase = program_.phases[number];
+  std::vector<std::int64_t>& key = context.key;
+  key.clear();
+  key.push_back(number);
+  for (const std::uint32_t slot : phase.slots) key.push_back(context.symbols[slot]);
+  Context::Memo& memo = context.memos[number];
+  std::shared_ptr<const PhasePlan> plan =
+      memo.plan != nullptr && memo.key == key ? memo.plan : plans_.find(key);
+  if (plan != nullptr) {
+    ++plan_hits_;
+    if (number == 0) context.symbols = plan->symbols;
+  } else {
+    if (number == 0) solve_symbols(program_, context.symbols);
+    plan = make_plan(program_, phase, context.symbols);
+    ++plans_made_;
+    plans_.insert(key, plan);
+  }
+  if (memo.plan != plan) {
+    memo.key = key;
+    memo.plan = std::move(plan);
+  }
+  return *memo.plan;
+}
+
+nb::list Model::explain(nb::list symbols) {
+  std::vector<std::int64_t> values(program_.symbols.size());
+  if (symbols.size() != values.size())
+    throw Failure(FailureKind::dimension, "One value per symbol is expected.");
+  std::vector<std::int64_t> bytes(program_.buffers.size());
+  for (std::size_t number = 0; number < bytes.size(); ++number)
+    if (program_.buffers[number].kind == BufferKind::constant)
+      bytes[number] = constants_[program_.buffers[number].index].bytes;
+  for (std::size_t slot = 0; slot < values.size(); ++slot)
+    if (!symbols[slot].is_none()) values[slot] = nb::cast<std::int64_t>(symbols[slot]);
+  nb::list phases;
+  for (std::uint32_t number = 0; number < program_.phases.size(); ++number) {
+    const PhaseInfo& phase = program_.phases[number];
+    const bool known = std::none_of(phase.slots.begin(), phase.slots.end(), [&](std::uint32_t slot) {
+      return symbols[slot].is_none();
+    });
+    if (!known) break;
+    if (number == 0) solve_symbols(program_, values);
+    phases.append(explain_phase(number, *make_plan(program_, phase, values), bytes));
+  }
+  return phases;
+}
+
+nb::dict Model::explain_phase(std::uint32_t number, const PhasePlan& plan,
+                              std::vector<std::int64_t>& bytes) const {
+  const PhaseInfo& phase = program_.phases[number];
+  for (std::size_t position = 0; position < phase.buffers.size(); ++position)
+    bytes[phase.buffers[position]] = plan.bytes[position];
+  nb::list kernels;
+  std::int64_t scratch = 0;
+  for (std::uint32_t step = phase.first_step; step < phase.end_step; ++step) {
+    const auto* kernel = std::get_if<KernelInfo>(&program_.steps[step]);
+    if (kernel == nullptr) continue;
+    const KernelPlan& numbers = plan.kernels[step - phase.first_step];
+    std::int64_t touched = 0;
+    for (const std::uint32_t buffer : kernel->buffers) touched += bytes[buffer];
+    const int threads = std::min(numbers.threads, num_threads_);
+    scratch = std::max(scratch, numbers.scratch * threads);
+    nb::list parameters;
+    const std::size_t count = numbers.grid == 0 ? 0 : kernel->parameters.size();
+    for (std::size_t parameter = 0; parameter < count; ++parameter)
+      parameters.append(plan.parameters[numbers.parameters + parameter]);
+    kernels.append(nb::make_tuple(step, numbers.grid, threads, numbers.work, numbers.scratch,
+                                  touched, parameters));
+  }
+  nb::list placements;
+  for (std::size_t item = 0; item < phase.items.size(); ++item)
+    placements.append(nb::make_tuple(phase.buffers[phase.items[item]], plan.offsets[item],
+                                     plan.bytes[phase.items[item]]));
+  nb::dict result;
+  result["kernels"] = kernels;
+  result["placements"] = placements;
+  result["block"] = phase.block;
+  result["arena_bytes"] = plan.arena_bytes;
+  result["output_bytes"] = plan.output_bytes;
+  result["scratch_bytes"] = scratch;
+  return result;
+}
+
+nb::dict Model::stats() const {
+  std::int64_t held = 0;
+  for (const auto& context : idle_) held += context->held_bytes();
+  nb::dict result;
+  result["calls"] = calls_;
+  result["plans_made"] = plans_made_;
+  result["plan_hits"] = plan_hits_;
+  result["plans_kept"] = plans_.size();
+  result["contexts"] = contexts_;
+  result["arena_bytes"] = held;
+  result["output_pool_bytes"] = pool_->retained_bytes();
+  result["threads"] = num_threads_;
+  return result;
+}
+
+void Model::shrink() {
+  contexts_ -= static_cast<std::int64_t>(idle_.size());
+  idle_.clear();
+  plans_.clear();
+  pool_->clear();
+}
+
+void Model::set_num_threads(int threads) {
+  num_threads_ = threads <= 0 ? default_threads() : std::min(threads, kMaximumThreads);
+}
+
+}  // namespace tilewright

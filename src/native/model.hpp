@@ -1,0 +1,103 @@
+// A loaded model: its program, its code, its constants, and the contexts its calls run in.
+//
+// Everything here is guarded by the GIL; only kernels run without it.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "image.hpp"
+#include "kernel.hpp"
+#include "memory.hpp"
+#include "plan.hpp"
+#include "program.hpp"
+
+namespace tilewright {
+
+// What one call works with. Contexts are kept for later calls; each concurrent call has its own.
+struct Context {
+  struct Memo {
+    std::vector<std::int64_t> key;
+    std::shared_ptr<const PhasePlan> plan;
+  };
+
+  std::vector<std::int64_t> symbols;
+  std::vector<void*> pointers;            // by buffer
+  std::vector<const std::int64_t*> dims;  // by buffer; null: not known yet
+  std::vector<nb::object> objects;        // by buffer: inputs, results of opaque steps, constants
+  std::vector<Block> outputs;             // by output
+  std::vector<Memo> memos;                // by phase: the plan used last
+  std::vector<Block> blocks;              // arena
+  std::vector<std::int64_t> needed;       // bytes of each block that this call needs
+  Block scratch;
+  std::int64_t scratch_needed = 0;
+  std::int64_t output_bytes = 0;
+  std::vector<Status> statuses;  // by thread
+  std::vector<void*> arguments;  // of the kernel that runs
+  std::vector<std::int64_t> key;
+
+  std::int64_t held_bytes() const;
+};
+
+struct Constant {
+  void* data;
+  std::int64_t bytes;
+  nb::object array;  // read-only, where an opaque step needs it
+};
+
+class Model {
+ public:
+  // `constants`: (address, bytes, array or None) by position. `hooks` has the methods that the
+  // extension calls back: convert(input, value), reject(args, kwargs), run_opaque(step, inputs).
+  Model(nb::dict description, std::shared_ptr<Image> image, nb::list constants, nb::object owner,
+        nb::object hooks);
+  Model(const Model&) = delete;
+  Model& operator=(const Model&) = delete;
+
+  // The output, or a tuple of outputs. `times`, if given, is filled with nanoseconds by step.
+  nb::object call(nb::tuple arguments, nb::dict keywords, std::vector<std::int64_t>* times);
+
+  // One dict per phase whose symbols are all given (None: unknown).
+  nb::list explain(nb::list symbols);
+
+  nb::dict stats() const;
+  void shrink();
+
+  int num_threads() const { return num_threads_; }
+  void set_num_threads(int threads);
+
+  std::int64_t max_bytes = 0;  // 0: no limit
+
+  const ProgramInfo& program() const { return program_; }
+  const std::vector<Constant>& constants() const { return constants_; }
+  const std::vector<nb::object>& input_names() const { return input_names_; }
+  nb::handle convert() const { return convert_; }
+  nb::handle reject() const { return reject_; }
+  nb::handle run_opaque() const { return run_opaque_; }
+  const std::shared_ptr<OutputPool>& pool() const { return pool_; }
+
+  // The plan of a phase at the context's symbols, from the context, the table, or made now.
+  const PhasePlan& plan(Context& context, std::uint32_t phase);
+
+ private:
+  std::unique_ptr<Context> acquire();
+  void release(std::unique_ptr<Context> context);
+  nb::dict explain_phase(std::uint32_t number, const PhasePlan& plan,
+                         std::vector<std::int64_t>& bytes) const;
+
+  std::shared_ptr<Image> image_;
+  ProgramInfo program_;
+  std::vector<Constant> constants_;
+  std::vector<nb::object> input_names_;
+  nb::object owner_, convert_, reject_, run_opaque_;
+  std::shared_ptr<OutputPool> pool_ = std::make_shared<OutputPool>();
+  std::vector<std::unique_ptr<Context>> idle_;
+  PlanTable plans_;
+  int num_threads_;
+  std::int64_t calls_ = 0, plans_made_ = 0, plan_hits_ = 0, contexts_ = 0;
+};
+
+}  // namespace tilewright

@@ -1,0 +1,121 @@
+// A program as the runtime walks it: the Python records, resolved to numbers and addresses.
+//
+// tilewright.runtime.lower makes the description that is read here, and explains its parts: phases
+// (stretches of steps between points where symbols are learned), liveness and arena blocks.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "arena.hpp"
+#include "expression.hpp"
+#include "image.hpp"
+
+namespace tilewright {
+
+namespace nb = nanobind;
+
+enum class BufferKind { input, output, constant, intermediate };
+
+// Where a buffer's memory comes from: the caller, a constant or an opaque step; the arena block of
+// its phase; or a block of its own that is handed to the caller.
+enum class Storage { external, arena, output };
+
+struct BufferInfo {
+  std::string name;
+  BufferKind kind;
+  std::uint32_t index;  // within its kind
+  bool native;          // false: lives in Python objects only
+  bool shaped;          // false: a sequence or another value without a shape
+  Storage storage;
+  std::int64_t item_size;
+  std::vector<std::uint32_t> shape;  // expressions
+  std::int64_t packed;               // expression of the size in bytes, or -1: dense
+  std::uint32_t phase;               // in which its sizes become known
+  nb::object dtype;                  // of numpy, for native buffers
+  std::string expected;              // "float32[batch, 768]", for errors
+};
+
+struct KernelInfo {
+  KernelFunction function;
+  std::string label;
+  std::vector<std::string> checks;
+  std::vector<std::uint32_t> parameters;  // expressions
+  std::vector<std::uint32_t> buffers;
+  std::uint32_t grid, scratch, work;  // expressions
+};
+
+struct OpaqueInfo {
+  struct Binding {
+    std::uint32_t output, axis, slot;
+  };
+  std::string label;
+  std::vector<std::uint32_t> inputs, outputs;  // buffers
+  std::vector<Binding> bindings;
+};
+
+struct BindInfo {
+  std::uint32_t buffer;
+  std::vector<std::uint32_t> slots;
+};
+
+using StepInfo = std::variant<KernelInfo, OpaqueInfo, BindInfo>;
+
+struct GuardInfo {
+  std::uint32_t condition;  // expression
+  std::string message;
+};
+
+// Where the actual size of an input's axis goes.
+struct SizeInfo {
+  std::uint32_t input, axis, slot;
+};
+
+// One step of finding the symbols that input sizes determine: the guards that can be decided, then
+// the next symbol.
+struct SolvingInfo {
+  std::vector<GuardInfo> guards;
+  std::uint32_t slot, formula;  // symbol, expression
+};
+
+struct PhaseInfo {
+  std::uint32_t first_step, end_step;
+  std::vector<std::uint32_t> slots;    // sizes and learned symbols that decide its plan
+  std::vector<GuardInfo> guards;       // that can be decided now
+  std::vector<std::uint32_t> buffers;  // whose sizes become known
+  std::vector<std::uint32_t> items;    // positions in `buffers` of those in the arena
+  std::uint32_t block;                 // arena block it uses
+  std::unique_ptr<Conflicts> conflicts;
+};
+
+struct ProgramInfo {
+  // Reads the description; throws Failure(artifact) where numbers do not fit together.
+  ProgramInfo(nb::dict description, const Image* image);
+
+  std::vector<std::string> symbols;  // the names of all slots: symbols, then sizes of inputs
+  std::vector<Expression> expressions;
+  std::vector<BufferInfo> buffers;
+  std::vector<StepInfo> steps;
+  std::vector<SizeInfo> sizes;
+  std::vector<SolvingInfo> solving;
+  std::vector<PhaseInfo> phases;
+  std::vector<std::uint32_t> inputs, outputs;  // buffers by position
+  std::uint32_t constant_count = 0;
+  std::uint32_t block_count = 0;
+
+ private:
+  void read_buffers(nb::list items);
+  void read_steps(nb::list items, const Image* image);
+  void read_sizes(nb::list items);
+  void read_solving(nb::list items);
+  std::vector<GuardInfo> read_guards(nb::list items) const;
+  void read_phases(nb::list items);
+  void number_positions();
+};
+
+}  // namespace tilewright

@@ -1,0 +1,77 @@
+// The thread team of the process: it runs the tasks of one kernel on several threads.
+//
+// The caller of a model owns the team while a stretch of kernels runs; each kernel that is worth
+// more than one thread is offered to the workers, which spin for the next one for a short while and
+// then sleep. Kernels for one thread are called by the owner directly and cost no synchronisation:
+// a worker sees their results through the release store that offers the next shared kernel.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+
+#include "kernel.hpp"
+
+namespace tilewright {
+
+constexpr int kMaximumThreads = 256;
+
+// Nanoseconds of work that one more thread has to be given to pay: offering a kernel, joining and
+// the cold caches of another core cost about one microsecond, which should stay near a tenth.
+constexpr std::int64_t kWorkPerThread = 8000;
+
+// Nanoseconds of work per piece that threads take at a time. Pieces let the others take over what a
+// delayed thread has not begun; larger pieces keep what kernels prepare per piece worth while.
+constexpr std::int64_t kWorkPerPiece = 64000;
+constexpr std::int64_t kMaximumPieces = 4;  // per thread
+
+struct Job {
+  KernelFunction function;
+  const std::int64_t* parameters;
+  void* const* buffers;
+  std::int64_t grid;
+  char* scratch;                // of thread 0
+  std::int64_t scratch_stride;  // bytes from one thread's scratch to the next one's
+  Status* statuses;             // one per thread
+  int threads;                  // 2 … min(grid, kMaximumThreads)
+  int pieces_per_thread;        // 1 … grid / threads
+};
+
+class Team {
+ public:
+  static Team& shared();
+
+  // Makes the caller the owner, unless another call is; `threads` include the caller. Returns how
+  // many threads the owner may use, 0 when the team is busy.
+  int try_acquire(int threads);
+  void release();
+
+  // Runs all tasks of the job; only for the owner. Everything the kernel wrote is visible after.
+  void run(const Job& job);
+
+ private:
+  // `range` is what is left of one thread's pieces of the job numbered `sequence`:
+  // sequence << 32 | next << 16 | end. A thread takes a piece by a compare-and-swap that fails as
+  // soon as the job is another one, so a late worker can never touch a job that is over.
+  struct alignas(64) Slot {
+    std::atomic<std::uint64_t> range{0};
+    std::atomic<std::uint32_t> parked{0};
+  };
+
+  Team();
+  void work(int rank);
+  std::uint64_t await_job(Slot& slot, std::uint32_t last);
+  void participate(int rank, std::uint32_t sequence);
+  void await_completion();
+  static bool take(Slot& slot, std::uint32_t sequence, std::uint32_t& piece);
+
+  std::unique_ptr<Slot[]> slots_;
+  std::atomic<bool> busy_{false};
+  int threads_ = 1;  // started, the owner's included; guarded by ownership
+  std::uint32_t sequence_ = 0;
+  Job job_{};
+  alignas(64) std::atomic<std::uint32_t> remaining_{0};  // pieces not yet finished
+  std::atomic<std::uint32_t> owner_parked_{0};
+};
+
+}  // namespace tilewright

@@ -1,0 +1,43 @@
+// Arrays in and out: the only file pair that talks to numpy and DLPack.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <cstdint>
+#include <memory>
+
+#include "memory.hpp"
+
+namespace tilewright {
+
+namespace nb = nanobind;
+
+// To be called once, when the module is initialised.
+void import_numpy();
+
+struct ArrayView {
+  void* data;
+  int rank;
+  const std::int64_t* dims;  // of the array itself
+};
+
+// Reads a numpy array that kernels can use as it is: this dtype in native byte order, row-major,
+// aligned to its elements. False for everything else.
+bool view_array(PyObject* value, PyObject* dtype, ArrayView& view);
+
+// The sizes of any numpy array; false when the value is none.
+bool view_shape(PyObject* value, ArrayView& view);
+
+// An array over memory that `owner` keeps alive.
+nb::object make_array(PyObject* dtype, int rank, const std::int64_t* dims, void* data,
+                      nb::object owner, bool writeable);
+
+// An array that owns its block and gives it back to the pool when it is freed.
+nb::object make_output(PyObject* dtype, int rank, const std::int64_t* dims, Block block,
+                       std::shared_ptr<OutputPool> pool);
+
+// A numpy array over the memory of a DLPack capsule, which it keeps alive. `dtypes` maps DLPack's
+// (type code, bits) to numpy dtypes; ValueError for others.
+nb::object from_dlpack(nb::handle capsule, nb::dict dtypes);
+
+}  // namespace tilewright

@@ -1,0 +1,299 @@
+"""One file per compiled model: header, manifest, programs, code and constants.
+
+Layout: 64 bytes of header (magic, format version, sizes, hash of the manifest), a JSON manifest, then
+sections at multiples of 64 bytes. Each section is listed in the manifest with its place, size and
+SHA-256; equal sections are stored once. Constants are used in place from the mapped file. Equal
+contents give equal bytes. An artifact holds machine code that is run as it is: load only files you
+trust; the hashes protect against damage, not against malice. Imports ``support``, numpy and the rest of
+the room. Start reading at :func:`save_artifact`, :func:`open_artifact`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import mmap
+import os
+import struct
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import metadata as package_metadata
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from tilewright.runtime.program import LEVELS, CodeImage, Program
+from tilewright.support.errors import ArtifactError
+
+MAGIC = b"TILEWRT\n"
+FORMAT = 1
+ALIGNMENT = 64
+# Magic, format, size of the header, size of the manifest, size of the file, hash of the manifest.
+_HEADER = struct.Struct("<8sIIQQ32s")
+_MANIFEST_LIMIT = 1 << 30
+
+Bytes = np.ndarray[Any, Any] | bytes
+
+
+@dataclass(frozen=True)
+class ArtifactContents:
+    """A compiled model: for each level a program, its code, and its constants by position."""
+
+    programs: Mapping[str, Program]
+    images: Mapping[str, CodeImage]
+    constants: Mapping[str, Sequence[Bytes]]
+    metadata: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+@dataclass(frozen=True)
+class _Section:
+    kind: str
+    offset: int  # from the first byte after header and manifest, aligned
+    size: int
+    sha256: str
+
+
+def save_artifact(path: str | os.PathLike[str], contents: ArtifactContents) -> None:
+    """Write the file as a whole or not at all. Raises ArtifactError where it cannot be written."""
+    writer = _Writer()
+    levels = [writer.level(level, contents) for level in LEVELS if level in contents.programs]
+    if not levels:
+        raise ArtifactError("There is nothing to save: the contents have no level.")
+    first = next(contents.programs[level] for level in LEVELS if level in contents.programs)
+    manifest = {
+        "format": FORMAT,
+        "tool": f"tilewright {package_metadata.version('tilewright')}",
+        "name": first.name,
+        "metadata": dict(sorted(contents.metadata.items())),
+        "dimensions": [[d.name, d.low, d.high, d.multiple_of] for d in first.dimensions],
+        "operators": [[o.operator, o.count, o.opaque] for o in first.operators],
+        "levels": levels,
+        "sections": [[s.kind, s.offset, s.size, s.sha256] for s in writer.sections],
+    }
+    text = _json(manifest)
+    start = _aligned(_HEADER.size + len(text))
+    size = start + writer.end
+    digest = hashlib.sha256(text).digest()
+    header = _HEADER.pack(MAGIC, FORMAT, _HEADER.size, len(text), size, digest)
+    chunks: list[tuple[int, Any]] = [(0, header), (_HEADER.size, text)]
+    chunks += [
+        (start + section.offset, data)
+        for section, data in zip(writer.sections, writer.data, strict=True)
+    ]
+    _write_atomically(Path(path), chunks, size)
+
+
+def _write_atomically(path: Path, chunks: Sequence[tuple[int, Any]], size: int) -> None:
+    try:
+        with tempfile.NamedTemporaryFile(
+            dir=path.parent, prefix=f".{path.name}.", delete=False
+        ) as file:
+            try:
+                for offset, data in chunks:
+                    file.seek(offset)
+                    file.write(data)
+                file.truncate(size)
+                file.flush()
+                os.fsync(file.fileno())
+                # A temporary file is private; an artifact has the usual permissions.
+                mask = os.umask(0)
+                os.umask(mask)
+                os.chmod(file.name, 0o666 & ~mask)
+                os.replace(file.name, path)
+            except BaseException:
+                os.unlink(file.name)
+                raise
+    except OSError as error:
+        raise ArtifactError(
+            f"The file cannot be written: {error.strerror}.", where=str(path)
+        ) from error
+
+
+class _Writer:
+    """Collects sections; equal contents of one kind become one section."""
+
+    def __init__(self) -> None:
+        self.sections: list[_Section] = []
+        self.data: list[Any] = []
+        self.end = 0
+        self.found: dict[tuple[str, str], int] = {}
+
+    def add(self, kind: str, data: Any) -> int:
+        digest = hashlib.sha256(data).hexdigest()
+        known = self.found.get((kind, digest))
+        if known is not None:
+            return known
+        size = len(data)
+        offset = _aligned(self.end)
+        self.sections.append(_Section(kind, offset, size, digest))
+        self.data.append(data)
+        self.end = offset + size
+        return self.found.setdefault((kind, digest), len(self.sections) - 1)
+
+    def level(self, level: str, contents: ArtifactContents) -> dict[str, Any]:
+        image = contents.images[level]
+        return {
+            "level": level,
+            "features": list(image.features),
+            "program": self.add("program", _json(contents.programs[level].to_json())),
+            "image": self.add("image", _json(image.to_json())),
+            "code": self.add("code", image.data),
+            "constants": [self.add("constant", raw_bytes(c)) for c in contents.constants[level]],
+        }
+
+
+def raw_bytes(data: Bytes) -> memoryview:
+    """The contents of a constant in row-major order, one byte per item."""
+    if isinstance(data, bytes):
+        return memoryview(data)
+    array = np.ascontiguousarray(data).reshape(-1)
+    return memoryview(array.view(np.uint8)).cast("B") if array.size else memoryview(b"")
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=True, separators=(",", ":")).encode("ascii")
+
+
+def _aligned(offset: int) -> int:
+    return -(-offset // ALIGNMENT) * ALIGNMENT
+
+
+class Artifact:
+    """An opened artifact: its manifest, checked, and its sections, read when asked for."""
+
+    def __init__(self, path: Path, mapping: mmap.mmap, *, verify: bool) -> None:
+        self.path = path
+        self.mapping = mapping
+        self.verify = verify
+        self.bytes = np.frombuffer(mapping, np.uint8)
+        self.manifest, self.start = self._read_manifest()
+        try:
+            self._read_tables()
+        except (KeyError, TypeError, ValueError, RecursionError) as error:
+            raise self._damaged(f"its manifest is malformed ({error!r})") from error
+
+    def _damaged(self, why: str) -> ArtifactError:
+        return ArtifactError(
+            f"The artifact is damaged: {why}.",
+            where=str(self.path),
+            hint="a fresh copy of the file, or compiling the model again",
+        )
+
+    def _read_manifest(self) -> tuple[dict[str, Any], int]:
+        total = len(self.bytes)
+        head = bytes(self.bytes[: _HEADER.size])
+        if len(head) < len(MAGIC) or head[: len(MAGIC)] != MAGIC:
+            raise ArtifactError("The file is not a tilewright artifact.", where=str(self.path))
+        if len(head) < _HEADER.size:
+            raise self._damaged("it is truncated")
+        _, version, header_size, manifest_size, file_size, digest = _HEADER.unpack(head)
+        if version > FORMAT:
+            raise ArtifactError(
+                f"The artifact has format {version}; this version reads up to {FORMAT}.",
+                where=str(self.path),
+                hint="a newer tilewright, or compiling the model again with this one",
+            )
+        if version != FORMAT or header_size != _HEADER.size:
+            raise self._damaged("its header is malformed")
+        if file_size != total:
+            raise self._damaged(f"it should have {file_size} bytes, but has {total}")
+        if manifest_size > min(total - _HEADER.size, _MANIFEST_LIMIT):
+            raise self._damaged("its manifest is longer than the file")
+        text = bytes(self.bytes[_HEADER.size : _HEADER.size + manifest_size])
+        if hashlib.sha256(text).digest() != digest:
+            raise self._damaged("its manifest does not match its hash")
+        try:
+            manifest = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise self._damaged("its manifest is malformed") from error
+        if not isinstance(manifest, dict):
+            raise self._damaged("its manifest is malformed")
+        return cast("dict[str, Any]", manifest), _aligned(_HEADER.size + manifest_size)
+
+    def _read_tables(self) -> None:
+        room = len(self.bytes) - self.start
+        self.sections: list[_Section] = []
+        for kind, offset, size, digest in self.manifest["sections"]:
+            inside = isinstance(offset, int) and isinstance(size, int) and offset >= 0 and size >= 0
+            if not inside or offset % ALIGNMENT or offset + size > max(room, 0):
+                raise ValueError(f"a section of {size} bytes at {offset}")
+            self.sections.append(_Section(str(kind), offset, size, str(digest)))
+        self.levels: dict[str, dict[str, Any]] = {}
+        for entry in self.manifest["levels"]:
+            if entry["level"] not in LEVELS:
+                raise ValueError(f"the level {entry['level']!r}")
+            self.levels[entry["level"]] = entry
+
+    def _section(self, number: Any, kind: str) -> np.ndarray[Any, Any]:
+        if not isinstance(number, int) or not 0 <= number < len(self.sections):
+            raise ValueError(f"no section {number!r}")
+        section = self.sections[number]
+        if section.kind != kind:
+            raise ValueError(f"section {number} is {section.kind}, not {kind}")
+        begin = self.start + section.offset
+        data = self.bytes[begin : begin + section.size]
+        if (self.verify or kind != "constant") and (
+            hashlib.sha256(data).hexdigest() != section.sha256
+        ):
+            raise self._damaged(f"section {number} ({kind}) does not match its hash")
+        return data
+
+    def choose_level(self, cpu_features: Sequence[str]) -> str:
+        """The best level this CPU can run. Raises ArtifactError when there is none."""
+        for level in reversed(LEVELS):
+            entry = self.levels.get(level)
+            if entry is not None and set(entry["features"]) <= set(cpu_features):
+                return level
+        needed = "; ".join(
+            f"{name} needs {', '.join(entry['features']) or 'nothing'}"
+            for name, entry in self.levels.items()
+        )
+        raise ArtifactError(
+            f"This CPU can run no level of the artifact: {needed}.",
+            where=str(self.path),
+            hint="compiling the model for this machine, or for the level x86-64",
+        )
+
+    def contents(self, levels: Sequence[str]) -> ArtifactContents:
+        """These levels. Raises ArtifactError for damaged sections."""
+        programs: dict[str, Program] = {}
+        images: dict[str, CodeImage] = {}
+        constants: dict[str, list[Bytes]] = {}
+        try:
+            for level in levels:
+                entry = self.levels[level]
+                program = json.loads(bytes(self._section(entry["program"], "program")))
+                table = json.loads(bytes(self._section(entry["image"], "image")))
+                code = bytes(self._section(entry["code"], "code"))
+                programs[level] = Program.from_json(program)
+                images[level] = CodeImage.from_json(table, code)
+                constants[level] = [self._section(n, "constant") for n in entry["constants"]]
+            texts = dict(self.manifest["metadata"])
+        except (KeyError, TypeError, ValueError, RecursionError) as error:
+            raise self._damaged(f"a section is malformed ({error!r})") from error
+        return ArtifactContents(programs, images, constants, texts)
+
+    def copy_to(self, path: str | os.PathLike[str]) -> None:
+        """Write the same bytes to another file, as a whole or not at all."""
+        _write_atomically(Path(path), [(0, self.bytes)], len(self.bytes))
+
+
+def open_artifact(path: str | os.PathLike[str], *, verify: bool = True) -> Artifact:
+    """Map an artifact and check its manifest; sections are checked when they are read.
+
+    ``verify=False`` skips the hashes of constants only, so that opening takes no time. Raises
+    ArtifactError for what is no artifact, is damaged or comes from a newer version.
+    """
+    place = Path(path)
+    try:
+        with place.open("rb") as file:
+            if os.fstat(file.fileno()).st_size == 0:
+                raise ArtifactError("The file is empty.", where=str(place))
+            mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except OSError as error:
+        raise ArtifactError(
+            f"The file cannot be read: {error.strerror}.", where=str(place)
+        ) from error
+    return Artifact(place, mapping, verify=verify)

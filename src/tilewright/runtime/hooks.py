@@ -1,0 +1,131 @@
+"""What the native extension calls back for: odd arguments, wrong arguments, opaque operators.
+
+Nothing here runs in a call whose arguments are right and whose operators all have kernels. Imports
+``support``, numpy and the rest of the room. Start reading at :class:`Hooks`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NoReturn, cast
+
+import numpy as np
+
+from tilewright.runtime.lower import SHAPELESS, describe
+from tilewright.runtime.program import NATIVE_ITEM_SIZES, Buffer, OpaqueStep, Program
+from tilewright.runtime.tensors import as_tensor, native_dtype
+from tilewright.support.errors import (
+    ArtifactError,
+    ExecutionError,
+    InputError,
+    TilewrightError,
+)
+
+# evaluate(payload, inputs) -> outputs: runs a serialised ONNX model by a reference.
+Evaluate = Callable[[bytes, list[Any]], Sequence[Any]]
+
+
+class Hooks:
+    """The methods that ``_native.Model`` takes."""
+
+    def __init__(self, program: Program, evaluate: Evaluate | None) -> None:
+        self._inputs = sorted(
+            (buffer for buffer in program.buffers if buffer.kind == "input"), key=_position
+        )
+        self._program = program
+        opaque = [step.operator for step in program.steps if isinstance(step, OpaqueStep)]
+        if opaque and evaluate is None:
+            raise ArtifactError(
+                f"The model needs a reference for the operators {', '.join(sorted(set(opaque)))}.",
+                where=f"program '{program.name}'",
+                hint="evaluate=…, a function that runs a serialised ONNX model on arrays",
+            )
+        self._evaluate = evaluate
+
+    def convert(self, index: int, value: Any) -> Any:
+        """The argument as an array that kernels can use. Raises InputError."""
+        buffer = self._inputs[index]
+        return as_tensor(buffer.name, value, buffer.dtype, len(buffer.shape), describe(buffer))
+
+    def reject(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> NoReturn:
+        """Say which arguments are missing or too many."""
+        names = [buffer.name for buffer in self._inputs]
+        expected = ", ".join(f"{buffer.name}: {describe(buffer)}" for buffer in self._inputs)
+        unknown = [name for name in kwargs if name not in names]
+        twice = [name for name in names[: len(args)] if name in kwargs]
+        missing = [name for name in names[len(args) :] if name not in kwargs]
+        if unknown:
+            problem = f"The model has no input {_quoted(unknown)}."
+        elif len(args) > len(names):
+            problem = f"{len(args)} inputs are given, but the model takes {len(names)}."
+        elif twice:
+            problem = f"Input {_quoted(twice)} is given twice, by position and by name."
+        else:
+            problem = f"Input {_quoted(missing)} is missing."
+        raise InputError(problem, hint=f"the inputs ({expected})")
+
+    def run_opaque(self, number: int, inputs: list[Any]) -> list[Any]:
+        """The outputs of an opaque step as row-major arrays that share no memory with its inputs.
+
+        Raises ExecutionError when the reference fails or returns what does not fit.
+        """
+        step = self._program.steps[number]
+        assert isinstance(step, OpaqueStep)
+        assert self._evaluate is not None
+        buffers = [self._program.buffers[output] for output in step.outputs]
+        # A sequence may hold on to its elements, whose memory is used again after this step.
+        if any(buffer.dtype == SHAPELESS for buffer in buffers):
+            inputs = [_copy(value) for value in inputs]
+        try:
+            results = list(self._evaluate(step.payload, inputs))
+        except TilewrightError:
+            raise
+        # The reference may raise anything at all.
+        except Exception as error:
+            raise ExecutionError(
+                f"The reference of {step.operator} failed: {type(error).__name__}: {error}.",
+                where=step.label,
+            ) from error
+        if len(results) != len(buffers):
+            raise ExecutionError(
+                f"The reference of {step.operator} returned {len(results)} values, but "
+                f"{len(buffers)} are expected.",
+                where=step.label,
+            )
+        return [
+            _checked(step, buffer, value, inputs)
+            for buffer, value in zip(buffers, results, strict=True)
+        ]
+
+
+def _checked(step: OpaqueStep, buffer: Buffer, value: Any, inputs: list[Any]) -> Any:
+    if buffer.dtype == SHAPELESS:
+        return value
+    array = cast("np.ndarray[Any, Any]", np.asarray(value))
+    dtype = native_dtype(buffer.dtype)
+    fits = array.dtype.kind in "OUS" if buffer.dtype == "string" else array.dtype == dtype
+    if not fits or array.ndim != len(buffer.shape):
+        raise ExecutionError(
+            f"The reference of {step.operator} returned {array.dtype.name}{list(array.shape)}, but "
+            f"{describe(buffer)} is expected.",
+            where=step.label,
+        )
+    if buffer.dtype in NATIVE_ITEM_SIZES:
+        array = np.require(array, dtype, ["C", "A"])
+    # What leaves the model must be the caller's own; what stays must not move under it.
+    shared = buffer.kind == "output" or any(
+        isinstance(given, np.ndarray) and np.may_share_memory(array, given) for given in inputs
+    )
+    return array.copy() if shared else array
+
+
+def _copy(value: Any) -> Any:
+    return cast("Any", value.copy()) if isinstance(value, np.ndarray) else value
+
+
+def _position(buffer: Buffer) -> int:
+    return buffer.index
+
+
+def _quoted(names: Sequence[str]) -> str:
+    return ", ".join(f"'{name}'" for name in names)

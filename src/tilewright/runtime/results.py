@@ -1,0 +1,120 @@
+"""What a compiled model tells: its tensors, its outputs, and reports about itself.
+
+Plain records, imported by everything that prints them. Imports nothing of the project. Start reading
+at :class:`Outputs`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+class Outputs(tuple[Any, ...]):
+    """The outputs of a call in the model's order; by position, by name, or unpacked.
+
+    ``outputs[0]``, ``outputs["logits"]``, ``outputs.logits`` and ``a, b = outputs`` all work.
+    """
+
+    names: tuple[str, ...] = ()
+
+    @staticmethod
+    def type_for(names: tuple[str, ...]) -> type[Outputs]:
+        """The class of outputs with these names."""
+        return type("Outputs", (Outputs,), {"names": names})
+
+    def __getitem__(self, key: Any) -> Any:
+        if isinstance(key, str):
+            try:
+                return tuple.__getitem__(self, self.names.index(key))
+            except ValueError:
+                raise KeyError(f"no output '{key}'; there are {', '.join(self.names)}") from None
+        return tuple.__getitem__(self, key)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self.names:
+            return self[name]
+        raise AttributeError(f"no output '{name}'; there are {', '.join(self.names)}")
+
+    def keys(self) -> tuple[str, ...]:
+        """The names, so that ``dict(outputs.items())`` and ``{**outputs}`` work."""
+        return self.names
+
+    def items(self) -> Iterator[tuple[str, Any]]:
+        """Names with outputs."""
+        return zip(self.names, self, strict=True)
+
+    def __repr__(self) -> str:
+        return "Outputs(" + ", ".join(f"{name}={value!r}" for name, value in self.items()) + ")"
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """An input or output: ``shape`` holds one text per axis, such as ("batch", "2*seq", "768")."""
+
+    name: str
+    dtype: str
+    shape: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.dtype}[{', '.join(self.shape)}]"
+
+
+@dataclass(frozen=True)
+class Stats:
+    """Counters since the model was loaded; bytes are those held now by idle contexts."""
+
+    calls: int
+    plans_made: int
+    plan_hits: int
+    plans_kept: int
+    contexts: int
+    arena_bytes: int
+    output_pool_bytes: int
+    threads: int
+    opaque_operators: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes one call needs at given dimensions; ``partial``: later phases depend on values."""
+
+    constants: int
+    arena: int
+    scratch: int
+    outputs: int
+    partial: bool
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return self.constants + self.arena + self.scratch + self.outputs
+
+
+@dataclass(frozen=True)
+class KernelUse:
+    """One kernel at given dimensions; ``work`` in estimated nanoseconds on one thread.
+
+    ``bytes`` is the size of all buffers it is given, ``scratch`` bytes per thread.
+    """
+
+    step: int
+    label: str
+    function: str
+    grid: int
+    threads: int
+    work: int
+    bytes: int
+    scratch: int
+    parameters: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """How long one step of a profiled call took."""
+
+    step: int
+    label: str
+    kind: str
+    nanoseconds: int
