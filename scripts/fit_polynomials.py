@@ -265,7 +265,8 @@ def _split(value: mpf, bits: tuple[int, ...]) -> tuple[float, ...]:
 
 def _turns(shift: int) -> tuple[float, ...]:
     """Pieces whose product with a 24-bit number is exact in float64, but for the last."""
-    return _split((mpf(2) ** shift * 2 / mp.pi) % 4, (29, 29))
+    value = (mpf(2) ** shift * 2 / mp.pi + 2) % 4 - 2
+    return tuple(-p if value < 0 else p for p in _split(abs(value), (29, 29)))
 
 
 def _constants() -> list[tuple[str, str, tuple[float, ...]]]:
@@ -279,7 +280,7 @@ def _constants() -> list[tuple[str, str, tuple[float, ...]]]:
         ("HALF_PI", "pi/2 as a sum", _split(mp.pi / 2, (53, 53))),
         *(
             (f"TURNS_{shift}", f"2**{shift} * 2/pi modulo 4 as a sum", _turns(shift))
-            for shift in (0, 48, 96)
+            for shift in (0, 27, 54, 81)
         ),
     ]
 

@@ -42,13 +42,13 @@ def _reduce_double(a: Arithmetic, x: ir.Value) -> _Reduced:
 def _reduce_mixed(a: Arithmetic, x: ir.Value) -> _Reduced:
     """For x of at most 24 significant bits, of any size.
 
-    x = y 2**shift with y below 2**48, and x 2/pi = y (2**shift 2/pi mod 4) but for whole turns. The
-    factor comes in pieces with which y has exact products, so whole turns are dropped exactly.
+    x = y 2**shift with |y| < 2**50, whole if shift > 0: but for whole turns, x 2/pi is y times
+    (2**shift 2/pi mod 4). That factor comes in pieces with which y has exact products.
     """
     size = a.absolute(x)
     factors: list[ir.Value] = [a.constant(1.0), *(a.constant(part) for part in tables.TURNS_0)]
-    for shift, turns in ((48, tables.TURNS_48), (96, tables.TURNS_96)):
-        beyond = a.compare(">=", size, 2.0**shift)
+    for shift, turns in ((27, tables.TURNS_27), (54, tables.TURNS_54), (81, tables.TURNS_81)):
+        beyond = a.compare(">=", size, 2.0 ** (shift + 23))
         others = (2.0**-shift, *turns)
         factors = [
             a.select(beyond, a.constant(other), factor)
