@@ -1,0 +1,220 @@
+"""Reading between elements: RoiAlign and DeformConv by bilinear interpolation.
+
+Positions are computed, the four neighbours gathered and weighted. Start with
+``_deformable_convolution`` or ``_roi_align``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tilewright.ir.dtype import DType
+from tilewright.ir.graph import Node, node
+from tilewright.ir.primitives import GatherElements, GatherND
+from tilewright.ops.build import Builder, cast, dimension, transpose
+from tilewright.ops.convolution import with_bias
+from tilewright.ops.linear import contract
+from tilewright.ops.record import NoRule, RuleContext, operator
+from tilewright.ops.spatial import Geometry, geometry
+from tilewright.ops.types import require_native
+from tilewright.shape import Expr, constant, equal, product
+from tilewright.support.errors import InvalidModelError
+
+
+@dataclass(frozen=True)
+class _Neighbour:
+    """Along one axis: an index in range for every position, and its weight."""
+
+    index: Node
+    weight: Node
+
+
+def _clamped(b: Builder, index: Node, size: Expr) -> Node:
+    """Indices moved into 0 … size - 1."""
+    last = b.subtract(dimension(size), 1)
+    return b.maximum(b.minimum(index, last), 0)
+
+
+# ---------------------------------------------------------------- deformable convolution
+
+
+@operator("DeformConv", since=19)
+def _deformable_convolution(context: RuleContext) -> Sequence[Node]:
+    """A convolution whose taps are moved by offsets and weighted by a mask."""
+    b = Builder(context)
+    require_native(context)
+    data, weights, offset = (context.operand(i) for i in range(3))
+    if data.rank != 4:
+        raise NoRule(f"a deformable convolution of rank {data.rank}", where=context.where)
+    groups, shifts = context.integer("group", 1), context.integer("offset_group", 1)
+    for axis, size in enumerate(context.integer_list("kernel_shape", []), start=2):
+        message = f"axis {axis} of the weights is not what kernel_shape says"
+        context.require_equal(weights.shape[axis], constant(size), message)
+    kernel = b.shape(weights.shape[2:])
+    g = geometry(b, data.shape[2:], kernel, ceil=False)
+    context.require_equal(offset.shape[0], data.shape[0], "data and offsets differ in the batch")
+    for axis, size in enumerate(g.sizes, start=2):
+        context.require_equal(offset.shape[axis], size, f"axis {axis} of the offsets")
+    batch, channels = b.shape(data.shape[:2])
+    context.require(equal(channels % shifts, 0), f"{channels} channels in {shifts} offset groups")
+    message = "data, weights and groups do not fit"
+    context.require_equal(channels, weights.shape[1] * groups, message)
+    message = f"{weights.shape[0]} output channels in {groups} groups"
+    context.require(equal(weights.shape[0] % groups, 0), message)
+    taps = [batch, constant(shifts), *kernel]
+    context.require_equal(offset.shape[1], product(kernel) * (2 * shifts), "axis 1 of the offsets")
+    moved = b.reshape(offset, [*taps, constant(2), *g.sizes])
+    points = [*taps, *g.sizes]
+    along = [_tap_neighbours(b, g, axis, moved, points) for axis in range(2)]
+    flat = b.reshape(data, [batch, shifts, channels // shifts, g.input[0] * g.input[1]])
+    sampled = _bilinear(b, flat, g.input[1], along, points)
+    mask = context.optional(4)
+    if mask is not None:
+        context.require_equal(mask.shape[1], product(kernel) * shifts, "axis 1 of the mask")
+        sampled = b.multiply(sampled, b.unsqueeze(b.reshape(mask, points), [2]))
+    out = _group_product(b, sampled, weights, groups, batch, channels)
+    return [with_bias(b, out, context.optional(3))]
+
+
+def _tap_neighbours(
+    b: Builder, g: Geometry, axis: int, moved: Node, points: Sequence[Expr]
+) -> list[_Neighbour]:
+    """The two neighbours along ``axis`` of every tap [N, G, kh, kw, oh, ow]; zero outside."""
+    shift = b.reshape(b.slice_axis(moved, 4, axis, 1), points)
+    tap = b.multiply(b.iota(points, 2 + axis), g.dilations[axis])
+    start = b.multiply(b.iota(points, 4 + axis), g.strides[axis])
+    regular = b.subtract(b.add(tap, start), dimension(g.low[axis]))
+    position = b.add(cast(regular, shift.dtype), shift)
+    below = b.map("floor", position)
+    upper = b.subtract(position, below)
+    first = cast(below, DType.INT64)
+    neighbours: list[_Neighbour] = []
+    for step, weight in ((0, b.subtract(1.0, upper)), (1, upper)):
+        index = b.add(first, step) if step else first
+        inside = _clamped(b, index, g.input[axis])
+        counted = b.select(b.map("equal", inside, index), weight, 0.0)
+        neighbours.append(_Neighbour(inside, counted))
+    return neighbours
+
+
+def _bilinear(
+    b: Builder, flat: Node, width: Expr, along: list[list[_Neighbour]], points: Sequence[Expr]
+) -> Node:
+    """Values [N, G, C / G, kh, kw, oh, ow] of ``flat`` [N, G, C / G, H * W] between elements."""
+    count = product(points[2:])
+    lead = [*flat.shape[:3], count]
+    summed: Node | None = None
+    for row in along[0]:
+        for column in along[1]:
+            index = b.add(b.multiply(row.index, dimension(width)), column.index)
+            weight = b.multiply(row.weight, column.weight)
+            index, weight = (b.reshape(x, [*points[:2], count]) for x in (index, weight))
+            value = node(GatherElements(3), flat, b.broadcast(index, lead, [0, 1, 3]))
+            part = b.multiply(value, b.broadcast(weight, lead, [0, 1, 3]))
+            summed = part if summed is None else b.add(summed, part)
+    assert summed is not None
+    return b.reshape(summed, [*flat.shape[:3], *points[2:]])
+
+
+def _group_product(
+    b: Builder, sampled: Node, weights: Node, groups: int, batch: Expr, channels: Expr
+) -> Node:
+    """Sampled taps [N, ., ., kh, kw, oh, ow] times weights [O, C / g, kh, kw]: [N, O, oh, ow]."""
+    kernel, sizes = sampled.shape[3:5], sampled.shape[5:]
+    inputs, outputs = channels // groups, weights.shape[0] // groups
+    x = b.reshape(sampled, [batch, groups, inputs, *kernel, *sizes])
+    w = b.reshape(weights, [groups, outputs, inputs, *kernel])
+    out = contract(b, x, w, [(2, 2), (3, 3), (4, 4)], [(1, 0)])
+    return b.reshape(transpose(out, [1, 0, 4, 2, 3]), [batch, outputs * groups, *sizes])
+
+
+# ---------------------------------------------------------------- regions of interest
+
+
+@operator("RoiAlign", since=10)
+def _roi_align_10(context: RuleContext) -> Sequence[Node]:
+    return [_roi_align(context, "output_half_pixel")]
+
+
+@operator("RoiAlign", since=16)
+def _roi_align_16(context: RuleContext) -> Sequence[Node]:
+    return [_roi_align(context, "half_pixel")]
+
+
+def _roi_align(context: RuleContext, default: str) -> Node:
+    """[R, C, height, width]: every cell of a region averages (or takes the maximum of) samples."""
+    b = Builder(context)
+    require_native(context)
+    data, regions, batches = (context.operand(i) for i in range(3))
+    ratio = context.integer("sampling_ratio", 0)
+    if ratio <= 0:
+        raise NoRule("a number of samples that depends on the region", where=context.where)
+    mode = context.text("mode", "avg").lower()
+    if mode not in ("avg", "max"):
+        raise InvalidModelError(f"mode is {mode!r}", where=context.where)
+    half = context.text("coordinate_transformation_mode", default) == "half_pixel"
+    cells = (context.integer("output_height", 1), context.integer("output_width", 1))
+    context.require_equal(batches.shape[0], regions.shape[0], "regions and their batch indices")
+    context.require_equal(regions.shape[1], constant(4), "a region has four coordinates")
+    count = b.scope.resolve(regions.shape[0])
+    corners = b.reshape(regions, [count, 4])
+    samples = [count, constant(cells[0] * ratio), constant(cells[1] * ratio)]
+    along = [
+        _region_neighbours(b, corners, axis, data.shape[2 + axis], cells[axis], ratio, half)
+        for axis in range(2)
+    ]
+    picture = transpose(
+        b.reshape(data, [*data.shape[:2], data.shape[2] * data.shape[3]]), [0, 2, 1]
+    )
+    batch = b.broadcast(b.reshape(cast(batches, DType.INT64), [count]), samples, [0])
+    parts: list[Node] = []
+    for row in along[0]:
+        for column in along[1]:
+            wide = b.multiply(b.unsqueeze(row.index, [2]), dimension(data.shape[3]))
+            index = b.add(wide, b.unsqueeze(column.index, [1]))
+            both = b.concat([b.unsqueeze(batch, [3]), b.unsqueeze(index, [3])], 3)
+            weight = b.multiply(b.unsqueeze(row.weight, [2]), b.unsqueeze(column.weight, [1]))
+            value = node(GatherND(0), picture, both)
+            parts.append(b.multiply(value, b.unsqueeze(weight, [3])))
+    function = "add" if mode == "avg" else "maximum"
+    joined = parts[0]
+    for part in parts[1:]:
+        joined = b.map(function, joined, part)
+    split = b.reshape(joined, [count, cells[0], ratio, cells[1], ratio, data.shape[1]])
+    if mode == "avg":
+        pooled = b.divide(b.reduce("sum", split, [2, 4]), float(ratio * ratio))
+    else:
+        pooled = b.reduce("maximum", split, [2, 4])
+    return transpose(pooled, [0, 3, 1, 2])
+
+
+def _region_neighbours(
+    b: Builder, corners: Node, axis: int, size: Expr, cells: int, ratio: int, half: bool
+) -> list[_Neighbour]:
+    """The two neighbours along an axis of every sample [R, cells * ratio]."""
+    scale = b.context.number("spatial_scale", 1.0)
+    # Corners are x1, y1, x2, y2; axis 0 is y.
+    start, end = (
+        b.subtract(b.multiply(b.slice_axis(corners, 1, 1 - axis + 2 * i, 1), scale),
+                   0.5 if half else 0.0)
+        for i in range(2)
+    )  # fmt: skip
+    extent = b.subtract(end, start)
+    if not half:
+        extent = b.maximum(extent, 1.0)
+    step = b.divide(extent, float(cells * ratio))
+    number = b.add(cast(b.iota([1, cells * ratio], 1), corners.dtype), 0.5)
+    position = b.add(start, b.multiply(number, step))
+    length = cast(dimension(size), corners.dtype)
+    outside = b.map("logical_or", b.map("less", position, -1.0), b.map("less", length, position))
+    inside = b.minimum(b.maximum(position, 0.0), b.subtract(length, 1.0))
+    below = b.map("floor", inside)
+    upper = b.subtract(inside, below)
+    first = cast(below, DType.INT64)
+    return [
+        _Neighbour(
+            _clamped(b, b.add(first, 1) if i else first, size), b.select(outside, 0.0, weight)
+        )
+        for i, weight in enumerate((b.subtract(1.0, upper), upper))
+    ]
