@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node
 from tilewright.ops.build import Builder, cast
-from tilewright.ops.operands import expand_to, numeric
+from tilewright.ops.operands import expand_to, numeric, require_same_shape
 from tilewright.ops.record import RuleContext, operator
 
 SELU_ALPHA = 1.67326319217681884765625
@@ -146,8 +146,7 @@ def gated_swish(context: RuleContext) -> Sequence[Node]:
     """The swish of operand 0 times operand 1, which has the same shape."""
     builder, gate = numeric(context)
     value = context.operand(1)
-    for own, other in zip(gate.shape, value.shape, strict=True):
-        context.require_equal(own, other, "gate and value differ in shape")
+    require_same_shape(context, gate.shape, value.shape, "gate and value differ in shape")
     value = builder.broadcast(value, gate.shape, range(gate.rank))
     return [builder.multiply(_swish(builder, gate, context.number("alpha", 1.0)), value)]
 

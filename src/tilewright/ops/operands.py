@@ -27,6 +27,14 @@ def widen(x: Node) -> Node:
     return cast(x, DType.FLOAT32) if x.dtype.is_half else x
 
 
+def require_same_shape(context: RuleContext, a: Shape, b: Shape, message: str) -> None:
+    """Demand equal shapes: an error now if their ranks differ, else as for each pair of sizes."""
+    if len(a) != len(b):
+        raise InvalidModelError(f"{message}: {len(a)} and {len(b)} axes", where=context.where)
+    for own, other in zip(a, b, strict=True):
+        context.require_equal(own, other, message)
+
+
 def expand_to(builder: Builder, x: Node, shape: Shape, what: str) -> Node:
     """``x`` broadcast to ``shape``, which must not grow by it (unidirectional broadcasting)."""
     context = builder.context

@@ -12,7 +12,7 @@ from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node
 from tilewright.ops.build import Builder, cast
 from tilewright.ops.onnx_types import element_type
-from tilewright.ops.operands import along, numeric, widen
+from tilewright.ops.operands import along, numeric, require_same_shape, widen
 from tilewright.ops.record import NoRule, RuleContext, operator
 from tilewright.shape import Truth, ceil_div, constant
 
@@ -36,9 +36,9 @@ def _spread(builder: Builder, parameter: Node, x: Node, what: str) -> Node:
 def _repeat_blocks(builder: Builder, parameter: Node, x: Node, axis: int, block: int) -> Node:
     """Every element ``block`` times along ``axis``, cut to the size of ``x``."""
     blocks = ceil_div(x.shape[axis], block)
-    expected = [*x.shape[:axis], blocks, *x.shape[axis + 1 :]]
-    for own, wanted in zip(parameter.shape, expected, strict=True):
-        builder.context.require_equal(own, wanted, "the blocks do not fit the data")
+    expected = (*x.shape[:axis], blocks, *x.shape[axis + 1 :])
+    message = "the blocks do not fit the data"
+    require_same_shape(builder.context, parameter.shape, expected, message)
     tall = builder.unsqueeze(parameter, [axis + 1])
     sizes = [*parameter.shape[: axis + 1], constant(block), *parameter.shape[axis + 1 :]]
     repeated = builder.broadcast(tall, sizes, range(tall.rank))

@@ -12,7 +12,7 @@ from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node, node
 from tilewright.ir.primitives import ArgReduce, GatherElements
 from tilewright.ops.build import Builder, cast
-from tilewright.ops.operands import numeric
+from tilewright.ops.operands import numeric, require_same_shape
 from tilewright.ops.record import RuleContext, operator
 from tilewright.shape import product
 
@@ -117,8 +117,8 @@ def _class_loss(builder: Builder, x: Node) -> Node:
     """[N, C, …] with target classes [N, …] and class weights [C], reduced as the node says."""
     context = builder.context
     target = cast(context.operand(1), DType.INT64)
-    for own, other in zip(x.shape[:1] + x.shape[2:], target.shape, strict=True):
-        context.require_equal(own, other, "input and target differ in shape")
+    expected = x.shape[:1] + x.shape[2:]
+    require_same_shape(context, expected, target.shape, "input and target differ in shape")
     valid: Node | None = None
     if context.has("ignore_index"):
         ignored = builder.map("equal", target, context.integer("ignore_index"))
