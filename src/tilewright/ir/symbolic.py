@@ -2,12 +2,15 @@
 
 Shape arithmetic in a model (Shape, Gather, Concat, Mul, … on small integer tensors) is ordinary
 primitives here; :func:`integer_contents` reads it back as expressions, so that a Reshape by a
-computed shape gets symbolic sizes. None means: known only when the data is.
+computed shape gets symbolic sizes. None means: known only when the data is. Floats on the way (a
+size times 0.5, rounded down) are followed where they are exact; ``ratio`` holds those in between.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -27,11 +30,13 @@ from tilewright.ir.primitives import (
     Slice,
     Transpose,
 )
+from tilewright.ir.ratio import Element, ratio_of, ratio_result
 from tilewright.shape import (
     Expr,
     ceil_div,
     constant,
     equal,
+    exact_quotient,
     less,
     less_equal,
     logical_and,
@@ -46,20 +51,48 @@ from tilewright.shape import (
 
 Contents = np.ndarray[Any, np.dtype[np.object_]]
 LARGEST = 256  # elements; shape vectors are short, and larger tables are data
-_cache: dict[Node, Contents | None] = {}
+_cache: WeakKeyDictionary[Node, Contents | None] = WeakKeyDictionary()
 
 
 def integer_contents(node: Node) -> Contents | None:
-    """The elements of an integer or bool node as an object array of ``Expr``, or None if unknown."""
-    if not (node.dtype.is_integer or node.dtype in (DType.BOOL, DType.FLOAT32, DType.FLOAT64)):
-        return None
-    if not all(size.is_constant for size in node.shape):
-        return None
-    if product(node.shape).value > LARGEST:
-        return None
-    if node not in _cache:
-        _cache[node] = _contents(node)
+    """The elements of a small node as an object array of ``Expr``; None if unknown or not whole."""
+    elements = known_elements(node)
+    return elements if elements is not None and are_whole(elements) else None
+
+
+def are_whole(elements: Contents) -> bool:
+    """Whether all elements are expressions (and none a :class:`Ratio`)."""
+    return all(isinstance(e, Expr) for e in elements.reshape(-1))
+
+
+def known_elements(node: Node) -> Contents | None:
+    """As :func:`integer_contents`, but elements of float nodes may be fractions (``Ratio``)."""
+    stack = [node]
+    while stack:
+        current = stack[-1]
+        waiting = [] if current in _cache else _unknown_yet(current)
+        if current not in _cache and not waiting:
+            _cache[current] = _contents(current)
+        if current in _cache:
+            stack.pop()
+        else:
+            stack += waiting
     return _cache[node]
+
+
+def _unknown_yet(node: Node) -> list[Node]:
+    """Operands that must be looked at first; none where the node cannot be known anyway."""
+    if not _may_be_known(node) or any(_cache.get(i, node) is None for i in node.inputs):
+        return []
+    return [i for i in node.inputs if i not in _cache]
+
+
+def _may_be_known(node: Node) -> bool:
+    return (
+        (node.dtype.is_integer or node.dtype in (DType.BOOL, DType.FLOAT32, DType.FLOAT64))
+        and all(size.is_constant for size in node.shape)
+        and product(node.shape).value <= LARGEST
+    )
 
 
 def _filled(shape: tuple[int, ...]) -> Contents:
@@ -67,11 +100,19 @@ def _filled(shape: tuple[int, ...]) -> Contents:
 
 
 def _contents(node: Node) -> Contents | None:
-    primitive = node.primitive
+    if not _may_be_known(node):
+        return None
+    operands = [_cache.get(i) for i in node.inputs]
+    known = [o for o in operands if o is not None]
+    return elements_from(node, known) if len(known) == len(operands) else None
+
+
+def elements_from(node: Node, operands: Sequence[Contents]) -> Contents | None:
+    """The elements of ``node`` (of constant shape) from those of its operands, or None."""
     shape = tuple(size.value for size in node.shape)
     if 0 in shape:
         return _filled(shape)
-    match primitive:
+    match node.primitive:
         case Constant(array=array):
             return _of_constant(array)
         case Dimension(value=value):
@@ -84,24 +125,22 @@ def _contents(node: Node) -> Contents | None:
                 out[index] = constant(index[axis])
             return out
         case _:
-            operands = [integer_contents(i) for i in node.inputs]
-            known = [o for o in operands if o is not None]
-            if len(known) != len(operands):
-                return None
-            return _apply(node, known, shape)
+            return _apply(node, operands, shape) if operands else None
 
 
 def _of_constant(array: np.ndarray[Any, Any]) -> Contents | None:
     out = _filled(array.shape)
     for index in np.ndindex(*array.shape):
         number = array[index]
-        if array.dtype.kind == "f" and not float(number).is_integer():
+        whole = array.dtype.kind != "f" or float(number).is_integer()
+        element = constant(int(number)) if whole else ratio_of(float(number))
+        if element is None:
             return None
-        out[index] = constant(int(number))
+        out[index] = element
     return out
 
 
-def _apply(node: Node, operands: list[Contents], shape: tuple[int, ...]) -> Contents | None:
+def _apply(node: Node, operands: Sequence[Contents], shape: tuple[int, ...]) -> Contents | None:
     match node.primitive:
         case Map(function=function):
             return _apply_map(function, operands, shape, node.inputs[0].dtype)
@@ -129,27 +168,32 @@ def _apply(node: Node, operands: list[Contents], shape: tuple[int, ...]) -> Cont
 
 
 def _cast(node: Node, operand: Contents) -> Contents | None:
-    if node.dtype is DType.BOOL:
-        out = _filled(operand.shape)
-        for index in np.ndindex(*operand.shape):
-            out[index] = logical_not(equal(operand[index], 0))
-        return out
-    return operand
+    if node.dtype.is_float:
+        return operand
+    function = "is_not_zero" if node.dtype is DType.BOOL else "truncate"
+    return _apply_map(function, [operand], operand.shape, node.inputs[0].dtype)
 
 
 def _apply_map(
-    function: str, operands: list[Contents], shape: tuple[int, ...], dtype: DType
+    function: str, operands: Sequence[Contents], shape: tuple[int, ...], dtype: DType
 ) -> Contents | None:
     out = _filled(shape)
     for index in np.ndindex(*shape):
-        result = _scalar(function, [o[index] for o in operands], dtype)
+        result = _element(function, [o.item(index) for o in operands], dtype)
         if result is None:
             return None
         out[index] = result
     return out
 
 
-def _scalar(function: str, x: list[Expr], dtype: DType) -> Expr | None:
+def _element(function: str, x: list[Element], dtype: DType) -> Element | None:
+    whole = [e for e in x if isinstance(e, Expr)]
+    if len(whole) < len(x) or (function == "divide" and dtype.is_float):
+        return ratio_result(function, x)
+    return _scalar(function, whole)
+
+
+def _scalar(function: str, x: list[Expr]) -> Expr | None:
     match function:
         case "add":
             return x[0] + x[1]
@@ -162,9 +206,13 @@ def _scalar(function: str, x: list[Expr], dtype: DType) -> Expr | None:
         case "absolute":
             return maximum(x[0], -x[0])
         case "divide":
-            return _divide(x[0], x[1], dtype)
+            return _divide(x[0], x[1])
+        case "truncated_remainder":
+            quotient = _divide(x[0], x[1])
+            return None if quotient is None else x[0] - quotient * x[1]
         case "remainder":
-            return None if x[1].is_constant and x[1].value == 0 else x[0] % x[1]
+            divisor = _divisor(x[1])
+            return None if divisor is None else x[0] % divisor
         case "maximum":
             return maximum(*x)
         case "minimum":
@@ -184,26 +232,31 @@ def _scalar(function: str, x: list[Expr], dtype: DType) -> Expr | None:
         case "select":
             return select(*x)
         case "floor" | "ceil" | "round_even" | "truncate":
-            return _rounded(function, x[0])
+            return x[0]
+        case "is_not_zero":
+            return logical_not(equal(x[0], 0))
         case _:
             return None
 
 
-def _divide(a: Expr, b: Expr, dtype: DType) -> Expr | None:
-    """Truncating division of integers; a float quotient is known only where it is exact."""
-    if not b.is_constant or b.value == 0:
+def _divisor(b: Expr) -> Expr | None:
+    """``b`` as a divisor. Dividing by 0 has no meaning in the model; it must not fail here."""
+    if b.is_constant:
+        return b if b.value else None
+    return select(equal(b, 0), 1, b)
+
+
+def _divide(a: Expr, b: Expr) -> Expr | None:
+    """Division of integers, truncating."""
+    exact = exact_quotient(a, b)
+    if exact is not None:
+        return exact
+    divisor = _divisor(b)
+    if divisor is None:
         return None
-    if dtype.is_float:
-        exact = a // b
-        return exact if exact * b is a else None
-    forward = select(less(a, 0), ceil_div(a, b), a // b)
-    backward = select(less(a, 0), a // b, ceil_div(a, b))
-    return forward if b.value > 0 else backward
-
-
-def _rounded(function: str, x: Expr) -> Expr:
-    del function  # known contents are whole numbers: every rounding keeps them
-    return x
+    forward = select(less(a, 0), ceil_div(a, divisor), a // divisor)
+    backward = select(less(a, 0), a // divisor, ceil_div(a, divisor))
+    return select(less(b, 0), backward, forward)
 
 
 def _slice(
@@ -219,19 +272,22 @@ def _slice(
 
 
 def _gather(data: Contents, indices: Contents, axis: int) -> Contents | None:
-    flat = [indices[i] for i in np.ndindex(*indices.shape)]
+    flat: list[Expr] = [indices.item(i) for i in np.ndindex(*indices.shape)]
     if not all(e.is_constant for e in flat):
         return None
     size = data.shape[axis]
     if not all(-size <= e.value < size for e in flat):
         return None
     positions = np.array([e.value for e in flat], dtype=np.int64).reshape(indices.shape)
-    return np.take(data, positions, axis=axis)
+    # Taking one element of a vector gives the bare expression; contents are always an array.
+    return np.asarray(np.take(data, positions, axis=axis), dtype=object)
 
 
 def _reduce(
     kind: str, operand: Contents, axes: tuple[int, ...], shape: tuple[int, ...]
 ) -> Contents | None:
+    if not are_whole(operand):
+        return None
     moved = np.moveaxis(operand, axes, range(len(axes)))
     rows = moved.reshape(-1, *shape) if moved.size else np.empty((0, *shape), dtype=object)
     out = _filled(shape)
