@@ -15,9 +15,16 @@ import numpy as np
 
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Binding, Node, node
-from tilewright.ir.primitives import Cast, Constant
-from tilewright.ir.symbolic import Contents, integer_contents
-from tilewright.shape import Expr, Guard, Scope, Truth
+from tilewright.ir.primitives import Broadcast, Cast, Concat, Constant, Map, Reshape, Slice
+from tilewright.ir.symbolic import (
+    LARGEST,
+    Contents,
+    are_whole,
+    elements_from,
+    integer_contents,
+    known_elements,
+)
+from tilewright.shape import Expr, Guard, Scope, Truth, product
 from tilewright.shape import equal as equal_expression
 from tilewright.support.errors import InvalidModelError, UnsupportedError
 
@@ -134,11 +141,49 @@ class RuleContext:
         Shape arithmetic is evaluated symbolically; anything else becomes fresh symbols that take
         the operand's contents at run time. Raises StructuralInput if its length is not known.
         """
-        operand = self.operand(index)
-        contents = integer_contents(operand)
-        if contents is None:
-            contents = self._bind(operand)
+        contents = self._contents(self.operand(index))
         return [self.scope.resolve(e) for e in contents.reshape(-1)]
+
+    def _contents(self, operand: Node) -> Contents:
+        """Contents with run-time symbols for as few values as they depend on.
+
+        Where a vector is assembled from dimensions and a few run-time values, only the latter
+        become symbols, so that what is known of the rest is not lost.
+        """
+        leaves = self._leaves(operand)
+        if leaves is not None:
+            count = sum(product(leaf.shape).value for leaf in leaves)
+            if count <= product(operand.shape).value and operand not in leaves:
+                contents = self._express(operand, [*leaves])
+                if contents is not None and are_whole(contents):
+                    return contents
+        return self._bind(operand)
+
+    def _leaves(self, operand: Node) -> dict[Node, None] | None:
+        """The integer nodes that decide a small node's contents, as far as arithmetic goes."""
+        if operand in self.facts.bound or known_elements(operand) is not None:
+            return {}
+        if not all(s.is_constant for s in operand.shape) or product(operand.shape).value > LARGEST:
+            return None
+        if isinstance(operand.primitive, Map | Cast | Concat | Reshape | Broadcast | Slice):
+            leaves: dict[Node, None] = {}
+            parts = [self._leaves(i) for i in operand.inputs]
+            known = [part for part in parts if part is not None]
+            for part in known:
+                leaves.update(part)
+            if len(known) == len(parts):
+                return leaves
+        return {operand: None} if operand.dtype.is_integer else None
+
+    def _express(self, operand: Node, leaves: list[Node]) -> Contents | None:
+        known = known_elements(operand)
+        if known is not None or operand in self.facts.bound:
+            return known if known is not None else self.facts.bound[operand]
+        if operand in leaves:
+            return self._bind(operand)
+        parts = [self._express(i, leaves) for i in operand.inputs]
+        given = [part for part in parts if part is not None]
+        return elements_from(operand, given) if len(given) == len(parts) else None
 
     def _bind(self, operand: Node) -> Contents:
         if operand in self.facts.bound:
@@ -150,7 +195,7 @@ class RuleContext:
         contents: Contents = np.empty(shape, dtype=object)
         names: list[str] = []
         for index in np.ndindex(*shape):
-            fresh = self.scope.fresh("value", low=None)
+            fresh = self.scope.fresh("value", low=0 if operand.dtype.is_unsigned else None)
             contents[index] = fresh
             names.append(str(fresh))
         self.facts.bindings.append(Binding(operand, tuple(names)))
