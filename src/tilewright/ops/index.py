@@ -13,6 +13,8 @@ from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node, node
 from tilewright.ir.primitives import (
     ArgReduce,
+    Broadcast,
+    Constant,
     GatherElements,
     GatherND,
     ScatterElements,
@@ -22,7 +24,7 @@ from tilewright.ir.primitives import (
 from tilewright.ops.build import Builder, array, cast, dimension
 from tilewright.ops.record import NoRule, RuleContext, operator
 from tilewright.ops.sizes import data_operand, scalar_of, size_of, whole_numbers
-from tilewright.shape import constant, less_equal
+from tilewright.shape import less_equal, product
 
 REDUCTIONS = {"none": "none", "add": "add", "mul": "multiply", "max": "maximum", "min": "minimum"}
 
@@ -178,11 +180,26 @@ def _compress(context: RuleContext) -> Sequence[Node]:
     builder = Builder(context)
     kept = array(np.nonzero(condition.reshape(-1))[0], DType.INT64)
     if not context.has("axis"):
-        size = constant(1)
-        for part in data.shape:
-            size = size * part
-        return [builder.gather(builder.reshape(data, [size]), kept, 0)]
+        return [builder.gather(builder.reshape(data, [product(data.shape)]), kept, 0)]
     return [builder.gather(data, kept, builder.axis(context.integer("axis"), data.rank))]
+
+
+@operator("NonZero", since=9, computes=False)
+def _non_zero(context: RuleContext) -> Sequence[Node]:
+    """Positions of a tensor filled with one known value: all or none. Old exports count so."""
+    data = data_operand(context)
+    known = context.constant(0)
+    if known is not None:
+        return [array(np.stack(np.nonzero(known)).reshape(known.ndim, -1), DType.INT64)]
+    fill = data.inputs[0].primitive if isinstance(data.primitive, Broadcast) else None
+    if not isinstance(fill, Constant) or fill.array.size != 1 or data.rank == 0:
+        raise NoRule("the data decides how many elements are found", where=context.where)
+    builder = Builder(context)
+    if not fill.array.any():
+        return [array(np.zeros((data.rank, 0)), DType.INT64)]
+    count = product(data.shape)
+    rows = [builder.reshape(builder.iota(data.shape, a), [1, count]) for a in range(data.rank)]
+    return [builder.concat(rows, 0)]
 
 
 @operator("TopK", since=10, computes=False)
