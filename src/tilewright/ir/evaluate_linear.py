@@ -76,8 +76,9 @@ def convolve(
     windows = _patches(data, kernel, primitive.strides, primitive.dilations, low, sizes, zero)
     n, g, rank = data.shape[0], primitive.groups, len(kernel)
     grouped = windows.reshape(n, g, windows.shape[1] // g, *windows.shape[2:])
-    columns = np.moveaxis(grouped, 2, 2 + rank).reshape(n, g, int(np.prod(sizes)), -1)
-    filters = weights.reshape(g, weights.shape[0] // g, -1)
+    depth = int(np.prod(weights.shape[1:]))
+    columns = np.moveaxis(grouped, 2, 2 + rank).reshape(n, g, int(np.prod(sizes)), depth)
+    filters = weights.reshape(g, weights.shape[0] // g, depth)
     out = np.einsum("ngpk,gok->ngop", columns, filters, optimize=True)
     return out.reshape(n, weights.shape[0], *sizes)
 

@@ -29,6 +29,10 @@ from tilewright.ir.scalar import SCALAR_FUNCTIONS
 from tilewright.support.errors import UnsupportedError
 
 _STEPS = {"sum": "add", "product": "multiply", "maximum": "maximum", "minimum": "minimum"}
+_NUMBERS_ONLY = frozenset(
+    ("negate", "sign", "subtract", "divide", "remainder", "truncated_remainder", "power")
+    + ("shift_left", "shift_right")
+)
 _REORDERED = ("reassoc", "contract")
 
 
@@ -88,6 +92,8 @@ class Emitter:
             value = self.apply(function, DType.FLOAT32, wide)
             is_bool = SCALAR_FUNCTIONS[function].result == "bool"
             return value if is_bool else self.cast(value, DType.FLOAT32, dtype)
+        if dtype is DType.BOOL and function in _NUMBERS_ONLY:
+            raise _meaningless(function, dtype)
         if function == "power" and not dtype.is_float:
             wide = [self.cast(operand, dtype, DType.FLOAT64) for operand in operands]
             value = self.apply(function, DType.FLOAT64, wide)

@@ -192,7 +192,7 @@ class _Linker:
             base, room = self.places[section.info], self.sections[section.info].size
             for offset in range(section.offset, section.offset + section.size, _RELOCATION.size):
                 place, info, addend = _RELOCATION.unpack_from(self.data, offset)
-                kind, symbol = info & 0xFFFFFFFF, self.symbols[info >> 32]
+                kind, symbol = info & 0xFFFFFFFF, self.symbols[int(info >> 32)]
                 if kind == _R_NONE:
                     continue
                 if place + (8 if kind in (_R_64, _R_PC64) else 4) > room:

@@ -1,0 +1,240 @@
+"""What happens to a finished tile: elementwise work on vectors of columns, then the stores.
+
+One function per kernel, called for every tile right after its last step, when its sums are in the
+first-level cache. Columns run along the lanes: operands with stride 1 are vector loads, operands
+that do not depend on the column are broadcast, anything else is read lane by lane. Start with
+:class:`Epilogue`.
+"""
+
+from __future__ import annotations
+
+from llvmlite import ir
+
+from tilewright.backend.cpu.emitter import Emitter
+from tilewright.backend.cpu.function import POINTER, Signature
+from tilewright.backend.cpu.indices import I64, word
+from tilewright.backend.cpu.machine import Level
+from tilewright.backend.cpu.statements import IDENTITY, Frame
+from tilewright.ir.tile import (
+    Apply,
+    Contraction,
+    Convert,
+    IndexValue,
+    Literal,
+    Load,
+    Local,
+    Store,
+    Value,
+)
+from tilewright.shape import Expr
+
+COLUMN, ROW = "_n", "_m"
+
+
+class Epilogue:
+    """The epilogue function of one contraction."""
+
+    def __init__(
+        self, module: ir.Module, name: str, program: Contraction, signature: Signature, level: Level
+    ) -> None:
+        self.program = program
+        self.level = level
+        batch = len(program.batch)
+        symbols, memory = len(signature.symbols), len(signature.buffers) + len(signature.scratch)
+        types = [I64, I64, I64, I64, POINTER, I64, *[I64] * (batch + symbols)]
+        types += [POINTER] * (memory + 1)
+        self.function = ir.Function(
+            module, ir.FunctionType(ir.VoidType(), types), f"{name}.epilogue"
+        )
+        self.function.linkage = "internal"
+        self.function.attributes.add("noinline")
+        self.function.attributes.add("nounwind")
+        self._write(signature)
+
+    def call(
+        self, builder: ir.IRBuilder, place: list[ir.Value], arguments: list[ir.Value]
+    ) -> None:
+        """Call it for a tile: (m, n, height, columns, sums, row of sums, batch…) and the rest."""
+        builder.call(self.function, [*place, *arguments])
+
+    def _write(self, signature: Signature) -> None:
+        builder = ir.IRBuilder(self.function.append_basic_block("entry"))
+        m, n, height, columns, sums, row, *rest = self.function.args
+        names = {name: rest[i] for i, (name, _) in enumerate(self.program.batch)}
+        rest = rest[len(names) :]
+        names |= zip(signature.symbols, rest, strict=False)
+        pointers = rest[len(signature.symbols) : -1]
+        memory = (*signature.buffers, *signature.scratch)
+        by_name = {b.name: p for b, p in zip(memory, pointers, strict=True)}
+        frame = Frame(builder, self.level, by_name, names, rest[-1])
+        body = self.function.append_basic_block("row")
+        done = self.function.append_basic_block("done")
+        before = builder.block
+        builder.branch(body)
+        builder.position_at_end(body)
+        i = builder.phi(I64)
+        i.add_incoming(word(0), before)
+        frame.names[ROW] = builder.add(m, i)
+        frame.enter()
+        source = frame.emitter.gep(sums, self.program.dtype, builder.mul(i, row))
+        self._row(frame, n, columns, source)
+        frame.leave()
+        following = builder.add(i, word(1))
+        i.add_incoming(following, builder.block)
+        builder.cbranch(builder.icmp_signed("<", following, height), body, done)
+        builder.position_at_end(done)
+        builder.ret_void()
+
+    def _row(self, frame: Frame, n: ir.Value, columns: ir.Value, source: ir.Value) -> None:
+        """All vectors of one row: whole ones without a mask, the rest with one."""
+        builder = frame.builder
+        full = builder.icmp_signed("==", columns, word(self.program.tile_columns))
+        with builder.if_else(full) as (whole, part):
+            with whole:
+                self._vectors(frame, n, columns, source, False)
+            with part:
+                self._vectors(frame, n, columns, source, True)
+
+    def _vectors(
+        self, frame: Frame, n: ir.Value, columns: ir.Value, source: ir.Value, masked: bool
+    ) -> None:
+        builder = frame.builder
+        lanes = self.level.lanes(self.program.dtype.bytes)
+        for j in range(self.program.tile_columns // lanes):
+            frame.enter()
+            first = builder.add(n, word(j * lanes))
+            count = builder.sub(columns, word(j * lanes)) if masked else None
+            address = frame.emitter.gep(source, self.program.dtype, word(j * lanes))
+            _VectorFrame(frame, lanes, first, count, address, self.program).stores()
+            frame.leave()
+
+
+class _VectorFrame:
+    """Values of ``lanes`` neighbouring columns from ``first`` on; ``count`` of them are valid."""
+
+    def __init__(
+        self,
+        frame: Frame,
+        lanes: int,
+        first: ir.Value,
+        count: ir.Value | None,
+        sums: ir.Value,
+        program: Contraction,
+    ) -> None:
+        self.frame = frame
+        self.builder = frame.builder
+        self.lanes = lanes
+        self.first = first
+        self.count = count
+        self.program = program
+        self.vector = Emitter(frame.builder, frame.level, lanes)
+        self.mask = None if count is None else self.vector.lane_mask(count)
+        self.accumulator = self.vector.load(sums, program.dtype)
+        self.memo: dict[int, ir.Value] = {}
+
+    def stores(self) -> None:
+        """All results of these columns."""
+        for store in self.program.stores:
+            self._store(store, self.value(store.value))
+
+    def value(self, value: Value) -> ir.Value:
+        if id(value) not in self.memo:
+            self.memo[id(value)] = self._value(value)
+        return self.memo[id(value)]
+
+    def _value(self, value: Value) -> ir.Value:
+        match value:
+            case Load():
+                return self._load(value)
+            case Literal(value=number, dtype=dtype):
+                return self.vector.constant(number, dtype)
+            case IndexValue(expression=expression):
+                return self._lanes_of_index(expression)
+            case Apply(function=function, operands=operands):
+                arguments = [self.value(operand) for operand in operands]
+                return self.vector.apply(function, value.operand_type, arguments)
+            case Convert(operand=operand, dtype=dtype):
+                return self.vector.cast(self.value(operand), operand.dtype, dtype)
+            case Local(name=name, dtype=dtype) if name.startswith(IDENTITY):
+                return self.vector.identity(name[len(IDENTITY) :], dtype)
+            case Local():
+                return self.accumulator
+            case _:
+                raise AssertionError(f"{type(value).__name__} in an epilogue")
+
+    def _slope(self, offset: Expr) -> int | None:
+        """0, 1 (elements per column), or None for anything else."""
+        if COLUMN not in offset.free_symbols:
+            return 0
+        affine = offset.affine((COLUMN,))
+        if affine is None:
+            return None
+        slope = affine[0][COLUMN]
+        return 1 if slope.is_constant and slope.value == 1 else None
+
+    def _address(self, pointer: str, dtype: object, offset: Expr, column: ir.Value) -> ir.Value:
+        names = self.frame.names | {COLUMN: column}
+        place = self.frame.indices.emit(offset, names)
+        return self.frame.emitter.gep(self.frame.pointers[pointer], dtype, place)  # type: ignore[arg-type]
+
+    def _load(self, load: Load) -> ir.Value:
+        dtype = load.buffer.dtype
+        slope = self._slope(load.offset)
+        if slope == 0:
+            return self.vector.splat(self.frame.value(load))
+        if slope == 1:
+            address = self._address(load.buffer.name, dtype, load.offset, self.first)
+            if self.mask is None:
+                return self.vector.load(address, dtype)
+            return self.vector.masked_load(address, dtype, self.mask)
+        made: ir.Value = ir.Constant(self.vector.type(dtype), ir.Undefined)
+        for lane in range(self.lanes):
+            address = self._address(load.buffer.name, dtype, load.offset, self._column(lane))
+            element = self.frame.emitter.load(address, dtype)
+            made = self.builder.insert_element(made, element, ir.Constant(ir.IntType(32), lane))
+        return made
+
+    def _column(self, lane: int) -> ir.Value:
+        """The lane's column, or the last valid one beyond it, so that no lane reads outside."""
+        if self.count is None:
+            return self.builder.add(self.first, word(lane))
+        last = self.builder.sub(self.count, word(1))
+        clipped = self.builder.select(self.builder.icmp_signed("<", last, word(lane)), last, word(lane))
+        positive = self.builder.select(
+            self.builder.icmp_signed("<", clipped, word(0)), word(0), clipped
+        )
+        inside = self.builder.icmp_signed(">", self.count, word(0))
+        start = self.builder.select(inside, self.first, word(0))
+        return self.builder.add(start, positive)
+
+    def _lanes_of_index(self, expression: Expr) -> ir.Value:
+        if COLUMN not in expression.free_symbols:
+            return self.vector.splat(self.frame.index(expression))
+        made: ir.Value = ir.Constant(ir.VectorType(I64, self.lanes), ir.Undefined)
+        for lane in range(self.lanes):
+            names = self.frame.names | {COLUMN: self._column(lane)}
+            element = self.frame.indices.emit(expression, names)
+            made = self.builder.insert_element(made, element, ir.Constant(ir.IntType(32), lane))
+        return made
+
+    def _store(self, store: Store, value: ir.Value) -> None:
+        dtype = store.buffer.dtype
+        if self._slope(store.offset) == 1:
+            address = self._address(store.buffer.name, dtype, store.offset, self.first)
+            if self.mask is None:
+                self.vector.store(value, address, dtype)
+            else:
+                self.vector.masked_store(value, address, dtype, self.mask)
+            return
+        for lane in range(self.lanes):
+            element = self.builder.extract_element(value, ir.Constant(ir.IntType(32), lane))
+            if self.count is None:
+                self._store_lane(store, element, lane)
+                continue
+            with self.builder.if_then(self.builder.icmp_signed("<", word(lane), self.count)):
+                self._store_lane(store, element, lane)
+
+    def _store_lane(self, store: Store, element: ir.Value, lane: int) -> None:
+        column = self.builder.add(self.first, word(lane))
+        address = self._address(store.buffer.name, store.buffer.dtype, store.offset, column)
+        self.frame.emitter.store(element, address, store.buffer.dtype)

@@ -1,0 +1,147 @@
+"""Functions with the kernel interface: parameters, buffers, tasks, scratch, status.
+
+The entry unpacks its arrays and calls a body whose buffers are ``noalias`` arguments, which is what
+lets LLVM vectorise. Start with :class:`KernelFunction`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from llvmlite import ir
+
+from tilewright.backend.cpu.indices import I64, IndexEmitter, word
+from tilewright.backend.cpu.machine import Level
+from tilewright.backend.cpu.statements import Frame
+from tilewright.ir.tile import TileBuffer
+from tilewright.shape import Expr, ceil_div, constant
+
+POINTER = ir.PointerType()
+ALIGNMENT = 64  # bytes; of every scratch buffer
+
+
+def scratch_bytes(buffers: Sequence[TileBuffer]) -> Expr:
+    """Bytes of thread-private memory for ``buffers``."""
+    total = constant(0)
+    for buffer in buffers:
+        total = total + _aligned(buffer)
+    return total
+
+
+def _aligned(buffer: TileBuffer) -> Expr:
+    assert buffer.elements is not None
+    return ceil_div(buffer.elements * buffer.dtype.bytes, ALIGNMENT) * ALIGNMENT
+
+
+@dataclass(frozen=True)
+class Signature:
+    """What a kernel is called with: sizes (in parameter order), tensors, and scratch buffers."""
+
+    symbols: tuple[str, ...]
+    buffers: tuple[TileBuffer, ...]
+    scratch: tuple[TileBuffer, ...]
+
+
+class KernelFunction:
+    """Writes the entry of a kernel and the body's prologue; ``names`` and ``pointers`` by name."""
+
+    def __init__(self, module: ir.Module, name: str, signature: Signature, level: Level) -> None:
+        self.module = module
+        self.level = level
+        self.signature = signature
+        count = len(signature.buffers) + len(signature.scratch)
+        self.types = [I64, I64, *[I64] * len(signature.symbols), *[POINTER] * count, POINTER]
+        body_type = ir.FunctionType(ir.VoidType(), self.types)
+        self.body = ir.Function(module, body_type, f"{name}.body")
+        self.body.linkage = "internal"
+        self.body.attributes.add("noinline")
+        self.body.attributes.add("nounwind")
+        first = 2 + len(signature.symbols)
+        for argument in self.body.args[first : first + count]:
+            argument.add_attribute("noalias")
+        self._entry(name)
+
+    def _entry(self, name: str) -> None:
+        kinds = [POINTER, POINTER, I64, I64, POINTER, POINTER]
+        entry = ir.Function(self.module, ir.FunctionType(ir.VoidType(), kinds), name)
+        entry.attributes.add("nounwind")
+        parameters, buffers, begin, end, scratch, status = entry.args
+        builder = ir.IRBuilder(entry.append_basic_block("entry"))
+        names: dict[str, ir.Value] = {}
+        for slot, symbol_name in enumerate(self.signature.symbols):
+            address = builder.gep(parameters, [word(slot)], source_etype=I64)
+            names[symbol_name] = builder.load(address, typ=I64)
+        arguments = [begin, end, *names.values()]
+        for slot in range(len(self.signature.buffers)):
+            address = builder.gep(buffers, [word(slot)], source_etype=POINTER)
+            arguments.append(builder.load(address, typ=POINTER))
+        indices = IndexEmitter(builder)
+        offset = constant(0)
+        for buffer in self.signature.scratch:
+            place = indices.emit(offset, names)
+            arguments.append(builder.gep(scratch, [place], source_etype=ir.IntType(8)))
+            offset = offset + _aligned(buffer)
+        builder.call(self.body, [*arguments, status])
+        builder.ret_void()
+
+    def frame(self) -> tuple[Frame, ir.Value, ir.Value]:
+        """The frame at the start of the body, and the first and last task."""
+        builder = ir.IRBuilder(self.body.append_basic_block("entry"))
+        begin, end, *rest = self.body.args
+        count = len(self.signature.symbols)
+        names = dict(zip(self.signature.symbols, rest[:count], strict=True))
+        memory = (*self.signature.buffers, *self.signature.scratch)
+        pointers = {b.name: p for b, p in zip(memory, rest[count:-1], strict=True)}
+        return Frame(builder, self.level, pointers, names, rest[-1]), begin, end
+
+
+def task_loop(
+    frame: Frame,
+    bounds: tuple[ir.Value, ir.Value],
+    grid: Sequence[tuple[str, Expr]],
+    body: Callable[[], None],
+) -> None:
+    """Run ``body`` for the tasks in ``bounds`` with the grid's variables named in the frame.
+
+    The position in the grid is found once by division and then counted on like an odometer.
+    """
+    begin, end = bounds
+    builder, function = frame.builder, frame.builder.function
+    extents = [frame.index(size) for _, size in grid]
+    digits: list[ir.Value] = []
+    rest = begin
+    for extent in reversed(extents):
+        safe = builder.select(builder.icmp_signed("==", extent, word(0)), word(1), extent)
+        digits.append(builder.urem(rest, safe))
+        rest = builder.udiv(rest, safe)
+    digits.reverse()
+    loop = function.append_basic_block("task")
+    done = function.append_basic_block("end")
+    before = builder.block
+    builder.cbranch(builder.icmp_signed("<", begin, end), loop, done)
+    builder.position_at_end(loop)
+    task = builder.phi(I64)
+    task.add_incoming(begin, before)
+    positions: list[ir.PhiInstr] = []
+    for (name, _), digit in zip(grid, digits, strict=True):
+        position = builder.phi(I64)
+        position.add_incoming(digit, before)
+        positions.append(position)
+        frame.names[name] = position
+    frame.enter()
+    body()
+    frame.leave()
+    following = builder.add(task, word(1), flags=("nsw",))
+    counted: list[ir.Value] = []
+    carry: ir.Value = ir.Constant(ir.IntType(1), 1)
+    for position, extent in zip(reversed(positions), reversed(extents), strict=True):
+        raised = builder.add(position, builder.zext(carry, I64), flags=("nsw",))
+        carry = builder.icmp_signed("==", raised, extent)
+        counted.append(builder.select(carry, word(0), raised))
+    latch = builder.block
+    task.add_incoming(following, latch)
+    for position, value in zip(positions, reversed(counted), strict=True):
+        position.add_incoming(value, latch)
+    builder.cbranch(builder.icmp_signed("<", following, end), loop, done)
+    builder.position_at_end(done)

@@ -1,0 +1,247 @@
+"""From lowered kernels to a runtime program: buffers, steps in order, code and constants.
+
+Start with :func:`build_program`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tilewright.backend.cpu.generate import CodeGenerator
+from tilewright.backend.cpu.machine import Level
+from tilewright.backend.cpu.pack import constant_value, pack_constant
+from tilewright.ir.graph import Binding, Graph, Node
+from tilewright.ir.kernel import Kernel, KernelKind, Plan
+from tilewright.ir.primitives import Constant, Input, Opaque, Project, TensorType
+from tilewright.runtime.program import (
+    BindStep,
+    Buffer,
+    CodeImage,
+    Dimension,
+    KernelStep,
+    OpaqueStep,
+    OperatorCount,
+    Program,
+    Step,
+)
+from tilewright.shape import Expr, InputPattern, bind_inputs, constant
+from tilewright.tile.contraction import PackedConstant, RegisterTile
+from tilewright.tile.lower import LoweredKernel, lower_kernel
+
+Array = np.ndarray[Any, Any]
+
+REGISTER_TILES = {
+    "x86-64": RegisterTile(6, 8),  # 12 sums, 2 columns, 1 broadcast of 16 registers of 4 lanes
+    "avx2": RegisterTile(6, 16),  # the same with 8 lanes
+    "avx512": RegisterTile(6, 64),  # 24 sums, 4 columns, 1 broadcast of 32 registers of 16 lanes
+}
+
+
+@dataclass(frozen=True)
+class CompiledProgram:
+    """All that one level needs to run."""
+
+    program: Program
+    image: CodeImage
+    constants: tuple[Array, ...]
+    lowered: tuple[LoweredKernel, ...]
+
+
+@dataclass
+class _Item:
+    """A step to be ordered: what it reads, what it makes, and the symbols of both."""
+
+    step: Step
+    reads: list[Node]
+    makes: list[Node]
+    symbols: set[str]
+    binds: tuple[str, ...] = ()
+
+
+@dataclass
+class _Builder:
+    graph: Graph
+    plan: Plan
+    level: Level
+    buffers: list[Buffer] = field(default_factory=list[Buffer])
+    places: dict[Node | PackedConstant, int] = field(
+        default_factory=dict[Node | PackedConstant, int]
+    )
+    constants: list[Array] = field(default_factory=list[Array])
+    counts: dict[str, int] = field(default_factory=dict[str, int])
+
+    def place(
+        self, key: Node | PackedConstant | None, name: str, kind: str, type_: TensorType,
+        packed: Expr | None = None,
+    ) -> int:  # fmt: skip
+        """A new buffer; ``key`` finds it again."""
+        index = self.counts.get(kind, 0)
+        self.counts[kind] = index + 1
+        self.buffers.append(
+            Buffer(name, type_.dtype.value, type_.shape, kind, index, packed)  # type: ignore[arg-type]
+        )
+        if key is not None:
+            self.places[key] = len(self.buffers) - 1
+        return len(self.buffers) - 1
+
+    def constant_place(self, source: Node | PackedConstant) -> int:
+        """The buffer of a constant, added on first use."""
+        if source in self.places:
+            return self.places[source]
+        packed = isinstance(source, PackedConstant)
+        array = pack_constant(source) if packed else constant_value(source)
+        node = source.node if packed else source
+        self.constants.append(array)
+        size = constant(array.nbytes) if packed else None
+        return self.place(source, f"constant_{len(self.constants) - 1}", "constant", node.type, size)
+
+    def operand(self, source: Node | PackedConstant) -> int:
+        """The buffer a kernel reads."""
+        if isinstance(source, PackedConstant) or isinstance(source.primitive, Constant):
+            return self.constant_place(source)
+        return self.places[source]
+
+    def declare(self) -> None:
+        """Buffers of inputs, outputs and intermediates."""
+        for node in self.graph.inputs:
+            primitive = node.primitive
+            assert isinstance(primitive, Input)
+            self.place(node, primitive.name, "input", node.type)
+        for name, node in self.graph.outputs:
+            self.place(node, name, "output", node.type)
+        for kernel in self.plan.kernels:
+            for position, output in enumerate(kernel.outputs):
+                if output not in self.places:
+                    self.place(output, f"{kernel.label}:{position}", "intermediate", output.type)
+        for node in self.graph.nodes():
+            if isinstance(node.primitive, Project) and node not in self.places:
+                self.place(node, self.graph.label(node), "intermediate", node.type)
+
+    # ------------------------------------------------------------ steps
+
+    def kernel_item(self, lowered: LoweredKernel, code: CodeGenerator) -> _Item:
+        kernel, program = lowered.kernel, lowered.program
+        made = code.add(program)
+        reads = tuple(self.operand(source) for source in lowered.reads)
+        writes = tuple(self.places[o] for o in kernel.outputs)
+        step = KernelStep(
+            made.function, made.parameters, reads + writes, writes, made.grid, made.scratch,
+            program.work, kernel.label, program.checks,
+        )  # fmt: skip
+        symbols = {s for e in (*made.parameters, made.grid, program.work) for s in e.free_symbols}
+        nodes = [source for source in lowered.reads if isinstance(source, Node)]
+        return _Item(step, nodes, list(kernel.outputs), symbols | _symbols(kernel.outputs))
+
+    def opaque_item(self, kernel: Kernel, bound: set[str]) -> _Item:
+        node = kernel.backbone
+        primitive = node.primitive
+        assert isinstance(primitive, Opaque)
+        makes: list[Node] = [node]
+        outputs = [self.places[node]]
+        projects = {
+            n.primitive.index: n
+            for n in self.graph.nodes()
+            if isinstance(n.primitive, Project) and n.inputs[0] is node
+        }
+        for index in range(1, len(primitive.outputs)):
+            found = projects.get(index)
+            if found is None:
+                name = f"{kernel.label}:{index}"
+                outputs.append(self.place(None, name, "intermediate", primitive.outputs[index]))
+            else:
+                outputs.append(self.places[found])
+                makes.append(found)
+        shapes = [e for t in primitive.outputs for e in t.shape]
+        binds = tuple(
+            dict.fromkeys(str(e) for e in shapes if str(e) in e.free_symbols if str(e) not in bound)
+        )
+        inputs = tuple(self.operand(i) for i in node.inputs)
+        step = OpaqueStep(primitive.operator, primitive.payload, inputs, tuple(outputs), kernel.label)
+        needs = {s for e in shapes for s in e.free_symbols} - set(binds)
+        return _Item(step, list(node.inputs), makes, needs, binds)
+
+    def bind_item(self, binding: Binding) -> _Item:
+        step = BindStep(self.operand(binding.source), binding.symbols)
+        return _Item(step, [binding.source], [], _symbols([binding.source]), binding.symbols)
+
+
+def _symbols(nodes: Sequence[Node]) -> set[str]:
+    return {s for n in nodes for e in n.shape for s in e.free_symbols}
+
+
+def _ordered(items: list[_Item], known: set[str], ready: set[Node]) -> list[_Item]:
+    """Items in their order, each after everything it reads and the symbols it needs are there."""
+    bound = known | {s for item in items for s in item.binds}
+    made = {n for item in items for n in item.makes}
+    waiting, done = list(items), list[_Item]()
+    while waiting:
+        following = next(
+            (
+                item
+                for item in waiting
+                if all(r in ready or r not in made for r in item.reads)
+                and not (item.symbols & bound) - known
+            ),
+            None,
+        )
+        assert following is not None, f"no order for {[w.step.label for w in waiting if not isinstance(w.step, BindStep)]}"  # noqa: E501
+        waiting.remove(following)
+        done.append(following)
+        ready.update(following.makes)
+        known |= set(following.binds)
+    return done
+
+
+def build_program(
+    graph: Graph,
+    plan: Plan,
+    level: Level,
+    dimensions: Sequence[Dimension] = (),
+    operators: Sequence[OperatorCount] = (),
+) -> CompiledProgram:
+    """Compile a planned graph for one instruction set level."""
+    builder = _Builder(graph, plan, level)
+    builder.declare()
+    code = CodeGenerator(level)
+    patterns = [InputPattern(_input_name(n), n.shape) for n in graph.inputs]
+    binding = bind_inputs(patterns, graph.scope)
+    known = set(binding.symbols)
+    items = [builder.bind_item(b) for b in graph.bindings]
+    lowered: list[LoweredKernel] = []
+    taken = known | {s for b in graph.bindings for s in b.symbols}
+    for kernel in plan.kernels:
+        if kernel.kind is KernelKind.OPAQUE:
+            items.append(builder.opaque_item(kernel, taken))
+            taken |= set(items[-1].binds)
+            continue
+        tile = REGISTER_TILES[level.name]
+        lowered.append(lower_kernel(kernel, plan.materialised, graph.scope, tile))
+        items.append(builder.kernel_item(lowered[-1], code))
+    ordered = _ordered(items, set(known), set(graph.inputs))
+    later = [s for item in ordered for s in item.binds]
+    program = Program(
+        name=graph.name,
+        buffers=tuple(builder.buffers),
+        steps=tuple(item.step for item in ordered),
+        symbols=(*binding.symbols, *later),
+        input_names=tuple(_input_name(n) for n in graph.inputs),
+        output_names=tuple(name for name, _ in graph.outputs),
+        bindings=binding.sources,
+        guards=(*binding.guards, *graph.guards),
+        dimensions=tuple(dimensions),
+        operators=tuple(operators),
+    )
+    return CompiledProgram(program, code.image(), tuple(builder.constants), tuple(lowered))
+
+
+def _input_name(node: Node) -> str:
+    primitive = node.primitive
+    assert isinstance(primitive, Input)
+    return primitive.name
+
+
+__all__ = ["CompiledProgram", "build_program"]

@@ -1,0 +1,285 @@
+"""Statements and scalar values of tile programs as LLVM IR.
+
+One :class:`Frame` per function being written: where buffers lie, what names mean, and the values
+already computed in the current block and those around it. Loops are left in a form that LLVM's
+vectoriser takes. Start with :meth:`Frame.statements`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from llvmlite import ir
+
+from tilewright.backend.cpu.emitter import Emitter
+from tilewright.backend.cpu.indices import I64, IndexEmitter, word
+from tilewright.backend.cpu.machine import Level
+from tilewright.ir.dtype import DType
+from tilewright.ir.tile import (
+    Apply,
+    ArgLoop,
+    Check,
+    Convert,
+    Guarded,
+    IndexValue,
+    Let,
+    LetIndex,
+    Literal,
+    Load,
+    Local,
+    Loop,
+    Statement,
+    Store,
+    Value,
+)
+from tilewright.shape import Expr
+
+IDENTITY = "identity:"  # prefix of the local that stands for a reduction's neutral element
+
+
+class Frame:
+    """The state of writing one function. ``names`` maps symbols and loop variables to values."""
+
+    def __init__(
+        self,
+        builder: ir.IRBuilder,
+        level: Level,
+        pointers: dict[str, ir.Value],
+        names: dict[str, ir.Value],
+        status: ir.Value,
+    ) -> None:
+        self.builder = builder
+        self.level = level
+        self.emitter = Emitter(builder, level)
+        self.indices = IndexEmitter(builder)
+        self.pointers = pointers
+        self.names = names
+        self.status = status
+        self.locals: dict[str, ir.Value] = {}
+        self.running: dict[str, ir.Value] = {}
+        self._memo: list[dict[int, ir.Value]] = [{}]
+        self._index_memo: list[dict[Expr, ir.Value]] = [{}]
+
+    # ------------------------------------------------------------ scopes
+
+    def enter(self) -> None:
+        """Values computed from here on are forgotten at :meth:`leave`."""
+        self._memo.append({})
+        self._index_memo.append({})
+
+    def leave(self) -> None:
+        """End of a block that does not dominate what follows."""
+        self._memo.pop()
+        self._index_memo.pop()
+
+    # ------------------------------------------------------------ values
+
+    def index(self, expression: Expr) -> ir.Value:
+        """An index expression, computed once per block."""
+        for memo in self._index_memo:
+            if expression in memo:
+                return memo[expression]
+        made = self.indices.emit(expression, self.names)
+        self._index_memo[-1][expression] = made
+        return made
+
+    def value(self, value: Value) -> ir.Value:
+        """A scalar value, computed once per block."""
+        for memo in self._memo:
+            if id(value) in memo:
+                return memo[id(value)]
+        made = self._value(value)
+        self._memo[-1][id(value)] = made
+        return made
+
+    def _value(self, value: Value) -> ir.Value:
+        match value:
+            case Load(buffer=buffer, offset=offset):
+                pointer = self.pointers[buffer.name]
+                address = self.emitter.gep(pointer, buffer.dtype, self.index(offset))
+                return self.emitter.load(address, buffer.dtype)
+            case Literal(value=number, dtype=dtype):
+                return self.emitter.constant(number, dtype)
+            case IndexValue(expression=expression):
+                return self.index(expression)
+            case Apply(function=function, operands=operands):
+                arguments = [self.value(operand) for operand in operands]
+                return self.emitter.apply(function, value.operand_type, arguments)
+            case Convert(operand=operand, dtype=dtype):
+                return self.emitter.cast(self.value(operand), operand.dtype, dtype)
+            case Local(name=name, dtype=dtype):
+                if name.startswith(IDENTITY):
+                    return self.emitter.identity(name[len(IDENTITY) :], dtype)
+                return self.locals[name]
+            case Guarded():
+                return self._guarded(value)
+
+    def _guarded(self, value: Guarded) -> ir.Value:
+        truth = self.indices.truth(value.predicate, self.names)
+        function = self.builder.function
+        inside = function.append_basic_block("inside")
+        outside = function.append_basic_block("outside")
+        joined = function.append_basic_block("joined")
+        self.builder.cbranch(truth, inside, outside)
+        ends: list[tuple[ir.Value, ir.Block]] = []
+        for block, choice in ((inside, value.inside), (outside, value.outside)):
+            self.builder.position_at_end(block)
+            self.enter()
+            made = self.value(choice)
+            self.leave()
+            ends.append((made, self.builder.block))
+            self.builder.branch(joined)
+        self.builder.position_at_end(joined)
+        phi = self.builder.phi(ends[0][0].type)
+        for made, block in ends:
+            phi.add_incoming(made, block)
+        return phi
+
+    # ------------------------------------------------------------ statements
+
+    def statements(self, body: Iterable[Statement]) -> None:
+        """Write statements in order."""
+        for statement in body:
+            match statement:
+                case Let(name=name, value=value):
+                    self.locals[name] = self.value(value)
+                case LetIndex():
+                    self._let_index(statement)
+                case Loop():
+                    self._loop(statement)
+                case ArgLoop():
+                    self._arg_loop(statement)
+                case Store(buffer=buffer, offset=offset, value=value):
+                    pointer = self.pointers[buffer.name]
+                    address = self.emitter.gep(pointer, buffer.dtype, self.index(offset))
+                    self.emitter.store(self.value(value), address, buffer.dtype)
+                case Check(value=value, check=check):
+                    self._report(self.value(value), check, (word(0), word(0)))
+
+    def _report(self, failed: ir.Value, check: int, details: tuple[ir.Value, ir.Value]) -> None:
+        """Write the status and return from the function if ``failed``."""
+        function = self.builder.function
+        report = function.append_basic_block("report")
+        proceed = function.append_basic_block("proceed")
+        self.builder.cbranch(failed, report, proceed)
+        self.builder.position_at_end(report)
+        for position, content in ((0, word(check + 1)), (2, details[0]), (3, details[1])):
+            address = self.builder.gep(self.status, [word(position)], source_etype=I64)
+            self.builder.store(content, address)
+        self.builder.ret_void()
+        self.builder.position_at_end(proceed)
+
+    def _let_index(self, statement: LetIndex) -> None:
+        value = self.value(statement.value)
+        limit = self.index(statement.limit)
+        negative = self.builder.icmp_signed("<", value, word(0))
+        index = self.builder.select(negative, self.builder.add(value, limit), value)
+        outside = self.builder.icmp_unsigned(">=", index, limit)
+        self._report(outside, statement.check, (value, limit))
+        self.names[statement.name] = index
+
+    def _loop(self, loop: Loop) -> None:
+        begin, end = self.index(loop.begin), self.index(loop.end)
+        starts = [
+            self.running[a.name]
+            if a.name in self.running
+            else self.emitter.identity(a.kind, a.value.dtype)
+            for a in loop.accumulators
+        ]
+        function = self.builder.function
+        body = function.append_basic_block("loop")
+        done = function.append_basic_block("done")
+        before = self.builder.block
+        self.builder.cbranch(self.builder.icmp_signed("<", begin, end), body, done)
+        self.builder.position_at_end(body)
+        variable = self.builder.phi(I64)
+        variable.add_incoming(begin, before)
+        phis = self._accumulator_phis(loop, starts, before)
+        outer_running = dict(self.running)
+        self.running.update({a.name: p for a, p in zip(loop.accumulators, phis, strict=True)})
+        self.names[loop.variable] = variable
+        self.enter()
+        self.statements(loop.body)
+        finals = [
+            self._step(loop, position, phi) for position, phi in enumerate(phis)
+        ]
+        self.leave()
+        self.running = outer_running
+        following = self.builder.add(variable, word(1), flags=("nsw",))
+        latch = self.builder.block
+        variable.add_incoming(following, latch)
+        for phi, final in zip(phis, finals, strict=True):
+            phi.add_incoming(final, latch)
+        self.builder.cbranch(self.builder.icmp_signed("<", following, end), body, done)
+        self.builder.position_at_end(done)
+        for accumulator, start, final in zip(loop.accumulators, starts, finals, strict=True):
+            result = self.builder.phi(start.type)
+            result.add_incoming(start, before)
+            result.add_incoming(final, latch)
+            self.locals[accumulator.name] = result
+
+    def _accumulator_phis(
+        self, loop: Loop, starts: list[ir.Value], before: ir.Block
+    ) -> list[ir.PhiInstr]:
+        phis: list[ir.PhiInstr] = []
+        for start in starts:
+            phi = self.builder.phi(start.type)
+            phi.add_incoming(start, before)
+            phis.append(phi)
+        return phis
+
+    def _step(self, loop: Loop, position: int, phi: ir.Value) -> ir.Value:
+        """The running value after one iteration; an inner loop has carried it on already."""
+        accumulator = loop.accumulators[position]
+        value = accumulator.value
+        if isinstance(value, Local) and value.name == accumulator.name:
+            return self.locals[accumulator.name]
+        return self.emitter.combine(accumulator.kind, value.dtype, phi, self.value(value))
+
+    def _arg_loop(self, loop: ArgLoop) -> None:
+        dtype = loop.value.dtype
+        end = self.index(loop.end)
+        function = self.builder.function
+        body = function.append_basic_block("arg")
+        done = function.append_basic_block("done")
+        before = self.builder.block
+        start = self.emitter.identity(loop.kind, dtype)
+        self.builder.cbranch(self.builder.icmp_signed("<", word(0), end), body, done)
+        self.builder.position_at_end(body)
+        variable, best = self.builder.phi(I64), self.builder.phi(start.type)
+        where = self.builder.phi(I64)
+        for phi, initial in ((variable, word(0)), (best, start), (where, word(0))):
+            phi.add_incoming(initial, before)
+        self.names[loop.variable] = variable
+        self.enter()
+        self.statements(loop.body)
+        value = self.value(loop.value)
+        better = self._better(loop, dtype, value, best, variable)
+        self.leave()
+        new_best = self.builder.select(better, value, best)
+        new_where = self.builder.select(better, variable, where)
+        following = self.builder.add(variable, word(1), flags=("nsw",))
+        latch = self.builder.block
+        for phi, final in ((variable, following), (best, new_best), (where, new_where)):
+            phi.add_incoming(final, latch)
+        self.builder.cbranch(self.builder.icmp_signed("<", following, end), body, done)
+        self.builder.position_at_end(done)
+        result = self.builder.phi(I64)
+        result.add_incoming(word(0), before)
+        result.add_incoming(new_where, latch)
+        self.locals[loop.name] = result
+
+    def _better(
+        self, loop: ArgLoop, dtype: DType, value: ir.Value, best: ir.Value, variable: ir.Value
+    ) -> ir.Value:
+        """Whether ``value`` replaces ``best``: the first element always, then a NaN, once."""
+        pair = (best, value) if loop.kind == "maximum" else (value, best)
+        function = "less_equal" if loop.last else "less"
+        better = self.emitter.apply(function, dtype, pair)
+        first = self.builder.icmp_signed("==", variable, word(0))
+        if dtype.is_float:
+            nan = self.emitter.apply("is_nan", dtype, [value])
+            seen = self.emitter.apply("is_nan", dtype, [best])
+            fresh = nan if loop.last else self.builder.and_(nan, self.builder.not_(seen))
+            better = self.builder.or_(fresh, better)
+        return self.builder.or_(first, better)

@@ -1,0 +1,137 @@
+"""Room 8: the pipeline, from a model to something that runs.
+
+import → separate the outputs → simplify → plan → lower and generate, per instruction set level.
+Start with :func:`compile_model`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir
+
+from tilewright.backend.cpu.machine import LEVELS, host_level
+from tilewright.backend.cpu.program import CompiledProgram, build_program
+from tilewright.frontend.onnx import Dim, ImportReport, import_model
+from tilewright.ir.graph import Graph, Node, node
+from tilewright.ir.kernel import Plan
+from tilewright.ir.primitives import Cast, Constant, Input
+from tilewright.ops.reference import evaluate_payload
+from tilewright.plan.greedy import plan_greedily
+from tilewright.rewrite import simplify
+from tilewright.runtime.artifact import ArtifactContents
+from tilewright.runtime.model import CompiledModel
+from tilewright.runtime.program import Dimension, OperatorCount
+from tilewright.support.errors import UnsupportedError
+
+Source = str | os.PathLike[str] | bytes | onnx.ModelProto | onnx_ir.Model
+
+
+@dataclass(frozen=True)
+class Compilation:
+    """Every stage of one compilation, for inspection; ``contents`` is what runs."""
+
+    report: ImportReport
+    graph: Graph
+    plan: Plan
+    levels: Mapping[str, CompiledProgram]
+    contents: ArtifactContents
+
+
+def compile_stages(
+    source: Source,
+    *,
+    dims: Mapping[str, Dim] | None = None,
+    fallback: str = "reference",
+    constants: Mapping[str, np.ndarray[Any, Any]] | None = None,
+    levels: Sequence[str] | None = None,
+) -> Compilation:
+    """Compile and keep every stage; see :func:`compile_model`."""
+    chosen = _levels(levels)
+    imported = import_model(source, dims=dims, fallback=fallback, constants=constants)
+    graph = simplify(separate_outputs(imported.graph))
+    plan = plan_greedily(graph)
+    report = imported.report
+    compiled = {
+        name: build_program(graph, plan, LEVELS[name], _dimensions(report), _operators(report))
+        for name in chosen
+    }
+    contents = ArtifactContents(
+        programs={name: c.program for name, c in compiled.items()},
+        images={name: c.image for name, c in compiled.items()},
+        constants={name: c.constants for name, c in compiled.items()},
+    )
+    return Compilation(report, graph, plan, compiled, contents)
+
+
+def compile_model(
+    source: Source,
+    *,
+    dims: Mapping[str, Dim] | None = None,
+    fallback: str = "reference",
+    constants: Mapping[str, np.ndarray[Any, Any]] | None = None,
+    levels: Sequence[str] | None = None,
+    num_threads: int | None = None,
+    max_bytes: int | None = None,
+) -> CompiledModel:
+    """Compile an ONNX model once, for every shape in the ranges of its dimensions.
+
+    ``source`` is a path, serialised bytes, or an ONNX model in memory. ``dims`` gives the ranges of
+    named dimensions; ``fallback="error"`` refuses operators that would run on the reference;
+    ``constants`` fixes inputs; ``levels`` names the instruction sets to generate code for (this
+    machine's by default). ``num_threads`` and ``max_bytes`` are those of the model returned. Raises
+    only subclasses of ``TilewrightError``.
+    """
+    made = compile_stages(source, dims=dims, fallback=fallback, constants=constants, levels=levels)
+    return CompiledModel.from_contents(
+        made.contents, evaluate=evaluate_payload, num_threads=num_threads, max_bytes=max_bytes
+    )
+
+
+def _levels(levels: Sequence[str] | None) -> list[str]:
+    if levels is None:
+        return [host_level().name]
+    for name in levels:
+        if name not in LEVELS:
+            known = ", ".join(LEVELS)
+            raise UnsupportedError(f"there is no level {name!r}", hint=f"choose from {known}")
+    return [name for name in LEVELS if name in levels]
+
+
+def separate_outputs(graph: Graph) -> Graph:
+    """Every output its own node, neither an input nor a constant: those are copied."""
+    taken: set[Node] = set()
+    outputs: list[tuple[str, Node]] = []
+    for name, root in graph.outputs:
+        while root.dtype.is_native and (
+            isinstance(root.primitive, Input | Constant) or root in taken
+        ):
+            root = node(Cast(root.dtype), root)
+        taken.add(root)
+        outputs.append((name, root))
+    return Graph(
+        graph.name,
+        graph.inputs,
+        tuple(outputs),
+        graph.scope,
+        graph.bindings,
+        graph.guards,
+        graph.labels,
+    )
+
+
+def _dimensions(report: ImportReport) -> list[Dimension]:
+    return [Dimension(d.name, d.low, d.high, d.multiple_of) for d in report.dimensions]
+
+
+def _operators(report: ImportReport) -> list[OperatorCount]:
+    names = sorted({*report.compiled, *report.opaque})
+    return [
+        OperatorCount(n, report.compiled.get(n, 0) + report.opaque.get(n, 0), report.opaque.get(n, 0))
+        for n in names
+    ]

@@ -1,0 +1,157 @@
+"""Affine access: how a contraction's operands lie in memory, seen through layout primitives.
+
+An operand can be read in place when the offset of its element is affine in the flattened row (m or
+n) and depth (k), after following Reshape, Transpose, Broadcast and Slice down to memory. Start with
+:func:`contraction_access`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from tilewright.ir.graph import Node
+from tilewright.ir.primitives import Contract, Reshape, Transpose
+from tilewright.ir.views import Index, is_view, linear, pull_back, push_forward
+from tilewright.shape import Expr, Scope, constant, symbol
+
+Axes = Sequence[tuple[str, Expr]]
+
+
+@dataclass(frozen=True)
+class Access:
+    """Offset = ``base`` (over batch variables) + row * ``row`` + depth * ``depth``, in ``source``."""
+
+    source: Node
+    base: Expr
+    row: Expr
+    depth: Expr
+
+
+@dataclass(frozen=True)
+class ContractionAccess:
+    """Named axes of a contraction, and each operand's access or None if it is not affine."""
+
+    batch: tuple[tuple[str, Expr], ...]
+    rows: tuple[tuple[str, Expr], ...]
+    columns: tuple[tuple[str, Expr], ...]
+    summed: tuple[tuple[str, Expr], ...]
+    left: Access | None
+    right: Access | None
+
+
+def follow_views(
+    node: Node, index: Index, memory: Collection[Node], scope: Scope
+) -> tuple[Node, Index]:
+    """The first node that is no view (or is in memory), and the index there."""
+    while is_view(node) and node not in memory:
+        index = tuple(scope.resolve(i) for i in pull_back(node, index, scope))
+        node = node.inputs[0]
+    return node, index
+
+
+def flat_stride(slopes: dict[str, Expr], axes: Axes) -> Expr | None:
+    """The stride of the row-major flattening of ``axes``, or None if there is not one."""
+    zero = constant(0)
+    stride: Expr | None = None
+    span = zero
+    for name, size in reversed(list(axes)):
+        if size.is_constant and size.value == 1:
+            continue
+        slope = slopes.get(name, zero)
+        if stride is None:
+            stride = slope
+        elif slope is not span:
+            return None
+        span = slope * size
+    return zero if stride is None else stride
+
+
+def affine_access(
+    node: Node,
+    index: Index,
+    axes: tuple[Axes, Axes, Axes],
+    memory: Collection[Node],
+    scope: Scope,
+) -> Access | None:
+    """The access of ``node`` at ``index`` over (batch, row, depth) axes."""
+    batch, rows, depth = axes
+    source, position = follow_views(node, index, memory, scope)
+    names = [name for group in axes for name, _ in group]
+    offset = scope.resolve(linear(position, source.shape))
+    affine = offset.affine(names)
+    if affine is None:
+        return None
+    slopes, base = affine
+    row, deep = flat_stride(slopes, rows), flat_stride(slopes, depth)
+    if row is None or deep is None:
+        return None
+    for name, _ in batch:
+        base = base + slopes.get(name, constant(0)) * symbol(name)
+    return Access(source, base, row, deep)
+
+
+def _named(prefix: str, sizes: Sequence[Expr], scope: Scope) -> tuple[tuple[str, Expr], ...]:
+    named = tuple((f"_{prefix}{i}", size) for i, size in enumerate(sizes))
+    for name, size in named:
+        scope.declare(name, 0, size - 1)
+    return named
+
+
+def contraction_access(
+    node: Node, scope: Scope, memory: Collection[Node] = ()
+) -> ContractionAccess:
+    """Axes and operand accesses of a Contract."""
+    primitive = node.primitive
+    assert isinstance(primitive, Contract)
+    left, right = node.inputs
+    facts = scope.copy()
+    pairs = primitive.batch + primitive.summed
+    batch = _named("b", [left.shape[i] for i, _ in primitive.batch], facts)
+    summed = _named("k", [left.shape[i] for i, _ in primitive.summed], facts)
+    left_free = [a for a in range(left.rank) if a not in [i for i, _ in pairs]]
+    right_free = [a for a in range(right.rank) if a not in [j for _, j in pairs]]
+    rows = _named("m", [left.shape[a] for a in left_free], facts)
+    columns = _named("n", [right.shape[a] for a in right_free], facts)
+    named = [symbol(n) for n, _ in batch + summed]
+    left_at = dict(zip([i for i, _ in pairs], named, strict=True))
+    left_at |= dict(zip(left_free, [symbol(n) for n, _ in rows], strict=True))
+    right_at = dict(zip([j for _, j in pairs], named, strict=True))
+    right_at |= dict(zip(right_free, [symbol(n) for n, _ in columns], strict=True))
+    left_index = tuple(left_at[a] for a in range(left.rank))
+    right_index = tuple(right_at[a] for a in range(right.rank))
+    return ContractionAccess(
+        batch,
+        rows,
+        columns,
+        summed,
+        affine_access(left, left_index, (batch, rows, summed), memory, facts),
+        affine_access(right, right_index, (batch, columns, summed), memory, facts),
+    )
+
+
+def stored_view(
+    node: Node, users: dict[Node, list[Node]], roots: Collection[Node], scope: Scope
+) -> Node:
+    """The last view of ``node`` that can be stored directly with its last axis contiguous.
+
+    Follows single users that are Reshape or Transpose while the element's place stays affine in the
+    axes of ``node`` and its last axis keeps stride 1.
+    """
+    facts = scope.copy()
+    axes = _named("x", node.shape, facts)
+    index: Index = tuple(symbol(name) for name, _ in axes)
+    best = current = node
+    while current not in roots:
+        following = users[current]
+        if len(following) != 1 or not isinstance(following[0].primitive, Reshape | Transpose):
+            break
+        current = following[0]
+        index = push_forward(current, index, facts)
+        affine = facts.resolve(linear(index, current.shape)).affine([n for n, _ in axes])
+        if affine is None:
+            break
+        slope = affine[0].get(axes[-1][0], constant(0)) if axes else constant(1)
+        if slope.is_constant and slope.value == 1:
+            best = current
+    return best

@@ -1,0 +1,261 @@
+"""The tile program: one kernel as loops, loads, scalar computation and stores on named buffers.
+
+Indices are shape expressions over three kinds of names: the program's symbols (sizes), loop
+variables, and *index locals* (positions read from data). Values are trees of scalar operations.
+A :class:`LoopProgram` is a nest under a parallel grid; a :class:`Contraction` has the three stages
+load, compute and store of a register tile at each level. Backends turn both into machine code.
+Start with :class:`LoopProgram`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.ir.dtype import DType
+from tilewright.shape import Expr
+
+# ---------------------------------------------------------------- values
+
+
+@dataclass(frozen=True)
+class TileBuffer:
+    """Memory a kernel sees: a tensor handed in, or ``scratch`` private to the thread.
+
+    ``name`` is local to the kernel. ``elements`` is the size of a scratch buffer.
+    """
+
+    name: str
+    dtype: DType
+    scratch: bool = False
+    elements: Expr | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Load:
+    """The element of ``buffer`` at the linear ``offset``."""
+
+    buffer: TileBuffer
+    offset: Expr
+
+    @property
+    def dtype(self) -> DType:
+        return self.buffer.dtype
+
+
+@dataclass(frozen=True, eq=False)
+class Literal:
+    """A number known when compiling."""
+
+    value: float | int | bool
+    dtype: DType
+
+
+@dataclass(frozen=True, eq=False)
+class IndexValue:
+    """An index expression as an int64 value."""
+
+    expression: Expr
+    dtype: DType = DType.INT64
+
+
+@dataclass(frozen=True, eq=False)
+class Apply:
+    """A scalar function; ``dtype`` is the result's, ``operand_type`` that of the (last) operands."""
+
+    function: str
+    operands: tuple[Value, ...]
+    dtype: DType
+
+    @property
+    def operand_type(self) -> DType:
+        return self.operands[-1].dtype
+
+
+@dataclass(frozen=True, eq=False)
+class Convert:
+    """A value converted to another element type."""
+
+    operand: Value
+    dtype: DType
+
+
+@dataclass(frozen=True, eq=False)
+class Local:
+    """A scalar bound by ``Let`` or by a reduction."""
+
+    name: str
+    dtype: DType
+
+
+@dataclass(frozen=True, eq=False)
+class Guarded:
+    """``inside`` where the index predicate is not 0, else ``outside``; only the chosen one runs."""
+
+    predicate: Expr
+    inside: Value
+    outside: Value
+
+    @property
+    def dtype(self) -> DType:
+        return self.inside.dtype
+
+
+Value = Load | Literal | IndexValue | Apply | Convert | Local | Guarded
+
+# ---------------------------------------------------------------- statements
+
+
+@dataclass(frozen=True, eq=False)
+class Let:
+    """Bind a scalar for the rest of the block."""
+
+    name: str
+    value: Value
+
+
+@dataclass(frozen=True, eq=False)
+class LetIndex:
+    """Bind an index local to an int64 value, from the end if negative.
+
+    Out of ``[-limit, limit)`` the kernel reports ``check`` (an index into its messages) with the
+    value and the limit, and the index becomes 0.
+    """
+
+    name: str
+    value: Value
+    limit: Expr
+    check: int
+
+
+@dataclass(frozen=True, eq=False)
+class Accumulator:
+    """One running value of a reduction: "sum", "product", "maximum" or "minimum"."""
+
+    name: str
+    kind: str
+    value: Value
+
+
+@dataclass(frozen=True, eq=False)
+class Loop:
+    """``body`` for ``variable`` in [begin, end); ``accumulators`` are bound after the loop.
+
+    Inside nested reduction loops of one nest, an accumulator's running value carries on.
+    """
+
+    variable: str
+    begin: Expr
+    end: Expr
+    body: tuple[Statement, ...]
+    accumulators: tuple[Accumulator, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class ArgLoop:
+    """Binds ``name`` (int64) to the first or last index of the greatest or least ``value``."""
+
+    name: str
+    variable: str
+    end: Expr
+    kind: str
+    last: bool
+    value: Value
+    body: tuple[Statement, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Store:
+    """Write an element."""
+
+    buffer: TileBuffer
+    offset: Expr
+    value: Value
+
+
+@dataclass(frozen=True, eq=False)
+class Check:
+    """Report message ``check`` with details if ``value`` (bool) is true."""
+
+    value: Value
+    check: int
+
+
+Statement = Let | LetIndex | Loop | ArgLoop | Store | Check
+
+# ---------------------------------------------------------------- programs
+
+
+@dataclass(frozen=True, eq=False)
+class LoopProgram:
+    """Loops under a grid: one task per point of ``grid`` (row-major), each running ``body``.
+
+    ``buffers`` are the tensors in the order in which they are handed in, results last
+    (``results`` of them). ``checks`` are messages. ``work`` is a rough time in nanoseconds.
+    """
+
+    buffers: tuple[TileBuffer, ...]
+    results: int
+    grid: tuple[tuple[str, Expr], ...]
+    body: tuple[Statement, ...]
+    scratch: tuple[TileBuffer, ...]
+    checks: tuple[str, ...]
+    work: Expr
+
+
+@dataclass(frozen=True, eq=False)
+class Operand:
+    """A contraction's operand read in place: linear offset without m, n, k, and the strides.
+
+    ``row`` is the stride along m (left) or n (right), ``depth`` that along k. ``panel`` not 0 says
+    that the buffer was packed beforehand: panels of that many rows, k-major, padded with zeros.
+    """
+
+    buffer: TileBuffer
+    base: Expr
+    row: Expr
+    depth: Expr
+    panel: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Packing:
+    """Statements that fill ``target`` with the right operand for k in [k0, k1), n in [n0, n1).
+
+    Element (k, n) goes to ``(k - k0) * row + (n - n0)``. The names "k0", "k1", "n0", "n1" are bound.
+    """
+
+    target: TileBuffer
+    row: Expr
+    body: tuple[Statement, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Contraction:
+    """C[batch, m, n] = sum over k of left[batch, m, k] * right[batch, k, n], then an epilogue.
+
+    Level 2 is the grid of batch, n-blocks and m-blocks (``block_n``, ``block_m``: sizes as
+    expressions, multiples of the register tile), level 1 the k-block ``block_k`` with the packed
+    right operand, level 0 the register tile. In ``epilogue`` and ``stores`` the names "m" and "n"
+    are the element's row and column, and ``Local("accumulator")`` its sum.
+    """
+
+    buffers: tuple[TileBuffer, ...]
+    results: int
+    batch: tuple[tuple[str, Expr], ...]
+    m: Expr
+    n: Expr
+    k: Expr
+    left: Operand
+    right: Operand | Packing
+    dtype: DType
+    block_m: Expr
+    block_n: Expr
+    block_k: Expr
+    tile_rows: int
+    tile_columns: int
+    prologue: tuple[Statement, ...]
+    stores: tuple[Store, ...]
+    checks: tuple[str, ...]
+    work: Expr
+
+TileProgram = LoopProgram | Contraction

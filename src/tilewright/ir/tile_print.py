@@ -1,0 +1,131 @@
+"""Tile programs as text, for people and as identity: equal programs print the same.
+
+Messages and labels are left out, so that the same loops in two layers of a model are one program.
+Start with :func:`print_tile`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tilewright.ir.tile import (
+    Apply,
+    ArgLoop,
+    Check,
+    Contraction,
+    Convert,
+    Guarded,
+    IndexValue,
+    Let,
+    LetIndex,
+    Literal,
+    Load,
+    Local,
+    Loop,
+    LoopProgram,
+    Operand,
+    Packing,
+    Statement,
+    Store,
+    TileBuffer,
+    TileProgram,
+    Value,
+)
+
+
+def print_tile(program: TileProgram) -> str:
+    """The program, one statement a line; shared values are named %n where they first occur."""
+    return "\n".join(_Printer().program(program))
+
+
+class _Printer:
+    def __init__(self) -> None:
+        self.numbers: dict[int, int] = {}
+
+    def program(self, program: TileProgram) -> list[str]:
+        lines = [f"buffer {self._buffer(b)}" for b in program.buffers]
+        if isinstance(program, LoopProgram):
+            lines += [f"scratch {self._buffer(b)}" for b in program.scratch]
+            grid = ", ".join(f"{name} < {size}" for name, size in program.grid)
+            return [*lines, f"grid {grid}", *self.statements(program.body, "  ")]
+        return lines + self._contraction(program)
+
+    def _contraction(self, program: Contraction) -> list[str]:
+        batch = ", ".join(f"{name} < {size}" for name, size in program.batch)
+        lines = [
+            f"contraction {program.dtype.value} batch {batch}",
+            f"  m {program.m} by {program.block_m} by {program.tile_rows}",
+            f"  n {program.n} by {program.block_n} by {program.tile_columns}",
+            f"  k {program.k} by {program.block_k}",
+        ]
+        for side, operand in (("left", program.left), ("right", program.right)):
+            lines += self._operand(side, operand)
+        return [*lines, "epilogue", *self.statements(program.stores, "  ")]
+
+    def _operand(self, side: str, operand: Operand | Packing) -> list[str]:
+        if isinstance(operand, Packing):
+            head = f"  {side} packed into {self._buffer(operand.target)}, row {operand.row}"
+            return [head, *self.statements(operand.body, "    ")]
+        place = f"{operand.buffer.name}[{operand.base}]"
+        strides = f"row {operand.row}, depth {operand.depth}"
+        return [f"  {side} {place}, {strides}, panel {operand.panel}"]
+
+    @staticmethod
+    def _buffer(buffer: TileBuffer) -> str:
+        size = "" if buffer.elements is None else f" of {buffer.elements}"
+        return f"{buffer.name}: {buffer.dtype.value}{size}"
+
+    def statements(self, body: Iterable[Statement], indent: str) -> list[str]:
+        lines: list[str] = []
+        for statement in body:
+            lines += [indent + line for line in self._statement(statement)]
+        return lines
+
+    def _statement(self, statement: Statement) -> list[str]:
+        match statement:
+            case Let(name=name, value=value):
+                return [f"{name} = {self.value(value)}"]
+            case LetIndex(name=name, value=value, limit=limit, check=check):
+                return [f"{name} = index {self.value(value)} below {limit} else {check}"]
+            case Store(buffer=buffer, offset=offset, value=value):
+                return [f"{buffer.name}[{offset}] = {self.value(value)}"]
+            case Check(value=value, check=check):
+                return [f"check {check} unless not {self.value(value)}"]
+            case Loop(variable=variable, begin=begin, end=end, body=body):
+                lines = [f"for {variable} in {begin} .. {end}", *self.statements(body, "  ")]
+                for a in statement.accumulators:
+                    lines.append(f"  {a.name} = {a.kind} of {self.value(a.value)}")
+                return lines
+            case ArgLoop(name=name, variable=variable, end=end, body=body, value=value):
+                order = "last" if statement.last else "first"
+                head = f"{name} = {order} {statement.kind} for {variable} in 0 .. {end}"
+                return [head, *self.statements(body, "  "), f"  of {self.value(value)}"]
+
+    def value(self, value: Value) -> str:
+        known = self.numbers.get(id(value))
+        if known is not None:
+            return f"%{known}"
+        text = self._value(value)
+        if isinstance(value, Apply | Convert | Guarded):
+            self.numbers[id(value)] = len(self.numbers)
+            return f"%{self.numbers[id(value)]}:{text}"
+        return text
+
+    def _value(self, value: Value) -> str:
+        match value:
+            case Load(buffer=buffer, offset=offset):
+                return f"{buffer.name}[{offset}]"
+            case Literal(value=number, dtype=dtype):
+                return f"{number!r}:{dtype.value}"
+            case IndexValue(expression=expression):
+                return f"({expression})"
+            case Apply(function=function, operands=operands, dtype=dtype):
+                inner = ", ".join(map(self.value, operands))
+                return f"{function}.{dtype.value}({inner})"
+            case Convert(operand=operand, dtype=dtype):
+                return f"{dtype.value}({self.value(operand)})"
+            case Local(name=name):
+                return name
+            case Guarded(predicate=predicate, inside=inside, outside=outside):
+                chosen, other = self.value(inside), self.value(outside)
+                return f"({chosen} if {predicate} else {other})"

@@ -1,0 +1,166 @@
+"""Walking and rewriting tile programs: every index expression, and substitution in all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+
+from tilewright.ir.tile import (
+    Accumulator,
+    Apply,
+    ArgLoop,
+    Check,
+    Convert,
+    Guarded,
+    IndexValue,
+    Let,
+    LetIndex,
+    Load,
+    Loop,
+    LoopProgram,
+    Operand,
+    Statement,
+    Store,
+    TileProgram,
+    Value,
+)
+from tilewright.shape import Expr
+
+
+def value_expressions(value: Value, seen: set[int] | None = None) -> Iterator[Expr]:
+    """Every index expression inside a value, shared parts once."""
+    visited = set[int]() if seen is None else seen
+    if id(value) in visited:
+        return
+    visited.add(id(value))
+    match value:
+        case Load(offset=offset):
+            yield offset
+        case IndexValue(expression=expression):
+            yield expression
+        case Apply(operands=operands):
+            for operand in operands:
+                yield from value_expressions(operand, visited)
+        case Convert(operand=operand):
+            yield from value_expressions(operand, visited)
+        case Guarded(predicate=predicate, inside=inside, outside=outside):
+            yield predicate
+            yield from value_expressions(inside, visited)
+            yield from value_expressions(outside, visited)
+        case _:
+            pass
+
+
+def expressions(statements: Iterable[Statement]) -> Iterator[Expr]:
+    """Every index expression inside statements, loop bounds included."""
+    for statement in statements:
+        match statement:
+            case Let(value=value) | Check(value=value):
+                yield from value_expressions(value)
+            case LetIndex(value=value, limit=limit):
+                yield limit
+                yield from value_expressions(value)
+            case Loop(begin=begin, end=end, body=body, accumulators=accumulators):
+                yield begin
+                yield end
+                yield from expressions(body)
+                for accumulator in accumulators:
+                    yield from value_expressions(accumulator.value)
+            case ArgLoop(end=end, body=body, value=value):
+                yield end
+                yield from expressions(body)
+                yield from value_expressions(value)
+            case Store(offset=offset, value=value):
+                yield offset
+                yield from value_expressions(value)
+
+
+class Substitution:
+    """Replaces names in every index expression; shared values stay shared."""
+
+    def __init__(self, mapping: Mapping[str, Expr]) -> None:
+        self.mapping = mapping
+        self._values: dict[int, tuple[Value, Value]] = {}
+
+    def expression(self, e: Expr) -> Expr:
+        """One expression rewritten."""
+        return e.substitute(self.mapping)
+
+    def value(self, value: Value) -> Value:
+        """One value rewritten."""
+        found = self._values.get(id(value))
+        if found is not None:
+            return found[1]
+        made = self._value(value)
+        self._values[id(value)] = (value, made)
+        return made
+
+    def _value(self, value: Value) -> Value:
+        match value:
+            case Load(buffer=buffer, offset=offset):
+                return Load(buffer, self.expression(offset))
+            case IndexValue(expression=expression, dtype=dtype):
+                return IndexValue(self.expression(expression), dtype)
+            case Apply(function=function, operands=operands, dtype=dtype):
+                return Apply(function, tuple(map(self.value, operands)), dtype)
+            case Convert(operand=operand, dtype=dtype):
+                return Convert(self.value(operand), dtype)
+            case Guarded(predicate=predicate, inside=inside, outside=outside):
+                rewritten = self.expression(predicate)
+                return Guarded(rewritten, self.value(inside), self.value(outside))
+            case _:
+                return value
+
+    def statement(self, statement: Statement) -> Statement:
+        """One statement rewritten, with all inside it."""
+        match statement:
+            case Let() | Check():
+                return replace(statement, value=self.value(statement.value))
+            case LetIndex():
+                limit = self.expression(statement.limit)
+                return replace(statement, value=self.value(statement.value), limit=limit)
+            case Loop():
+                return replace(
+                    statement,
+                    begin=self.expression(statement.begin),
+                    end=self.expression(statement.end),
+                    body=self.statements(statement.body),
+                    accumulators=tuple(
+                        Accumulator(a.name, a.kind, self.value(a.value))
+                        for a in statement.accumulators
+                    ),
+                )
+            case ArgLoop():
+                return replace(
+                    statement,
+                    end=self.expression(statement.end),
+                    value=self.value(statement.value),
+                    body=self.statements(statement.body),
+                )
+            case Store():
+                offset = self.expression(statement.offset)
+                return replace(statement, offset=offset, value=self.value(statement.value))
+
+    def statements(self, statements: Iterable[Statement]) -> tuple[Statement, ...]:
+        """Statements rewritten in order."""
+        return tuple(self.statement(s) for s in statements)
+
+
+def program_expressions(program: TileProgram) -> list[Expr]:
+    """Every expression of a tile program that its code evaluates (``work`` is not one)."""
+    found: list[Expr] = []
+    if isinstance(program, LoopProgram):
+        found += [size for _, size in program.grid]
+        found += [b.elements for b in program.scratch if b.elements is not None]
+        return found + list(expressions(program.body))
+    found += [size for _, size in program.batch]
+    found += [program.m, program.n, program.k]
+    found += [program.block_m, program.block_n, program.block_k]
+    for operand in (program.left, program.right):
+        if isinstance(operand, Operand):
+            found += [operand.base, operand.row, operand.depth]
+        else:
+            elements = operand.target.elements
+            found += [operand.row] + ([elements] if elements is not None else [])
+            found += expressions(operand.body)
+    return found + list(expressions(program.stores))

@@ -1,0 +1,6 @@
+"""Room 5: which primitives one kernel computes.
+
+``greedy`` is the planner: backbone first, then what can be evaluated around each backbone. ``inline``
+says which nodes may be recomputed where they are used. May import ``support``, ``shape`` and ``ir``.
+Start with ``greedy``.
+"""

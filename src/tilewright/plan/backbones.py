@@ -1,0 +1,72 @@
+"""Which nodes are backbones, what their kernels look like, and which operands must be in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from tilewright.ir.access import contraction_access
+from tilewright.ir.dtype import DType
+from tilewright.ir.graph import Node
+from tilewright.ir.kernel import KernelKind
+from tilewright.ir.primitives import Constant, Contract, Convolve, Window
+from tilewright.plan.inline import cost, is_simple
+from tilewright.shape import Scope
+
+TILE_TYPES = (DType.FLOAT32, DType.FLOAT64)
+PACKING_COST = 4  # operations that may be repeated for every block that packs an operand
+
+
+def kind_of_backbone(node: Node) -> KernelKind | None:
+    """The kind of kernel a node seeds, or None."""
+    match node.primitive:
+        case Contract():
+            return KernelKind.CONTRACTION if node.dtype in TILE_TYPES else KernelKind.LOOPS
+        case Convolve() as convolve:
+            if node.dtype not in TILE_TYPES:
+                return KernelKind.LOOPS
+            kernel_known = all(size.is_constant for size in node.inputs[1].shape)
+            if not kernel_known:
+                return KernelKind.LOOPS
+            plain = all(s == 1 for s in convolve.spread)
+            per_group = node.inputs[1].shape[0].value // convolve.groups
+            if plain and node.inputs[1].shape[1].value == 1 and per_group <= 2 and node.rank > 2:
+                return KernelKind.WINDOW
+            return KernelKind.CONTRACTION
+        case Window():
+            return KernelKind.WINDOW
+        case _:
+            return None
+
+
+def operands_for_memory(node: Node, memory: Collection[Node], scope: Scope) -> set[Node]:
+    """Operands of a backbone that cannot be evaluated in place and so must be in memory."""
+    match node.primitive:
+        case Contract():
+            return _contract_operands(node, memory, scope)
+        case Convolve():
+            data, weights = node.inputs
+            found = {weights}
+            if not is_simple(data, memory) or cost(data, memory) > PACKING_COST:
+                found.add(data)
+            return found
+        case _:
+            data = node.inputs[0]
+            simple = is_simple(data, memory) and cost(data, memory) <= 2
+            return set() if simple else {data}
+
+
+def _contract_operands(node: Node, memory: Collection[Node], scope: Scope) -> set[Node]:
+    if node.dtype not in TILE_TYPES:
+        return {i for i in node.inputs if not is_simple(i, memory)}
+    left, right = node.inputs
+    found: set[Node] = set()
+    access = contraction_access(node, scope)
+    if access.left is None:
+        found.add(left)
+    else:
+        found.add(access.left.source)
+    if access.right is not None:
+        found.add(access.right.source)
+    elif not is_simple(right, memory) or cost(right, memory) > PACKING_COST:
+        found.add(right)
+    return {f for f in found if not (isinstance(f.primitive, Constant) and f.rank > 0)}

@@ -1,0 +1,101 @@
+"""Which nodes can be evaluated in place inside a kernel, and what that costs.
+
+A *light* node has no reduction and no order: its elements can be computed one by one wherever they
+are needed. A *simple* one is light all the way down to memory and reads positions that do not depend
+on data, so that it can stand in the epilogue of a register tile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from tilewright.ir.graph import Node
+from tilewright.ir.primitives import (
+    Broadcast,
+    Cast,
+    Constant,
+    Dimension,
+    Gather,
+    GatherElements,
+    GatherND,
+    Input,
+    Iota,
+    Map,
+    Pad,
+    Reshape,
+    Slice,
+    Transpose,
+)
+from tilewright.ir.scalar import SCALAR_FUNCTIONS
+
+SOURCES = (Input, Constant, Dimension, Iota)
+LIGHT = (
+    *SOURCES, Map, Cast, Broadcast, Reshape, Transpose, Slice, Pad, Gather, GatherElements, GatherND
+)  # fmt: skip
+SIMPLE = (*SOURCES, Map, Cast, Broadcast, Reshape, Transpose, Slice)
+DIVISIONS = ("divide", "remainder", "truncated_remainder")
+
+
+def is_light(node: Node) -> bool:
+    """Whether elements of ``node`` can be computed one by one."""
+    return isinstance(node.primitive, LIGHT)
+
+
+def is_simple(node: Node, memory: Collection[Node]) -> bool:
+    """Whether ``node`` can be evaluated in the epilogue of a register tile."""
+    stack, seen = [node], {node}
+    while stack:
+        current = stack.pop()
+        if current in memory:
+            continue
+        primitive = current.primitive
+        if not isinstance(primitive, SIMPLE):
+            return False
+        if isinstance(primitive, Map) and primitive.function in DIVISIONS:
+            if not current.dtype.is_float:
+                return False
+        if current.dtype.is_half:
+            return False
+        for operand in current.inputs:
+            if operand not in seen:
+                seen.add(operand)
+                stack.append(operand)
+    return True
+
+
+def cost(node: Node, memory: Collection[Node]) -> int:
+    """Operations to compute one element of a light node, with one per load."""
+    total, stack, seen = 0, [node], {node}
+    while stack:
+        current = stack.pop()
+        if current in memory or isinstance(current.primitive, SOURCES):
+            total += 1
+            continue
+        match current.primitive:
+            case Map(function=function):
+                total += SCALAR_FUNCTIONS[function].cost
+            case Gather() | GatherElements() | GatherND() | Pad():
+                total += 4
+            case _:
+                pass
+        for operand in current.inputs:
+            if operand not in seen:
+                seen.add(operand)
+                stack.append(operand)
+    return total
+
+
+def light_cone(node: Node, memory: Collection[Node]) -> list[Node]:
+    """The nodes that evaluating ``node`` in place computes, memory excluded."""
+    cone: list[Node] = []
+    stack, seen = [node], {node}
+    while stack:
+        current = stack.pop()
+        if current in memory:
+            continue
+        cone.append(current)
+        for operand in current.inputs:
+            if operand not in seen:
+                seen.add(operand)
+                stack.append(operand)
+    return cone

@@ -1,0 +1,351 @@
+"""Contractions: register tiles under cache blocks under a grid of threads.
+
+The right operand runs along the vector lanes: a constant is packed when compiling, one whose columns
+are contiguous is read in place, anything else is packed into a cache block first (which is also
+where work before the contraction is evaluated). The left operand is broadcast in place. Block sizes
+are expressions, so one piece of code serves every shape. Start with :func:`lower_contraction`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tilewright.ir.access import Access, ContractionAccess, contraction_access, follow_views
+from tilewright.ir.dtype import DType
+from tilewright.ir.graph import Node
+from tilewright.ir.kernel import Kernel
+from tilewright.ir.primitives import Constant, Contract
+from tilewright.ir.tile import (
+    Contraction,
+    Local,
+    Loop,
+    Operand,
+    Packing,
+    Statement,
+    Store,
+    TileBuffer,
+    Value,
+)
+from tilewright.ir.tile_walk import Substitution, expressions
+from tilewright.ir.views import Index, is_view, linear, push_forward
+from tilewright.shape import (
+    Expr,
+    Scope,
+    ceil_div,
+    constant,
+    less_equal,
+    maximum,
+    minimum,
+    product,
+    select,
+    symbol,
+)
+from tilewright.tile.lowering import Lowering
+
+Axes = Sequence[tuple[str, Expr]]
+DEPTH_BLOCK = 384  # a panel of 16 columns and this depth (24 KiB) stays in a 32 KiB first-level cache
+ROW_BLOCK = 96  # rows of the left operand per task: with DEPTH_BLOCK 144 KiB, inside a second level
+COLUMN_BLOCK = 64  # columns per task when the right operand needs no packing
+PACKED_COLUMNS = 128  # columns per task when it does
+PACKED_ROWS = 480  # rows per task then: packing is repeated for every row block
+NANOSECONDS_SHIFT = 48  # multiply-adds per nanosecond of one thread, for the thread count
+
+
+@dataclass(frozen=True)
+class RegisterTile:
+    """Rows and columns of float32 accumulators that one step of the innermost loop updates."""
+
+    rows: int
+    columns: int
+
+    def for_type(self, dtype: DType) -> RegisterTile:
+        """The tile with as many vectors of another type."""
+        return RegisterTile(self.rows, self.columns * 4 // dtype.bytes)
+
+
+@dataclass(frozen=True)
+class PackedConstant:
+    """A constant operand arranged in panels of ``panel`` rows, k-major, padded with zeros.
+
+    ``node`` has the axes (batch…, rows…, depth…) after ``order`` is applied to them; ``lead`` and
+    ``depth`` count the batch and depth axes.
+    """
+
+    node: Node
+    order: tuple[int, ...]
+    lead: int
+    depth: int
+    panel: int
+
+
+@dataclass
+class Frame:
+    """What the lowering of contractions and convolutions shares."""
+
+    kernel: Kernel
+    lowering: Lowering
+    tile: RegisterTile
+    batch: tuple[tuple[str, Expr], ...]
+    rows: tuple[tuple[str, Expr], ...]
+    columns: tuple[tuple[str, Expr], ...]
+    depth: Expr
+
+    @property
+    def m(self) -> Expr:
+        return product([size for _, size in self.rows])
+
+    @property
+    def n(self) -> Expr:
+        return product([size for _, size in self.columns])
+
+
+def declare(lowering: Lowering, axes: Axes) -> list[Expr]:
+    """Names of axes as index variables of the outermost level."""
+    for name, _ in axes:
+        lowering.depth[name] = 0
+    return [lowering.scope.declare(name, 0, size - 1) for name, size in axes]
+
+
+def lower_contraction(
+    kernel: Kernel, lowering: Lowering, tile: RegisterTile
+) -> tuple[Contraction, list[Node | PackedConstant]]:
+    """The tile program of a Contract with its epilogue, and what its buffers hold."""
+    node = kernel.backbone
+    primitive = node.primitive
+    assert isinstance(primitive, Contract)
+    lowering.materialised -= set(kernel.group) | set(kernel.outputs)
+    access = contraction_access(node, lowering.scope, lowering.materialised)
+    depth = product([size for _, size in access.summed])
+    frame = Frame(
+        kernel, lowering, tile.for_type(node.dtype), access.batch, access.rows, access.columns, depth
+    )
+    index = [*declare(lowering, access.batch), *declare(lowering, access.rows)]
+    index += declare(lowering, access.columns)
+    sources: list[Node | PackedConstant] = []
+    assert access.left is not None, f"{kernel.label}: the left operand must be affine"
+    left = _in_place(access.left, lowering)
+    right = _right_operand(frame, access, sources)
+    return assemble(frame, tuple(index), left, right, sources)
+
+
+def _in_place(access: Access, lowering: Lowering) -> Operand:
+    buffer = lowering.buffer(access.source)
+    return Operand(buffer, access.base, access.row, access.depth)
+
+
+def _right_operand(
+    frame: Frame, access: ContractionAccess, sources: list[Node | PackedConstant]
+) -> Operand | Packing:
+    node = frame.kernel.backbone
+    right = node.inputs[1]
+    primitive = node.primitive
+    assert isinstance(primitive, Contract)
+    source, _ = follow_views(right, (constant(0),) * right.rank, frame.lowering.materialised,
+                             frame.lowering.scope)  # fmt: skip
+    if isinstance(source.primitive, Constant) and all(s.is_constant for s in right.shape):
+        paired = [j for _, j in primitive.batch], [j for _, j in primitive.summed]
+        free = [a for a in range(right.rank) if a not in paired[0] + paired[1]]
+        order = (*paired[0], *free, *paired[1])
+        packed = PackedConstant(
+            right, order, len(paired[0]), len(paired[1]), frame.tile.columns
+        )
+        return packed_operand(frame, packed, frame.n, sources)
+    unit = access.right is not None and access.right.row.is_constant
+    if access.right is not None and unit and access.right.row.value == 1:
+        return _in_place(access.right, frame.lowering)
+    return _pack(frame, access, right)
+
+
+def packed_operand(
+    frame: Frame, packed: PackedConstant, rows: Expr, sources: list[Node | PackedConstant]
+) -> Operand:
+    """The operand that reads a constant packed when compiling."""
+    buffer = TileBuffer(f"p{len(sources)}", frame.kernel.backbone.dtype)
+    sources.append(packed)
+    size = ceil_div(rows, packed.panel) * packed.panel * frame.depth
+    base = constant(0)
+    for name, extent in frame.batch[len(frame.batch) - packed.lead :] if packed.lead else ():
+        base = base * extent + symbol(name)
+    return Operand(buffer, base * size, constant(1), constant(packed.panel), packed.panel)
+
+
+def _pack(frame: Frame, access: ContractionAccess, right: Node) -> Packing:
+    """Loops that evaluate a block of the right operand; the contiguous axis is innermost."""
+    lowering = frame.lowering
+    primitive = frame.kernel.backbone.primitive
+    assert isinstance(primitive, Contract)
+    row = pack_row(frame)
+    target = lowering.scratch_buffer(right.dtype, row * depth_block(frame.depth))
+    deep = access.right is not None and access.right.depth.is_constant
+    depth_first = not (deep and access.right is not None and access.right.depth.value == 1)
+    k = lowering.scope.declare("_k", 0, frame.depth - 1)
+    n = lowering.scope.declare("_n", 0, frame.n - 1)
+    bounds = {"_k": (symbol("_k0"), symbol("_k1")), "_n": (symbol("_n0"), symbol("_n1"))}
+    order = [k, n] if depth_first else [n, k]
+    for variable in order:
+        lowering.open()
+        lowering.depth[str(variable)] = len(lowering.blocks) - 1
+    at = dict(zip([j for _, j in primitive.batch], [symbol(b) for b, _ in frame.batch],
+                  strict=True))  # fmt: skip
+    at |= zip([j for _, j in primitive.summed], unflatten(k, access.summed), strict=True)
+    free = [a for a in range(right.rank) if a not in at]
+    at |= zip(free, unflatten(n, frame.columns), strict=True)
+    value = lowering.value(right, [at[a] for a in range(right.rank)])
+    place = (k - symbol("_k0")) * row + (n - symbol("_n0"))
+    lowering.emit(Store(target, place, value))
+    for variable in reversed(order):
+        begin, end = bounds[str(variable)]
+        lowering.emit(Loop(str(variable), begin, end, lowering.close()))
+    return Packing(target, row, taken_statements(lowering))
+
+
+def taken_statements(lowering: Lowering) -> tuple[Statement, ...]:
+    """The statements of the outermost level, which becomes empty again."""
+    body = tuple(lowering.blocks[0].statements)
+    lowering.blocks[0].statements = []
+    lowering.blocks[0].memo = {}
+    return body
+
+
+def unflatten(position: Expr, axes: Axes) -> list[Expr]:
+    """Indices along ``axes`` of a row-major position."""
+    out: list[Expr] = []
+    inner = constant(1)
+    for place, (_, size) in enumerate(reversed(list(axes))):
+        shifted = position // inner
+        out.append(shifted if place == len(axes) - 1 else shifted % size)
+        inner = inner * size
+    return out[::-1]
+
+
+def depth_block(depth: Expr) -> Expr:
+    """Depth of a block when every depth may begin one."""
+    return minimum(maximum(depth, 1), DEPTH_BLOCK)
+
+
+def pack_row(frame: Frame) -> Expr:
+    """Elements between packed rows: a block of columns, and some to spread over cache sets."""
+    return column_block(frame, PACKED_COLUMNS) + frame.tile.columns
+
+
+def column_block(frame: Frame, most: int) -> Expr:
+    """Balanced blocks of columns: multiples of the register tile, at most ``most``."""
+    width = frame.tile.columns
+    blocks = maximum(ceil_div(frame.n, most), 1)
+    return maximum(ceil_div(ceil_div(frame.n, blocks), width) * width, width)
+
+
+def row_block(frame: Frame, packing: bool) -> Expr:
+    """Balanced blocks of rows, multiples of the register tile."""
+    height = frame.tile.rows
+    if not packing:
+        blocks = maximum(ceil_div(frame.m, ROW_BLOCK), 1)
+        return maximum(ceil_div(ceil_div(frame.m, blocks), height) * height, height)
+    few = less_equal(frame.n * product([s for _, s in frame.batch]), 3 * PACKED_COLUMNS)
+    blocks = maximum(ceil_div(frame.m, PACKED_ROWS), select(few, 4, 1))
+    return maximum(ceil_div(ceil_div(frame.m, blocks), height) * height, 8 * height)
+
+
+def assemble(
+    frame: Frame,
+    index: Index,
+    left: Operand,
+    right: Operand | Packing,
+    sources: list[Node | PackedConstant],
+    block_depth: Expr | None = None,
+) -> tuple[Contraction, list[Node | PackedConstant]]:
+    """Add the epilogue and the block sizes."""
+    lowering, kernel = frame.lowering, frame.kernel
+    targets = {o: TileBuffer(f"o{i}", o.dtype) for i, o in enumerate(kernel.outputs)}
+    stores = _epilogue(frame, index, targets)
+    packing = isinstance(right, Packing)
+    packed = [op.buffer for op in (left, right) if isinstance(op, Operand) and op.panel]
+    all_sources: list[Node | PackedConstant] = [*lowering.buffers, *sources]
+    results = tuple(targets.values())
+    count = product([size for _, size in frame.batch]) * frame.m * frame.n
+    program = Contraction(
+        buffers=(*lowering.buffers.values(), *packed, *results),
+        results=len(results),
+        batch=frame.batch,
+        m=frame.m,
+        n=frame.n,
+        k=frame.depth,
+        left=left,
+        right=right,
+        dtype=kernel.backbone.dtype,
+        block_m=row_block(frame, packing),
+        block_n=column_block(frame, PACKED_COLUMNS if packing else COLUMN_BLOCK),
+        block_k=depth_block(frame.depth) if block_depth is None else block_depth,
+        tile_rows=frame.tile.rows,
+        tile_columns=frame.tile.columns,
+        prologue=(),
+        stores=stores,
+        checks=tuple(lowering.checks),
+        work=count * (frame.depth + 8) // NANOSECONDS_SHIFT + 1,
+    )
+    assert not lowering.blocks[0].statements, f"{kernel.label}: an epilogue cannot hold statements"
+    return program, all_sources
+
+
+def _epilogue(
+    frame: Frame, index: Index, targets: dict[Node, TileBuffer]
+) -> tuple[Store, ...]:
+    """Stores of the results at row "_m" and column "_n"."""
+    lowering, kernel = frame.lowering, frame.kernel
+    resolved = tuple(lowering.scope.resolve(i) for i in index)
+
+    def finished(asked: Index) -> Value | None:
+        return Local("accumulator", kernel.backbone.dtype) if asked == resolved else None
+
+    lowering.cached[kernel.backbone] = finished
+    stores: list[Store] = []
+    for output, buffer in targets.items():
+        base, views = output, list[Node]()
+        while base not in kernel.group and is_view(base):
+            views.append(base)
+            base = base.inputs[0]
+        place = index
+        for view in reversed(views):
+            place = push_forward(view, place, lowering.scope)
+        offset = lowering.scope.resolve(linear(place, output.shape))
+        stores.append(Store(buffer, offset, lowering.value(base, index)))
+    return _flattened(frame, tuple(stores))
+
+
+def _flattened(frame: Frame, stores: tuple[Store, ...]) -> tuple[Store, ...]:
+    """Replace the axes of rows and columns by the flat "_m" and "_n"."""
+    scope = frame.lowering.scope
+    mapping: dict[str, Expr] = {}
+    for axes, flat in ((frame.rows, symbol("_m")), (frame.columns, symbol("_n"))):
+        real = [(name, size) for name, size in axes if not (size.is_constant and size.value == 1)]
+        mapping |= {name: constant(0) for name, _ in axes}
+        if not real:
+            continue
+        if all(_contiguous(stores, real, scope)):
+            mapping[real[-1][0]] = flat
+        else:
+            mapping |= zip([n for n, _ in real], unflatten(flat, real), strict=True)
+    substitution = Substitution(mapping)
+    rewritten = substitution.statements(stores)
+    return tuple(s for s in rewritten if isinstance(s, Store))
+
+
+def _contiguous(stores: tuple[Store, ...], axes: Axes, scope: Scope) -> list[bool]:
+    """For every expression, whether it walks the axes as one flat axis."""
+    names = [name for name, _ in axes]
+    verdicts: list[bool] = []
+    for expression in dict.fromkeys(expressions(stores)):
+        if not any(n in names for n in expression.free_symbols):
+            continue
+        affine = scope.resolve(expression).affine(names)
+        if affine is None:
+            verdicts.append(False)
+            continue
+        slopes = affine[0]
+        for (outer, _), (inner, size) in zip(axes, axes[1:], strict=False):
+            zero = constant(0)
+            verdicts.append(slopes.get(outer, zero) is slopes.get(inner, zero) * size)
+    return verdicts
+
+

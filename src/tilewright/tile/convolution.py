@@ -1,0 +1,205 @@
+"""Convolutions as contractions: rows are output channels, columns are output pixels.
+
+Channels-first data is read as it is: a 1x1 convolution reads its pixels in place; any other packs a
+block of (channel, tap) x pixel into cache, row segment by row segment, with zeros where a tap lies
+outside. Nothing is unrolled in memory. Weights are packed when compiling. Start with
+:func:`lower_convolution`.
+"""
+
+from __future__ import annotations
+
+from tilewright.ir.graph import Node
+from tilewright.ir.kernel import Kernel
+from tilewright.ir.primitives import Constant, Convolve
+from tilewright.ir.tile import Contraction, Literal, Loop, Operand, Packing, Store, Value
+from tilewright.ir.views import linear
+from tilewright.shape import (
+    Expr,
+    ceil_div,
+    constant,
+    maximum,
+    minimum,
+    product,
+    select,
+    symbol,
+)
+from tilewright.tile.contraction import (
+    DEPTH_BLOCK,
+    Frame,
+    PackedConstant,
+    RegisterTile,
+    assemble,
+    declare,
+    pack_row,
+    packed_operand,
+    taken_statements,
+    unflatten,
+)
+from tilewright.tile.lowering import Lowering
+from tilewright.tile.taps import Tap, tap_position
+
+
+def lower_convolution(
+    kernel: Kernel, lowering: Lowering, tile: RegisterTile
+) -> tuple[Contraction, list[Node | PackedConstant]]:
+    """The tile program of a Convolve with its epilogue, and what its buffers hold."""
+    node = kernel.backbone
+    primitive = node.primitive
+    assert isinstance(primitive, Convolve)
+    data, weights = node.inputs
+    lowering.materialised -= set(kernel.group) | set(kernel.outputs)
+    per_group = weights.shape[0] // primitive.groups
+    batch = (("_b0", data.shape[0]), ("_b1", constant(primitive.groups)))
+    rows = (("_m0", per_group),)
+    columns = tuple((f"_n{i + 2}", size) for i, size in enumerate(node.shape[2:]))
+    depth = product(weights.shape[1:])
+    frame = Frame(kernel, lowering, tile.for_type(node.dtype), batch, rows, columns, depth)
+    b0, b1 = declare(lowering, batch)
+    (m,) = declare(lowering, rows)
+    index = (b0, b1 * per_group + m, *declare(lowering, columns))
+    sources: list[Node | PackedConstant] = []
+    left = _weights(frame, weights, primitive.groups, sources)
+    taps = product(weights.shape[2:])
+    if _is_pointwise(node):
+        right: Operand | Packing = _pixels(frame, data, weights.shape[1])
+        return assemble(frame, index, left, right, sources)
+    block = constant(max(1, DEPTH_BLOCK // max(1, taps.value)) * taps.value)
+    right = _pack_patches(frame, node, block)
+    return assemble(frame, index, left, right, sources, minimum(maximum(depth, 1), block))
+
+
+def _weights(
+    frame: Frame, weights: Node, groups: int, sources: list[Node | PackedConstant]
+) -> Operand:
+    per_group = weights.shape[0] // groups
+    if isinstance(weights.primitive, Constant):
+        order = tuple(range(weights.rank))
+        packed = PackedConstant(weights, order, -groups, weights.rank - 1, frame.tile.rows)
+        operand = packed_operand(frame, packed, per_group, sources)
+        size = ceil_div(per_group, packed.panel) * packed.panel * frame.depth
+        return Operand(
+            operand.buffer, symbol("_b1") * size, operand.row, operand.depth, operand.panel
+        )
+    base = symbol("_b1") * per_group * frame.depth
+    return Operand(frame.lowering.buffer(weights), base, frame.depth, constant(1))
+
+
+def _is_pointwise(node: Node) -> bool:
+    primitive = node.primitive
+    assert isinstance(primitive, Convolve)
+    data, weights = node.inputs
+    return (
+        all(size.value == 1 for size in weights.shape[2:])
+        and all(s == 1 for s in primitive.strides + primitive.spread)
+        and all(e.is_constant and e.value == 0 for e in primitive.low)
+        and primitive.sizes == data.shape[2:]
+    )
+
+
+def _pixels(frame: Frame, data: Node, channels: Expr) -> Operand | Packing:
+    lowering = frame.lowering
+    pixels = product(data.shape[2:])
+    base = (symbol("_b0") * data.shape[1] + symbol("_b1") * channels) * pixels
+    if data in lowering.materialised:
+        return Operand(lowering.buffer(data), base, constant(1), pixels)
+    return _pack_patches(frame, frame.kernel.backbone, constant(DEPTH_BLOCK))
+
+
+def _pack_patches(frame: Frame, node: Node, block: Expr) -> Packing:
+    """Fill a block: for every output row in it, every channel and tap, one segment of pixels."""
+    lowering = frame.lowering
+    primitive = node.primitive
+    assert isinstance(primitive, Convolve)
+    weights = node.inputs[1]
+    row = pack_row(frame)
+    target = lowering.scratch_buffer(node.dtype, row * minimum(maximum(frame.depth, 1), block))
+    width = node.shape[-1]
+    taps = product(weights.shape[2:])
+    lowering.open()
+    line = _ranged(lowering, "_q", symbol("_n0") // maximum(width, 1),
+                   ceil_div(symbol("_n1"), maximum(width, 1)))  # fmt: skip
+    lowering.open()
+    channel = _ranged(lowering, "_ch", symbol("_k0") // taps, ceil_div(symbol("_k1"), taps))
+    kernel_index: list[Expr] = []
+    for axis, size in enumerate(weights.shape[2:]):
+        lowering.open()
+        kernel_index.append(_ranged(lowering, f"_t{axis}", constant(0), size))
+    _segment(frame, node, (target, row), (line, channel, kernel_index))
+    for axis in reversed(range(len(kernel_index))):
+        size = weights.shape[2 + axis]
+        lowering.emit(Loop(f"_t{axis}", constant(0), size, lowering.close()))
+    begin, end = symbol("_k0") // taps, ceil_div(symbol("_k1"), taps)
+    lowering.emit(Loop("_ch", begin, end, lowering.close()))
+    begin, end = symbol("_n0") // maximum(width, 1), ceil_div(symbol("_n1"), maximum(width, 1))
+    lowering.emit(Loop("_q", begin, end, lowering.close()))
+    return Packing(target, row, taken_statements(lowering))
+
+
+def _ranged(lowering: Lowering, name: str, begin: Expr, end: Expr) -> Expr:
+    lowering.depth[name] = len(lowering.blocks) - 1
+    del begin, end
+    return lowering.scope.declare(name, 0)
+
+
+def _segment(
+    frame: Frame,
+    node: Node,
+    target: tuple[object, Expr],
+    where: tuple[Expr, Expr, list[Expr]],
+) -> None:
+    """Zeros, pixels, zeros: one output row's part of the block for one channel and tap."""
+    lowering = frame.lowering
+    primitive = node.primitive
+    assert isinstance(primitive, Convolve)
+    data, weights = node.inputs
+    line, channel, kernel_index = where
+    width = node.shape[-1]
+    first = maximum(0, symbol("_n0") - line * width)
+    last = minimum(width, symbol("_n1") - line * width)
+    outer = unflatten(line, [("", size) for size in node.shape[2:-1]])
+    k = linear((channel, *kernel_index), weights.shape[1:])
+    base = (k - symbol("_k0")) * target[1] + line * width - symbol("_n0")
+    taps = [
+        Tap(s, d, p)
+        for s, d, p in zip(
+            primitive.strides, primitive.dilations, primitive.spread, strict=True
+        )
+    ]
+    lead = (symbol("_b0"), symbol("_b1") * weights.shape[1] + channel)
+    zero = Literal(0.0, node.dtype)
+    if any(tap.spread != 1 for tap in taps):
+        x = _ranged(lowering, "_x", first, last)
+        lowering.open()
+        lowering.depth["_x"] = len(lowering.blocks) - 1
+        positions, inside = tap_position(
+            taps, (*outer, x), kernel_index, primitive.low, data.shape[2:], lowering.scope
+        )
+        value = lowering._guarded(inside, data, (*lead, *positions), zero)  # pyright: ignore[reportPrivateUsage]
+        _fill(lowering, target[0], base, "_x", (first, last), value)
+        return
+    positions, inside = tap_position(
+        taps[:-1], outer, kernel_index[:-1], primitive.low[:-1], data.shape[2:-1], lowering.scope
+    )
+    stride = primitive.strides[-1]
+    shift = kernel_index[-1] * primitive.dilations[-1] - primitive.low[-1]
+    begin = minimum(maximum(first, ceil_div(-shift, stride)), last)
+    end = maximum(begin, minimum(last, ceil_div(data.shape[-1] - shift, stride)))
+    begin, end = select(inside, begin, last), select(inside, end, last)
+    for name, bounds in (("_xa", (first, begin)), ("_xb", (begin, end)), ("_xc", (end, last))):
+        lowering.open()
+        x = _ranged(lowering, name, *bounds)
+        value: Value = zero
+        if name == "_xb":
+            value = lowering.value(data, (*lead, *positions, x * stride + shift))
+        _fill(lowering, target[0], base, name, bounds, value)
+
+
+def _fill(
+    lowering: Lowering, buffer: object, base: Expr, name: str, bounds: tuple[Expr, Expr],
+    value: Value,
+) -> None:  # fmt: skip
+    lowering.emit(Store(buffer, base + symbol(name), value))  # type: ignore[arg-type]
+    lowering.emit(Loop(name, *bounds, lowering.close()))
+
+
+__all__ = ["lower_convolution"]

@@ -1,0 +1,333 @@
+"""Kernels without reuse: one value per output element, concatenation, scatter and running sums.
+
+The axes of the output become loops; neighbouring axes that every access walks contiguously are
+collapsed into one; the last loop is cut into chunks, and all but the chunk is the grid. Start with
+:func:`lower_loops`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilewright.ir.graph import Node
+from tilewright.ir.kernel import Kernel
+from tilewright.ir.primitives import Concat, Reshape, Scan, ScatterElements, ScatterND
+from tilewright.ir.tile import Apply, Load, Local, Loop, LoopProgram, Statement, Store, TileBuffer
+from tilewright.ir.tile_walk import Substitution, expressions
+from tilewright.ir.views import Index, linear
+from tilewright.shape import Expr, constant, minimum, product
+from tilewright.tile.lowering import Lowering
+from tilewright.tile.work import estimate
+
+CHUNK = 4096  # elements of the last loop in one task: small enough to balance, large to amortise
+
+
+def storage(node: Node, lowering: Lowering) -> Node:
+    """The node whose row-major order is that of ``node``: trailing reshapes move nothing."""
+    while isinstance(node.primitive, Reshape) and node.inputs[0] not in lowering.materialised:
+        if not node.inputs[0].inputs:
+            break
+        node = node.inputs[0]
+    return node
+
+
+def finish(
+    lowering: Lowering,
+    kernel: Kernel,
+    grid: Sequence[tuple[str, Expr]],
+    body: Sequence[Statement],
+    targets: dict[Node, TileBuffer],
+) -> LoopProgram:
+    """The program of statements already built; results are ordered as the kernel's outputs."""
+    results = tuple(targets[o] for o in kernel.outputs)
+    reads = tuple(lowering.buffers.values())
+    work = estimate(grid, body)
+    return LoopProgram(
+        reads + results,
+        len(results),
+        tuple(grid),
+        tuple(body),
+        tuple(lowering.scratch),
+        tuple(lowering.checks),
+        work,
+    )
+
+
+def target_buffers(kernel: Kernel) -> dict[Node, TileBuffer]:
+    """A result buffer for every output."""
+    return {o: TileBuffer(f"o{i}", o.dtype) for i, o in enumerate(kernel.outputs)}
+
+
+def lower_loops(kernel: Kernel, lowering: Lowering) -> LoopProgram:
+    """One element at a time over the space of the outputs (which have one shape)."""
+    targets = target_buffers(kernel)
+    roots = {o: storage(o, lowering) for o in kernel.outputs}
+    lowering.materialised -= set(kernel.outputs)
+    space = roots[kernel.outputs[0]].shape
+    variables: list[tuple[str, Expr]] = []
+    index: list[Expr] = []
+    for size in space:
+        if size.is_constant and size.value == 1:
+            index.append(constant(0))
+            continue
+        lowering.open()
+        variable = lowering.variable(size)
+        variables.append((str(variable), size))
+        index.append(variable)
+    for output, root in roots.items():
+        if root.shape == space:
+            value = lowering.value(root, index)
+        else:
+            value = lowering.value(output, index)
+        lowering.store(targets[output], linear(index, space), value)
+    return _nest(kernel, lowering, variables, targets)
+
+
+def _nest(
+    kernel: Kernel,
+    lowering: Lowering,
+    variables: list[tuple[str, Expr]],
+    targets: dict[Node, TileBuffer],
+) -> LoopProgram:
+    """Collapse what can be, chunk the last loop, and make the rest the grid."""
+    bodies = [lowering.close() for _ in variables][::-1]
+    outer = lowering.blocks[0].statements
+    separable = not outer and all(not b for b in bodies[:-1])
+    if not variables:
+        return finish(lowering, kernel, (), outer, targets)
+    body = bodies[-1]
+    if separable:
+        variables, body = collapse(lowering, variables, body)
+        return _chunked(kernel, lowering, variables, body, targets)
+    return _placed(kernel, lowering, variables, outer, bodies, targets)
+
+
+def _placed(
+    kernel: Kernel,
+    lowering: Lowering,
+    variables: list[tuple[str, Expr]],
+    outer: list[Statement],
+    bodies: list[tuple[Statement, ...]],
+    targets: dict[Node, TileBuffer],
+) -> LoopProgram:
+    """Statements stand at several levels: the grid is all but the last loop."""
+    name, size = variables[-1]
+    body: list[Statement] = [*outer]
+    for level in bodies[:-1]:
+        body.extend(level)
+    body.append(Loop(name, constant(0), size, bodies[-1]))
+    return finish(lowering, kernel, variables[:-1], body, targets)
+
+
+def _chunked(
+    kernel: Kernel,
+    lowering: Lowering,
+    variables: list[tuple[str, Expr]],
+    body: Sequence[Statement],
+    targets: dict[Node, TileBuffer],
+) -> LoopProgram:
+    name, size = variables[-1]
+    if size.is_constant and size.value <= CHUNK:
+        loop = Loop(name, constant(0), size, tuple(body))
+        return finish(lowering, kernel, variables[:-1], [loop], targets)
+    chunk = lowering.variable((size + (CHUNK - 1)) // CHUNK, "c")
+    grid = [*variables[:-1], (str(chunk), (size + (CHUNK - 1)) // CHUNK)]
+    begin = chunk * CHUNK
+    loop = Loop(name, begin, minimum(begin + CHUNK, size), tuple(body))
+    return finish(lowering, kernel, grid, [loop], targets)
+
+
+def collapse(
+    lowering: Lowering, variables: list[tuple[str, Expr]], body: Sequence[Statement]
+) -> tuple[list[tuple[str, Expr]], tuple[Statement, ...]]:
+    """Merge neighbouring loops which every expression walks as one."""
+    merged = list(variables)
+    statements = tuple(body)
+    position = len(merged) - 2
+    while position >= 0:
+        (outer, outer_size), (inner, inner_size) = merged[position], merged[position + 1]
+        if _mergeable(outer, inner, inner_size, statements):
+            fused = lowering.variable(outer_size * inner_size)
+            mapping = {outer: constant(0), inner: fused}
+            statements = Substitution(mapping).statements(statements)
+            merged[position : position + 2] = [(str(fused), outer_size * inner_size)]
+        position -= 1
+    return merged, statements
+
+
+def _mergeable(outer: str, inner: str, size: Expr, statements: Sequence[Statement]) -> bool:
+    for expression in set(expressions(statements)):
+        names = expression.free_symbols
+        if outer not in names and inner not in names:
+            continue
+        affine = expression.affine((outer, inner))
+        if affine is None:
+            return False
+        slopes, _ = affine
+        zero = constant(0)
+        if slopes.get(outer, zero) is not slopes.get(inner, zero) * size:
+            return False
+    return True
+
+
+# ---------------------------------------------------------------- concatenation
+
+
+def lower_concat(kernel: Kernel, lowering: Lowering) -> LoopProgram:
+    """One inner nest per part; the grid is every other axis but the last."""
+    output = kernel.outputs[0]
+    primitive = output.primitive
+    assert isinstance(primitive, Concat)
+    axis = primitive.axis
+    targets = target_buffers(kernel)
+    lowering.materialised.discard(output)
+    inner = [axis] if axis == output.rank - 1 else [axis, output.rank - 1]
+    grid: list[tuple[str, Expr]] = []
+    fixed: dict[int, Expr] = {}
+    for a, size in enumerate(output.shape):
+        if a not in inner:
+            lowering.open()
+            fixed[a] = lowering.variable(size)
+            grid.append((str(fixed[a]), size))
+    begin = constant(0)
+    for operand in output.inputs:
+        _copy_part(lowering, targets[output], output, operand, (fixed, inner, axis), begin)
+        begin = begin + operand.shape[axis]
+    body: list[Statement] = [*lowering.blocks[0].statements]
+    for block in lowering.blocks[1:]:
+        body.extend(block.statements)
+    return finish(lowering, kernel, grid, body, targets)
+
+
+def _copy_part(
+    lowering: Lowering,
+    target: TileBuffer,
+    output: Node,
+    operand: Node,
+    place: tuple[dict[int, Expr], list[int], int],
+    begin: Expr,
+) -> None:
+    fixed, inner, axis = place
+    index: list[Expr] = [fixed.get(a, constant(0)) for a in range(output.rank)]
+    depth = len(lowering.blocks)
+    loops: list[tuple[Expr, Expr]] = []
+    for a in inner:
+        lowering.open()
+        index[a] = lowering.variable(operand.shape[a])
+        loops.append((index[a], operand.shape[a]))
+    value = lowering.value(operand, index)
+    shifted = [i + begin if a == axis else i for a, i in enumerate(index)]
+    lowering.store(target, linear(shifted, output.shape), value)
+    while len(lowering.blocks) > depth:
+        variable, size = loops.pop()
+        body = lowering.close()
+        lowering.emit(Loop(str(variable), constant(0), size, body))
+
+
+# ---------------------------------------------------------------- scatter and scan
+
+
+def lower_scatter(kernel: Kernel, lowering: Lowering) -> LoopProgram:
+    """A copy of the data, then the updates one after another, in one task (order matters)."""
+    output = kernel.outputs[0]
+    data, indices, updates = output.inputs
+    targets = target_buffers(kernel)
+    lowering.materialised.discard(output)
+    target = targets[output]
+    lowering.open()
+    variable = lowering.variable(product(output.shape))
+    flat = [variable] if data in lowering.materialised or not data.inputs else None
+    if flat is None:
+        raise AssertionError("the planner puts a scatter's data in memory")
+    lowering.store(target, variable, Load(lowering.buffer(data), variable))
+    lowering.emit(Loop(str(variable), constant(0), product(output.shape), lowering.close()))
+    loops: list[tuple[Expr, Expr]] = []
+    index: list[Expr] = []
+    for size in updates.shape:
+        lowering.open()
+        index.append(lowering.variable(size))
+        loops.append((index[-1], size))
+    where = _scatter_index(output, lowering, indices, index)
+    offset = linear(where, output.shape)
+    value = lowering.value(updates, index)
+    reduction = output.primitive.reduction  # type: ignore[union-attr]
+    if reduction != "none":
+        value = Apply(reduction, (Load(target, lowering.scope.resolve(offset)), value), data.dtype)
+    lowering.store(target, offset, value)
+    while loops:
+        variable, size = loops.pop()
+        lowering.emit(Loop(str(variable), constant(0), size, lowering.close()))
+    return finish(lowering, kernel, (), lowering.blocks[0].statements, targets)
+
+
+def _scatter_index(output: Node, lowering: Lowering, indices: Node, index: list[Expr]) -> Index:
+    match output.primitive:
+        case ScatterElements(axis=axis):
+            found = lowering.position(indices, tuple(index), output.shape[axis])
+            return (*index[:axis], found, *index[axis + 1 :])
+        case ScatterND():
+            lead = indices.rank - 1
+            depth = indices.shape[-1].value
+            found = [
+                lowering.position(indices, (*index[:lead], constant(d)), output.shape[d])
+                for d in range(depth)
+            ]
+            return (*found, *index[lead:])
+        case _:
+            raise AssertionError(output)
+
+
+def lower_scan(kernel: Kernel, lowering: Lowering) -> LoopProgram:
+    """Running sums along one axis; each result is the one before it combined with an element."""
+    output = kernel.outputs[0]
+    primitive = output.primitive
+    assert isinstance(primitive, Scan)
+    targets = target_buffers(kernel)
+    lowering.materialised.discard(output)
+    axis, length = primitive.axis, output.shape[primitive.axis]
+    grid: list[tuple[str, Expr]] = []
+    index: list[Expr] = [constant(0)] * output.rank
+    for a, size in enumerate(output.shape):
+        if a != axis:
+            lowering.open()
+            index[a] = lowering.variable(size)
+            grid.append((str(index[a]), size))
+    _scan_steps(lowering, primitive, output, targets[output], index, length)
+    body = [s for block in lowering.blocks for s in block.statements]
+    return finish(lowering, kernel, grid, body, targets)
+
+
+def _scan_steps(
+    lowering: Lowering,
+    primitive: Scan,
+    output: Node,
+    target: TileBuffer,
+    index: list[Expr],
+    length: Expr,
+) -> None:
+    from_kind = {"sum": "add", "product": "multiply"}[primitive.kind]
+    operand = output.inputs[0]
+
+    def at(step: Expr) -> list[Expr]:
+        place = length - 1 - step if primitive.reverse else step
+        return [place if a == primitive.axis else i for a, i in enumerate(index)]
+
+    def offset(step: Expr) -> Expr:
+        return lowering.scope.resolve(linear(at(step), output.shape))
+
+
+    lowering.open()
+    first = lowering.variable(minimum(length, 1))
+    if primitive.exclusive:
+        start = Local(f"identity:{primitive.kind}", output.dtype)
+    else:
+        start = lowering.value(operand, at(first))
+    lowering.emit(Store(target, offset(first), start))
+    lowering.emit(Loop(str(first), constant(0), minimum(length, 1), lowering.close()))
+    lowering.open()
+    step = lowering.variable(length)
+    read = at(step - 1) if primitive.exclusive else at(step)
+    value = lowering.value(operand, read)
+    running = Apply(from_kind, (Load(target, offset(step - 1)), value), output.dtype)
+    lowering.emit(Store(target, offset(step), running))
+    lowering.emit(Loop(str(step), constant(1), length, lowering.close()))

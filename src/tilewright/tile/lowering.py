@@ -1,0 +1,482 @@
+"""Lowering primitives to scalar values: what is element ``index`` of a node?
+
+:class:`Lowering` answers that by pulling the index back through layout primitives, applying scalar
+functions, and stopping at nodes that live in memory. Work that needs statements (positions read
+from data, private reductions) is placed in the outermost open loop where its operands are known.
+Used by every kind of kernel. Start with :meth:`Lowering.value`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from tilewright.ir.dtype import DType
+from tilewright.ir.graph import Node
+from tilewright.ir.primitives import (
+    ArgReduce,
+    Broadcast,
+    Cast,
+    Concat,
+    Constant,
+    Contract,
+    Convolve,
+    Dimension,
+    Gather,
+    GatherElements,
+    GatherND,
+    Iota,
+    Map,
+    Pad,
+    Reduce,
+    Reshape,
+    Slice,
+    Transpose,
+    Window,
+)
+from tilewright.ir.tile import (
+    Accumulator,
+    Apply,
+    ArgLoop,
+    Check,
+    Convert,
+    Guarded,
+    IndexValue,
+    Let,
+    LetIndex,
+    Literal,
+    Load,
+    Local,
+    Loop,
+    Statement,
+    Store,
+    TileBuffer,
+    Value,
+)
+from tilewright.ir.views import Index, linear, pull_back
+from tilewright.shape import (
+    Expr,
+    Scope,
+    as_expr,
+    constant,
+    less,
+    less_equal,
+    logical_and,
+    symbol,
+)
+from tilewright.tile.taps import Tap, tap_position
+
+
+@dataclass
+class _Block:
+    """Statements of one open loop level, and what is already computed there."""
+
+    statements: list[Statement] = field(default_factory=list[Statement])
+    memo: dict[tuple[Node, Index], Value] = field(default_factory=dict[tuple[Node, Index], Value])
+
+
+class Lowering:
+    """State while one kernel is lowered: buffers met, messages, open loops, facts about indices."""
+
+    def __init__(self, materialised: Iterable[Node], scope: Scope, label: str) -> None:
+        self.materialised = set(materialised)
+        self.scope = scope.copy()
+        self.label = label
+        self.buffers: dict[Node, TileBuffer] = {}
+        self.scratch: list[TileBuffer] = []
+        self.checks: list[str] = []
+        self.blocks: list[_Block] = [_Block()]
+        self.depth: dict[str, int] = {}
+        self.cached: dict[Node, Callable[[Index], Value | None]] = {}
+        self._names = 0
+        self._barrier = 0
+
+    # ------------------------------------------------------------ names, buffers, blocks
+
+    def name(self, stem: str) -> str:
+        """A name not used before in this kernel."""
+        self._names += 1
+        return f"_{stem}{self._names}"
+
+    def buffer(self, node: Node) -> TileBuffer:
+        """The memory of a materialised node."""
+        if node not in self.buffers:
+            self.buffers[node] = TileBuffer(f"b{len(self.buffers)}", node.dtype)
+        return self.buffers[node]
+
+    def scratch_buffer(self, dtype: DType, elements: Expr) -> TileBuffer:
+        """New thread-private memory."""
+        made = TileBuffer(f"s{len(self.scratch)}", dtype, True, elements)
+        self.scratch.append(made)
+        return made
+
+    def check(self, message: str) -> int:
+        """The index of a message in this kernel's list."""
+        if message not in self.checks:
+            self.checks.append(message)
+        return self.checks.index(message)
+
+    def variable(self, extent: Expr, stem: str = "i") -> Expr:
+        """A loop variable in [0, extent) of the innermost open body, known to the scope."""
+        name = self.name(stem)
+        self.depth[name] = len(self.blocks) - 1
+        return self.scope.declare(name, 0, extent - 1)
+
+    def open(self) -> None:
+        """Begin the body of a loop."""
+        self.blocks.append(_Block())
+
+    def close(self) -> tuple[Statement, ...]:
+        """End the innermost open body and return its statements."""
+        return tuple(self.blocks.pop().statements)
+
+    def emit(self, statement: Statement) -> None:
+        """Append to the innermost open body."""
+        self.blocks[-1].statements.append(statement)
+
+    def _level(self, symbols: Iterable[str]) -> int:
+        deepest = max((self.depth.get(s, 0) for s in symbols), default=0)
+        return max(min(deepest, len(self.blocks) - 1), self._barrier)
+
+    def _place(self, statement: Statement, symbols: Iterable[str], name: str) -> None:
+        level = self._level(symbols)
+        self.blocks[level].statements.append(statement)
+        self.depth[name] = level
+
+    # ------------------------------------------------------------ values
+
+    def value(self, node: Node, index: Sequence[Expr | int]) -> Value:
+        """Element ``index`` of ``node``; equal questions share one answer."""
+        position = tuple(self.scope.resolve(as_expr(i)) for i in index)
+        key = (node, position)
+        for block in self.blocks:
+            if key in block.memo:
+                return block.memo[key]
+        made = self._value(node, position)
+        self.blocks[self._level(self.symbols(made))].memo[key] = made
+        return made
+
+    def _value(self, node: Node, index: Index) -> Value:
+        if node in self.cached:
+            found = self.cached[node](index)
+            if found is not None:
+                return found
+        if node in self.materialised:
+            return Load(self.buffer(node), self.scope.resolve(linear(index, node.shape)))
+        match node.primitive:
+            case Constant(array=array) if array.ndim == 0:
+                return Literal(array.item() if node.dtype is not DType.BFLOAT16
+                               else float(array), node.dtype)  # fmt: skip
+            case Constant():
+                return Load(self.buffer(node), self.scope.resolve(linear(index, node.shape)))
+            case Dimension(value=value):
+                return IndexValue(value)
+            case Iota(axis=axis):
+                return IndexValue(index[axis])
+            case Map(function=function):
+                return self._map(node, function, index)
+            case Cast(dtype=dtype):
+                return self._cast(self.value(node.inputs[0], index), dtype)
+            case Reshape() | Transpose() | Broadcast() | Slice():
+                return self.value(node.inputs[0], pull_back(node, index, self.scope))
+            case Pad():
+                return self._pad(node, index)
+            case Concat(axis=axis):
+                return self._concat(node, axis, index)
+            case Gather() | GatherElements() | GatherND():
+                return self.value(node.inputs[0], self._gathered(node, index))
+            case _:
+                return self._reduced(node, index)
+
+    def _map(self, node: Node, function: str, index: Index) -> Value:
+        operands = tuple(self.value(i, index) for i in node.inputs)
+        made = Apply(function, operands, node.dtype)
+        integer = operands[-1].dtype.is_integer
+        if integer and function in ("divide", "remainder", "truncated_remainder"):
+            self._check_divisor(operands[1])
+        return made
+
+    def _check_divisor(self, divisor: Value) -> None:
+        if isinstance(divisor, Literal) and divisor.value != 0:
+            return
+        zero = Apply("equal", (divisor, Literal(0, divisor.dtype)), DType.BOOL)
+        check = self.check("integer division by zero")
+        self.blocks[self._level(self.symbols(divisor))].statements.append(Check(zero, check))
+
+    def _cast(self, value: Value, dtype: DType) -> Value:
+        if isinstance(value, Literal):
+            if dtype.is_float and not dtype.is_half:
+                return Literal(float(value.value), dtype)
+        return Convert(value, dtype)
+
+    def _pad(self, node: Node, index: Index) -> Value:
+        primitive = node.primitive
+        assert isinstance(primitive, Pad)
+        operand = node.inputs[0]
+        inside = constant(1)
+        shifted: list[Expr] = []
+        for i, low, high, size in zip(
+            index, primitive.low, primitive.high, operand.shape, strict=True
+        ):
+            shifted.append(i - low)
+            if not _is_zero(low):
+                inside = logical_and(inside, less_equal(low, i))
+            if not _is_zero(high):
+                inside = logical_and(inside, less(i, low + size))
+        fill = self.value(node.inputs[1], ())
+        return self._guarded(self.scope.resolve(inside), operand, tuple(shifted), fill)
+
+    def _guarded(self, predicate: Expr, node: Node, index: Index, fill: Value) -> Value:
+        if predicate.is_constant:
+            return self.value(node, index) if predicate.value else fill
+        return Guarded(predicate, self.value(node, index), fill)
+
+    def _concat(self, node: Node, axis: int, index: Index) -> Value:
+        begin = constant(0)
+        parts: list[tuple[Expr, Node, Index]] = []
+        for operand in node.inputs:
+            shifted = (*index[:axis], index[axis] - begin, *index[axis + 1 :])
+            begin = begin + operand.shape[axis]
+            parts.append((begin, operand, shifted))
+        made = self.value(parts[-1][1], parts[-1][2])
+        for end, operand, shifted in reversed(parts[:-1]):
+            made = self._guarded_else(
+                self.scope.resolve(less(index[axis], end)), operand, shifted, made
+            )
+        return made
+
+    def _guarded_else(self, predicate: Expr, node: Node, index: Index, other: Value) -> Value:
+        return self._guarded(predicate, node, index, other)
+
+    # ------------------------------------------------------------ positions read from data
+
+    def _gathered(self, node: Node, index: Index) -> Index:
+        data, indices = node.inputs
+        match node.primitive:
+            case Gather(axis=axis):
+                rank = indices.rank
+                found = self.position(indices, index[axis : axis + rank], data.shape[axis])
+                return (*index[:axis], found, *index[axis + rank :])
+            case GatherElements(axis=axis):
+                found = self.position(indices, index, data.shape[axis])
+                return (*index[:axis], found, *index[axis + 1 :])
+            case GatherND(batch=batch):
+                lead = indices.rank - 1
+                depth = indices.shape[-1].value
+                found = [
+                    self.position(indices, (*index[:lead], constant(d)), data.shape[batch + d])
+                    for d in range(depth)
+                ]
+                return (*index[:batch], *found, *index[lead:])
+            case _:
+                raise AssertionError(node)
+
+    def position(self, indices: Node, index: Index, limit: Expr) -> Expr:
+        """An index local holding element ``index`` of ``indices``, checked against ``limit``."""
+        value = self.value(indices, index)
+        if isinstance(value, Literal) and self.scope.is_less(int(value.value), limit).value == "yes":
+            if int(value.value) >= 0:
+                return constant(int(value.value))
+        if isinstance(value, IndexValue) and self._within(value.expression, limit):
+            return value.expression
+        name = self.name("g")
+        message = f"{self.label}: index {{0}} is out of bounds for an axis of size {{1}}"
+        symbols = (*self.symbols(value), *limit.free_symbols)
+        self._place(LetIndex(name, value, limit, self.check(message)), symbols, name)
+        self.scope.declare(name, 0, limit - 1)
+        return symbol(name)
+
+    def _within(self, expression: Expr, limit: Expr) -> bool:
+        below = self.scope.is_less(expression, limit)
+        return below.value == "yes" and self.scope.is_less_equal(0, expression).value == "yes"
+
+    # ------------------------------------------------------------ private reductions
+
+    def _reduced(self, node: Node, index: Index) -> Value:
+        match node.primitive:
+            case Reduce(kind=kind, axes=axes):
+                return self._reduce(node, kind, axes, index)
+            case ArgReduce():
+                return self._arg_reduce(node, index)
+            case Contract():
+                return self._contract(node, index)
+            case Convolve():
+                return self._convolve(node, index)
+            case Window():
+                return self._window(node, index)
+            case _:
+                raise AssertionError(f"{node!r} must live in memory")
+
+    def nest(
+        self, extents: Sequence[tuple[Expr, Expr]], kind: str, inner: Callable[[Index], Value],
+        dtype: DType, symbols: Iterable[str],
+    ) -> Value:  # fmt: skip
+        """Reduce ``inner`` over nested loops [begin, end); placed as far out as it can be."""
+        level = self._level(symbols)
+        outer, self.blocks = self.blocks, self.blocks[: level + 1]
+        name = self.name("r")
+        variables: list[Expr] = []
+        for begin, end in extents:
+            variable = self.name("k")
+            self.depth[variable] = len(self.blocks)
+            variables.append(self.scope.declare(variable, self._low(begin), end - 1))
+            self.open()
+        value = inner(tuple(variables))
+        for (begin, end), variable in reversed(list(zip(extents, variables, strict=True))):
+            body = self.close()
+            step = Accumulator(name, kind, value)
+            self.emit(Loop(str(variable), begin, end, body, (step,)))
+            value = Local(name, dtype)
+        self.blocks = outer
+        self.depth[name] = level
+        return Local(name, dtype)
+
+    def _low(self, begin: Expr) -> int | None:
+        return self.scope.bounds(begin).low
+
+    def _reduce(self, node: Node, kind: str, axes: tuple[int, ...], index: Index) -> Value:
+        operand = node.inputs[0]
+
+        def inner(inner_index: Index) -> Value:
+            reduced, kept = iter(inner_index), iter(index)
+            full = [next(reduced) if a in axes else next(kept) for a in range(operand.rank)]
+            return self.value(operand, full)
+
+        extents = [(constant(0), operand.shape[a]) for a in axes]
+        return self.nest(extents, kind, inner, node.dtype, _symbols(index))
+
+    def _arg_reduce(self, node: Node, index: Index) -> Value:
+        primitive = node.primitive
+        assert isinstance(primitive, ArgReduce)
+        operand, axis = node.inputs[0], primitive.axis
+        level = self._level(_symbols(index))
+        outer, self.blocks = self.blocks, self.blocks[: level + 1]
+        variable, name = self.name("k"), self.name("r")
+        self.depth[variable] = len(self.blocks)
+        self.scope.declare(variable, 0, operand.shape[axis] - 1)
+        self.open()
+        value = self.value(operand, (*index[:axis], symbol(variable), *index[axis:]))
+        body = self.close()
+        end = operand.shape[axis]
+        self.emit(ArgLoop(name, variable, end, primitive.kind, primitive.last, value, body))
+        self.blocks = outer
+        self.depth[name] = level
+        return Local(name, DType.INT64)
+
+    def _contract(self, node: Node, index: Index) -> Value:
+        primitive = node.primitive
+        assert isinstance(primitive, Contract)
+        left, right = node.inputs
+        batch, summed = primitive.batch, primitive.summed
+        free = left.rank - len(batch) - len(summed)
+
+        def inner(k: Index) -> Value:
+            left_fixed = {i: index[p] for p, (i, _) in enumerate(batch)}
+            right_fixed = {j: index[p] for p, (_, j) in enumerate(batch)}
+            for position, (i, j) in enumerate(summed):
+                left_fixed[i] = right_fixed[j] = k[position]
+            a = self.value(left, _fill(left.rank, left_fixed, index[len(batch) :]))
+            b = self.value(right, _fill(right.rank, right_fixed, index[len(batch) + free :]))
+            return Apply("multiply", (a, b), node.dtype)
+
+        extents = [(constant(0), left.shape[i]) for i, _ in summed]
+        return self.nest(extents, "sum", inner, node.dtype, _symbols(index))
+
+    def _convolve(self, node: Node, index: Index) -> Value:
+        primitive = node.primitive
+        assert isinstance(primitive, Convolve)
+        data, weights = node.inputs
+        per_group = weights.shape[0] // primitive.groups
+        channels = weights.shape[1]
+        first = self.scope.resolve(index[1] // per_group) * channels
+        zero = Literal(0, node.dtype)
+
+        def inner(k: Index) -> Value:
+            taps = [
+                Tap(stride, dilation, spread)
+                for stride, dilation, spread in zip(
+                    primitive.strides, primitive.dilations, primitive.spread, strict=True
+                )
+            ]
+            positions, inside = tap_position(
+                taps, index[2:], k[1:], primitive.low, data.shape[2:], self.scope
+            )
+            read = self._guarded(inside, data, (index[0], first + k[0], *positions), zero)
+            weight = self.value(weights, (index[1], *k))
+            return Apply("multiply", (read, weight), node.dtype)
+
+        extents = [(constant(0), size) for size in weights.shape[1:]]
+        return self.nest(extents, "sum", inner, node.dtype, _symbols(index))
+
+    def _window(self, node: Node, index: Index) -> Value:
+        primitive = node.primitive
+        assert isinstance(primitive, Window)
+        operand = node.inputs[0]
+        lead = operand.rank - len(primitive.kernel)
+        taps = [Tap(s, d, 1) for s, d in zip(primitive.strides, primitive.dilations, strict=True)]
+
+        def inner(k: Index) -> Value:
+            positions, inside = tap_position(
+                taps, index[lead:], k, primitive.low, operand.shape[lead:], self.scope
+            )
+            neutral = Local(f"identity:{primitive.kind}", node.dtype)
+            return self._guarded(inside, operand, (*index[:lead], *positions), neutral)
+
+        extents = [(constant(0), constant(size)) for size in primitive.kernel]
+        return self.nest(extents, primitive.kind, inner, node.dtype, _symbols(index))
+
+    # ------------------------------------------------------------ statements
+
+    def let(self, value: Value) -> Value:
+        """Bind a value computed once per iteration of the current loop."""
+        if isinstance(value, Literal | Local):
+            return value
+        name = self.name("v")
+        self.emit(Let(name, value))
+        self.depth[name] = len(self.blocks) - 1
+        return Local(name, value.dtype)
+
+    def store(self, buffer: TileBuffer, offset: Expr, value: Value) -> None:
+        """Write an element in the current loop."""
+        self.emit(Store(buffer, self.scope.resolve(offset), value))
+
+    def symbols(self, value: Value) -> tuple[str, ...]:
+        """Names of loop variables and locals that a value depends on."""
+        found: dict[str, None] = {}
+        seen: set[int] = set()
+        stack: list[Value] = [value]
+        while stack:
+            current = stack.pop()
+            if id(current) in seen:
+                continue
+            seen.add(id(current))
+            match current:
+                case Load(offset=offset):
+                    found.update(dict.fromkeys(offset.free_symbols))
+                case IndexValue(expression=expression):
+                    found.update(dict.fromkeys(expression.free_symbols))
+                case Apply(operands=operands):
+                    stack.extend(operands)
+                case Convert(operand=operand):
+                    stack.append(operand)
+                case Local(name=name):
+                    found[name] = None
+                case Guarded(predicate=predicate, inside=inside, outside=outside):
+                    found.update(dict.fromkeys(predicate.free_symbols))
+                    stack.extend((inside, outside))
+                case Literal():
+                    pass
+        return tuple(found)
+
+
+def _symbols(index: Index) -> tuple[str, ...]:
+    return tuple(s for e in index for s in e.free_symbols)
+
+
+def _is_zero(e: Expr) -> bool:
+    return e.is_constant and e.value == 0
+
+
+def _fill(rank: int, fixed: dict[int, Expr], free: Index) -> list[Expr]:
+    remaining = iter(free)
+    return [fixed[a] if a in fixed else next(remaining) for a in range(rank)]

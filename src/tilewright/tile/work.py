@@ -1,0 +1,84 @@
+"""A rough time for a tile program, as an expression in nanoseconds on one thread.
+
+It decides how many threads a kernel gets, so a factor of two either way does not matter; what
+matters is that tiny kernels stay on one thread and large ones do not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from tilewright.ir.scalar import SCALAR_FUNCTIONS
+from tilewright.ir.tile import (
+    Apply,
+    ArgLoop,
+    Check,
+    Convert,
+    Guarded,
+    Let,
+    LetIndex,
+    Load,
+    Loop,
+    Statement,
+    Store,
+    Value,
+)
+from tilewright.shape import Expr, constant, product
+
+UNITS_PER_NANOSECOND = 32  # one unit is about an eighth of a vector instruction
+
+
+def estimate(grid: Sequence[tuple[str, Expr]], body: Iterable[Statement]) -> Expr:
+    """Nanoseconds of all tasks of a loop program; loop lengths that vary count as one pass."""
+    units = _statements(body, {str(name): size for name, size in grid})
+    return (product([size for _, size in grid]) * units) // UNITS_PER_NANOSECOND + 1
+
+
+def _statements(body: Iterable[Statement], known: dict[str, Expr]) -> Expr:
+    units = constant(0)
+    for statement in body:
+        match statement:
+            case Loop(begin=begin, end=end, body=inner, accumulators=accumulators):
+                own = sum(_value(a.value, set()) + 1 for a in accumulators)
+                length = _length(begin, end)
+                units = units + (_statements(inner, known) + own) * length + 8
+            case ArgLoop(end=end, body=inner, value=value):
+                own = _value(value, set()) * 4 + 16
+                units = units + (_statements(inner, known) + own) * _length(constant(0), end)
+            case Store(value=value):
+                units = units + _value(value, set()) + 2
+            case Let(value=value) | Check(value=value):
+                units = units + _value(value, set()) + 1
+            case LetIndex(value=value):
+                units = units + _value(value, set()) + 8
+    return units
+
+
+def _length(begin: Expr, end: Expr) -> Expr:
+    length = end - begin
+    names = length.free_symbols
+    if any(_is_local(name) for name in names):
+        return constant(4096) if any(n.startswith("_c") for n in names) else constant(8)
+    return length
+
+
+def _is_local(name: str) -> bool:
+    return name[:1] == "_" and name[2:].isdigit()
+
+
+def _value(value: Value, seen: set[int]) -> int:
+    if id(value) in seen:
+        return 0
+    seen.add(id(value))
+    match value:
+        case Load():
+            return 3
+        case Apply(function=function, operands=operands):
+            own = SCALAR_FUNCTIONS[function].cost * 4
+            return own + sum(_value(o, seen) for o in operands)
+        case Convert(operand=operand):
+            return 2 + _value(operand, seen)
+        case Guarded(inside=inside, outside=outside):
+            return 16 + _value(inside, seen) + _value(outside, seen)
+        case _:
+            return 0
