@@ -15,10 +15,10 @@
 namespace tilewright {
 namespace {
 
-bool supports_f16c() {
+// Whether a bit of the third register of a CPUID leaf is set.
+bool cpuid_bit(unsigned leaf, unsigned bit) {
   unsigned a = 0, b = 0, c = 0, d = 0;
-  // F16C values live in AVX registers, so the kernel has to save those, too.
-  return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C) && __builtin_cpu_supports("avx");
+  return __get_cpuid(leaf, &a, &b, &c, &d) && (c & bit) != 0;
 }
 
 int affinity_count() {
@@ -79,7 +79,11 @@ std::vector<std::string> cpu_features() {
   if (__builtin_cpu_supports("avx")) features.emplace_back("avx");
   if (__builtin_cpu_supports("avx2")) features.emplace_back("avx2");
   if (__builtin_cpu_supports("fma")) features.emplace_back("fma");
-  if (supports_f16c()) features.emplace_back("f16c");
+  // F16C values live in AVX registers, which the system has to save, too.
+  if (cpuid_bit(1, bit_F16C) && __builtin_cpu_supports("avx")) features.emplace_back("f16c");
+  if (cpuid_bit(1, bit_MOVBE)) features.emplace_back("movbe");
+  if (cpuid_bit(1, bit_XSAVE)) features.emplace_back("xsave");
+  if (cpuid_bit(0x80000001, bit_ABM)) features.emplace_back("lzcnt");
   if (__builtin_cpu_supports("bmi")) features.emplace_back("bmi");
   if (__builtin_cpu_supports("bmi2")) features.emplace_back("bmi2");
   if (__builtin_cpu_supports("popcnt")) features.emplace_back("popcnt");
@@ -100,7 +104,7 @@ std::string cpu_level() {
       return std::find(features.begin(), features.end(), name) != features.end();
     });
   };
-  if (!all({"avx2", "fma", "f16c", "bmi2"})) return "x86-64";
+  if (!all({"avx2", "fma", "f16c", "bmi", "bmi2", "lzcnt", "movbe", "popcnt"})) return "x86-64";
   if (!all({"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512cd"})) return "avx2";
   return "avx512";
 }

@@ -1,11 +1,11 @@
 """One file per compiled model: header, manifest, programs, code and constants.
 
-Layout: 64 bytes of header (magic, format version, sizes, hash of the manifest), a JSON manifest, then
-sections at multiples of 64 bytes. Each section is listed in the manifest with its place, size and
+Layout: 64 bytes of header (magic, format version, sizes, hash of the manifest), a JSON manifest,
+then sections at multiples of 64 bytes. The manifest lists each section with its place, size and
 SHA-256; equal sections are stored once. Constants are used in place from the mapped file. Equal
 contents give equal bytes. An artifact holds machine code that is run as it is: load only files you
-trust; the hashes protect against damage, not against malice. Imports ``support``, numpy and the rest of
-the room. Start reading at :func:`save_artifact`, :func:`open_artifact`.
+trust; the hashes protect against damage, not against malice. Imports ``support``, numpy and the
+rest of the room. Start reading at :func:`save_artifact`, :func:`open_artifact`.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ class Artifact:
         self.path = path
         self.mapping = mapping
         self.verify = verify
-        self.bytes = np.frombuffer(mapping, np.uint8)
+        self.bytes = np.frombuffer(cast("Any", mapping), np.uint8)
         self.manifest, self.start = self._read_manifest()
         try:
             self._read_tables()
@@ -235,7 +235,7 @@ class Artifact:
         begin = self.start + section.offset
         data = self.bytes[begin : begin + section.size]
         if (self.verify or kind != "constant") and (
-            hashlib.sha256(data).hexdigest() != section.sha256
+            hashlib.sha256(cast("Any", data)).hexdigest() != section.sha256
         ):
             raise self._damaged(f"section {number} ({kind}) does not match its hash")
         return data

@@ -113,10 +113,12 @@ def _checked(step: OpaqueStep, buffer: Buffer, value: Any, inputs: list[Any]) ->
     if buffer.dtype in NATIVE_ITEM_SIZES:
         array = np.require(array, dtype, ["C", "A"])
     # What leaves the model must be the caller's own; what stays must not move under it.
-    shared = buffer.kind == "output" or any(
-        isinstance(given, np.ndarray) and np.may_share_memory(array, given) for given in inputs
-    )
+    shared = buffer.kind == "output" or any(_overlap(array, given) for given in inputs)
     return array.copy() if shared else array
+
+
+def _overlap(array: np.ndarray[Any, Any], given: Any) -> bool:
+    return isinstance(given, np.ndarray) and np.may_share_memory(array, cast("Any", given))
 
 
 def _copy(value: Any) -> Any:

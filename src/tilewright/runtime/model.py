@@ -1,15 +1,15 @@
 """A compiled model that can be called: the Python face of the native extension.
 
-Converting arguments, planning and running happen in ``_native``; here are construction from contents
-or a file, errors about arguments, and the reports. Imports ``shape``, ``support``, numpy and the room.
-Start reading at :class:`CompiledModel`.
+Converting arguments, planning and running happen in ``_native``; here are construction from
+contents or a file, and the reports. Imports ``support`` and the rest of the room. Start reading at
+:class:`CompiledModel`.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 from tilewright.runtime import _native
 from tilewright.runtime.artifact import Artifact, ArtifactContents, open_artifact, save_artifact
@@ -215,8 +215,7 @@ class CompiledModel:
         kernels: list[KernelUse] = []
         for phase in self._explain(dims):
             for number, grid, threads, work, scratch, size, parameters in phase["kernels"]:
-                step = self._program.steps[number]
-                assert isinstance(step, KernelStep)
+                step = cast("KernelStep", self._program.steps[number])
                 kernels.append(
                     KernelUse(
                         step=number,

@@ -1,7 +1,7 @@
 """What the compiler hands to the runtime: frozen records of plain data.
 
-A :class:`Program` is a list of steps over numbered buffers whose sizes are expressions in symbols; a
-:class:`CodeImage` is the machine code the steps call. Both go to JSON and back without loss (code
+A :class:`Program` is a list of steps over numbered buffers whose sizes are expressions in symbols;
+a :class:`CodeImage` is the machine code the steps call. Both go to JSON and back without loss (code
 bytes and constants travel beside it, see ``artifact``). May import ``shape`` and ``support`` only.
 Start reading at :class:`Program`.
 """
@@ -41,8 +41,8 @@ NATIVE_ITEM_SIZES: dict[str, int] = {
 class Buffer:
     """One tensor of a program.
 
-    ``index`` is the position within its kind (input 0, output 0, constant 0, …). ``packed_bytes`` is
-    the size in bytes when the contents are not dense row-major of ``shape``.
+    ``index`` is the position within its kind (input 0, output 0, constant 0, …). ``packed_bytes``
+    is the size in bytes when the contents are not dense row-major of ``shape``.
     """
 
     name: str
@@ -57,8 +57,8 @@ class Buffer:
 class KernelStep:
     """One call of a machine-code function over ``grid`` tasks (0 tasks: the step is skipped).
 
-    ``buffers`` index ``Program.buffers`` in the order the kernel takes them, ``outputs`` are those it
-    writes. ``scratch`` is bytes per thread, ``work`` a rough number of nanoseconds on one thread.
+    ``buffers`` index ``Program.buffers`` in the order the kernel takes them, ``outputs`` are those
+    it writes. ``scratch`` is bytes per thread, ``work`` roughly the nanoseconds on one thread.
     ``checks[code - 1]`` is the message for a status code, with {0} and {1} for its details.
     """
 
@@ -125,8 +125,8 @@ class Program:
 
     ``symbols`` lists all symbols, those that ``bindings`` find from the inputs' sizes first; the
     others are bound by ``BindStep`` and ``OpaqueStep``. ``bindings`` and ``guards`` are the sources
-    and guards of a :class:`tilewright.shape.BindingPlan` over the inputs in order, and more guards if
-    need be; each guard is checked as soon as its symbols are known.
+    and guards of a :class:`tilewright.shape.BindingPlan` over the inputs in order, and more guards
+    if need be; each guard is checked as soon as its symbols are known.
     """
 
     name: str

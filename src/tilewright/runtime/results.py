@@ -1,7 +1,7 @@
 """What a compiled model tells: its tensors, its outputs, and reports about itself.
 
-Plain records, imported by everything that prints them. Imports nothing of the project. Start reading
-at :class:`Outputs`.
+Plain records, imported by everything that prints them. Imports nothing of the project. Start
+reading at :class:`Outputs`.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ class Outputs(tuple[Any, ...]):
     def __getitem__(self, key: Any) -> Any:
         if isinstance(key, str):
             try:
-                return tuple.__getitem__(self, self.names.index(key))
+                key = self.names.index(key)
             except ValueError:
                 raise KeyError(f"no output '{key}'; there are {', '.join(self.names)}") from None
-        return tuple.__getitem__(self, key)
+        return super().__getitem__(key)
 
     def __getattr__(self, name: str) -> Any:
         if name in self.names:

@@ -1,8 +1,8 @@
 """Arguments of a call as numpy arrays that kernels can use: the slow path of the extension.
 
 An argument that is a row-major array of the right dtype never comes here. All others are converted
-where nothing is lost, and refused with a sentence otherwise. Imports ``support``, numpy, ml_dtypes and
-the extension. Start reading at :func:`as_tensor`.
+where nothing is lost, and refused with a sentence otherwise. Imports ``support``, numpy, ml_dtypes
+and the extension. Start reading at :func:`as_tensor`.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ _DLPACK_DTYPES = _dlpack_dtypes()
 def as_tensor(name: str, value: Any, dtype: str, rank: int, expected: str) -> Any:
     """``value`` as a row-major, aligned numpy array of ``dtype`` and ``rank``.
 
-    ``name`` and ``expected`` are for errors. Values of dtype "object" pass unchanged. Raises InputError.
+    ``name`` and ``expected`` are for errors. Values of dtype "object" pass unchanged. Raises
+    InputError.
     """
     if dtype == "object":
         return value
@@ -94,7 +95,7 @@ def _as_array(name: str, value: Any, expected: str) -> np.ndarray[Any, Any]:
     if hasattr(value, "__dlpack__") and not isinstance(value, np.generic):
         return _from_dlpack(name, value, expected)
     try:
-        return np.asarray(value)
+        return np.asarray(cast("Any", value))
     except (TypeError, ValueError) as error:
         raise InputError(
             f"Input '{name}' cannot be read as an array: {error}.",

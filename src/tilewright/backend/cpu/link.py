@@ -120,7 +120,7 @@ class _Linker:
         if identity[:6] != b"\x7fELF\x02\x01" or kind != _RELOCATABLE or machine != _X86_64:
             raise _refused("it is not a relocatable 64-bit x86 ELF object")
         table, count, names_section = header[6], header[12], header[13]
-        raw = [
+        raw: list[tuple[int, ...]] = [
             _SECTION_HEADER.unpack_from(self.data, table + number * _SECTION_HEADER.size)
             for number in range(count)
         ]

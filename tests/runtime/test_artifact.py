@@ -1,0 +1,252 @@
+"""Artifacts: what is saved is what is loaded; damage of any kind is an ArtifactError."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from kit import LEVEL, buffers, chain_program, contents, image, kernel, program
+
+from tilewright.runtime.artifact import MAGIC, ArtifactContents, open_artifact, save_artifact
+from tilewright.runtime.model import CompiledModel
+from tilewright.runtime.program import CodeImage
+from tilewright.shape import symbol
+from tilewright.support.errors import ArtifactError
+
+WEIGHTS = np.arange(1000, dtype=np.float32)
+
+
+def weighted() -> ArtifactContents:
+    """y[n] = the first n weights + 1, of which two equal copies are stored."""
+    n = symbol("n")
+    rows = buffers(
+        ("x", "float32", [n], "input"),
+        ("w", "float32", [1000], "constant"),
+        ("v", "float32", [1000], "constant"),
+        ("y", "float32", [n], "output"),
+    )
+    what = program(rows, [kernel("add", [1], [3], n, [1])])
+    return contents(what, [WEIGHTS, WEIGHTS.copy()])
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    path = tmp_path / "model.tw"
+    save_artifact(path, weighted())
+    return path
+
+
+def check(compiled: CompiledModel) -> None:
+    np.testing.assert_array_equal(compiled(np.zeros(5, np.float32)), WEIGHTS[:5] + 1)
+
+
+def test_round_trip(saved: Path, tmp_path: Path) -> None:
+    compiled = CompiledModel.load(saved)
+    check(compiled)
+    compiled.save(tmp_path / "again.tw")
+    CompiledModel.from_contents(weighted()).save(tmp_path / "fresh.tw")
+    assert (tmp_path / "again.tw").read_bytes() == saved.read_bytes()
+    assert (tmp_path / "fresh.tw").read_bytes() == saved.read_bytes()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["again.tw", "fresh.tw", "model.tw"]
+    check(CompiledModel.load(saved, verify=False))
+
+
+def test_replacing_the_file_of_a_loaded_model(saved: Path) -> None:
+    compiled = CompiledModel.load(saved)
+    compiled.save(saved)
+    check(compiled)
+    check(CompiledModel.load(saved))
+
+
+def test_constants_are_stored_once_and_used_in_place(saved: Path) -> None:
+    assert saved.read_bytes().count(WEIGHTS.tobytes()) == 1
+    (first, second) = open_artifact(saved).contents([LEVEL]).constants[LEVEL]
+    assert isinstance(first, np.ndarray) and isinstance(second, np.ndarray)
+    assert first.ctypes.data == second.ctypes.data and first.ctypes.data % 64 == 0
+
+
+def test_levels_share_constants_and_the_best_is_taken(tmp_path: Path) -> None:
+    base = weighted()
+    other = CodeImage("avx512", ("no-such-feature",), b"\xc3", {"add": 0}, (), 1)
+    both = ArtifactContents(
+        {LEVEL: base.programs[LEVEL], "avx512": base.programs[LEVEL]},
+        {LEVEL: image(), "avx512": other},
+        {LEVEL: base.constants[LEVEL], "avx512": base.constants[LEVEL]},
+    )
+    save_artifact(tmp_path / "both.tw", both)
+    assert (tmp_path / "both.tw").read_bytes().count(WEIGHTS.tobytes()) == 1
+    loaded = CompiledModel.load(tmp_path / "both.tw")
+    assert loaded.level == LEVEL
+    check(loaded)
+    check(CompiledModel.from_contents(both))
+    only = ArtifactContents(
+        {"avx512": base.programs[LEVEL]}, {"avx512": other}, {"avx512": base.constants[LEVEL]}
+    )
+    save_artifact(tmp_path / "only.tw", only)
+    for attempt in (
+        lambda: CompiledModel.load(tmp_path / "only.tw"),
+        lambda: CompiledModel.from_contents(only),
+    ):
+        with pytest.raises(ArtifactError, match="This CPU can run no"):
+            attempt()
+
+
+def test_what_is_no_artifact(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    for data, words in [(b"", "empty"), (b"PK\3\4 and more", "not a tilewright"), (b"T", "not a")]:
+        path.write_bytes(data)
+        with pytest.raises(ArtifactError, match=words):
+            CompiledModel.load(path)
+    for place in (tmp_path, tmp_path / "missing"):
+        with pytest.raises(ArtifactError, match="cannot be read"):
+            CompiledModel.load(place)
+    with pytest.raises(ArtifactError, match="cannot be written"):
+        save_artifact(tmp_path / "no" / "folder.tw", weighted())
+
+
+def test_newer_format(saved: Path) -> None:
+    data = bytearray(saved.read_bytes())
+    data[8:12] = struct.pack("<I", 2)
+    saved.write_bytes(data)
+    with pytest.raises(ArtifactError, match="format 2; this version reads up to 1"):
+        CompiledModel.load(saved)
+
+
+def test_damaged_constants(saved: Path) -> None:
+    data = bytearray(saved.read_bytes())
+    data[data.index(WEIGHTS.tobytes()) + 401] ^= 1
+    saved.write_bytes(data)
+    with pytest.raises(ArtifactError, match="does not match its hash"):
+        CompiledModel.load(saved)
+    CompiledModel.load(saved, verify=False)
+
+
+def test_truncation(saved: Path) -> None:
+    data = saved.read_bytes()
+    for length in [*range(1, 200, 7), len(data) - 1]:
+        saved.write_bytes(data[:length])
+        with pytest.raises(ArtifactError):
+            CompiledModel.load(saved)
+    saved.write_bytes(data + b"\0")
+    with pytest.raises(ArtifactError):
+        CompiledModel.load(saved)
+
+
+def small() -> ArtifactContents:
+    return contents(chain_program(2, 0), [])
+
+
+QUIET = settings(
+    max_examples=250, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+
+
+@QUIET
+@given(st.data())
+def test_any_damaged_byte_is_noticed(tmp_path: Path, data: st.DataObject) -> None:
+    path = tmp_path / "small.tw"
+    if not path.exists():
+        save_artifact(path, small())
+    good = path.read_bytes()
+    damaged = bytearray(good)
+    for _ in range(data.draw(st.integers(1, 3))):
+        place = data.draw(st.one_of(st.integers(0, 80), st.integers(0, len(good) - 1)))
+        damaged[place] = data.draw(st.integers(0, 255))
+    other = tmp_path / "damaged.tw"
+    other.write_bytes(damaged)
+    x = np.ones((2, 3), np.float32)
+    try:
+        result = CompiledModel.load(other)(x)
+    except ArtifactError:
+        return
+    # Only bytes between sections may differ without being noticed; they mean nothing.
+    np.testing.assert_array_equal(result, CompiledModel.load(path)(x))
+
+
+def rewrite(path: Path, change: Any) -> None:
+    """Change the manifest and make its hash and sizes right again."""
+    data = path.read_bytes()
+    _, version, header, size, _, _ = struct.unpack("<8sIIQQ32s", data[:64])
+    manifest = json.loads(data[64 : 64 + size])
+    start = -(-(64 + size) // 64) * 64
+    change(manifest)
+    text = json.dumps(manifest).encode()
+    padding = b"\0" * (-(64 + len(text)) % 64)
+    total = 64 + len(text) + len(padding) + len(data) - start
+    head = struct.pack(
+        "<8sIIQQ32s", MAGIC, version, header, len(text), total, hashlib.sha256(text).digest()
+    )
+    path.write_bytes(head + text + padding + data[start:])
+
+
+JUNK = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(1 << 70), 1 << 70),
+    st.text(max_size=3),
+    st.just([]),
+    st.just({}),
+    st.just([[[]]]),
+    st.just(64),
+)
+
+
+@QUIET
+@given(st.data())
+def test_any_manifest_is_read_or_refused(tmp_path: Path, data: st.DataObject) -> None:
+    path = tmp_path / "manifest.tw"
+    save_artifact(path, small())
+
+    def change(manifest: dict[str, Any]) -> None:
+        place: Any = manifest
+        for _ in range(data.draw(st.integers(0, 3))):
+            keys = list(place) if isinstance(place, dict) else list(range(len(place)))
+            inner = [k for k in keys if isinstance(place[k], (dict, list)) and place[k]]
+            if not inner:
+                break
+            place = place[data.draw(st.sampled_from(inner))]
+        keys = list(place) if isinstance(place, dict) else list(range(len(place)))
+        place[data.draw(st.sampled_from(keys))] = data.draw(JUNK)
+
+    rewrite(path, change)
+    with contextlib.suppress(ArtifactError):
+        CompiledModel.load(path)(np.ones((2, 3), np.float32))
+
+
+@QUIET
+@given(st.data())
+def test_any_program_is_read_or_refused(tmp_path: Path, data: st.DataObject) -> None:
+    """Numbers in the program that make no sense are refused when the model is made."""
+    good = small()
+    text = good.programs[LEVEL].to_json()
+    place: Any = text
+    for _ in range(data.draw(st.integers(0, 4))):
+        keys = list(place) if isinstance(place, dict) else list(range(len(place)))
+        inner = [k for k in keys if isinstance(place[k], (dict, list)) and place[k]]
+        if not inner:
+            break
+        place = place[data.draw(st.sampled_from(inner))]
+    keys = list(place) if isinstance(place, dict) else list(range(len(place)))
+    place[data.draw(st.sampled_from(keys))] = data.draw(JUNK)
+
+    class Changed:
+        name, dimensions, operators = "changed", (), ()
+
+        def to_json(self) -> Any:
+            return text
+
+    changed: Any = Changed()
+    path = tmp_path / "program.tw"
+    save_artifact(
+        path, ArtifactContents({LEVEL: changed}, good.images, good.constants, good.metadata)
+    )
+    with contextlib.suppress(ArtifactError):
+        CompiledModel.load(path)

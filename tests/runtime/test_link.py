@@ -1,0 +1,109 @@
+"""The linker: images do what the object says, and everything else is refused."""
+
+from __future__ import annotations
+
+import contextlib
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kit import EXP, LEVEL, TABLE, assemble, buffers, image, kernel, model, program
+
+from tilewright.backend.cpu.link import link
+from tilewright.runtime import _native
+from tilewright.support.errors import ArtifactError, TilewrightError
+
+
+def test_functions_and_externals() -> None:
+    made = image()
+    assert set(made.functions) == {"add", "exponential", "scan", "gather", "from_table"}
+    assert made.externals == ("expf", "memcpy")
+    assert 0 < made.code_size <= len(made.data)
+    assert all(offset < made.code_size for offset in made.functions.values())
+
+
+def test_addresses_in_data_are_relative_to_the_base() -> None:
+    made = link(assemble(TABLE), LEVEL, ())
+    assert [symbol for _, symbol, _ in made.fixups] == [""]
+    compiled = model(
+        program(
+            buffers(("x", "int64", [1], "input"), ("y", "int64", [2], "output")),
+            [kernel("from_table", [0], [1], 2)],
+        )
+    )
+    assert compiled(np.array([100])).tolist() == [107, 109]
+
+
+def test_same_object_same_image() -> None:
+    assert link(assemble(EXP), LEVEL, ()) == link(assemble(EXP), LEVEL, ())
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (
+            "@counter = global i64 3\ndefine void @f() { store i64 4, ptr @counter ret void }",
+            "writab",
+        ),
+        ("@zeros = global [9 x i64] zeroinitializer\ndefine ptr @f() { ret ptr @zeros }", "writab"),
+        (
+            "@t = thread_local global i64 3\ndefine i64 @f() { %v = load i64, ptr @t ret i64 %v }",
+            "",
+        ),
+    ],
+)
+def test_state_is_refused(text: str, words: str) -> None:
+    with pytest.raises(TilewrightError, match=words):
+        link(assemble(text), LEVEL, ())
+
+
+def test_address_of_an_external_function() -> None:
+    text = "declare double @cos(double)\ndefine ptr @f() { ret ptr @cos }"
+    made = link(assemble(text), LEVEL, ())
+    assert made.externals == ("cos",)
+    _native.Image(made.data, dict(made.functions), list(made.fixups))
+
+
+def test_unknown_external_is_refused_when_loaded() -> None:
+    made = link(
+        assemble("declare void @system()\ndefine void @f() { call void @system() ret void }"),
+        LEVEL,
+        (),
+    )
+    with pytest.raises(ArtifactError, match="system"):
+        _native.Image(made.data, dict(made.functions), list(made.fixups))
+
+
+@pytest.mark.parametrize(
+    ("functions", "fixups"),
+    [
+        ({"f": 64}, []),
+        ({"f": -1}, []),
+        ({}, [(60, "", 0)]),
+        ({}, [(-8, "", 0)]),
+        ({}, [(1 << 62, "", 0)]),
+    ],
+)
+def test_offsets_outside_the_image(
+    functions: dict[str, int], fixups: list[tuple[int, str, int]]
+) -> None:
+    with pytest.raises(ArtifactError, match="outside"):
+        _native.Image(bytes(64), functions, fixups)
+
+
+OBJECT = assemble(EXP + TABLE)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, len(OBJECT) - 1), st.integers(0, 255)), max_size=4),
+    st.integers(0, len(OBJECT)),
+)
+def test_damaged_objects_are_refused_or_linked(changes: list[tuple[int, int]], length: int) -> None:
+    damaged = bytearray(OBJECT)
+    for place, value in changes:
+        damaged[place] = value
+    for data in (bytes(damaged), OBJECT[:length]):
+        with contextlib.suppress(TilewrightError):
+            link(data, LEVEL, ())
