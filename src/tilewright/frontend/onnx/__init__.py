@@ -6,7 +6,7 @@ has no rule run on the reference. May import ``support``, ``shape``, ``ir``, ``o
 """
 
 from tilewright.frontend.onnx.dims import DEFAULT_HIGH, Dim
-from tilewright.frontend.onnx.importer import Imported, import_model
+from tilewright.frontend.onnx.importer import Imported, StructuralInputs, import_model
 from tilewright.frontend.onnx.report import BakedSize, DimensionReport, Fallback, ImportReport
 
 __all__ = [
@@ -17,5 +17,6 @@ __all__ = [
     "Fallback",
     "ImportReport",
     "Imported",
+    "StructuralInputs",
     "import_model",
 ]

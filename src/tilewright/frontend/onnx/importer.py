@@ -8,7 +8,7 @@ ONNX defines the operator, the reference. Read :meth:`_Importer.node` first.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +16,7 @@ import onnx
 import onnx_ir
 
 from tilewright.frontend.onnx.boundary import CARELESS, THIRD_PARTY, summary, third_party
+from tilewright.frontend.onnx.control import Trial, result_types
 from tilewright.frontend.onnx.dims import Dim, DimensionTable
 from tilewright.frontend.onnx.finish import finished, input_names
 from tilewright.frontend.onnx.fold import between, folded
@@ -40,7 +41,7 @@ from tilewright.frontend.onnx.values import (
 )
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Graph, Node, node
-from tilewright.ir.primitives import Constant, Input
+from tilewright.ir.primitives import Constant, Input, TensorType
 from tilewright.ir.symbolic import integer_contents
 from tilewright.ops.record import (
     AttributeValue,
@@ -51,7 +52,12 @@ from tilewright.ops.record import (
     find_operator,
 )
 from tilewright.shape import Expr, Scope
-from tilewright.support.errors import InputError, InvalidModelError, UnsupportedError
+from tilewright.support.errors import (
+    InputError,
+    InvalidModelError,
+    TilewrightError,
+    UnsupportedError,
+)
 
 DEEPEST = 48  # calls of functions inside of functions
 MOST_NODES = 1_000_000
@@ -62,6 +68,19 @@ class Imported(NamedTuple):
 
     graph: Graph
     report: ImportReport
+
+
+class StructuralInputs(UnsupportedError):
+    """Inputs that decide the number of axes, and so have to be constants.
+
+    ``inputs`` names them.
+    """
+
+    def __init__(self, cause: UnsupportedError, inputs: tuple[str, ...]) -> None:
+        self.inputs = inputs
+        listing = ", ".join(inputs)
+        hint = f"make these inputs constants of the model: {listing}"
+        super().__init__(cause.message, where=cause.where, hint=hint)
 
 
 def import_model(
@@ -485,13 +504,50 @@ class _Importer:
             if subgraphs(item)
             else (),
             tuple(proto_of_value(v) for v in item.outputs),
+            tuple(
+                result_types(
+                    item.op_type, use.operands, use.attributes, self._trial(use), self.scope
+                )
+            ),
+            tuple(bool(v.uses()) or v.is_graph_output() for v in item.outputs),
             self.count if is_random(item) else 0,
         )
-        made = opaque_nodes(call, self.scope, self.objects)
+        try:
+            made = opaque_nodes(call, self.scope, self.objects)
+        except UnsupportedError as error:
+            if not self.structural:
+                raise
+            raise StructuralInputs(error, tuple(self.structural)) from error
         for value in made:
             if value is not None:
                 self.labels.setdefault(value, use.where)
         return made
+
+    def _trial(self, use: _Use) -> Trial:
+        """Importing a body of ``use`` on trial, for the types of its outputs."""
+
+        def attempt(
+            graph: onnx_ir.Graph, parameters: Sequence[TensorType | Node]
+        ) -> list[TensorType | None] | None:
+            other = _Importer(self.model, self.name)
+            other.scope = self.scope.copy()
+            other.facts = Facts(other.scope)
+            other.objects = dict(self.objects)
+            frame = replace(use.frame, values=dict(use.frame.values))
+            for index, (value, kind) in enumerate(zip(graph.inputs, parameters, strict=False)):
+                frame.values[value] = (
+                    kind
+                    if isinstance(kind, Node)
+                    else node(Input(f"{use.where} {index}", kind.dtype, kind.shape))
+                )
+            try:
+                other.body(graph, frame)
+                made = [other.value(frame, v, use.where) for v in graph.outputs]
+            except TilewrightError:
+                return None
+            return [None if m.dtype is DType.OBJECT else m.type for m in made]
+
+        return attempt
 
     def _payload_opsets(self, frame: _Frame) -> dict[str, int]:
         return {k: v for k, v in frame.opsets.items() if k != "ai.onnx"}

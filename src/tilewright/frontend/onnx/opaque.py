@@ -8,7 +8,7 @@ with :func:`opaque_nodes`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import onnx
@@ -33,7 +33,8 @@ class OpaqueCall:
     """One ONNX node about to run on the reference.
 
     ``proto`` has no references to attributes of a function; ``captured`` are the outer values that
-    its sub-graphs read, by name; ``declared`` are the result types that the model states, in order.
+    its sub-graphs read, by name. By output: ``declared`` is the type that the model states,
+    ``told`` the one that a trial of a body told, ``used`` whether anything reads it.
     """
 
     proto: onnx.NodeProto
@@ -43,6 +44,8 @@ class OpaqueCall:
     opsets: dict[str, int]
     functions: tuple[onnx.FunctionProto, ...]
     declared: tuple[onnx.TypeProto | None, ...]
+    told: tuple[TensorType | None, ...]
+    used: tuple[bool, ...]
     serial: int
 
 
@@ -159,21 +162,18 @@ def _result_type(
     declared: onnx.TypeProto | None,
     scope: Scope,
     symbols: dict[str, Expr],
-) -> TensorType:
-    """The type of one result; OBJECT for what is not a tensor."""
+    told: TensorType | None,
+) -> TensorType | None:
+    """The type of one result; OBJECT for what is not a tensor, None where it cannot be told."""
     for proto in (inferred, declared):
         if proto is not None and proto.WhichOneof("value") not in (None, "tensor_type"):
             return TensorType(DType.OBJECT, ())
     tensors = [t for t in (_tensor_part(inferred), _tensor_part(declared)) if t is not None]
-    if not tensors:
-        raise UnsupportedError(
-            "the type of a result cannot be told before running", where=call.where, hint=_RANK_HINT
-        )
     shaped = [t for t in tensors if t.HasField("shape")]
+    if told is not None and not (shaped and shaped[0] is _tensor_part(inferred)):
+        return told
     if not shaped:
-        raise UnsupportedError(
-            "the rank of a result cannot be told before running", where=call.where, hint=_RANK_HINT
-        )
+        return None
     sizes: list[Expr] = []
     stem = call.proto.op_type.lower()
     for size in shaped[0].shape.dim:
@@ -198,15 +198,27 @@ def opaque_nodes(
     of a result is unknown, and ``InvalidModelError`` if the operands do not fit the operator.
     """
     payload = _payload(call)
-    if not payload.outputs:
-        return [None for _ in call.proto.output]
     inferred = _infer(call, payload, objects)
     operands = [operand for _, operand in payload.inputs]
+    types: list[TensorType] = []
     symbols = {str(s): s for o in operands for s in o.shape if not s.is_constant}
-    types = [
-        _result_type(call, proto, call.declared[index], scope, symbols)
-        for proto, index in zip(inferred, payload.outputs, strict=True)
-    ]
+    kept: list[int] = []
+    for proto, index in zip(inferred, payload.outputs, strict=True):
+        told = call.told[index] if index < len(call.told) else None
+        found = _result_type(call, proto, call.declared[index], scope, symbols, told)
+        if found is not None:
+            types.append(found)
+            kept.append(index)
+        elif call.used[index]:
+            raise UnsupportedError(
+                "the rank of a result cannot be told before running",
+                where=call.where,
+                hint=_RANK_HINT,
+            )
+    inferred = [p for p, i in zip(inferred, payload.outputs, strict=True) if i in kept]
+    payload = replace(payload, outputs=tuple(kept))
+    if not types:
+        return [None for _ in call.proto.output]
     data = _serialised(payload, objects, types, inferred, call)
     check_payload(data, call.where)
     primitive = Opaque(_name(call.proto), data, tuple(types), call.serial)

@@ -1,0 +1,141 @@
+"""Result types of If, Loop and Scan, which onnx's inference often leaves without a rank.
+
+The body is imported on trial with parameters of the operands' types; what its outputs turn out to
+be tells the types of the results. ``Trial`` is that import; it returns None where it fails. Start
+with :func:`result_types`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import onnx_ir
+
+from tilewright.ir.dtype import DType
+from tilewright.ir.graph import Node
+from tilewright.ir.primitives import TensorType
+from tilewright.shape import Expr, Scope
+
+Types = list[TensorType | None]
+Trial = Callable[[onnx_ir.Graph, Sequence[TensorType | Node]], Types | None]
+SCALAR_INT = TensorType(DType.INT64, ())
+SCALAR_BOOL = TensorType(DType.BOOL, ())
+
+
+def result_types(
+    name: str,
+    operands: Sequence[Node | None],
+    attributes: dict[str, Any],
+    trial: Trial,
+    scope: Scope,
+) -> Types:
+    """Types of the results of an operator with bodies, as far as they can be told; or nothing."""
+    match name:
+        case "If":
+            return _if(attributes, trial, scope)
+        case "Loop":
+            return _loop(operands, attributes, trial, scope)
+        case "Scan":
+            return _scan(operands, attributes, trial)
+        case _:
+            return []
+
+
+def _if(attributes: dict[str, Any], trial: Trial, scope: Scope) -> Types:
+    sides = [trial(attributes[n], ()) for n in ("then_branch", "else_branch") if n in attributes]
+    known = [s for s in sides if s is not None]
+    if len(known) != 2:
+        return []
+    return [_merged(a, b, scope) for a, b in zip(*known, strict=False)]
+
+
+def _merged(a: TensorType | None, b: TensorType | None, scope: Scope) -> TensorType | None:
+    if a is None or b is None or a.dtype is not b.dtype or len(a.shape) != len(b.shape):
+        return None
+    sizes = [
+        s if s is t and _declared(s, scope) else scope.fresh("if")
+        for s, t in zip(a.shape, b.shape, strict=True)
+    ]
+    return TensorType(a.dtype, tuple(sizes))
+
+
+def _declared(size: Expr, scope: Scope) -> bool:
+    """Whether a size from a trial means anything outside of it."""
+    return all(name in scope.symbols for name in size.free_symbols)
+
+
+def _loop(
+    operands: Sequence[Node | None], attributes: dict[str, Any], trial: Trial, scope: Scope
+) -> Types:
+    body = attributes.get("body")
+    if not isinstance(body, onnx_ir.Graph) or any(o is None for o in operands[2:]):
+        return []
+    states = [o for o in operands[2:] if o is not None]
+    parameters: list[TensorType | Node] = [SCALAR_INT, SCALAR_BOOL]
+    for state in states:
+        # Sizes may change from turn to turn: only what the body leaves alone stays as it was.
+        sizes = tuple(scope.fresh("loop") for _ in state.shape)
+        odd = state.dtype in (DType.OBJECT, DType.STRING)
+        parameters.append(state if odd else TensorType(state.dtype, sizes))
+    made = trial(body, parameters)
+    if made is None:
+        return []
+    out: Types = []
+    for state, before, after in zip(states, parameters[2:], made[1:], strict=False):
+        out.append(_carried(state, before, after, scope))
+    for stacked in made[1 + len(states) :]:
+        out.append(None if stacked is None else _stacked(stacked, scope.fresh("loop"), 0, scope))
+    return out
+
+
+def _carried(
+    state: Node, before: TensorType | Node, after: TensorType | None, scope: Scope
+) -> TensorType | None:
+    if isinstance(before, Node) or after is None or len(after.shape) != state.rank:
+        return None
+    sizes = [
+        start if mine is its else scope.fresh("loop")
+        for start, mine, its in zip(state.shape, before.shape, after.shape, strict=True)
+    ]
+    return TensorType(state.dtype, tuple(sizes))
+
+
+def _stacked(element: TensorType, count: Expr, axis: int, scope: Scope) -> TensorType | None:
+    sizes = [s if _declared(s, scope) else scope.fresh("loop") for s in element.shape]
+    place = axis + len(sizes) + 1 if axis < 0 else axis
+    sizes.insert(place, count)
+    return TensorType(element.dtype, tuple(sizes))
+
+
+def _scan(operands: Sequence[Node | None], attributes: dict[str, Any], trial: Trial) -> Types:
+    body = attributes.get("body")
+    count = int(attributes.get("num_scan_inputs", 0))
+    present = [o for o in operands if o is not None]
+    if not isinstance(body, onnx_ir.Graph) or len(present) != len(operands) or count < 1:
+        return []
+    states, scanned = present[:-count], present[-count:]
+    axes = list(attributes.get("scan_input_axes", [0] * count))
+    parameters: list[TensorType | Node] = [s.type for s in states]
+    lengths: list[Expr] = []
+    for value, axis in zip(scanned, axes, strict=False):
+        place = axis + value.rank if axis < 0 else axis
+        if not 0 <= place < value.rank:
+            return []
+        lengths.append(value.shape[place])
+        kept = (*value.shape[:place], *value.shape[place + 1 :])
+        parameters.append(TensorType(value.dtype, kept))
+    made = trial(body, parameters)
+    if made is None or not lengths:
+        return []
+    results = made[len(states) :]
+    out_axes = list(attributes.get("scan_output_axes", [0] * len(results)))
+    out: Types = [s.type for s in states]
+    for element, axis in zip(results, out_axes, strict=False):
+        if element is None:
+            out.append(None)
+            continue
+        sizes = list(element.shape)
+        sizes.insert(axis + len(sizes) + 1 if axis < 0 else axis, lengths[0])
+        out.append(TensorType(element.dtype, tuple(sizes)))
+    return out
