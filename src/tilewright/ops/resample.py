@@ -20,21 +20,49 @@ EXACT = DType.FLOAT64
 
 
 @dataclass(frozen=True)
+class Scale:
+    """Output size over input size as the model states it: a quotient of float64 scalars.
+
+    Kept as a quotient so that a position which is a whole number comes out as one.
+    """
+
+    numerator: Node
+    denominator: Node | None = None
+
+    def value(self, builder: Builder) -> Node:
+        """The scale itself."""
+        if self.denominator is None:
+            return self.numerator
+        return builder.divide(self.numerator, self.denominator)
+
+    def times(self, builder: Builder, x: Node) -> Node:
+        """``x`` scaled."""
+        scaled = builder.multiply(x, self.numerator)
+        return scaled if self.denominator is None else builder.divide(scaled, self.denominator)
+
+    def under(self, builder: Builder, x: Node) -> Node:
+        """``x`` divided by the scale."""
+        spread = x if self.denominator is None else builder.multiply(x, self.denominator)
+        return builder.divide(spread, self.numerator)
+
+
+@dataclass(frozen=True)
 class ResizedAxis:
     """How one axis is resized.
 
-    ``scale`` is output size over input size as the model states it, ``width`` their product with
-    the input size before rounding, ``region`` the ends of the region of interest (0..1): scalar
-    float64 nodes. ``reach`` is how many elements a stretched filter covers to either side.
+    ``width`` is the input size times the scale before rounding, ``region`` the ends of the region
+    of interest (0..1): scalar float64 nodes. ``reach`` is how many elements a stretched filter
+    covers to either side, ``factor`` the scale if it is known to be a whole number.
     """
 
     axis: int
     size: Expr
     wanted: Expr
-    scale: Node
+    scale: Scale
     width: Node
     region: tuple[Node, Node] | None
     reach: Expr | None
+    factor: int | None
 
 
 def exact_dimension(size: Expr) -> Node:
@@ -48,12 +76,12 @@ def coordinates(builder: Builder, plan: ResizedAxis, mode: str) -> Node:
     last = exact_dimension(builder.scope.resolve(plan.size - 1))
     is_single = builder.map("equal", plan.width, 1.0)
     span = builder.select(is_single, 1.0, builder.subtract(plan.width, 1.0))
-    centred = builder.subtract(builder.divide(builder.add(y, 0.5), plan.scale), 0.5)
+    centred = builder.subtract(plan.scale.under(builder, builder.add(y, 0.5)), 0.5)
     match mode:
         case "align_corners":
             return builder.divide(builder.multiply(y, last), span)
         case "asymmetric":
-            return builder.divide(y, plan.scale)
+            return plan.scale.under(builder, y)
         case "half_pixel":
             return centred
         case "pytorch_half_pixel":
@@ -189,7 +217,7 @@ def _interpolate_stretched(
     offset = builder.add(builder.iota(grid, 1), dimension(1 - plan.reach))
     index = builder.add(cast(left, DType.INT64), offset)
     centre = builder.broadcast(position, grid, [0])
-    factor = builder.minimum(plan.scale, 1.0)
+    factor = builder.minimum(plan.scale.value(builder), 1.0)
     distance = builder.multiply(builder.subtract(cast(index, EXACT), centre), factor)
     weights = _stretched_weights(builder, distance, kind.a)
     if kind.exclude_outside:

@@ -22,6 +22,7 @@ from tilewright.ops.resample import (
     EXACT,
     Filter,
     ResizedAxis,
+    Scale,
     coordinates,
     exact_dimension,
     interpolate,
@@ -150,11 +151,12 @@ def _plans_by_scales(
         wanted = _scaled_size(context, size, scale, value)
         if value == 1.0 and manner.coordinate != "tf_crop_and_resize":
             continue
-        exact = cast(scale, EXACT)
-        width = Builder(context).multiply(exact, exact_dimension(size))
+        exact = _exact_scale(scale, value)
+        width = exact.times(Builder(context), exact_dimension(size))
         reach = _reach_of_scale(context, exact, value, manner) if manner.antialias else None
         region = _region(context, manner, position, len(axes))
-        plans.append(ResizedAxis(axis, size, wanted, exact, width, region, reach))
+        factor = int(value) if value is not None and value.is_integer() else None
+        plans.append(ResizedAxis(axis, size, wanted, exact, width, region, reach, factor))
     return plans
 
 
@@ -186,6 +188,15 @@ def _scaled_size(context: RuleContext, size: Expr, scale: Node, value: float | N
     return size_of(context, integers_of(context, rounded)[0], "a resized axis")
 
 
+def _exact_scale(scale: Node, value: float | None) -> Scale:
+    """The scale; one that was rounded to float32 is taken as the fraction it stands for."""
+    fraction = None if value is None else _as_fraction(value)
+    if fraction is None:
+        return Scale(cast(scale, EXACT))
+    numerator, denominator = scalar(fraction.numerator, EXACT), fraction.denominator
+    return Scale(numerator, None if denominator == 1 else scalar(denominator, EXACT))
+
+
 def _as_fraction(value: float) -> Fraction | None:
     """The fraction that gives the same sizes as a float32 scale, or None."""
     if not value > 0 or not np.isfinite(value):
@@ -197,11 +208,13 @@ def _as_fraction(value: float) -> Fraction | None:
     return guess if same and np.float32(float(guess)) == np.float32(value) else None
 
 
-def _reach_of_scale(context: RuleContext, scale: Node, value: float | None, manner: Manner) -> Expr:
+def _reach_of_scale(
+    context: RuleContext, scale: Scale, value: float | None, manner: Manner
+) -> Expr:
     if value is not None:
         return constant(ceil(manner.stretch / min(value, 1.0)))
     builder = Builder(context)
-    inverse = builder.divide(float(manner.stretch), builder.minimum(scale, 1.0))
+    inverse = builder.divide(float(manner.stretch), builder.minimum(scale.value(builder), 1.0))
     reach = integers_of(context, cast(builder.map("ceil", inverse), DType.INT64))[0]
     return size_of(context, reach, "the reach of the filter")
 
@@ -212,7 +225,7 @@ def _plans_by_sizes(
     builder = Builder(context)
     wanted = [size_of(context, s, "a resized axis") for s in integers_of(context, sizes)]
     pairs = [(w, data.shape[axis]) for w, axis in zip(wanted, axes, strict=True)]
-    scales = [_quotient(builder, w, size) for w, size in pairs]
+    scales = [Scale(exact_dimension(w), exact_dimension(size)) for w, size in pairs]
     keeps_ratio = manner.policy != "stretch"
     if keeps_ratio:
         wanted, scales = _same_ratio(context, pairs, scales, manner.policy)
@@ -222,35 +235,32 @@ def _plans_by_sizes(
         if target is size and not keeps_ratio and manner.coordinate != "tf_crop_and_resize":
             continue
         scale = scales[position]
-        width = builder.multiply(scale, exact_dimension(size)) if keeps_ratio \
-            else exact_dimension(target)  # fmt: skip
+        length = exact_dimension(size)
+        width = scale.times(builder, length) if keeps_ratio else exact_dimension(target)
         related = pairs if keeps_ratio else [pairs[position]]
         reach = _reach_of_sizes(context, related, manner) if manner.antialias else None
         region = _region(context, manner, position, len(axes))
-        plans.append(ResizedAxis(axis, size, target, scale, width, region, reach))
+        factor = None if keeps_ratio else _whole_quotient(target, size)
+        plans.append(ResizedAxis(axis, size, target, scale, width, region, reach, factor))
     return plans
 
 
-def _quotient(builder: Builder, wanted: Expr, size: Expr) -> Node:
-    return builder.divide(exact_dimension(wanted), exact_dimension(size))
-
-
 def _same_ratio(
-    context: RuleContext, pairs: list[tuple[Expr, Expr]], scales: list[Node], policy: str
-) -> tuple[list[Expr], list[Node]]:
+    context: RuleContext, pairs: list[tuple[Expr, Expr]], scales: list[Scale], policy: str
+) -> tuple[list[Expr], list[Scale]]:
     """Sizes and the one scale for all axes, so that none gets larger (or smaller) than wanted."""
     if policy not in ("not_larger", "not_smaller"):
         raise NoRule(f"keep_aspect_ratio_policy {policy!r}", where=context.where)
     builder = Builder(context)
     choose, function = (minimum, "minimum") if policy == "not_larger" else (maximum, "maximum")
-    scale = scales[0]
+    scale = scales[0].value(builder)
     for other in scales[1:]:
-        scale = builder.map(function, scale, other)
+        scale = builder.map(function, scale, other.value(builder))
     sizes: list[Expr] = []
     for _, own in pairs:
         rounded = [(w * own * 2 + size) // not_zero(size * 2) for w, size in pairs]
         sizes.append(context.scope.resolve(choose(*rounded)))
-    return sizes, [scale] * len(pairs)
+    return sizes, [Scale(scale)] * len(pairs)
 
 
 def _reach_of_sizes(
@@ -281,7 +291,7 @@ def _resample(builder: Builder, data: Node, plans: Sequence[ResizedAxis], manner
     current = cast(data, working)
     outside: list[tuple[int, Node]] = []
     for plan in plans:
-        if manner.mode == "nearest" and _repeats(builder, plan, manner):
+        if manner.mode == "nearest" and _repeats(plan, manner):
             current = _repeat_elements(builder, current, plan)
             continue
         position = coordinates(builder, plan, manner.coordinate)
@@ -326,19 +336,18 @@ def _is_outside(builder: Builder, plan: ResizedAxis, position: Node) -> Node:
     return builder.map("logical_or", before, builder.map("less", last, position))
 
 
-def _repeats(builder: Builder, plan: ResizedAxis, manner: Manner) -> bool:
+def _whole_quotient(wanted: Expr, size: Expr) -> int | None:
+    factor = exact_quotient(wanted, size)
+    return factor.value if factor is not None and factor.is_constant else None
+
+
+def _repeats(plan: ResizedAxis, manner: Manner) -> bool:
     """Whether the nearest element is simply each element repeated (a whole known factor)."""
-    factor = exact_quotient(plan.wanted, plan.size)
-    if factor is None or not factor.is_constant or factor.value < 1:
-        return False
-    if manner.policy != "stretch":
-        return False
-    known = _constant_values(plan.scale)
-    if known is not None and known[0] != factor.value:
+    if plan.factor is None or plan.factor < 1:
         return False
     if manner.coordinate == "asymmetric":
         return manner.rounding == "floor" or (
-            manner.rounding == "round_prefer_floor" and factor.value <= 2
+            manner.rounding == "round_prefer_floor" and plan.factor <= 2
         )
     half_pixel = ("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel")
     return manner.coordinate in half_pixel and manner.rounding.startswith("round_")
@@ -346,7 +355,7 @@ def _repeats(builder: Builder, plan: ResizedAxis, manner: Manner) -> bool:
 
 def _repeat_elements(builder: Builder, x: Node, plan: ResizedAxis) -> Node:
     """[…, size, …] to […, size, factor, …] to […, wanted, …]."""
-    factor = exact_quotient(plan.wanted, plan.size)
+    factor = plan.factor
     assert factor is not None
     shape = builder.shape([*x.shape[: plan.axis + 1], factor, *x.shape[plan.axis + 1 :]])
     axes = tuple(a for a in range(len(shape)) if a != plan.axis + 1)
