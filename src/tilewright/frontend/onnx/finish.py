@@ -6,9 +6,11 @@ graph with such dimensions replaced everywhere, so that equal shapes are the sam
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import fields, replace
 from typing import Any
 
+from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Binding, Graph, Node, node, topological
 from tilewright.ir.primitives import Input, Opaque, Primitive, PrimitiveError, Project, TensorType
 from tilewright.shape import Expr, symbol
@@ -75,3 +77,17 @@ def _substituted_type(old: TensorType, replaced: dict[str, Expr]) -> TensorType:
 def input_names(value: Node) -> list[str]:
     """The graph inputs that ``value`` depends on."""
     return [n.primitive.name for n in topological((value,)) if isinstance(n.primitive, Input)]
+
+
+def deciding_inputs(operands: Iterable[Node | None]) -> tuple[str, ...]:
+    """The integer and bool graph inputs that the integer and bool operands depend on."""
+    names: dict[str, None] = {}
+    for operand in operands:
+        if operand is None or not (operand.dtype.is_integer or operand.dtype is DType.BOOL):
+            continue
+        for current in topological((operand,)):
+            if isinstance(current.primitive, Input) and (
+                current.dtype.is_integer or current.dtype is DType.BOOL
+            ):
+                names[current.primitive.name] = None
+    return tuple(names)

@@ -15,7 +15,7 @@ import onnx
 from onnx import numpy_helper
 
 from tilewright.frontend.onnx.boundary import THIRD_PARTY, summary
-from tilewright.frontend.onnx.types import element_type, type_proto
+from tilewright.frontend.onnx.tensor_types import element_type, type_proto
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node, node
 from tilewright.ir.primitives import Constant, Opaque, Project, TensorType

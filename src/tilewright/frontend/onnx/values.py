@@ -14,7 +14,7 @@ import onnx
 import onnx_ir
 
 from tilewright.frontend.onnx.boundary import third_party
-from tilewright.frontend.onnx.types import element_type
+from tilewright.frontend.onnx.tensor_types import element_type
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node, node
 from tilewright.ir.primitives import Constant

@@ -1,0 +1,79 @@
+"""The inputs of a model as nodes, their dimensions settled together, and its outputs checked.
+
+Start with :func:`make_inputs`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import onnx_ir
+
+from tilewright.frontend.onnx.dims import Dim, DimensionTable
+from tilewright.frontend.onnx.state import State
+from tilewright.frontend.onnx.tensor_types import element_type
+from tilewright.frontend.onnx.values import constant_input, input_sizes, proto_of_value
+from tilewright.ir.dtype import DType
+from tilewright.ir.graph import Node, node
+from tilewright.ir.primitives import Input
+from tilewright.shape import Expr
+from tilewright.support.errors import InputError, InvalidModelError
+
+
+def make_inputs(
+    model: onnx_ir.Model, state: State, dims: Mapping[str, Dim], constants: Mapping[str, np.ndarray]
+) -> dict[onnx_ir.Value, Node]:
+    """The node of every input; inputs that have an initializer are left to be constants."""
+    table = DimensionTable(state.scope, dims)
+    graph = model.graph
+    free = [v for v in graph.inputs if v.name not in graph.initializers]
+    unknown = [name for name in constants if name not in {v.name for v in free}]
+    if unknown:
+        names = ", ".join(v.name or "" for v in free)
+        raise InputError(f'the model has no input "{unknown[0]}"', hint=f"inputs: {names}")
+    defaults = [v.name or "" for v in graph.inputs if v.name in graph.initializers]
+    if defaults and (model.ir_version or 0) >= 4:
+        state.notes.append(f"inputs with a default are constants: {', '.join(defaults)}")
+    for value in free:
+        sizes = None if value.name in constants else input_sizes(value)
+        if sizes is not None:
+            table.survey(value.name or "", sizes)
+    shapes = table.settle()
+    state.dimensions = table.report()
+    return {value: _input(value, state, shapes, constants) for value in free}
+
+
+def _input(
+    value: onnx_ir.Value,
+    state: State,
+    shapes: dict[str, tuple[Expr, ...]],
+    constants: Mapping[str, np.ndarray],
+) -> Node:
+    name = value.name or ""
+    if name in constants:
+        return constant_input(value, constants[name])
+    if name in shapes and isinstance(value.type, onnx_ir.TensorType):
+        dtype = element_type(value.type.dtype.value, f'input "{name}"')
+        made = node(Input(name, dtype, shapes[name]))
+    else:
+        made = node(Input(name, DType.OBJECT, ()))
+        proto = proto_of_value(value)
+        if proto is None:
+            raise InvalidModelError("the input has no type", where=f'input "{name}"')
+        state.objects[made] = proto
+    state.inputs.append(made)
+    state.labels[made] = f'input "{name}"'
+    return made
+
+
+def check_output(value: onnx_ir.Value, made: Node, where: str) -> None:
+    """Raise ``InvalidModelError`` if an output is stated with another element type."""
+    if isinstance(value.type, onnx_ir.TensorType) and made.dtype is not DType.OBJECT:
+        stated = element_type(value.type.dtype.value, where)
+        if stated is not made.dtype:
+            raise InvalidModelError(
+                f"stated as {stated.value}, but computed as {made.dtype.value}",
+                where=where,
+                hint="export the model again, or correct the type of the output",
+            )
