@@ -1,0 +1,117 @@
+"""Rules that move constants into the weights of contractions and convolutions.
+
+Scaling weights per channel rounds every weight once; that changes results by no more than the
+rounding of the scaling it replaces. May import ``shape`` and ``ir``.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tilewright.ir.graph import Node, node
+from tilewright.ir.primitives import Broadcast, Constant, Contract, Convolve, Map, Transpose
+from tilewright.rewrite.build import contents, is_map, literal, single_value
+from tilewright.rewrite.elementwise import is_power_of_two
+from tilewright.rewrite.facts import Facts
+
+
+def contract_of_transpose(x: Node, facts: Facts) -> Node | None:
+    """Contract(Transpose(a), b) → Contract(a, b) on other axes, free axes keeping their order."""
+    assert isinstance(x.primitive, Contract)
+    pairs = [x.primitive.batch, x.primitive.summed]
+    operands = list(x.inputs)
+    for side, operand in enumerate(x.inputs):
+        if not isinstance(operand.primitive, Transpose):
+            continue
+        permutation = operand.primitive.permutation
+        paired = {pair[side] for row in pairs for pair in row}
+        free = [p for axis, p in enumerate(permutation) if axis not in paired]
+        if free != sorted(free):
+            continue
+        operands[side] = operand.inputs[0]
+        pairs = [tuple(_moved(pair, side, permutation) for pair in row) for row in pairs]
+    if operands == list(x.inputs):
+        return None
+    return node(Contract(pairs[0], pairs[1]), *operands)
+
+
+def _moved(pair: tuple[int, int], side: int, permutation: tuple[int, ...]) -> tuple[int, int]:
+    left, right = pair
+    return (permutation[left], right) if side == 0 else (left, permutation[right])
+
+
+def scale_into_convolution(x: Node, facts: Facts) -> Node | None:
+    """p = Convolve(a, W): p * c → Convolve(a, W * c), c constant per channel, p used only here."""
+    for product, scale in _both_orders(x, "multiply"):
+        if not isinstance(product.primitive, Convolve) or not facts.used_once(product):
+            continue
+        data, weights = product.inputs
+        factors = per_axis(scale, 1)
+        array = contents(weights)
+        if factors is None or array is None or not x.dtype.is_float:
+            continue
+        view = (-1, *(1,) * (array.ndim - 1))
+        scaled = literal(array * factors.reshape(view), x.dtype)
+        return node(product.primitive, data, scaled)
+    return None
+
+
+def scale_into_contraction(x: Node, facts: Facts) -> Node | None:
+    """p = Contract(a, W): p * 2^k → Contract(a, W * 2^k), exactly, p used only here."""
+    for product, scale in _both_orders(x, "multiply"):
+        if not isinstance(product.primitive, Contract) or not facts.used_once(product):
+            continue
+        left, right = product.inputs
+        array, value = contents(right), single_value(scale)
+        if array is None or value is None or not is_power_of_two(value, x.dtype):
+            continue
+        scaled = (array * value).astype(array.dtype)
+        if np.isfinite(scaled).all() and np.array_equal(scaled / value, array):
+            return node(product.primitive, left, literal(scaled, x.dtype))
+    return None
+
+
+def scale_before_bias(x: Node, facts: Facts) -> Node | None:
+    """(p + b) * c → p * c + b * c, b and c constant, where p * c goes into the weights of p.
+
+    p is a convolution and c per channel, or p a contraction and c a power of two (then exact).
+    """
+    for biased, scale in _both_orders(x, "multiply"):
+        if not is_map(biased, "add") or not facts.used_once(biased):
+            continue
+        for product, bias in (biased.inputs, biased.inputs[::-1]):
+            if not _is_constant(bias) or not facts.used_once(product):
+                continue
+            if _takes_scale(product, scale):
+                scaled = node(Map("multiply"), product, scale)
+                return node(Map("add"), scaled, node(Map("multiply"), bias, scale))
+    return None
+
+
+def _takes_scale(product: Node, scale: Node) -> bool:
+    if product.inputs and not isinstance(product.inputs[-1].primitive, Constant):
+        return False
+    if isinstance(product.primitive, Convolve):
+        return per_axis(scale, 1) is not None
+    value = single_value(scale)
+    exact = value is not None and is_power_of_two(value, scale.dtype)
+    return isinstance(product.primitive, Contract) and exact
+
+
+def _is_constant(x: Node) -> bool:
+    inner = x.inputs[0] if isinstance(x.primitive, Broadcast) else x
+    return isinstance(inner.primitive, Constant)
+
+
+def _both_orders(x: Node, function: str) -> list[tuple[Node, Node]]:
+    return [(x.inputs[0], x.inputs[1]), (x.inputs[1], x.inputs[0])] if is_map(x, function) else []
+
+
+def per_axis(x: Node, axis: int) -> np.ndarray | None:
+    """The constant vector (or single element) that is broadcast along one axis to make ``x``."""
+    array = contents(x.inputs[0]) if isinstance(x.primitive, Broadcast) else None
+    if array is None:
+        return None
+    assert isinstance(x.primitive, Broadcast)
+    wide = [a for a, size in zip(x.primitive.axes, array.shape, strict=True) if size != 1]
+    return array.reshape(-1) if wide in ([], [axis]) else None

@@ -1,0 +1,233 @@
+"""Rules of Slice, Concat, Pad and Gather: taking parts of parts.
+
+May import ``shape`` and ``ir``. Start with :func:`slice_of_slice`.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from tilewright.ir.graph import Node, node
+from tilewright.ir.primitives import (
+    Broadcast,
+    Concat,
+    Constant,
+    Dimension,
+    Gather,
+    Iota,
+    Map,
+    Pad,
+    Reshape,
+    Slice,
+)
+from tilewright.ir.views import pull_back
+from tilewright.rewrite.build import (
+    all_numbers,
+    broadcast,
+    contents,
+    is_number,
+    reshape,
+    slice_axis,
+)
+from tilewright.rewrite.facts import Facts
+from tilewright.shape import Expr, constant
+
+
+def slice_of_all(x: Node, facts: Facts) -> Node | None:
+    """Slice(a) of every element, forwards → a."""
+    assert isinstance(x.primitive, Slice)
+    cut = x.primitive
+    whole = x.shape == x.inputs[0].shape and all_numbers(cut.starts, 0)
+    return x.inputs[0] if whole and all_numbers(cut.steps, 1) else None
+
+
+def slice_of_slice(x: Node, facts: Facts) -> Node | None:
+    """Slice(Slice(a, s, d), t, e) → Slice(a, s + t·d, d·e)."""
+    operand = x.inputs[0]
+    if not (isinstance(operand.primitive, Slice) and isinstance(x.primitive, Slice)):
+        return None
+    first, second = operand.primitive, x.primitive
+    resolve = facts.scope.resolve
+    rows = list(zip(first.starts, first.steps, second.starts, second.steps, strict=True))
+    starts = tuple(resolve(s + t * d) for s, d, t, _ in rows)
+    steps = tuple(resolve(d * e) for _, d, _, e in rows)
+    return node(Slice(starts, second.sizes, steps), operand.inputs[0])
+
+
+def slice_of_pad(x: Node, facts: Facts) -> Node | None:
+    """Slice(Pad(a, low, high), low, sizes of a) → a."""
+    operand = x.inputs[0]
+    if not (isinstance(operand.primitive, Pad) and isinstance(x.primitive, Slice)):
+        return None
+    cut, padded = x.primitive, operand.inputs[0]
+    if x.shape != padded.shape or not all_numbers(cut.steps, 1):
+        return None
+    low = operand.primitive.low
+    return padded if all(map(facts.same, cut.starts, low)) else None
+
+
+def slice_of_concat(x: Node, facts: Facts) -> Node | None:
+    """Slice(Concat(a, b, …)) within b → Slice(b), the steps along the axis being 1."""
+    operand = x.inputs[0]
+    if not (isinstance(operand.primitive, Concat) and isinstance(x.primitive, Slice)):
+        return None
+    cut, axis = x.primitive, operand.primitive.axis
+    if not is_number(cut.steps[axis], 1):
+        return None
+    start, size, offset = cut.starts[axis], cut.sizes[axis], constant(0)
+    for part in operand.inputs:
+        following = offset + part.shape[axis]
+        inside = facts.is_less_equal(offset, start)
+        if inside and facts.is_less_equal(start + size, following):
+            starts = list(cut.starts)
+            starts[axis] = facts.scope.resolve(start - offset)
+            return node(Slice(tuple(starts), cut.sizes, cut.steps), part)
+        offset = following
+    return None
+
+
+def concat_of_one(x: Node, facts: Facts) -> Node | None:
+    """Concat(a) → a; operands without elements (of constant size 0) are left out before."""
+    assert isinstance(x.primitive, Concat)
+    axis = x.primitive.axis
+    kept = [i for i in x.inputs if not is_number(i.shape[axis], 0)] or [x.inputs[0]]
+    if len(kept) == 1:
+        return kept[0]
+    return node(x.primitive, *kept) if len(kept) < len(x.inputs) else None
+
+
+def concat_of_concat(x: Node, facts: Facts) -> Node | None:
+    """Concat(a, Concat(b, c)) → Concat(a, b, c), along one axis."""
+    parts: list[Node] = []
+    for operand in x.inputs:
+        parts += operand.inputs if operand.primitive == x.primitive else (operand,)
+    return node(x.primitive, *parts) if len(parts) > len(x.inputs) else None
+
+
+def pad_by_nothing(x: Node, facts: Facts) -> Node | None:
+    """Pad(a, 0, 0) → a."""
+    assert isinstance(x.primitive, Pad)
+    return x.inputs[0] if all_numbers(x.primitive.low + x.primitive.high, 0) else None
+
+
+def pad_of_pad(x: Node, facts: Facts) -> Node | None:
+    """Pad(Pad(a, v, p), v, q) → Pad(a, v, p + q)."""
+    operand = x.inputs[0]
+    if not (isinstance(operand.primitive, Pad) and isinstance(x.primitive, Pad)):
+        return None
+    if operand.inputs[1] is not x.inputs[1]:
+        return None
+    inner, outer = operand.primitive, x.primitive
+    low = tuple(a + b for a, b in zip(inner.low, outer.low, strict=True))
+    high = tuple(a + b for a, b in zip(inner.high, outer.high, strict=True))
+    return node(Pad(low, high), operand.inputs[0], x.inputs[1])
+
+
+def gather_of_one(x: Node, facts: Facts) -> Node | None:
+    """Gather(a, i) → Reshape(Slice(a, i, 1)), i being a number or a size proved to be in range."""
+    data, indices = x.inputs
+    assert isinstance(x.primitive, Gather)
+    axis = x.primitive.axis
+    if indices.rank == 0:
+        index = element(indices, (), facts)
+        start = None if index is None else _in_range(index, data.shape[axis], facts)
+        if start is not None:
+            return reshape(slice_axis(data, axis, start, constant(1)), x.shape)
+    return None
+
+
+def gather_of_run(x: Node, facts: Facts) -> Node | None:
+    """Gather(a, [s, s + d, …]) → Slice(a, s, d), d > 0, all proved to be in range."""
+    data, indices = x.inputs
+    assert isinstance(x.primitive, Gather)
+    axis = x.primitive.axis
+    if indices.rank != 1 or is_number(indices.shape[0], 0):
+        return None
+    count, size = indices.shape[0], data.shape[axis]
+    array = contents(indices)
+    if array is not None:
+        steps = {int(b) - int(a) for a, b in pairwise(array)} or {1}
+        step, first = steps.pop(), constant(int(array[0]))
+        if steps or step < 1 or (first.value < 0 and first.value + (array.size - 1) * step >= 0):
+            return None
+    else:
+        position = facts.position(0, count)
+        value = element(indices, (position,), facts)
+        if value is None:
+            return None
+        first = value.substitute({str(position): 0})
+        difference = value.substitute({str(position): 1}) - first
+        if value is not first + position * difference or not difference.is_constant:
+            return None
+        step = difference.value
+        if step < 1 or not facts.is_less_equal(constant(0), first):
+            return None
+    start = _in_range(first, size, facts)
+    if start is None or not facts.is_less(start + (count - 1) * step, size):
+        return None
+    return slice_axis(data, axis, start, count, step)
+
+
+def _in_range(index: Expr, size: Expr, facts: Facts) -> Expr | None:
+    """``index`` counted from the start, if it is proved to be one of ``size``."""
+    if index.is_constant and index.value < 0:
+        index = size + index
+    inside = facts.is_less_equal(constant(0), index) and facts.is_less(index, size)
+    return facts.scope.resolve(index) if inside else None
+
+
+def gather_by_view(x: Node, facts: Facts) -> Node | None:
+    """Gather(a, V(i)) → V(Gather(a, i)), V being a Broadcast or a Reshape."""
+    data, indices = x.inputs
+    assert isinstance(x.primitive, Gather)
+    axis, view = x.primitive.axis, indices.primitive
+    if not isinstance(view, Broadcast | Reshape) or any(is_number(s, 0) for s in data.shape):
+        return None
+    gathered = node(x.primitive, data, indices.inputs[0])
+    if isinstance(view, Reshape):
+        return reshape(gathered, x.shape)
+    tail = data.rank - axis - 1
+    new_axes = [axis + a for a in view.axes]
+    last = range(axis + indices.rank, axis + indices.rank + tail)
+    return broadcast(gathered, x.shape, [*range(axis), *new_axes, *last])
+
+
+def gather_from_one_row(x: Node, facts: Facts) -> Node | None:
+    """Gather(Constant, Constant) is folded elsewhere; Gather(a, zeros) of a whole axis of 1 → a."""
+    data, indices = x.inputs
+    assert isinstance(x.primitive, Gather)
+    if x.shape != data.shape or not is_number(data.shape[x.primitive.axis], 1):
+        return None
+    array = contents(indices)
+    return data if array is not None and not array.any() else None
+
+
+def element(x: Node, index: tuple[Expr, ...], facts: Facts) -> Expr | None:
+    """The integer at ``index`` of a node made of positions and sizes alone, else None."""
+    match x.primitive:
+        case Dimension(value=value):
+            return value
+        case Constant(array=array) if array.size == 1 and x.dtype.is_integer:
+            return constant(int(array.reshape(-1)[0]))
+        case Iota(axis=axis):
+            return index[axis]
+        case Broadcast() | Reshape() | Slice():
+            return element(x.inputs[0], pull_back(x, index, facts.indexed), facts)
+        case Map(function=function) if function in ("add", "subtract", "multiply", "negate"):
+            values = [element(i, index, facts) for i in x.inputs]
+            known = [v for v in values if v is not None]
+            return _combined(function, known) if len(known) == len(values) else None
+        case _:
+            return None
+
+
+def _combined(function: str, values: list[Expr]) -> Expr:
+    match function:
+        case "add":
+            return values[0] + values[1]
+        case "subtract":
+            return values[0] - values[1]
+        case "multiply":
+            return values[0] * values[1]
+        case _:
+            return -values[0]
