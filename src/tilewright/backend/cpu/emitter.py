@@ -29,9 +29,9 @@ from tilewright.ir.scalar import SCALAR_FUNCTIONS
 from tilewright.support.errors import UnsupportedError
 
 _STEPS = {"sum": "add", "product": "multiply", "maximum": "maximum", "minimum": "minimum"}
-_NUMBERS_ONLY = frozenset(
-    ("negate", "sign", "subtract", "divide", "remainder", "truncated_remainder", "power")
-    + ("shift_left", "shift_right")
+_NUMBERS_ONLY = (
+    *("negate", "sign", "subtract", "divide", "remainder", "truncated_remainder", "power"),
+    *("shift_left", "shift_right"),
 )
 _REORDERED = ("reassoc", "contract")
 

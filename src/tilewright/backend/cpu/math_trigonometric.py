@@ -28,6 +28,8 @@ class _Reduced:
 
 
 def _reduce_double(a: Arithmetic, x: ir.Value) -> _Reduced:
+    # Farther out even n has lost its last bit; a NaN is better than a number out of nowhere.
+    x = a.select(a.compare("<", a.absolute(x), 2.0**50), x, a.nan)
     n, pattern = a.shifted_round(a.scale(x, 2 / math.pi), 0)
     first, second, third = tables.HALF_PI
     product, rest = a.two_product(n, a.constant(first))

@@ -1,0 +1,87 @@
+"""Levels, and compilation to object files."""
+
+from __future__ import annotations
+
+import itertools
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from llvmlite import ir
+
+from tilewright.backend.cpu import machine
+from tilewright.ir.dtype import DType
+
+LEVELS = list(machine.LEVELS.values())
+
+
+def _module(loops: Any, level: machine.Level) -> ir.Module:
+    module = ir.Module("test")
+    loops.add_function(module, "exponential", level, DType.FLOAT32)
+    loops.add_function(module, "truncated_remainder", level, DType.FLOAT32)
+    return module
+
+
+def test_levels_grow() -> None:
+    assert list(machine.LEVELS) == ["x86-64", "avx2", "avx512"]
+    assert [level.lanes(4) for level in LEVELS] == [4, 8, 16]
+    assert [level.lanes(8) for level in LEVELS] == [2, 4, 8]
+    assert [level.registers for level in LEVELS] == [16, 16, 32]
+    for lower, higher in itertools.pairwise(LEVELS):
+        assert set(lower.features) < set(higher.features)
+
+
+def test_host_level_is_known() -> None:
+    assert machine.host_level() in LEVELS
+
+
+@pytest.mark.parametrize("level", LEVELS, ids=list(machine.LEVELS))
+def test_objects_are_elf_and_reproducible(loops: Any, level: machine.Level) -> None:
+    text = str(_module(loops, level))
+    first = machine.compile_object(text, level)
+    assert first[:5] == b"\x7fELF\x02"
+    assert b"exponential" in first and b"fmodf" in first
+    assert machine.compile_object(_module(loops, level), level) == first
+
+
+def test_levels_differ(loops: Any) -> None:
+    objects = {machine.compile_object(_module(loops, level), level) for level in LEVELS}
+    assert len(objects) == len(LEVELS)
+
+
+def test_threads_compile_the_same_bytes(loops: Any) -> None:
+    level = machine.LEVELS["avx2"]
+    text = str(_module(loops, level))
+    with ThreadPoolExecutor(4) as pool:
+        objects = list(pool.map(machine.compile_object, [text] * 8, [level] * 8))
+    assert len(set(objects)) == 1
+
+
+def test_superword_vectorisation_is_a_choice() -> None:
+    module = ir.Module("test")
+    pointer, kind = ir.PointerType(), ir.FloatType()
+    function = ir.Function(module, ir.FunctionType(ir.VoidType(), [pointer, pointer]), "f")
+    for argument in function.args:
+        argument.add_attribute("noalias")
+    build = ir.IRBuilder(function.append_basic_block())
+    source, target = function.args
+    for lane in range(4):
+        index = [ir.Constant(ir.IntType(64), lane)]
+        value = build.load(build.gep(source, index, source_etype=kind), typ=kind)
+        build.store(build.fadd(value, value), build.gep(target, index, source_etype=kind))
+    build.ret_void()
+    level = machine.LEVELS["avx2"]
+    assert "addps" not in machine.assembly(module, level, slp=False)
+    assert "addps" in machine.assembly(module, level, slp=True)
+
+
+def test_wide_registers_are_used_on_avx512(loops: Any) -> None:
+    level = machine.LEVELS["avx512"]
+    module = ir.Module("test")
+    loops.add_function(module, "add", level, DType.FLOAT32)
+    assert "%zmm" in machine.assembly(module, level)
+
+
+def test_invalid_modules_are_rejected() -> None:
+    with pytest.raises(RuntimeError):
+        machine.compile_object("define void @f() { ret i32 1 }", machine.LEVELS["avx2"])
