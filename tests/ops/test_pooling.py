@@ -187,6 +187,33 @@ def test_unpooling_undoes_pooling() -> None:
         )  # fmt: skip
 
 
+def _naive_region_pool(x: Array, regions: Array, cells: tuple[int, int], scale: float) -> Array:
+    out = np.zeros((len(regions), x.shape[1], *cells), np.float32)
+    for r, region in enumerate(regions):
+        corners = [int(np.floor(v * scale + 0.5)) for v in region[1:]]
+        x1, y1, x2, y2 = corners
+        for i, j in product(*map(range, cells)):
+            tall, wide = max(y2 - y1 + 1, 1) / cells[0], max(x2 - x1 + 1, 1) / cells[1]
+            top, bottom = y1 + int(np.floor(i * tall)), y1 + int(np.ceil((i + 1) * tall))
+            left, right = x1 + int(np.floor(j * wide)), x1 + int(np.ceil((j + 1) * wide))
+            cut = x[int(region[0]), :, max(top, 0) : max(bottom, 0), max(left, 0) : max(right, 0)]
+            if cut.size:
+                out[r, :, i, j] = cut.max(axis=(1, 2))
+    return out
+
+
+def test_maxima_of_regions() -> None:
+    attributes: Attributes = {"pooled_shape": [3, 2], "spatial_scale": 0.5}
+    regions = np.array(
+        [[0, 0, 0, 9, 11], [1, 3, 2, 8, 4], [1, 7, 7, 7, 7], [0, 10, 10, 60, 60]], np.float32
+    )
+    first: list[Array] = [_random(2, 3, 8, 7), regions]
+    graph = fission("MaxRoiPool", first, attributes, opset=13)
+    for values in (first, [_random(3, 1, 5, 9, seed=1), regions[:2]]):
+        expected = _naive_region_pool(values[0], values[1], (3, 2), 0.5)
+        compare(run(graph, values)[0], expected)
+
+
 def test_pools_refuse_what_does_not_fit() -> None:
     graph = fission("MaxPool", [_random(1, 1, 5)], {"kernel_shape": [4]}, opset=12)
     with pytest.raises(DimensionError, match="too small"):

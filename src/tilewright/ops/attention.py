@@ -14,8 +14,10 @@ import numpy as np
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node
 from tilewright.ops.build import Builder, cast, dimension, scalar, transpose
-from tilewright.ops.linear import agree, broadcast_to, contract, with_size
+from tilewright.ops.linear import agree, contract, with_size
+from tilewright.ops.operands import expand_to, widen
 from tilewright.ops.record import NoRule, RuleContext, operator
+from tilewright.ops.sizes import require_multiple
 from tilewright.ops.types import require_native
 from tilewright.shape import Expr, Truth, constant, equal, less_equal, maximum
 from tilewright.support.errors import InvalidModelError
@@ -73,7 +75,7 @@ def _attention(context: RuleContext) -> Sequence[Node]:
 
 def _heads(b: Builder) -> _Heads:
     context = b.context
-    query, key, value = (_wide(context.operand(i)) for i in range(3))
+    query, key, value = (widen(context.operand(i)) for i in range(3))
     if query.rank == 3:
         query_heads = context.integer("q_num_heads")
         shared_heads = context.integer("kv_num_heads")
@@ -102,15 +104,11 @@ def _alike(b: Builder, key: Node, value: Node) -> tuple[Node, Node]:
     return key, value
 
 
-def _wide(x: Node) -> Node:
-    return cast(x, DType.FLOAT32) if x.dtype.is_half else x
-
-
 def split_heads(b: Builder, x: Node, heads: int) -> Node:
     """[B, S, H * D] as [B, H, S, D]."""
     message = f"{x.shape[2]} features cannot be split into {heads} heads"
-    b.context.require(equal(x.shape[2] % heads, 0), message)
-    sizes = [x.shape[0], x.shape[1], constant(heads), x.shape[2] // heads]
+    size = require_multiple(b.context, x.shape[2], heads, message)
+    sizes = [x.shape[0], x.shape[1], constant(heads), size]
     return transpose(b.reshape(x, sizes), [0, 2, 1, 3])
 
 
@@ -127,9 +125,13 @@ def _packed(b: Builder, out: Node, rank: int) -> Node:
 def _group(b: Builder, x: Node, shared: Expr) -> Node:
     """[B, Hq, S, …] as [B, Hk, Hq / Hk, S, …]: query heads by the key head they share."""
     message = f"{x.shape[1]} query heads for {shared} key heads"
-    b.context.require(equal(x.shape[1] % shared, 0), message)
     batch, heads, *rest = x.shape
-    return b.reshape(x, [batch, shared, heads // shared, *rest])
+    if shared.is_constant and shared.value > 0:
+        group = require_multiple(b.context, heads, shared.value, message)
+    else:
+        b.context.require(equal(heads % shared, 0), message)
+        group = heads // shared
+    return b.reshape(x, [batch, shared, group, *rest])
 
 
 # ---------------------------------------------------------------- scores
@@ -140,17 +142,21 @@ def _scores(b: Builder, heads: _Heads) -> Node:
     if b.context.has("scale"):
         query = b.multiply(heads.query, b.context.number("scale"))
     else:
-        size = heads.query.shape[3]
-        root = b.map("square_root", cast(dimension(size), heads.query.dtype))
-        if size.is_constant:
-            root = scalar(float(np.sqrt(size.value)), heads.query.dtype)
-        query = b.divide(heads.query, root)
+        query = over_root(b, heads.query, heads.query.shape[3])
     if b.scope.is_equal(query.shape[1], heads.key.shape[1]) is Truth.YES:
         query = with_size(b, query, 1, heads.key.shape[1])
         return contract(b, query, heads.key, [(3, 3)], [(0, 0), (1, 1)])
     grouped = _group(b, query, heads.key.shape[1])
     scores = contract(b, grouped, heads.key, [(4, 3)], [(0, 0), (1, 1)])
     return b.reshape(scores, heads.score_shape)
+
+
+def over_root(b: Builder, x: Node, size: Expr) -> Node:
+    """``x`` divided by the square root of ``size``."""
+    known = b.scope.resolve(size)
+    if known.is_constant and known.value > 0:
+        return b.multiply(x, known.value**-0.5)
+    return b.divide(x, b.map("square_root", cast(dimension(known), x.dtype)))
 
 
 def _capped(b: Builder, scores: Node) -> Node:
@@ -237,7 +243,7 @@ def _with_mask(b: Builder, heads: _Heads, scores: Node, mask: Node) -> Node:
         zeros = [constant(0)] * mask.rank
         padded = b.pad(mask, zeros, [*zeros[1:], maximum(0, total - size)], fill)
         mask = with_size(b, padded, mask.rank - 1, total)
-    mask = broadcast_to(b, mask, scores.shape, "the mask does not fit the scores")
+    mask = expand_to(b, mask, scores.shape, "the mask")
     if mask.dtype is DType.BOOL:
         return b.select(mask, scores, scalar(-np.inf, scores.dtype))
     return b.add(scores, mask)
@@ -275,15 +281,13 @@ def _rotary_embedding(context: RuleContext) -> Sequence[Node]:
         heads = x
     else:
         count = context.integer("num_heads")
-        context.require(
-            equal(x.shape[2] % count, 0), f"features cannot be split into {count} heads"
-        )
-        heads = b.reshape(x, [x.shape[0], x.shape[1], constant(count), x.shape[2] // count])
+        message = f"{x.shape[2]} features cannot be split into {count} heads"
+        size = require_multiple(context, x.shape[2], count, message)
+        heads = b.reshape(x, [x.shape[0], x.shape[1], constant(count), size])
     turned_size = context.integer("rotary_embedding_dim", 0)
     whole = heads.shape[3]
     rotated = constant(turned_size) if turned_size else whole
-    context.require(equal(rotated % 2, 0), "the number of rotated features must be even")
-    half = b.scope.resolve(rotated // 2)
+    half = require_multiple(context, rotated, 2, "the number of rotated features must be even")
     cosine, sine = (_angles(b, i, heads, position_axis, half) for i in (1, 2))
     turned = b.slice_axis(heads, 3, 0, rotated)
     interleaved = context.integer("interleaved", 0) != 0
@@ -321,4 +325,4 @@ def _angles(b: Builder, operand: int, heads: Node, position_axis: int, half: Exp
     head_axis = 3 - position_axis
     target = [*heads.shape[:3], half]
     spread = b.unsqueeze(b.reshape(table, [*table.shape[:2], half]), [head_axis])
-    return broadcast_to(b, spread, target, "the cosine or sine table does not fit")
+    return expand_to(b, spread, b.shape(target), "the cosine or sine table")

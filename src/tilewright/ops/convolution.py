@@ -14,6 +14,7 @@ from tilewright.ir.primitives import Convolve, Slice
 from tilewright.ops.build import Builder, transpose
 from tilewright.ops.linear import contract, with_size
 from tilewright.ops.record import NoRule, RuleContext, operator
+from tilewright.ops.sizes import require_multiple
 from tilewright.ops.spatial import (
     automatic_padding,
     explicit_pads,
@@ -22,7 +23,7 @@ from tilewright.ops.spatial import (
     positive,
 )
 from tilewright.ops.types import require_native
-from tilewright.shape import Expr, constant, equal, less_equal, maximum
+from tilewright.shape import Expr, constant, less_equal, maximum
 from tilewright.support.errors import InvalidModelError
 
 
@@ -40,7 +41,7 @@ def direct_convolution(b: Builder, data: Node, weights: Node) -> Node:
     weights = _with_kernel_shape(b, data, weights)
     data, weights = _matching_channels(b, data, weights, 1, groups)
     message = f"{weights.shape[0]} output channels in {groups} groups"
-    b.context.require(equal(weights.shape[0] % groups, 0), message)
+    require_multiple(b.context, weights.shape[0], groups, message)
     g = geometry(b, data.shape[2:], weights.shape[2:], ceil=False)
     spread = (1,) * g.rank
     return node(Convolve(g.strides, g.dilations, spread, g.low, g.sizes, groups), data, weights)
@@ -98,7 +99,7 @@ def _conv_transpose(context: RuleContext) -> Sequence[Node]:
     weights = _with_kernel_shape(b, context.operand(0), context.operand(1))
     data, weights = _matching_channels(b, context.operand(0), weights, 0, 1)
     message = f"{weights.shape[0]} input channels in {groups} groups"
-    context.require(equal(weights.shape[0] % groups, 0), message)
+    require_multiple(context, weights.shape[0], groups, message)
     rank = data.rank - 2
     spread = positive(context, "strides", per_axis(context, "strides", rank, 1))
     dilations = positive(context, "dilations", per_axis(context, "dilations", rank, 1))

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from tilewright.ir.graph import Node, node
 from tilewright.ir.primitives import Contract, Map
 from tilewright.ops.build import Builder, transpose
-from tilewright.shape import Expr, Truth, constant, equal, logical_or
-from tilewright.support.errors import InvalidModelError
+from tilewright.shape import Expr, Truth, constant
 
 
 @dataclass(frozen=True)
@@ -46,25 +45,6 @@ def agree(b: Builder, x: Node, x_axis: int, y: Node, y_axis: int, what: str) -> 
     b.context.require_equal(x.shape[x_axis], y.shape[y_axis], what)
     size = _plainer(b.scope.resolve(x.shape[x_axis]), b.scope.resolve(y.shape[y_axis]))
     return with_size(b, x, x_axis, size), with_size(b, y, y_axis, size)
-
-
-def broadcast_to(b: Builder, x: Node, sizes: Sequence[Expr], what: str) -> Node:
-    """``x`` with its axes aligned to the last ones of ``sizes``; each is 1 or equal (guarded)."""
-    offset = len(sizes) - x.rank
-    if offset < 0:
-        raise InvalidModelError(f"{what}: rank {x.rank}", where=b.context.where)
-    own: list[Expr] = []
-    for size, wanted in zip(x.shape, sizes[offset:], strict=True):
-        if b.scope.is_equal(size, wanted) is Truth.YES:
-            own.append(wanted)
-            continue
-        if b.scope.is_equal(size, 1) is Truth.NO:
-            b.context.require_equal(size, wanted, what)
-            own.append(wanted)
-            continue
-        b.context.require(logical_or(equal(size, 1), equal(size, wanted)), what)
-        own.append(size)
-    return b.expand(b.reshape(x, own), sizes)
 
 
 def _plainer(a: Expr, b: Expr) -> Expr:

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node, node
 from tilewright.ir.primitives import Scan
-from tilewright.ops.attention import merge_heads, split_heads
-from tilewright.ops.build import Builder, cast, dimension, scalar
-from tilewright.ops.linear import agree, broadcast_to, contract, with_size
+from tilewright.ops.attention import merge_heads, over_root, split_heads
+from tilewright.ops.build import Builder, cast, scalar
+from tilewright.ops.linear import agree, contract, with_size
+from tilewright.ops.operands import expand_to
 from tilewright.ops.record import NoRule, RuleContext, operator
 from tilewright.ops.types import require_native
 from tilewright.shape import Expr, Truth, constant
@@ -94,8 +95,7 @@ def _scaled(b: Builder, query: Node) -> Node:
     scale = b.context.number("scale", 0.0)
     if scale:
         return b.multiply(query, scale)
-    size = cast(dimension(query.shape[-1]), query.dtype)
-    return b.divide(query, b.map("square_root", size))
+    return over_root(b, query, query.shape[-1])
 
 
 def _state(b: Builder, key: Node, value: Node) -> Node:
@@ -123,7 +123,7 @@ def _decay(b: Builder, key: Node, heads: int) -> Node:
     decay = _per_token(b, 4, key, heads, "the decay")
     if b.scope.is_equal(decay.shape[3], 1) is Truth.YES:
         return with_size(b, decay, 3, 1)
-    return broadcast_to(b, decay, key.shape, "the decay does not fit the keys")
+    return expand_to(b, decay, key.shape, "the decay")
 
 
 def _rate(b: Builder, key: Node, heads: int) -> Node:

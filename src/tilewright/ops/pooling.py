@@ -1,4 +1,4 @@
-"""MaxPool, AveragePool, LpPool, their global forms, and MaxUnpool.
+"""MaxPool, AveragePool, LpPool, their global forms, MaxRoiPool and MaxUnpool.
 
 Sums and maxima are windows; the divisor of an average is arithmetic on index vectors, one per
 axis; the indices of maxima come from gathering every window. Start with ``_max_pool``.
@@ -6,6 +6,7 @@ axis; the indices of maxima come from gathering every window. Start with ``_max_
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from tilewright.ir.dtype import DType
@@ -14,9 +15,10 @@ from tilewright.ir.primitives import ArgReduce, ScatterElements, Window
 from tilewright.ops.build import Builder, cast, dimension, scalar, transpose
 from tilewright.ops.linear import agree
 from tilewright.ops.record import RuleContext, operator
+from tilewright.ops.sizes import size_of
 from tilewright.ops.spatial import Geometry, explicit_pads, geometry, per_axis
 from tilewright.ops.types import require_native
-from tilewright.shape import Expr, Truth, constant, less_equal, product
+from tilewright.shape import Expr, Truth, constant, product
 from tilewright.support.errors import InvalidModelError
 
 
@@ -124,6 +126,53 @@ def _global_max_pool(context: RuleContext) -> Sequence[Node]:
     return [Builder(context).reduce("maximum", x, range(2, x.rank), keep=True)]
 
 
+@operator("MaxRoiPool")
+def _max_region_pool(context: RuleContext) -> Sequence[Node]:
+    """Maxima over the cells of regions [batch index, x1, y1, x2, y2]; an empty cell gives 0."""
+    b = Builder(context)
+    require_native(context)
+    x, regions = context.operand(0), context.operand(1)
+    cells = context.integer_list("pooled_shape")
+    if x.rank != 4 or len(cells) != 2:
+        raise InvalidModelError("MaxRoiPool needs two spatial axes", where=context.where)
+    context.require_equal(regions.shape[1], constant(5), "a region has five entries")
+    regions = b.reshape(regions, [regions.shape[0], 5])
+    batch = b.reshape(b.slice_axis(regions, 1, 0, 1), [regions.shape[0]])
+    pictures = b.gather(x, cast(batch, DType.INT64), 0)
+    least = scalar(-math.inf, x.dtype)
+    rows, columns = (_in_cells(b, regions, axis, x, cells[axis]) for axis in range(2))
+    # [R, C, H, 1, W] under [R, 1, 1, cells, W], then [R, C, 1, H, cells] under [R, 1, cells, H, 1].
+    across = b.select(b.unsqueeze(columns, [1, 2]), b.unsqueeze(pictures, [3]), least)
+    across = b.reduce("maximum", across, [4])
+    down = b.select(b.unsqueeze(rows, [1, 4]), b.unsqueeze(across, [2]), least)
+    out = b.reduce("maximum", down, [3])
+    return [b.select(b.map("equal", out, least), 0.0, out)]
+
+
+def _in_cells(b: Builder, regions: Node, axis: int, x: Node, cells: int) -> Node:
+    """bool [R, cells, size]: which positions of a spatial axis lie in each cell."""
+    scale = b.context.number("spatial_scale", 1.0)
+    # Entries are the batch index, x1, y1, x2, y2; axis 0 is y.
+    start, end = (
+        _rounded(b, b.multiply(b.slice_axis(regions, 1, 2 - axis + 2 * i, 1), scale))
+        for i in range(2)
+    )
+    extent = b.maximum(b.add(b.subtract(end, start), 1.0), 1.0)
+    step = b.divide(extent, float(cells))
+    number = cast(b.iota([1, cells], 1), regions.dtype)
+    low = b.add(start, b.map("floor", b.multiply(number, step)))
+    high = b.add(start, b.map("ceil", b.multiply(b.add(number, 1.0), step)))
+    position = cast(b.iota([1, 1, x.shape[2 + axis]], 2), regions.dtype)
+    after = b.map("less_equal", b.unsqueeze(low, [2]), position)
+    return b.map("logical_and", after, b.map("less", position, b.unsqueeze(high, [2])))
+
+
+def _rounded(b: Builder, x: Node) -> Node:
+    """Rounded to the nearest integer, halves away from zero."""
+    up, down = b.map("floor", b.add(x, 0.5)), b.map("ceil", b.subtract(x, 0.5))
+    return b.select(b.map("less", x, 0.0), down, up)
+
+
 @operator("MaxUnpool", since=9, computes=False)
 def _max_unpool(context: RuleContext) -> Sequence[Node]:
     """Values back at the positions their maxima had; zeros elsewhere."""
@@ -154,9 +203,10 @@ def _max_unpool(context: RuleContext) -> Sequence[Node]:
     wanted = context.integers(2)
     for axis in range(2):
         context.require_equal(wanted[axis], shape[axis], "output_shape changes batch or channels")
-    added = [w - s for w, s in zip(wanted, shape, strict=True)]
-    for axis, amount in enumerate(added):
-        context.require(less_equal(0, amount), f"axis {axis} of output_shape is too small")
+    added = [
+        size_of(context, w - s, f"what output_shape adds to axis {axis}")
+        for axis, (w, s) in enumerate(zip(wanted, shape, strict=True))
+    ]
     return [b.pad(out, [0] * out.rank, added)]
 
 

@@ -16,6 +16,7 @@ from tilewright.ops.build import Builder, cast
 from tilewright.ops.convolution import direct_convolution, with_bias
 from tilewright.ops.linear import matmul
 from tilewright.ops.record import RuleContext, operator
+from tilewright.ops.sizes import scalar_of
 from tilewright.ops.types import require_native
 from tilewright.shape import Expr, Truth, constant
 
@@ -34,7 +35,9 @@ def _conv_integer(context: RuleContext) -> Sequence[Node]:
     b = Builder(context)
     require_native(context)
     data, weights = context.operand(0), context.operand(1)
-    centred = _centred(b, data, _scalar(b, context.optional(2)))
+    zero_point = context.optional(2)
+    zero_point = None if zero_point is None else scalar_of(b, zero_point)
+    centred = _centred(b, data, zero_point)
     filters = _centred(b, weights, _along(b, context.optional(3), weights.rank - 1))
     return [direct_convolution(b, centred, filters)]
 
@@ -56,12 +59,12 @@ def _qlinear_conv(context: RuleContext) -> Sequence[Node]:
     b = Builder(context)
     require_native(context)
     data, weights = context.operand(0), context.operand(3)
-    centred = _centred(b, data, _scalar(b, context.operand(2)))
+    centred = _centred(b, data, scalar_of(b, context.operand(2)))
     filters = _centred(b, weights, _along(b, context.operand(5), weights.rank - 1))
     product = with_bias(b, direct_convolution(b, centred, filters), context.optional(8))
     channel_scale = _along(b, context.operand(4), product.rank - 2)
-    data_scale = _scalar(b, context.operand(1))
-    assert channel_scale is not None and data_scale is not None
+    data_scale = scalar_of(b, context.operand(1))
+    assert channel_scale is not None
     scale = b.multiply(data_scale, channel_scale)
     return [_requantised(b, product, scale, context.operand(6), context.operand(7))]
 
@@ -80,15 +83,6 @@ def _without_leading_ones(b: Builder, x: Node, rank: int) -> Node:
     while x.rank > rank and b.scope.is_equal(x.shape[0], 1) is Truth.YES:
         x = b.reshape(x, x.shape[1:])
     return x
-
-
-def _scalar(b: Builder, x: Node | None) -> Node | None:
-    """A parameter per tensor, which may be stored with axes of size 1."""
-    if x is None:
-        return None
-    for axis, size in enumerate(x.shape):
-        b.context.require_equal(size, constant(1), f"axis {axis} of a scalar parameter")
-    return b.reshape(x, [])
 
 
 def _along(b: Builder, x: Node | None, trailing: int) -> Node | None:

@@ -16,9 +16,10 @@ from tilewright.ops.build import Builder, cast, dimension, transpose
 from tilewright.ops.convolution import with_bias
 from tilewright.ops.linear import contract
 from tilewright.ops.record import NoRule, RuleContext, operator
+from tilewright.ops.sizes import require_multiple
 from tilewright.ops.spatial import Geometry, geometry
 from tilewright.ops.types import require_native
-from tilewright.shape import Expr, constant, equal, product
+from tilewright.shape import Expr, constant, product
 from tilewright.support.errors import InvalidModelError
 
 
@@ -57,17 +58,18 @@ def _deformable_convolution(context: RuleContext) -> Sequence[Node]:
     for axis, size in enumerate(g.sizes, start=2):
         context.require_equal(offset.shape[axis], size, f"axis {axis} of the offsets")
     batch, channels = b.shape(data.shape[:2])
-    context.require(equal(channels % shifts, 0), f"{channels} channels in {shifts} offset groups")
+    message = f"{channels} channels in {shifts} offset groups"
+    per_shift = require_multiple(context, channels, shifts, message)
     message = "data, weights and groups do not fit"
     context.require_equal(channels, weights.shape[1] * groups, message)
     message = f"{weights.shape[0]} output channels in {groups} groups"
-    context.require(equal(weights.shape[0] % groups, 0), message)
+    require_multiple(context, weights.shape[0], groups, message)
     taps = [batch, constant(shifts), *kernel]
     context.require_equal(offset.shape[1], product(kernel) * (2 * shifts), "axis 1 of the offsets")
     moved = b.reshape(offset, [*taps, constant(2), *g.sizes])
     points = [*taps, *g.sizes]
     along = [_tap_neighbours(b, g, axis, moved, points) for axis in range(2)]
-    flat = b.reshape(data, [batch, shifts, channels // shifts, g.input[0] * g.input[1]])
+    flat = b.reshape(data, [batch, shifts, per_shift, g.input[0] * g.input[1]])
     sampled = _bilinear(b, flat, g.input[1], along, points)
     mask = context.optional(4)
     if mask is not None:

@@ -17,6 +17,7 @@ from tilewright.ops.build import Builder, cast, dimension, scalar, transpose
 from tilewright.ops.linear import contract, with_size
 from tilewright.ops.onnx_types import element_type
 from tilewright.ops.record import RuleContext, operator
+from tilewright.ops.sizes import size_of
 from tilewright.ops.types import require_native
 from tilewright.shape import Expr, Truth, constant, less, less_equal, maximum, minimum
 from tilewright.support.errors import InvalidModelError
@@ -176,8 +177,7 @@ def _cosine_window(context: RuleContext, terms: Sequence[float]) -> Node:
     b = Builder(context)
     number = context.integer("output_datatype", TensorProto.FLOAT)
     dtype = element_type(number, where=context.where)
-    size = context.integers(0)[0]
-    context.require(less_equal(0, size), "the size of a window is negative")
+    size = size_of(context, context.integers(0)[0], "the size of a window")
     period = size if context.integer("periodic", 1) else size - 1
     computed = DType.FLOAT64 if dtype is DType.FLOAT64 else DType.FLOAT32
     position = b.multiply(cast(b.iota([size], 0), computed), 2 * math.pi)
