@@ -3,6 +3,8 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <typeinfo>
+
 #include "failure.hpp"
 
 namespace tilewright {
@@ -25,6 +27,14 @@ void check(const std::vector<std::uint32_t>& numbers, std::size_t limit, const c
 }  // namespace
 
 ProgramInfo::ProgramInfo(nb::dict description, const Image* image) {
+  try {
+    read(description, image);
+  } catch (const std::bad_cast&) {
+    inconsistent("a number is out of its range");
+  }
+}
+
+void ProgramInfo::read(nb::dict description, const Image* image) {
   symbols = get<std::vector<std::string>>(description, "symbols");
   for (nb::handle item : get<nb::list>(description, "expressions"))
     expressions.emplace_back(nb::cast<std::vector<std::int64_t>>(item[0]),

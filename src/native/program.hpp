@@ -109,6 +109,7 @@ struct ProgramInfo {
   std::uint32_t block_count = 0;
 
  private:
+  void read(nb::dict description, const Image* image);
   void read_buffers(nb::list items);
   void read_steps(nb::list items, const Image* image);
   void read_sizes(nb::list items);

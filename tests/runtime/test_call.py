@@ -281,9 +281,8 @@ def test_statistics_and_shrinking() -> None:
     assert stats.arena_bytes > 0 and stats.contexts == 1
     compiled.shrink()
     assert compiled.stats().arena_bytes == 0
-    np.testing.assert_array_equal(
-        compiled(np.zeros((2, 3), np.float32)), chain_reference(np.zeros((2, 3), np.float32), 4)
-    )
+    result = compiled(np.zeros((2, 3), np.float32))
+    np.testing.assert_allclose(result, chain_reference(np.zeros((2, 3), np.float32), 4), rtol=1e-5)
 
 
 def test_many_shapes_stay_bounded() -> None:

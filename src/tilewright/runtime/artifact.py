@@ -55,6 +55,17 @@ class _Section:
     sha256: str
 
 
+@dataclass(frozen=True)
+class _Level:
+    """What a level needs of the CPU, and the numbers of its sections."""
+
+    features: tuple[str, ...]
+    program: int
+    image: int
+    code: int
+    constants: tuple[int, ...]
+
+
 def save_artifact(path: str | os.PathLike[str], contents: ArtifactContents) -> None:
     """Write the file as a whole or not at all. Raises ArtifactError where it cannot be written."""
     writer = _Writer()
@@ -220,14 +231,20 @@ class Artifact:
             if not inside or offset % ALIGNMENT or offset + size > max(room, 0):
                 raise ValueError(f"a section of {size} bytes at {offset}")
             self.sections.append(_Section(str(kind), offset, size, str(digest)))
-        self.levels: dict[str, dict[str, Any]] = {}
+        self.levels: dict[str, _Level] = {}
         for entry in self.manifest["levels"]:
             if entry["level"] not in LEVELS:
                 raise ValueError(f"the level {entry['level']!r}")
-            self.levels[entry["level"]] = entry
+            self.levels[entry["level"]] = _Level(
+                features=tuple(str(feature) for feature in entry["features"]),
+                program=int(entry["program"]),
+                image=int(entry["image"]),
+                code=int(entry["code"]),
+                constants=tuple(int(number) for number in entry["constants"]),
+            )
 
-    def _section(self, number: Any, kind: str) -> np.ndarray[Any, Any]:
-        if not isinstance(number, int) or not 0 <= number < len(self.sections):
+    def _section(self, number: int, kind: str) -> np.ndarray[Any, Any]:
+        if not 0 <= number < len(self.sections):
             raise ValueError(f"no section {number!r}")
         section = self.sections[number]
         if section.kind != kind:
@@ -244,10 +261,10 @@ class Artifact:
         """The best level this CPU can run. Raises ArtifactError when there is none."""
         for level in reversed(LEVELS):
             entry = self.levels.get(level)
-            if entry is not None and set(entry["features"]) <= set(cpu_features):
+            if entry is not None and set(entry.features) <= set(cpu_features):
                 return level
         needed = "; ".join(
-            f"{name} needs {', '.join(entry['features']) or 'nothing'}"
+            f"{name} needs {', '.join(entry.features) or 'nothing'}"
             for name, entry in self.levels.items()
         )
         raise ArtifactError(
@@ -264,12 +281,12 @@ class Artifact:
         try:
             for level in levels:
                 entry = self.levels[level]
-                program = json.loads(bytes(self._section(entry["program"], "program")))
-                table = json.loads(bytes(self._section(entry["image"], "image")))
-                code = bytes(self._section(entry["code"], "code"))
+                program = json.loads(bytes(self._section(entry.program, "program")))
+                table = json.loads(bytes(self._section(entry.image, "image")))
+                code = bytes(self._section(entry.code, "code"))
                 programs[level] = Program.from_json(program)
                 images[level] = CodeImage.from_json(table, code)
-                constants[level] = [self._section(n, "constant") for n in entry["constants"]]
+                constants[level] = [self._section(n, "constant") for n in entry.constants]
             texts = dict(self.manifest["metadata"])
         except (KeyError, TypeError, ValueError, RecursionError) as error:
             raise self._damaged(f"a section is malformed ({error!r})") from error

@@ -24,7 +24,7 @@ from tilewright.runtime.program import (
 )
 from tilewright.runtime.tensors import native_dtype
 from tilewright.shape import Expr, Guard, encode, size_symbol
-from tilewright.support.errors import ArtifactError
+from tilewright.support.errors import ArtifactError, DimensionError
 
 _EXTERNAL, _ARENA, _OUTPUT = range(3)
 _NEVER = -1
@@ -37,7 +37,12 @@ def lower(program: Program, constant_sizes: Sequence[int]) -> dict[str, Any]:
 
     Raises ArtifactError where the program contradicts itself.
     """
-    return _Lowering(program, constant_sizes).description()
+    try:
+        return _Lowering(program, constant_sizes).description()
+    except DimensionError as error:
+        # Of constants that depend on dimensions, or numbers that need more than 64 bits.
+        why = f"The program contradicts itself: {error.message}"
+        raise ArtifactError(why, where=f"program '{program.name}'") from error
 
 
 @dataclass

@@ -11,9 +11,10 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from tilewright.shape import Expr, Guard, SymbolSource, parse
+from tilewright.support.errors import TilewrightError
 
 BufferKind = Literal["input", "output", "constant", "intermediate"]
 BUFFER_KINDS: tuple[BufferKind, ...] = ("input", "output", "constant", "intermediate")
@@ -184,12 +185,11 @@ class CodeImage:
     @staticmethod
     def from_json(data: Mapping[str, Any], code: bytes) -> CodeImage:
         """The inverse of :meth:`to_json`; KeyError, TypeError or ValueError on malformed data."""
-        functions: dict[str, Any] = data["functions"]
         return CodeImage(
             level=_text(data["level"]),
             features=tuple(_text(feature) for feature in data["features"]),
             data=code,
-            functions={name: _integer(offset) for name, offset in functions.items()},
+            functions={name: _integer(offset) for name, offset in _mapping(data["functions"])},
             fixups=tuple(
                 (_integer(offset), _text(symbol), _integer(addend))
                 for offset, symbol, addend in data["fixups"]
@@ -274,7 +274,7 @@ class _Reader:
 
     def __init__(self, data: Mapping[str, Any]) -> None:
         self.data = data
-        self.table = [parse(_text(text)) for text in data["expressions"]]
+        self.table = [_expression(_text(text)) for text in data["expressions"]]
 
     def expression(self, number: Any) -> Expr:
         position = _integer(number)
@@ -332,7 +332,6 @@ class _Reader:
 
     def program(self) -> Program:
         data = self.data
-        metadata: dict[str, Any] = data["metadata"]
         return Program(
             name=_text(data["name"]),
             buffers=tuple(self.buffer(item) for item in data["buffers"]),
@@ -363,8 +362,21 @@ class _Reader:
                 OperatorCount(_text(name), _integer(count), _integer(opaque))
                 for name, count, opaque in data["operators"]
             ),
-            metadata={_text(key): _text(value) for key, value in metadata.items()},
+            metadata={_text(key): _text(value) for key, value in _mapping(data["metadata"])},
         )
+
+
+def _mapping(value: Any) -> list[tuple[str, Any]]:
+    if not isinstance(value, dict):
+        raise TypeError(f"an object is expected, not {value!r}")
+    return list(cast("dict[str, Any]", value).items())
+
+
+def _expression(text: str) -> Expr:
+    try:
+        return parse(text)
+    except TilewrightError as error:
+        raise ValueError(error.message) from error
 
 
 def _text(value: Any) -> str:
@@ -378,8 +390,8 @@ def _texts(values: Iterable[Any]) -> tuple[str, ...]:
 
 
 def _integer(value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise TypeError(f"an integer is expected, not {value!r}")
+    if not isinstance(value, int) or isinstance(value, bool) or not -(2**63) <= value < 2**63:
+        raise TypeError(f"a 64-bit integer is expected, not {value!r}")
     return value
 
 
