@@ -3,7 +3,7 @@
 Plain interval arithmetic loses what the terms of a sum have in common, so a bound is improved in
 two ways: by measuring each atom from its lower end, and by putting an end of its range for an atom
 that shares symbols with the rest (a loop variable, a minimum, a quotient, …). May import `expr` and
-`interval`. Start reading at :meth:`Bounds.interval`.
+`interval`. Start reading at :meth:`Bounds.low`.
 """
 
 from __future__ import annotations
@@ -19,17 +19,24 @@ from tilewright.shape.interval import (
     Interval,
     add,
     apply_to_intervals,
-    floor_divide,
-    hull,
     intersect,
     multiply,
+    negate,
     power,
     scale,
 )
-from tilewright.shape.table import BOOLEANS, Operation
+from tilewright.shape.table import Operation
 
 # Atoms are eliminated one by one, some in two ways; with more than this the effort is not worth it.
 _MOST_APPLICATIONS = 4
+_WITH_ENDS = (
+    Operation.FLOORDIV,
+    Operation.CEILDIV,
+    Operation.MOD,
+    Operation.MINIMUM,
+    Operation.MAXIMUM,
+    Operation.SELECT,
+)
 
 
 class SymbolFacts(NamedTuple):
@@ -64,6 +71,17 @@ class Declarations:
         facts = self.symbols.get(name)
         return EVERYTHING if facts is None else Interval(facts.low, facts.high)
 
+    def depth(self, name: str) -> int:
+        """How long the longest chain of upper bounds that begins at the symbol is."""
+        return max(
+            (
+                1 + self.depth(other)
+                for limit in self.limits.get(name, ())
+                for other in limit.free_symbols
+            ),
+            default=0,
+        )
+
     def depends_on(self, expression: Expr, name: str) -> bool:
         """Whether the expression, or an upper bound of one of its symbols, holds the symbol."""
         return name in expression.free_symbols or any(
@@ -78,7 +96,9 @@ class Bounds:
 
     def __init__(self, declarations: Declarations) -> None:
         self.declarations = declarations
-        self._intervals: dict[Expr, Interval] = {}
+        self._lows: dict[Expr, int | None] = {}
+        self._sums: dict[Expr, Interval] = {}
+        self._atoms: dict[Atom, Interval] = {}
         self._divisors: dict[Expr, int] = {}
 
     # --- divisors --------------------------------------------------------------------------------
@@ -120,7 +140,8 @@ class Bounds:
 
         That a loop variable has a value tells that its upper bound is not below its lower one.
         """
-        if _is_natural(self.interval(expression)):
+        low = self.low(expression)
+        if low is not None and low >= 0:
             return True
         names = {name: None for operand in context for name in operand.free_symbols}
         for name in names:
@@ -129,7 +150,8 @@ class Bounds:
             if lowest is None:
                 continue
             for limit in limits:
-                if _is_natural(self.interval(expression - limit + lowest)):
+                low = self.low(expression - limit + lowest)
+                if low is not None and low >= 0:
                     return True
         return False
 
@@ -146,77 +168,106 @@ class Bounds:
 
     def interval(self, expression: Expr) -> Interval:
         """A range that holds every value of the expression."""
-        found = self._intervals.get(expression)
-        if found is None:
-            found = self._sum(expression, shifted=False)
-            # The plain bounds stand in while better ones are looked for, which ends any circle.
-            self._intervals[expression] = found
-            terms = expression.terms
-            if len(terms) > 1 and not found.is_point:
-                if any(len(monomial.atoms) > 1 for monomial, _ in terms):
-                    found = intersect(found, self._from_lower_ends(expression))
-                if len(terms) > 2 or not expression.constant_term:
-                    found = intersect(found, self._by_elimination(expression))
-                self._intervals[expression] = found
+        return Interval(self.low(expression), self.high(expression))
+
+    def high(self, expression: Expr) -> int | None:
+        """What the expression is at most, or None."""
+        opposite = self.low(-expression)
+        return None if opposite is None else -opposite
+
+    def low(self, expression: Expr) -> int | None:
+        """What the expression is at least, or None."""
+        if expression in self._lows:
+            return self._lows[expression]
+        plain = self._sum(expression)
+        found = plain.low
+        # The plain bound stands in while a better one is looked for, which ends any circle.
+        self._lows[expression] = found
+        terms = expression.terms
+        if not plain.is_point and any(size < 0 and monomial.atoms for monomial, size in terms):
+            better = self._by_elimination(expression) if len(terms) > 1 else None
+            if better is None and any(len(monomial.atoms) > 1 for monomial, _ in terms):
+                better = self._from_lower_ends(expression)
+            found = _greater(found, better)
+            self._lows[expression] = found
         return found
 
-    def _sum(self, expression: Expr, shifted: bool) -> Interval:
-        """Interval arithmetic term by term; `shifted`: of each atom less its lower end."""
-        result = Interval(0, 0)
-        for monomial, size in expression.terms:
-            term = Interval(1, 1)
-            for atom in dict.fromkeys(monomial.atoms):
-                bounds = self._atom(atom)
-                if shifted and bounds.low is not None:
-                    bounds = add(bounds, Interval(-bounds.low, -bounds.low))
-                term = multiply(term, power(bounds, monomial.atoms.count(atom)))
-            result = add(result, scale(term, size))
-        known = None if shifted else self.declarations.known.get(expression)
-        return result if known is None else intersect(result, known)
+    def _sum(self, expression: Expr) -> Interval:
+        """Interval arithmetic term by term, and what is known of the expression as a whole."""
+        found = self._sums.get(expression)
+        if found is None:
+            found = Interval(0, 0)
+            for monomial, size in expression.terms:
+                term = Interval(1, 1)
+                for atom in dict.fromkeys(monomial.atoms):
+                    term = multiply(term, power(self._atom(atom), monomial.atoms.count(atom)))
+                found = add(found, scale(term, size))
+            known = self.declarations.known
+            if known:
+                found = intersect(found, known.get(expression, EVERYTHING))
+                found = intersect(found, negate(known.get(-expression, EVERYTHING)))
+            self._sums[expression] = found
+        return found
 
     def _atom(self, atom: Atom) -> Interval:
-        if atom.operation is Operation.SYMBOL:
-            result = self.declarations.interval(atom.name)
-            for limit in self.declarations.limits.get(atom.name, ()):
-                result = intersect(result, Interval(None, self.interval(limit).high))
-            return result
-        operands = [self.interval(operand) for operand in atom.operands]
-        result = apply_to_intervals(atom.operation, operands)
-        known = self.declarations.known.get(from_atoms((atom,)))
-        return result if known is None else intersect(result, known)
+        found = self._atoms.get(atom)
+        if found is None:
+            if atom.operation is Operation.SYMBOL:
+                found = self.declarations.interval(atom.name)
+                for limit in self.declarations.limits.get(atom.name, ()):
+                    found = intersect(found, Interval(None, self.high(limit)))
+            else:
+                operands = [self.interval(operand) for operand in atom.operands]
+                found = apply_to_intervals(atom.operation, operands)
+            known = self.declarations.known.get(from_atoms((atom,)), EVERYTHING)
+            found = intersect(found, known)
+            self._atoms[atom] = found
+        return found
 
-    def _from_lower_ends(self, expression: Expr) -> Interval:
-        """Bounds with every atom as its lower end and a natural number: a*b - b at a >= 1."""
+    def _from_lower_ends(self, expression: Expr) -> int | None:
+        """A bound with each atom as its lower end and a natural number: a*b - b at a >= 1."""
         ends: dict[Atom, Expr] = {}
         for monomial, _ in expression.terms:
             for atom in monomial.atoms:
                 low = self._atom(atom).low
                 if low:
                     ends[atom] = from_atoms((atom,)) + low
-        return self._sum(rebuild(expression, ends), shifted=True) if ends else EVERYTHING
+        if not ends:
+            return None
+        result = 0
+        for monomial, size in rebuild(expression, ends).terms:
+            term = Interval(1, 1)
+            for atom in dict.fromkeys(monomial.atoms):
+                bounds = self._atom(atom)
+                if bounds.low is not None:
+                    bounds = add(bounds, Interval(-bounds.low, -bounds.low))
+                term = multiply(term, power(bounds, monomial.atoms.count(atom)))
+            low = scale(term, size).low
+            if low is None:
+                return None
+            result += low
+        return result
 
-    def _by_elimination(self, expression: Expr) -> Interval:
-        """Bounds with the first suitable atom replaced by the ends of its range.
+    def _by_elimination(self, expression: Expr) -> int | None:
+        """A bound with the first suitable atom replaced by an end of its range.
 
         Sound where the atom occurs linearly with a factor of known sign; the other atoms follow as
-        the bounds of the results are asked for.
+        the bound of the result is asked for.
         """
-        atoms = _candidates(expression)
-        if sum(atom.operation is not Operation.SYMBOL for atom in atoms) > _MOST_APPLICATIONS:
-            return EVERYTHING
-        limits = self.declarations.limits
-        last = {name: -position for position, name in enumerate(limits)}
-        atoms = [atom for atom in atoms if atom.operation is not Operation.SYMBOL] + sorted(
-            (atom for atom in atoms if atom.name in limits), key=lambda atom: last[atom.name]
-        )
-        for atom in atoms:
+        atoms = {atom: None for monomial, _ in expression.terms for atom in monomial.atoms}
+        applications = [atom for atom in atoms if atom.operation in _WITH_ENDS]
+        variables = [atom for atom in atoms if atom.name in self.declarations.limits]
+        if not (applications or variables) or len(applications) > _MOST_APPLICATIONS:
+            return None
+        # Inner loop variables go first: their limits may hold outer ones.
+        variables.sort(key=lambda atom: self.declarations.depth(atom.name), reverse=True)
+        for atom in (*applications, *variables):
             split = _split(expression, atom)
-            if split is None or not self._is_related(atom, split[1]):
-                continue
-            result = self._eliminate(atom, *split)
-            if result is not None:
-                return result
-        return EVERYTHING
+            if split is not None and self._is_related(atom, split[1]):
+                choices = self._choices(atom, *split)
+                if choices is not None:
+                    return choices
+        return None
 
     def _is_related(self, atom: Atom, rest: Expr) -> bool:
         """Whether the atom has something in common with the rest of its sum."""
@@ -227,83 +278,69 @@ class Bounds:
             self.declarations.depends_on(from_atoms((atom,)), name) for name in rest.free_symbols
         )
 
-    def _eliminate(self, atom: Atom, factor: Expr, rest: Expr) -> Interval | None:
-        """Bounds of factor*atom + rest, or None where the atom has no ends that are of use."""
-        if atom.operation is Operation.FLOORDIV and factor.is_constant:
-            divisor = atom.operands[1]
-            if divisor.is_constant and divisor.value > 0:
-                return self._eliminate_quotient(atom, factor.value, rest, divisor.value)
-        if atom.operation is Operation.SELECT:
-            return hull(*(self.interval(factor * end + rest) for end in atom.operands[1:]))
-        sign = self.interval(factor)
-        if _is_natural(sign):
-            rising = True
-        elif sign.high is not None and sign.high <= 0:
-            rising = False
-        else:
-            return None
-        lowest, highest = self._ends(atom, upper=False), self._ends(atom, upper=True)
-        if lowest is None or highest is None:
-            return None
-        result = EVERYTHING
-        for end in highest:
-            reached = self.interval(factor * end + rest)
-            side = Interval(None, reached.high) if rising else Interval(reached.low, None)
-            result = intersect(result, side)
-        for end in lowest:
-            reached = self.interval(factor * end + rest)
-            side = Interval(reached.low, None) if rising else Interval(None, reached.high)
-            result = intersect(result, side)
-        if atom.operation in (Operation.MINIMUM, Operation.MAXIMUM):
-            every = [self.interval(factor * end + rest) for end in atom.operands]
-            together = every[0]
-            for interval in every[1:]:
-                together = hull(together, interval)
-            result = intersect(result, together)
-        return result
-
-    def _eliminate_quotient(self, atom: Atom, factor: int, rest: Expr, divisor: int) -> Interval:
-        """From divisor*(p//divisor) = p - m with m in 0..divisor-1."""
-        multiple = self.interval(rest * divisor + atom.operands[0] * factor)
-        remainder = scale(Interval(0, divisor - 1), -factor)
-        whole = add(multiple, remainder)
-        by = Interval(divisor, divisor)
-        low = None if whole.low is None else -(-whole.low // divisor)
-        return Interval(low, floor_divide(whole, by).high)
-
-    def _ends(self, atom: Atom, upper: bool) -> tuple[Expr | int, ...] | None:
-        """What the atom never exceeds, or never falls below; None where nothing is known."""
+    def _choices(self, atom: Atom, factor: Expr, rest: Expr) -> int | None:
+        """A lower bound of factor*atom + rest, or None where the atom has no end that is of use."""
         operands = atom.operands
-        bounds = self._atom(atom)
-        plain = bounds.high if upper else bounds.low
-        ends: tuple[Expr | int, ...] = () if plain is None else (plain,)
+        if atom.operation is Operation.SELECT:
+            return self._least(operands[1:], factor, rest)
+        low = self.low(factor)
+        rising = low is not None and low >= 0
+        high = None if rising else self.high(factor)
+        if not rising and (high is None or high > 0):
+            return None
         match atom.operation:
             case Operation.SYMBOL:
-                return (*self.declarations.limits[atom.name], *ends) if upper else ends
-            case Operation.MINIMUM:
-                return operands if upper else ends
-            case Operation.MAXIMUM:
-                return ends if upper else operands
-            case Operation.MOD | Operation.FLOORDIV | Operation.CEILDIV:
-                if not self.proves_nonnegative(operands[1] - 1):
-                    return None
-                if not upper:
-                    return ends
-                if atom.operation is Operation.MOD:
-                    ends = (*ends, operands[1] - 1)
-                return (*ends, operands[0]) if self.proves_nonnegative(operands[0]) else ends
+                return self._greatest(
+                    () if rising else self.declarations.limits[atom.name], factor, rest
+                )
+            case Operation.MINIMUM | Operation.MAXIMUM:
+                one_sided = rising is (atom.operation is Operation.MAXIMUM)
+                combine = self._greatest if one_sided else self._least
+                return combine(operands, factor, rest)
+            case Operation.FLOORDIV if factor.is_constant and _is_positive(operands[1]):
+                return self._of_quotient(atom, factor.value, rest)
             case _:
-                return None
+                return None if rising else self._greatest(self._highest(atom), factor, rest)
+
+    def _greatest(self, ends: Sequence[Expr], factor: Expr, rest: Expr) -> int | None:
+        """The best of the bounds at ends, each of which bounds the atom."""
+        found: int | None = None
+        for end in ends:
+            found = _greater(found, self.low(factor * end + rest))
+        return found
+
+    def _least(self, ends: Sequence[Expr], factor: Expr, rest: Expr) -> int | None:
+        """The worst of the bounds at ends, one of which is the value of the atom."""
+        found = [self.low(factor * end + rest) for end in ends]
+        known = [low for low in found if low is not None]
+        return min(known) if len(known) == len(found) else None
+
+    def _of_quotient(self, atom: Atom, factor: int, rest: Expr) -> int | None:
+        """From d*(p//d) = p - m with m in 0..d-1."""
+        divisor = atom.operands[1].value
+        low = self.low(rest * divisor + atom.operands[0] * factor)
+        if low is None:
+            return None
+        low -= max(factor, 0) * (divisor - 1)
+        return -(-low // divisor)
+
+    def _highest(self, atom: Atom) -> tuple[Expr, ...]:
+        """What a quotient or a remainder never exceeds."""
+        numerator, denominator = atom.operands
+        if not self.proves_nonnegative(denominator - 1):
+            return ()
+        ends = (denominator - 1,) if atom.operation is Operation.MOD else ()
+        return (*ends, numerator) if self.proves_nonnegative(numerator) else ends
 
 
-def _is_natural(interval: Interval) -> bool:
-    return interval.low is not None and interval.low >= 0
+def _greater(left: int | None, right: int | None) -> int | None:
+    if left is None or right is None:
+        return right if left is None else left
+    return max(left, right)
 
 
-def _candidates(expression: Expr) -> list[Atom]:
-    """The atoms of the sum, truth values left out."""
-    atoms = {atom: None for monomial, _ in expression.terms for atom in monomial.atoms}
-    return [atom for atom in atoms if atom.operation not in BOOLEANS]
+def _is_positive(expression: Expr) -> bool:
+    return expression.is_constant and expression.value > 0
 
 
 def _split(expression: Expr, atom: Atom) -> tuple[Expr, Expr] | None:

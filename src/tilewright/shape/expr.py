@@ -200,6 +200,8 @@ class Expr(_Frozen):
             return self
         if not self.terms:
             return other
+        if other.terms[0][0] is _ONE:
+            return self._shifted(other.terms[0][1])
         sums = dict(self.terms)
         for monomial, coefficient in other.terms:
             sums[monomial] = sums.get(monomial, 0) + coefficient
@@ -236,6 +238,14 @@ class Expr(_Frozen):
         return from_terms(sums)
 
     __rmul__ = __mul__
+
+    def _shifted(self, offset: int) -> Expr:
+        """The sum with a constant, which comes last in the canonical order."""
+        terms = self.terms
+        if terms[-1][0] is _ONE:
+            offset += terms[-1][1]
+            terms = terms[:-1]
+        return _intern((*terms, (_ONE, offset)) if offset else terms)
 
     def _scaled(self, factor: int) -> Expr:
         if factor == 1:

@@ -48,10 +48,6 @@ class Truth(Enum):
         raise TypeError("a Truth may be UNKNOWN; compare it with Truth.YES or Truth.NO by `is`")
 
 
-def _truth(holds: bool, fails: bool) -> Truth:
-    return Truth.YES if holds else Truth.NO if fails else Truth.UNKNOWN
-
-
 class Scope:
     """What is known of the symbols. Declare and assume first, then ask; both may be mixed.
 
@@ -350,11 +346,14 @@ class Scope:
 
     def is_less_equal(self, left: int | Expr, right: int | Expr) -> Truth:
         """Whether left <= right wherever the facts hold; NO where it never does."""
-        bounds = self.bounds(as_expr(right) - left)
-        return _truth(
-            bounds.low is not None and bounds.low >= 0,
-            bounds.high is not None and bounds.high < 0,
-        )
+        difference = as_expr(right) - left
+        resolved = self.resolve(difference)
+        forms = (resolved,) if resolved is difference else (resolved, difference)
+        if any(self._bounds.proves_nonnegative(form) for form in forms):
+            return Truth.YES
+        if any(self._bounds.proves_nonnegative(-form - 1) for form in forms):
+            return Truth.NO
+        return Truth.UNKNOWN
 
 
 def _linear(expression: Expr) -> tuple[str | None, int, int]:
