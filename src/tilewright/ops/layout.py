@@ -17,6 +17,7 @@ from tilewright.ops.sizes import (
     integer_vector,
     is_at_least,
     is_below,
+    named,
     require_multiple,
     size_of,
 )
@@ -27,7 +28,6 @@ from tilewright.shape import (
     constant,
     equal,
     exact_quotient,
-    less_equal,
     logical_not,
     maximum,
     product,
@@ -80,41 +80,39 @@ def _inferred_sizes(context: RuleContext, data: Node, wanted: list[Expr]) -> lis
     """``wanted`` with -1 replaced, guarded so that the numbers of elements agree."""
     scope = context.scope
     count = scope.resolve(product(data.shape))
-    unknown = [is_below(context, size, 0) for size in wanted]
-    perhaps = [not u and not is_at_least(context, s, 0)
-               for u, s in zip(unknown, wanted, strict=True)]  # fmt: skip
-    for size in (s for s, u in zip(wanted, unknown, strict=True) if u):
+    message = "the operand cannot be reshaped: the number of elements differs"
+    if any(is_below(context, size, 0) for size in wanted):
+        # Only one size may be -1, so the others are what they say.
+        wanted = [s if is_below(context, s, 0) else size_of(context, s, "a size") for s in wanted]
+    if not all(is_at_least(context, s, 0) or is_below(context, s, 0) for s in wanted):
+        sizes = _sizes_of_run_time(context, count, wanted)
+        context.require(equal(count, product(sizes)), message)
+        return sizes
+    unknown = [size for size in wanted if is_below(context, size, 0)]
+    for size in unknown:
         context.require(equal(size, -1), "a size must be -1, 0 or more")
-    rest = [select(equal(s, -1), 1, s) if p else s
-            for s, p, u in zip(wanted, perhaps, unknown, strict=True) if not u]  # fmt: skip
-    known = scope.resolve(product(rest))
+    context.require(constant(int(len(unknown) < 2)), "only one size may be -1")
+    known = scope.resolve(product(s for s in wanted if s not in unknown))
+    if not unknown:
+        context.require_equal(count, known, message)
+        return wanted
+    # Where an exact quotient exists it also is the size meant when nothing is divided by nothing.
     missing = exact_quotient(count, known)
-    if missing is None or any(perhaps):
-        missing = count // maximum(known, 1)
-    sizes: list[Expr] = []
-    for size, is_unknown, is_perhaps in zip(wanted, unknown, perhaps, strict=True):
-        if is_unknown:
-            sizes.append(scope.resolve(missing))
-        elif is_perhaps:
-            context.require(less_equal(-1, size), "a size must be -1, 0 or more")
-            sizes.append(scope.resolve(maximum(select(equal(size, -1), missing, size), 0)))
-        else:
-            sizes.append(size)
-    _require_count(context, count, sizes, any(perhaps) or sum(unknown) > 0)
+    if missing is None:
+        missing = scope.resolve(count // maximum(known, 1))
+    sizes = [missing if size in unknown else size for size in wanted]
+    context.require(equal(count, product(sizes)), f"{message} ({count} into {sizes})")
     return sizes
 
 
-def _require_count(
-    context: RuleContext, count: Expr, sizes: Sequence[Expr], inferred: bool
-) -> None:
-    """Demand that ``sizes`` hold ``count`` elements."""
-    wanted = context.scope.resolve(product(sizes))
-    message = "the operand cannot be reshaped: the number of elements differs"
-    if inferred:
-        if context.scope.is_equal(count, wanted) is not Truth.YES:
-            context.require(equal(count, wanted), f"{message} ({count} and {wanted})")
-        return
-    context.require_equal(count, wanted, message)
+def _sizes_of_run_time(context: RuleContext, count: Expr, wanted: list[Expr]) -> list[Expr]:
+    """Sizes of which each may turn out to be -1 as symbols of their own."""
+    others = product(select(equal(size, -1), 1, size) for size in wanted)
+    missing = count // maximum(others, 1)
+    perhaps = [size for size in wanted if not is_at_least(context, size, 0)]
+    symbols = named(Builder(context), [select(equal(s, -1), missing, s) for s in perhaps])
+    sizes = [size_of(context, symbol, "a size") for symbol in symbols]
+    return [sizes.pop(0) if size in perhaps else size for size in wanted]
 
 
 @operator("Flatten", computes=False)

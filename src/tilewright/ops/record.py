@@ -157,7 +157,7 @@ class RuleContext:
                 contents = self._express(operand, [*leaves])
                 if contents is not None and are_whole(contents):
                     return contents
-        return self._bind(operand)
+        return self.bind(operand)
 
     def _leaves(self, operand: Node) -> dict[Node, None] | None:
         """The integer nodes that decide a small node's contents, as far as arithmetic goes."""
@@ -180,12 +180,13 @@ class RuleContext:
         if known is not None or operand in self.facts.bound:
             return known if known is not None else self.facts.bound[operand]
         if operand in leaves:
-            return self._bind(operand)
+            return self.bind(operand)
         parts = [self._express(i, leaves) for i in operand.inputs]
         given = [part for part in parts if part is not None]
         return elements_from(operand, given) if len(given) == len(parts) else None
 
-    def _bind(self, operand: Node) -> Contents:
+    def bind(self, operand: Node) -> Contents:
+        """Fresh symbols that take the contents of an integer node of constant shape at run time."""
         if operand in self.facts.bound:
             return self.facts.bound[operand]
         if not operand.dtype.is_integer or not all(s.is_constant for s in operand.shape):

@@ -58,8 +58,9 @@ def size_of(context: RuleContext, value: Expr, what: str) -> Expr:
     name = resolved.symbol_name
     if name is not None:
         context.scope.declare(name, low=0)
-        return context.scope.resolve(resolved)
-    return context.scope.resolve(maximum(resolved, 0))
+    else:
+        context.scope.assume_equal(maximum(resolved, 0), resolved)
+    return context.scope.resolve(resolved)
 
 
 def require_multiple(context: RuleContext, value: Expr, divisor: int, message: str) -> Expr:
@@ -68,6 +69,12 @@ def require_multiple(context: RuleContext, value: Expr, divisor: int, message: s
         context.require(equal(value % divisor, 0), message)
         context.scope.assume_equal(value % divisor, 0)
     return context.scope.resolve(value // divisor)
+
+
+def named(builder: Builder, values: Sequence[Expr]) -> list[Expr]:
+    """Run-time symbols for expressions that are too long to be sizes."""
+    parts = [builder.reshape(dimension(value), [1]) for value in values]
+    return [*builder.context.bind(builder.concat(parts, 0))]
 
 
 def is_at_least(context: RuleContext, value: Expr, bound: int) -> bool:

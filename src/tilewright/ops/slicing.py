@@ -21,6 +21,7 @@ from tilewright.ops.sizes import (
     from_end,
     is_at_least,
     is_below,
+    named,
     not_zero,
     scalar_of,
     size_of,
@@ -89,18 +90,19 @@ def _cuts_on_unknown_axes(
     for axis in axes:
         inside = less_equal(-data.rank, axis) * less(axis, data.rank)
         context.require(inside, "an axis of Slice is out of range")
-    cuts: list[Cut] = []
+    entries: list[Expr] = []
     for position, size in enumerate(data.shape):
         start, end, step = constant(0), size, constant(1)
         for axis, a, b, c in zip(axes, starts, ends, steps, strict=True):
             meant = logical_or(equal(axis, position), equal(axis, position - data.rank))
-            start, end, step = (
-                select(meant, a, start),
-                select(meant, b, end),
-                select(meant, c, step),
-            )
-        cuts.append(_cut(context, size, start, end, step))
-    return cuts
+            start, end = select(meant, a, start), select(meant, b, end)
+            step = select(meant, c, step)
+        entries += [start, end, step]
+    own = named(Builder(context), entries)
+    return [
+        _cut(context, size, *own[3 * position : 3 * position + 3])
+        for position, size in enumerate(data.shape)
+    ]
 
 
 def _cut(context: RuleContext, size: Expr, start: Expr, end: Expr, step: Expr) -> Cut:
