@@ -48,9 +48,10 @@ class DimensionTable:
     Call :meth:`survey` with every input, then :meth:`shape` for each, then :meth:`finish`.
     """
 
-    def __init__(self, scope: Scope, given: Mapping[str, Dim]) -> None:
+    def __init__(self, scope: Scope, given: Mapping[str, Dim], implied: Mapping[str, Dim]) -> None:
         self.scope = scope
         self.given = dict(given)
+        self.implied = dict(implied)
         self._inputs: list[tuple[str, tuple[Size, ...]]] = []
         self._by_text: dict[str, Expr] = {}
         self._names: dict[str, str] = {}  # symbol name -> the model's text
@@ -129,6 +130,9 @@ class DimensionTable:
             for key in (text, name):
                 if key in self.given:
                     dim, origin = self.given[key], "given"
+                    break
+                if key in self.implied:
+                    dim, origin = self.implied[key], "model"
                     break
             self._names[name] = text
             self._origins[name] = (dim, origin)

@@ -22,6 +22,7 @@ from tilewright.frontend.onnx.finish import deciding_inputs, finished
 from tilewright.frontend.onnx.functions import bind, definition, find_schema
 from tilewright.frontend.onnx.interface import check_output, make_inputs
 from tilewright.frontend.onnx.opaque import OpaqueCall, opaque_nodes
+from tilewright.frontend.onnx.ranges import implied
 from tilewright.frontend.onnx.report import Fallback, ImportReport
 from tilewright.frontend.onnx.rules import by_rule
 from tilewright.frontend.onnx.scan import captured_values, is_random, require_known, subgraphs
@@ -81,7 +82,8 @@ def import_model(
 ) -> Imported:
     """Turn an ONNX model into a primitive graph with symbolic shapes.
 
-    ``dims`` gives ranges for the model's named dimensions (others get 0..``DEFAULT_HIGH``).
+    ``dims`` gives ranges for the model's named dimensions. Others get 0..``DEFAULT_HIGH``, or what
+    is left of it by demands of the model, such as a table of positions that ends at 512.
     ``fallback`` is "reference" or "error": with the latter, operators that would run on the
     reference are an ``UnsupportedError`` that lists them all. ``constants`` are inputs whose values
     are fixed. Raises only subclasses of ``TilewrightError``.
@@ -90,12 +92,14 @@ def import_model(
         raise InputError(f'fallback is "{fallback}"', hint='give "reference" or "error"')
     loaded = read_model(source)
     require_known(loaded.model)
-    importer = _Importer(loaded.model, loaded.name)
+    first = _Importer(loaded.model, loaded.name)
+    graph = first.run(dims or {}, {}, constants or {})
+    importer = first
+    narrower = implied(graph.guards, first.state.dimensions)
+    if narrower:
+        importer = _Importer(loaded.model, loaded.name, first.weights)
+        graph = importer.run(dims or {}, narrower, constants or {})
     state = importer.state
-    inputs = make_inputs(loaded.model, state, dims or {}, constants or {})
-    importer.main.values.update(inputs)
-    importer.body(loaded.model.graph, importer.main)
-    graph = importer.finish()
     if fallback == "error" and state.fallbacks:
         raise UnsupportedError(
             "these operators have no rule and would run on the reference:\n"
@@ -109,15 +113,29 @@ def import_model(
 class _Importer:
     """State of importing one model."""
 
-    def __init__(self, model: onnx_ir.Model, name: str) -> None:
+    def __init__(
+        self,
+        model: onnx_ir.Model,
+        name: str,
+        weights: dict[onnx_ir.Value, Node] | None = None,
+    ) -> None:
         self.model = model
         self.name = name
+        self.weights = {} if weights is None else weights
         self.state = State()
         self.main = Frame(normal_opsets(model.opset_imports))
         self._functions: dict[onnx_ir.OperatorIdentifier, onnx.FunctionProto] = {}
 
-    def finish(self) -> Graph:
-        """The graph of what has been imported; raises if an output is stated with another type."""
+    def run(
+        self,
+        dims: Mapping[str, Dim],
+        narrower: Mapping[str, Dim],
+        constants: Mapping[str, np.ndarray],
+    ) -> Graph:
+        """The graph of the model; raises if an output is stated with another element type."""
+        inputs = make_inputs(self.model, self.state, dims, narrower, constants)
+        self.main.values.update(inputs)
+        self.body(self.model.graph, self.main)
         outputs: list[tuple[str, Node]] = []
         for value in self.model.graph.outputs:
             where = f'output "{value.name}"'
@@ -144,6 +162,8 @@ class _Importer:
         found = frame.values.get(value)
         if found is not None:
             return found
+        if value in self.weights:
+            return self.weights[value]
         tensor = value.const_value
         if tensor is None or value.producer() is not None:
             raise InvalidModelError(
@@ -152,7 +172,7 @@ class _Importer:
                 hint="check the model with onnx.checker.check_model",
             )
         made = array_node(tensor_array(tensor, f'initializer "{value.name}"'))
-        frame.values[value] = made
+        self.weights[value] = made
         self.state.labels.setdefault(made, f'constant "{value.name}"')
         return made
 
@@ -361,7 +381,7 @@ class _Importer:
         def attempt(
             graph: onnx_ir.Graph, parameters: Sequence[TensorType | Node]
         ) -> list[TensorType | None] | None:
-            other = _Importer(self.model, self.name)
+            other = _Importer(self.model, self.name, self.weights)
             other.state = self.state.on_trial()
             frame = replace(use.frame, values=dict(use.frame.values))
             for index, (value, kind) in enumerate(zip(graph.inputs, parameters, strict=False)):

@@ -22,10 +22,17 @@ from tilewright.support.errors import InputError, InvalidModelError
 
 
 def make_inputs(
-    model: onnx_ir.Model, state: State, dims: Mapping[str, Dim], constants: Mapping[str, np.ndarray]
+    model: onnx_ir.Model,
+    state: State,
+    dims: Mapping[str, Dim],
+    narrower: Mapping[str, Dim],
+    constants: Mapping[str, np.ndarray],
 ) -> dict[onnx_ir.Value, Node]:
-    """The node of every input; inputs that have an initializer are left to be constants."""
-    table = DimensionTable(state.scope, dims)
+    """The node of every input; inputs that have an initializer are left to be constants.
+
+    ``dims`` are the ranges that the caller gave, ``narrower`` those that the model implies.
+    """
+    table = DimensionTable(state.scope, dims, narrower)
     graph = model.graph
     free = [v for v in graph.inputs if v.name not in graph.initializers]
     unknown = [name for name in constants if name not in {v.name for v in free}]

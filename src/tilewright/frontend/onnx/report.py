@@ -10,9 +10,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class DimensionReport:
-    """One named dimension: its range, whether the range was ``given`` or is the ``default``.
+    """One named dimension: its range, and where the range comes from.
 
-    ``text`` is what the model calls it; ``places`` are input and axis pairs where it stands.
+    ``origin`` is "given" by the caller, implied by the "model", or the "default". ``text`` is what
+    the model calls it; ``places`` are input and axis pairs where it stands.
     """
 
     name: str
