@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from tilewright.ir.graph import Node, node
 from tilewright.ir.primitives import Broadcast, Constant, Reshape, Slice, Transpose
+from tilewright.ir.views import groups
 from tilewright.rewrite.build import (
     broadcast,
     is_one,
@@ -129,3 +130,32 @@ def slice_of_broadcast(x: Node, facts: Facts) -> Node | None:
         steps.append(constant(1) if whole else cut.steps[axis])
     inner = node(Slice(tuple(starts), tuple(sizes), tuple(steps)), base) if base.rank else base
     return broadcast(inner, x.shape, operand.primitive.axes)
+
+
+def broadcast_of_unit_axes(x: Node, facts: Facts) -> Node | None:
+    """Broadcast(a) that only inserts axes of size 1 → Reshape(a)."""
+    operand = x.inputs[0]
+    assert isinstance(x.primitive, Broadcast)
+    kept = x.primitive.axes
+    if any(operand.shape[i] is not x.shape[axis] for i, axis in enumerate(kept)):
+        return None
+    new = [size for axis, size in enumerate(x.shape) if axis not in kept]
+    return reshape(operand, x.shape) if all(map(is_one, new)) else None
+
+
+def transpose_of_merge(x: Node, facts: Facts) -> Node | None:
+    """Transpose(Reshape(a)) → Reshape(Transpose(a)), the reshape only merging axes (a b → ab)."""
+    operand = x.inputs[0]
+    if not (isinstance(operand.primitive, Reshape) and isinstance(x.primitive, Transpose)):
+        return None
+    base = operand.inputs[0]
+    merged: dict[int, list[int]] = {}
+    for left, right in groups(base.shape, operand.shape):
+        wide = [axis for axis in right if not is_one(operand.shape[axis])]
+        if len(wide) > 1 or not right:
+            return None
+        merged |= {axis: left if axis == (wide or right)[0] else [] for axis in right}
+    permutation = [source for axis in x.primitive.permutation for source in merged[axis]]
+    if len(permutation) != base.rank:
+        return None
+    return reshape(transpose(base, permutation), x.shape)

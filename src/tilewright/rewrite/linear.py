@@ -9,10 +9,21 @@ from __future__ import annotations
 import numpy as np
 
 from tilewright.ir.graph import Node, node
-from tilewright.ir.primitives import Broadcast, Constant, Contract, Convolve, Map, Transpose
-from tilewright.rewrite.build import contents, is_map, literal, single_value
+from tilewright.ir.primitives import (
+    Broadcast,
+    Constant,
+    Contract,
+    Convolve,
+    Map,
+    Reshape,
+    Shape,
+    Transpose,
+)
+from tilewright.ir.views import groups
+from tilewright.rewrite.build import contents, is_map, literal, reshape, single_value
 from tilewright.rewrite.elementwise import is_power_of_two
 from tilewright.rewrite.facts import Facts
+from tilewright.shape import Expr
 
 
 def contract_of_transpose(x: Node, facts: Facts) -> Node | None:
@@ -115,3 +126,47 @@ def per_axis(x: Node, axis: int) -> np.ndarray | None:
     assert isinstance(x.primitive, Broadcast)
     wide = [a for a, size in zip(x.primitive.axes, array.shape, strict=True) if size != 1]
     return array.reshape(-1) if wide in ([], [axis]) else None
+
+
+def contract_of_reshape(x: Node, facts: Facts) -> Node | None:
+    """Contract(Reshape(a), b) → Reshape(Contract(a, b)), as far as only free axes are reshaped.
+
+    Where summed or batch axes are reshaped too, that part of the reshape stays: Reshape(a, …).
+    """
+    assert isinstance(x.primitive, Contract)
+    pairs = (x.primitive.batch, x.primitive.summed)
+    for side, operand in enumerate(x.inputs):
+        if not isinstance(operand.primitive, Reshape):
+            continue
+        base = operand.inputs[0]
+        paired = {pair[side] for row in pairs for pair in row}
+        shape, places = _without_free(base.shape, operand.shape, paired)
+        if shape == operand.shape:
+            continue
+        moved = [tuple(_replaced(pair, side, places) for pair in row) for row in pairs]
+        operands = list(x.inputs)
+        operands[side] = reshape(base, shape)
+        return reshape(node(Contract(moved[0], moved[1]), *operands), x.shape)
+    return None
+
+
+def _without_free(source: Shape, target: Shape, paired: set[int]) -> tuple[Shape, dict[int, int]]:
+    """``target`` with the groups of axes that are not ``paired`` as in ``source``.
+
+    Also where each paired axis of ``target`` is in it.
+    """
+    shape: list[Expr] = []
+    places: dict[int, int] = {}
+    for left, right in groups(source, target):
+        if paired.isdisjoint(right):
+            shape += [source[axis] for axis in left]
+            continue
+        for axis in right:
+            places[axis] = len(shape)
+            shape.append(target[axis])
+    return tuple(shape), places
+
+
+def _replaced(pair: tuple[int, int], side: int, places: dict[int, int]) -> tuple[int, int]:
+    left, right = pair
+    return (places[left], right) if side == 0 else (left, places[right])

@@ -14,6 +14,7 @@ from tilewright.ir.primitives import (
     Constant,
     Dimension,
     Gather,
+    GatherND,
     Iota,
     Map,
     Pad,
@@ -231,3 +232,31 @@ def _combined(function: str, values: list[Expr]) -> Expr:
             return values[0] * values[1]
         case _:
             return -values[0]
+
+
+def gather_nd_of_positions(x: Node, facts: Facts) -> Node | None:
+    """GatherND(a, [position of axis k, …]) → Broadcast(a): result axes that count through a's."""
+    data, indices = x.inputs
+    assert isinstance(x.primitive, GatherND)
+    columns = _columns(indices)
+    if columns is None or x.primitive.batch != 0:
+        return None
+    lead = indices.rank - 1
+    index = tuple(facts.position(axis, x.shape[axis]) for axis in range(lead))
+    axes: list[int] = []
+    for column, size in zip(columns, data.shape, strict=False):
+        value = element(column, (*index, constant(0)), facts)
+        counted = [a for a in range(lead) if index[a] is value and x.shape[a] is size]
+        if not counted or (axes and counted[0] <= axes[-1]):
+            return None
+        axes.append(counted[0])
+    return broadcast(data, x.shape, [*axes, *range(lead, x.rank)])
+
+
+def _columns(indices: Node) -> tuple[Node, ...] | None:
+    """The parts that index one data axis each."""
+    last = indices.rank - 1
+    if isinstance(indices.primitive, Concat) and indices.primitive.axis == last:
+        whole = all(is_number(part.shape[last], 1) for part in indices.inputs)
+        return indices.inputs if whole else None
+    return (indices,) if is_number(indices.shape[last], 1) else None
