@@ -218,7 +218,7 @@ void Call::provide_memory(const PhaseInfo& phase, const PhasePlan& plan) {
   needed = std::max(needed, plan.arena_bytes);
   for (const KernelPlan& kernel : plan.kernels)
     context_.scratch_needed = std::max(
-        context_.scratch_needed, kernel.scratch * std::min(kernel.threads, model_.num_threads()));
+        context_.scratch_needed, kernel.scratch * std::min(kernel.threads, threads_));
   context_.output_bytes += plan.output_bytes;
   if (model_.max_bytes > 0) check_limit(phase);
   Block& block = context_.blocks[phase.block];
@@ -259,7 +259,6 @@ void Call::run_kernels(const PhaseInfo& phase, const PhasePlan& plan, std::uint3
   const nb::gil_scoped_release without_gil;
   const FloatControl float_control;
   TeamLease lease;
-  const int limit = model_.num_threads();
   void** const arguments = context_.arguments.data();
   Status* const statuses = context_.statuses.data();
   for (std::uint32_t step = first; step < end; ++step) {
@@ -269,8 +268,8 @@ void Call::run_kernels(const PhaseInfo& phase, const PhasePlan& plan, std::uint3
     for (std::size_t position = 0; position < kernel.buffers.size(); ++position)
       arguments[position] = context_.pointers[kernel.buffers[position]];
     const std::int64_t start = times_ != nullptr ? now() : 0;
-    int threads = std::min(numbers.threads, limit);
-    if (threads > 1) threads = std::min(threads, lease.acquire(limit));
+    int threads = std::min(numbers.threads, threads_);
+    if (threads > 1) threads = std::min(threads, lease.acquire(threads_));
     const std::int64_t* const parameters = plan.parameters.data() + numbers.parameters;
     if (threads > 1) {
       lease.team().run({kernel.function, parameters, arguments, numbers.grid,

@@ -13,7 +13,7 @@ namespace tilewright {
 class Call {
  public:
   Call(Model& model, Context& context, std::vector<std::int64_t>* times)
-      : model_(model), program_(model.program()), context_(context), times_(times) {}
+      : model_(model), program_(model.program()), context_(context), times_(times), threads_(model.num_threads()) {}
 
   nb::object run(nb::tuple arguments, nb::dict keywords);
 
@@ -38,6 +38,7 @@ class Call {
   const ProgramInfo& program_;
   Context& context_;
   std::vector<std::int64_t>* times_;
+  int threads_;  // as it is now: the model's may change while kernels run
 };
 
 }  // namespace tilewright

@@ -160,7 +160,7 @@ def raw_bytes(data: Bytes) -> memoryview:
     if isinstance(data, bytes):
         return memoryview(data)
     array = np.ascontiguousarray(data).reshape(-1)
-    return memoryview(array.view(np.uint8)).cast("B") if array.size else memoryview(b"")
+    return memoryview(cast("Any", array.view(np.uint8)))
 
 
 def _json(value: Any) -> bytes:

@@ -109,7 +109,7 @@ class _Lowering:
             "steps": [self.step(number, step) for number, step in enumerate(program.steps)],
             "sizes": [(index, axis, self.slots[name]) for index, axis, name in self.sizes],
             "solving": solving,
-            "phases": [self.phase(phase) for phase in self.phases],
+            "phases": [self.phase(number) for number in range(len(self.phases))],
             "block_count": self.block_count,
             "constant_count": len(self.constant_sizes),
         }
@@ -358,8 +358,8 @@ class _Lowering:
                 slots = [self.slots[name] for name in step.symbols]
                 return {"step": "bind", "buffer": step.buffer, "slots": slots}
 
-    def phase(self, phase: _Phase) -> dict[str, Any]:
-        number = self.phases.index(phase)
+    def phase(self, number: int) -> dict[str, Any]:
+        phase = self.phases[number]
         learned = [name for earlier in self.phases[: number + 1] for name in earlier.learned]
         deciding = [name for _, _, name in self.sizes] + learned
         return {

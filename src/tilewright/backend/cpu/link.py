@@ -124,7 +124,7 @@ class _Linker:
             _SECTION_HEADER.unpack_from(self.data, table + number * _SECTION_HEADER.size)
             for number in range(count)
         ]
-        names = raw[names_section][4]
+        names: int = raw[int(names_section)][4]
         return [
             _Section(self._text(names + name), sort, flags, offset, size, to, info, max(1, align))
             for name, sort, flags, _, offset, size, to, info, align, _ in raw
