@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from tilewright.ir.tile import (
@@ -17,11 +17,8 @@ from tilewright.ir.tile import (
     LetIndex,
     Load,
     Loop,
-    LoopProgram,
-    Operand,
     Statement,
     Store,
-    TileProgram,
     Value,
 )
 from tilewright.shape import Expr
@@ -75,16 +72,25 @@ def expressions(statements: Iterable[Statement]) -> Iterator[Expr]:
                 yield from value_expressions(value)
 
 
-class Substitution:
-    """Replaces names in every index expression; shared values stay shared."""
+class ExpressionMap:
+    """Applies a function to every index expression; shared values stay shared."""
 
-    def __init__(self, mapping: Mapping[str, Expr]) -> None:
-        self.mapping = mapping
+    def __init__(self, expression: Callable[[Expr], Expr]) -> None:
+        self.expression = expression
         self._values: dict[int, tuple[Value, Value]] = {}
 
-    def expression(self, e: Expr) -> Expr:
-        """One expression rewritten."""
-        return e.substitute(self.mapping)
+    @staticmethod
+    def substitution(mapping: Mapping[str, Expr]) -> ExpressionMap:
+        """The map that replaces names."""
+
+        def replaced(e: Expr) -> Expr:
+            return e.substitute(mapping)
+
+        return ExpressionMap(replaced)
+
+    def stores(self, stores: Iterable[Store]) -> tuple[Store, ...]:
+        """Stores rewritten in order."""
+        return tuple(Store(s.buffer, self.expression(s.offset), self.value(s.value)) for s in stores)
 
     def value(self, value: Value) -> Value:
         """One value rewritten."""
@@ -144,23 +150,3 @@ class Substitution:
     def statements(self, statements: Iterable[Statement]) -> tuple[Statement, ...]:
         """Statements rewritten in order."""
         return tuple(self.statement(s) for s in statements)
-
-
-def program_expressions(program: TileProgram) -> list[Expr]:
-    """Every expression of a tile program that its code evaluates (``work`` is not one)."""
-    found: list[Expr] = []
-    if isinstance(program, LoopProgram):
-        found += [size for _, size in program.grid]
-        found += [b.elements for b in program.scratch if b.elements is not None]
-        return found + list(expressions(program.body))
-    found += [size for _, size in program.batch]
-    found += [program.m, program.n, program.k]
-    found += [program.block_m, program.block_n, program.block_k]
-    for operand in (program.left, program.right):
-        if isinstance(operand, Operand):
-            found += [operand.base, operand.row, operand.depth]
-        else:
-            elements = operand.target.elements
-            found += [operand.row] + ([elements] if elements is not None else [])
-            found += expressions(operand.body)
-    return found + list(expressions(program.stores))

@@ -27,7 +27,7 @@ from tilewright.ir.tile import (
     TileBuffer,
     Value,
 )
-from tilewright.ir.tile_walk import Substitution, expressions
+from tilewright.ir.tile_walk import ExpressionMap, expressions
 from tilewright.ir.views import Index, is_view, linear, push_forward
 from tilewright.shape import (
     Expr,
@@ -326,9 +326,7 @@ def _flattened(frame: Frame, stores: tuple[Store, ...]) -> tuple[Store, ...]:
             mapping[real[-1][0]] = flat
         else:
             mapping |= zip([n for n, _ in real], unflatten(flat, real), strict=True)
-    substitution = Substitution(mapping)
-    rewritten = substitution.statements(stores)
-    return tuple(s for s in rewritten if isinstance(s, Store))
+    return ExpressionMap.substitution(mapping).stores(stores)
 
 
 def _contiguous(stores: tuple[Store, ...], axes: Axes, scope: Scope) -> list[bool]:

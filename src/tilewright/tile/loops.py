@@ -13,7 +13,7 @@ from tilewright.ir.graph import Node
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Concat, Reshape, Scan, ScatterElements, ScatterND
 from tilewright.ir.tile import Apply, Load, Local, Loop, LoopProgram, Statement, Store, TileBuffer
-from tilewright.ir.tile_walk import Substitution, expressions
+from tilewright.ir.tile_walk import ExpressionMap, expressions
 from tilewright.ir.views import Index, linear
 from tilewright.shape import Expr, constant, minimum, product
 from tilewright.tile.lowering import Lowering
@@ -149,7 +149,7 @@ def collapse(
         if _mergeable(outer, inner, inner_size, statements):
             fused = lowering.variable(outer_size * inner_size)
             mapping = {outer: constant(0), inner: fused}
-            statements = Substitution(mapping).statements(statements)
+            statements = ExpressionMap.substitution(mapping).statements(statements)
             merged[position : position + 2] = [(str(fused), outer_size * inner_size)]
         position -= 1
     return merged, statements

@@ -8,7 +8,6 @@ ends of the range, and a NaN becomes zero. Read :func:`cast`. Imports ``math_ari
 
 from __future__ import annotations
 
-import numpy as np
 from llvmlite import ir
 
 from tilewright.backend.cpu.machine import Level
@@ -30,6 +29,12 @@ def register_type(dtype: DType, lanes: int) -> ir.Type:
     if dtype is DType.FLOAT64:
         return lanes_of(ir.DoubleType(), lanes)
     return lanes_of(ir.IntType(8 * dtype.bytes), lanes)
+
+
+def integer_limits(dtype: DType) -> tuple[int, int]:
+    """The smallest and the largest number of an integer type."""
+    bits = 8 * dtype.bytes
+    return (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if dtype.is_signed else (0, (1 << bits) - 1)
 
 
 class Converter:
@@ -74,8 +79,7 @@ class Converter:
         better.
         """
         build = self.builder
-        limits = np.iinfo(target.numpy)
-        low, high = int(limits.min), int(limits.max)
+        low, high = integer_limits(target)
         below = build.fcmp_ordered("<", value, splat_constant(value.type, float(low)))
         above = build.fcmp_ordered(">=", value, splat_constant(value.type, float(high + 1)))
         is_nan = build.fcmp_unordered("uno", value, value)

@@ -15,7 +15,7 @@ from llvmlite import ir
 
 from tilewright.backend.cpu import math as float_functions
 from tilewright.backend.cpu import math_integer as integer_functions
-from tilewright.backend.cpu.convert import Converter, register_type
+from tilewright.backend.cpu.convert import Converter, integer_limits, register_type
 from tilewright.backend.cpu.machine import Level
 from tilewright.backend.cpu.math_arithmetic import (
     Arithmetic,
@@ -212,8 +212,8 @@ class Emitter:
             return self.constant(kind == "minimum", dtype)
         if dtype.is_float:
             return self.constant(float("-inf") if kind == "maximum" else float("inf"), dtype)
-        limits = np.iinfo(dtype.numpy)
-        return self.constant(int(limits.min if kind == "maximum" else limits.max), dtype)
+        low, high = integer_limits(dtype)
+        return self.constant(low if kind == "maximum" else high, dtype)
 
     def reduce_lanes(self, kind: str, dtype: DType, vector: ir.Value) -> ir.Value:
         """The reduction of the lanes of one vector, as a scalar."""
@@ -222,11 +222,11 @@ class Emitter:
         if dtype in (DType.FLOAT32, DType.FLOAT64):
             return self._reduce_floats(kind, dtype, vector)
         scalar = self.with_lanes(1)
-        total: ir.Value | None = None
-        for lane in range(self.lanes):
-            index = ir.Constant(ir.IntType(32), lane)
-            element = self.builder.extract_element(vector, index)
-            total = element if total is None else scalar.combine(kind, dtype, total, element)
+        lanes = [ir.Constant(ir.IntType(32), lane) for lane in range(self.lanes)]
+        total: ir.Value = self.builder.extract_element(vector, lanes[0])
+        for lane in lanes[1:]:
+            element = self.builder.extract_element(vector, lane)
+            total = scalar.combine(kind, dtype, total, element)
         return total
 
     def _reduce_floats(self, kind: str, dtype: DType, vector: ir.Value) -> ir.Value:

@@ -34,8 +34,14 @@ def _suffix(kind: ir.Type) -> str:
         return f"v{kind.count}{_suffix(kind.element)}"
     if isinstance(kind, ir.PointerType):
         return "p0"
-    names = {ir.FloatType(): "f32", ir.DoubleType(): "f64", ir.HalfType(): "f16"}
-    return names.get(kind) or f"i{kind.width}"
+    if isinstance(kind, ir.IntType):
+        return f"i{kind.width}"
+    names: dict[ir.Type, str] = {
+        ir.FloatType(): "f32",
+        ir.DoubleType(): "f64",
+        ir.HalfType(): "f16",
+    }
+    return names[kind]
 
 
 def call_intrinsic(

@@ -1,0 +1,121 @@
+"""Turning everything that is fixed during a call into parameters of the kernel.
+
+Sub-expressions without loop variables (sizes, strides, block sizes, and large constants such as the
+width of a layer) become parameters which the runtime evaluates once per shape. The code then holds
+no division by sizes, and layers that differ only in their sizes share one function. Small constants
+stay, since strides and taps known when compiling make better code. Start with :func:`parametrise`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from tilewright.ir.tile import (
+    Contraction,
+    LoopProgram,
+    Operand,
+    Packing,
+    TileBuffer,
+    TileProgram,
+)
+from tilewright.ir.tile_walk import ExpressionMap
+from tilewright.shape import Expr, product, symbol, total
+from tilewright.shape.expr import Atom, apply_operation
+from tilewright.shape.table import Operation
+
+LARGEST_KEPT = 64  # constants up to this are strides, taps and tiles worth compiling for
+
+
+def parametrise(program: TileProgram) -> tuple[TileProgram, dict[str, Expr]]:
+    """The program over parameters "p0", "p1", … and what each one stands for."""
+    parameters = _Parameters()
+    mapping = ExpressionMap(parameters.rewrite)
+    if isinstance(program, LoopProgram):
+        general: TileProgram = replace(
+            program,
+            grid=parameters.axes(program.grid),
+            scratch=tuple(parameters.buffer(b) for b in program.scratch),
+            body=mapping.statements(program.body),
+        )
+    else:
+        general = _contraction(program, parameters, mapping)
+    return general, {name: e for e, name in parameters.names.items()}
+
+
+def _contraction(
+    program: Contraction, parameters: _Parameters, mapping: ExpressionMap
+) -> Contraction:
+    rewrite = parameters.rewrite
+
+    def operand(side: Operand | Packing) -> Operand | Packing:
+        if isinstance(side, Operand):
+            base, row, depth = rewrite(side.base), rewrite(side.row), rewrite(side.depth)
+            return replace(side, base=base, row=row, depth=depth)
+        body = mapping.statements(side.body)
+        return Packing(parameters.buffer(side.target), rewrite(side.row), body)
+
+    left = operand(program.left)
+    assert isinstance(left, Operand)
+    return replace(
+        program,
+        batch=parameters.axes(program.batch),
+        m=rewrite(program.m),
+        n=rewrite(program.n),
+        k=rewrite(program.k),
+        left=left,
+        right=operand(program.right),
+        block_m=rewrite(program.block_m),
+        block_n=rewrite(program.block_n),
+        block_k=rewrite(program.block_k),
+        stores=mapping.stores(program.stores),
+    )
+
+
+class _Parameters:
+    def __init__(self) -> None:
+        self.names: dict[Expr, str] = {}
+
+    def axes(self, axes: Iterable[tuple[str, Expr]]) -> tuple[tuple[str, Expr], ...]:
+        return tuple((name, self.rewrite(size)) for name, size in axes)
+
+    def buffer(self, buffer: TileBuffer) -> TileBuffer:
+        assert buffer.elements is not None
+        return replace(buffer, elements=self.rewrite(buffer.elements))
+
+    def rewrite(self, expression: Expr) -> Expr:
+        """The expression with every maximal part that is fixed during a call as a parameter."""
+        if not any(name.startswith("_") for name in expression.free_symbols):
+            return self._fixed(expression)
+        factors: dict[tuple[Atom, ...], list[Expr]] = {}
+        for monomial, coefficient in expression.terms:
+            moving = tuple(a for a in monomial.atoms if _moves(a))
+            fixed = product([_alone(a) for a in monomial.atoms if not _moves(a)])
+            factors.setdefault(moving, []).append(fixed * coefficient)
+        return total(
+            self._fixed(total(parts)) * product([self._moving(a) for a in moving])
+            for moving, parts in factors.items()
+        )
+
+    def _fixed(self, expression: Expr) -> Expr:
+        if expression.is_constant and abs(expression.value) <= LARGEST_KEPT:
+            return expression
+        name = self.names.setdefault(expression, f"p{len(self.names)}")
+        return symbol(name)
+
+    def _moving(self, atom: Atom) -> Expr:
+        if atom.operation is Operation.SYMBOL:
+            return symbol(atom.name)
+        return apply_operation(atom.operation, tuple(map(self.rewrite, atom.operands)))
+
+
+def _moves(atom: Atom) -> bool:
+    if atom.operation is Operation.SYMBOL:
+        return atom.name.startswith("_")
+    return any(n.startswith("_") for operand in atom.operands for n in operand.free_symbols)
+
+
+def _alone(atom: Atom) -> Expr:
+    if atom.operation is Operation.SYMBOL:
+        return symbol(atom.name)
+    return apply_operation(atom.operation, atom.operands)
