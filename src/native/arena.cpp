@@ -29,9 +29,8 @@ Conflicts::Conflicts(const std::vector<Interval>& intervals) : neighbours_(inter
   });
   std::vector<std::uint32_t> alive;
   for (const std::uint32_t item : order) {
-    std::erase_if(alive, [&](std::uint32_t other) {
-      return intervals[other].last < intervals[item].first;
-    });
+    std::erase_if(
+        alive, [&](std::uint32_t other) { return intervals[other].last < intervals[item].first; });
     for (const std::uint32_t other : alive) {
       neighbours_[item].push_back(other);
       neighbours_[other].push_back(item);

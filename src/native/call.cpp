@@ -66,7 +66,8 @@ std::string shape_text(const std::int64_t* dims, std::size_t rank) {
 }
 
 void replace_all(std::string& text, const std::string& what, const std::string& by) {
-  for (std::size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + by.size()))
+  for (std::size_t at = text.find(what); at != std::string::npos;
+       at = text.find(what, at + by.size()))
     text.replace(at, what.size(), by);
 }
 
@@ -75,7 +76,8 @@ void replace_all(std::string& text, const std::string& what, const std::string& 
       std::find_if(statuses.begin(), statuses.end(), [](const Status& s) { return s.code != 0; });
   const Status status = *failed;
   std::fill(statuses.begin(), statuses.end(), Status{});
-  std::string message = "The kernel reported the unknown status " + std::to_string(status.code) + ".";
+  std::string message =
+      "The kernel reported the unknown status " + std::to_string(status.code) + ".";
   if (status.code > 0 && status.code <= static_cast<std::int64_t>(kernel.checks.size()))
     message = kernel.checks[static_cast<std::size_t>(status.code) - 1];
   replace_all(message, "{0}", std::to_string(status.detail[0]));
@@ -217,8 +219,8 @@ void Call::provide_memory(const PhaseInfo& phase, const PhasePlan& plan) {
   std::int64_t& needed = context_.needed[phase.block];
   needed = std::max(needed, plan.arena_bytes);
   for (const KernelPlan& kernel : plan.kernels)
-    context_.scratch_needed = std::max(
-        context_.scratch_needed, kernel.scratch * std::min(kernel.threads, threads_));
+    context_.scratch_needed =
+        std::max(context_.scratch_needed, kernel.scratch * std::min(kernel.threads, threads_));
   context_.output_bytes += plan.output_bytes;
   if (model_.max_bytes > 0) check_limit(phase);
   Block& block = context_.blocks[phase.block];
@@ -290,8 +292,9 @@ nb::object Call::operand(std::uint32_t number) const {
   const nb::object& object = context_.objects[number];
   if (object.is_valid() && !(buffer.native && buffer.kind == BufferKind::input)) return object;
   // Read-only, as a reference that wrote to its input would change the caller's array.
-  return make_array(buffer.dtype.ptr(), static_cast<int>(buffer.shape.size()), context_.dims[number],
-                    context_.pointers[number], object.is_valid() ? object : nb::none(), false);
+  return make_array(buffer.dtype.ptr(), static_cast<int>(buffer.shape.size()),
+                    context_.dims[number], context_.pointers[number],
+                    object.is_valid() ? object : nb::none(), false);
 }
 
 void Call::run_opaque(std::uint32_t step, const OpaqueInfo& opaque, std::uint32_t phase) {
@@ -327,14 +330,13 @@ void Call::run_bind(const BindInfo& bind) {
   std::int64_t count = 1;
   for (std::size_t axis = 0; axis < buffer.shape.size(); ++axis) count *= dims[axis];
   if (count != static_cast<std::int64_t>(bind.slots.size()))
-    throw Failure(FailureKind::dimension,
-                  "Tensor '" + buffer.name + "' has " + std::to_string(count) +
-                      " elements, but its values give " + std::to_string(bind.slots.size()) +
-                      " dimensions.");
+    throw Failure(FailureKind::dimension, "Tensor '" + buffer.name + "' has " +
+                                              std::to_string(count) +
+                                              " elements, but its values give " +
+                                              std::to_string(bind.slots.size()) + " dimensions.");
   for (std::size_t position = 0; position < bind.slots.size(); ++position)
-    context_.symbols[bind.slots[position]] =
-        read_integer(context_.pointers[bind.buffer], static_cast<std::int64_t>(position),
-                     buffer.item_size);
+    context_.symbols[bind.slots[position]] = read_integer(
+        context_.pointers[bind.buffer], static_cast<std::int64_t>(position), buffer.item_size);
 }
 
 nb::object Call::results() {

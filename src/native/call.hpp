@@ -13,7 +13,11 @@ namespace tilewright {
 class Call {
  public:
   Call(Model& model, Context& context, std::vector<std::int64_t>* times)
-      : model_(model), program_(model.program()), context_(context), times_(times), threads_(model.num_threads()) {}
+      : model_(model),
+        program_(model.program()),
+        context_(context),
+        times_(times),
+        threads_(model.num_threads()) {}
 
   nb::object run(nb::tuple arguments, nb::dict keywords);
 

@@ -40,7 +40,8 @@ double directory_quota(const std::string& directory) {
   double quota = 0;
   std::ifstream quota_file(directory + "/cpu.cfs_quota_us");
   std::ifstream period_file(directory + "/cpu.cfs_period_us");
-  if (quota_file >> quota && period_file >> period && quota > 0 && period > 0) return quota / period;
+  if (quota_file >> quota && period_file >> period && quota > 0 && period > 0)
+    return quota / period;
   return 0;
 }
 

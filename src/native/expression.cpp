@@ -180,7 +180,8 @@ bool Expression::run_fast(const std::int64_t* symbols, std::int64_t* stack,
   return true;
 }
 
-// As run_fast, but a fault travels with the value it spoils and counts only if it reaches the result.
+// As run_fast, but a fault travels with the value it spoils and counts only if it reaches the
+// result.
 std::int64_t Expression::run_careful(const std::int64_t* symbols) const {
   struct Item {
     std::int64_t value;
@@ -208,7 +209,8 @@ std::int64_t Expression::run_careful(const std::int64_t* symbols) const {
       stack.pop_back();
       Item& left = stack.back();
       if (left.fault != Fault::none) continue;
-      const bool decided = (operation == kAnd && left.value == 0) || (operation == kOr && left.value);
+      const bool decided =
+          (operation == kAnd && left.value == 0) || (operation == kOr && left.value);
       if (right.fault != Fault::none && !decided) {
         left.fault = right.fault;
       } else {

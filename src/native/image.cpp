@@ -16,20 +16,21 @@ namespace {
 
 // All that code may refer to outside its image. Sorted, for binary search.
 constexpr std::string_view kExternals[] = {
-    "acos",   "acosf",     "acosh",      "acoshf",  "asin",    "asinf",  "asinh",  "asinhf",
-    "atan",   "atan2",     "atan2f",     "atanf",   "atanh",   "atanhf", "cbrt",   "cbrtf",
-    "ceil",   "ceilf",     "copysign",   "copysignf", "cos",   "cosf",   "cosh",   "coshf",
-    "erf",    "erfc",      "erfcf",      "erff",    "exp",     "exp10",  "exp10f", "exp2",
-    "exp2f",  "expf",      "expm1",      "expm1f",  "fabs",    "fabsf",  "fdim",   "fdimf",
-    "floor",  "floorf",    "fma",        "fmaf",    "fmax",    "fmaxf",  "fmin",   "fminf",
-    "fmod",   "fmodf",     "frexp",      "frexpf",  "hypot",   "hypotf", "ldexp",  "ldexpf",
-    "lgamma", "lgammaf",   "log",        "log10",   "log10f",  "log1p",  "log1pf", "log2",
-    "log2f",  "logb",      "logbf",      "logf",    "memcpy",  "memmove", "memset", "modf",
-    "modff",  "nearbyint", "nearbyintf", "nextafter", "nextafterf", "pow", "powf", "remainder",
-    "remainderf", "rint",  "rintf",      "round",   "roundeven", "roundevenf", "roundf", "scalbn",
-    "scalbnf", "sin",      "sincos",     "sincosf", "sinf",    "sinh",   "sinhf",  "sqrt",
-    "sqrtf",  "tan",       "tanf",       "tanh",    "tanhf",   "tgamma", "tgammaf", "trunc",
-    "truncf"};
+    "acos",      "acosf",      "acosh",     "acoshf",     "asin",       "asinf",     "asinh",
+    "asinhf",    "atan",       "atan2",     "atan2f",     "atanf",      "atanh",     "atanhf",
+    "cbrt",      "cbrtf",      "ceil",      "ceilf",      "copysign",   "copysignf", "cos",
+    "cosf",      "cosh",       "coshf",     "erf",        "erfc",       "erfcf",     "erff",
+    "exp",       "exp10",      "exp10f",    "exp2",       "exp2f",      "expf",      "expm1",
+    "expm1f",    "fabs",       "fabsf",     "fdim",       "fdimf",      "floor",     "floorf",
+    "fma",       "fmaf",       "fmax",      "fmaxf",      "fmin",       "fminf",     "fmod",
+    "fmodf",     "frexp",      "frexpf",    "hypot",      "hypotf",     "ldexp",     "ldexpf",
+    "lgamma",    "lgammaf",    "log",       "log10",      "log10f",     "log1p",     "log1pf",
+    "log2",      "log2f",      "logb",      "logbf",      "logf",       "memcpy",    "memmove",
+    "memset",    "modf",       "modff",     "nearbyint",  "nearbyintf", "nextafter", "nextafterf",
+    "pow",       "powf",       "remainder", "remainderf", "rint",       "rintf",     "round",
+    "roundeven", "roundevenf", "roundf",    "scalbn",     "scalbnf",    "sin",       "sincos",
+    "sincosf",   "sinf",       "sinh",      "sinhf",      "sqrt",       "sqrtf",     "tan",
+    "tanf",      "tanh",       "tanhf",     "tgamma",     "tgammaf",    "trunc",     "truncf"};
 static_assert(std::is_sorted(std::begin(kExternals), std::end(kExternals)));
 
 std::uint64_t external_address(const std::string& name) {

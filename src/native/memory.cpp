@@ -43,7 +43,8 @@ Block::Block(std::int64_t bytes) {
                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapping == MAP_FAILED) refuse(bytes);
   auto* const begin = static_cast<char*>(mapping);
-  const std::int64_t before = (kHugePage - reinterpret_cast<std::int64_t>(begin) % kHugePage) % kHugePage;
+  const std::int64_t before =
+      (kHugePage - reinterpret_cast<std::int64_t>(begin) % kHugePage) % kHugePage;
   data_ = begin + before;
   if (before > 0) munmap(begin, static_cast<std::size_t>(before));
   munmap(data_ + rounded, static_cast<std::size_t>(reserved - before - rounded));

@@ -31,13 +31,12 @@ Model::Model(nb::dict description, std::shared_ptr<Image> image, nb::list consta
     constants_.push_back({reinterpret_cast<void*>(nb::cast<std::uintptr_t>(item[0])),
                           nb::cast<std::int64_t>(item[1]), nb::object(item[2])});
   if (constants_.size() != program_.constant_count)
-    throw Failure(FailureKind::artifact, "The program has " +
-                                             std::to_string(program_.constant_count) +
-                                             " constants, but " +
-                                             std::to_string(constants_.size()) + " are given.");
+    throw Failure(FailureKind::artifact,
+                  "The program has " + std::to_string(program_.constant_count) +
+                      " constants, but " + std::to_string(constants_.size()) + " are given.");
   for (const std::uint32_t input : program_.inputs)
-    input_names_.push_back(nb::steal<nb::object>(
-        PyUnicode_InternFromString(program_.buffers[input].name.c_str())));
+    input_names_.push_back(
+        nb::steal<nb::object>(PyUnicode_InternFromString(program_.buffers[input].name.c_str())));
 }
 
 std::unique_ptr<Context> Model::acquire() {
@@ -133,9 +132,8 @@ nb::list Model::explain(nb::list symbols) {
   nb::list phases;
   for (std::uint32_t number = 0; number < program_.phases.size(); ++number) {
     const PhaseInfo& phase = program_.phases[number];
-    const bool known = std::none_of(phase.slots.begin(), phase.slots.end(), [&](std::uint32_t slot) {
-      return symbols[slot].is_none();
-    });
+    const bool known = std::none_of(phase.slots.begin(), phase.slots.end(),
+                                    [&](std::uint32_t slot) { return symbols[slot].is_none(); });
     if (!known) break;
     if (number == 0) solve_symbols(program_, values);
     phases.append(explain_phase(number, *make_plan(program_, phase, values), bytes));

@@ -44,8 +44,8 @@ void raise(const Failure& failure) {
   };
   const nb::object type =
       nb::module_::import_("tilewright.support.errors").attr(error_class(failure.kind));
-  const nb::object error = type(failure.message, "where"_a = text(failure.where),
-                                "hint"_a = text(failure.hint));
+  const nb::object error =
+      type(failure.message, "where"_a = text(failure.where), "hint"_a = text(failure.hint));
   PyErr_SetObject(type.ptr(), error.ptr());
 }
 
@@ -59,9 +59,9 @@ void translate(const std::exception_ptr& pointer, void*) {
   }
 }
 
-std::shared_ptr<Image> make_image(nb::bytes data,
-                                  std::unordered_map<std::string, std::int64_t> functions,
-                                  const std::vector<std::tuple<std::int64_t, std::string, std::int64_t>>& fixups) {
+std::shared_ptr<Image> make_image(
+    nb::bytes data, std::unordered_map<std::string, std::int64_t> functions,
+    const std::vector<std::tuple<std::int64_t, std::string, std::int64_t>>& fixups) {
   std::vector<Fixup> converted;
   for (const auto& [offset, symbol, addend] : fixups) converted.push_back({offset, symbol, addend});
   return std::make_shared<Image>(std::string_view(data.c_str(), data.size()), std::move(functions),
@@ -106,15 +106,19 @@ NB_MODULE(_native, module) {
   nb::class_<Image>(module, "Image")
       .def(nb::new_(&make_image), "data"_a, "functions"_a, "fixups"_a)
       .def_prop_ro("mapped_bytes", &Image::mapped_bytes)
-      .def("address", [](const Image& image, const std::string& name) {
-        return reinterpret_cast<std::uintptr_t>(image.function(name));
-      }, "name"_a);
+      .def(
+          "address",
+          [](const Image& image, const std::string& name) {
+            return reinterpret_cast<std::uintptr_t>(image.function(name));
+          },
+          "name"_a);
   nb::class_<Model>(module, "Model")
       .def(nb::init<nb::dict, std::shared_ptr<Image>, nb::list, nb::object, nb::object>(),
            "description"_a, "image"_a.none(), "constants"_a, "owner"_a, "hooks"_a)
-      .def("call", [](Model& model, nb::tuple arguments, nb::dict keywords) {
-        return model.call(std::move(arguments), std::move(keywords), nullptr);
-      })
+      .def("call",
+           [](Model& model, nb::tuple arguments, nb::dict keywords) {
+             return model.call(std::move(arguments), std::move(keywords), nullptr);
+           })
       .def("profile", &call_profiled)
       .def("explain", &Model::explain, "symbols"_a)
       .def("stats", &Model::stats)

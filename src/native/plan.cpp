@@ -16,7 +16,8 @@ std::string fill_in(const std::string& message, const ProgramInfo& program,
                     const std::vector<std::int64_t>& symbols) {
   std::string text;
   for (std::size_t position = 0; position < message.size();) {
-    const std::size_t close = message[position] == '{' ? message.find('}', position) : std::string::npos;
+    const std::size_t close =
+        message[position] == '{' ? message.find('}', position) : std::string::npos;
     if (close != std::string::npos) {
       const std::string name = message.substr(position + 1, close - position - 1);
       const auto found = std::find(program.symbols.begin(), program.symbols.end(), name);
@@ -92,10 +93,10 @@ class Planner {
       const std::size_t first = plan_->dims.size();
       plan_->first_dim.push_back(static_cast<std::uint32_t>(first));
       for (const std::uint32_t dim : buffer.shape) plan_->dims.push_back(size(dim, place));
-      const std::int64_t bytes =
-          buffer.packed >= 0 ? size(static_cast<std::uint32_t>(buffer.packed), place)
-          : buffer.native    ? dense_bytes(buffer, plan_->dims.data() + first)
-                             : 0;
+      const std::int64_t bytes = buffer.packed >= 0
+                                     ? size(static_cast<std::uint32_t>(buffer.packed), place)
+                                 : buffer.native ? dense_bytes(buffer, plan_->dims.data() + first)
+                                                 : 0;
       plan_->bytes.push_back(bytes);
       if (buffer.storage == Storage::output &&
           __builtin_add_overflow(plan_->output_bytes, align_up(bytes), &plan_->output_bytes))

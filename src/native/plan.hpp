@@ -13,8 +13,8 @@ namespace tilewright {
 
 struct KernelPlan {
   std::int64_t grid;
-  std::int64_t scratch;  // bytes per thread, a multiple of the alignment
-  std::int64_t work;     // nanoseconds
+  std::int64_t scratch;      // bytes per thread, a multiple of the alignment
+  std::int64_t work;         // nanoseconds
   std::uint32_t parameters;  // position of the first one in PhasePlan::parameters
   std::int32_t threads;      // that are worth while, if there are as many
 };

@@ -21,7 +21,8 @@ T get(nb::handle record, const char* key) {
 
 void check(const std::vector<std::uint32_t>& numbers, std::size_t limit, const char* what) {
   for (const std::uint32_t number : numbers)
-    if (number >= limit) inconsistent(std::string("there is no ") + what + " " + std::to_string(number));
+    if (number >= limit)
+      inconsistent(std::string("there is no ") + what + " " + std::to_string(number));
 }
 
 }  // namespace
@@ -142,7 +143,8 @@ void ProgramInfo::read_sizes(nb::list items) {
     const SizeInfo size{nb::cast<std::uint32_t>(item[0]), nb::cast<std::uint32_t>(item[1]),
                         nb::cast<std::uint32_t>(item[2])};
     if (size.slot >= symbols.size() || size.input >= inputs.size() ||
-        size.axis >= buffers[inputs[size.input]].shape.size() || !buffers[inputs[size.input]].shaped)
+        size.axis >= buffers[inputs[size.input]].shape.size() ||
+        !buffers[inputs[size.input]].shaped)
       inconsistent("a size is read from nowhere");
     sizes.push_back(size);
   }
@@ -185,14 +187,17 @@ void ProgramInfo::read_phases(nb::list items) {
     phase.guards = read_guards(get<nb::list>(item, "guards"));
     std::vector<Conflicts::Interval> intervals;
     for (nb::handle interval : get<nb::list>(item, "intervals"))
-      intervals.push_back({nb::cast<std::int64_t>(interval[0]), nb::cast<std::int64_t>(interval[1])});
+      intervals.push_back(
+          {nb::cast<std::int64_t>(interval[0]), nb::cast<std::int64_t>(interval[1])});
     for (std::uint32_t position = 0; position < phase.buffers.size(); ++position)
-      if (buffers[phase.buffers[position]].storage == Storage::arena) phase.items.push_back(position);
+      if (buffers[phase.buffers[position]].storage == Storage::arena)
+        phase.items.push_back(position);
     if (intervals.size() != phase.items.size()) inconsistent("a phase lacks lifetimes");
     phase.conflicts = std::make_unique<Conflicts>(intervals);
     phases.push_back(std::move(phase));
   }
-  if (next_step != steps.size() || phases.empty()) inconsistent("the phases do not cover the steps");
+  if (next_step != steps.size() || phases.empty())
+    inconsistent("the phases do not cover the steps");
 }
 
 }  // namespace tilewright

@@ -26,8 +26,8 @@ void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t expected) {
 }
 
 void futex_wake(std::atomic<std::uint32_t>& word) {
-  syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&word), FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr,
-          0);
+  syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&word), FUTEX_WAKE_PRIVATE, 1, nullptr,
+          nullptr, 0);
 }
 
 // Spins until `ready()`; false when that took too long.

@@ -142,9 +142,9 @@ nb::object from_dlpack(nb::handle capsule, nb::dict dtypes) {
   if (data != nullptr) data += tensor.byte_offset;
   // Without strides numpy takes the memory as row-major and sets the flags itself.
   const int flags = tensor.strides != nullptr ? 0 : NPY_ARRAY_CARRAY_RO;
-  nb::object array =
-      new_array(dtype.ptr(), tensor.rank, as_intp(tensor.shape),
-                tensor.strides != nullptr ? strides.data() : nullptr, data, std::move(owner), flags);
+  nb::object array = new_array(dtype.ptr(), tensor.rank, as_intp(tensor.shape),
+                               tensor.strides != nullptr ? strides.data() : nullptr, data,
+                               std::move(owner), flags);
   PyArray_UpdateFlags(reinterpret_cast<PyArrayObject*>(array.ptr()), NPY_ARRAY_UPDATE_ALL);
   return array;
 }
