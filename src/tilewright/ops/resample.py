@@ -21,29 +21,33 @@ EXACT = DType.FLOAT64
 
 @dataclass(frozen=True)
 class Scale:
-    """Output size over input size as the model states it: a quotient of float64 scalars.
+    """Output size over input size as the model states it.
 
-    Kept as a quotient so that a position which is a whole number comes out as one.
+    Either a quotient of float64 scalars, kept as one so that a position which is a whole number
+    comes out as one; or a float32 scalar, by which positions are divided in float32, where such
+    positions are rounded to whole numbers again.
     """
 
     numerator: Node
     denominator: Node | None = None
 
     def value(self, builder: Builder) -> Node:
-        """The scale itself."""
-        if self.denominator is None:
-            return self.numerator
-        return builder.divide(self.numerator, self.denominator)
+        """The scale itself in float64."""
+        numerator = cast(self.numerator, EXACT)
+        return (
+            numerator if self.denominator is None else builder.divide(numerator, self.denominator)
+        )
 
     def times(self, builder: Builder, x: Node) -> Node:
-        """``x`` scaled."""
-        scaled = builder.multiply(x, self.numerator)
+        """``x`` (float64) scaled."""
+        scaled = builder.multiply(x, cast(self.numerator, EXACT))
         return scaled if self.denominator is None else builder.divide(scaled, self.denominator)
 
     def under(self, builder: Builder, x: Node) -> Node:
-        """``x`` divided by the scale."""
-        spread = x if self.denominator is None else builder.multiply(x, self.denominator)
-        return builder.divide(spread, self.numerator)
+        """``x`` (float64) divided by the scale."""
+        if self.denominator is not None:
+            x = builder.multiply(x, self.denominator)
+        return cast(builder.divide(cast(x, self.numerator.dtype), self.numerator), EXACT)
 
 
 @dataclass(frozen=True)

@@ -180,7 +180,7 @@ def _scaled_size(context: RuleContext, size: Expr, scale: Node, value: float | N
         fraction = _as_fraction(value)
         if size.is_constant:
             return constant(int(np.floor(np.float32(size.value) * np.float32(value))))
-        if fraction is not None:
+        if fraction is not None and _scales_sizes(fraction, value):
             return context.scope.resolve(size * fraction.numerator // fraction.denominator)
     builder = Builder(context)
     product = builder.multiply(cast(dimension(size), DType.FLOAT32), cast(scale, DType.FLOAT32))
@@ -192,20 +192,24 @@ def _exact_scale(scale: Node, value: float | None) -> Scale:
     """The scale; one that was rounded to float32 is taken as the fraction it stands for."""
     fraction = None if value is None else _as_fraction(value)
     if fraction is None:
-        return Scale(cast(scale, EXACT))
+        return Scale(cast(scale, DType.FLOAT32))
     numerator, denominator = scalar(fraction.numerator, EXACT), fraction.denominator
     return Scale(numerator, None if denominator == 1 else scalar(denominator, EXACT))
 
 
 def _as_fraction(value: float) -> Fraction | None:
-    """The fraction that gives the same sizes as a float32 scale, or None."""
+    """The simple fraction that a float32 scale was rounded from, or None."""
     if not value > 0 or not np.isfinite(value):
         return None
     guess = Fraction(value).limit_denominator(1024)
+    return guess if np.float32(float(guess)) == np.float32(value) else None
+
+
+def _scales_sizes(fraction: Fraction, value: float) -> bool:
+    """Whether whole multiples of the fraction are the sizes that float32 products round to."""
     sizes = np.arange(_TRIED, dtype=np.int64)
     rounded = np.floor(sizes.astype(np.float32) * np.float32(value)).astype(np.int64)
-    same = np.array_equal(rounded, sizes * guess.numerator // guess.denominator)
-    return guess if same and np.float32(float(guess)) == np.float32(value) else None
+    return np.array_equal(rounded, sizes * fraction.numerator // fraction.denominator)
 
 
 def _reach_of_scale(
