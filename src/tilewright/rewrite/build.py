@@ -113,3 +113,9 @@ def function_of(x: Node) -> str:
 def squeezed(shape: Shape) -> Shape:
     """The shape without axes whose size is the constant 1."""
     return tuple(s for s in shape if not is_one(s))
+
+
+def only_units_differ(view: Node) -> bool:
+    """Whether a Reshape only inserts or drops axes of size 1."""
+    wide = squeezed(view.shape)
+    return isinstance(view.primitive, Reshape) and wide == squeezed(view.inputs[0].shape)

@@ -93,6 +93,8 @@ class _Rewriter:
                 if following is current:
                     self.form[current] = current
                 else:
+                    going_round = following in becomes and following not in self.form
+                    assert not going_round, f"rules undo each other at {following!r}"
                     becomes[current] = following
                     stack.append(following)
         return self.form[root]

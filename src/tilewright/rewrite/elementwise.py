@@ -14,7 +14,7 @@ import numpy as np
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node, node
 from tilewright.ir.primitives import Cast, Map
-from tilewright.rewrite.build import filled, function_of, is_map, single_value
+from tilewright.rewrite.build import filled, function_of, is_map, is_number, single_value
 from tilewright.rewrite.facts import Facts
 from tilewright.rewrite.parts import element
 from tilewright.shape import Truth
@@ -176,6 +176,8 @@ def comparison_with_itself(x: Node, facts: Facts) -> Node | None:
 def comparison_of_positions(x: Node, facts: Facts) -> Node | None:
     """Comparison of positions and sizes → true or false, where the scope proves it everywhere."""
     if not is_map(x, "equal", "less", "less_equal") or x.inputs[0].dtype is not DType.INT64:
+        return None
+    if any(is_number(size, 0) for size in x.shape):
         return None
     index = tuple(facts.position(axis, size) for axis, size in enumerate(x.shape))
     a, b = (element(i, index, facts) for i in x.inputs)

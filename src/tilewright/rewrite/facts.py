@@ -29,7 +29,7 @@ class Facts:
         return self._uses.get(node) == 1
 
     def position(self, axis: int, size: Expr) -> Expr:
-        """A symbol for the position along an axis: 0 ≤ position < ``size``."""
+        """A symbol for the position along an axis: 0 ≤ position < ``size``, which is not 0."""
         key = (axis, size)
         if key not in self._positions:
             self._positions[key] = self._indexed.fresh(f"position_{axis}", 0, size - 1)

@@ -7,7 +7,7 @@ chains are one node. May import ``shape`` and ``ir``.
 from __future__ import annotations
 
 from tilewright.ir.graph import Node, node
-from tilewright.ir.primitives import Broadcast, Constant, Reshape, Slice, Transpose
+from tilewright.ir.primitives import Broadcast, Constant, Reshape, Shape, Slice, Transpose
 from tilewright.ir.views import groups
 from tilewright.rewrite.build import (
     broadcast,
@@ -80,17 +80,33 @@ def broadcast_of_broadcast(x: Node, facts: Facts) -> Node | None:
 
 
 def broadcast_without_unit_axes(x: Node, facts: Facts) -> Node | None:
-    """Broadcast(Reshape(a, [m, 1, n])) → Broadcast(Reshape(a, [m, n])), likewise of constants."""
+    """Broadcast(Reshape(a)) → Broadcast(a), only axes of size 1 being reshaped, or else
+    Broadcast(Reshape(a, [m, 1, n])) → Broadcast(Reshape(a, [m, n])); likewise of constants."""
     operand = x.inputs[0]
     assert isinstance(x.primitive, Broadcast)
     if not isinstance(operand.primitive, Constant | Reshape):
         return None
     shape = squeezed(operand.shape)
-    if shape == operand.shape:
-        return None
     pairs = zip(operand.shape, x.primitive.axes, strict=True)
     axes = [axis for size, axis in pairs if not is_one(size)]
-    return broadcast(reshape(operand, shape), x.shape, axes)
+    base = operand.inputs[0] if operand.inputs else operand
+    if operand.inputs and squeezed(base.shape) == shape:
+        placed = _with_unit_axes(base.shape, axes, x.rank)
+        if placed is not None:
+            return broadcast(base, x.shape, placed)
+    return None if shape == operand.shape else broadcast(reshape(base, shape), x.shape, axes)
+
+
+def _with_unit_axes(shape: Shape, axes: list[int], rank: int) -> list[int] | None:
+    """Axes for every size of ``shape``, ``axes`` being those of the sizes other than 1."""
+    out: list[int] = []
+    waiting = list(axes)
+    for size in shape:
+        following = waiting.pop(0) if not is_one(size) else (out[-1] + 1 if out else 0)
+        if out and following <= out[-1]:
+            return None
+        out.append(following)
+    return out if not out or out[-1] < rank else None
 
 
 def reshape_of_broadcast(x: Node, facts: Facts) -> Node | None:

@@ -20,7 +20,7 @@ from tilewright.ir.primitives import (
     Transpose,
 )
 from tilewright.ir.views import groups
-from tilewright.rewrite.build import contents, is_map, literal, reshape, single_value
+from tilewright.rewrite.build import contents, is_map, is_one, literal, reshape, single_value
 from tilewright.rewrite.elementwise import is_power_of_two
 from tilewright.rewrite.facts import Facts
 from tilewright.shape import Expr
@@ -148,6 +148,29 @@ def contract_of_reshape(x: Node, facts: Facts) -> Node | None:
         operands[side] = reshape(base, shape)
         return reshape(node(Contract(moved[0], moved[1]), *operands), x.shape)
     return None
+
+
+def contract_of_unit_axes(x: Node, facts: Facts) -> Node | None:
+    """Contract(Reshape(a), b), batch axes of size 1 → Reshape(Contract(a', b')) without them."""
+    assert isinstance(x.primitive, Contract)
+    batch = x.primitive.batch
+    units = [pair for pair in batch if is_one(x.inputs[0].shape[pair[0]])]
+    if not units or not any(isinstance(i.primitive, Reshape) for i in x.inputs):
+        return None
+    dropped = [{pair[side] for pair in units} for side in range(2)]
+    kept = [
+        [axis for axis in range(operand.rank) if axis not in dropped[side]]
+        for side, operand in enumerate(x.inputs)
+    ]
+    rows = [
+        tuple((kept[0].index(i), kept[1].index(j)) for i, j in row if (i, j) not in units)
+        for row in (batch, x.primitive.summed)
+    ]
+    operands = [
+        reshape(operand, tuple(operand.shape[axis] for axis in kept[side]))
+        for side, operand in enumerate(x.inputs)
+    ]
+    return reshape(node(Contract(rows[0], rows[1]), *operands), x.shape)
 
 
 def _without_free(source: Shape, target: Shape, paired: set[int]) -> tuple[Shape, dict[int, int]]:

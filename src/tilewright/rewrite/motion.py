@@ -7,16 +7,18 @@ May import ``shape`` and ``ir``. Start with :func:`view_after_map`.
 from __future__ import annotations
 
 from tilewright.ir.graph import Node, node
-from tilewright.ir.primitives import Broadcast, Cast, Constant, Map, Reshape, Transpose
+from tilewright.ir.primitives import Broadcast, Cast, Constant, Map, Reduce, Reshape, Transpose
 from tilewright.ir.views import groups
-from tilewright.rewrite.build import broadcast, is_one, reshape
+from tilewright.rewrite.build import broadcast, is_one, only_units_differ, reshape, squeezed
 from tilewright.rewrite.facts import Facts
 
 
 def view_after_map(x: Node, facts: Facts) -> Node | None:
     """f(V(a), V(b), c) → V(f(a, b, c)), V a Reshape or Transpose, c broadcast constants or scalars.
 
-    Cast is such an f. A constant's axes must each be a whole axis before the view too.
+    Cast is such an f. A constant's axes must each be a whole axis before the view too. Where V only
+    inserts or drops axes of size 1, c may be any Broadcast; other views would split the rows of a
+    normalisation, whose statistics are broadcast, between two shapes.
     """
     assert isinstance(x.primitive, Map | Cast)
     view = next((i for i in x.inputs if isinstance(i.primitive, Reshape | Transpose)), None)
@@ -39,7 +41,9 @@ def _below(operand: Node, view: Node) -> Node | None:
     base = operand.inputs[0]
     if base.rank == 0:
         return broadcast(base, source.shape, ())
-    if not isinstance(base.primitive, Constant) or any(is_one(s) for s in base.shape):
+    if not isinstance(base.primitive, Constant) and not only_units_differ(view):
+        return None
+    if any(is_one(s) for s in base.shape):
         return None
     places = [_place(axis, view) for axis in operand.primitive.axes]
     axes = [p for p in places if p is not None]
@@ -94,3 +98,18 @@ def _narrowed(operand: Node, place: dict[int, int], shape: tuple[object, ...]) -
     narrow = reshape(base, tuple(base.shape[i] for i in kept))
     target = tuple(operand.shape[axis] for axis in place)
     return broadcast(narrow, target, [place[axes[i]] for i in kept])
+
+
+def unit_axes_after_reduce(x: Node, facts: Facts) -> Node | None:
+    """Reduce(Reshape(a)) → Reshape(Reduce(a)), only axes of size 1 being reshaped, none reduced."""
+    view = x.inputs[0]
+    assert isinstance(x.primitive, Reduce)
+    if not (isinstance(view.primitive, Reshape) and only_units_differ(view)):
+        return None
+    base = view.inputs[0]
+    if any(is_one(view.shape[axis]) for axis in x.primitive.axes):
+        return None
+    wide = [axis for axis, size in enumerate(base.shape) if not is_one(size)]
+    number = {axis: len(squeezed(view.shape[:axis])) for axis in x.primitive.axes}
+    axes = tuple(wide[number[axis]] for axis in x.primitive.axes)
+    return reshape(node(Reduce(x.primitive.kind, axes), base), x.shape)

@@ -5,7 +5,7 @@ May import ``shape`` and ``ir``. Start with :func:`slice_of_slice`.
 
 from __future__ import annotations
 
-from itertools import pairwise
+import numpy as np
 
 from tilewright.ir.graph import Node, node
 from tilewright.ir.primitives import (
@@ -23,10 +23,12 @@ from tilewright.ir.primitives import (
 )
 from tilewright.ir.views import pull_back
 from tilewright.rewrite.build import (
+    Array,
     all_numbers,
     broadcast,
     contents,
     is_number,
+    is_one,
     reshape,
     slice_axis,
 )
@@ -138,35 +140,38 @@ def gather_of_one(x: Node, facts: Facts) -> Node | None:
 
 
 def gather_of_run(x: Node, facts: Facts) -> Node | None:
-    """Gather(a, [s, s + d, …]) → Slice(a, s, d), d > 0, all proved to be in range."""
+    """Gather(a, [s, s + d, …]) → Slice(a, s, d), d > 0, all proved to be in range.
+
+    Other axes of the indices may have size 1.
+    """
     data, indices = x.inputs
     assert isinstance(x.primitive, Gather)
     axis = x.primitive.axis
-    if indices.rank != 1 or is_number(indices.shape[0], 0):
+    wide = [a for a, size in enumerate(indices.shape) if not is_one(size)]
+    if len(wide) > 1 or indices.rank == 0:
         return None
-    count, size = indices.shape[0], data.shape[axis]
-    array = contents(indices)
-    if array is not None:
-        steps = {int(b) - int(a) for a, b in pairwise(array)} or {1}
-        step, first = steps.pop(), constant(int(array[0]))
-        if steps or step < 1 or (first.value < 0 and first.value + (array.size - 1) * step >= 0):
-            return None
-    else:
-        position = facts.position(0, count)
-        value = element(indices, (position,), facts)
-        if value is None:
-            return None
-        first = value.substitute({str(position): 0})
-        difference = value.substitute({str(position): 1}) - first
-        if value is not first + position * difference or not difference.is_constant:
-            return None
-        step = difference.value
-        if step < 1 or not facts.is_less_equal(constant(0), first):
-            return None
+    along = wide[0] if wide else 0
+    count, size = indices.shape[along], data.shape[axis]
+    if is_number(count, 0):
+        return None
+    position = facts.position(along, count)
+    index = [position if a == along else constant(0) for a in range(indices.rank)]
+    value = element(indices, tuple(index), facts)
+    if value is None:
+        return None
+    first = value.substitute({str(position): 0})
+    difference = value.substitute({str(position): 1}) - first
+    affine = difference.is_constant and value is first + position * difference
+    step = difference.value if affine else 0
+    if step < 1 and not is_one(count):
+        return None
     start = _in_range(first, size, facts)
-    if start is None or not facts.is_less(start + (count - 1) * step, size):
+    last = None if start is None else start + (count - 1) * step
+    if start is None or last is None or not facts.is_less(last, size):
         return None
-    return slice_axis(data, axis, start, count, step)
+    if first is not start and not facts.is_less(first + (count - 1) * step, constant(0)):
+        return None
+    return reshape(slice_axis(data, axis, start, count, max(step, 1)), x.shape)
 
 
 def _in_range(index: Expr, size: Expr, facts: Facts) -> Expr | None:
@@ -210,6 +215,8 @@ def element(x: Node, index: tuple[Expr, ...], facts: Facts) -> Expr | None:
             return value
         case Constant(array=array) if array.size == 1 and x.dtype.is_integer:
             return constant(int(array.reshape(-1)[0]))
+        case Constant(array=array) if x.dtype.is_integer:
+            return _affine(array, index)
         case Iota(axis=axis):
             return index[axis]
         case Broadcast() | Reshape() | Slice():
@@ -220,6 +227,17 @@ def element(x: Node, index: tuple[Expr, ...], facts: Facts) -> Expr | None:
             return _combined(function, known) if len(known) == len(values) else None
         case _:
             return None
+
+
+def _affine(array: Array, index: tuple[Expr, ...]) -> Expr | None:
+    """s + d * index[k] where an array counts along its only axis longer than 1, else None."""
+    wide = [axis for axis, size in enumerate(array.shape) if size > 1]
+    if len(wide) != 1 or array.size != array.shape[wide[0]]:
+        return None
+    line = array.reshape(-1)
+    first, step = int(line[0]), int(line[1]) - int(line[0])
+    counted = first + step * np.arange(line.size, dtype=np.int64)
+    return first + step * index[wide[0]] if np.array_equal(line, counted) else None
 
 
 def _combined(function: str, values: list[Expr]) -> Expr:
@@ -239,7 +257,7 @@ def gather_nd_of_positions(x: Node, facts: Facts) -> Node | None:
     data, indices = x.inputs
     assert isinstance(x.primitive, GatherND)
     columns = _columns(indices)
-    if columns is None or x.primitive.batch != 0:
+    if columns is None or x.primitive.batch != 0 or any(is_number(s, 0) for s in x.shape):
         return None
     lead = indices.rank - 1
     index = tuple(facts.position(axis, x.shape[axis]) for axis in range(lead))

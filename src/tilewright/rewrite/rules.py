@@ -87,6 +87,8 @@ RULES: tuple[Rule, ...] = (
     Rule((Map,), linear.scale_into_contraction),
     Rule((Contract,), linear.contract_of_transpose),
     Rule((Contract,), linear.contract_of_reshape),
+    Rule((Contract,), linear.contract_of_unit_axes),
     Rule((Map, Cast), motion.broadcast_after_map),
     Rule((Map, Cast), motion.view_after_map),
+    Rule((Reduce,), motion.unit_axes_after_reduce),
 )

@@ -1,0 +1,130 @@
+"""Scales that move into weights: only where nothing else reads the product, and how exactly."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from rewrite_harness import (
+    K,
+    M,
+    N,
+    apply,
+    assert_identical,
+    fill,
+    graph_of,
+    shape,
+    simplified,
+    spread,
+    tensor,
+    value,
+)
+
+from tilewright.ir.evaluate import evaluate
+from tilewright.ir.graph import Graph, Node, node
+from tilewright.ir.primitives import Contract, Convolve
+from tilewright.shape import constant
+
+CHANNELS = 4
+SIZES = {"m": 2, "n": 5, "k": 3}
+EPSILON = float(np.finfo(np.float32).eps)
+Array = np.ndarray[Any, Any]
+
+
+def _draw(*sizes: int) -> Array:
+    return np.random.default_rng(3).standard_normal(sizes).astype(np.float32)
+
+
+def convolution() -> Node:
+    """[m, 3, n, n] with a 1 × 1 kernel to [m, 4, n, n]."""
+    weights = value(_draw(CHANNELS, 3, 1, 1))
+    primitive = Convolve((1, 1), (1, 1), (1, 1), (constant(0),) * 2, shape(N, N), 1)
+    return node(primitive, tensor("x", M, 3, N, N), weights)
+
+
+def per_channel(like: Node, seed: float) -> Node:
+    return spread(value(_draw(CHANNELS) + seed), like.shape, 1)
+
+
+def product(width: int = 6) -> Node:
+    """[m, n, 3] times constant [3, width]."""
+    return node(Contract((), ((2, 0),)), tensor("x", M, N, 3), value(_draw(3, width)))
+
+
+def _run(graph: Graph) -> Array:
+    inputs = {
+        "x": np.random.default_rng(5).standard_normal(
+            tuple(e.evaluate(SIZES) for e in graph.inputs[0].shape)
+        )
+    }
+    return evaluate(graph, {"x": inputs["x"].astype(np.float32)}, SIZES)["out"]
+
+
+def _count(graph: Graph, function: str) -> int:
+    return sum(getattr(n.primitive, "function", "") == function for n in graph.nodes())
+
+
+def _normalised(like: Node) -> Node:
+    scaled = apply("multiply", like, per_channel(like, 1.0))
+    return apply("add", scaled, per_channel(like, 2.0))
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_scale_per_channel_goes_into_convolution(bias: bool) -> None:
+    made = convolution()
+    if bias:
+        made = apply("add", made, per_channel(made, 3.0))
+    root = _normalised(made)
+    after, fired = simplified(root)
+    assert "scale_into_convolution" in fired
+    assert _count(after, "multiply") == 0
+    # Three products are summed; weights, products, sums and shifts are rounded once each, and the
+    # terms are at most a few units large.
+    np.testing.assert_allclose(_run(after), _run(graph_of(root)), rtol=0, atol=100 * EPSILON)
+
+
+def test_scale_stays_where_the_convolution_has_other_users() -> None:
+    made = convolution()
+    root = apply("add", apply("multiply", made, per_channel(made, 1.0)), made)
+    _, fired = simplified(root)
+    assert "scale_into_convolution" not in fired
+
+
+def test_scale_along_another_axis_stays() -> None:
+    weights = value(_draw(5, 3, 1, 1))
+    primitive = Convolve((1, 1), (1, 1), (1, 1), (constant(0),) * 2, shape(5, 5), 1)
+    made = node(primitive, tensor("x", M, 3, 5, 5), weights)
+    _, fired = simplified(apply("multiply", made, spread(value(_draw(5)), made.shape, 2)))
+    assert "scale_into_convolution" not in fired
+
+
+@pytest.mark.parametrize("scale", [0.125, -4.0])
+def test_power_of_two_goes_into_contraction_exactly(scale: float) -> None:
+    made = apply("add", product(), spread(value(_draw(6)), product().shape, 2))
+    root = apply("multiply", made, fill(scale, made))
+    after, fired = simplified(root)
+    assert "scale_into_contraction" in fired
+    assert _count(after, "multiply") == 0
+    assert_identical(_run(graph_of(root)), _run(after))
+
+
+@pytest.mark.parametrize("scale", [0.3, 3.0])
+def test_other_scales_of_contractions_stay(scale: float) -> None:
+    made = product()
+    after, fired = simplified(apply("multiply", made, fill(scale, made)))
+    assert fired == []
+    assert _count(after, "multiply") == 1
+
+
+def test_scale_that_underflows_weights_stays() -> None:
+    weights = value(np.full((3, 2), 2.0**-140))
+    made = node(Contract((), ((1, 0),)), tensor("x", M, 3), weights)
+    _, fired = simplified(apply("multiply", made, fill(2.0**-20, made)))
+    assert "scale_into_contraction" not in fired
+
+
+def test_scale_of_a_contraction_of_data_stays() -> None:
+    made = node(Contract((), ((1, 0),)), tensor("x", M, N), tensor("w", N, K))
+    _, fired = simplified(apply("multiply", made, fill(0.5, made)))
+    assert fired == []
