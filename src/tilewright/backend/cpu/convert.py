@@ -13,7 +13,6 @@ from llvmlite import ir
 from tilewright.backend.cpu.machine import Level
 from tilewright.backend.cpu.math_arithmetic import (
     Arithmetic,
-    call_intrinsic,
     lanes_of,
     splat_constant,
 )
@@ -57,7 +56,12 @@ class Converter:
             return self.cast(wide, DType.FLOAT32, target)
         if target.is_half:
             if source is DType.FLOAT64:
-                return self._to_half(self._round_to_odd(value), target)
+                odd = self._round_to_odd(value)
+                if target is DType.BFLOAT16:
+                    return self._to_bfloat16(odd)
+                # Not by the instruction: LLVM would merge the two roundings into one from float64,
+                # which no instruction does, and call a function for it.
+                return self._to_float16(odd)
             return self._to_half(self.cast(value, source, DType.FLOAT32), target)
         if source.is_float:
             return self._from_float(value, source, target)
@@ -130,10 +134,6 @@ class Converter:
         if target is DType.BFLOAT16:
             return self._to_bfloat16(value)
         if self.level.has_half_conversion:
-            # Hides an earlier rounding from float64: LLVM would merge the two into one that no
-            # instruction does, and call a function for it.
-            kind = self.single.float_type
-            value = call_intrinsic(self.builder, "canonicalize", kind, [kind], [value])
             half = self.builder.fptrunc(value, lanes_of(ir.HalfType(), self.lanes))
             return self.builder.bitcast(half, self.short)
         return self._to_float16(value)
