@@ -92,13 +92,15 @@ def import_model(
         raise InputError(f'fallback is "{fallback}"', hint='give "reference" or "error"')
     loaded = read_model(source)
     require_known(loaded.model)
-    first = _Importer(loaded.model, loaded.name)
-    graph = first.run(dims or {}, {}, constants or {})
-    importer = first
-    narrower = implied(graph.guards, first.state.dimensions)
-    if narrower:
-        importer = _Importer(loaded.model, loaded.name, first.weights)
-        graph = importer.run(dims or {}, narrower, constants or {})
+    weights: dict[onnx_ir.Value, Node] = {}
+    narrower: dict[str, Dim] = {}
+    while True:
+        importer = _Importer(loaded.model, loaded.name, weights)
+        try:
+            graph = importer.run(dims or {}, narrower, constants or {})
+            break
+        except _Narrower as found:
+            narrower.update(found.ranges)
     state = importer.state
     if fallback == "error" and state.fallbacks:
         raise UnsupportedError(
@@ -110,18 +112,21 @@ def import_model(
     return Imported(graph, state.report(importer.main.opsets))
 
 
+class _Narrower(Exception):
+    """The model implies ranges; the import starts again, to rely on them from the beginning."""
+
+    def __init__(self, ranges: dict[str, Dim]) -> None:
+        self.ranges = ranges
+        super().__init__("the model implies ranges")
+
+
 class _Importer:
     """State of importing one model."""
 
-    def __init__(
-        self,
-        model: onnx_ir.Model,
-        name: str,
-        weights: dict[onnx_ir.Value, Node] | None = None,
-    ) -> None:
+    def __init__(self, model: onnx_ir.Model, name: str, weights: dict[onnx_ir.Value, Node]) -> None:
         self.model = model
         self.name = name
-        self.weights = {} if weights is None else weights
+        self.weights = weights
         self.state = State()
         self.main = Frame(normal_opsets(model.opset_imports))
         self._functions: dict[onnx_ir.OperatorIdentifier, onnx.FunctionProto] = {}
@@ -177,9 +182,13 @@ class _Importer:
         return made
 
     def body(self, nodes: Iterable[onnx_ir.Node], frame: Frame) -> None:
-        """Import nodes in their order."""
+        """Import nodes in their order; starts anew when a node implies a range."""
+        guards = self.state.facts.guards
         for item in nodes:
+            known = len(guards)
             self.node(item, frame)
+            if len(guards) > known and (found := implied(guards[known:], self.state.dimensions)):
+                raise _Narrower(found)
 
     def node(self, item: onnx_ir.Node, frame: Frame) -> None:
         """Import one node: enter a node for each of its outputs in the frame."""

@@ -2,7 +2,7 @@
 
 A table of 512 positions makes sense for at most 512 tokens: the import then demands it of every
 call. :func:`implied` reads such demands back as ranges, for dimensions whose range nobody gave, so
-that a second import can rely on them. The demands that decide nothing more disappear with it.
+that the import can start again and rely on them; the demands themselves then disappear.
 """
 
 from __future__ import annotations
