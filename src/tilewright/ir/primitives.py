@@ -71,8 +71,13 @@ class Constant:
         """The constant with the contents of ``array`` (copied only if it is not contiguous)."""
         kept = np.ascontiguousarray(array).reshape(array.shape)
         kind = DType.of(kept.dtype) if dtype is None else dtype
-        content = repr(kept.tolist()).encode() if kept.dtype == object else kept.data.cast("B") \
-            if kept.dtype.isbuiltin == 1 and kept.size else kept.tobytes()
+        content = (
+            repr(kept.tolist()).encode()
+            if kept.dtype == object
+            else kept.data.cast("B")
+            if kept.dtype.isbuiltin == 1 and kept.size
+            else kept.tobytes()
+        )
         digest = hashlib.blake2b(content, digest_size=16).digest()
         return Constant(digest, kind, kept.shape, kept)
 
@@ -290,7 +295,9 @@ class Contract:
     def result(self, left: TensorType, right: TensorType) -> TensorType:
         _demand(left.dtype is right.dtype, f"contract: {left} and {right}")
         for i, j in self.batch + self.summed:
-            _demand(left.shape[i] is right.shape[j], f"contract: axis {i} of {left}, {j} of {right}")
+            _demand(
+                left.shape[i] is right.shape[j], f"contract: axis {i} of {left}, {j} of {right}"
+            )
         paired_left = {i for i, _ in self.batch + self.summed}
         paired_right = {j for _, j in self.batch + self.summed}
         free_left = tuple(s for a, s in enumerate(left.shape) if a not in paired_left)

@@ -254,9 +254,8 @@ def _divide(a: Expr, b: Expr) -> Expr | None:
     divisor = _divisor(b)
     if divisor is None:
         return None
-    forward = select(less(a, 0), ceil_div(a, divisor), a // divisor)
-    backward = select(less(a, 0), a // divisor, ceil_div(a, divisor))
-    return select(less(b, 0), backward, forward)
+    # Where the quotient is proved to be 0 or more, the second term vanishes.
+    return maximum(a // divisor, 0) + minimum(ceil_div(a, divisor), 0)
 
 
 def _slice(

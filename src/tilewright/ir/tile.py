@@ -258,4 +258,5 @@ class Contraction:
     checks: tuple[str, ...]
     work: Expr
 
+
 TileProgram = LoopProgram | Contraction

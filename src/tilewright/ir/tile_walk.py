@@ -90,7 +90,9 @@ class ExpressionMap:
 
     def stores(self, stores: Iterable[Store]) -> tuple[Store, ...]:
         """Stores rewritten in order."""
-        return tuple(Store(s.buffer, self.expression(s.offset), self.value(s.value)) for s in stores)
+        return tuple(
+            Store(s.buffer, self.expression(s.offset), self.value(s.value)) for s in stores
+        )
 
     def value(self, value: Value) -> Value:
         """One value rewritten."""

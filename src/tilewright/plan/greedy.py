@@ -196,9 +196,7 @@ class _Planner:
 
     def _results(self, group: list[Node]) -> list[Node]:
         members = set(group)
-        return [
-            n for n in group if n in self.roots or any(u not in members for u in self.users[n])
-        ]
+        return [n for n in group if n in self.roots or any(u not in members for u in self.users[n])]
 
     def _trim(self, number: int) -> None:
         """Drop the youngest members until few enough results are left, views never being one."""

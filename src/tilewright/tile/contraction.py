@@ -44,7 +44,9 @@ from tilewright.shape import (
 from tilewright.tile.lowering import Lowering
 
 Axes = Sequence[tuple[str, Expr]]
-DEPTH_BLOCK = 384  # a panel of 16 columns and this depth (24 KiB) stays in a 32 KiB first-level cache
+DEPTH_BLOCK = (
+    384  # a panel of 16 columns and this depth (24 KiB) stays in a 32 KiB first-level cache
+)
 ROW_BLOCK = 96  # rows of the left operand per task: with DEPTH_BLOCK 144 KiB, inside a second level
 COLUMN_BLOCK = 64  # columns per task when the right operand needs no packing
 PACKED_COLUMNS = 128  # columns per task when it does
@@ -118,7 +120,13 @@ def lower_contraction(
     access = contraction_access(node, lowering.scope, lowering.materialised)
     depth = product([size for _, size in access.summed])
     frame = Frame(
-        kernel, lowering, tile.for_type(node.dtype), access.batch, access.rows, access.columns, depth
+        kernel,
+        lowering,
+        tile.for_type(node.dtype),
+        access.batch,
+        access.rows,
+        access.columns,
+        depth,
     )
     index = [*declare(lowering, access.batch), *declare(lowering, access.rows)]
     index += declare(lowering, access.columns)
@@ -147,9 +155,7 @@ def _right_operand(
         paired = [j for _, j in primitive.batch], [j for _, j in primitive.summed]
         free = [a for a in range(right.rank) if a not in paired[0] + paired[1]]
         order = (*paired[0], *free, *paired[1])
-        packed = PackedConstant(
-            right, order, len(paired[0]), len(paired[1]), frame.tile.columns
-        )
+        packed = PackedConstant(right, order, len(paired[0]), len(paired[1]), frame.tile.columns)
         return packed_operand(frame, packed, frame.n, sources)
     unit = access.right is not None and access.right.row.is_constant
     if access.right is not None and unit and access.right.row.value == 1:
@@ -288,9 +294,7 @@ def assemble(
     return program, all_sources
 
 
-def _epilogue(
-    frame: Frame, index: Index, targets: dict[Node, TileBuffer]
-) -> tuple[Store, ...]:
+def _epilogue(frame: Frame, index: Index, targets: dict[Node, TileBuffer]) -> tuple[Store, ...]:
     """Stores of the results at row "_m" and column "_n"."""
     lowering, kernel = frame.lowering, frame.kernel
     resolved = tuple(lowering.scope.resolve(i) for i in index)
@@ -345,5 +349,3 @@ def _contiguous(stores: tuple[Store, ...], axes: Axes, scope: Scope) -> list[boo
             zero = constant(0)
             verdicts.append(slopes.get(outer, zero) is slopes.get(inner, zero) * size)
     return verdicts
-
-

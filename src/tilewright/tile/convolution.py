@@ -161,9 +161,7 @@ def _segment(
     base = (k - symbol("_k0")) * target[1] + line * width - symbol("_n0")
     taps = [
         Tap(s, d, p)
-        for s, d, p in zip(
-            primitive.strides, primitive.dilations, primitive.spread, strict=True
-        )
+        for s, d, p in zip(primitive.strides, primitive.dilations, primitive.spread, strict=True)
     ]
     lead = (symbol("_b0"), symbol("_b1") * weights.shape[1] + channel)
     zero = Literal(0.0, node.dtype)

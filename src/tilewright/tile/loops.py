@@ -315,7 +315,6 @@ def _scan_steps(
     def offset(step: Expr) -> Expr:
         return lowering.scope.resolve(linear(at(step), output.shape))
 
-
     lowering.open()
     first = lowering.variable(minimum(length, 1))
     if primitive.exclusive:

@@ -274,7 +274,10 @@ class Lowering:
     def position(self, indices: Node, index: Index, limit: Expr) -> Expr:
         """An index local holding element ``index`` of ``indices``, checked against ``limit``."""
         value = self.value(indices, index)
-        if isinstance(value, Literal) and self.scope.is_less(int(value.value), limit).value == "yes":
+        if (
+            isinstance(value, Literal)
+            and self.scope.is_less(int(value.value), limit).value == "yes"
+        ):
             if int(value.value) >= 0:
                 return constant(int(value.value))
         if isinstance(value, IndexValue) and self._within(value.expression, limit):

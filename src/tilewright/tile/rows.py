@@ -144,8 +144,10 @@ def _to_keep(rows: _Rows, roots: list[Node], later: list[Node], kept: set[Node])
     stack = list(reversed(roots))
     while stack:
         node = stack.pop()
-        if node in seen or node in kept or (
-            node in rows.lowering.materialised and node not in rows.group
+        if (
+            node in seen
+            or node in kept
+            or (node in rows.lowering.materialised and node not in rows.group)
         ):
             continue
         seen.add(node)
@@ -231,9 +233,7 @@ def _same(left: Index, right: list[Expr], scope: Scope) -> bool:
     return all(a is scope.resolve(b) for a, b in zip(left, right, strict=True))
 
 
-def _row_reader(
-    rows: _Rows, buffer: TileBuffer, offset: Offset
-) -> Callable[[Index], Value | None]:
+def _row_reader(rows: _Rows, buffer: TileBuffer, offset: Offset) -> Callable[[Index], Value | None]:
     def read(index: Index) -> Value | None:
         if not _same(index[: rows.outer_rank], rows.outer, rows.lowering.scope):
             return None

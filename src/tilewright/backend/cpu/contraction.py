@@ -122,9 +122,7 @@ class _Writer:
             frame.statements(program.right.body)
         self._count("_np", frame.names[N0], frame.names[N1], program.tile_columns, self._columns)
 
-    def _count(
-        self, name: str, begin: ir.Value, end: ir.Value, step: int, body: object
-    ) -> None:
+    def _count(self, name: str, begin: ir.Value, end: ir.Value, step: int, body: object) -> None:
         """A loop in steps of a constant."""
         builder, frame = self.builder, self.frame
         block = builder.function.append_basic_block("tiles")
@@ -178,9 +176,7 @@ class _Writer:
         safe = builder.select(builder.icmp_signed("==", tiles, word(0)), word(1), tiles)
         return builder.udiv(rows, safe), builder.urem(rows, safe)
 
-    def _height(
-        self, m: ir.Value, number: ir.Value, base: ir.Value, taller: ir.Value
-    ) -> ir.Value:
+    def _height(self, m: ir.Value, number: ir.Value, base: ir.Value, taller: ir.Value) -> ir.Value:
         builder = self.builder
         if self.program.left.panel:  # packed panels fix where tiles begin
             remaining = builder.sub(self.frame.names[M1], m)

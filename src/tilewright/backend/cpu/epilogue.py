@@ -51,9 +51,7 @@ class Epilogue:
         self.function.attributes.add("nounwind")
         self._write(signature)
 
-    def call(
-        self, builder: ir.IRBuilder, place: list[ir.Value], arguments: list[ir.Value]
-    ) -> None:
+    def call(self, builder: ir.IRBuilder, place: list[ir.Value], arguments: list[ir.Value]) -> None:
         """Call it for a tile: (m, n, height, columns, sums, row of sums, batch…) and the rest."""
         builder.call(self.function, [*place, *arguments])
 
@@ -199,7 +197,9 @@ class _VectorFrame:
         if self.count is None:
             return self.builder.add(self.first, word(lane))
         last = self.builder.sub(self.count, word(1))
-        clipped = self.builder.select(self.builder.icmp_signed("<", last, word(lane)), last, word(lane))
+        clipped = self.builder.select(
+            self.builder.icmp_signed("<", last, word(lane)), last, word(lane)
+        )
         positive = self.builder.select(
             self.builder.icmp_signed("<", clipped, word(0)), word(0), clipped
         )

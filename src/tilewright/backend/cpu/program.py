@@ -97,7 +97,9 @@ class _Builder:
         node = source.node if packed else source
         self.constants.append(array)
         size = constant(array.nbytes) if packed else None
-        return self.place(source, f"constant_{len(self.constants) - 1}", "constant", node.type, size)
+        return self.place(
+            source, f"constant_{len(self.constants) - 1}", "constant", node.type, size
+        )
 
     def operand(self, source: Node | PackedConstant) -> int:
         """The buffer a kernel reads."""
@@ -160,7 +162,9 @@ class _Builder:
             dict.fromkeys(str(e) for e in shapes if str(e) in e.free_symbols if str(e) not in bound)
         )
         inputs = tuple(self.operand(i) for i in node.inputs)
-        step = OpaqueStep(primitive.operator, primitive.payload, inputs, tuple(outputs), kernel.label)
+        step = OpaqueStep(
+            primitive.operator, primitive.payload, inputs, tuple(outputs), kernel.label
+        )
         needs = {s for e in shapes for s in e.free_symbols} - set(binds)
         return _Item(step, list(node.inputs), makes, needs, binds)
 
@@ -188,7 +192,9 @@ def _ordered(items: list[_Item], known: set[str], ready: set[Node]) -> list[_Ite
             ),
             None,
         )
-        assert following is not None, f"no order for {[w.step.label for w in waiting if not isinstance(w.step, BindStep)]}"  # noqa: E501
+        assert following is not None, (
+            f"no order for {[w.step.label for w in waiting if not isinstance(w.step, BindStep)]}"
+        )  # noqa: E501
         waiting.remove(following)
         done.append(following)
         ready.update(following.makes)

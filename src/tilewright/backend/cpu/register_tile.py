@@ -100,9 +100,7 @@ class _Writer:
         ]
 
     def _tile_address(self, i: int, j: int) -> ir.Value:
-        offset = self.builder.add(
-            self.builder.mul(self.tile_row, word(i)), word(j * self.lanes)
-        )
+        offset = self.builder.add(self.builder.mul(self.tile_row, word(i)), word(j * self.lanes))
         return self.scalar.gep(self.tile, self.shape.dtype, offset)
 
     def _start(self) -> list[ir.Value]:
@@ -113,8 +111,7 @@ class _Writer:
         self.builder.cbranch(self.load_tile, load, begin)
         self.builder.position_at_end(load)
         loaded = [
-            self.vector.load(self._tile_address(i, j), self.shape.dtype)
-            for i, j in self.positions
+            self.vector.load(self._tile_address(i, j), self.shape.dtype) for i, j in self.positions
         ]
         self.builder.branch(begin)
         self.builder.position_at_end(begin)

@@ -200,9 +200,7 @@ class Frame:
         self.names[loop.variable] = variable
         self.enter()
         self.statements(loop.body)
-        finals = [
-            self._step(loop, position, phi) for position, phi in enumerate(phis)
-        ]
+        finals = [self._step(loop, position, phi) for position, phi in enumerate(phis)]
         self.leave()
         self.running = outer_running
         following = self.builder.add(variable, word(1), flags=("nsw",))
