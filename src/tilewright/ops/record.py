@@ -24,9 +24,13 @@ from tilewright.ir.symbolic import (
     integer_contents,
     known_elements,
 )
-from tilewright.shape import Expr, Guard, Scope, Truth, product
+from tilewright.shape import Expr, Guard, Scope, Truth, less_equal, product, symbol
 from tilewright.shape import equal as equal_expression
-from tilewright.support.errors import InvalidModelError, UnsupportedError
+from tilewright.support.errors import DimensionError, InvalidModelError, UnsupportedError
+
+# A size that is large and divisible, for samples; and how many small sizes are tried.
+_SAMPLE = 2520
+_STEPS = 260
 
 AttributeValue = int | float | str | bytes | np.ndarray[Any, Any] | list[Any] | object
 
@@ -208,9 +212,45 @@ class RuleContext:
         truth = self.scope.is_equal(a, b)
         if truth is Truth.NO:
             raise InvalidModelError(f"{message}: {a} is not {b}", where=self.where)
-        if truth is Truth.UNKNOWN:
+        if truth is Truth.UNKNOWN and not self._require_larger(a, b, message):
             self.require(equal_expression(a, b), f"{message}: {a} must equal {b}")
             self.scope.assume_equal(a, b)
+
+    def _require_larger(self, a: Expr, b: Expr, message: str) -> bool:
+        """Demand lower bounds where ``a`` is ``b`` for all but the smallest sizes.
+
+        Models compute sizes by truncating division, which is off by one where an axis is shorter
+        than a kernel: they fail there, and everywhere else the sizes are equal.
+        """
+        least: dict[str, int] = {}
+        for name in (a - b).free_symbols:
+            bound = self._equal_from(a, b, name)
+            if bound is not None:
+                least[name] = bound
+        if not least:
+            return False
+        trial = self.scope.copy()
+        for name, bound in least.items():
+            trial.declare(name, low=bound)
+        if trial.is_equal(a, b) is not Truth.YES:
+            return False
+        for name, bound in least.items():
+            self.require(less_equal(bound, symbol(name)), f"{message} unless {name} >= {bound}")
+            self.scope.declare(name, low=bound)
+        return True
+
+    def _equal_from(self, a: Expr, b: Expr, name: str) -> int | None:
+        """The size from which on samples of two sizes agree, if they differ at all below it."""
+        values: dict[str, int] = {}
+        for other in (a - b).free_symbols:
+            high = self.scope.bounds(symbol(other)).high
+            values[other] = _SAMPLE if high is None else min(high, _SAMPLE)
+        low = self.scope.bounds(symbol(name)).low
+        if low is None:
+            return None
+        agreed = [_agree(a, b, values | {name: low + step}) for step in range(_STEPS)]
+        first = agreed.index(True) if True in agreed else 0
+        return low + first if first and all(agreed[first:]) else None
 
     def require(self, condition: Expr, message: str) -> None:
         """Demand that ``condition`` is not 0 in every call (checked at run time)."""
@@ -220,6 +260,13 @@ class RuleContext:
         if resolved.is_constant:
             raise InvalidModelError(message, where=self.where)
         self.facts.guards.append(Guard(resolved, f"{self.where}: {message}"))
+
+
+def _agree(a: Expr, b: Expr, values: dict[str, int]) -> bool:
+    try:
+        return a.evaluate(values) == b.evaluate(values)
+    except DimensionError:
+        return False
 
 
 Rule = Callable[[RuleContext], Sequence[Node]]
