@@ -14,6 +14,7 @@ from rewrite_harness import (
     assert_identical,
     fill,
     graph_of,
+    ones,
     shape,
     simplified,
     spread,
@@ -23,7 +24,7 @@ from rewrite_harness import (
 
 from tilewright.ir.evaluate import evaluate
 from tilewright.ir.graph import Graph, Node, node
-from tilewright.ir.primitives import Contract, Convolve
+from tilewright.ir.primitives import Contract, Convolve, Reshape, Slice
 from tilewright.shape import constant
 
 CHANNELS = 4
@@ -128,3 +129,23 @@ def test_scale_of_a_contraction_of_data_stays() -> None:
     made = node(Contract((), ((1, 0),)), tensor("x", M, N), tensor("w", N, K))
     _, fired = simplified(apply("multiply", made, fill(0.5, made)))
     assert fired == []
+
+
+def test_scales_of_slices_follow_the_contraction() -> None:
+    whole = tensor("x", M, N, 12)
+    halves = [node(Slice(shape(0, 0, start), shape(M, N, 6), ones(3)), whole) for start in (0, 6)]
+    heads = [node(Reshape(shape(M, N, 2, 3)), apply("multiply", h, fill(0.35, h))) for h in halves]
+    root = node(Contract(((0, 0), (2, 2)), ((3, 3),)), *heads)
+    after, fired = simplified(root)
+    assert fired.count("scale_after_contraction") == 1
+    assert _count(after, "multiply") == 1
+    expected = _run(graph_of(root))
+    # Six roundings of each of three terms, which are at most about ten units large.
+    np.testing.assert_allclose(_run(after), expected, rtol=0, atol=6 * 3 * 10 * EPSILON)
+
+
+def test_scale_of_a_result_stays_in_its_kernel() -> None:
+    made = product()
+    scaled = apply("multiply", apply("add", made, made), fill(0.35, made))
+    root = node(Contract(((0, 0),), ((2, 2),)), scaled, tensor("w", M, K, 6))
+    assert "scale_after_contraction" not in simplified(root)[1]

@@ -20,7 +20,13 @@ from rewrite_harness import (
 from tilewright.rewrite import RULES
 
 CASES = [pytest.param(name, build, id=f"{name}-{i}") for i, (name, build) in enumerate(EXACT)]
-ROUNDING = {"small_power", "scale_into_convolution", "scale_into_contraction", "scale_before_bias"}
+ROUNDING = {
+    "small_power",
+    "scale_into_convolution",
+    "scale_into_contraction",
+    "scale_before_bias",
+    "scale_after_contraction",
+}
 CORNERS = [
     {"m": m, "n": n, "k": k} for m, n, k in [(0, 2, 3), (1, 1, 1), (2, 0, 1), (3, 1, 2), (2, 5, 4)]
 ]

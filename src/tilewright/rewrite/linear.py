@@ -14,13 +14,23 @@ from tilewright.ir.primitives import (
     Constant,
     Contract,
     Convolve,
+    Input,
     Map,
     Reshape,
     Shape,
+    Slice,
     Transpose,
 )
 from tilewright.ir.views import groups
-from tilewright.rewrite.build import contents, is_map, is_one, literal, reshape, single_value
+from tilewright.rewrite.build import (
+    contents,
+    filled,
+    is_map,
+    is_one,
+    literal,
+    reshape,
+    single_value,
+)
 from tilewright.rewrite.elementwise import is_power_of_two
 from tilewright.rewrite.facts import Facts
 from tilewright.shape import Expr
@@ -80,6 +90,41 @@ def scale_into_contraction(x: Node, facts: Facts) -> Node | None:
         if np.isfinite(scaled).all() and np.array_equal(scaled / value, array):
             return node(product.primitive, left, literal(scaled, x.dtype))
     return None
+
+
+def scale_after_contraction(x: Node, facts: Facts) -> Node | None:
+    """Contract(V(a * s), W(b * t)) → Contract(V(a), W(b)) * (s t), of numbers s, t and views V, W.
+
+    Only of a or b that is a Slice or an Input: other operands are scaled by the kernel that computes
+    them, these would need a pass of their own. Every sum is rounded by the scale, not every term;
+    only sums beyond the range of the type, which s and t would have kept small, differ by more.
+    """
+    if not x.dtype.is_float or x.dtype.is_half:
+        return None
+    factor, operands = 1.0, list[Node]()
+    for operand in x.inputs:
+        plain, scale = _without_scale(operand)
+        operands.append(plain)
+        factor *= scale
+    if operands == list(x.inputs):
+        return None
+    return node(Map("multiply"), node(x.primitive, *operands), filled(factor, x))
+
+
+def _without_scale(x: Node) -> tuple[Node, float]:
+    """``x`` without the multiplication by a number below its views, and that number."""
+    views: list[Node] = []
+    current = x
+    while isinstance(current.primitive, Reshape | Transpose):
+        views.append(current)
+        current = current.inputs[0]
+    for scaled, scale in _both_orders(current, "multiply"):
+        value = single_value(scale)
+        if value is not None and isinstance(scaled.primitive, Slice | Input):
+            for view in reversed(views):
+                scaled = node(view.primitive, scaled)
+            return scaled, float(value)
+    return x, 1.0
 
 
 def scale_before_bias(x: Node, facts: Facts) -> Node | None:

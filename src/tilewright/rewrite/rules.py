@@ -88,6 +88,7 @@ RULES: tuple[Rule, ...] = (
     Rule((Contract,), linear.contract_of_transpose),
     Rule((Contract,), linear.contract_of_reshape),
     Rule((Contract,), linear.contract_of_unit_axes),
+    Rule((Contract,), linear.scale_after_contraction),
     Rule((Map, Cast), motion.broadcast_after_map),
     Rule((Map, Cast), motion.view_after_map),
     Rule((Reduce,), motion.unit_axes_after_reduce),
