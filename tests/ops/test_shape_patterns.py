@@ -7,7 +7,9 @@ import pytest
 from composed import Composition
 
 from tilewright.ir.dtype import DType
-from tilewright.ir.graph import Node
+from tilewright.ir.graph import Node, node
+from tilewright.ir.primitives import Dimension
+from tilewright.ir.symbolic import integer_contents
 from tilewright.ops.record import StructuralInput
 from tilewright.shape import Expr, symbol
 from tilewright.support.errors import DimensionError
@@ -167,6 +169,15 @@ def test_positions_from_a_range(model: Composition) -> None:
     np.testing.assert_array_equal(model.run(y, [np.zeros((3, 4), np.int64)]), expected)
 
 
+def test_positions_in_floats(model: Composition) -> None:
+    (s,) = _dims(model, "seq")
+    length = model("Cast", model("Squeeze", model("Shape", model.input(F32, s)), None), to=1)
+    zero, one = (model.constant(v, np.float32) for v in (0, 1))
+    y = model("Range", zero, length, one)
+    assert y.shape == (s,) and y.dtype is F32
+    np.testing.assert_array_equal(model.run(y, [np.zeros(3, np.float32)]), [0, 1, 2])
+
+
 def test_range_after_a_past(model: Composition) -> None:
     s, past = _dims(model, "seq", "past")
     lengths = [model("Gather", model("Shape", model.input(F32, size)), model.constant(0))
@@ -240,6 +251,45 @@ def test_quotient_of_products(model: Composition) -> None:
     y = model("Reshape", x, model("Concat", *parts, axis=0))
     assert y.shape[1] is s
     assert not model.facts.guards and not model.facts.bindings
+
+
+@pytest.mark.parametrize("divisor", [-4, -1, 1, 3, 4])
+@pytest.mark.parametrize("fmod", [0, 1])
+def test_integer_division_truncates(model: Composition, divisor: int, fmod: int) -> None:
+    value = node(Dimension(model.scope.declare("n", low=None)))
+    quotient = model("Div", value, model.constant(divisor))
+    remainder = model("Mod", value, model.constant(divisor), fmod=fmod)
+    contents = [integer_contents(result) for result in (quotient, remainder)]
+    for n in range(-9, 10):
+        own = [known.item().evaluate({"n": n}) for known in contents if known is not None]
+        wanted = np.fmod(n, divisor) if fmod else n % divisor
+        assert own == [int(n / divisor), wanted], n
+
+
+def test_sizes_by_truncating_division_are_those_of_convolutions(model: Composition) -> None:
+    """(h - 1) / 4 + 1 is ceil(h / 4), but for h = 0; there the model fails, and says so."""
+    b, h = _dims(model, "batch", "h")
+    x = model.input(F32, b, h)
+    every_fourth = model("Slice", x, model.constant([0]), model.constant([2**63 - 1]),
+                         model.constant([1]), model.constant([4]))  # fmt: skip
+    less = model("Sub", _dimension_of(model, x, 1), model.constant([1]))
+    length = model("Add", model("Div", less, model.constant([4])), model.constant([1]))
+    y = model("Reshape", every_fourth, model("Concat", model.constant([0]), length, axis=0))
+    assert y.shape == every_fourth.shape
+    (guard,) = model.facts.guards
+    assert str(guard.condition) == "1 <= h" and "unless h >= 1" in guard.message
+    for size in (1, 4, 5):
+        values = np.ones((2, size), np.float32)
+        np.testing.assert_array_equal(model.run(y, [values]), values[:, ::4])
+    with pytest.raises(DimensionError, match="unless h >= 1"):
+        model.run(y, [np.ones((2, 0), np.float32)])
+
+
+def test_sizes_that_differ_for_more_than_small_values_are_only_guarded(model: Composition) -> None:
+    h, w = _dims(model, "h", "w")
+    model("Reshape", model.input(F32, h), model("Shape", model.input(F32, w)))
+    (guard,) = model.facts.guards
+    assert set(guard.condition.free_symbols) == {"h", "w"}
 
 
 def test_counting_by_nonzero(model: Composition) -> None:
