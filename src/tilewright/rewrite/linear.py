@@ -95,7 +95,7 @@ def scale_into_contraction(x: Node, facts: Facts) -> Node | None:
 def scale_after_contraction(x: Node, facts: Facts) -> Node | None:
     """Contract(V(a * s), W(b * t)) → Contract(V(a), W(b)) * (s t), of numbers s, t and views V, W.
 
-    Only of a or b that is a Slice or an Input: other operands are scaled by the kernel that computes
+    Only of a or b that is a Slice or an Input: others are scaled by the kernel that computes
     them, these would need a pass of their own. Every sum is rounded by the scale, not every term;
     only sums beyond the range of the type, which s and t would have kept small, differ by more.
     """
