@@ -1,0 +1,288 @@
+"""Small primitive graphs, compiled for several levels and compared with numpy.
+
+:class:`Space` declares dimensions and inputs; :func:`check` compiles a graph for the baseline and
+for this machine, runs it at given sizes in guarded memory (see ``guarded``) and through the
+runtime, and compares with the graph's own meaning evaluated in float64. :func:`tolerance` is the only place
+that says how far apart results may be.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import guarded
+import numpy as np
+import pytest
+
+from tilewright.backend.cpu.machine import LEVELS, host_level
+from tilewright.backend.cpu.program import CompiledProgram, build_program
+from tilewright.compile import separate_outputs
+from tilewright.ir.dtype import DType
+from tilewright.ir.evaluate import evaluate
+from tilewright.ir.graph import Graph, Node, node, topological
+from tilewright.ir.kernel import Plan
+from tilewright.ir.primitives import Broadcast, Cast, Constant, Input, Map
+from tilewright.plan.greedy import plan_greedily
+from tilewright.runtime.artifact import ArtifactContents
+from tilewright.runtime.model import CompiledModel
+from tilewright.shape import Expr, Scope, as_expr, constant
+
+Array = np.ndarray[Any, Any]
+Sizes = Mapping[str, int]
+FLOATS = (DType.FLOAT16, DType.BFLOAT16, DType.FLOAT32, DType.FLOAT64)
+F32, F64, I64, BOOL = DType.FLOAT32, DType.FLOAT64, DType.INT64, DType.BOOL
+BOTH_LEVELS = tuple(dict.fromkeys(("x86-64", host_level().name)))
+
+
+def tolerance(dtype: DType, length: int, magnitude: float) -> float:
+    """How far a result of ``length`` rounded operations may be from the exact one.
+
+    Roundings of random sign grow as the square root of their number, in units of the type's
+    precision at the largest magnitude involved; 8 units leave room for elementary functions.
+    """
+    precision = {DType.FLOAT16: 2.0**-10, DType.BFLOAT16: 2.0**-7, DType.FLOAT32: 2.0**-23}
+    unit = precision.get(dtype, 2.0**-52)
+    return unit * (8 + 2 * math.sqrt(length)) * max(1.0, magnitude)
+
+
+class Space:
+    """Dimensions and inputs of one graph."""
+
+    def __init__(self) -> None:
+        self.scope = Scope()
+        self.inputs: list[Node] = []
+
+    def dimension(self, name: str, low: int = 0, high: int | None = 1 << 20) -> Expr:
+        """A named size."""
+        return self.scope.declare(name, low, high)
+
+    def dimensions(self, names: str) -> list[Expr]:
+        """Several, names separated by spaces."""
+        return [self.dimension(name) for name in names.split()]
+
+    def input(self, name: str, dtype: DType, *shape: Expr | int) -> Node:
+        """A graph input."""
+        self.inputs.append(node(Input(name, dtype, tuple(map(as_expr, shape)))))
+        return self.inputs[-1]
+
+    def carry(self, *sizes: Expr) -> None:
+        """An input that no output reads, for dimensions that no other input has."""
+        self.input("carrier", DType.UINT8, *sizes)
+
+    def graph(self, *outputs: Node) -> Graph:
+        """The graph with outputs y0, y1, …, as the pipeline hands it to the planner."""
+        named = tuple((f"y{i}", output) for i, output in enumerate(outputs))
+        return separate_outputs(Graph("test", tuple(self.inputs), named, self.scope))
+
+
+def apply(function: str, *operands: Node) -> Node:
+    """A ``Map``; operands of lower rank are broadcast to the first of the highest."""
+    shape = max((o.shape for o in operands), key=len)
+    return node(Map(function), *(spread(o, shape) for o in operands))
+
+
+def spread(operand: Node, shape: Sequence[Expr], axes: Sequence[int] | None = None) -> Node:
+    """``operand`` broadcast to ``shape``, its axes the last ones unless ``axes`` says more."""
+    if operand.shape == tuple(shape):
+        return operand
+    lead = len(shape) - operand.rank
+    places = tuple(range(lead, len(shape))) if axes is None else tuple(axes)
+    return node(Broadcast(tuple(shape), places), operand)
+
+
+def scalar(value: float | int | bool, dtype: DType = F32) -> Node:
+    """A constant of rank 0."""
+    return node(Constant.of(np.asarray(value, dtype.numpy), dtype))
+
+
+def fixed(array: Array) -> Node:
+    """A constant tensor."""
+    return node(Constant.of(array))
+
+
+def mostly_slow(values: Sequence[Any], *quick: str) -> list[Any]:
+    """Parameters of a test, of which only those called ``quick`` are in the quick suite."""
+    made: list[Any] = []
+    for value in values:
+        name = str(getattr(value, "value", getattr(value, "name", value))).replace(" ", "")
+        made.append(pytest.param(value, id=name, marks=() if name in quick else pytest.mark.slow))
+    return made
+
+
+# ---------------------------------------------------------------- data
+
+
+def data(dtype: DType, shape: Sequence[int], seed: int = 0, low: int = -9, high: int = 9) -> Array:
+    """Normal floats, integers in [low, high] that fit the type, or coin flips."""
+    generator = np.random.default_rng(seed + 7919 * len(shape) + sum(shape))
+    if dtype is BOOL:
+        return generator.integers(0, 2, shape).astype(bool)
+    if dtype.is_float:
+        return generator.standard_normal(shape).astype(dtype.numpy)
+    return generator.integers(0 if dtype.is_unsigned else low, high + 1, shape).astype(dtype.numpy)
+
+
+Fill = Callable[[str, DType, tuple[int, ...]], Array]
+
+
+def default_fill(name: str, dtype: DType, shape: tuple[int, ...]) -> Array:
+    """What inputs hold unless a test says otherwise."""
+    return data(dtype, shape, seed=sum(map(ord, name)))
+
+
+def inputs_at(graph: Graph, sizes: Sizes, fill: Fill = default_fill) -> dict[str, Array]:
+    """Inputs of a graph at given sizes."""
+    made: dict[str, Array] = {}
+    for entry in graph.inputs:
+        primitive = entry.primitive
+        assert isinstance(primitive, Input)
+        shape = tuple(size.evaluate(sizes) for size in entry.shape)
+        made[primitive.name] = fill(primitive.name, entry.dtype, shape)
+    return made
+
+
+# ---------------------------------------------------------------- the exact meaning
+
+
+def widened(graph: Graph) -> Graph:
+    """The same graph with every floating-point type replaced by float64."""
+    wide: dict[Node, Node] = {}
+    for current in topological((*graph.roots, *graph.inputs)):
+        primitive = current.primitive
+        if isinstance(primitive, Input) and primitive.dtype in FLOATS:
+            primitive = Input(primitive.name, F64, primitive.shape)
+        elif isinstance(primitive, Constant) and primitive.dtype in FLOATS:
+            primitive = Constant.of(primitive.array.astype(np.float64))
+        elif isinstance(primitive, Cast) and primitive.dtype in FLOATS:
+            primitive = Cast(F64)
+        wide[current] = node(primitive, *(wide[i] for i in current.inputs))
+    outputs = tuple((name, wide[n]) for name, n in graph.outputs)
+    return Graph(graph.name, tuple(wide[i] for i in graph.inputs), outputs, graph.scope)
+
+
+def exact(graph: Graph, inputs: Mapping[str, Array], sizes: Sizes) -> dict[str, Array]:
+    """The outputs with all floating-point work done in float64."""
+    wide = {
+        n: a.astype(np.float64) if DType.of(a.dtype) in FLOATS else a for n, a in inputs.items()
+    }
+    return evaluate(widened(graph), wide, sizes)
+
+
+def assert_close(
+    got: Array, want: Array, dtype: DType, bound: tuple[int, float], what: str
+) -> None:
+    """Equal within :func:`tolerance`; NaN and infinities in the same places; integers exactly."""
+    assert got.shape == want.shape, f"{what}: shape {got.shape}, not {want.shape}"
+    assert got.dtype == dtype.numpy, f"{what}: {got.dtype}, not {dtype.value}"
+    if dtype not in FLOATS:
+        np.testing.assert_array_equal(got, want, err_msg=what)
+        return
+    wide = got.astype(np.float64)
+    limit = float(np.finfo(np.float32).max) if dtype is F32 else math.inf
+    want = np.where(np.abs(want) > limit, np.copysign(np.inf, want), want)
+    finite = np.isfinite(want)
+    np.testing.assert_array_equal(wide[~finite], want[~finite], err_msg=what)
+    largest = float(np.max(np.abs(want[finite]), initial=0.0))
+    length, scale = bound
+    allowed = tolerance(dtype, length, max(largest, scale))
+    error = np.abs(np.where(finite, wide, 0) - np.where(finite, want, 0))
+    worst = float(np.max(error, initial=0.0))
+    assert worst <= allowed, (
+        f"{what}: off by {worst:.3g} at {np.unravel_index(np.argmax(error), error.shape)}, "
+        f"allowed {allowed:.3g}"
+    )
+
+
+# ---------------------------------------------------------------- compiling and running
+
+
+class Compiled:
+    """A graph compiled for some levels."""
+
+    def __init__(self, graph: Graph, levels: Sequence[str] = BOTH_LEVELS) -> None:
+        self.graph = graph
+        self.plan: Plan = plan_greedily(graph)
+        self.levels: dict[str, CompiledProgram] = {
+            level: build_program(graph, self.plan, LEVELS[level]) for level in levels
+        }
+
+    @functools.cached_property
+    def model(self) -> CompiledModel:
+        """The best level, run by the runtime."""
+        level, made = list(self.levels.items())[-1]
+        return CompiledModel.from_contents(
+            ArtifactContents({level: made.program}, {level: made.image}, {level: made.constants}),
+            level=level,
+            num_threads=2,
+        )
+
+    def guarded(
+        self, level: str, inputs: Mapping[str, Array], sizes: Sizes, **options: Any
+    ) -> dict[str, Array]:
+        """The outputs of one level, run between guard pages."""
+        made = self.levels[level]
+        return guarded.execute(made.program, made.image, made.constants, inputs, sizes, **options)
+
+
+VARIANTS = (
+    {"at_end": True, "poison": 0xFF, "pieces": 1},
+    {"at_end": False, "poison": 0xA5, "pieces": 3},
+)
+
+
+def check(
+    graph: Graph,
+    cases: Sequence[Sizes],
+    *,
+    length: int | Callable[[Sizes], int] = 1,
+    scale: float = 1.0,
+    fill: Fill = default_fill,
+    levels: Sequence[str] = BOTH_LEVELS,
+) -> Compiled:
+    """Compile once, and compare at every size, level and placement of memory.
+
+    ``length`` is the number of roundings behind one result (of a reduction: its length), ``scale``
+    the magnitude of values on the way to it where that is larger than the results'.
+    """
+    compiled = Compiled(graph, levels)
+    for sizes in cases:
+        inputs = inputs_at(graph, sizes, fill)
+        with np.errstate(all="ignore"):
+            want = exact(graph, inputs, sizes)
+        count = length if isinstance(length, int) else length(sizes)
+        for level in levels:
+            for options in VARIANTS:
+                got = compiled.guarded(level, inputs, sizes, **options)
+                _compare(graph, got, want, (count, scale), f"{level} {dict(sizes)} {options}")
+        got = compiled.model.run(inputs)
+        _compare(graph, got, want, (count, scale), f"runtime {dict(sizes)}")
+    return compiled
+
+
+def _compare(
+    graph: Graph,
+    got: Mapping[str, Array],
+    want: Mapping[str, Array],
+    bound: tuple[int, float],
+    what: str,
+) -> None:
+    for name, root in graph.outputs:
+        expected = np.asarray(want[name])
+        if root.dtype not in FLOATS:
+            expected = expected.astype(root.dtype.numpy)
+        assert_close(got[name], expected, root.dtype, bound, f"{name} {what}")
+
+
+def kinds(compiled: Compiled) -> list[str]:
+    """The kinds of the plan's kernels, for tests of what is fused."""
+    return [kernel.kind.value for kernel in compiled.plan.kernels]
+
+
+__all__ = [
+    "BOOL", "BOTH_LEVELS", "F32", "F64", "FLOATS", "I64", "Compiled", "Space", "apply", "check",
+    "constant", "data", "exact", "fixed", "inputs_at", "kinds", "mostly_slow", "scalar", "spread",
+    "tolerance",
+]  # fmt: skip

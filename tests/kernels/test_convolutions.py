@@ -1,0 +1,187 @@
+"""Convolutions and pooling of every rank, stride, dilation, group and padding."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+from graph_kit import F32, F64, Space, apply, check, data, fixed, mostly_slow, scalar
+
+from tilewright.ir.dtype import DType
+from tilewright.ir.graph import Node, node
+from tilewright.ir.primitives import Broadcast, Convolve, Window
+from tilewright.shape import Expr, constant, maximum
+
+SPATIAL = ("h", "w", "d")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One geometry; sizes are those of the data's spatial axes."""
+
+    name: str
+    kernel: tuple[int, ...]
+    channels: tuple[int, int] = (8, 12)
+    stride: int = 1
+    dilation: int = 1
+    padding: int = 0
+    groups: int = 1
+    spread: int = 1
+
+
+CASES = (
+    Case("pointwise", (1, 1)),
+    Case("pointwise-stride", (1, 1), stride=2),
+    Case("three", (3, 3), padding=1),
+    Case("three-valid", (3, 3)),
+    Case("three-stride", (3, 3), stride=2, padding=1),
+    Case("seven", (7, 7), (3, 13), stride=2, padding=3),
+    Case("dilated", (3, 3), dilation=2, padding=2),
+    Case("uneven", (5, 2), padding=1),
+    Case("groups", (3, 3), padding=1, groups=4),
+    Case("depthwise", (3, 3), (8, 8), padding=1, groups=8),
+    Case("depthwise-stride", (3, 3), (8, 8), stride=2, padding=1, groups=8),
+    Case("depthwise-twice", (3, 3), (4, 8), padding=1, groups=4),
+    Case("depthwise-dilated", (5, 5), (4, 4), dilation=2, padding=4, groups=4),
+    Case("line", (5,), padding=2),
+    Case("line-stride", (4,), stride=3),
+    Case("volume", (3, 2, 3), (2, 5), padding=1),
+    Case("spread", (3, 3), padding=2, spread=2),
+    Case("spread-line", (4,), padding=3, spread=3),
+    Case("spread-groups", (2, 2), (4, 4), padding=1, groups=4, spread=2),
+    Case("deep", (3, 3), (70, 7), padding=1),
+)
+
+
+def extents(case: Case, sizes: list[Expr]) -> tuple[Expr, ...]:
+    """Output sizes for equal padding at both ends."""
+    made: list[Expr] = []
+    for size, taps in zip(sizes, case.kernel, strict=True):
+        wide = (size - 1) * case.spread + 1 + 2 * case.padding - (taps - 1) * case.dilation
+        made.append(maximum(0, (wide - 1) // case.stride + 1))
+    return tuple(made)
+
+
+def convolution(space: Space, case: Case, weights: Node | None = None, dtype: DType = F32) -> Node:
+    rank, (taken, given) = len(case.kernel), case.channels
+    reach = max(case.dilation * (k - 1) + 1 - 2 * case.padding for k in case.kernel)
+    sizes = [space.dimension(name, max(1, reach)) for name in SPATIAL[:rank]]
+    x = space.input("x", dtype, space.dimension("n"), taken, *sizes)
+    if weights is None:
+        shape = (given, taken // case.groups, *case.kernel)
+        weights = fixed(data(F32, shape, 3).astype(dtype.numpy))
+    made = Convolve(
+        (case.stride,) * rank, (case.dilation,) * rank, (case.spread,) * rank,
+        (constant(case.padding),) * rank, extents(case, sizes), case.groups,
+    )  # fmt: skip
+    return node(made, x, weights)
+
+
+def shapes(case: Case) -> list[dict[str, int]]:
+    low = max(1, *(case.dilation * (k - 1) + 1 - 2 * case.padding for k in case.kernel))
+    rows = [(1, low, low, low), (0, 9, 9, 9), (2, low + 6, low + 11, low + 1)]
+    if len(case.kernel) == 2:
+        rows += [(1, 30, low, 1), (1, low, 33, 1)]
+    if len(case.kernel) == 1:
+        rows += [(1, 300, 0, 0)]
+    return [dict(zip(("n", *SPATIAL[: len(case.kernel)]), row, strict=False)) for row in rows]
+
+
+@pytest.mark.parametrize("case", mostly_slow(CASES, "three-stride", "depthwise", "pointwise"))
+def test_with_bias_and_activation(case: Case) -> None:
+    space = Space()
+    made = convolution(space, case)
+    bias = fixed(data(F32, (case.channels[1],), 5))
+    shifted = apply("add", made, node(Broadcast(made.shape, (1,)), bias))
+    taps = case.channels[0] // case.groups
+    for size in case.kernel:
+        taps *= size
+    graph = space.graph(apply("maximum", shifted, scalar(0.0)))
+    check(graph, shapes(case), length=taps)
+
+
+@pytest.mark.parametrize("name", mostly_slow(["three", "groups", "depthwise", "spread"]))
+def test_weights_known_only_at_run_time(name: str) -> None:
+    case = next(c for c in CASES if c.name == name)
+    space = Space()
+    taken, given = case.channels
+    weights = space.input("weights", F32, given, taken // case.groups, *case.kernel)
+    made = convolution(space, case, weights)
+    check(space.graph(made), shapes(case), length=100)
+
+
+@pytest.mark.slow
+def test_weights_of_unknown_size() -> None:
+    space = Space()
+    n, c, o, h, w, r, s = (space.dimension(name, low) for name, low in
+                           zip("ncohwrs", (0, 1, 0, 1, 1, 1, 1), strict=True))  # fmt: skip
+    x, weights = space.input("x", F32, n, c, h, w), space.input("weights", F32, o, c, r, s)
+    one, zero = (1, 1), (constant(0), constant(0))
+    sizes = (maximum(0, h - r + 1), maximum(0, w - s + 1))
+    made = node(Convolve(one, one, one, zero, sizes, 1), x, weights)
+    cases = [dict(zip("ncohwrs", row, strict=True)) for row in
+             ((1, 1, 1, 1, 1, 1, 1), (2, 3, 5, 7, 9, 3, 2), (0, 3, 2, 5, 5, 3, 3))]  # fmt: skip
+    check(space.graph(made), cases, length=20)
+
+
+@pytest.mark.slow
+def test_float64() -> None:
+    space = Space()
+    case = CASES[2]
+    made = convolution(space, case, dtype=F64)
+    check(space.graph(made), shapes(case), length=100)
+
+
+@pytest.mark.slow
+def test_residual_and_second_output() -> None:
+    space = Space()
+    case = CASES[2]
+    made = convolution(space, case)
+    residual = space.input("residual", F32, *made.shape)
+    total = apply("add", made, residual)
+    check(space.graph(apply("maximum", total, scalar(0.0)), total), shapes(case), length=72)
+
+
+def test_activation_before_a_convolution() -> None:
+    space = Space()
+    h, w = space.dimension("h", 1), space.dimension("w", 1)
+    x = space.input("x", F32, space.dimension("n"), 8, h, w)
+    active = apply("maximum", x, scalar(0.0))
+    weights = fixed(data(F32, (5, 8, 3, 3)))
+    one = (constant(1), constant(1))
+    made = node(Convolve((1, 1), (1, 1), (1, 1), one, (h, w), 1), active, weights)
+    cases = [{"n": n, "h": h, "w": w} for n, h, w in ((1, 1, 1), (2, 7, 19), (0, 3, 3))]
+    check(space.graph(made, active), cases, length=72)
+
+
+WINDOWS = [(3, 2, 1, 1), (2, 2, 1, 0), (3, 1, 2, 1), (2, 3, 1, 1)]  # taps, stride, dilation, pad
+
+
+@pytest.mark.parametrize("kind", mostly_slow(["sum", "maximum", "minimum"], "maximum"))
+@pytest.mark.parametrize("geometry", mostly_slow(WINDOWS, "(3,2,1,1)"))
+def test_pooling(kind: str, geometry: tuple[int, int, int, int]) -> None:
+    taps, stride, dilation, padding = geometry
+    space = Space()
+    case = Case("", (taps, taps), stride=stride, dilation=dilation, padding=padding)
+    low = max(1, dilation * (taps - 1) + 1 - 2 * padding)
+    h, w = space.dimension("h", low), space.dimension("w", low)
+    x = space.input("x", F32, space.dimension("n"), 3, h, w)
+    sizes = extents(case, [h, w])
+    made = Window(
+        kind, (taps,) * 2, (stride,) * 2, (dilation,) * 2, (constant(padding),) * 2, sizes
+    )
+    cases = [{"n": n, "h": h, "w": w} for n, h, w in
+             ((1, low, low), (0, 9, 9), (2, low + 5, low + 12), (1, low, 40))]  # fmt: skip
+    check(space.graph(node(made, x)), cases, length=taps * taps)
+
+
+@pytest.mark.parametrize("dtype", mostly_slow([DType.INT32, DType.UINT8, F64], "uint8"))
+def test_pooling_of_other_types_along_a_line(dtype: DType) -> None:
+    space = Space()
+    x = space.input("x", dtype, space.dimension("n"), space.dimension("w", 2))
+    low, size = (constant(1),), (x.shape[1] // 2,)
+    outputs = [
+        node(Window(k, (3,), (2,), (1,), low, size), x) for k in ("maximum", "minimum", "sum")
+    ]
+    cases = [{"n": n, "w": w} for n, w in ((1, 2), (3, 31), (0, 5))]
+    check(space.graph(*outputs), cases, length=3)

@@ -1,0 +1,234 @@
+"""Elementwise kernels: every scalar function, every type, casts, broadcasts and layout around them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from graph_kit import (
+    BOOL,
+    F32,
+    F64,
+    FLOATS,
+    I64,
+    Space,
+    apply,
+    check,
+    data,
+    mostly_slow,
+    scalar,
+    spread,
+)
+
+from tilewright.ir.dtype import DType
+from tilewright.ir.graph import node
+from tilewright.ir.primitives import (
+    Broadcast,
+    Cast,
+    Concat,
+    Dimension,
+    Iota,
+    Map,
+    Pad,
+    Reshape,
+    Slice,
+    Transpose,
+)
+from tilewright.ir.scalar import SCALAR_FUNCTIONS
+from tilewright.shape import ceil_div, constant
+
+Array = np.ndarray[Any, Any]
+LENGTHS = [{"n": n} for n in (0, 1, 3, 31, 64, 97)]
+MATRICES = [{"a": a, "b": b} for a, b in ((0, 3), (1, 1), (5, 1), (1, 7), (3, 17), (7, 131))]
+NATIVE = [d for d in DType if d.is_native]
+INTEGERS = [d for d in NATIVE if d.is_integer]
+
+
+@pytest.mark.parametrize("dtype", mostly_slow(NATIVE, "float32", "int8", "bool"))
+def test_arithmetic_of_every_type(dtype: DType) -> None:
+    space = Space()
+    (n,) = space.dimensions("n")
+    x, y = space.input("x", dtype, n), space.input("y", dtype, n)
+    functions = ["maximum", "minimum", "equal", "less", "less_equal"]
+    if dtype is BOOL:
+        functions += ["logical_and", "logical_or", "logical_xor"]
+    else:
+        functions += ["add", "subtract", "multiply"]
+    if dtype.is_integer:
+        functions += ["bitwise_and", "bitwise_or", "bitwise_xor"]
+    outputs = [apply(f, x, y) for f in functions]
+    outputs.append(apply("select", apply("less", x, y), y, x))
+    check(space.graph(*outputs), LENGTHS[:2] + LENGTHS[-1:])
+
+
+@pytest.mark.parametrize("dtype", mostly_slow([F32, F64]))
+def test_every_function_of_floats(dtype: DType) -> None:
+    space = Space()
+    (n,) = space.dimensions("n")
+    x, y = space.input("x", dtype, n), space.input("y", dtype, n)
+    outputs = []
+    for row in SCALAR_FUNCTIONS.values():
+        meaningless = row.name.startswith(("logical", "bitwise", "shift")) or row.name == "select"
+        if meaningless:
+            continue
+        operands = (x, y)[: row.arity]
+        if row.name == "power":
+            operands = (apply("absolute", x), y)
+        outputs.append(apply(row.name, *operands))
+    # Domains are wider than most functions: NaN must appear in the same places.
+    check(space.graph(*outputs), [{"n": 0}, {"n": 1}, {"n": 37}], length=16)
+
+
+@pytest.mark.parametrize("dtype", mostly_slow(INTEGERS, "int32"))
+def test_integer_division_and_shifts(dtype: DType) -> None:
+    def fill(name: str, kind: DType, shape: tuple[int, ...]) -> Array:
+        made = data(kind, shape, seed=len(name))
+        return np.where(made == 0, 3, made).astype(kind.numpy) if name == "y" else made
+
+    space = Space()
+    (n,) = space.dimensions("n")
+    x, y = space.input("x", dtype, n), space.input("y", dtype, n)
+    functions = ["divide", "remainder", "truncated_remainder"]
+    outputs = [apply(f, x, y) for f in functions]
+    if dtype.is_unsigned:
+        outputs += [apply("shift_left", x, y), apply("shift_right", x, y)]
+    outputs.append(apply("divide", x, scalar(3, dtype)))
+    check(space.graph(*outputs), LENGTHS, fill=fill)
+
+
+@pytest.mark.parametrize("source", mostly_slow(NATIVE, "float32"))
+def test_casts(source: DType) -> None:
+    space = Space()
+    (n,) = space.dimensions("n")
+    x = space.input("x", source, n)
+
+    def fill(name: str, kind: DType, shape: tuple[int, ...]) -> Array:
+        return np.abs(data(kind, shape)) if kind is not BOOL else data(kind, shape)
+
+    # Numbers that every target holds: what lies outside of an integer type's range is undefined.
+    targets = [t for t in NATIVE if t is not source]
+    check(space.graph(*(node(Cast(t), x) for t in targets)), LENGTHS[1:4:2], fill=fill)
+
+
+def test_infinities_and_nans_pass_through() -> None:
+    def fill(name: str, kind: DType, shape: tuple[int, ...]) -> Array:
+        values = [0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 3e38, 1e-42]
+        return np.resize(np.array(values, np.float32), shape)
+
+    space = Space()
+    (n,) = space.dimensions("n")
+    x = space.input("x", F32, n)
+    names = ("negate", "absolute", "sign", "floor", "exponential", "hyperbolic_tangent", "is_nan",
+             "is_infinite", "square_root", "logarithm", "error_function")  # fmt: skip
+    check(space.graph(*(apply(f, x) for f in names)), [{"n": 9}, {"n": 70}], fill=fill, length=16)
+
+
+@pytest.mark.parametrize("dtype", mostly_slow(FLOATS, "float16", "float32"))
+def test_broadcast_bias_and_activation(dtype: DType) -> None:
+    space = Space()
+    a, b = space.dimensions("a b")
+    x, row = space.input("x", dtype, a, b), space.input("row", dtype, b)
+    column = space.input("column", dtype, a)
+    shifted = apply("add", x, row)
+    scaled = apply("multiply", shifted, spread(column, (a, b), [0]))
+    check(space.graph(apply("hyperbolic_tangent", scaled), scaled), MATRICES, length=8)
+
+
+def test_broadcast_decided_at_run_time() -> None:
+    space = Space()
+    a, b, c = space.dimensions("a b c")
+    x, y = space.input("x", F32, a, b), space.input("y", F32, c, b)
+    wide = node(Broadcast((a, b), (0, 1)), y)
+    cases = [{"a": 5, "b": 7, "c": 1}, {"a": 5, "b": 7, "c": 5}, {"a": 1, "b": 3, "c": 1},
+             {"a": 0, "b": 3, "c": 1}]  # fmt: skip
+    check(space.graph(apply("add", x, wide)), cases)
+
+
+def test_scalars_and_sizes_as_values() -> None:
+    space = Space()
+    a, b = space.dimensions("a b")
+    x = space.input("x", F32)
+    space.carry(a, b)
+    size = node(Cast(F32), node(Dimension(a * b + 1)))
+    rows = node(Cast(F32), node(Iota((a, b), 0)))
+    columns = node(Iota((a, b), 1))
+    total = apply("add", rows, apply("multiply", size, x))
+    check(space.graph(total, columns, apply("add", size, x)), MATRICES)
+
+
+@pytest.mark.parametrize("permutation", [(0, 1, 2), (2, 1, 0), (1, 2, 0), (0, 2, 1)])
+def test_transpose(permutation: tuple[int, ...]) -> None:
+    space = Space()
+    a, b, c = space.dimensions("a b c")
+    x = space.input("x", F32, a, b, c)
+    turned = node(Transpose(permutation), x)
+    cases = [{"a": i, "b": j, "c": k} for i, j, k in ((0, 2, 3), (1, 1, 1), (2, 33, 5), (7, 3, 65))]
+    check(space.graph(apply("negate", turned), apply("add", x, x)), cases)
+
+
+def test_reshape_merges_and_splits() -> None:
+    space = Space()
+    a, b = space.dimensions("a b")
+    x = space.input("x", F32, a, b, constant(12))
+    heads = node(Reshape((a, b, constant(3), constant(4))), x)
+    swapped = node(Transpose((0, 2, 1, 3)), heads)
+    flat = node(Reshape((a * b * 12,)), swapped)
+    merged = node(Reshape((a * b, constant(12))), x)
+    check(space.graph(apply("negate", flat), apply("negate", merged), swapped), MATRICES)
+
+
+def test_slices_with_steps_either_way() -> None:
+    space = Space()
+    a, b = space.dimension("a", 1), space.dimension("b", 4)
+    x = space.input("x", I64, a, b)
+    backward = node(Slice((a - 1, b - 1), (a, b), (constant(-1), constant(-1))), x)
+    second = node(Slice((constant(0), constant(1)), (a, b // 2), (constant(1), constant(2))), x)
+    every_third = node(
+        Slice((constant(0), b - 1), (a, ceil_div(b, 3)), (constant(1), constant(-3))), x
+    )
+    cases = [{"a": i, "b": j} for i, j in ((1, 4), (3, 5), (2, 31), (5, 64))]
+    check(space.graph(backward, second, apply("add", every_third, every_third)), cases)
+
+
+def test_pad_of_computed_values() -> None:
+    space = Space()
+    a, b, p = space.dimensions("a b p")
+    x = space.input("x", F32, a, b)
+    space.carry(p)
+    inner = apply("exponential", apply("add", x, x))
+    padded = node(Pad((constant(1), p), (constant(2), constant(0))), inner, scalar(7.0))
+    cases = [{"a": i, "b": j, "p": k} for i, j, k in ((0, 0, 0), (1, 1, 0), (3, 17, 2), (2, 64, 5))]
+    check(space.graph(padded, apply("negate", padded)), cases, length=4)
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_concat(axis: int) -> None:
+    space = Space()
+    sizes = space.dimensions("a b c")
+    other = list(sizes)
+    other[axis] = space.dimension("d")
+    x, y = space.input("x", F32, *sizes), space.input("y", F32, *other)
+    joined = node(Concat(axis), x, apply("negate", y), x)
+    cases = [{"a": i, "b": j, "c": k, "d": m}
+             for i, j, k, m in ((0, 2, 3, 4), (1, 1, 1, 0), (2, 3, 5, 7), (3, 2, 33, 1))]  # fmt: skip
+    check(space.graph(joined, apply("add", joined, joined)), cases)
+
+
+def test_chunks_of_long_rows() -> None:
+    space = Space()
+    a, b = space.dimensions("a b")
+    x, y = space.input("x", F32, a, b), space.input("y", F32, b)
+    total = apply("add", x, y)
+    cases = [{"a": 2, "b": n} for n in (4095, 4096, 4097, 8193)] + [{"a": 5000, "b": 2}]
+    check(space.graph(total), cases)
+
+
+def test_select_by_position() -> None:
+    """A causal mask: positions compared, not data."""
+    space = Space()
+    s, t = space.dimensions("s t")
+    x = space.input("x", F32, s, t)
+    seen = node(Map("less_equal"), node(Iota((s, t), 1)), node(Iota((s, t), 0)))
+    masked = node(Map("select"), seen, x, spread(scalar(-1e9), (s, t)))
+    check(space.graph(masked), [{"s": i, "t": j} for i, j in ((0, 0), (1, 1), (5, 5), (3, 40))])

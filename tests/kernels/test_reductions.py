@@ -1,0 +1,125 @@
+"""Reductions of every kind over any axes, running reductions, and positions of extremes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from graph_kit import BOOL, F32, I64, Space, apply, check, mostly_slow, scalar
+
+from tilewright.ir.dtype import DType
+from tilewright.ir.graph import node
+from tilewright.ir.primitives import ArgReduce, Cast, Reduce, Reshape, Scan, Transpose
+from tilewright.shape import constant
+
+Array = np.ndarray[Any, Any]
+KINDS = ("sum", "product", "maximum", "minimum")
+CUBES = [{"a": a, "b": b, "c": c} for a, b, c in
+         ((1, 1, 1), (0, 2, 3), (2, 0, 3), (2, 3, 0), (3, 5, 67), (2, 33, 4))]  # fmt: skip
+
+
+def small(name: str, kind: DType, shape: tuple[int, ...]) -> Array:
+    """Values near 1, whose products stay in range."""
+    generator = np.random.default_rng(sum(shape))
+    if kind.is_float:
+        return generator.uniform(0.8, 1.2, shape).astype(kind.numpy)
+    return generator.integers(0, 2, shape).astype(kind.numpy)
+
+
+AXES = [(0,), (1,), (2,), (0, 1), (1, 2), (0, 2), (0, 1, 2)]
+
+
+@pytest.mark.parametrize("axes", mostly_slow(AXES, "(0,2)", "(2,)"))
+def test_every_kind_over_any_axes(axes: tuple[int, ...]) -> None:
+    space = Space()
+    x = space.input("x", F32, *space.dimensions("a b c"))
+    outputs = [node(Reduce(kind, axes), x) for kind in KINDS]
+    check(space.graph(*outputs), CUBES, length=200, fill=small)
+
+
+@pytest.mark.parametrize(
+    "dtype", mostly_slow([DType.INT32, DType.UINT8, BOOL, DType.FLOAT64], "uint8")
+)
+def test_other_types(dtype: DType) -> None:
+    space = Space()
+    x = space.input("x", dtype, *space.dimensions("a b"))
+    chosen = KINDS[2:] if dtype is BOOL else KINDS
+    outputs = [node(Reduce(kind, axes), x) for kind in chosen for axes in ((0,), (1,))]
+    cases = [{"a": a, "b": b} for a, b in ((1, 1), (0, 3), (3, 0), (5, 37))]
+    check(space.graph(*outputs), cases, length=40, fill=small)
+
+
+@pytest.mark.parametrize("dtype", mostly_slow([DType.FLOAT16, DType.BFLOAT16], "bfloat16"))
+def test_half_precision_through_float32(dtype: DType) -> None:
+    space = Space()
+    x = space.input("x", dtype, *space.dimensions("a b"))
+    wide = node(Cast(F32), x)
+    total = node(Cast(dtype), node(Reduce("sum", (1,)), wide))
+    largest = node(Reduce("maximum", (1,)), x)
+    cases = [{"a": a, "b": b} for a, b in ((1, 1), (3, 0), (5, 37))]
+    check(space.graph(total, largest), cases, length=8)
+
+
+def test_a_reduction_in_the_middle_feeds_elementwise_work() -> None:
+    space = Space()
+    a, b, c = space.dimensions("a b c")
+    x, y = space.input("x", F32, a, b, c), space.input("y", F32, a, c)
+    inner = node(Reduce("sum", (1,)), apply("multiply", x, x))
+    check(space.graph(apply("square_root", apply("maximum", inner, y)), inner), CUBES, length=40)
+
+
+def test_a_reduction_of_a_transposed_operand() -> None:
+    space = Space()
+    x = space.input("x", F32, *space.dimensions("a b c"))
+    turned = node(Transpose((2, 0, 1)), x)
+    flat = node(Reshape((x.shape[2], x.shape[0] * x.shape[1])), turned)
+    check(space.graph(node(Reduce("sum", (1,)), flat), node(Reduce("maximum", (0,)), turned)),
+          CUBES, length=20)  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", mostly_slow(["maximum", "minimum"], "maximum"))
+@pytest.mark.parametrize("last", mostly_slow([False, True], "True"))
+def test_positions_of_extremes(kind: str, last: bool) -> None:
+    def fill(name: str, dtype: DType, shape: tuple[int, ...]) -> Array:
+        made = np.random.default_rng(len(name)).integers(0, 4, shape).astype(dtype.numpy)
+        if name == "nan" and made.size > 5:
+            made.reshape(-1)[[2, 5]] = np.nan
+        return made
+
+    space = Space()
+    a, b = space.dimension("a", 1), space.dimension("b", 1)
+    x, i = space.input("x", F32, a, b), space.input("i", DType.INT8, a, b)
+    broken = space.input("nan", F32, a, b)
+    outputs = [node(ArgReduce(kind, axis, last), o) for axis in (0, 1) for o in (x, i, broken)]
+    cases = [{"a": a, "b": b} for a, b in ((1, 1), (5, 7), (3, 70))]
+    check(space.graph(*outputs), cases, fill=fill)
+
+
+@pytest.mark.parametrize("exclusive", mostly_slow([False, True], "True"))
+@pytest.mark.parametrize("reverse", mostly_slow([False, True], "True"))
+def test_running_sums_and_products(exclusive: bool, reverse: bool) -> None:
+    space = Space()
+    x = space.input("x", F32, *space.dimensions("a b"))
+    i = space.input("i", I64, x.shape[0], x.shape[1])
+    outputs = [node(Scan("sum", axis, exclusive, reverse), o) for axis in (0, 1) for o in (x, i)]
+    outputs.append(node(Scan("product", 1, exclusive, reverse), apply("add", x, scalar(1.0))))
+    cases = [{"a": a, "b": b} for a, b in ((1, 1), (0, 3), (3, 0), (5, 37))]
+    check(space.graph(*outputs), cases, length=40, fill=small)
+
+
+def test_a_reduction_of_everything_to_a_scalar() -> None:
+    space = Space()
+    x = space.input("x", F32, *space.dimensions("a b"))
+    total = node(Reduce("sum", (0, 1)), x)
+    mean = apply("divide", total, scalar(3.0))
+    cases = [{"a": a, "b": b} for a, b in ((1, 1), (0, 3), (3, 0), (50, 37))]
+    check(space.graph(mean, apply("subtract", x, mean)), cases, length=2000)
+
+
+def test_a_constant_axis_of_size_one() -> None:
+    space = Space()
+    (a,) = space.dimensions("a")
+    x = space.input("x", F32, a, constant(1), constant(5))
+    outputs = [node(Reduce("sum", axes), x) for axes in ((1,), (2,), (1, 2), (0, 1))]
+    check(space.graph(*outputs), [{"a": n} for n in (0, 1, 9)], length=9)

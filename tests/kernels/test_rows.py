@@ -1,0 +1,136 @@
+"""Stitched row kernels: softmax, normalisations, and what hangs on them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from graph_kit import F32, FLOATS, Space, apply, check, kinds, scalar, spread
+
+from tilewright.ir.dtype import DType
+from tilewright.ir.graph import Node, node
+from tilewright.ir.primitives import Broadcast, Cast, Dimension, Reduce, Reshape
+from tilewright.shape import constant
+
+Array = np.ndarray[Any, Any]
+ROWS = [{"a": a, "b": b} for a, b in ((0, 3), (1, 1), (2, 16), (5, 17), (3, 131), (17, 8))]
+
+
+def kept(operand: Node, kind: str, axes: tuple[int, ...]) -> Node:
+    """A reduction spread over its operand's shape again."""
+    reduced = node(Reduce(kind, axes), operand)
+    left = tuple(a for a in range(operand.rank) if a not in axes)
+    return spread(reduced, operand.shape, left)
+
+
+def softmax(x: Node) -> Node:
+    axis = (x.rank - 1,)
+    powers = apply("exponential", apply("subtract", x, kept(x, "maximum", axis)))
+    return apply("divide", powers, kept(powers, "sum", axis))
+
+
+def normalise(x: Node, axes: tuple[int, ...], count: Node) -> Node:
+    mean = apply("divide", kept(x, "sum", axes), spread(count, x.shape))
+    centred = apply("subtract", x, mean)
+    squares = kept(apply("multiply", centred, centred), "sum", axes)
+    variance = apply("divide", squares, spread(count, x.shape))
+    return apply("divide", centred, apply("square_root", apply("add", variance, scalar(1e-5))))
+
+
+def count_of(x: Node, axis: int) -> Node:
+    return node(Cast(x.dtype), node(Dimension(x.shape[axis])))
+
+
+def test_softmax_is_one_kernel() -> None:
+    space = Space()
+    x = space.input("x", F32, *space.dimensions("a b"))
+    assert kinds(check(space.graph(softmax(x)), ROWS, length=16)) == ["rows"]
+
+
+def test_softmax_with_mask_and_scale() -> None:
+    space = Space()
+    a, b = space.dimensions("a b")
+    x, mask = space.input("x", F32, a, b), space.input("mask", DType.BOOL, b)
+    scaled = apply("multiply", x, scalar(0.125))
+    masked = apply("select", spread(mask, (a, b)), scaled, spread(scalar(-1e9), (a, b)))
+    check(space.graph(softmax(masked)), ROWS, length=16)
+
+
+def test_softmax_of_values_that_overflow_without_the_maximum() -> None:
+    def fill(name: str, dtype: DType, shape: tuple[int, ...]) -> Array:
+        return (np.arange(np.prod(shape)).reshape(shape) * 100.0 - 200).astype(np.float32)
+
+    space = Space()
+    x = space.input("x", F32, *space.dimensions("a b"))
+    check(space.graph(softmax(x)), ROWS, length=16, fill=fill)
+
+
+def test_layer_normalisation_with_residual_outputs() -> None:
+    space = Space()
+    a, b = space.dimensions("a b")
+    x, y = space.input("x", F32, a, b), space.input("y", F32, a, b)
+    gain, bias = space.input("gain", F32, b), space.input("bias", F32, b)
+    total = apply("add", x, y)
+    normal = normalise(total, (1,), count_of(total, 1))
+    shifted = apply("add", apply("multiply", normal, gain), bias)
+    after = apply("hyperbolic_tangent", shifted)
+    compiled = check(space.graph(after, shifted, total), ROWS, length=150)
+    assert kinds(compiled).count("rows") == 1
+
+
+def test_normalisation_over_two_axes() -> None:
+    """Instance normalisation: statistics of a plane, gain and bias of a channel."""
+    space = Space()
+    n, c, h, w = space.dimensions("n c h w")
+    x = space.input("x", F32, n, c, h, w)
+    gain = space.input("gain", F32, c)
+    count = apply("multiply", count_of(x, 2), count_of(x, 3))
+    normal = normalise(x, (2, 3), count)
+    scaled = apply("multiply", normal, node(Broadcast(x.shape, (1,)), gain))
+    cases = [{"n": n, "c": c, "h": h, "w": w}
+             for n, c, h, w in ((1, 1, 1, 1), (0, 2, 3, 3), (2, 3, 5, 7), (1, 2, 16, 9))]  # fmt: skip
+    check(space.graph(scaled, normal), cases, length=150)
+
+
+def test_statistics_are_outputs_too() -> None:
+    space = Space()
+    x = space.input("x", F32, *space.dimensions("a b"))
+    mean = apply(
+        "divide", node(Reduce("sum", (1,)), x), node(Cast(F32), node(Dimension(x.shape[1])))
+    )
+    centred = apply("subtract", x, spread(mean, x.shape, [0]))
+    squares = node(Reduce("sum", (1,)), apply("multiply", centred, centred))
+    column = node(Reshape((x.shape[0], constant(1))), squares)
+    check(space.graph(centred, mean, column), ROWS[1:], length=150)
+
+
+def test_two_softmaxes_in_a_row() -> None:
+    space = Space()
+    x = space.input("x", F32, *space.dimensions("a b"))
+    check(space.graph(softmax(softmax(x))), ROWS, length=32)
+
+
+def test_rows_of_two_operands_of_one_group() -> None:
+    space = Space()
+    x = space.input("x", F32, *space.dimensions("a b"))
+    y = space.input("y", F32, x.shape[0], x.shape[1])
+    check(space.graph(apply("add", softmax(x), softmax(y))), ROWS, length=32)
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=[d.value for d in FLOATS])
+def test_softmax_of_every_type(dtype: DType) -> None:
+    space = Space()
+    x = space.input("x", dtype, *space.dimensions("a b"))
+    if dtype.is_half:
+        made = node(Cast(dtype), softmax(node(Cast(F32), x)))
+    else:
+        made = softmax(x)
+    check(space.graph(made), ROWS, length=16)
+
+
+def test_a_reduction_along_rows_then_across_them() -> None:
+    space = Space()
+    x = space.input("x", F32, *space.dimensions("a b"))
+    powers = softmax(x)
+    check(space.graph(node(Reduce("sum", (0,)), powers), powers), ROWS, length=40)
