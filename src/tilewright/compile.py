@@ -6,18 +6,16 @@ Start with :func:`compile_model`.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import onnx
-import onnx_ir
 
 from tilewright.backend.cpu.machine import LEVELS, host_level
 from tilewright.backend.cpu.program import CompiledProgram, build_program
 from tilewright.frontend.onnx import Dim, ImportReport, import_model
+from tilewright.frontend.onnx.source import Source
 from tilewright.ir.graph import Graph, Node, node
 from tilewright.ir.kernel import Plan
 from tilewright.ir.primitives import Cast, Constant, Input
@@ -28,8 +26,6 @@ from tilewright.runtime.artifact import ArtifactContents
 from tilewright.runtime.model import CompiledModel
 from tilewright.runtime.program import Dimension, OperatorCount
 from tilewright.support.errors import UnsupportedError
-
-Source = str | os.PathLike[str] | bytes | onnx.ModelProto | onnx_ir.Model
 
 
 @dataclass(frozen=True)
@@ -131,7 +127,7 @@ def _dimensions(report: ImportReport) -> list[Dimension]:
 
 def _operators(report: ImportReport) -> list[OperatorCount]:
     names = sorted({*report.compiled, *report.opaque})
+    opaque, compiled = report.opaque, report.compiled
     return [
-        OperatorCount(n, report.compiled.get(n, 0) + report.opaque.get(n, 0), report.opaque.get(n, 0))
-        for n in names
+        OperatorCount(n, compiled.get(n, 0) + opaque.get(n, 0), opaque.get(n, 0)) for n in names
     ]

@@ -20,7 +20,7 @@ Axes = Sequence[tuple[str, Expr]]
 
 @dataclass(frozen=True)
 class Access:
-    """Offset = ``base`` (over batch variables) + row * ``row`` + depth * ``depth``, in ``source``."""
+    """Offset in ``source``: ``base`` (over batch variables) + m * ``row`` + k * ``depth``."""
 
     source: Node
     base: Expr

@@ -1,7 +1,7 @@
 """The numpy meaning of the primitive graph: the reference everything else is checked against.
 
-:func:`evaluate` runs a graph on arrays, one primitive at a time, in the graph's own types. It is also
-what folds constants. Opaque operators need a callable that runs them.
+:func:`evaluate` runs a graph on arrays, one primitive at a time, in the graph's own types. It is
+also what folds constants. Opaque operators need a callable that runs them.
 """
 
 from __future__ import annotations

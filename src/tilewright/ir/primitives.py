@@ -1,10 +1,11 @@
 """The primitives: attribute records and how each one's result type follows from its operands.
 
 Five classes after Korch (its section 3, extended): *source* (input, constant, dimension, iota),
-*elementwise* (map, cast), *reduce and broadcast*, *layout*, *linear*, *index*, and *opaque*. A record
-holds only what the operands do not say; ``result`` derives element type and symbolic shape. Shapes
-must agree structurally (after the scope has resolved them); ``Broadcast`` is the one place where a
-size may be 1 or equal, known only at run time. Start with ``Map``, ``Broadcast`` and ``Contract``.
+*elementwise* (map, cast), *reduce and broadcast*, *layout*, *linear*, *index*, and *opaque*. A
+record holds only what the operands do not say; ``result`` derives element type and symbolic shape.
+Shapes must agree structurally (after the scope has resolved them); ``Broadcast`` is the one place
+where a size may be 1 or equal, known only at run time. Start with ``Map``, ``Broadcast`` and
+``Contract``.
 """
 
 from __future__ import annotations
@@ -162,7 +163,7 @@ class Reduce:
 
 @dataclass(frozen=True)
 class ArgReduce:
-    """int64 index of the first (or last) "maximum" or "minimum" along ``axis``, which disappears."""
+    """int64 index of the first or last "maximum" or "minimum" along ``axis``, which disappears."""
 
     kind: str
     axis: int
@@ -383,7 +384,7 @@ class GatherElements:
 
 @dataclass(frozen=True)
 class GatherND:
-    """The last axis of the indices (constant size) addresses data axes after ``batch`` shared ones."""
+    """The last axis of the indices (constant size) addresses data axes after ``batch`` shared."""
 
     batch: int
 

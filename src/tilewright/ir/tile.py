@@ -60,7 +60,7 @@ class IndexValue:
 
 @dataclass(frozen=True, eq=False)
 class Apply:
-    """A scalar function; ``dtype`` is the result's, ``operand_type`` that of the (last) operands."""
+    """A scalar function; ``dtype`` is the result's, ``operand_type`` the last operand's."""
 
     function: str
     operands: tuple[Value, ...]
@@ -219,9 +219,9 @@ class Operand:
 
 @dataclass(frozen=True, eq=False)
 class Packing:
-    """Statements that fill ``target`` with the right operand for k in [k0, k1), n in [n0, n1).
+    """Statements that fill ``target`` with the right operand for k in [_k0, _k1), n in [_n0, _n1).
 
-    Element (k, n) goes to ``(k - k0) * row + (n - n0)``. The names "k0", "k1", "n0", "n1" are bound.
+    Element (k, n) goes to ``(k - _k0) * row + (n - _n0)``; "_k0", "_k1", "_n0", "_n1" are bound.
     """
 
     target: TileBuffer
@@ -235,8 +235,8 @@ class Contraction:
 
     Level 2 is the grid of batch, n-blocks and m-blocks (``block_n``, ``block_m``: sizes as
     expressions, multiples of the register tile), level 1 the k-block ``block_k`` with the packed
-    right operand, level 0 the register tile. In ``epilogue`` and ``stores`` the names "m" and "n"
-    are the element's row and column, and ``Local("accumulator")`` its sum.
+    right operand, level 0 the register tile. In ``stores`` the names "_m" and "_n" are the row and
+    column of the element, and ``Local("accumulator")`` is its sum.
     """
 
     buffers: tuple[TileBuffer, ...]
@@ -253,7 +253,6 @@ class Contraction:
     block_k: Expr
     tile_rows: int
     tile_columns: int
-    prologue: tuple[Statement, ...]
     stores: tuple[Store, ...]
     checks: tuple[str, ...]
     work: Expr

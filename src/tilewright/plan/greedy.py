@@ -1,9 +1,9 @@
 """The greedy planner: backbone-first fusion.
 
 1. Every contraction, convolution and window seeds a kernel, which grows over elementwise users
-   (bias, activation, residual). 2. Every reduction over the last axes seeds a row kernel, which grows
-   over elementwise users and further reductions of the same rows: softmax and normalisations become
-   one kernel. 3. Elementwise work that several kernels want, or that would be repeated by a
+   (bias, activation, residual). 2. Every reduction over the last axes seeds a row kernel, which
+   grows over elementwise users and further reductions of the same rows: softmax and normalisations
+   become one kernel. 3. Elementwise work that several kernels want, or that would be repeated by a
    broadcast, goes to memory; the rest is recomputed where it is used. 4. What must be in memory and
    is in no group yet becomes a kernel of its own. Start with :func:`plan_greedily`.
 """
@@ -237,9 +237,9 @@ class _Planner:
             case Broadcast(shape=shape):
                 operand = node.inputs[0]
                 grows = operand.rank > 0 and shape != operand.shape
-                if grows and node not in self.owner and operand not in self.owner:
-                    if cost(operand, self.memory) > BROADCAST_LIMIT:
-                        self.memory.add(self._below_views(operand))
+                free = node not in self.owner and operand not in self.owner
+                if grows and free and cost(operand, self.memory) > BROADCAST_LIMIT:
+                    self.memory.add(self._below_views(operand))
             case _:
                 pass
 
@@ -328,9 +328,9 @@ class _Planner:
                 continue
             stack.append((current, True))
             for source in reversed(kernel_reads(current, memory)):
-                if source in producer and producer[source] is not current:
-                    if producer[source] not in done:
-                        stack.append((producer[source], False))
+                made_by = producer.get(source, current)
+                if made_by is not current and made_by not in done:
+                    stack.append((made_by, False))
 
 
 def kernel_reads(kernel: Kernel, memory: Iterable[Node]) -> list[Node]:

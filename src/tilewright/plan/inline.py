@@ -1,8 +1,8 @@
 """Which nodes can be evaluated in place inside a kernel, and what that costs.
 
 A *light* node has no reduction and no order: its elements can be computed one by one wherever they
-are needed. A *simple* one is light all the way down to memory and reads positions that do not depend
-on data, so that it can stand in the epilogue of a register tile.
+are needed. A *simple* one is light all the way down to memory and reads positions that do not
+depend on data, so that it can stand in the epilogue of a register tile.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ def is_simple(node: Node, memory: Collection[Node]) -> bool:
         primitive = current.primitive
         if not isinstance(primitive, SIMPLE):
             return False
-        if isinstance(primitive, Map) and primitive.function in DIVISIONS:
-            if not current.dtype.is_float:
-                return False
+        divides = isinstance(primitive, Map) and primitive.function in DIVISIONS
+        if divides and not current.dtype.is_float:
+            return False
         if current.dtype.is_half:
             return False
         for operand in current.inputs:

@@ -1,15 +1,16 @@
 """Contractions: register tiles under cache blocks under a grid of threads.
 
-The right operand runs along the vector lanes: a constant is packed when compiling, one whose columns
-are contiguous is read in place, anything else is packed into a cache block first (which is also
-where work before the contraction is evaluated). The left operand is broadcast in place. Block sizes
-are expressions, so one piece of code serves every shape. Start with :func:`lower_contraction`.
+The right operand runs along the vector lanes: a constant is packed when compiling, one whose
+columns are contiguous is read in place, anything else is packed into a cache block first (which is
+also where work before the contraction is evaluated). The left operand is broadcast in place. Block
+sizes are expressions, so one piece of code serves every shape. Start with :func:`lower_contraction`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from tilewright.ir.access import Access, ContractionAccess, contraction_access, follow_views
 from tilewright.ir.dtype import DType
@@ -50,7 +51,8 @@ DEPTH_BLOCK = (
 ROW_BLOCK = 96  # rows of the left operand per task: with DEPTH_BLOCK 144 KiB, inside a second level
 COLUMN_BLOCK = 64  # columns per task when the right operand needs no packing
 PACKED_COLUMNS = 128  # columns per task when it does
-PACKED_ROWS = 480  # rows per task then: packing is repeated for every row block
+SHARES = 8  # tasks to make at least where there are that many register tiles of columns
+PACKED_ROWS = 1024  # rows per task then: packing is repeated for every row block
 NANOSECONDS_SHIFT = 48  # multiply-adds per nanosecond of one thread, for the thread count
 
 
@@ -236,20 +238,30 @@ def pack_row(frame: Frame) -> Expr:
 
 
 def column_block(frame: Frame, most: int) -> Expr:
-    """Balanced blocks of columns: multiples of the register tile, at most ``most``."""
+    """Balanced blocks of columns, multiples of the register tile, at most ``most``.
+
+    Few columns in all are cut finer, so that there are tasks to share out.
+    """
     width = frame.tile.columns
-    blocks = maximum(ceil_div(frame.n, most), 1)
+    whole = frame.n * product([size for _, size in frame.batch])
+    share = ceil_div(whole, SHARES * width) * width
+    limit = minimum(maximum(share, 2 * width), most)
+    blocks = maximum(ceil_div(frame.n, limit), 1)
     return maximum(ceil_div(ceil_div(frame.n, blocks), width) * width, width)
 
 
 def row_block(frame: Frame, packing: bool) -> Expr:
-    """Balanced blocks of rows, multiples of the register tile."""
+    """Balanced blocks of rows, multiples of the register tile.
+
+    With packing there are as few as possible, since each packs again; but two if all columns are
+    one or two blocks.
+    """
     height = frame.tile.rows
     if not packing:
         blocks = maximum(ceil_div(frame.m, ROW_BLOCK), 1)
         return maximum(ceil_div(ceil_div(frame.m, blocks), height) * height, height)
-    few = less_equal(frame.n * product([s for _, s in frame.batch]), 3 * PACKED_COLUMNS)
-    blocks = maximum(ceil_div(frame.m, PACKED_ROWS), select(few, 4, 1))
+    few = less_equal(frame.n * product([s for _, s in frame.batch]), 4 * frame.tile.columns)
+    blocks = maximum(ceil_div(frame.m, PACKED_ROWS), select(few, 2, 1))
     return maximum(ceil_div(ceil_div(frame.m, blocks), height) * height, 8 * height)
 
 
@@ -285,7 +297,6 @@ def assemble(
         block_k=depth_block(frame.depth) if block_depth is None else block_depth,
         tile_rows=frame.tile.rows,
         tile_columns=frame.tile.columns,
-        prologue=(),
         stores=stores,
         checks=tuple(lowering.checks),
         work=count * (frame.depth + 8) // NANOSECONDS_SHIFT + 1,
@@ -345,7 +356,7 @@ def _contiguous(stores: tuple[Store, ...], axes: Axes, scope: Scope) -> list[boo
             verdicts.append(False)
             continue
         slopes = affine[0]
-        for (outer, _), (inner, size) in zip(axes, axes[1:], strict=False):
+        for (outer, _), (inner, size) in pairwise(axes):
             zero = constant(0)
             verdicts.append(slopes.get(outer, zero) is slopes.get(inner, zero) * size)
     return verdicts

@@ -250,7 +250,9 @@ def lower_scatter(kernel: Kernel, lowering: Lowering) -> LoopProgram:
     where = _scatter_index(output, lowering, indices, index)
     offset = linear(where, output.shape)
     value = lowering.value(updates, index)
-    reduction = output.primitive.reduction  # type: ignore[union-attr]
+    primitive = output.primitive
+    assert isinstance(primitive, ScatterElements | ScatterND)
+    reduction = primitive.reduction
     if reduction != "none":
         value = Apply(reduction, (Load(target, lowering.scope.resolve(offset)), value), data.dtype)
     lowering.store(target, offset, value)

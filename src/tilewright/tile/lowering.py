@@ -57,6 +57,7 @@ from tilewright.ir.views import Index, linear, pull_back
 from tilewright.shape import (
     Expr,
     Scope,
+    Truth,
     as_expr,
     constant,
     less,
@@ -204,9 +205,8 @@ class Lowering:
         self.blocks[self._level(self.symbols(divisor))].statements.append(Check(zero, check))
 
     def _cast(self, value: Value, dtype: DType) -> Value:
-        if isinstance(value, Literal):
-            if dtype.is_float and not dtype.is_half:
-                return Literal(float(value.value), dtype)
+        if isinstance(value, Literal) and dtype.is_float and not dtype.is_half:
+            return Literal(float(value.value), dtype)
         return Convert(value, dtype)
 
     def _pad(self, node: Node, index: Index) -> Value:
@@ -274,12 +274,8 @@ class Lowering:
     def position(self, indices: Node, index: Index, limit: Expr) -> Expr:
         """An index local holding element ``index`` of ``indices``, checked against ``limit``."""
         value = self.value(indices, index)
-        if (
-            isinstance(value, Literal)
-            and self.scope.is_less(int(value.value), limit).value == "yes"
-        ):
-            if int(value.value) >= 0:
-                return constant(int(value.value))
+        if isinstance(value, Literal) and self._within(constant(int(value.value)), limit):
+            return constant(int(value.value))
         if isinstance(value, IndexValue) and self._within(value.expression, limit):
             return value.expression
         name = self.name("g")
@@ -290,8 +286,8 @@ class Lowering:
         return symbol(name)
 
     def _within(self, expression: Expr, limit: Expr) -> bool:
-        below = self.scope.is_less(expression, limit)
-        return below.value == "yes" and self.scope.is_less_equal(0, expression).value == "yes"
+        below = self.scope.is_less(expression, limit) is Truth.YES
+        return below and self.scope.is_less_equal(0, expression) is Truth.YES
 
     # ------------------------------------------------------------ private reductions
 

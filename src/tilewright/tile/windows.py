@@ -141,7 +141,8 @@ def _contribution(
     if isinstance(node.primitive, Window):
         return lowering.value(geometry.operand, read)
     data, weights = node.inputs
-    per_group = weights.shape[0] // node.primitive.groups  # type: ignore[union-attr]
+    assert isinstance(node.primitive, Convolve)
+    per_group = weights.shape[0] // node.primitive.groups
     channel = lowering.scope.resolve(index[1] // per_group)
     value = lowering.value(data, (read[0], channel, *read[2:]))
     weight = lowering.value(weights, (index[1], constant(0), *taps))

@@ -58,12 +58,14 @@ class Epilogue:
     def _write(self, signature: Signature) -> None:
         builder = ir.IRBuilder(self.function.append_basic_block("entry"))
         m, n, height, columns, sums, row, *rest = self.function.args
-        names = {name: rest[i] for i, (name, _) in enumerate(self.program.batch)}
+        names: dict[str, ir.Value] = {
+            name: rest[i] for i, (name, _) in enumerate(self.program.batch)
+        }
         rest = rest[len(names) :]
         names |= zip(signature.symbols, rest, strict=False)
         pointers = rest[len(signature.symbols) : -1]
         memory = (*signature.buffers, *signature.scratch)
-        by_name = {b.name: p for b, p in zip(memory, pointers, strict=True)}
+        by_name: dict[str, ir.Value] = dict(zip([b.name for b in memory], pointers, strict=True))
         frame = Frame(builder, self.level, by_name, names, rest[-1])
         body = self.function.append_basic_block("row")
         done = self.function.append_basic_block("done")

@@ -90,9 +90,11 @@ class KernelFunction:
         builder = ir.IRBuilder(self.body.append_basic_block("entry"))
         begin, end, *rest = self.body.args
         count = len(self.signature.symbols)
-        names = dict(zip(self.signature.symbols, rest[:count], strict=True))
+        names: dict[str, ir.Value] = dict(zip(self.signature.symbols, rest[:count], strict=True))
         memory = (*self.signature.buffers, *self.signature.scratch)
-        pointers = {b.name: p for b, p in zip(memory, rest[count:-1], strict=True)}
+        pointers: dict[str, ir.Value] = dict(
+            zip([b.name for b in memory], rest[count:-1], strict=True)
+        )
         return Frame(builder, self.level, pointers, names, rest[-1]), begin, end
 
 

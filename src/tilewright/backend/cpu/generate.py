@@ -41,7 +41,7 @@ class CodeGenerator:
     def __init__(self, level: Level) -> None:
         self.level = level
         self.module = ir.Module("kernels")
-        self._known: dict[str, KernelCode] = {}
+        self._known: dict[str, str] = {}  # text of a program → its function
 
     def add(self, program: TileProgram) -> KernelCode:
         """The code of ``program``, shared with an equal one."""

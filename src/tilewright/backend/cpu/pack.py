@@ -22,7 +22,7 @@ def constant_value(node: Node) -> Array:
 
 
 def pack_constant(packed: PackedConstant) -> Array:
-    """Panels of ``panel`` rows: [batch, rows / panel, depth, panel], the last one filled with zeros.
+    """Panels of ``panel`` rows: [batch, rows / panel, depth, panel], the last filled with zeros.
 
     A negative ``lead`` of -g says that the first axis holds g groups of rows (convolution weights).
     """

@@ -194,7 +194,7 @@ def _ordered(items: list[_Item], known: set[str], ready: set[Node]) -> list[_Ite
         )
         assert following is not None, (
             f"no order for {[w.step.label for w in waiting if not isinstance(w.step, BindStep)]}"
-        )  # noqa: E501
+        )
         waiting.remove(following)
         done.append(following)
         ready.update(following.makes)
