@@ -1,4 +1,5 @@
 """Room 0: what every other room may use.
 
-Errors with a place and a way out (``errors``). Imports nothing of the project.
+Errors with a place and a way out (``errors``), quantities as people write them (``text``), progress
+on a terminal or in a log (``progress``). Imports rich, and nothing of the project.
 """

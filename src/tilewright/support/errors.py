@@ -1,8 +1,8 @@
 """Errors for people: what went wrong, where, why, and what to try.
 
-Every error that a user of tilewright can cause derives from :class:`TilewrightError`. A message is a
-sentence; ``where`` names the node, input, axis, file or section concerned; ``hint`` says what to do.
-This module imports nothing of the project.
+Every error that a user of tilewright can cause derives from :class:`TilewrightError`. A message is
+a sentence; ``where`` names the node, input, axis, file or section concerned; ``hint`` says what to
+do. This module imports nothing of the project.
 """
 
 from __future__ import annotations

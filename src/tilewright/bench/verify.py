@@ -1,0 +1,220 @@
+# pyright: basic
+"""Whether a compiled model computes what a reference computes, shape by shape.
+
+The model and the reference get the same seeded inputs at every shape; where the reference refuses a
+shape, the other one (onnx's own, in numpy) is asked. How far the outputs may differ is said by
+``tolerance``. May import lower rooms, numpy and onnx; onnxruntime only through ``peers``. Start
+with :func:`verify`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx.reference import ReferenceEvaluator
+
+from tilewright.bench.compare import largest_difference
+from tilewright.bench.contender import as_arrays
+from tilewright.bench.inputs import InputSpecification, random_inputs
+from tilewright.bench.peers import PeerOptions, create_peer
+from tilewright.bench.tolerance import tolerances
+from tilewright.ir.graph import Graph
+from tilewright.ops.reference_corrections import CORRECTIONS
+from tilewright.runtime.model import CompiledModel
+from tilewright.support.errors import InputError, TilewrightError, UnsupportedError
+from tilewright.support.text import format_sizes
+
+REFERENCES = ("onnxruntime", "onnx")
+Progress = Callable[[int, str], None]
+Inputs = Mapping[str, np.ndarray[Any, Any]]
+Arrays = tuple[np.ndarray[Any, Any], ...]
+
+AGREES, DIFFERS, REFUSED, UNREFERENCED = "agrees", "differs", "refused", "no reference"
+
+
+@dataclass(frozen=True)
+class Check:
+    """One shape. ``difference`` and ``tolerance`` are those of the worst output.
+
+    ``verdict`` is "agrees", "differs" (also where only one of both sides refuses the shape),
+    "refused" by both sides, or "no reference" where no reference could run it.
+    """
+
+    sizes: Mapping[str, int]
+    verdict: str
+    reference: str | None = None
+    output: str | None = None
+    difference: float | None = None
+    tolerance: float | None = None
+    note: str | None = None
+
+
+@dataclass(frozen=True)
+class Verification:
+    """All checks of one model."""
+
+    checks: tuple[Check, ...]
+    seed: int
+
+    @property
+    def is_right(self) -> bool:
+        """Whether nothing differs, and something was compared."""
+        verdicts = [check.verdict for check in self.checks]
+        return DIFFERS not in verdicts and AGREES in verdicts
+
+    def count(self, verdict: str) -> int:
+        """How many checks came out so."""
+        return sum(check.verdict == verdict for check in self.checks)
+
+
+class References:
+    """The reference asked for and, where it refuses, the others; each is loaded when needed."""
+
+    def __init__(self, model: Path, first: str, threads: int) -> None:
+        if first not in REFERENCES:
+            raise InputError(
+                f"There is no reference called {first!r}.",
+                hint=f"Choose among {', '.join(REFERENCES)}.",
+            )
+        self._model = model
+        self._threads = threads
+        self._order = (first, *(name for name in REFERENCES if name != first))
+        self._loaded: dict[str, Callable[[Inputs], Arrays] | str] = {}
+
+    def run(self, inputs: Inputs) -> tuple[str, Arrays] | str:
+        """The name of the reference that ran and its outputs, or why none did."""
+        reasons: list[str] = []
+        for name in self._order:
+            outcome = self._run(name, inputs)
+            if not isinstance(outcome, str):
+                return name, outcome
+            reasons.append(f"{name}: {outcome}")
+        return "; ".join(reasons)
+
+    def _run(self, name: str, inputs: Inputs) -> Arrays | str:
+        if name not in self._loaded:
+            self._loaded[name] = self._load(name)
+        call = self._loaded[name]
+        if isinstance(call, str):
+            return call
+        # A reference may raise any error of its own; it only means that it has no answer.
+        try:
+            return call(inputs)
+        except Exception as error:
+            return first_line(error)
+
+    def _load(self, name: str) -> Callable[[Inputs], Arrays] | str:
+        try:
+            if name == "onnxruntime":
+                return create_peer(name, self._model, PeerOptions(self._threads)).outputs
+            return _OnnxReference(self._model)
+        except UnsupportedError as error:
+            return error.message
+        except Exception as error:
+            return first_line(error)
+
+
+class _OnnxReference:
+    """The model in onnx's reference implementation, with the corrections of its known mistakes."""
+
+    def __init__(self, model: Path) -> None:
+        self._evaluator = ReferenceEvaluator(onnx.load(model), new_ops=list(CORRECTIONS))
+
+    def __call__(self, inputs: Inputs) -> Arrays:
+        with np.errstate(all="ignore"):
+            return as_arrays(list(self._evaluator.run(None, dict(inputs))))
+
+
+def first_line(error: Exception) -> str:
+    """The kind of an error and the first line of its message, at most 200 characters."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0] if lines else 'no message'}"[:200]
+
+
+def verify(
+    model: CompiledModel,
+    graph: Graph,
+    references: References,
+    specifications: Sequence[InputSpecification],
+    shapes: Sequence[Mapping[str, int]],
+    *,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Verification:
+    """Compare ``model`` with the references at every shape.
+
+    ``graph`` is the model's graph as imported, for the tolerances. ``progress`` is called before
+    each shape with the number done and the shape as text.
+    """
+    checks: list[Check] = []
+    for index, sizes in enumerate(shapes):
+        if progress is not None:
+            progress(index, format_sizes(list(sizes.items())))
+        checks.append(_check(model, graph, references, specifications, sizes, seed + index))
+    return Verification(tuple(checks), seed)
+
+
+def _check(
+    model: CompiledModel,
+    graph: Graph,
+    references: References,
+    specifications: Sequence[InputSpecification],
+    sizes: Mapping[str, int],
+    seed: int,
+) -> Check:
+    inputs = random_inputs(specifications, sizes, seed)
+    try:
+        actual: dict[str, Any] | TilewrightError = model.run(inputs)
+    except TilewrightError as error:
+        actual = error
+    answer = references.run(inputs)
+    if isinstance(actual, TilewrightError):
+        if isinstance(answer, str):
+            return Check(sizes, REFUSED, note=f"{actual.message} {answer}")
+        return Check(sizes, DIFFERS, answer[0], note=f"only {answer[0]} runs it: {actual.message}")
+    if isinstance(answer, str):
+        return Check(sizes, UNREFERENCED, note=answer)
+    name, expected = answer
+    return _compared(sizes, name, actual, expected, tolerances(graph, sizes))
+
+
+def _compared(
+    sizes: Mapping[str, int],
+    reference: str,
+    actual: Mapping[str, Any],
+    expected: Arrays,
+    allowed: Mapping[str, float],
+) -> Check:
+    """The worst of the outputs, by how far it exceeds its tolerance."""
+    worst: tuple[float, str, float, float] | None = None
+    for (name, own), other in zip(actual.items(), expected, strict=True):
+        tolerance = allowed.get(name, 0.0)
+        difference = _difference(np.asarray(own), np.asarray(other))
+        excess = difference - tolerance if tolerance == 0.0 else difference / tolerance - 1.0
+        if worst is None or excess > worst[0]:
+            worst = (excess, name, difference, tolerance)
+    if worst is None:
+        return Check(sizes, AGREES, reference)
+    excess, name, difference, tolerance = worst
+    verdict = AGREES if excess <= 0.0 else DIFFERS
+    return Check(sizes, verdict, reference, name, difference, tolerance)
+
+
+def _difference(own: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> float:
+    """Relative to the largest magnitude, in steps for integers; infinite for what cannot be."""
+    if own.dtype != other.dtype or own.shape != other.shape:
+        return float("inf")
+    if own.dtype.kind in "OUSTb":
+        return 0.0 if bool(np.all(own == other)) else float("inf")
+    if own.dtype.kind in "iu":
+        differing = own != other
+        apart = own[differing].astype(np.float64) - other[differing].astype(np.float64)
+        return float(np.abs(apart).max(initial=float(differing.any())))
+    if own.dtype.kind == "c":
+        own, other = np.stack([own.real, own.imag]), np.stack([other.real, other.imag])
+    return largest_difference([own], [other])

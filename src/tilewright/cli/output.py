@@ -1,0 +1,53 @@
+"""Where results go: rich tables or JSON on stdout, progress on stderr.
+
+Imports support and rich. Start with :class:`Output`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from tilewright.support.progress import Progress
+
+
+_LOG_WIDTH = 160
+
+
+class Output:
+    """One command's results; with ``as_json`` only :meth:`document` prints."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        self.as_json = as_json
+        self._console = Console()
+        if not self._console.is_terminal:
+            self._console.width = _LOG_WIDTH
+        self.progress = Progress(Console(stderr=True))
+
+    def show(self, *parts: RenderableType) -> None:
+        """Print for people."""
+        if not self.as_json:
+            for part in parts:
+                is_text = isinstance(part, str | Text)
+                self._console.print(part, soft_wrap=is_text, markup=False, highlight=False)
+
+    def document(self, content: Mapping[str, object]) -> None:
+        """Print for programs."""
+        if self.as_json:
+            print(json.dumps(content, indent=2, allow_nan=False))
+
+
+def table(*columns: str, rows: Sequence[Sequence[str | Text]], title: str | None = None) -> Table:
+    """A plain table; a column whose name starts with ">" is aligned to the right."""
+    made = Table(title=title, title_justify="left", title_style="bold", header_style="bold")
+    made.pad_edge, made.box = False, None
+    for name in columns:
+        made.add_column(name.lstrip(">"), justify="right" if name.startswith(">") else "left")
+    for row in rows:
+        # Names and types hold brackets, which rich would take for markup.
+        made.add_row(*(cell if isinstance(cell, Text) else Text(cell) for cell in row))
+    return made
