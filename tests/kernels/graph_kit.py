@@ -2,8 +2,8 @@
 
 :class:`Space` declares dimensions and inputs; :func:`check` compiles a graph for the baseline and
 for this machine, runs it at given sizes in guarded memory (see ``guarded``) and through the
-runtime, and compares with the graph's own meaning evaluated in float64. :func:`tolerance` is the only place
-that says how far apart results may be.
+runtime, and compares with the graph's own meaning evaluated in float64.
+:func:`tolerance` is the only place that says how far apart results may be.
 """
 
 from __future__ import annotations

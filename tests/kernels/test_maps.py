@@ -1,4 +1,4 @@
-"""Elementwise kernels: every scalar function, every type, casts, broadcasts and layout around them."""
+"""Elementwise kernels: every function and type, casts, broadcasts, and layout around them."""
 
 from __future__ import annotations
 
@@ -210,8 +210,8 @@ def test_concat(axis: int) -> None:
     other[axis] = space.dimension("d")
     x, y = space.input("x", F32, *sizes), space.input("y", F32, *other)
     joined = node(Concat(axis), x, apply("negate", y), x)
-    cases = [{"a": i, "b": j, "c": k, "d": m}
-             for i, j, k, m in ((0, 2, 3, 4), (1, 1, 1, 0), (2, 3, 5, 7), (3, 2, 33, 1))]  # fmt: skip
+    rows = ((0, 2, 3, 4), (1, 1, 1, 0), (2, 3, 5, 7), (3, 2, 33, 1))
+    cases = [dict(zip("abcd", row, strict=True)) for row in rows]
     check(space.graph(joined, apply("add", joined, joined)), cases)
 
 

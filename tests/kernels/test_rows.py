@@ -88,8 +88,8 @@ def test_normalisation_over_two_axes() -> None:
     count = apply("multiply", count_of(x, 2), count_of(x, 3))
     normal = normalise(x, (2, 3), count)
     scaled = apply("multiply", normal, node(Broadcast(x.shape, (1,)), gain))
-    cases = [{"n": n, "c": c, "h": h, "w": w}
-             for n, c, h, w in ((1, 1, 1, 1), (0, 2, 3, 3), (2, 3, 5, 7), (1, 2, 16, 9))]  # fmt: skip
+    rows = ((1, 1, 1, 1), (0, 2, 3, 3), (2, 3, 5, 7), (1, 2, 16, 9))
+    cases = [dict(zip("nchw", row, strict=True)) for row in rows]
     check(space.graph(scaled, normal), cases, length=150)
 
 
@@ -122,11 +122,8 @@ def test_rows_of_two_operands_of_one_group() -> None:
 def test_softmax_of_every_type(dtype: DType) -> None:
     space = Space()
     x = space.input("x", dtype, *space.dimensions("a b"))
-    if dtype.is_half:
-        made = node(Cast(dtype), softmax(node(Cast(F32), x)))
-    else:
-        made = softmax(x)
-    check(space.graph(made), ROWS, length=16)
+    made = softmax(node(Cast(F32), x) if dtype.is_half else x)
+    check(space.graph(node(Cast(dtype), made) if dtype.is_half else made), ROWS, length=16)
 
 
 def test_a_reduction_along_rows_then_across_them() -> None:
