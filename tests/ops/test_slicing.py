@@ -77,8 +77,8 @@ def _sliced_size(start: int, end: int, step: int = 1) -> Expr:
     [
         (0, FAR, 1, "x0_0"),
         (0, 2**31 - 1, 1, "x0_0"),
-        (1, FAR, 1, "max(0, x0_0 - 1)"),
-        (0, -1, 1, "max(0, x0_0 - 1)"),
+        (1, FAR, 1, "x0_0 - min(1, x0_0)"),
+        (0, -1, 1, "x0_0 - min(1, x0_0)"),
         (-1, FAR, 1, "min(1, x0_0)"),
         (0, 4, 1, "min(4, x0_0)"),
         (0, FAR, 2, "ceil_div(x0_0, 2)"),

@@ -212,7 +212,8 @@ def _scalar(function: str, x: list[Expr]) -> Expr | None:
             return None if quotient is None else x[0] - quotient * x[1]
         case "remainder":
             divisor = _divisor(x[1])
-            return None if divisor is None else x[0] % divisor
+            # As a difference, which cancels where a model rounds sizes up to a multiple.
+            return None if divisor is None else x[0] - x[0] // divisor * divisor
         case "maximum":
             return maximum(*x)
         case "minimum":

@@ -113,44 +113,55 @@ def _cut(context: RuleContext, size: Expr, start: Expr, end: Expr, step: Expr) -
         first, count = _forward(context, size, start, end, step)
     elif is_below(context, step, 0):
         first, count = _backward(context, size, start, end, step)
+        count = maximum(count, 0)
     else:
         context.require(logical_not(equal(step, 0)), "a step of Slice must not be 0")
         ahead, behind = maximum(step, 1), minimum(step, -1)
         forward = _forward(context, size, start, end, ahead)
         backward = _backward(context, size, start, end, behind)
         first = select(less(step, 0), backward[0], forward[0])
-        count = select(less(step, 0), backward[1], forward[1])
-    return Cut(scope.resolve(first), scope.resolve(maximum(count, 0)), step)
+        count = select(less(step, 0), maximum(backward[1], 0), forward[1])
+    return Cut(scope.resolve(first), scope.resolve(count), step)
 
 
 def _is_unlimited(end: Expr) -> bool:
     return end.is_constant and end.value >= UNLIMITED
 
 
+def _from_front(context: RuleContext, position: Expr, size: Expr) -> Expr:
+    """``position`` as one from the front, where it is 0..size whenever it was meant to be inside.
+
+    Written with ``minimum``, so that the sizes of a head and a tail add up to the whole again.
+    """
+    if position.is_constant and position.value < 0:
+        return size - minimum(-position, size)
+    return from_end(context, position, size)
+
+
 def _forward(
     context: RuleContext, size: Expr, start: Expr, end: Expr, step: Expr
 ) -> tuple[Expr, Expr]:
-    """First element and count (below 0 for none). A start behind the end is left as it is."""
-    if _is_unlimited(end):
-        if start.is_constant and start.value < 0 and step.is_constant and step.value == 1:
-            count = minimum(-start, size)
-            return size - count, count
-        last = size
-    else:
-        last = from_end(context, end, size)
-        last = last if is_below(context, end, 0) else minimum(last, size)
+    """First element and count. A start behind the end is left as it is."""
     if _is_unlimited(start):
         return size, constant(0)
-    first = from_end(context, start, size)
-    if not is_at_least(context, start, 0):
+    first = _from_front(context, start, size)
+    if not is_at_least(context, first, 0):
         first = maximum(first, 0)
-    return first, ceil_div(last - first, step)
+    last = size
+    if not _is_unlimited(end):
+        last = minimum(_from_front(context, end, size), size)
+    last = context.scope.resolve(last)
+    count = ceil_div(last - context.scope.resolve(minimum(first, last)), step)
+    if not is_at_least(context, count, 0):
+        # It is a size minus part of it: nothing new, but not always seen from the terms.
+        context.scope.assume_equal(maximum(count, 0), count)
+    return first, count
 
 
 def _backward(
     context: RuleContext, size: Expr, start: Expr, end: Expr, step: Expr
 ) -> tuple[Expr, Expr]:
-    """As :func:`_forward` for a negative step; the first element is 0..size-1."""
+    """As :func:`_forward` for a negative step, but the count is below 0 for none."""
     if _is_unlimited(start) or (start.is_constant and start.value == -1):
         first = size - 1
     else:
