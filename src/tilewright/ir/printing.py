@@ -1,0 +1,108 @@
+"""A primitive graph as text, one line per node, for people and for golden tests.
+
+    graph model(x: float32[batch, 4])
+      0 <= batch <= 65536
+      %0: float32[4] = constant 5f0c…            # weights
+      %1: float32[batch, 4] = broadcast %0, shape=[batch, 4], axes=[1]
+      return y = %1
+
+Start with :func:`print_graph`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+
+from tilewright.ir.graph import Graph, Node, topological
+from tilewright.ir.primitives import Constant, Input, Opaque, Primitive, TensorType
+from tilewright.shape import Expr
+
+MOST_ELEMENTS = 8
+_COMMENT_COLUMN = 72
+
+
+def print_graph(graph: Graph, *, labels: bool = False) -> str:
+    """The text of a graph; with ``labels`` every line says which operator it comes from."""
+    order = [n for n in topological(graph.roots) if not isinstance(n.primitive, Input)]
+    names: dict[Node, str] = {}
+    for value in graph.inputs:
+        assert isinstance(value.primitive, Input)
+        names[value] = value.primitive.name
+    for number, current in enumerate(order):
+        names[current] = f"%{number}"
+    parameters = ", ".join(f"{names[i]}: {i.type}" for i in graph.inputs)
+    lines = [f"graph {graph.name}({parameters})"]
+    lines += [f"  {line}" for line in _facts(graph)]
+    bound = {b.source: b.symbols for b in graph.bindings}
+    for current in order:
+        line = f"  {names[current]}: {current.type} = {node_text(current, names)}"
+        comment = graph.labels.get(current) if labels else None
+        lines.append(line if comment is None else f"{line:<{_COMMENT_COLUMN}}  # {comment}")
+        if current in bound:
+            lines.append(f"  bind {', '.join(bound[current])} = {names[current]}")
+    for value in graph.inputs:
+        if value in bound:
+            lines.append(f"  bind {', '.join(bound[value])} = {names[value]}")
+    outputs = ", ".join(f"{name} = {names[value]}" for name, value in graph.outputs)
+    lines.append(f"  return {outputs}")
+    return "\n".join(lines) + "\n"
+
+
+def _facts(graph: Graph) -> list[str]:
+    used = {s for i in graph.inputs for e in i.shape for s in e.free_symbols}
+    out: list[str] = []
+    for name, (low, high, multiple) in graph.scope.symbols.items():
+        if name not in used:
+            continue
+        start = "" if low is None else f"{low} <= "
+        end = "" if high is None else f" <= {high}"
+        step = "" if multiple == 1 else f", multiple of {multiple}"
+        out.append(f"{start}{name}{end}{step}")
+    return out + [f"require {guard.condition}" for guard in graph.guards]
+
+
+def node_text(current: Node, names: dict[Node, str]) -> str:
+    """The right-hand side of a node's line: primitive, operands, attributes."""
+    primitive = current.primitive
+    name = snake_case(type(primitive).__name__)
+    match primitive:
+        case Constant(array=array, digest=digest):
+            return f"{name} {_contents(array, digest)}"
+        case Opaque(operator=operator, serial=serial):
+            name = f"{name} {operator}" + (f" #{serial}" if serial else "")
+        case _:
+            pass
+    parts = [names[i] for i in current.inputs]
+    parts += [f"{key}={text}" for key, text in _attributes(primitive)]
+    return f"{name} {', '.join(parts)}" if parts else name
+
+
+def snake_case(name: str) -> str:
+    """``GatherElements`` as ``gather_elements``; ``GatherND`` as ``gather_nd``."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
+
+
+def _contents(array: np.ndarray[Any, Any], digest: bytes) -> str:
+    if array.size <= MOST_ELEMENTS:
+        return str(array.tolist())
+    return f"<{digest.hex()[:12]}>"
+
+
+def _attributes(primitive: Primitive) -> list[tuple[str, str]]:
+    if isinstance(primitive, Opaque):
+        return [("outputs", _value(primitive.outputs))] if len(primitive.outputs) > 1 else []
+    return [(item.name, _value(getattr(primitive, item.name))) for item in fields(primitive)]
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, tuple):
+        members: Sequence[Any] = value
+        return f"[{', '.join(_value(member) for member in members)}]"
+    if isinstance(value, Expr | TensorType):
+        return str(value)
+    return str(getattr(value, "value", value))

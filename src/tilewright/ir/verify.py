@@ -1,0 +1,156 @@
+"""Checks that a primitive graph is what it claims to be.
+
+:func:`problems` lists everything that is wrong, :func:`verify` raises. Run after every stage in
+tests, and after the import of a model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import fields
+from typing import Any
+
+from tilewright.ir.dtype import DType
+from tilewright.ir.graph import Graph, Node, node, topological
+from tilewright.ir.primitives import (
+    Constant,
+    Input,
+    Opaque,
+    PrimitiveError,
+    Project,
+    TensorType,
+)
+from tilewright.shape import Expr
+from tilewright.support.errors import TilewrightError
+
+
+class VerificationError(TilewrightError):
+    """A graph that a stage of the compiler must not have made; a defect of tilewright."""
+
+
+def verify(graph: Graph) -> None:
+    """Raise ``VerificationError`` with the first of all problems."""
+    found = problems(graph)
+    if found:
+        more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+        raise VerificationError(
+            f"{found[0]}{more}", where=graph.name, hint="report this with the model"
+        )
+
+
+def problems(graph: Graph) -> list[str]:
+    """Everything that is wrong with a graph, as sentences; empty if nothing is."""
+    nodes = topological((*graph.inputs, *graph.roots))
+    found = _interface(graph, nodes)
+    for current in nodes:
+        found += _node(current, graph)
+    found += _dimensions(graph)
+    return found
+
+
+def _interface(graph: Graph, nodes: Iterable[Node]) -> list[str]:
+    found: list[str] = []
+    names: list[str] = []
+    for value in graph.inputs:
+        if isinstance(value.primitive, Input):
+            names.append(value.primitive.name)
+        else:
+            found.append(f"{value!r} is listed as an input, but is none")
+    found += [f'two inputs are called "{n}"' for n in _repeated(names)]
+    found += [f'two outputs are called "{n}"' for n in _repeated(n for n, _ in graph.outputs)]
+    if not graph.outputs:
+        found.append("there are no outputs")
+    known = set(graph.inputs)
+    for current in nodes:
+        if isinstance(current.primitive, Input) and current not in known:
+            found.append(f'the input "{current.primitive.name}" is used, but not listed')
+    return found
+
+
+def _repeated(names: Iterable[str]) -> list[str]:
+    seen: set[str] = set()
+    out: list[str] = []
+    for name in names:
+        if name in seen:
+            out.append(name)
+        seen.add(name)
+    return out
+
+
+def _node(current: Node, graph: Graph) -> list[str]:
+    label = f"{graph.label(current)}: {current!r}"
+    try:
+        derived = current.primitive.result(*(i.type for i in current.inputs))
+    except (PrimitiveError, TypeError, LookupError) as error:
+        return [f"{label} does not fit its operands: {error}"]
+    found: list[str] = []
+    if derived != current.type:
+        found.append(f"{label} has another type than it would be given: {derived}")
+    if node(current.primitive, *current.inputs) is not current:
+        found.append(f"{label} is not interned")
+    match current.primitive:
+        case Constant(array=array, dtype=dtype, shape=shape):
+            if array.shape != shape or (dtype is not DType.STRING and array.dtype != dtype.numpy):
+                found.append(f"{label} holds {array.dtype}{list(array.shape)}")
+        case Project(index=index):
+            operand = current.inputs[0].primitive
+            if not isinstance(operand, Opaque) or not 0 < index < len(operand.outputs):
+                found.append(f"{label} selects what is not there")
+        case _:
+            pass
+    return found
+
+
+def expressions_of(current: Node) -> list[Expr]:
+    """The shape expressions that a node's primitive holds, its results' shapes included."""
+    out: list[Expr] = list(current.shape)
+    primitive = current.primitive
+    values: list[Any] = [getattr(primitive, item.name) for item in fields(primitive)]
+    for value in values:
+        members: tuple[Any, ...] = value if isinstance(value, tuple) else (value,)
+        for member in members:
+            if isinstance(member, Expr):
+                out.append(member)
+            elif isinstance(member, TensorType):
+                out.extend(member.shape)
+    return out
+
+
+def _dimensions(graph: Graph) -> list[str]:
+    """Every dimension is known where it is used."""
+    found: list[str] = []
+    known = {s for value in graph.inputs for e in value.shape for s in e.free_symbols}
+    known |= {s for s in graph.scope.symbols if _follows(graph, s, known)}
+    done: set[Node] = set()
+    for binding in graph.bindings:
+        found += _used(topological((binding.source,)), known, done, graph)
+        known |= set(binding.symbols)
+    found += _used(topological(n for _, n in graph.outputs), known, done, graph)
+    for guard in graph.guards:
+        missing = [s for s in guard.condition.free_symbols if s not in known]
+        if missing:
+            found.append(f'nothing determines "{missing[0]}" of the demand {guard.condition}')
+    return found
+
+
+def _follows(graph: Graph, name: str, known: set[str]) -> bool:
+    """Whether an equality of the scope gives a dimension from known ones."""
+    value = graph.scope.resolve(graph.scope.declare(name, None))
+    return name not in value.free_symbols and set(value.free_symbols) <= known
+
+
+def _used(nodes: Iterable[Node], known: set[str], done: set[Node], graph: Graph) -> list[str]:
+    found: list[str] = []
+    for current in nodes:
+        if current in done:
+            continue
+        done.add(current)
+        if isinstance(current.primitive, Opaque):
+            for kind in current.primitive.outputs:
+                known |= {s for e in kind.shape for s in e.free_symbols}
+        for expression in expressions_of(current):
+            for name in expression.free_symbols:
+                if name not in known:
+                    found.append(f'{graph.label(current)}: nothing determines "{name}" before')
+                    known.add(name)
+    return found
