@@ -1,6 +1,6 @@
 """Room 8: the pipeline, from a model to something that runs.
 
-import → separate the outputs → simplify → plan → lower and generate, per instruction set level.
+import → simplify → prepare → plan → lower and generate, per instruction set level.
 Start with :func:`compile_model`.
 """
 
@@ -16,11 +16,11 @@ from tilewright.backend.cpu.machine import LEVELS, host_level
 from tilewright.backend.cpu.program import CompiledProgram, build_program
 from tilewright.frontend.onnx import Dim, ImportReport, import_model
 from tilewright.frontend.onnx.source import Source
-from tilewright.ir.graph import Graph, Node, node
+from tilewright.ir.graph import Graph
 from tilewright.ir.kernel import Plan
-from tilewright.ir.primitives import Cast, Constant, Input
 from tilewright.ops.reference import evaluate_payload
 from tilewright.plan.greedy import plan_greedily
+from tilewright.plan.prepare import prepare
 from tilewright.rewrite import simplify
 from tilewright.runtime.artifact import ArtifactContents
 from tilewright.runtime.model import CompiledModel
@@ -50,7 +50,7 @@ def compile_stages(
     """Compile and keep every stage; see :func:`compile_model`."""
     chosen = _levels(levels)
     imported = import_model(source, dims=dims, fallback=fallback, constants=constants)
-    graph = simplify(separate_outputs(imported.graph))
+    graph = prepare(simplify(imported.graph))
     plan = plan_greedily(graph)
     report = imported.report
     compiled = {
@@ -97,28 +97,6 @@ def _levels(levels: Sequence[str] | None) -> list[str]:
             known = ", ".join(LEVELS)
             raise UnsupportedError(f"there is no level {name!r}", hint=f"choose from {known}")
     return [name for name in LEVELS if name in levels]
-
-
-def separate_outputs(graph: Graph) -> Graph:
-    """Every output its own node, neither an input nor a constant: those are copied."""
-    taken: set[Node] = set()
-    outputs: list[tuple[str, Node]] = []
-    for name, root in graph.outputs:
-        while root.dtype.is_native and (
-            isinstance(root.primitive, Input | Constant) or root in taken
-        ):
-            root = node(Cast(root.dtype), root)
-        taken.add(root)
-        outputs.append((name, root))
-    return Graph(
-        graph.name,
-        graph.inputs,
-        tuple(outputs),
-        graph.scope,
-        graph.bindings,
-        graph.guards,
-        graph.labels,
-    )
 
 
 def _dimensions(report: ImportReport) -> list[Dimension]:

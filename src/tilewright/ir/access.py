@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from tilewright.ir.graph import Node
 from tilewright.ir.primitives import Contract, Reshape, Transpose
-from tilewright.ir.views import Index, is_view, linear, pull_back, push_forward
+from tilewright.ir.views import Index, declare_index, is_view, linear, pull_back, push_forward
 from tilewright.shape import Expr, Scope, constant, symbol
 
 Axes = Sequence[tuple[str, Expr]]
@@ -94,14 +94,14 @@ def affine_access(
 def _named(prefix: str, sizes: Sequence[Expr], scope: Scope) -> tuple[tuple[str, Expr], ...]:
     named = tuple((f"_{prefix}{i}", size) for i, size in enumerate(sizes))
     for name, size in named:
-        scope.declare(name, 0, size - 1)
+        declare_index(scope, name, size)
     return named
 
 
 def contraction_access(
     node: Node, scope: Scope, memory: Collection[Node] = ()
 ) -> ContractionAccess:
-    """Axes and operand accesses of a Contract."""
+    """Axes and operand accesses of a Contract, given which nodes are in ``memory``."""
     primitive = node.primitive
     assert isinstance(primitive, Contract)
     left, right = node.inputs

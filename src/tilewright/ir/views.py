@@ -16,6 +16,12 @@ from tilewright.shape import Expr, Scope, constant, equal, product, select
 Index = tuple[Expr, ...]
 
 
+def declare_index(scope: Scope, name: str, size: Expr) -> Expr:
+    """An index variable in [0, size); of an axis without elements nothing but 0 is assumed."""
+    empty = size.is_constant and size.value <= 0
+    return scope.declare(name, 0, 0 if empty else size - 1)
+
+
 def strides(shape: Shape) -> tuple[Expr, ...]:
     """Row-major strides in elements."""
     out: list[Expr] = []

@@ -60,7 +60,7 @@ def _contract_operands(node: Node, memory: Collection[Node], scope: Scope) -> se
         return {i for i in node.inputs if not is_simple(i, memory)}
     left, right = node.inputs
     found: set[Node] = set()
-    access = contraction_access(node, scope)
+    access = contraction_access(node, scope, memory)
     if access.left is None:
         found.add(left)
     else:

@@ -224,6 +224,22 @@ class _Planner:
         for node in self.nodes:
             self._demand_operands(node)
         self._share()
+        self._settle_contractions()
+
+    def _settle_contractions(self) -> None:
+        """Operands must be readable in place given all else that is in memory by now."""
+        seeds = [
+            b
+            for b, kind in zip(self.backbones, self.kinds, strict=True)
+            if kind is KernelKind.CONTRACTION
+        ]
+        while True:
+            demanded: set[Node] = set()
+            for seed in seeds:
+                demanded |= operands_for_memory(seed, self.memory, self.graph.scope)
+            if demanded <= self.memory:
+                return
+            self.memory |= demanded
 
     def _demand_operands(self, node: Node) -> None:
         match node.primitive:

@@ -2,8 +2,8 @@
 
 The right operand runs along the vector lanes: a constant is packed when compiling, one whose
 columns are contiguous is read in place, anything else is packed into a cache block first (which is
-also where work before the contraction is evaluated). The left operand is broadcast in place. Block
-sizes are expressions, so one piece of code serves every shape. Start with :func:`lower_contraction`.
+also where work before the contraction is evaluated). The left operand is broadcast in place.
+Block sizes are expressions, so one piece of code serves every shape. Start with :func:`lower_contraction`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tilewright.ir.tile import (
     Value,
 )
 from tilewright.ir.tile_walk import ExpressionMap, expressions
-from tilewright.ir.views import Index, is_view, linear, push_forward
+from tilewright.ir.views import Index, declare_index, is_view, linear, push_forward
 from tilewright.shape import (
     Expr,
     Scope,
@@ -108,7 +108,7 @@ def declare(lowering: Lowering, axes: Axes) -> list[Expr]:
     """Names of axes as index variables of the outermost level."""
     for name, _ in axes:
         lowering.depth[name] = 0
-    return [lowering.scope.declare(name, 0, size - 1) for name, size in axes]
+    return [declare_index(lowering.scope, name, size) for name, size in axes]
 
 
 def lower_contraction(
@@ -187,8 +187,8 @@ def _pack(frame: Frame, access: ContractionAccess, right: Node) -> Packing:
     target = lowering.scratch_buffer(right.dtype, row * depth_block(frame.depth))
     deep = access.right is not None and access.right.depth.is_constant
     depth_first = not (deep and access.right is not None and access.right.depth.value == 1)
-    k = lowering.scope.declare("_k", 0, frame.depth - 1)
-    n = lowering.scope.declare("_n", 0, frame.n - 1)
+    k = declare_index(lowering.scope, "_k", frame.depth)
+    n = declare_index(lowering.scope, "_n", frame.n)
     bounds = {"_k": (symbol("_k0"), symbol("_k1")), "_n": (symbol("_n0"), symbol("_n1"))}
     order = [k, n] if depth_first else [n, k]
     for variable in order:

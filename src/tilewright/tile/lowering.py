@@ -53,7 +53,7 @@ from tilewright.ir.tile import (
     TileBuffer,
     Value,
 )
-from tilewright.ir.views import Index, linear, pull_back
+from tilewright.ir.views import Index, declare_index, linear, pull_back
 from tilewright.shape import (
     Expr,
     Scope,
@@ -121,7 +121,7 @@ class Lowering:
         """A loop variable in [0, extent) of the innermost open body, known to the scope."""
         name = self.name(stem)
         self.depth[name] = len(self.blocks) - 1
-        return self.scope.declare(name, 0, extent - 1)
+        return declare_index(self.scope, name, extent)
 
     def open(self) -> None:
         """Begin the body of a loop."""
@@ -282,8 +282,7 @@ class Lowering:
         message = f"{self.label}: index {{0}} is out of bounds for an axis of size {{1}}"
         symbols = (*self.symbols(value), *limit.free_symbols)
         self._place(LetIndex(name, value, limit, self.check(message)), symbols, name)
-        self.scope.declare(name, 0, limit - 1)
-        return symbol(name)
+        return declare_index(self.scope, name, limit)
 
     def _within(self, expression: Expr, limit: Expr) -> bool:
         below = self.scope.is_less(expression, limit) is Truth.YES
@@ -318,7 +317,7 @@ class Lowering:
         for begin, end in extents:
             variable = self.name("k")
             self.depth[variable] = len(self.blocks)
-            variables.append(self.scope.declare(variable, self._low(begin), end - 1))
+            variables.append(declare_index(self.scope, variable, end))
             self.open()
         value = inner(tuple(variables))
         for (begin, end), variable in reversed(list(zip(extents, variables, strict=True))):
@@ -329,9 +328,6 @@ class Lowering:
         self.blocks = outer
         self.depth[name] = level
         return Local(name, dtype)
-
-    def _low(self, begin: Expr) -> int | None:
-        return self.scope.bounds(begin).low
 
     def _reduce(self, node: Node, kind: str, axes: tuple[int, ...], index: Index) -> Value:
         operand = node.inputs[0]
@@ -352,7 +348,7 @@ class Lowering:
         outer, self.blocks = self.blocks, self.blocks[: level + 1]
         variable, name = self.name("k"), self.name("r")
         self.depth[variable] = len(self.blocks)
-        self.scope.declare(variable, 0, operand.shape[axis] - 1)
+        declare_index(self.scope, variable, operand.shape[axis])
         self.open()
         value = self.value(operand, (*index[:axis], symbol(variable), *index[axis:]))
         body = self.close()

@@ -6,6 +6,7 @@ size of a model does not matter. External data is confined to the model's folder
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from tilewright.frontend.onnx.boundary import third_party
 from tilewright.frontend.onnx.external import attach, inline_attributes
 from tilewright.support.errors import InvalidModelError, UnsupportedError
 
-Source = str | Path | bytes | onnx.ModelProto | onnx_ir.Model
+Source = str | os.PathLike[str] | bytes | onnx.ModelProto | onnx_ir.Model
 NEWEST_OPSET = onnx.defs.onnx_opset_version()
 _EXPORT = "export the model again, or check the file with onnx.checker.check_model"
 
@@ -45,7 +46,7 @@ def read_model(source: Source) -> LoadedModel:
         proto, where = source, "the model"
     elif isinstance(source, bytes | bytearray | memoryview):
         proto, where = _parse(bytes(source), "the given bytes"), "the given bytes"
-    elif isinstance(source, str | Path):
+    elif isinstance(source, str | os.PathLike):
         path = Path(source)
         proto, where, folder = _parse(_read(path), str(path)), str(path), path.parent
     else:
@@ -158,4 +159,8 @@ def _check(proto: onnx.ModelProto) -> None:
             graph.input.append(
                 onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
             )
+    for value in (*graph.input, *graph.output):
+        # The checker demands shapes; models whose outputs have none are common.
+        if value.type.HasField("tensor_type"):
+            value.type.tensor_type.shape.SetInParent()
     onnx.checker.check_model(skeleton)
