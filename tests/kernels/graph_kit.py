@@ -19,13 +19,13 @@ import pytest
 
 from tilewright.backend.cpu.machine import LEVELS, host_level
 from tilewright.backend.cpu.program import CompiledProgram, build_program
-from tilewright.compile import separate_outputs
 from tilewright.ir.dtype import DType
 from tilewright.ir.evaluate import evaluate
 from tilewright.ir.graph import Graph, Node, node, topological
 from tilewright.ir.kernel import Plan
 from tilewright.ir.primitives import Broadcast, Cast, Constant, Input, Map
 from tilewright.plan.greedy import plan_greedily
+from tilewright.plan.prepare import prepare
 from tilewright.runtime.artifact import ArtifactContents
 from tilewright.runtime.model import CompiledModel
 from tilewright.shape import Expr, Scope, as_expr, constant
@@ -75,7 +75,7 @@ class Space:
     def graph(self, *outputs: Node) -> Graph:
         """The graph with outputs y0, y1, …, as the pipeline hands it to the planner."""
         named = tuple((f"y{i}", output) for i, output in enumerate(outputs))
-        return separate_outputs(Graph("test", tuple(self.inputs), named, self.scope))
+        return prepare(Graph("test", tuple(self.inputs), named, self.scope))
 
 
 def apply(function: str, *operands: Node) -> Node:

@@ -228,3 +228,27 @@ def test_one_product_feeds_another() -> None:
     x, y, z = space.input("x", F32, m, k), space.input("y", F32, k, n), space.input("z", F32, n, m)
     first = matmul(x, y)
     check(space.graph(matmul(first, z), first), EDGES, length=lambda s: 64 * (s["k"] + s["n"]))
+
+
+def test_rows_that_do_not_lie_like_one_axis() -> None:
+    """Channels first: the summed axis lies between the rows."""
+    space = Space()
+    n, h, w = space.dimensions("n h w")
+    x = space.input("x", F32, n, constant(12), h, w)
+    y = space.input("y", F32, n, h, n)
+    known = node(Contract((), ((1, 0),)), x, fixed(data(F32, (12, 17))))
+    given = node(Contract((), ((1, 1),)), x, space.input("z", F32, constant(5), constant(12)))
+    batched = node(Contract(((2, 1),), ((0, 0),)), x, y)
+    rows = ((1, 1, 1), (0, 2, 3), (2, 0, 3), (3, 5, 7), (2, 4, 17))
+    cases = [dict(zip("nhw", row, strict=True)) for row in rows]
+    check(space.graph(known, given, batched), cases, length=12)
+
+
+def test_summed_axes_that_do_not_lie_like_one_axis() -> None:
+    space = Space()
+    a, b, c = space.dimensions("a b c")
+    x, y = space.input("x", F32, a, b, c), space.input("y", F32, c, a, constant(3))
+    product = node(Contract((), ((0, 1), (2, 0))), x, y)
+    rows = ((1, 1, 1), (0, 2, 3), (2, 0, 3), (3, 5, 7))
+    cases = [dict(zip("abc", row, strict=True)) for row in rows]
+    check(space.graph(apply("maximum", product, scalar(0.0)), product), cases, length=21)

@@ -1,8 +1,8 @@
 """What a graph must look like before it is planned.
 
-Outputs are nodes of their own, neither inputs nor constants nor shared by two names; the left operand
-of a contraction has its axes in the order batch, rows, depth, so that in memory it can always be
-read by a register tile. Start with :func:`prepare`.
+Outputs are nodes of their own, neither inputs nor constants nor shared by two names; the left
+operand of a contraction has its axes in the order batch, rows, depth, so that in memory it can
+always be read by a register tile. Start with :func:`prepare`.
 """
 
 from __future__ import annotations

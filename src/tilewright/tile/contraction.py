@@ -3,7 +3,8 @@
 The right operand runs along the vector lanes: a constant is packed when compiling, one whose
 columns are contiguous is read in place, anything else is packed into a cache block first (which is
 also where work before the contraction is evaluated). The left operand is broadcast in place.
-Block sizes are expressions, so one piece of code serves every shape. Start with :func:`lower_contraction`.
+Block sizes are expressions, so one piece of code serves every shape. Start with
+:func:`lower_contraction`.
 """
 
 from __future__ import annotations

@@ -314,7 +314,7 @@ class Lowering:
         outer, self.blocks = self.blocks, self.blocks[: level + 1]
         name = self.name("r")
         variables: list[Expr] = []
-        for begin, end in extents:
+        for _, end in extents:
             variable = self.name("k")
             self.depth[variable] = len(self.blocks)
             variables.append(declare_index(self.scope, variable, end))
