@@ -72,20 +72,35 @@ def _loop(
     if not isinstance(body, onnx_ir.Graph) or any(o is None for o in operands[2:]):
         return []
     states = [o for o in operands[2:] if o is not None]
-    parameters: list[TensorType | Node] = [SCALAR_INT, SCALAR_BOOL]
-    for state in states:
-        # Sizes may change from turn to turn: only what the body leaves alone stays as it was.
-        sizes = tuple(scope.fresh("loop") for _ in state.shape)
-        odd = state.dtype in (DType.OBJECT, DType.STRING)
-        parameters.append(state if odd else TensorType(state.dtype, sizes))
-    made = trial(body, parameters)
-    if made is None:
-        return []
+    start: list[TensorType | Node] = [SCALAR_INT, SCALAR_BOOL]
+    start += [s if s.dtype in (DType.OBJECT, DType.STRING) else s.type for s in states]
+    made = trial(body, start)
+    if made is not None and all(
+        isinstance(before, Node) or before == after
+        for before, after in zip(start[2:], made[1:], strict=False)
+    ):
+        # What one turn leaves as it was, every turn does.
+        return _loop_types(states, start, made, scope)
+    # Sizes change from turn to turn: only those stay that the body does not touch.
+    fresh = [
+        p
+        if isinstance(p, Node)
+        else TensorType(p.dtype, tuple(scope.fresh("loop") for _ in p.shape))
+        for p in start
+    ]
+    made = trial(body, fresh)
+    return [] if made is None else _loop_types(states, fresh, made, scope)
+
+
+def _loop_types(
+    states: Sequence[Node], parameters: Sequence[TensorType | Node], made: Types, scope: Scope
+) -> Types:
     out: Types = []
     for state, before, after in zip(states, parameters[2:], made[1:], strict=False):
         out.append(_carried(state, before, after, scope))
-    for stacked in made[1 + len(states) :]:
-        out.append(None if stacked is None else _stacked(stacked, scope.fresh("loop"), 0, scope))
+    count = scope.fresh("loop")
+    for element in made[1 + len(states) :]:
+        out.append(None if element is None else _stacked(element, count, 0, scope))
     return out
 
 

@@ -153,7 +153,9 @@ def _check(proto: onnx.ModelProto) -> None:
     seen: set[str] = set()
     for tensor in proto.graph.initializer:
         if not tensor.name or tensor.name in seen:
-            raise InvalidModelError(f'two initializers are called "{tensor.name}"')
+            raise InvalidModelError(
+                f'an initializer has no name, or that of another: "{tensor.name}"', hint=_EXPORT
+            )
         seen.add(tensor.name)
         if tensor.name not in known:
             graph.input.append(

@@ -1,0 +1,375 @@
+"""From nodes to primitives: shape arithmetic, functions, control flow, the reference, reports."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnx_ir
+import pytest
+from onnx import helper, numpy_helper
+from onnx_models import BOOL, INT64, model, run, tensor
+
+from tilewright.frontend.onnx import StructuralInputs, import_model
+from tilewright.ir.primitives import Constant, Opaque
+from tilewright.ir.verify import problems
+from tilewright.support.errors import InputError, InvalidModelError, UnsupportedError
+
+NODE = helper.make_node
+
+
+def x_like(*shape):
+    return np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+
+
+def test_shape_arithmetic_becomes_symbolic_sizes():
+    """Reshape [b, s, 12] to [b * s, 3, 4] by Shape, Gather, Mul, Concat."""
+    nodes = [
+        NODE("Shape", ["x"], ["shape"]),
+        NODE("Gather", ["shape", "zero"], ["b"]),
+        NODE("Gather", ["shape", "one"], ["s"]),
+        NODE("Mul", ["b", "s"], ["bs"]),
+        NODE("Unsqueeze", ["bs", "axes"], ["bs1"]),
+        NODE("Concat", ["bs1", "rest"], ["target"], axis=0),
+        NODE("Reshape", ["x", "target"], ["y"]),
+    ]
+    weights = {
+        "zero": np.array(0),
+        "one": np.array(1),
+        "axes": np.array([0]),
+        "rest": np.array([3, 4]),
+    }
+    proto = model(
+        nodes, [tensor("x", ["b", "s", 12])], [tensor("y", [None, 3, 4])], weights=weights
+    )
+    graph, report = import_model(proto)
+    assert [str(s) for s in graph.outputs[0][1].shape] == ["b*s", "3", "4"]
+    assert graph.guards == () and graph.bindings == () and report.fallbacks == ()
+    for b, s in ((0, 3), (2, 0), (1, 1), (2, 5)):
+        x = x_like(b, s, 12)
+        assert np.array_equal(run(graph, x=x)["y"], x.reshape(b * s, 3, 4))
+
+
+def test_a_shape_of_run_time_values_is_bound():
+    nodes = [NODE("Reshape", ["x", "target"], ["y"])]
+    proto = model(
+        nodes, [tensor("x", ["n"]), tensor("target", [2], INT64)], [tensor("y", [None, None])]
+    )
+    graph, report = import_model(proto)
+    assert report.fallbacks == () and graph.bindings
+    assert problems(graph) == []
+    x = x_like(6)
+    assert run(graph, x=x, target=np.array([2, 3]))["y"].shape == (2, 3)
+
+
+def test_small_constant_results_are_folded():
+    nodes = [
+        NODE("Cast", ["a"], ["f"], to=1),
+        NODE("Mul", ["f", "h"], ["scaled"]),
+        NODE("Add", ["x", "scaled"], ["y"]),
+    ]
+    weights = {"a": np.array([1, 2]), "h": np.array([0.5], dtype=np.float32)}
+    graph, _ = import_model(
+        model(nodes, [tensor("x", ["n", 2])], [tensor("y", ["n", 2])], weights=weights)
+    )
+    found = [n.primitive.array.tolist() for n in graph.nodes() if isinstance(n.primitive, Constant)]
+    assert found == [[0.5, 1.0]]
+
+
+def local_function():
+    return helper.make_function(
+        "own",
+        "Scaled",
+        ["x", "bias"],
+        ["y"],
+        [
+            NODE("Constant", [], ["c"]),
+            NODE("Mul", ["x", "c"], ["m"]),
+            NODE("Sum", ["m", "bias"], ["y"]),
+        ],
+        [helper.make_opsetid("", 21)],
+        attributes=["factor"],
+    )
+
+
+def test_functions_of_the_model_with_attributes_and_an_omitted_operand():
+    function = local_function()
+    reference = function.node[0].attribute.add()
+    reference.name, reference.ref_attr_name = "value_float", "factor"
+    reference.type = onnx.AttributeProto.FLOAT
+    nodes = [
+        NODE("Scaled", ["x", "x"], ["a"], domain="own", factor=2.0),
+        NODE("Scaled", ["a", ""], ["y"], domain="own", factor=-1.0),
+    ]
+    proto = model(
+        nodes, [tensor("x", ["n"])], [tensor("y", ["n"])], functions=[function], opsets={"own": 1}
+    )
+    graph, report = import_model(proto)
+    assert report.fallbacks == ()
+    x = x_like(5)
+    assert np.allclose(run(graph, x=x)["y"], -(2 * x + x))
+
+
+def test_functions_that_call_themselves_end():
+    function = helper.make_function(
+        "own", "Round", ["x"], ["y"], [NODE("Round", ["x"], ["y"], domain="own")],
+        [helper.make_opsetid("own", 1)],
+    )  # fmt: skip
+    proto = model(
+        [NODE("Round", ["x"], ["y"], domain="own")], [tensor("x", [1])], [tensor("y", [1])],
+        functions=[function], opsets={"own": 1},
+    )  # fmt: skip
+    with pytest.raises(InvalidModelError):
+        import_model(proto)
+
+
+def branches(then, otherwise):
+    return {
+        name: helper.make_graph([node], name, [], [tensor(node.output[0], None)])
+        for name, node in (("then_branch", then), ("else_branch", otherwise))
+    }
+
+
+def test_an_if_that_is_decided_by_constants_is_inlined():
+    nodes = [
+        NODE("Size", ["shape_of_x"], ["rank"]),
+        NODE("Equal", ["rank", "two"], ["is_two"]),
+        NODE(
+            "If",
+            ["is_two"],
+            ["y"],
+            **branches(NODE("Neg", ["x"], ["a"]), NODE("Abs", ["x"], ["b"])),
+        ),
+    ]
+    nodes.insert(0, NODE("Shape", ["x"], ["shape_of_x"]))
+    proto = model(
+        nodes, [tensor("x", ["n", "m"])], [tensor("y", ["n", "m"])], weights={"two": np.array(2)}
+    )
+    graph, report = import_model(proto)
+    assert report.fallbacks == ()
+    x = x_like(2, 3)
+    assert np.array_equal(run(graph, x=x)["y"], -x)
+
+
+def test_an_if_on_data_runs_on_the_reference_with_what_it_captures():
+    nodes = [
+        NODE("Add", ["x", "x"], ["double"]),
+        NODE(
+            "If",
+            ["c"],
+            ["y"],
+            **branches(NODE("Neg", ["double"], ["a"]), NODE("Abs", ["x"], ["b"])),
+        ),
+    ]
+    proto = model(nodes, [tensor("x", ["n"]), tensor("c", [], BOOL)], [tensor("y", ["n"])])
+    graph, report = import_model(proto)
+    assert report.opaque == {"If": 1} and report.compiled == {"Add": 1}
+    assert problems(graph) == []
+    x = x_like(4)
+    assert np.array_equal(run(graph, x=x, c=np.array(True))["y"], -2 * x)
+    assert np.array_equal(run(graph, x=x, c=np.array(False))["y"], np.abs(x))
+
+
+def test_a_loop_collects_slices_whose_count_is_known_only_then():
+    body = helper.make_graph(
+        [
+            NODE("Identity", ["going"], ["still"]),
+            NODE("Add", ["state", "x"], ["next"]),
+            NODE("Identity", ["next"], ["slice"]),
+        ],
+        "body",
+        [tensor("i", [], INT64), tensor("going", [], BOOL), tensor("state", None)],
+        [tensor("still", [], BOOL), tensor("next", None), tensor("slice", None)],
+    )
+    nodes = [NODE("Loop", ["count", "", "x"], ["last", "all"], body=body)]
+    proto = model(
+        nodes,
+        [tensor("x", ["n"]), tensor("count", [], INT64)],
+        [tensor("last", ["n"]), tensor("all", [None, "n"])],
+    )
+    graph, _ = import_model(proto)
+    shapes = {name: [str(s) for s in value.shape] for name, value in graph.outputs}
+    assert shapes["last"] == ["n"] and shapes["all"][1] == "n"
+    x = x_like(3)
+    results = run(graph, x=x, count=np.array(2))
+    assert np.allclose(results["last"], 3 * x)
+    assert np.allclose(results["all"], np.stack([2 * x, 3 * x]))
+
+
+def test_data_dependent_sizes_are_fresh_symbols():
+    nodes = [NODE("NonZero", ["x"], ["where"]), NODE("Neg", ["where"], ["y"])]
+    graph, report = import_model(
+        model(nodes, [tensor("x", ["n"])], [tensor("y", [1, None], INT64)])
+    )
+    assert report.opaque == {"NonZero": 1}
+    size = graph.outputs[0][1].shape[1]
+    assert not size.is_constant and str(size) != "n"
+    assert problems(graph) == []
+    assert run(graph, x=np.array([0, 3, 0, 4], np.float32))["y"].tolist() == [[-1, -3]]
+
+
+def test_operators_that_onnx_defines_by_others_are_expanded():
+    """CenterCropPad and the like have no rule of their own where their definition serves."""
+    nodes = [NODE("Celu", ["x"], ["y"], alpha=2.0)]
+    graph, report = import_model(model(nodes, [tensor("x", ["n"])], [tensor("y", ["n"])]))
+    assert report.fallbacks == ()
+    x = x_like(7)
+    expected = np.maximum(x, 0) + np.minimum(0, 2 * (np.exp(x / 2) - 1))
+    assert np.allclose(run(graph, x=x)["y"], expected, rtol=1e-5)
+
+
+def test_strings_and_sequences_pass_between_references_only():
+    nodes = [
+        NODE("SequenceConstruct", ["x", "x"], ["s"]),
+        NODE("SequenceAt", ["s", "one"], ["z"]),
+        NODE("Neg", ["z"], ["y"]),
+    ]
+    proto = model(nodes, [tensor("x", ["n"])], [tensor("y", ["n"])], weights={"one": np.array(1)})
+    graph, report = import_model(proto)
+    assert report.opaque == {"SequenceAt": 1, "SequenceConstruct": 1}
+    x = x_like(3)
+    assert np.array_equal(run(graph, x=x)["y"], -x)
+
+
+def test_fallback_error_lists_every_operator():
+    nodes = [
+        NODE("NonZero", ["x"], ["a"], name="first"),
+        NODE("Unique", ["x"], ["b"], name="second"),
+    ]
+    outputs = [tensor("a", [1, None], INT64), tensor("b", [None])]
+    proto = model(nodes, [tensor("x", ["n"])], outputs)
+    with pytest.raises(UnsupportedError, match=r'(?s)"first".*"second"'):
+        import_model(proto, fallback="error")
+    with pytest.raises(InputError):
+        import_model(proto, fallback="maybe")
+
+
+def test_random_operators_are_not_shared():
+    nodes = [NODE("RandomNormalLike", ["x"], [n]) for n in ("a", "b")]
+    graph, _ = import_model(
+        model(nodes, [tensor("x", ["n"])], [tensor("a", ["n"]), tensor("b", ["n"])])
+    )
+    assert len({n for n in graph.nodes() if isinstance(n.primitive, Opaque)}) == 2
+    results = run(graph, x=x_like(16))
+    assert not np.array_equal(results["a"], results["b"])
+
+
+def test_structural_inputs_are_named_and_can_be_constants():
+    nodes = [NODE("ReduceSum", ["x", "axes"], ["y"], keepdims=0)]
+    proto = model(
+        nodes, [tensor("x", ["n", "m"]), tensor("axes", [1], INT64)], [tensor("y", [None])]
+    )
+    _, report = import_model(proto)
+    assert report.structural_inputs == ("axes",)
+    graph, report = import_model(proto, constants={"axes": np.array([1])})
+    assert report.fallbacks == () and len(graph.inputs) == 1
+    x = x_like(3, 4)
+    assert np.allclose(run(graph, x=x)["y"], x.sum(1), rtol=1e-5)
+    with pytest.raises(InputError):
+        import_model(proto, constants={"axis": np.array([1])})
+    with pytest.raises(InputError):
+        import_model(proto, constants={"axes": np.array([1.0])})
+    with pytest.raises(InputError):
+        import_model(proto, constants={"axes": np.array([[1]])})
+
+
+def test_rank_that_an_input_decides_asks_for_a_constant():
+    nodes = [NODE("ReduceSum", ["x", "axes"], ["s"], keepdims=0), NODE("Neg", ["s"], ["y"])]
+    output = tensor("y", [None])
+    output.type.tensor_type.ClearField("shape")
+    proto = model(nodes, [tensor("x", ["n", "m"]), tensor("axes", [1], INT64)], [output])
+    with pytest.raises(StructuralInputs) as caught:
+        import_model(proto)
+    assert caught.value.inputs == ("axes",)
+
+
+def test_sizes_that_an_export_baked_in_are_reported():
+    nodes = [NODE("Reshape", ["x", "target"], ["y"], name="view")]
+    proto = model(
+        nodes, [tensor("x", ["batch", "seq", 8])], [tensor("y", [None] * 3)],
+        weights={"target": np.array([-1, 16, 8])},
+    )  # fmt: skip
+    _, report = import_model(proto)
+    assert any("view" in b.where and "16" in b.message and "seq" in b.message for b in report.baked)
+    _, clean = import_model(
+        model(nodes, [tensor("x", ["batch", "seq", 8])], [tensor("y", [None] * 2)],
+              weights={"target": np.array([-1, 8])})
+    )  # fmt: skip
+    assert clean.baked == ()
+
+
+def test_a_weight_that_pins_a_dimension_is_reported():
+    nodes = [NODE("Add", ["x", "table"], ["y"], name="positions")]
+    proto = model(
+        nodes, [tensor("x", ["batch", "seq"])], [tensor("y", ["batch", "seq"])],
+        weights={"table": np.zeros((1, 77), np.float32)},
+    )  # fmt: skip
+    _, report = import_model(proto)
+    assert any("positions" in b.where and "seq" in b.message for b in report.baked)
+
+
+def test_the_same_model_by_every_kind_of_source(tmp_path):
+    proto = model([NODE("Neg", ["x"], ["y"])], [tensor("x", ["n"])], [tensor("y", ["n"])])
+    path = tmp_path / "m.onnx"
+    onnx.save(proto, path)
+    kinds = [path, str(path), path.read_bytes(), proto, onnx_ir.from_proto(proto)]
+    graphs = [import_model(kind).graph for kind in kinds]
+    assert len({g.outputs[0][1] for g in graphs}) == 1  # interned: the very same node
+
+
+def test_initializers_that_are_inputs_too_are_constants():
+    proto = model(
+        [NODE("Add", ["x", "w"], ["y"])], [tensor("x", ["n"]), tensor("w", [1])],
+        [tensor("y", ["n"])], weights={"w": np.array([2], np.float32)},
+    )  # fmt: skip
+    graph, report = import_model(proto)
+    assert len(graph.inputs) == 1 and "w" in report.notes[0]
+
+
+def test_sparse_initializers_are_dense():
+    proto = model(
+        [NODE("Add", ["x", "w"], ["y"])], [tensor("x", ["n", 4])], [tensor("y", ["n", 4])]
+    )
+    sparse = proto.graph.sparse_initializer.add()
+    sparse.values.CopyFrom(numpy_helper.from_array(np.array([5, 6], np.float32), name="w"))
+    sparse.indices.CopyFrom(numpy_helper.from_array(np.array([1, 3])))
+    sparse.dims.append(4)
+    graph, _ = import_model(proto)
+    assert run(graph, x=np.zeros((1, 4), np.float32))["y"].tolist() == [[0, 5, 0, 6]]
+
+
+@pytest.mark.parametrize(
+    ("opset", "node", "weights", "expected"),
+    [
+        (11, NODE("Squeeze", ["x"], ["y"], axes=[1]), {}, lambda x: x[:, 0]),
+        (11, NODE("Softmax", ["x"], ["y"], axis=1), {}, None),
+        (6, NODE("Clip", ["x"], ["y"], min=-0.5, max=0.5), {}, lambda x: x.clip(-0.5, 0.5)),
+        (6, NODE("Slice", ["x"], ["y"], starts=[1], ends=[3], axes=[2]), {},
+         lambda x: x[:, :, 1:3]),
+        (6, NODE("Add", ["x", "w"], ["y"], broadcast=1, axis=1), {"w": np.ones(1, np.float32)},
+         lambda x: x + 1),
+        (10, NODE("TopK", ["x", "w"], ["y", "i"]), {"w": np.array([1])},
+         lambda x: x.max(-1, keepdims=True)),
+    ],
+)  # fmt: skip
+def test_operators_of_old_opsets(opset, node, weights, expected):
+    proto = model(
+        [node], [tensor("x", ["n", 1, "m"])], [tensor("y", None)], weights=weights, opset=opset
+    )
+    proto.graph.output[0].type.tensor_type.ClearField("shape")
+    graph, report = import_model(proto)
+    assert report.fallbacks == ()
+    x = x_like(3, 1, 4)
+    if expected is None:  # softmax over the axes from 1 on together
+        flat = np.exp(x.reshape(3, 4))
+        want = (flat / flat.sum(1, keepdims=True)).reshape(x.shape)
+    else:
+        want = expected(x)
+    assert np.allclose(run(graph, x=x)["y"], want, rtol=1e-6)
+
+
+def test_labels_say_where_a_node_comes_from():
+    proto = model(
+        [NODE("Neg", ["x"], ["y"], name="minus")], [tensor("x", ["n"])], [tensor("y", ["n"])]
+    )
+    graph, _ = import_model(proto)
+    assert graph.label(graph.outputs[0][1]) == 'Neg "minus"'
