@@ -1,0 +1,146 @@
+"""What the greedy planner puts into one kernel."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tilewright.ir.dtype import DType
+from tilewright.ir.graph import Graph, Node, node
+from tilewright.ir.kernel import KernelKind, Plan
+from tilewright.ir.primitives import (
+    Broadcast,
+    Constant,
+    Contract,
+    Input,
+    Map,
+    Reduce,
+    Reshape,
+    Transpose,
+)
+from tilewright.plan.greedy import kernel_reads, plan_greedily
+from tilewright.plan.prepare import prepare
+from tilewright.shape import Expr, Scope, constant
+
+
+class Sketch:
+    """A graph under construction with two symbolic sizes."""
+
+    def __init__(self) -> None:
+        self.scope = Scope()
+        self.batch = self.scope.declare("batch", 0, 64)
+        self.sequence = self.scope.declare("sequence", 0, 512)
+        self.inputs: list[Node] = []
+
+    def input(self, *shape: Expr | int) -> Node:
+        sizes = tuple(constant(s) if isinstance(s, int) else s for s in shape)
+        made = node(Input(f"x{len(self.inputs)}", DType.FLOAT32, sizes))
+        self.inputs.append(made)
+        return made
+
+    def weights(self, *shape: int) -> Node:
+        values = np.arange(int(np.prod(shape)), dtype=np.float32).reshape(shape)
+        return node(Constant.of(values))
+
+    def plan(self, *outputs: Node) -> Plan:
+        named = tuple((f"y{i}", o) for i, o in enumerate(outputs))
+        return plan_greedily(prepare(Graph("sketch", tuple(self.inputs), named, self.scope)))
+
+
+def over_rows(values: Node, like: Node) -> Node:
+    """A row statistic repeated along the row."""
+    return node(Broadcast(like.shape, tuple(range(values.rank))), values)
+
+
+def softmax(x: Node) -> Node:
+    last = (x.rank - 1,)
+    shifted = node(Map("subtract"), x, over_rows(node(Reduce("maximum", last), x), x))
+    powers = node(Map("exponential"), shifted)
+    return node(Map("divide"), powers, over_rows(node(Reduce("sum", last), powers), x))
+
+
+def dense(x: Node, weights: Node, bias: Node) -> Node:
+    product = node(Contract((), ((x.rank - 1, 0),)), x, weights)
+    return node(Map("add"), product, node(Broadcast(product.shape, (x.rank - 1,)), bias))
+
+
+def test_softmax_is_one_row_kernel() -> None:
+    sketch = Sketch()
+    plan = sketch.plan(softmax(sketch.input(sketch.batch, sketch.sequence)))
+    assert [k.kind for k in plan.kernels] == [KernelKind.ROWS]
+
+
+def test_bias_activation_and_residual_join_the_contraction() -> None:
+    sketch = Sketch()
+    x = sketch.input(sketch.batch, sketch.sequence, 64)
+    residual = sketch.input(sketch.batch, sketch.sequence, 32)
+    y = node(Map("hyperbolic_tangent"), dense(x, sketch.weights(64, 32), sketch.weights(32)))
+    plan = sketch.plan(node(Map("add"), y, residual))
+    assert [k.kind for k in plan.kernels] == [KernelKind.CONTRACTION]
+
+
+def test_a_sum_that_is_used_again_is_written_by_the_row_kernel() -> None:
+    sketch = Sketch()
+    a, b = (sketch.input(sketch.batch, sketch.sequence, 64) for _ in range(2))
+    total = node(Map("add"), a, b)
+    plan = sketch.plan(softmax(total), total)
+    rows = [k for k in plan.kernels if k.kind is KernelKind.ROWS]
+    assert len(rows) == 1
+    assert len(plan.kernels) <= 2
+
+
+def test_merged_heads_are_stored_in_place() -> None:
+    """Probabilities times values, heads merged: the contraction stores the merged layout."""
+    sketch = Sketch()
+    probabilities = sketch.input(sketch.batch, 12, sketch.sequence, sketch.sequence)
+    values = sketch.input(sketch.batch, 12, sketch.sequence, 64)
+    context = node(Contract(((0, 0), (1, 1)), ((3, 2),)), probabilities, values)
+    moved = node(Transpose((0, 2, 1, 3)), context)
+    merged = node(Reshape((sketch.batch, sketch.sequence, constant(768))), moved)
+    plan = sketch.plan(dense(merged, sketch.weights(768, 16), sketch.weights(16)))
+    assert [k.kind for k in plan.kernels] == [KernelKind.CONTRACTION] * 2
+    assert plan.kernels[0].outputs == (merged,)
+
+
+def test_a_costly_value_wanted_twice_goes_to_memory() -> None:
+    sketch = Sketch()
+    x = sketch.input(sketch.batch, sketch.sequence)
+    costly = node(Map("power"), node(Map("exponential"), x), x)
+    left = node(Reduce("sum", (1,)), costly)
+    right = node(Reduce("maximum", (0,)), costly)
+    plan = sketch.plan(left, right)
+    assert costly in plan.materialised
+
+
+def test_a_cheap_value_wanted_twice_is_computed_twice() -> None:
+    sketch = Sketch()
+    x = sketch.input(sketch.batch, sketch.sequence)
+    cheap = node(Map("negate"), x)
+    plan = sketch.plan(node(Reduce("sum", (1,)), cheap), node(Reduce("maximum", (0,)), cheap))
+    assert cheap not in plan.materialised
+
+
+@pytest.mark.parametrize("layers", [1, 3])
+def test_every_kernel_reads_what_was_written_before(layers: int) -> None:
+    sketch = Sketch()
+    x = sketch.input(sketch.batch, sketch.sequence, 32)
+    current = x
+    for _ in range(layers):
+        hidden = dense(current, sketch.weights(32, 32), sketch.weights(32))
+        current = node(Map("add"), softmax(hidden), current)
+    plan = sketch.plan(current)
+    written: set[Node] = {x}
+    for kernel in plan.kernels:
+        for source in kernel_reads(kernel, plan.materialised):
+            if not isinstance(source.primitive, Constant):
+                assert source in written
+        written |= set(kernel.outputs)
+
+
+def test_an_output_that_is_an_input_is_copied() -> None:
+    sketch = Sketch()
+    x = sketch.input(sketch.batch)
+    plan = sketch.plan(x, x)
+    outputs = [o for k in plan.kernels for o in k.outputs]
+    assert len(set(outputs)) == 2
+    assert x not in outputs

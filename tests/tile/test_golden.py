@@ -1,0 +1,67 @@
+"""Golden prints of small tile programs: what a softmax and a dense layer become."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tilewright.ir.dtype import DType
+from tilewright.ir.graph import Graph, Node, node
+from tilewright.ir.primitives import Broadcast, Constant, Contract, Input, Map, Reduce
+from tilewright.ir.tile import Contraction, LoopProgram, TileProgram
+from tilewright.ir.tile_print import print_tile
+from tilewright.plan.greedy import plan_greedily
+from tilewright.shape import Scope, constant
+from tilewright.tile.contraction import RegisterTile
+from tilewright.tile.lower import lower_kernel
+
+TILE = RegisterTile(6, 16)
+
+
+def lower_only_kernel(scope: Scope, inputs: tuple[Node, ...], output: Node) -> TileProgram:
+    plan = plan_greedily(Graph("golden", inputs, (("y", output),), scope))
+    assert len(plan.kernels) == 1
+    return lower_kernel(plan.kernels[0], plan.materialised, scope, TILE).program
+
+
+def test_softmax_sweeps_each_row_three_times() -> None:
+    scope = Scope()
+    shape = (scope.declare("rows", 0, 100), scope.declare("columns", 0, 100))
+    x = node(Input("x", DType.FLOAT32, shape))
+    maximum = node(Broadcast(shape, (0,)), node(Reduce("maximum", (1,)), x))
+    powers = node(Map("exponential"), node(Map("subtract"), x, maximum))
+    total = node(Broadcast(shape, (0,)), node(Reduce("sum", (1,)), powers))
+    program = lower_only_kernel(scope, (x,), node(Map("divide"), powers, total))
+    assert isinstance(program, LoopProgram)
+    assert print_tile(program) == "\n".join(
+        [
+            "buffer b0: float32",
+            "buffer o0: float32",
+            "scratch s0: float32 of columns",
+            "grid _i1 < rows",
+            "  for _i3 in 0 .. columns",
+            "    _r2 = maximum of b0[_i1*columns + _i3]",
+            "  for _i5 in 0 .. columns",
+            "    _v6 = %0:exponential.float32(%1:subtract.float32(b0[_i1*columns + _i5], _r2))",
+            "    s0[_i5] = _v6",
+            "    _r4 = sum of _v6",
+            "  for _i7 in 0 .. columns",
+            "    o0[_i1*columns + _i7] = %2:divide.float32(s0[_i7], _r4)",
+        ]
+    )
+
+
+def test_a_dense_layer_packs_its_weights_and_adds_its_bias_at_the_end() -> None:
+    scope = Scope()
+    batch = scope.declare("batch", 0, 100)
+    x = node(Input("x", DType.FLOAT32, (batch, constant(32))))
+    weights = node(Constant.of(np.ones((32, 48), np.float32)))
+    bias = node(Constant.of(np.ones(48, np.float32)))
+    product = node(Contract((), ((1, 0),)), x, weights)
+    biased = node(Map("add"), product, node(Broadcast(product.shape, (1,)), bias))
+    program = lower_only_kernel(scope, (x,), biased)
+    assert isinstance(program, Contraction)
+    text = print_tile(program).splitlines()
+    assert "  left b0[0], row 32, depth 1, panel 0" in text
+    assert "  right p0[0], row 1, depth 16, panel 16" in text
+    assert text[-1].endswith("add.float32(accumulator, b1[_n])")
+    assert text[-1].startswith("  o0[48*_m + _n] = ")
