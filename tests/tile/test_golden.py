@@ -41,7 +41,7 @@ def test_softmax_sweeps_each_row_three_times() -> None:
             "  for _i3 in 0 .. columns",
             "    _r2 = maximum of b0[_i1*columns + _i3]",
             "  for _i5 in 0 .. columns",
-            "    _v6 = %0:exponential.float32(%1:subtract.float32(b0[_i1*columns + _i5], _r2))",
+            "    _v6 = %1:exponential.float32(%0:subtract.float32(b0[_i1*columns + _i5], _r2))",
             "    s0[_i5] = _v6",
             "    _r4 = sum of _v6",
             "  for _i7 in 0 .. columns",
