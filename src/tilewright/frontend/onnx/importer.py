@@ -20,6 +20,7 @@ from tilewright.frontend.onnx.control import Trial, result_types
 from tilewright.frontend.onnx.dims import Dim
 from tilewright.frontend.onnx.finish import deciding_inputs, finished
 from tilewright.frontend.onnx.functions import bind, definition, find_schema
+from tilewright.frontend.onnx.gradient import gradient
 from tilewright.frontend.onnx.interface import check_output, make_inputs
 from tilewright.frontend.onnx.opaque import OpaqueCall, opaque_nodes
 from tilewright.frontend.onnx.ranges import implied
@@ -238,7 +239,24 @@ class _Importer:
             if branch is not None:
                 self.body(branch, frame)
                 return [self.value(frame, v, where) for v in branch.outputs]
+        if domain == "ai.onnx.preview.training" and item.op_type == "Gradient":
+            self._count(use)
+            return self._gradient(use)
         return self._operator(use)
+
+    def _gradient(self, use: Use) -> Sequence[Node]:
+        """Derivatives of a value named in this graph by values named in this graph."""
+        named = {value.name: found for value, found in use.frame.values.items()}
+        names = [str(n) for n in use.attributes["xs"]]  # type: ignore[attr-defined]
+        wanted = [*names, str(use.attributes["y"])]
+        missing = [n for n in wanted if n not in named]
+        if missing or len(use.operands) < len(names):
+            absent = f"there is no value {', '.join(missing)}"
+            raise InvalidModelError(absent if missing else "operands are missing", where=use.where)
+        replaced = {
+            named[n]: given for n, given in zip(names, use.operands, strict=False) if given
+        }
+        return gradient(named[wanted[-1]], replaced, use.where)
 
     def _known_branch(self, use: Use) -> onnx_ir.Graph | None:
         """The branch of an If that is always taken, or None."""
