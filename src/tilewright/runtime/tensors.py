@@ -14,7 +14,7 @@ import numpy as np
 
 from tilewright.runtime import _native
 from tilewright.runtime.program import NATIVE_ITEM_SIZES
-from tilewright.support.errors import InputError
+from tilewright.support.errors import InputError, ResourceError
 
 # Element types of which numpy knows no other way to make the dtype than through ml_dtypes.
 _EXTENDED = {
@@ -77,7 +77,15 @@ def as_tensor(name: str, value: Any, dtype: str, rank: int, expected: str) -> An
     if dtype == "string":
         return array
     # Row-major, aligned and in native byte order; a copy only where it is not.
-    return np.require(array, native_dtype(dtype), ["C", "A"])
+    try:
+        return np.require(array, native_dtype(dtype), ["C", "A"])
+    except MemoryError as error:
+        raise ResourceError(
+            f"Input '{name}' is not row-major, and there is no memory for a copy of its "
+            f"{array.nbytes} bytes.",
+            where=f"input '{name}'",
+            hint="smaller dimensions",
+        ) from error
 
 
 def _wrong_type(name: str, array: np.ndarray[Any, Any], expected: str) -> InputError:

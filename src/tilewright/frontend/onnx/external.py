@@ -1,7 +1,7 @@
 """External data: weights in files beside the model, confined to the model's folder.
 
 A location must be a relative path that stays inside of the folder, symbolic links followed, and its
-file must be long enough. :func:`attach` points the initializers of a model at their files;
+file must be long enough. ``attach`` points the initializers of a model at their files;
 :func:`inline_attributes` reads the rare external tensors inside of attributes at once.
 """
 
@@ -64,14 +64,16 @@ def inline_attributes(proto: onnx.ModelProto, where: str, folder: Path | None) -
     return copy
 
 
-def attach(proto: onnx.ModelProto, model: onnx_ir.Model, where: str, folder: Path | None) -> None:
-    """Check the external initializers of the main graph and point them at their files."""
-    found = False
+def check_initializers(proto: onnx.ModelProto, where: str, folder: Path | None) -> None:
+    """Refuse external initializers of the main graph that are not where they should be."""
     for tensor in proto.graph.initializer:
         if tensor.data_location == _EXTERNAL:
             _locate(tensor, where, folder)
-            found = True
-    if found and folder is not None:
+
+
+def attach(model: onnx_ir.Model, folder: Path | None) -> None:
+    """Point the external initializers of the main graph at their files."""
+    if folder is not None:
         onnx_ir.external_data.set_base_dir(model.graph, folder)
 
 

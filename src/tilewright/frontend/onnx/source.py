@@ -16,7 +16,7 @@ import onnx_ir
 from onnx import numpy_helper
 
 from tilewright.frontend.onnx.boundary import third_party
-from tilewright.frontend.onnx.external import attach, inline_attributes
+from tilewright.frontend.onnx.external import attach, check_initializers, inline_attributes
 from tilewright.support.errors import InvalidModelError, UnsupportedError
 
 Source = str | os.PathLike[str] | bytes | onnx.ModelProto | onnx_ir.Model
@@ -89,11 +89,12 @@ def _from_proto(proto: onnx.ModelProto, where: str, folder: Path | None) -> Load
     _check_opsets({o.domain: o.version for o in proto.opset_import}, where)
     if not proto.graph.output:
         raise InvalidModelError("the graph has no outputs", where=where, hint=_EXPORT)
+    check_initializers(proto, where, folder)
     with third_party("the model cannot be read", where=where, hint=_EXPORT):
         proto = _normalised(proto, where, folder)
         _check(proto)
         model = onnx_ir.from_proto(proto)
-    attach(proto, model, where, folder)
+    attach(model, folder)
     return LoadedModel(model, proto.graph.name or "model")
 
 
