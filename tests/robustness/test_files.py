@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-import small_models
 from onnx import helper
 from onnx.external_data_helper import convert_model_to_external_data
 
+import small_models
 import tilewright as tw
 from tilewright.support.errors import (
     ArtifactError,

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-import small_models
 from onnx import helper
 
+import small_models
 import tilewright as tw
 from tilewright.support.errors import (
     DimensionError,
