@@ -131,8 +131,11 @@ def change_model(data: bytes, chance: random.Random) -> bytes:
         model.ParseFromString(data)
     except DecodeError:
         return data
-    for _ in range(chance.choice((1, 1, 2, 3))):
-        _change_graph(model.graph, chance)
+    try:
+        for _ in range(chance.choice((1, 1, 2, 3))):
+            _change_graph(model.graph, chance)
+    except (IndexError, ValueError, TypeError):
+        return data  # changed before, and no longer readable
     return model.SerializeToString()
 
 

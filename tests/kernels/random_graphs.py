@@ -59,14 +59,16 @@ class _Builder:
         weights = fixed(data(F32, (6, 9)) * 0.3)
         at = self.space.input("at", DType.INT64, a)
         self.indices = at
-        self.nodes = [x, y, z, weights]
+        column = self.space.input("column", F32, a, constant(1))
+        self.nodes = [x, y, z, weights, column]
 
     def step(self, pick: Pick) -> None:
         rules = (
             self.unary, self.binary, self.binary, self.reduce, self.softmax, self.normalise,
             self.transpose, self.merge, self.split, self.spread, self.contract, self.contract,
             self.concat, self.reverse, self.pad, self.scan, self.gather, self.window, self.convolve,
-            self.narrow, self.positions, self.elements, self.scatter,
+            self.narrow, self.positions, self.elements, self.scatter, self.stretch, self.mask,
+            self.part,
         )  # fmt: skip
         rule = rules[pick(len(rules))]
         made = rule(self.nodes[pick(len(self.nodes))], pick)
@@ -169,6 +171,33 @@ class _Builder:
         axis = pick(x.rank + 1)
         axes = tuple(i if i < axis else i + 1 for i in range(x.rank))
         return node(Broadcast((*x.shape[:axis], size, *x.shape[axis:]), axes), x)
+
+    def stretch(self, x: Node, pick: Pick) -> Node | None:
+        """Axes of size 1 repeated."""
+        ones = [i for i, s in enumerate(x.shape) if s.is_constant and s.value == 1]
+        if not ones:
+            return None
+        axis = ones[pick(len(ones))]
+        size = (self.a, self.b, constant(2))[pick(3)]
+        shape = (*x.shape[:axis], size, *x.shape[axis + 1 :])
+        return node(Broadcast(shape, tuple(range(x.rank))), x)
+
+    def mask(self, x: Node, pick: Pick) -> Node | None:
+        if x.rank < 2:
+            return None
+        first, second = node(Iota(x.shape, x.rank - 2)), node(Iota(x.shape, x.rank - 1))
+        condition = node(Map(("less", "less_equal", "equal")[pick(3)]), first, second)
+        return node(Map("select"), condition, x, spread(scalar(-0.5), x.shape))
+
+    def part(self, x: Node, pick: Pick) -> Node | None:
+        """Half of an axis, from its start or its end."""
+        if not x.rank:
+            return None
+        axis = pick(x.rank)
+        size = x.shape[axis] // 2
+        starts, sizes = [constant(0)] * x.rank, list(x.shape)
+        starts[axis], sizes[axis] = (size if pick(2) else constant(0)), size
+        return node(Slice(tuple(starts), tuple(sizes), (constant(1),) * x.rank), x)
 
     def concat(self, x: Node, pick: Pick) -> Node | None:
         if not x.rank:

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+import tiny_models
 from onnx import helper
 from onnx.external_data_helper import convert_model_to_external_data
 
-import small_models
 import tilewright as tw
 from tilewright.support.errors import (
     ArtifactError,
@@ -49,7 +49,7 @@ def test_not_onnx(tmp_path: Path, content: bytes) -> None:
 
 
 def test_every_truncation_is_refused_or_a_smaller_model() -> None:
-    whole = small_models.two_inputs().SerializeToString()
+    whole = tiny_models.two_inputs().SerializeToString()
     refused = 0
     for length in range(0, len(whole), 3):
         try:
@@ -61,19 +61,19 @@ def test_every_truncation_is_refused_or_a_smaller_model() -> None:
 
 
 def test_no_operator_set() -> None:
-    made = small_models.two_inputs()
+    made = tiny_models.two_inputs()
     del made.opset_import[:]
     assert "no graph or no operator sets" in refusal(made)
 
 
 def test_an_opset_of_the_future() -> None:
-    made = small_models.two_inputs()
+    made = tiny_models.two_inputs()
     made.opset_import[0].version = 999
     assert "the model uses opset 999" in refusal(made, UnsupportedError)
 
 
 def test_a_node_that_reads_a_missing_value() -> None:
-    made = small_models.two_inputs()
+    made = tiny_models.two_inputs()
     made.graph.node[1].input[0] = "nowhere"
     assert "nowhere" in refusal(made)
 
@@ -84,7 +84,7 @@ def test_a_node_that_reads_a_missing_value() -> None:
 @pytest.fixture
 def external(tmp_path: Path) -> Path:
     """A model whose weights are in the file weights.bin beside it."""
-    made = small_models.two_inputs()
+    made = tiny_models.two_inputs()
     convert_model_to_external_data(made, location="weights.bin", size_threshold=0)
     path = tmp_path / "folder" / "model.onnx"
     path.parent.mkdir()
@@ -145,16 +145,16 @@ def test_external_data_of_bytes(external: Path) -> None:
 
 
 def test_an_unknown_operator() -> None:
-    made = small_models.unary("Frobnicate")
+    made = tiny_models.unary("Frobnicate")
     with pytest.raises(TilewrightError, match="Frobnicate"):
         tw.compile(made)
 
 
 def test_an_operator_without_a_rule_is_refused_on_request() -> None:
-    made = small_models.model(
+    made = tiny_models.model(
         [helper.make_node("Unique", ["x"], ["y"], sorted=1)],
-        [("x", small_models.FLOAT, ["n"])],
-        [("y", small_models.FLOAT, ["u"])],
+        [("x", tiny_models.FLOAT, ["n"])],
+        [("y", tiny_models.FLOAT, ["u"])],
     )
     assert tw.compile(made).stats().opaque_operators == {"Unique": 1}
     with pytest.raises(UnsupportedError, match="Unique"):
@@ -163,19 +163,42 @@ def test_an_operator_without_a_rule_is_refused_on_request() -> None:
 
 def test_a_range_for_a_dimension_that_is_not_there() -> None:
     with pytest.raises(DimensionError) as caught:
-        tw.compile(small_models.two_inputs(), dims={"sequence": (0, 5)})
+        tw.compile(tiny_models.two_inputs(), dims={"sequence": (0, 5)})
     assert "sequence" in str(caught.value) and "batch" in str(caught.value)
 
 
 @pytest.mark.parametrize("given", [(5, 2), (-1, 4), "7", 2.5, (1, 2, 3, 4)])
 def test_a_range_that_is_none(given: object) -> None:
     with pytest.raises(DimensionError):
-        tw.compile(small_models.two_inputs(), dims={"batch": given})  # type: ignore[dict-item]
+        tw.compile(tiny_models.two_inputs(), dims={"batch": given})  # type: ignore[dict-item]
 
 
 def test_an_unknown_level() -> None:
     with pytest.raises(UnsupportedError, match="there is no level 'sse9'"):
-        tw.compile(small_models.two_inputs(), levels=["sse9"])
+        tw.compile(tiny_models.two_inputs(), levels=["sse9"])
+
+
+@pytest.mark.parametrize("sizes", [[1 << 40], [1 << 40, 1 << 40], [1 << 32, 1 << 32, 1]])
+def test_a_constant_spread_beyond_all_bounds(sizes: list[int]) -> None:
+    """Compiles, as one element of it may be all that is wanted."""
+    made = tiny_models.model(
+        [
+            helper.make_node("Expand", ["one", "sizes"], ["t"]),
+            helper.make_node("Add", ["t", "row"], ["u"]),
+            helper.make_node("GatherND", ["u", "at"], ["v"]),
+            helper.make_node("Add", ["v", "x"], ["y"]),
+        ],
+        [("x", tiny_models.FLOAT, [1])],
+        [("y", tiny_models.FLOAT, [1])],
+        {
+            "one": np.ones(1, np.float32),
+            "row": np.ones(1, np.float32),
+            "sizes": np.array(sizes),
+            "at": np.zeros((1, len(sizes)), np.int64),
+        },
+    )
+    compiled = tw.compile(made, levels=["x86-64"])
+    np.testing.assert_array_equal(compiled(np.ones(1, np.float32)), [3.0])
 
 
 # ---------------------------------------------------------------- artifacts
@@ -183,7 +206,7 @@ def test_an_unknown_level() -> None:
 
 def test_artifacts_that_are_none(tmp_path: Path) -> None:
     whole = tmp_path / "whole.tw"
-    tw.compile(small_models.two_inputs(), levels=["x86-64"]).save(whole)
+    tw.compile(tiny_models.two_inputs(), levels=["x86-64"]).save(whole)
     content = whole.read_bytes()
     broken = tmp_path / "broken.tw"
     with pytest.raises(ArtifactError, match=r"no such file|cannot be"):

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tiny_models
 from onnx import helper
 
-import small_models
 import tilewright as tw
 from tilewright.support.errors import (
     DimensionError,
@@ -23,16 +23,14 @@ Array = np.ndarray[Any, Any]
 
 @pytest.fixture(scope="module")
 def model() -> tw.Model:
-    return tw.compile(
-        small_models.two_inputs(), dims={"batch": tw.Dim(2, 64, 2)}, levels=["x86-64"]
-    )
+    return tw.compile(tiny_models.two_inputs(), dims={"batch": tw.Dim(2, 64, 2)}, levels=["x86-64"])
 
 
 @pytest.fixture(scope="module")
 def outer() -> tw.Model:
     high = 1 << 62
     return tw.compile(
-        small_models.outer_sum(), dims={"n": (0, high), "m": (0, high)}, levels=["x86-64"]
+        tiny_models.outer_sum(), dims={"n": (0, high), "m": (0, high)}, levels=["x86-64"]
     )
 
 
@@ -193,10 +191,10 @@ def test_no_room_for_a_copy_of_an_input(outer: tw.Model) -> None:
 
 
 def test_gather_out_of_bounds() -> None:
-    made = small_models.model(
+    made = tiny_models.model(
         [helper.make_node("Gather", ["x", "i"], ["y"], axis=1)],
-        [("x", small_models.FLOAT, ["n", 5]), ("i", small_models.INT64, ["k"])],
-        [("y", small_models.FLOAT, ["n", "k"])],
+        [("x", tiny_models.FLOAT, ["n", 5]), ("i", tiny_models.INT64, ["k"])],
+        [("y", tiny_models.FLOAT, ["n", "k"])],
     )
     gather = tw.compile(made, levels=["x86-64"])
     data = np.arange(10, dtype=np.float32).reshape(2, 5)
@@ -208,14 +206,14 @@ def test_gather_out_of_bounds() -> None:
 
 
 def test_scatter_out_of_bounds() -> None:
-    made = small_models.model(
+    made = tiny_models.model(
         [helper.make_node("ScatterElements", ["x", "i", "u"], ["y"], axis=0)],
         [
-            ("x", small_models.FLOAT, ["n"]),
-            ("i", small_models.INT64, ["k"]),
-            ("u", small_models.FLOAT, ["k"]),
+            ("x", tiny_models.FLOAT, ["n"]),
+            ("i", tiny_models.INT64, ["k"]),
+            ("u", tiny_models.FLOAT, ["k"]),
         ],
-        [("y", small_models.FLOAT, ["n"])],
+        [("y", tiny_models.FLOAT, ["n"])],
     )
     scatter = tw.compile(made, levels=["x86-64"])
     data, updates = np.zeros(4, np.float32), np.ones(1, np.float32)
@@ -225,10 +223,10 @@ def test_scatter_out_of_bounds() -> None:
 
 
 def test_integer_division_by_zero() -> None:
-    made = small_models.model(
+    made = tiny_models.model(
         [helper.make_node("Div", ["x", "y"], ["z"])],
-        [("x", small_models.INT32, ["n"]), ("y", small_models.INT32, ["n"])],
-        [("z", small_models.INT32, ["n"])],
+        [("x", tiny_models.INT32, ["n"]), ("y", tiny_models.INT32, ["n"])],
+        [("z", tiny_models.INT32, ["n"])],
     )
     divide = tw.compile(made, levels=["x86-64"])
     ones = np.ones(3, np.int32)
@@ -239,10 +237,10 @@ def test_integer_division_by_zero() -> None:
 
 
 def test_a_reshape_to_a_size_that_does_not_fit() -> None:
-    made = small_models.model(
+    made = tiny_models.model(
         [helper.make_node("Reshape", ["x", "s"], ["y"])],
-        [("x", small_models.FLOAT, ["n"])],
-        [("y", small_models.FLOAT, ["a", 4])],
+        [("x", tiny_models.FLOAT, ["n"])],
+        [("y", tiny_models.FLOAT, ["a", 4])],
         {"s": np.array([-1, 4], np.int64)},
     )
     reshape = tw.compile(made, levels=["x86-64"])

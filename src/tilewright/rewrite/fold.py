@@ -6,6 +6,8 @@ import ``shape`` and ``ir``. Start with :func:`fold_constants`.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from tilewright.ir.dtype import DType
@@ -29,15 +31,17 @@ def fold_constants(x: Node, facts: Facts) -> Node | None:
     would be stored twice. A Map takes broadcasts of constants for constants.
     """
     shape = static_shape(x)
-    operands = [_foldable(i, isinstance(x.primitive, Map)) for i in x.inputs]
-    arrays = [o for o in operands if o is not None]
-    if shape is None or len(arrays) < len(operands) or not _numeric(x):
+    if shape is None or min(shape, default=0) < 0 or not _numeric(x):
         return None
     if all(isinstance(i.primitive, Broadcast) for i in x.inputs):
         return None
-    elements = int(np.prod(shape, dtype=np.int64))
+    elements = math.prod(shape)
     read = sum(i.primitive.array.size for i in x.inputs if isinstance(i.primitive, Constant))
     if elements > max(SMALL, GROWTH * read):
+        return None
+    operands = [_foldable(i, isinstance(x.primitive, Map)) for i in x.inputs]
+    arrays = [o for o in operands if o is not None]
+    if len(arrays) < len(operands):
         return None
     shared = not all(facts.used_once(i) for i in x.inputs)
     if isinstance(x.primitive, Transpose) and shared and elements > SMALL:
