@@ -253,9 +253,7 @@ class _Importer:
         if missing or len(use.operands) < len(names):
             absent = f"there is no value {', '.join(missing)}"
             raise InvalidModelError(absent if missing else "operands are missing", where=use.where)
-        replaced = {
-            named[n]: given for n, given in zip(names, use.operands, strict=False) if given
-        }
+        replaced = {named[n]: given for n, given in zip(names, use.operands, strict=False) if given}
         return gradient(named[wanted[-1]], replaced, use.where)
 
     def _known_branch(self, use: Use) -> onnx_ir.Graph | None:

@@ -6,14 +6,17 @@ lists the outer values that the sub-graphs of a node read.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import onnx_ir
 
 from tilewright.frontend.onnx.functions import find_schema
 from tilewright.ops.record import OPERATORS
-from tilewright.support.errors import UnsupportedError
+from tilewright.support.errors import InvalidModelError, UnsupportedError
 
+_TERM = r"\s*(?:[A-Za-z]\s*)*(?:\.\.\.\s*)?(?:[A-Za-z]\s*)*"
+_EQUATION = re.compile(rf"{_TERM}(?:,{_TERM})*(?:->{_TERM})?\Z")
 RANDOM = (
     "Bernoulli",
     "Dropout",
@@ -47,7 +50,10 @@ def all_nodes(graph: onnx_ir.Graph | onnx_ir.Function) -> Iterator[onnx_ir.Node]
 
 
 def require_known(model: onnx_ir.Model) -> None:
-    """Raise ``UnsupportedError`` listing every operator that is no function and not ONNX's."""
+    """Raise ``UnsupportedError`` listing every operator that is no function and not ONNX's.
+
+    Also raises ``InvalidModelError`` for attributes on which onnx's inference would not end.
+    """
     unknown: dict[str, int] = {}
     bodies: list[tuple[onnx_ir.Graph | onnx_ir.Function, dict[str, int]]] = [
         (model.graph, dict(model.opset_imports)),
@@ -55,6 +61,7 @@ def require_known(model: onnx_ir.Model) -> None:
     ]
     for body, opsets in bodies:
         for node in all_nodes(body):
+            _check_texts(node)
             domain = "" if node.domain == "ai.onnx" else node.domain
             if node.op_identifier() in model.functions or (domain, node.op_type) in OPERATORS:
                 continue
@@ -69,6 +76,18 @@ def require_known(model: onnx_ir.Model) -> None:
             where=model.graph.name,
             hint="export with standard operators, or add functions that define these",
         )
+
+
+def _check_texts(node: onnx_ir.Node) -> None:
+    for attribute in node.attributes.values():
+        if attribute.is_ref() or attribute.type != onnx_ir.AttributeType.STRING:
+            continue
+        text = attribute.value
+        where = f'{node.op_type} "{node.name}"'
+        if not isinstance(text, str):
+            raise InvalidModelError(f"attribute {attribute.name!r} is not text", where=where)
+        if node.op_type == "Einsum" and (len(text) > 1000 or not _EQUATION.match(text)):
+            raise InvalidModelError(f"{text!r} is not an equation", where=where)
 
 
 def captured_values(node: onnx_ir.Node) -> list[onnx_ir.Value]:

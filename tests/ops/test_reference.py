@@ -1,0 +1,107 @@
+"""Running payloads on onnx's reference, and the operators that it gets wrong."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+from tilewright.ops.reference import check_payload, evaluate_payload
+from tilewright.support.errors import ExecutionError, UnsupportedError
+
+NODE = helper.make_node
+
+
+def value(name, kind=onnx.TensorProto.FLOAT, shape=None):
+    return helper.make_tensor_value_info(name, kind, shape)
+
+
+def payload(node, opset=21):
+    inputs = [value(n) for n in node.input if n]
+    outputs = [helper.make_empty_tensor_value_info(n) for n in node.output if n]
+    graph = helper.make_graph([node], "g", inputs, outputs)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
+    return model.SerializeToString()
+
+
+def test_a_payload_runs():
+    data = payload(NODE("Add", ["a", "b"], ["c"]))
+    one = np.ones(3, np.float32)
+    assert evaluate_payload(data, [one, one])[0].tolist() == [2, 2, 2]
+    check_payload(data, "here")
+
+
+def test_unknown_operators_are_unsupported():
+    with pytest.raises(UnsupportedError, match="neither a rule nor a reference"):
+        check_payload(payload(NODE("NoSuchThing", ["a"], ["b"])), "here")
+
+
+def test_failures_name_the_operator():
+    with pytest.raises(ExecutionError, match="Add"):
+        evaluate_payload(payload(NODE("Add", ["a", "b"], ["c"])), [np.ones(2), np.ones(3)])
+
+
+def test_scatter_under_its_old_name():
+    data = payload(NODE("Scatter", ["d", "i", "u"], ["y"], axis=1), 9)
+    out = evaluate_payload(
+        data,
+        [np.zeros((1, 4), np.float32), np.array([[1, -1]]), np.array([[5, 6]], np.float32)],
+    )
+    assert out[0].tolist() == [[0, 5, 0, 6]]
+
+
+def loop(element):
+    """A Loop that carries v, doubles it, and collects ``element`` of it."""
+    body = helper.make_graph(
+        [
+            NODE("Identity", ["c"], ["going"]),
+            NODE("Add", ["v", "v"], ["next"]),
+            NODE(element, ["v"], ["part"]),
+        ],
+        "body",
+        [value("i", 7, []), value("c", 9, []), value("v")],
+        [value("going", 9, []), value("next"), value("part")],
+    )
+    return payload(NODE("Loop", ["count", "", "start"], ["last", "all"], body=body))
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (2, 3)])
+def test_loops_stack_what_they_collect(shape):
+    start = np.ones(shape, np.float32)
+    last, collected = evaluate_payload(loop("Neg"), [np.array(3), start])
+    assert np.array_equal(last, 8 * start)
+    assert np.array_equal(collected, np.stack([-start, -2 * start, -4 * start]))
+
+
+def test_a_loop_without_turns():
+    last, collected = evaluate_payload(loop("Neg"), [np.array(0), np.ones(3, np.float32)])
+    assert last.tolist() == [1, 1, 1] and collected.shape[0] == 0
+
+
+def scan(**options):
+    body = helper.make_graph(
+        [NODE("Add", ["s", "e"], ["next"]), NODE("Identity", ["next"], ["part"])],
+        "body",
+        [value("s"), value("e")],
+        [value("next"), value("part")],
+    )
+    node = NODE("Scan", ["start", "x"], ["last", "all"], num_scan_inputs=1, body=body, **options)
+    return payload(node)
+
+
+def test_scans_along_axes_and_backwards():
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    data = scan(scan_input_axes=[1], scan_input_directions=[1], scan_output_axes=[1])
+    last, collected = evaluate_payload(data, [np.zeros(2, np.float32), x])
+    assert np.array_equal(last, x.sum(1))
+    assert np.array_equal(collected, np.cumsum(x[:, ::-1], axis=1))
+    data = scan(scan_output_directions=[1])
+    _, collected = evaluate_payload(data, [np.zeros(3, np.float32), x])
+    assert np.array_equal(collected, np.cumsum(x, axis=0)[::-1])
+
+
+def test_optionals_hold_their_element():
+    data = payload(NODE("Optional", ["x"], ["y"]), 15)
+    x = np.ones(2, np.float32)
+    assert evaluate_payload(data, [x])[0] is x
