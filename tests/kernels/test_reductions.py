@@ -123,3 +123,13 @@ def test_a_constant_axis_of_size_one() -> None:
     x = space.input("x", F32, a, constant(1), constant(5))
     outputs = [node(Reduce("sum", axes), x) for axes in ((1,), (2,), (1, 2), (0, 1))]
     check(space.graph(*outputs), [{"a": n} for n in (0, 1, 9)], length=9)
+
+
+def test_axes_that_are_all_of_size_one() -> None:
+    space = Space()
+    (a,) = space.dimensions("a")
+    x = space.input("x", F32, a, constant(1), constant(1))
+    y = space.input("y", F32, a, constant(1), constant(3), constant(1))
+    largest = node(Reduce("maximum", (1, 2)), x)
+    total = node(Reduce("sum", (1, 2, 3)), apply("multiply", y, y))
+    check(space.graph(apply("negate", largest), total), [{"a": n} for n in (0, 1, 9)], length=9)

@@ -162,12 +162,17 @@ def _to_keep(rows: _Rows, roots: list[Node], later: list[Node], kept: set[Node])
 
 
 def _inner(rows: _Rows, body: Callable[[list[Expr]], list[Accumulator]]) -> None:
-    """Nested loops over the inner axes; ``body`` emits and returns the accumulators."""
+    """Nested loops over the inner axes; ``body`` emits and returns the accumulators.
+
+    Axes of size 1 need no loop, but one loop there must be: it is what binds the accumulators.
+    """
     lowering = rows.lowering
     inner: list[Expr] = []
     loops: list[tuple[Expr, Expr]] = []
-    for size in rows.space[rows.outer_rank :]:
-        if size.is_constant and size.value == 1 and len(rows.space) > rows.outer_rank + 1:
+    for axis in range(rows.outer_rank, len(rows.space)):
+        size = rows.space[axis]
+        last = axis == len(rows.space) - 1
+        if size.is_constant and size.value == 1 and (loops or not last):
             inner.append(constant(0))
             continue
         lowering.open()
