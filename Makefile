@@ -15,7 +15,7 @@ NATIVE := CMakeLists.txt pyproject.toml $(wildcard src/native/*)
 PACKAGE := $(VENV)/.package
 DEMO := $(VENV)/.demo
 ALL := $(VENV)/.all
-TEST := $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile
+TEST := $(BIN)/python -m pytest -q -n $(WORKERS) --dist load
 
 .DELETE_ON_ERROR:
 .PHONY: help demo test quick lint models setup clean

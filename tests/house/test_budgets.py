@@ -52,4 +52,4 @@ def test_nothing_is_too_long(actual: object, tolerated: dict[str, int]) -> None:
 def test_modules_have_a_docstring(module: Path) -> None:
     docstring = ast.get_docstring(tree(module))
     assert docstring, "say what the module is for, what it may import, where to start"
-    assert docstring.splitlines()[0].endswith((".", ":")), "the first line is a sentence"
+    assert docstring.splitlines()[0].endswith((".", ":", "?")), "the first line is a sentence"

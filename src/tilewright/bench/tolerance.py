@@ -12,9 +12,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, cast
-
-import ml_dtypes
 
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Graph, Node
@@ -39,6 +36,15 @@ FORMULA = "4 · √(Σ ε²·K) along the longest way to the output, relative to
 _UNKNOWN_LENGTH = 1024
 _UNKNOWN_SIZE = 64
 _QUANTISED = 2.0**-7
+# The spacing of numbers at 1; narrower floats than bfloat16 are judged like it.
+_EPSILON = {
+    DType.FLOAT64: 2.0**-52,
+    DType.FLOAT32: 2.0**-23,
+    DType.FLOAT16: 2.0**-10,
+    DType.COMPLEX128: 2.0**-52,
+    DType.COMPLEX64: 2.0**-23,
+}
+_COARSE = 2.0**-7
 _BYTES = (DType.INT8, DType.UINT8)
 
 
@@ -66,22 +72,11 @@ def _contribution(node: Node, sizes: Mapping[str, int]) -> float:
         return _QUANTISED**2
     if not _is_inexact(node.dtype):
         return 0.0
-    return _epsilon(node.dtype) ** 2 * _length(node, sizes)
+    return _EPSILON.get(node.dtype, _COARSE) ** 2 * _length(node, sizes)
 
 
 def _is_inexact(dtype: DType) -> bool:
     return not (dtype.is_integer or dtype in (DType.BOOL, DType.STRING, DType.OBJECT))
-
-
-def _epsilon(dtype: DType) -> float:
-    """The spacing of numbers at 1; that of a complex type's parts."""
-    match dtype:
-        case DType.COMPLEX64:
-            return _epsilon(DType.FLOAT32)
-        case DType.COMPLEX128:
-            return _epsilon(DType.FLOAT64)
-        case _:
-            return float(cast("Any", ml_dtypes.finfo(dtype.numpy)).eps)
 
 
 def _length(node: Node, sizes: Mapping[str, int]) -> int:

@@ -82,10 +82,6 @@ def bench(
         return random_inputs(specifications, case, seed)
 
     with output.progress.steps("Timing", len(cases)) as steps:
-
-        def at(done: int, total: int, case: str) -> None:
-            steps.at(done, case)
-
         report = compare(
             ModelContender(subject, second),
             peers,
@@ -94,7 +90,7 @@ def bench(
             threads=subject.num_threads,
             skipped=skipped,
             settings=Settings(rounds=rounds, most_rounds=4 * rounds),
-            progress=at,
+            progress=lambda done, _, case: steps.at(done, case),
         )
     if save is not None:
         report.save(save)

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.table import Table
 
 from tilewright.cli.inspect import dimension_section, operator_section
 from tilewright.cli.options import DimOptions, JsonFlag, ModelPath, parse_dims
@@ -82,7 +84,16 @@ def compile_command(
             "report": dataclasses.asdict(made.report),
         }
     )
-    columns = ("level", ">kernels", ">functions", ">opaque steps", ">code", ">constants")
+    output.show(
+        *dimension_section(made.report.dimensions),
+        *operator_section(made.report),
+        _table(levels),
+        "",
+        f"Wrote {artifact}: {format_bytes(size)} in {format_seconds(seconds)}.",
+    )
+
+
+def _table(levels: Sequence[_Level]) -> Table:
     rows = [
         (
             row.level,
@@ -94,13 +105,8 @@ def compile_command(
         )
         for row in levels
     ]
-    output.show(
-        *dimension_section(made.report.dimensions),
-        *operator_section(made.report),
-        table(*columns, rows=rows),
-        "",
-        f"Wrote {artifact}: {format_bytes(size)} in {format_seconds(seconds)}.",
-    )
+    columns = ("level", ">kernels", ">functions", ">opaque steps", ">code", ">constants")
+    return table(*columns, rows=rows)
 
 
 def _summary(name: str, made: Compilation) -> _Level:

@@ -14,7 +14,6 @@ from rich.text import Text
 
 from tilewright.support.progress import Progress
 
-
 _LOG_WIDTH = 160
 
 
