@@ -11,7 +11,16 @@ from __future__ import annotations
 from tilewright.ir.graph import Node
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Constant, Convolve
-from tilewright.ir.tile import Contraction, Literal, Loop, Operand, Packing, Store, Value
+from tilewright.ir.tile import (
+    Contraction,
+    Literal,
+    Loop,
+    Operand,
+    Packing,
+    Store,
+    TileBuffer,
+    Value,
+)
 from tilewright.ir.views import linear
 from tilewright.shape import (
     Expr,
@@ -115,36 +124,28 @@ def _pack_patches(frame: Frame, node: Node, block: Expr) -> Packing:
     target = lowering.scratch_buffer(node.dtype, row * minimum(maximum(frame.depth, 1), block))
     width = node.shape[-1]
     taps = product(weights.shape[2:])
-    lowering.open()
-    line = _ranged(lowering, "_q", symbol("_n0") // maximum(width, 1),
-                   ceil_div(symbol("_n1"), maximum(width, 1)))  # fmt: skip
-    lowering.open()
-    channel = _ranged(lowering, "_ch", symbol("_k0") // taps, ceil_div(symbol("_k1"), taps))
-    kernel_index: list[Expr] = []
-    for axis, size in enumerate(weights.shape[2:]):
-        lowering.open()
-        kernel_index.append(_ranged(lowering, f"_t{axis}", constant(0), size))
+    rows = (symbol("_n0") // maximum(width, 1), ceil_div(symbol("_n1"), maximum(width, 1)))
+    channels = (symbol("_k0") // taps, ceil_div(symbol("_k1"), taps))
+    loops = [("_q", rows), ("_ch", channels)]
+    loops += [(f"_t{axis}", (constant(0), size)) for axis, size in enumerate(weights.shape[2:])]
+    line, channel, *kernel_index = [_opened(lowering, name) for name, _ in loops]
     _segment(frame, node, (target, row), (line, channel, kernel_index))
-    for axis in reversed(range(len(kernel_index))):
-        size = weights.shape[2 + axis]
-        lowering.emit(Loop(f"_t{axis}", constant(0), size, lowering.close()))
-    begin, end = symbol("_k0") // taps, ceil_div(symbol("_k1"), taps)
-    lowering.emit(Loop("_ch", begin, end, lowering.close()))
-    begin, end = symbol("_n0") // maximum(width, 1), ceil_div(symbol("_n1"), maximum(width, 1))
-    lowering.emit(Loop("_q", begin, end, lowering.close()))
+    for name, bounds in reversed(loops):
+        lowering.emit(Loop(name, *bounds, lowering.close()))
     return Packing(target, row, taken_statements(lowering))
 
 
-def _ranged(lowering: Lowering, name: str, begin: Expr, end: Expr) -> Expr:
+def _opened(lowering: Lowering, name: str) -> Expr:
+    """Open the body of a loop over ``name``, of which nothing but its sign is assumed."""
+    lowering.open()
     lowering.depth[name] = len(lowering.blocks) - 1
-    del begin, end
     return lowering.scope.declare(name, 0)
 
 
 def _segment(
     frame: Frame,
     node: Node,
-    target: tuple[object, Expr],
+    target: tuple[TileBuffer, Expr],
     where: tuple[Expr, Expr, list[Expr]],
 ) -> None:
     """Zeros, pixels, zeros: one output row's part of the block for one channel and tap."""
@@ -166,13 +167,11 @@ def _segment(
     lead = (symbol("_b0"), symbol("_b1") * weights.shape[1] + channel)
     zero = Literal(0.0, node.dtype)
     if any(tap.spread != 1 for tap in taps):
-        x = _ranged(lowering, "_x", first, last)
-        lowering.open()
-        lowering.depth["_x"] = len(lowering.blocks) - 1
+        x = _opened(lowering, "_x")
         positions, inside = tap_position(
             taps, (*outer, x), kernel_index, primitive.low, data.shape[2:], lowering.scope
         )
-        value = lowering._guarded(inside, data, (*lead, *positions), zero)  # pyright: ignore[reportPrivateUsage]
+        value = lowering.guarded(inside, data, (*lead, *positions), zero)
         _fill(lowering, target[0], base, "_x", (first, last), value)
         return
     positions, inside = tap_position(
@@ -184,8 +183,7 @@ def _segment(
     end = maximum(begin, minimum(last, ceil_div(data.shape[-1] - shift, stride)))
     begin, end = select(inside, begin, last), select(inside, end, last)
     for name, bounds in (("_xa", (first, begin)), ("_xb", (begin, end)), ("_xc", (end, last))):
-        lowering.open()
-        x = _ranged(lowering, name, *bounds)
+        x = _opened(lowering, name)
         value: Value = zero
         if name == "_xb":
             value = lowering.value(data, (*lead, *positions, x * stride + shift))
@@ -193,11 +191,9 @@ def _segment(
 
 
 def _fill(
-    lowering: Lowering, buffer: object, base: Expr, name: str, bounds: tuple[Expr, Expr],
+    lowering: Lowering, buffer: TileBuffer, base: Expr, name: str, bounds: tuple[Expr, Expr],
     value: Value,
 ) -> None:  # fmt: skip
-    lowering.emit(Store(buffer, base + symbol(name), value))  # type: ignore[arg-type]
+    """Store ``value`` along the loop ``name``, and close it."""
+    lowering.emit(Store(buffer, base + symbol(name), value))
     lowering.emit(Loop(name, *bounds, lowering.close()))
-
-
-__all__ = ["lower_convolution"]

@@ -224,9 +224,10 @@ class Lowering:
             if not _is_zero(high):
                 inside = logical_and(inside, less(i, low + size))
         fill = self.value(node.inputs[1], ())
-        return self._guarded(self.scope.resolve(inside), operand, tuple(shifted), fill)
+        return self.guarded(self.scope.resolve(inside), operand, tuple(shifted), fill)
 
-    def _guarded(self, predicate: Expr, node: Node, index: Index, fill: Value) -> Value:
+    def guarded(self, predicate: Expr, node: Node, index: Index, fill: Value) -> Value:
+        """Element ``index`` of ``node`` where ``predicate`` is not 0, else ``fill``."""
         if predicate.is_constant:
             return self.value(node, index) if predicate.value else fill
         return Guarded(predicate, self.value(node, index), fill)
@@ -240,13 +241,8 @@ class Lowering:
             parts.append((begin, operand, shifted))
         made = self.value(parts[-1][1], parts[-1][2])
         for end, operand, shifted in reversed(parts[:-1]):
-            made = self._guarded_else(
-                self.scope.resolve(less(index[axis], end)), operand, shifted, made
-            )
+            made = self.guarded(self.scope.resolve(less(index[axis], end)), operand, shifted, made)
         return made
-
-    def _guarded_else(self, predicate: Expr, node: Node, index: Index, other: Value) -> Value:
-        return self._guarded(predicate, node, index, other)
 
     # ------------------------------------------------------------ positions read from data
 
@@ -396,7 +392,7 @@ class Lowering:
             positions, inside = tap_position(
                 taps, index[2:], k[1:], primitive.low, data.shape[2:], self.scope
             )
-            read = self._guarded(inside, data, (index[0], first + k[0], *positions), zero)
+            read = self.guarded(inside, data, (index[0], first + k[0], *positions), zero)
             weight = self.value(weights, (index[1], *k))
             return Apply("multiply", (read, weight), node.dtype)
 
@@ -415,7 +411,7 @@ class Lowering:
                 taps, index[lead:], k, primitive.low, operand.shape[lead:], self.scope
             )
             neutral = Local(f"identity:{primitive.kind}", node.dtype)
-            return self._guarded(inside, operand, (*index[:lead], *positions), neutral)
+            return self.guarded(inside, operand, (*index[:lead], *positions), neutral)
 
         extents = [(constant(0), constant(size)) for size in primitive.kernel]
         return self.nest(extents, primitive.kind, inner, node.dtype, _symbols(index))
