@@ -7,6 +7,7 @@ from graph_kit import (
     F32,
     F64,
     I64,
+    WIDE,
     Space,
     apply,
     check,
@@ -252,3 +253,17 @@ def test_summed_axes_that_do_not_lie_like_one_axis() -> None:
     rows = ((1, 1, 1), (0, 2, 3), (2, 0, 3), (3, 5, 7))
     cases = [dict(zip("abc", row, strict=True)) for row in rows]
     check(space.graph(apply("maximum", product, scalar(0.0)), product), cases, length=21)
+
+
+@pytest.mark.slow
+def test_tiles_of_avx512_on_other_machines() -> None:
+    space = Space()
+    m, n, k = space.dimensions("m n k")
+    x, y, row = (
+        space.input("x", F32, m, k),
+        space.input("y", F32, k, n),
+        space.input("row", F32, n),
+    )
+    total = apply("add", matmul(x, y), row)
+    check(space.graph(apply("maximum", total, scalar(0.0)), total), EDGES + LARGE, length=depth,
+          levels=(WIDE,))  # fmt: skip

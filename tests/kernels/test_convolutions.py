@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pytest
-from graph_kit import F32, F64, Space, apply, check, data, fixed, mostly_slow, scalar
+from graph_kit import F32, F64, WIDE, Space, apply, check, data, fixed, mostly_slow, scalar
 
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node, node
@@ -185,3 +185,12 @@ def test_pooling_of_other_types_along_a_line(dtype: DType) -> None:
     ]
     cases = [{"n": n, "w": w} for n, w in ((1, 2), (3, 31), (0, 5))]
     check(space.graph(*outputs), cases, length=3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["three-stride", "groups", "pointwise", "spread", "deep"])
+def test_tiles_of_avx512_on_other_machines(name: str) -> None:
+    case = next(c for c in CASES if c.name == name)
+    space = Space()
+    graph = space.graph(apply("maximum", convolution(space, case), scalar(0.0)))
+    check(graph, shapes(case), length=700, levels=(WIDE,))
