@@ -20,7 +20,8 @@ WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_APPEND
 def watch(event, arguments):
     if event == "open" and isinstance(arguments[0], str | bytes):
         path, _, flags = arguments
-        if flags & WRITING:
+        # A folder is opened for a file without a name.
+        if flags & WRITING and not os.path.isdir(path):
             written.add(os.path.abspath(os.fsdecode(path)))
     elif event in ("os.mkdir", "os.rename", "os.link", "os.symlink"):
         written.update(os.path.abspath(os.fsdecode(p)) for p in arguments[:2] if isinstance(p, str))
