@@ -80,7 +80,7 @@ def evaluate_payload(payload: bytes, inputs: Sequence[Any]) -> list[Any]:
     payload's graph inputs. Raises ``ExecutionError`` if the operator fails on them.
     """
     evaluator = _evaluator(payload)
-    feeds = dict(zip(evaluator.input_names, inputs, strict=True))
+    feeds = dict(zip(map(str, evaluator.input_names), inputs, strict=True))
     try:
         with np.errstate(all="ignore"):
             return list(evaluator.run(None, feeds))

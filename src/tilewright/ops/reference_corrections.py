@@ -61,6 +61,8 @@ class Loop(ReferenceLoop):
     ignores a missing condition's meaning (true), and forgets the type of what never ran."""
 
     op_domain = ""
+    body: Any  # an evaluator of the sub-graph, set from the attribute of that name
+    _run_body: Any
 
     def _run(  # type: ignore[override]
         self,
@@ -97,6 +99,8 @@ class Scan(ReferenceScan):
     """Scan with directions and axes, and the batched one of opset 8; the reference has neither."""
 
     op_domain = ""
+    body: Any
+    _run_body: Any
 
     def __init__(self, node: onnx.NodeProto, parameters: dict[str, Any]) -> None:
         OpRun.__init__(self, node, parameters)

@@ -6,7 +6,7 @@ kinds into one of our errors, with a place. Imports only ``support`` and the exc
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 from google.protobuf.message import DecodeError, EncodeError
@@ -52,7 +52,7 @@ def third_party(
     where: str | None = None,
     hint: str | None = None,
     error: type[TilewrightError] = InvalidModelError,
-) -> Iterator[None]:
+) -> Generator[None]:
     """Run a block of third-party calls; their errors become ``error(message: cause)``."""
     try:
         yield

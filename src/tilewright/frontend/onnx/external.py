@@ -27,7 +27,7 @@ def _attribute_tensors(attribute: onnx.AttributeProto) -> Iterator[onnx.TensorPr
     if attribute.HasField("sparse_tensor"):
         yield attribute.sparse_tensor.values
         yield attribute.sparse_tensor.indices
-    for graph in (attribute.g, *attribute.graphs) if attribute.HasField("g") else attribute.graphs:
+    for graph in [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]:
         yield from graph.initializer
         yield from _node_tensors(graph.node)
 

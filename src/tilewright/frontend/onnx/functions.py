@@ -7,6 +7,7 @@ written into the body's nodes (in sub-graphs too) before it is read. Start with 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import onnx
 import onnx_ir
@@ -46,7 +47,7 @@ def _bind_nodes(nodes: Iterable[onnx.NodeProto], attributes: Attributes) -> None
                 bound.name = attribute.name
                 kept.append(bound)
                 continue
-            for graph in (attribute.g, *attribute.graphs) if attribute.HasField("g") else ():
+            for graph in [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]:
                 _bind_nodes(graph.node, attributes)
             kept.append(attribute)
         copies = [onnx.AttributeProto.FromString(a.SerializeToString()) for a in kept]
@@ -72,16 +73,17 @@ def definition(
 
     Defaults of the operator's attributes are filled in as defaults of the function's.
     """
+    described: Any = schema  # onnx's stubs leave the functions out
     data = b""
-    if schema.has_function:
-        versions = [v for v in schema.function_opset_versions if v <= opset]
+    if described.has_function:
+        versions = [v for v in described.function_opset_versions if v <= opset]
         if versions:
-            data = schema.get_function_with_opset_version(max(versions))
-    elif schema.has_context_dependent_function:
-        versions = [v for v in schema.context_dependent_function_opset_versions if v <= opset]
+            data = described.get_function_with_opset_version(max(versions))
+    elif described.has_context_dependent_function:
+        versions = [v for v in described.context_dependent_function_opset_versions if v <= opset]
         if versions:
             filled = _with_defaults(schema, node)
-            data = schema.get_context_dependent_function_with_opset_version(
+            data = described.get_context_dependent_function_with_opset_version(
                 max(versions),
                 filled.SerializeToString(),
                 [t.SerializeToString() for t in operand_types],

@@ -93,6 +93,7 @@ def _dropout(call: Call) -> Call:
 
 
 def _upsample(call: Call) -> Call:
+    data = call.operands[0] if call.operands else None
     scales = call.operands[1] if len(call.operands) > 1 else None
     if "scales" in call.attributes:
         scales = _literal(call.attributes["scales"], DType.FLOAT32)
@@ -102,7 +103,7 @@ def _upsample(call: Call) -> Call:
         "coordinate_transformation_mode": "asymmetric",
         "nearest_mode": "floor",
     }
-    return Call("Resize", (call.operands[0], None, scales), attributes)
+    return Call("Resize", (data, None, scales), attributes)
 
 
 def _resize(call: Call) -> Call:
@@ -111,6 +112,8 @@ def _resize(call: Call) -> Call:
 
 def _old_broadcast(call: Call) -> Call:
     """``broadcast`` and ``axis``: the second operand is aligned to axes from ``axis`` on."""
+    if len(call.operands) != 2:
+        return call
     kept = _without(call, "broadcast", "axis", "consumed_inputs")
     left, right = call.operands[0], call.operands[1]
     axis = call.attributes.get("axis")

@@ -25,6 +25,7 @@ from tilewright.shape import Expr, Scope, constant
 from tilewright.support.errors import InvalidModelError, UnsupportedError
 
 LARGEST_HINT = 1024  # elements of a constant operand that shape inference may look at
+LONGEST_VECTOR = 1 << 20  # onnx's inference walks over the stated length of vectors of integers
 _RANK_HINT = "add value_info with a shape to the model (onnx.shape_inference), or export it again"
 
 
@@ -112,7 +113,10 @@ def _infer(
     model = onnx.ModelProto()
     model.CopyFrom(payload.model)
     for name, operand in payload.inputs:
-        model.graph.input.append(onnx.helper.make_value_info(name, type_proto(operand, objects)))
+        kind = type_proto(operand, objects)
+        if operand.rank == 1 and kind.tensor_type.shape.dim[0].dim_value > LONGEST_VECTOR:
+            kind.tensor_type.shape.dim[0].Clear()
+        model.graph.input.append(onnx.helper.make_value_info(name, kind))
         known = _known_contents(operand)
         if known is not None:
             model.graph.initializer.append(numpy_helper.from_array(known, name=name))

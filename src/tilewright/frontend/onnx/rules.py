@@ -49,7 +49,11 @@ def by_rule(state: State, use: Use) -> list[Node] | str:
     except CARELESS as error:
         return f"the rule failed: {type(error).__name__}: {summary(error)}"
     if len(made) < use.output_count:
-        return f"the rule makes {len(made)} of {use.output_count} outputs"
+        raise InvalidModelError(
+            f"the node has {use.output_count} outputs where the operator makes {len(made)}",
+            where=use.where,
+            hint="check the model with onnx.checker.check_model",
+        )
     return _accepted(state, use, call, made, guards)
 
 

@@ -41,17 +41,18 @@ def read_model(source: Source) -> LoadedModel:
     if isinstance(source, onnx_ir.Model):
         _check_opsets(dict(source.opset_imports), "the model")
         return LoadedModel(source, source.graph.name or "model")
+    given: object = source
     folder: Path | None = None
     if isinstance(source, onnx.ModelProto):
         proto, where = source, "the model"
     elif isinstance(source, bytes | bytearray | memoryview):
         proto, where = _parse(bytes(source), "the given bytes"), "the given bytes"
-    elif isinstance(source, str | os.PathLike):
+    elif isinstance(given, str | os.PathLike):
         path = Path(source)
         proto, where, folder = _parse(_read(path), str(path)), str(path), path.parent
     else:
         raise InvalidModelError(
-            f"a {type(source).__name__} is not a model",
+            f"a {type(given).__name__} is not a model",
             hint="give a path, bytes, an onnx.ModelProto or an onnx_ir.Model",
         )
     return _from_proto(proto, where, folder)

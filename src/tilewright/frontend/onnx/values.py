@@ -27,9 +27,10 @@ _TENSOR = onnx_ir.AttributeType.TENSOR
 
 def tensor_array(tensor: onnx_ir.TensorProtocol, where: str) -> Array:
     """The contents of a tensor; strings as an object array of ``str``."""
-    dtype = element_type(tensor.dtype.value, where)
-    sizes = tuple(int(s) for s in tensor.shape)
-    if any(s < 0 for s in sizes):
+    with third_party("a tensor cannot be read", where=where):
+        dtype = element_type(tensor.dtype.value, where)
+    sizes = tuple(s for s in tensor.shape if isinstance(s, int))
+    if len(sizes) != len(tensor.shape) or any(s < 0 for s in sizes):
         raise InvalidModelError(f"a tensor has the sizes {list(sizes)}", where=where)
     with third_party("a tensor's data does not fit its type and sizes", where=where):
         array = np.asarray(tensor.numpy())
@@ -54,7 +55,9 @@ def attribute_value(attribute: onnx_ir.Attr, where: str) -> AttributeValue:
         message = f"attribute {attribute.name!r} refers to one of a function, but is in none"
         raise InvalidModelError(message, where=where)
     if attribute.type == _TENSOR:
-        return tensor_array(attribute.as_tensor(), where)
+        with third_party("a tensor cannot be read", where=where):
+            tensor = attribute.as_tensor()
+        return tensor_array(tensor, where)
     value: Any = attribute.value
     if isinstance(value, tuple):
         return list(value)

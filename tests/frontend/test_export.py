@@ -7,6 +7,7 @@ import onnx
 import pytest
 from onnx.reference import ReferenceEvaluator
 
+from tilewright.frontend.onnx.export import to_onnx
 from tilewright.ir.dtype import DType
 from tilewright.ir.evaluate import evaluate
 from tilewright.ir.graph import Binding, Graph, node
@@ -36,7 +37,6 @@ from tilewright.ir.primitives import (
     Window,
 )
 from tilewright.ir.scalar import SCALAR_FUNCTIONS
-from tilewright.ir.to_onnx import to_onnx
 from tilewright.shape import (
     Scope,
     ceil_div,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import onnx
 
+from tilewright.frontend.onnx.export_writer import OnnxWriter
 from tilewright.ir.dtype import DType
-from tilewright.ir.onnx_writer import OnnxWriter
 
 _DIRECT = {
     "negate": "Neg",

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 import numpy as np
 import onnx
 
+from tilewright.frontend.onnx.export_writer import OnnxWriter
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node
-from tilewright.ir.onnx_writer import OnnxWriter
 from tilewright.ir.primitives import Convolve, Window
 from tilewright.shape import Expr, constant, maximum, product
 

@@ -2,7 +2,7 @@
 
 Every primitive becomes standard operators; shape expressions become integer arithmetic on the
 shapes of the inputs. Operators that run on the reference become functions of the model. Start with
-:func:`to_onnx`. May import ``shape`` and onnx.
+:func:`to_onnx`. The other ``export_`` modules are its parts.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from collections.abc import Sequence
 import onnx
 from onnx import helper
 
+from tilewright.frontend.onnx.export_linear import write_convolve, write_window
+from tilewright.frontend.onnx.export_maps import write_map
+from tilewright.frontend.onnx.export_writer import OnnxWriter
+from tilewright.frontend.onnx.tensor_types import data_type
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Graph, Node, topological
-from tilewright.ir.onnx_linear import write_convolve, write_window
-from tilewright.ir.onnx_maps import write_map
-from tilewright.ir.onnx_writer import OnnxWriter
 from tilewright.ir.primitives import (
     ArgReduce,
     Broadcast,
@@ -64,19 +65,13 @@ _SCATTER = {
     "maximum": "max",
     "minimum": "min",
 }
-_NAMES = {DType.FLOAT32: "FLOAT", DType.FLOAT64: "DOUBLE"}
-
-
-def data_type(dtype: DType) -> int:
-    """ONNX's number of an element type."""
-    return int(onnx.TensorProto.DataType.Value(_NAMES.get(dtype, dtype.name)))
 
 
 def to_onnx(graph: Graph) -> onnx.ModelProto:
     """An ONNX model that computes what ``graph`` computes; guards are left out.
 
-    Raises ``UnsupportedError`` for inputs and outputs that are sequences or optionals: their type is
-    not known.
+    Raises ``UnsupportedError`` for inputs and outputs that are sequences or optionals: their type
+    is not known.
     """
     return _Export(graph).model()
 
@@ -214,8 +209,8 @@ class _Export:
                 if kind == "product":
                     self.opset = max(self.opset, OPSET_OF_RUNNING_PRODUCT)
                 name = "CumSum" if kind == "sum" else "CumProd"
-                options = {"exclusive": int(exclusive), "reverse": int(reverse)}
-                return writer.emit(name, [x[0], writer.integer(axis)], **options)
+                operands = [x[0], writer.integer(axis)]
+                return writer.emit(name, operands, exclusive=int(exclusive), reverse=int(reverse))
             case Broadcast(shape=shape, axes=axes):
                 return self._broadcast(x[0], current.inputs[0], shape, axes)
             case Reshape(shape=shape):

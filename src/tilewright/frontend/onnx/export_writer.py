@@ -1,6 +1,6 @@
 """Writing ONNX nodes: names, constants, and shape expressions as integer arithmetic.
 
-The half of ``to_onnx`` that knows nothing of primitives. A shape expression becomes a rank-0 int64
+The half of ``export`` that knows nothing of primitives. A shape expression becomes a rank-0 int64
 tensor; a shape, an int64 vector. Start with :class:`OnnxWriter`.
 """
 
