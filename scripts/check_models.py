@@ -18,8 +18,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import onnxruntime
-
 from tilewright.bench.inputs import model_inputs
 from tilewright.bench.shapes import Budget, choose_shapes
 from tilewright.bench.verify import References, Verification, verify
@@ -106,7 +104,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     unknown = [name for name in options.names if name not in RANGES]
     if unknown:
         parser.error(f"no model called {', '.join(unknown)}; there are {', '.join(RANGES)}")
-    onnxruntime.set_default_logger_severity(4)  # what it refuses is in the report
     right = True
     for name in options.names or RANGES:
         checked = prepare(name, options.folder)

@@ -30,7 +30,6 @@ def checked(request: pytest.FixtureRequest) -> Checked:
     name = request.param
     if not (FOLDER / f"{name}.onnx").exists():
         pytest.skip(f"needs models/{name}.onnx: python scripts/export_models.py {name}")
-    onnxruntime.set_default_logger_severity(4)
     return prepare(name)
 
 

@@ -27,7 +27,7 @@ class OnnxRuntime:
         settings = onnxruntime.SessionOptions()
         settings.intra_op_num_threads = options.threads
         settings.inter_op_num_threads = 1
-        settings.log_severity_level = 3
+        settings.log_severity_level = 4  # what it refuses, it raises
         settings.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
         self._session = onnxruntime.InferenceSession(
             str(model), settings, providers=["CPUExecutionProvider"]
