@@ -14,6 +14,7 @@ from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node
 from tilewright.support.errors import InvalidModelError, UnsupportedError
 
+LARGEST_SIZE = (1 << 63) - 1
 _NAMES = {DType.FLOAT32: "FLOAT", DType.FLOAT64: "DOUBLE"}
 _TO_ONNX: dict[DType, int] = {
     dtype: onnx.TensorProto.DataType.Value(_NAMES.get(dtype, dtype.name))
@@ -56,8 +57,8 @@ def type_proto(
         tensor.shape.SetInParent()
         for size in value.shape:
             entry = tensor.shape.dim.add()
-            if size.is_constant:
+            if size.is_constant and size.value <= LARGEST_SIZE:
                 entry.dim_value = size.value
-            else:
+            elif not size.is_constant:
                 entry.dim_param = str(size)
     return out
