@@ -24,6 +24,7 @@ from tilewright.ir.graph import Node, node
 from tilewright.ir.primitives import (
     Broadcast,
     Cast,
+    Concat,
     Constant,
     Gather,
     Reduce,
@@ -52,6 +53,7 @@ REFUSED: list[tuple[str, Build]] = [
     ("fold_constants", lambda: node(Gather(0), WIDE, value(np.zeros(300), INT64))),
     ("uniform_constant", lambda: value(np.ones((3, 4)))),
     ("comparison_of_positions", lambda: apply("less", line(N), fill(HIGH - 1, line(N)))),
+    ("concat_of_concat", lambda: node(Concat(1), *[node(Concat(1), x(), y())] * 2)),
     ("gather_of_one", lambda: node(Gather(1), x(), value(0, INT64))),
     ("gather_of_one", lambda: node(Gather(0), tensor("v", 3, N), value(3, INT64))),
     ("gather_of_run", lambda: node(Gather(0), tensor("v", HIGH - 1, 2), line(N))),

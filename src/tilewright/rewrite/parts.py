@@ -100,10 +100,14 @@ def concat_of_one(x: Node, facts: Facts) -> Node | None:
 
 
 def concat_of_concat(x: Node, facts: Facts) -> Node | None:
-    """Concat(a, Concat(b, c)) → Concat(a, b, c), along one axis."""
+    """Concat(a, Concat(b, c)) → Concat(a, b, c), along one axis, where nothing else reads the inner.
+
+    An inner one that stays is one part to copy; its own parts would be many, again and again.
+    """
     parts: list[Node] = []
     for operand in x.inputs:
-        parts += operand.inputs if operand.primitive == x.primitive else (operand,)
+        inner = operand.primitive == x.primitive and facts.used_once(operand)
+        parts += operand.inputs if inner else (operand,)
     return node(x.primitive, *parts) if len(parts) > len(x.inputs) else None
 
 
