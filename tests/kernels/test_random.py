@@ -1,34 +1,53 @@
-"""Random graphs: whatever the planner makes of them, the numbers must come out right."""
+"""Random graphs: whatever rewriting and planning make of them, the numbers must come out right."""
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
-from graph_kit import check
+from graph_kit import F32, check, exact, inputs_at, tolerance
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from random_graphs import build, fill, largest
+
+from tilewright.plan.prepare import prepare
+from tilewright.rewrite import simplify
 
 SIZES = [{"a": 3, "b": 5}, {"a": 1, "b": 1}, {"a": 4, "b": 0}, {"a": 0, "b": 2}, {"a": 7, "b": 19}]
 NUMBERS = st.lists(st.integers(0, 1 << 16), min_size=12, max_size=90)
 QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
 
-def compare(numbers: list[int], steps: int) -> None:
+def compare(numbers: list[int], steps: int, rewrite: bool) -> None:
     graph = build(numbers, steps)
-    for sizes in SIZES:
-        largest(graph, sizes)
     scale = max(largest(graph, sizes) for sizes in SIZES)
+    if rewrite:
+        graph = prepare(simplify(graph))
     check(graph, SIZES, length=400 * steps, scale=scale, fill=fill, levels=("x86-64",))
 
 
-@given(NUMBERS, st.integers(3, 8))
+@given(NUMBERS, st.integers(3, 8), st.booleans())
 @settings(max_examples=8, deadline=None, suppress_health_check=QUIET, derandomize=True)
-def test_small_random_graphs(numbers: list[int], steps: int) -> None:
-    compare(numbers, steps)
+def test_small_random_graphs(numbers: list[int], steps: int, rewrite: bool) -> None:
+    compare(numbers, steps, rewrite)
 
 
 @pytest.mark.slow
-@given(NUMBERS, st.integers(5, 14))
-@settings(max_examples=150, deadline=None, suppress_health_check=QUIET, derandomize=True)
-def test_many_random_graphs(numbers: list[int], steps: int) -> None:
-    compare(numbers, steps)
+@given(NUMBERS, st.integers(5, 20), st.booleans())
+@settings(max_examples=120, deadline=None, suppress_health_check=QUIET, derandomize=True)
+def test_many_random_graphs(numbers: list[int], steps: int, rewrite: bool) -> None:
+    compare(numbers, steps, rewrite)
+
+
+@given(NUMBERS, st.integers(3, 20))
+@settings(max_examples=40, deadline=None, suppress_health_check=QUIET, derandomize=True)
+def test_rewritten_graphs_mean_the_same(numbers: list[int], steps: int) -> None:
+    graph = build(numbers, steps)
+    rewritten = prepare(simplify(graph))
+    for sizes in SIZES:
+        inputs = inputs_at(graph, sizes, fill)
+        # Folded constants are float32, whatever type the graph is evaluated in.
+        allowed = tolerance(F32, 4 * steps, largest(graph, sizes))
+        with np.errstate(all="ignore"):
+            before, after = exact(graph, inputs, sizes), exact(rewritten, inputs, sizes)
+        for name, want in before.items():
+            np.testing.assert_allclose(after[name], want, rtol=0, atol=allowed)

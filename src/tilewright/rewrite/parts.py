@@ -100,7 +100,7 @@ def concat_of_one(x: Node, facts: Facts) -> Node | None:
 
 
 def concat_of_concat(x: Node, facts: Facts) -> Node | None:
-    """Concat(a, Concat(b, c)) → Concat(a, b, c), along one axis, where nothing else reads the inner.
+    """Concat(a, Concat(b, c)) → Concat(a, b, c), along one axis, if nothing else reads the inner.
 
     An inner one that stays is one part to copy; its own parts would be many, again and again.
     """
