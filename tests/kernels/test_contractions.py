@@ -40,6 +40,7 @@ def matmul(left: Node, right: Node) -> Node:
     return node(Contract(batch, ((left.rank - 1, right.rank - 2),)), left, right)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("left", mostly_slow(["mk", "km"], "mk"))
 @pytest.mark.parametrize("right", mostly_slow(["kn", "nk"], "nk"))
 def test_every_transposition(left: str, right: str) -> None:
@@ -94,6 +95,7 @@ def test_constant_weights_with_bias_and_activation(size: tuple[int, int]) -> Non
     assert kinds(compiled) == ["contraction"]
 
 
+@pytest.mark.slow
 def test_weights_stored_transposed() -> None:
     space = Space()
     (m,) = space.dimensions("m")
@@ -190,6 +192,7 @@ def test_a_slice_of_a_larger_tensor_as_operand() -> None:
     check(space.graph(matmul(left, right)), cases, length=10)
 
 
+@pytest.mark.slow
 def test_outer_products_and_inner_products() -> None:
     space = Space()
     m, n = space.dimensions("m n")
@@ -231,6 +234,7 @@ def test_one_product_feeds_another() -> None:
     check(space.graph(matmul(first, z), first), EDGES, length=lambda s: 64 * (s["k"] + s["n"]))
 
 
+@pytest.mark.slow
 def test_rows_that_do_not_lie_like_one_axis() -> None:
     """Channels first: the summed axis lies between the rows."""
     space = Space()
@@ -245,6 +249,7 @@ def test_rows_that_do_not_lie_like_one_axis() -> None:
     check(space.graph(known, given, batched), cases, length=12)
 
 
+@pytest.mark.slow
 def test_summed_axes_that_do_not_lie_like_one_axis() -> None:
     space = Space()
     a, b, c = space.dimensions("a b c")

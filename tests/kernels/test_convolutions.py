@@ -87,7 +87,7 @@ def shapes(case: Case) -> list[dict[str, int]]:
     return [dict(zip(("n", *SPATIAL[: len(case.kernel)]), row, strict=False)) for row in rows]
 
 
-@pytest.mark.parametrize("case", mostly_slow(CASES, "three-stride", "depthwise", "pointwise"))
+@pytest.mark.parametrize("case", mostly_slow(CASES, "three-stride", "depthwise"))
 def test_with_bias_and_activation(case: Case) -> None:
     space = Space()
     made = convolution(space, case)
@@ -142,6 +142,7 @@ def test_residual_and_second_output() -> None:
     check(space.graph(apply("maximum", total, scalar(0.0)), total), shapes(case), length=72)
 
 
+@pytest.mark.slow
 def test_activation_before_a_convolution() -> None:
     space = Space()
     h, w = space.dimension("h", 1), space.dimension("w", 1)
@@ -175,6 +176,7 @@ def test_pooling(kind: str, geometry: tuple[int, int, int, int]) -> None:
     check(space.graph(node(made, x)), cases, length=taps * taps)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", mostly_slow([DType.INT32, DType.UINT8, F64], "uint8"))
 def test_pooling_of_other_types_along_a_line(dtype: DType) -> None:
     space = Space()

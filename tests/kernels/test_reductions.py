@@ -96,8 +96,9 @@ def test_positions_of_extremes(kind: str, last: bool) -> None:
     check(space.graph(*outputs), cases, fill=fill)
 
 
-@pytest.mark.parametrize("exclusive", mostly_slow([False, True], "True"))
-@pytest.mark.parametrize("reverse", mostly_slow([False, True], "True"))
+@pytest.mark.slow
+@pytest.mark.parametrize("exclusive", [False, True])
+@pytest.mark.parametrize("reverse", [False, True])
 def test_running_sums_and_products(exclusive: bool, reverse: bool) -> None:
     space = Space()
     x = space.input("x", F32, *space.dimensions("a b"))
