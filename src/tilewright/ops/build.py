@@ -118,9 +118,7 @@ class Builder:
             return self.scope.resolve(a)
         if self.scope.is_equal(a, b) is Truth.YES:
             return a
-        self.context.require(
-            logical_or(equal(a, b), logical_or(equal(a, 1), equal(b, 1))), message
-        )
+        self.context.require(logical_or(equal(a, b), logical_or(equal(a, 1), equal(b, 1))), message)
         if a_is_one is Truth.NO:
             return a
         if b_is_one is Truth.NO:
@@ -129,9 +127,8 @@ class Builder:
 
     def together(self, *operands: Operand) -> list[Node]:
         """Operands (numbers take the type of the first node) broadcast to their joint shape."""
-        like = next(o for o in operands if isinstance(o, Node) and o.dtype is not DType.BOOL) \
-            if any(isinstance(o, Node) and o.dtype is not DType.BOOL for o in operands) \
-            else next(o for o in operands if isinstance(o, Node))
+        given = [o for o in operands if isinstance(o, Node)]
+        like = next((o for o in given if o.dtype is not DType.BOOL), given[0])
         nodes = [o if isinstance(o, Node) else scalar(o, like.dtype) for o in operands]
         shape = self.joint_shape([n.shape for n in nodes])
         return [self.expand(n, shape) for n in nodes]
