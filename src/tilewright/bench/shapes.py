@@ -2,7 +2,7 @@
 
 ``"edge,random:20"`` or ``"batch=1,seq=5;batch=2,seq=0"``, or both separated by semicolons. Edges
 are where kernels go wrong: 0, 1, one below, at and one above a tile, primes, the largest size that
-the budget of memory and time allows. May import support and runtime. Start with
+the budget of memory and time allows. May import support, shape and runtime. Start with
 :func:`choose_shapes`.
 """
 
@@ -16,7 +16,8 @@ import numpy as np
 
 from tilewright.bench.inputs import parse_sizes
 from tilewright.runtime.model import CompiledModel
-from tilewright.runtime.program import Dimension
+from tilewright.runtime.program import NATIVE_ITEM_SIZES, Dimension
+from tilewright.shape import parse
 from tilewright.support.errors import DimensionError, InputError, TilewrightError
 
 Sizes = dict[str, int]
@@ -24,10 +25,14 @@ Sizes = dict[str, int]
 # Zero and one, small sizes, around the tiles of 6 and 16 rows and the vectors of 4 to 64 elements,
 # and primes that no tile divides.
 EDGES = (0, 1, 2, 5, 6, 7, 15, 16, 17, 31, 32, 33, 63, 64, 65, 97)
-# The size of the other dimensions while one goes through its edges: the first that the model takes.
-_PLAIN = (7, 16, 33, 64, 224, 2)
+# The size of the other dimensions while one goes through its edges: first axes are few examples,
+# the rest gets the first size that the model takes.
+_EXAMPLES = 3
+_PLAIN = (33, 64, 224, 16, 7, 2)
 _OPEN_END = 1 << 16
 _DRAWS = 20
+# For each byte of the inputs of a shape that cannot be estimated.
+_REFUSED_BYTES, _REFUSED_SECONDS = 32, 1e-6
 
 
 @dataclass(frozen=True)
@@ -130,11 +135,16 @@ def _fitted(dimension: Dimension, size: int) -> int:
 
 
 def _plain_sizes(model: CompiledModel, budget: Budget) -> Sizes:
+    first_axes = {spec.shape[0] for spec in model.inputs if len(spec.shape) > 1}
+
+    def plain(size: int) -> Sizes:
+        few = {d.name: _EXAMPLES if d.name in first_axes else size for d in model.dimensions}
+        return {d.name: _fitted(d, few[d.name]) for d in model.dimensions}
+
     for size in _PLAIN:
-        sizes = {d.name: _fitted(d, size) for d in model.dimensions}
-        if _is_accepted(model, sizes) and _is_affordable(model, sizes, budget):
-            return sizes
-    return {d.name: _fitted(d, _PLAIN[0]) for d in model.dimensions}
+        if _is_accepted(model, plain(size)) and _is_affordable(model, plain(size), budget):
+            return plain(size)
+    return plain(_PLAIN[-1])
 
 
 def _largest(model: CompiledModel, base: Mapping[str, int], of: Dimension, budget: Budget) -> int:
@@ -159,12 +169,30 @@ def _is_accepted(model: CompiledModel, sizes: Sizes) -> bool:
 
 
 def _is_affordable(model: CompiledModel, sizes: Sizes, budget: Budget) -> bool:
-    """Whether a call stays within the budget; one that the model refuses costs nothing."""
+    """Whether a call stays within the budget."""
+    needed = estimated_cost(model, sizes)
+    return needed.bytes <= budget.bytes and needed.seconds <= budget.seconds
+
+
+def estimated_cost(model: CompiledModel, sizes: Mapping[str, int]) -> Budget:
+    """What a call needs, beside the constants.
+
+    Sizes of 0 count as 1: nothing to compute for the model may still be much for a reference. Where
+    the model refuses the shape, it is guessed from the inputs what a reference may need.
+    """
+    known = {name: max(size, 1) for name, size in sizes.items()}
     try:
-        memory = model.memory(**sizes)
-        work = sum(kernel.work for kernel in model.explain(**sizes))
+        memory = model.memory(**known)
+        work = sum(kernel.work for kernel in model.explain(**known))
     except DimensionError:
-        return True
+        size = _input_bytes(model, known)
+        return Budget(_REFUSED_BYTES * size, _REFUSED_SECONDS * size)
     except TilewrightError:
-        return False
-    return memory.total - memory.constants <= budget.bytes and work <= 1e9 * budget.seconds
+        return Budget(1 << 62, math.inf)
+    return Budget(memory.total - memory.constants, work / 1e9)
+
+
+def _input_bytes(model: CompiledModel, sizes: Mapping[str, int]) -> int:
+    extents = [[parse(extent).evaluate(sizes) for extent in spec.shape] for spec in model.inputs]
+    widths = [NATIVE_ITEM_SIZES.get(spec.dtype, 1) for spec in model.inputs]
+    return sum(width * math.prod(shape) for width, shape in zip(widths, extents, strict=True))

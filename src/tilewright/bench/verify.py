@@ -9,6 +9,7 @@ with :func:`verify`.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,7 @@ from tilewright.bench.compare import largest_difference
 from tilewright.bench.contender import as_arrays
 from tilewright.bench.inputs import InputSpecification, random_inputs
 from tilewright.bench.peers import PeerOptions, create_peer
+from tilewright.bench.shapes import estimated_cost
 from tilewright.bench.tolerance import tolerances
 from tilewright.ir.graph import Graph
 from tilewright.ops.reference_corrections import CORRECTIONS
@@ -33,6 +35,9 @@ REFERENCES = ("onnxruntime", "onnx")
 Progress = Callable[[int, str], None]
 Inputs = Mapping[str, np.ndarray[Any, Any]]
 Arrays = tuple[np.ndarray[Any, Any], ...]
+
+# Onnx's reference is some hundred times slower than compiled code.
+_LONGEST = 0.05
 
 AGREES, DIFFERS, REFUSED, UNREFERENCED = "agrees", "differs", "refused", "no reference"
 
@@ -86,10 +91,16 @@ class References:
         self._order = (first, *(name for name in REFERENCES if name != first))
         self._loaded: dict[str, Callable[[Inputs], Arrays] | str] = {}
 
-    def run(self, inputs: Inputs) -> tuple[str, Arrays] | str:
-        """The name of the reference that ran and its outputs, or why none did."""
+    def run(self, inputs: Inputs, seconds: float) -> tuple[str, Arrays] | str:
+        """The name of the reference that ran and its outputs, or why none did.
+
+        A second choice is not asked where the model itself is estimated to take many ``seconds``.
+        """
         reasons: list[str] = []
         for name in self._order:
+            if reasons and seconds > _LONGEST:
+                reasons.append(f"{name}: not asked, it would take long")
+                continue
             outcome = self._run(name, inputs)
             if not isinstance(outcome, str):
                 return name, outcome
@@ -126,7 +137,8 @@ class _OnnxReference:
         self._evaluator = ReferenceEvaluator(onnx.load(model), new_ops=list(CORRECTIONS))
 
     def __call__(self, inputs: Inputs) -> Arrays:
-        with np.errstate(all="ignore"):
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
             return as_arrays(list(self._evaluator.run(None, dict(inputs))))
 
 
@@ -172,7 +184,7 @@ def _check(
         actual: dict[str, Any] | TilewrightError = model.run(inputs)
     except TilewrightError as error:
         actual = error
-    answer = references.run(inputs)
+    answer = references.run(inputs, estimated_cost(model, sizes).seconds)
     if isinstance(actual, TilewrightError):
         if isinstance(answer, str):
             return Check(sizes, REFUSED, note=f"{actual.message} {answer}")

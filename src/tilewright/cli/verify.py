@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import textwrap
 from pathlib import Path
 from typing import Annotated
 
@@ -107,6 +108,7 @@ def _ranges(model: CompiledModel) -> dict[str, Dim]:
     }
 
 
+_REMARK = 120
 _COLUMNS = ("shape", "verdict", "reference", ">difference", ">tolerance", "remark")
 
 
@@ -117,7 +119,7 @@ def _row(check: Check) -> tuple[str | Text, ...]:
         check.reference or "",
         _number(check.difference),
         _number(check.tolerance),
-        check.note or "",
+        textwrap.shorten(check.note or "", _REMARK, placeholder=" …"),
     )
 
 
