@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,10 @@ from onnx import helper
 from onnx.external_data_helper import convert_model_to_external_data
 
 import tilewright as tw
+from tilewright.compile import compile_stages
+from tilewright.ops.reference import evaluate_payload
+from tilewright.runtime.model import CompiledModel
+from tilewright.runtime.program import OpaqueStep
 from tilewright.support.errors import (
     ArtifactError,
     DimensionError,
@@ -228,3 +233,21 @@ def test_artifacts_that_are_none(tmp_path: Path) -> None:
             continue
         x, y = np.ones((2, 4), np.float32), np.zeros((2, 3), np.float32)
         np.testing.assert_array_equal(loaded(x, y), tw.load(whole)(x, y))  # a byte between sections
+
+
+@pytest.mark.parametrize("number", [99, -1])
+def test_an_artifact_with_an_operand_that_is_not_there(number: int) -> None:
+    made = tiny_models.model(
+        [helper.make_node("Unique", ["x"], ["y"], sorted=1)],
+        [("x", tiny_models.FLOAT, ["n"])],
+        [("y", tiny_models.FLOAT, ["u"])],
+    )
+    contents = compile_stages(made, levels=["x86-64"]).contents
+    program = contents.programs["x86-64"]
+    steps = [
+        replace(step, inputs=(number,)) if isinstance(step, OpaqueStep) else step
+        for step in program.steps
+    ]
+    broken = replace(contents, programs={"x86-64": replace(program, steps=tuple(steps))})
+    with pytest.raises(ArtifactError, match=f"there is no buffer {number}"):
+        CompiledModel.from_contents(broken, evaluate=evaluate_payload)

@@ -35,6 +35,11 @@ def place_constants(program: Program, constants: Sequence[Bytes]) -> PlacedConst
     arrays: dict[int, _Array] = {}
     for step in program.steps:
         for number in step.inputs if isinstance(step, OpaqueStep) else ():
+            if not 0 <= number < len(program.buffers):
+                raise ArtifactError(
+                    f"The program contradicts itself: there is no buffer {number}.",
+                    where=f"program '{program.name}'",
+                )
             buffer = program.buffers[number]
             if buffer.kind == "constant" and 0 <= buffer.index < len(owners):
                 arrays[buffer.index] = _as_array(buffer, owners[buffer.index])
