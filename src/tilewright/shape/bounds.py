@@ -29,6 +29,7 @@ from tilewright.shape.table import Operation
 
 # Atoms are eliminated one by one, some in two ways; with more than this the effort is not worth it.
 _MOST_APPLICATIONS = 4
+_MOST_ELIMINATIONS = 200  # in one question: each may ask two more, so without end they double
 _WITH_ENDS = (
     Operation.FLOORDIV,
     Operation.CEILDIV,
@@ -95,6 +96,8 @@ class Bounds:
     """What follows from declarations; answers are kept, so make a new one when facts change."""
 
     def __init__(self, declarations: Declarations) -> None:
+        self._depth = 0  # eliminations within each other, and how many in the outermost one
+        self._eliminations = 0
         self.declarations = declarations
         self._lows: dict[Expr, int | None] = {}
         self._sums: dict[Expr, Interval] = {}
@@ -254,6 +257,18 @@ class Bounds:
         Sound where the atom occurs linearly with a factor of known sign; the other atoms follow as
         the bound of the result is asked for.
         """
+        if self._depth == 0:
+            self._eliminations = 0
+        self._eliminations += 1
+        if self._eliminations > _MOST_ELIMINATIONS:
+            return None
+        self._depth += 1
+        try:
+            return self._eliminated(expression)
+        finally:
+            self._depth -= 1
+
+    def _eliminated(self, expression: Expr) -> int | None:
         atoms = {atom: None for monomial, _ in expression.terms for atom in monomial.atoms}
         applications = [atom for atom in atoms if atom.operation in _WITH_ENDS]
         variables = [atom for atom in atoms if atom.name in self.declarations.limits]
