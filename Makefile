@@ -15,7 +15,8 @@ NATIVE := CMakeLists.txt pyproject.toml $(wildcard src/native/*)
 PACKAGE := $(VENV)/.package
 DEMO := $(VENV)/.demo
 ALL := $(VENV)/.all
-TEST := $(BIN)/python -m pytest -q -n $(WORKERS) --dist load
+PYTEST_FLAGS ?=
+TEST := $(BIN)/python -m pytest -q -n $(WORKERS) --dist load $(PYTEST_FLAGS)
 
 .DELETE_ON_ERROR:
 .PHONY: help demo test quick lint models setup clean
@@ -32,7 +33,7 @@ demo: $(DEMO)
 	$(BIN)/python demo/run.py $(DEMO_FLAGS)
 
 test: lint models
-	$(TEST)
+	@$(TEST)
 
 quick: $(ALL)
 	$(TEST) -m "not slow and not peers"
