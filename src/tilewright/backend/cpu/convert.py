@@ -56,12 +56,7 @@ class Converter:
             return self.cast(wide, DType.FLOAT32, target)
         if target.is_half:
             if source is DType.FLOAT64:
-                odd = self._round_to_odd(value)
-                if target is DType.BFLOAT16:
-                    return self._to_bfloat16(odd)
-                # Not by the instruction: LLVM would merge the two roundings into one from float64,
-                # which no instruction does, and call a function for it.
-                return self._to_float16(odd)
+                return self._to_half(self._round_to_odd(value), target)
             return self._to_half(self.cast(value, source, DType.FLOAT32), target)
         if source.is_float:
             return self._from_float(value, source, target)
@@ -130,12 +125,14 @@ class Converter:
         return single.from_bits(build.or_(size, sign))
 
     def _to_half(self, value: ir.Value, target: DType) -> ir.Value:
-        """A float32 as a 16-bit pattern, rounded to nearest even."""
+        """A float32 as a 16-bit pattern, rounded to nearest even.
+
+        In integer arithmetic, although processors have an instruction: where the float32 has just
+        been rounded from float64, LLVM would merge the two roundings into one that no instruction
+        does, and call a function for it.
+        """
         if target is DType.BFLOAT16:
             return self._to_bfloat16(value)
-        if self.level.has_half_conversion:
-            half = self.builder.fptrunc(value, lanes_of(ir.HalfType(), self.lanes))
-            return self.builder.bitcast(half, self.short)
         return self._to_float16(value)
 
     def _to_bfloat16(self, value: ir.Value) -> ir.Value:
