@@ -38,7 +38,7 @@ from tilewright.ir.primitives import (
 )
 from tilewright.ir.views import is_view
 from tilewright.plan.backbones import kind_of_backbone, operands_for_memory
-from tilewright.plan.inline import cost, is_light, is_simple, light_cone
+from tilewright.plan.inline import cost, is_light, is_simple
 
 RECOMPUTE_LIMIT = 6  # operations that two kernels may each compute rather than share in memory
 BROADCAST_LIMIT = 4  # operations that may be repeated for every element of a broadcast
@@ -385,6 +385,3 @@ def _single_kind(node: Node) -> KernelKind | None:
             raise AssertionError("backbones have their kernels already")
         case _:
             return KernelKind.LOOPS
-
-
-__all__ = ["kernel_reads", "light_cone", "plan_greedily"]

@@ -83,19 +83,3 @@ def cost(node: Node, memory: Collection[Node]) -> int:
                 seen.add(operand)
                 stack.append(operand)
     return total
-
-
-def light_cone(node: Node, memory: Collection[Node]) -> list[Node]:
-    """The nodes that evaluating ``node`` in place computes, memory excluded."""
-    cone: list[Node] = []
-    stack, seen = [node], {node}
-    while stack:
-        current = stack.pop()
-        if current in memory:
-            continue
-        cone.append(current)
-        for operand in current.inputs:
-            if operand not in seen:
-                seen.add(operand)
-                stack.append(operand)
-    return cone
