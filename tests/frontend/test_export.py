@@ -207,6 +207,22 @@ def test_convolutions(spread, stride, dilation):
     check(node(made, image, weights))
 
 
+def test_convolution_with_channels_last():
+    image = node(Reshape((ONE, N, M, ONE)), X)
+    weights = literal(np.arange(12).reshape(2, 1, 2, 3) / 7, np.float32)
+    for spread in (1, 2):
+        made = Convolve(
+            (1, 1), (1, 1), (spread,) * 2, (ONE, constant(2)), (N + 1, M), 1, channels_last=True
+        )
+        check(node(made, image, weights))
+
+
+def test_windows_with_channels_last():
+    image = node(Reshape((ONE, ONE, N, M)), X)
+    made = Window("maximum", (2,), (1,), (1,), (ONE,), (N,), trailing=1)
+    check(node(made, image))
+
+
 @pytest.mark.parametrize("kind", ["sum", "maximum", "minimum"])
 @pytest.mark.parametrize("dtype", [DType.FLOAT32, DType.INT32])
 def test_windows(kind, dtype):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 from graph_kit import F32, F64, WIDE, Space, apply, check, data, fixed, mostly_slow, scalar
@@ -93,6 +93,23 @@ def test_with_bias_and_activation(case: Case) -> None:
     made = convolution(space, case)
     bias = fixed(data(F32, (case.channels[1],), 5))
     shifted = apply("add", made, node(Broadcast(made.shape, (1,)), bias))
+    taps = case.channels[0] // case.groups
+    for size in case.kernel:
+        taps *= size
+    graph = space.graph(apply("maximum", shifted, scalar(0.0)))
+    check(graph, shapes(case), length=taps)
+
+
+@pytest.mark.parametrize("case", mostly_slow(CASES, "three-stride", "depthwise"))
+def test_channels_last(case: Case) -> None:
+    space = Space()
+    first = convolution(space, case)
+    assert isinstance(first.primitive, Convolve)
+    x, weights = first.inputs
+    last = space.input("y", F32, x.shape[0], *x.shape[2:], x.shape[1])
+    made = node(replace(first.primitive, channels_last=True), last, weights)
+    bias = fixed(data(F32, (case.channels[1],), 5))
+    shifted = apply("add", made, node(Broadcast(made.shape, (made.rank - 1,)), bias))
     taps = case.channels[0] // case.groups
     for size in case.kernel:
         taps *= size

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -65,6 +66,9 @@ def convolve(
     primitive: Convolve, data: Array, weights: Array, low: Sequence[int], sizes: Sequence[int]
 ) -> Array:
     """The convolution with spread, stride, dilation and groups (see ``Convolve``)."""
+    if primitive.channels_last:
+        first = replace(primitive, channels_last=False)
+        return np.moveaxis(convolve(first, np.moveaxis(data, -1, 1), weights, low, sizes), 1, -1)
     spatial = data.shape[2:]
     spread = [max(0, (n - 1) * s + 1) for n, s in zip(spatial, primitive.spread, strict=True)]
     if spread != list(spatial):
@@ -85,6 +89,12 @@ def convolve(
 
 def window(primitive: Window, x: Array, low: Sequence[int], sizes: Sequence[int]) -> Array:
     """Windowed reduction; elements outside do not take part."""
+    if primitive.trailing:
+        kept = tuple(range(primitive.windowed(x.ndim).start))
+        trailing = tuple(range(x.ndim - primitive.trailing, x.ndim))
+        lead = tuple(range(len(kept), len(kept) + len(trailing)))
+        last = replace(primitive, trailing=0)
+        return np.moveaxis(window(last, np.moveaxis(x, trailing, lead), low, sizes), lead, trailing)
     from_kind = {"sum": (0, np.add), "maximum": (None, np.maximum), "minimum": (None, np.minimum)}
     fill, function = from_kind[primitive.kind]
     if fill is None:

@@ -311,8 +311,10 @@ class Contract:
 class Convolve:
     """[N, C, spatial…] with weights [O, C/groups, kernel…] to [N, O, ``sizes``…].
 
-    The data is first spread by ``spread`` (zeros between elements; ConvTranspose), then padded with
-    ``low`` zeros before (and as many as needed after). Output o reads o * stride + tap * dilation.
+    With ``channels_last`` the data is [N, spatial…, C] and the result [N, ``sizes``…, O]; the
+    weights stay as they are. The data is first spread by ``spread`` (zeros between elements;
+    ConvTranspose), then padded with ``low`` zeros before (and as many as needed after). Output o
+    reads o * stride + tap * dilation.
     """
 
     strides: tuple[int, ...]
@@ -321,15 +323,29 @@ class Convolve:
     low: Shape
     sizes: Shape
     groups: int
+    channels_last: bool = False
+
+    @property
+    def channel_axis(self) -> int:
+        """Where the channels of data and result are."""
+        return len(self.strides) + 1 if self.channels_last else 1
+
+    @property
+    def spatial(self) -> slice:
+        """Where the spatial axes of data and result are."""
+        first = 1 if self.channels_last else 2
+        return slice(first, first + len(self.strides))
 
     def result(self, data: TensorType, weights: TensorType) -> TensorType:
         rank = len(self.strides)
         _demand(len(data.shape) == len(weights.shape) == rank + 2, f"convolve: rank of {data}")
         _demand(data.dtype is weights.dtype, f"convolve: {data} and {weights}")
         _demand(
-            data.shape[1] is weights.shape[1] * self.groups,
+            data.shape[self.channel_axis] is weights.shape[1] * self.groups,
             f"convolve: channels of {data} and {weights} in {self.groups} groups",
         )
+        if self.channels_last:
+            return TensorType(data.dtype, (data.shape[0], *self.sizes, weights.shape[0]))
         return TensorType(data.dtype, (data.shape[0], weights.shape[0], *self.sizes))
 
 
@@ -337,7 +353,8 @@ class Convolve:
 class Window:
     """``kind`` ("sum", "maximum", "minimum") over windows of the last axes, sizes ``sizes``.
 
-    Elements outside of the operand (``low`` before it, any after it) do not take part.
+    ``trailing`` axes after those (the channels, where they are last) are kept. Elements outside of
+    the operand (``low`` before it, any after it) do not take part.
     """
 
     kind: str
@@ -346,11 +363,18 @@ class Window:
     dilations: tuple[int, ...]
     low: Shape
     sizes: Shape
+    trailing: int = 0
+
+    def windowed(self, rank: int) -> slice:
+        """The windowed axes of an operand of ``rank`` axes."""
+        end = rank - self.trailing
+        return slice(end - len(self.kernel), end)
 
     def result(self, operand: TensorType) -> TensorType:
-        kept = len(operand.shape) - len(self.kernel)
-        _demand(kept >= 0, f"window of rank {len(self.kernel)} over {operand}")
-        return TensorType(operand.dtype, operand.shape[:kept] + self.sizes)
+        axes = self.windowed(len(operand.shape))
+        _demand(axes.start >= 0, f"window of rank {len(self.kernel)} over {operand}")
+        shape = operand.shape[: axes.start] + self.sizes + operand.shape[axes.stop :]
+        return TensorType(operand.dtype, shape)
 
 
 # ---------------------------------------------------------------- index

@@ -22,7 +22,7 @@ def kind_of_backbone(node: Node) -> KernelKind | None:
         case Contract():
             return KernelKind.CONTRACTION if node.dtype in TILE_TYPES else KernelKind.LOOPS
         case Convolve() as convolve:
-            if node.dtype not in TILE_TYPES:
+            if node.dtype not in TILE_TYPES or convolve.channels_last:
                 return KernelKind.LOOPS
             kernel_known = all(size.is_constant for size in node.inputs[1].shape)
             if not kernel_known:
@@ -32,8 +32,8 @@ def kind_of_backbone(node: Node) -> KernelKind | None:
             if plain and node.inputs[1].shape[1].value == 1 and per_group <= 2 and node.rank > 2:
                 return KernelKind.WINDOW
             return KernelKind.CONTRACTION
-        case Window():
-            return KernelKind.WINDOW
+        case Window(trailing=trailing):
+            return KernelKind.LOOPS if trailing else KernelKind.WINDOW
         case _:
             return None
 

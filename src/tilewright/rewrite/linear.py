@@ -67,7 +67,7 @@ def scale_into_convolution(x: Node, facts: Facts) -> Node | None:
         if not isinstance(product.primitive, Convolve) or not facts.used_once(product):
             continue
         data, weights = product.inputs
-        factors = per_axis(scale, 1)
+        factors = per_axis(scale, product.primitive.channel_axis)
         array = contents(weights)
         if factors is None or array is None or not x.dtype.is_float:
             continue
@@ -148,7 +148,7 @@ def _takes_scale(product: Node, scale: Node) -> bool:
     if product.inputs and not isinstance(product.inputs[-1].primitive, Constant):
         return False
     if isinstance(product.primitive, Convolve):
-        return per_axis(scale, 1) is not None
+        return per_axis(scale, product.primitive.channel_axis) is not None
     value = single_value(scale)
     exact = value is not None and is_power_of_two(value, scale.dtype)
     return isinstance(product.primitive, Contract) and exact

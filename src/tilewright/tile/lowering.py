@@ -379,7 +379,8 @@ class Lowering:
         data, weights = node.inputs
         per_group = weights.shape[0] // primitive.groups
         channels = weights.shape[1]
-        first = self.scope.resolve(index[1] // per_group) * channels
+        axis, spatial = primitive.channel_axis, primitive.spatial
+        first = self.scope.resolve(index[axis] // per_group) * channels
         zero = Literal(0, node.dtype)
 
         def inner(k: Index) -> Value:
@@ -390,10 +391,12 @@ class Lowering:
                 )
             ]
             positions, inside = tap_position(
-                taps, index[2:], k[1:], primitive.low, data.shape[2:], self.scope
+                taps, index[spatial], k[1:], primitive.low, data.shape[spatial], self.scope
             )
-            read = self.guarded(inside, data, (index[0], first + k[0], *positions), zero)
-            weight = self.value(weights, (index[1], *k))
+            place = [index[0], *positions]
+            place.insert(axis, first + k[0])
+            read = self.guarded(inside, data, place, zero)
+            weight = self.value(weights, (index[axis], *k))
             return Apply("multiply", (read, weight), node.dtype)
 
         extents = [(constant(0), size) for size in weights.shape[1:]]
@@ -403,15 +406,16 @@ class Lowering:
         primitive = node.primitive
         assert isinstance(primitive, Window)
         operand = node.inputs[0]
-        lead = operand.rank - len(primitive.kernel)
+        axes = primitive.windowed(operand.rank)
         taps = [Tap(s, d, 1) for s, d in zip(primitive.strides, primitive.dilations, strict=True)]
 
         def inner(k: Index) -> Value:
             positions, inside = tap_position(
-                taps, index[lead:], k, primitive.low, operand.shape[lead:], self.scope
+                taps, index[axes], k, primitive.low, operand.shape[axes], self.scope
             )
             neutral = Local(f"identity:{primitive.kind}", node.dtype)
-            return self.guarded(inside, operand, (*index[:lead], *positions), neutral)
+            place = (*index[: axes.start], *positions, *index[axes.stop :])
+            return self.guarded(inside, operand, place, neutral)
 
         extents = [(constant(0), constant(size)) for size in primitive.kernel]
         return self.nest(extents, primitive.kind, inner, node.dtype, _symbols(index))

@@ -74,7 +74,12 @@ def write_convolve(
 ) -> str:
     """A Conv on data that is spread and padded before."""
     data, weights = operands
-    spread, shape = _spread(writer, x[0], data.shape, primitive.spread)
+    shape_first, source = list(data.shape), x[0]
+    if primitive.channels_last:
+        rank = data.rank
+        source = writer.emit("Transpose", [source], perm=[0, rank - 1, *range(1, rank - 1)])
+        shape_first.insert(1, shape_first.pop())
+    spread, shape = _spread(writer, source, shape_first, primitive.spread)
     padded = _padded(writer, spread, shape, primitive, weights.shape[2:], None)
     out = writer.emit(
         "Conv",
@@ -83,14 +88,21 @@ def write_convolve(
         dilations=list(primitive.dilations),
         group=primitive.groups,
     )
-    return _cut(writer, out, {axis + 2: size for axis, size in enumerate(primitive.sizes)})
+    out = _cut(writer, out, {axis + 2: size for axis, size in enumerate(primitive.sizes)})
+    if primitive.channels_last:
+        out = writer.emit("Transpose", [out], perm=[0, *range(2, data.rank), 1])
+    return out
 
 
 def write_window(writer: OnnxWriter, primitive: Window, x: str, operand: Node) -> str:
     """A pooling in float64 over data padded with the neutral element."""
-    rank = len(primitive.kernel)
-    lead = operand.shape[: operand.rank - rank]
-    flat = (product(lead), constant(1), *operand.shape[operand.rank - rank :])
+    axes = primitive.windowed(operand.rank)
+    order = [*range(axes.start), *range(axes.stop, operand.rank), *range(axes.start, axes.stop)]
+    if primitive.trailing:
+        x = writer.emit("Transpose", [x], perm=order)
+    shape = [operand.shape[axis] for axis in order]
+    lead = shape[: axes.start + primitive.trailing]
+    flat = (product(lead), constant(1), *operand.shape[axes])
     x = writer.emit("Cast", [x], to=onnx.TensorProto.DOUBLE)
     x = writer.emit("Reshape", [x, writer.sizes(flat)], allowzero=1)
     if primitive.kind == "minimum":
@@ -113,6 +125,8 @@ def write_window(writer: OnnxWriter, primitive: Window, x: str, operand: Node) -
         x = writer.emit("Neg", [x])
     x = _cut(writer, x, {axis + 2: size for axis, size in enumerate(primitive.sizes)})
     x = writer.emit("Reshape", [x, writer.sizes((*lead, *primitive.sizes))], allowzero=1)
+    if primitive.trailing:
+        x = writer.emit("Transpose", [x], perm=[order.index(axis) for axis in range(operand.rank)])
     if operand.dtype is DType.FLOAT64:
         return x
     name = "FLOAT" if operand.dtype is DType.FLOAT32 else operand.dtype.name
