@@ -1,4 +1,4 @@
-"""Export the models under test to ONNX, from their transformers configurations, random weights.
+"""Export the models under test to ONNX, from modules with random weights.
 
     python scripts/export_models.py bert-base resnet-50 -o models
 

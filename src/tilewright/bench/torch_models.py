@@ -3,7 +3,7 @@
 
 A model file written by `scripts/export_models.py` carries the name of its module in its metadata
 (`tilewright.factory`), so that the bench can time PyTorch on exactly the network that the file
-holds. Needs `torch` and `transformers`; imports nothing else, and is loaded only when asked for.
+holds. Needs `torch` and `transformers`; is loaded only when asked for.
 Start reading at :func:`build`.
 """
 
@@ -11,14 +11,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 import transformers
+
+from tilewright.bench.convolutional_models import AlexNet, GoogLeNet, Vgg16
 
 SEED = 20261121
 
 TEXT_AXES: Mapping[int, str] = {0: "batch", 1: "sequence"}
 IMAGE_AXES: Mapping[int, str] = {0: "batch", 2: "height", 3: "width"}
+BATCH_AXES: Mapping[int, str] = {0: "batch"}
+FIXED_IMAGE_SIZE = 224
 
 
 @dataclass(frozen=True)
@@ -40,10 +45,16 @@ class TorchModel:
         return 1 in self.axes
 
     def inputs(self, sizes: Mapping[str, int]) -> tuple[torch.Tensor, ...]:
-        """Seeded random inputs: int64 [batch, sequence] each, or f32 [batch, 3, height, width]."""
+        """Seeded random inputs: int64 [batch, sequence] each, or f32 [batch, 3, height, width].
+
+        Sizes of dimensions that the model does not have are ignored.
+        """
         generator = torch.Generator().manual_seed(SEED)
         if not self.is_text:
-            shape = (sizes["batch"], 3, sizes["height"], sizes["width"])
+            height, width = (
+                sizes[self.axes[axis]] if axis in self.axes else FIXED_IMAGE_SIZE for axis in (2, 3)
+            )
+            shape = (sizes["batch"], 3, height, width)
             return (torch.randn(shape, generator=generator),)
         shape = (sizes["batch"], sizes["sequence"])
         ids = torch.randint(0, 1000, shape, generator=generator)
@@ -145,6 +156,8 @@ def _segformer() -> torch.nn.Module:
     return _Image(transformers.SegformerForSemanticSegmentation(config))
 
 
+# The same topology with an eighth of the channels, for tests.
+_NARROW = 1 / 8
 _TEXT_INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 _FACTORIES: Mapping[str, tuple[Callable[[], torch.nn.Module], tuple[str, ...], str]] = {
     "bert-2l": (_bert_two_layers, _TEXT_INPUTS, "last_hidden_state"),
@@ -155,7 +168,14 @@ _FACTORIES: Mapping[str, tuple[Callable[[], torch.nn.Module], tuple[str, ...], s
     "resnet-50": (_resnet, ("pixel_values",), "logits"),
     "mobilenet-v2": (_mobilenet, ("pixel_values",), "logits"),
     "segformer-b0": (_segformer, ("pixel_values",), "logits"),
+    "googlenet": (GoogLeNet, ("pixel_values",), "logits"),
+    "alexnet": (AlexNet, ("pixel_values",), "logits"),
+    "alexnet-narrow": (partial(AlexNet, _NARROW), ("pixel_values",), "logits"),
+    "vgg-16": (Vgg16, ("pixel_values",), "logits"),
+    "vgg-16-narrow": (partial(Vgg16, _NARROW), ("pixel_values",), "logits"),
 }
+# The dense layers behind their last convolution fix the size of the image.
+_FIXED_SIZE = ("alexnet", "alexnet-narrow", "vgg-16", "vgg-16-narrow")
 
 NAMES: tuple[str, ...] = tuple(_FACTORIES)
 
@@ -169,7 +189,8 @@ def build(name: str) -> TorchModel:
     torch.manual_seed(SEED)
     module = factory().eval()
     _perturb(module)
-    axes = TEXT_AXES if input_names[0] == "input_ids" else IMAGE_AXES
+    images = BATCH_AXES if name in _FIXED_SIZE else IMAGE_AXES
+    axes = TEXT_AXES if input_names[0] == "input_ids" else images
     return TorchModel(name, module, input_names, output_name, axes)
 
 
