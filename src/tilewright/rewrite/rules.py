@@ -30,7 +30,7 @@ from tilewright.ir.primitives import (
     Transpose,
     Window,
 )
-from tilewright.rewrite import elementwise, fold, layout, linear, motion, parts
+from tilewright.rewrite import elementwise, flatten, fold, layout, linear, motion, parts
 from tilewright.rewrite.facts import Rule
 
 COMPUTED: tuple[type[Primitive], ...] = (
@@ -86,6 +86,7 @@ RULES: tuple[Rule, ...] = (
     Rule((Map,), linear.scale_into_convolution),
     Rule((Map,), linear.scale_into_contraction),
     Rule((Contract,), linear.contract_of_transpose),
+    Rule((Contract,), flatten.contract_of_flattened),
     Rule((Contract,), linear.contract_of_reshape),
     Rule((Contract,), linear.contract_of_unit_axes),
     Rule((Contract,), linear.scale_after_contraction),
