@@ -3,7 +3,8 @@
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 WORKERS ?= 2
-MODELS ?= bert-2l albert-base gpt2 vit-b16 resnet-50 mobilenet-v2 segformer-b0
+MODELS ?= bert-2l albert-base gpt2 vit-b16 resnet-50 mobilenet-v2 segformer-b0 \
+	googlenet-narrow alexnet-narrow vgg-16-narrow
 DEMO_FLAGS ?=
 
 VENV := .venv

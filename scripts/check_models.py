@@ -29,6 +29,7 @@ from tilewright.runtime.model import CompiledModel
 FOLDER = Path(__file__).resolve().parent.parent / "models"
 TEXT = {"batch": Dim(0, 64), "sequence": Dim(0, 512)}
 IMAGE = {"batch": Dim(0, 64), "height": Dim(32, 512), "width": Dim(32, 512)}
+BATCH = {"batch": Dim(0, 64)}
 PATCHES = {"batch": Dim(0, 64), "height": Dim(32, 384), "width": Dim(32, 384)}
 RANGES: Mapping[str, Mapping[str, Dim]] = {
     "bert-2l": TEXT,
@@ -39,6 +40,12 @@ RANGES: Mapping[str, Mapping[str, Dim]] = {
     "resnet-50": IMAGE,
     "mobilenet-v2": IMAGE,
     "segformer-b0": IMAGE,
+    "googlenet": IMAGE,
+    "googlenet-narrow": BATCH,
+    "alexnet": BATCH,
+    "alexnet-narrow": BATCH,
+    "vgg-16": BATCH,
+    "vgg-16-narrow": BATCH,
 }
 
 
