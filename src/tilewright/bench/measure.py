@@ -52,7 +52,8 @@ class Settings:
     `rounds` blocks of `block` seconds are timed per contender, each after `quiet` seconds of
     silence. While a contender against itself is further than `tolerance` from 1, rounds are added
     up to `most_rounds`. A block has at least `fewest_calls` timed calls, unless one call alone
-    takes longer than a block.
+    takes longer than a block. A call that takes `single` seconds or more is its own block: not
+    even its first call goes untimed.
     """
 
     rounds: int = 9
@@ -61,6 +62,7 @@ class Settings:
     block: float = 0.05
     fewest_calls: int = 3
     tolerance: float = 0.02
+    single: float = float("inf")
 
     def __post_init__(self) -> None:
         if not 1 <= self.rounds <= self.most_rounds or self.fewest_calls < 1:
@@ -104,13 +106,14 @@ class Measurement:
 
 def measure(
     calls: Mapping[str, Call],
-    twins: tuple[str, str],
+    twins: tuple[str, str] | None,
     settings: Settings,
     clock: Clock,
 ) -> Measurement:
     """Time every call, in rounds of blocks, until `twins` come out equal or the rounds run out.
 
-    `twins` names the two entries of `calls` that do the same work in independent instances.
+    `twins` names the two entries of `calls` that do the same work in independent instances; without
+    them there are just as many rounds as the settings say.
     """
     names = tuple(calls)
     rounds: dict[str, list[float]] = {name: [] for name in names}
@@ -125,7 +128,8 @@ def measure(
                     rounds[name].append(_block(calls[name], settings, clock))
                 gc.collect()
             measured = Measurement({name: tuple(values) for name, values in rounds.items()})
-            if is_quiet(measured.ratio(*twins), settings) or wanted == settings.most_rounds:
+            is_done = twins is None or is_quiet(measured.ratio(*twins), settings)
+            if is_done or wanted == settings.most_rounds:
                 return measured
             wanted = min(2 * wanted, settings.most_rounds)
     finally:
@@ -141,7 +145,11 @@ def is_quiet(self_ratio: Spread, settings: Settings) -> bool:
 def _block(call: Call, settings: Settings, clock: Clock) -> float:
     """The median seconds per call of one block."""
     clock.sleep(settings.quiet)
+    started = clock.now()
     call()
+    first = clock.now() - started
+    if first >= settings.single:
+        return first
     durations: list[float] = []
     started = clock.now()
     while True:

@@ -16,10 +16,13 @@ from rich.console import Console
 from rich.text import Text
 
 from tilewright.cli.bench import bench
+from tilewright.cli.bench_ops import bench_ops
+from tilewright.cli.cache import cache
 from tilewright.cli.compile import compile_command
 from tilewright.cli.doctor import doctor
 from tilewright.cli.inspect import inspect
 from tilewright.cli.run import run
+from tilewright.cli.tune import tune
 from tilewright.cli.verify import verify
 from tilewright.support.errors import TilewrightError
 
@@ -36,7 +39,10 @@ app.command("compile")(compile_command)
 app.command("run")(run)
 app.command("verify")(verify)
 app.command("bench")(bench)
+app.command("bench-ops")(bench_ops)
 app.command("doctor")(doctor)
+app.command("tune")(tune)
+app.command("cache")(cache)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -13,7 +13,9 @@ import numpy as np
 import onnxruntime
 
 from tilewright.bench.contender import Call, Contender, Inputs, as_arrays
+from tilewright.bench.operators import Problem
 from tilewright.bench.peers import PeerOptions
+from tilewright.bench.peers.operators import Prepared
 
 
 class OnnxRuntime:
@@ -24,14 +26,7 @@ class OnnxRuntime:
     def __init__(self, model: Path, options: PeerOptions) -> None:
         self._model = model
         self._options = options
-        settings = onnxruntime.SessionOptions()
-        settings.intra_op_num_threads = options.threads
-        settings.inter_op_num_threads = 1
-        settings.log_severity_level = 4  # what it refuses, it raises
-        settings.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
-        self._session = onnxruntime.InferenceSession(
-            str(model), settings, providers=["CPUExecutionProvider"]
-        )
+        self._session = _session(str(model), options.threads)
         self._names = {value.name for value in self._session.get_inputs()}
 
     def prepare(self, inputs: Inputs) -> Call:
@@ -48,6 +43,32 @@ class OnnxRuntime:
         return OnnxRuntime(self._model, self._options)
 
 
+def _session(model: str | bytes, threads: int) -> onnxruntime.InferenceSession:
+    settings = onnxruntime.SessionOptions()
+    settings.intra_op_num_threads = threads
+    settings.inter_op_num_threads = 1
+    settings.log_severity_level = 4  # what it refuses, it raises
+    settings.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
+    return onnxruntime.InferenceSession(model, settings, providers=["CPUExecutionProvider"])
+
+
 def create(model: Path, options: PeerOptions) -> Contender:
     """A session on the file `model`."""
     return OnnxRuntime(model, options)
+
+
+def prepare_operator(problem: Problem, threads: int) -> Prepared:
+    """A session on one contraction, bound to its inputs and to the room for its result."""
+    session = _session(problem.model, threads)
+    binding = session.io_binding()
+    for name, array in problem.inputs.items():
+        binding.bind_cpu_input(name, array)
+    result = problem.result
+    binding.bind_output("y", "cpu", 0, np.float32, result.shape, result.ctypes.data)
+    call = partial(session.run_with_iobinding, binding)
+
+    def output() -> np.ndarray:
+        call()
+        return result
+
+    return Prepared(call, output)

@@ -13,7 +13,9 @@ import numpy as np
 import openvino
 
 from tilewright.bench.contender import Call, Contender, Inputs
+from tilewright.bench.operators import Problem
 from tilewright.bench.peers import PeerOptions
+from tilewright.bench.peers.operators import Prepared
 
 
 class OpenVino:
@@ -25,13 +27,7 @@ class OpenVino:
         self._model = model
         self._options = options
         self._compiled = openvino.Core().compile_model(
-            str(model),
-            "CPU",
-            {
-                "PERFORMANCE_HINT": "LATENCY",
-                "INFERENCE_PRECISION_HINT": "f32",
-                "INFERENCE_NUM_THREADS": str(options.threads),
-            },
+            str(model), "CPU", _settings(options.threads)
         )
         self._request = self._compiled.create_infer_request()
         self._names = {name for port in self._compiled.inputs for name in port.get_names()}
@@ -54,6 +50,32 @@ class OpenVino:
         return OpenVino(self._model, self._options)
 
 
+def _settings(threads: int) -> dict[str, str]:
+    return {
+        "PERFORMANCE_HINT": "LATENCY",
+        "INFERENCE_PRECISION_HINT": "f32",
+        "INFERENCE_NUM_THREADS": str(threads),
+    }
+
+
 def create(model: Path, options: PeerOptions) -> Contender:
     """The file `model`, compiled."""
     return OpenVino(model, options)
+
+
+def prepare_operator(problem: Problem, threads: int) -> Prepared:
+    """One contraction compiled, with a request on its inputs and on the room for its result."""
+    core = openvino.Core()
+    compiled = core.compile_model(core.read_model(problem.model), "CPU", _settings(threads))
+    request = compiled.create_infer_request()
+    for name, array in problem.inputs.items():
+        request.set_tensor(name, openvino.Tensor(array, shared_memory=True))
+    result = problem.result
+    request.set_tensor("y", openvino.Tensor(result, shared_memory=True))
+    call = partial(request.infer, share_outputs=True)
+
+    def output() -> np.ndarray:
+        call()
+        return result
+
+    return Prepared(call, output)

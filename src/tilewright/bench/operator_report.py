@@ -1,0 +1,350 @@
+"""What a run over suites found: rows, statistics for each suite, JSON, CSV and tables.
+
+A ratio is a peer's time divided by the subject's, so above 1 the subject is faster; the best peer
+is the best of each case. Imports rich and the rest of the room's data only. Start with
+`OperatorReport`.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from tilewright.bench.machine import Machine
+from tilewright.bench.report import Failure
+from tilewright.bench.suites import Case
+from tilewright.support.text import format_bytes, format_count
+
+SUBJECT = "tilewright"
+SLOW = 0.9
+_WORST = 10
+_DOUBTFUL = 1e-4
+
+
+@dataclass(frozen=True)
+class OperatorRow:
+    """One case: seconds per call by contender and round, and the median ratio of each peer.
+
+    ``differences`` are the peers' results against the subject's, relative to the largest magnitude;
+    ``self_ratio`` is a second instance of the subject against the first, where there was one.
+    Without rounds the subject failed.
+    """
+
+    case: Case
+    constant: str
+    rounds: Mapping[str, tuple[float, ...]]
+    ratios: Mapping[str, float]
+    differences: Mapping[str, float]
+    failures: tuple[Failure, ...]
+    self_ratio: float | None
+    micro_kernel: str | None
+    compile_seconds: float = 0.0
+
+    def compiled_in(self, seconds: float) -> OperatorRow:
+        """The row with the time that compiling its group took."""
+        return replace(self, compile_seconds=seconds)
+
+    def seconds(self, contender: str = SUBJECT) -> float:
+        """Seconds per call, the median of the rounds."""
+        return statistics.median(self.rounds[contender])
+
+    @property
+    def best_peer(self) -> str | None:
+        """The fastest peer of this case."""
+        return min(self.ratios, key=self.ratios.__getitem__, default=None)
+
+    @property
+    def best_ratio(self) -> float | None:
+        """The fastest peer's time divided by the subject's."""
+        return min(self.ratios.values(), default=None)
+
+    @property
+    def largest_difference(self) -> float:
+        """Of all peers that ran."""
+        return max(self.differences.values(), default=0.0)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What the machine can do with the threads of the run.
+
+    Memory bounds only what does not fit into the last cache, for calls are repeated.
+    """
+
+    flops: float
+    bytes_per_second: float
+    cache_bytes: int
+
+    def seconds(self, case: Case) -> float:
+        """The least time that the case can take with the plain algorithm."""
+        compute = case.flops / self.flops
+        return max(compute, case.bytes / self.bytes_per_second * (case.bytes > self.cache_bytes))
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Statistics over the rows of one suite. Means are geometric; None where no peer ran."""
+
+    suite: str
+    cases: int
+    means: Mapping[str, float]
+    best: float | None
+    won: float | None
+    slow: float | None
+    roofline: float | None
+
+
+@dataclass(frozen=True)
+class OperatorReport:
+    """A whole run; ``skipped`` are the cases too large for it."""
+
+    peers: tuple[str, ...]
+    rows: tuple[OperatorRow, ...]
+    skipped: tuple[Case, ...]
+    threads: int
+    machine: Machine
+    limits: Limits
+
+    def roofline_share(self, row: OperatorRow) -> float:
+        """The least possible time divided by the subject's."""
+        return self.limits.seconds(row.case) / row.seconds()
+
+    def gflops(self, row: OperatorRow, contender: str = SUBJECT) -> float:
+        """Operations of the plain algorithm per nanosecond."""
+        return row.case.flops / row.seconds(contender) / 1e9
+
+    def summaries(self) -> tuple[Summary, ...]:
+        """One for each suite, and one of all where there are several."""
+        suites = tuple(dict.fromkeys(row.case.suite for row in self.rows))
+        found = [
+            self._summarise(suite, [row for row in self.rows if row.case.suite == suite])
+            for suite in suites
+        ]
+        if len(suites) > 1:
+            found.append(self._summarise("all", self.rows))
+        return tuple(found)
+
+    def _summarise(self, suite: str, rows: Sequence[OperatorRow]) -> Summary:
+        ran = [row for row in rows if row.rounds]
+        best = [row.best_ratio for row in ran if row.best_ratio is not None]
+        means = {
+            peer: mean
+            for peer in self.peers
+            if (mean := geometric_mean([r.ratios[peer] for r in ran if peer in r.ratios]))
+        }
+        return Summary(
+            suite=suite,
+            cases=len(rows),
+            means=means,
+            best=geometric_mean(best),
+            won=sum(ratio > 1 for ratio in best) / len(best) if best else None,
+            slow=sum(ratio < SLOW for ratio in best) / len(best) if best else None,
+            roofline=geometric_mean([self.roofline_share(row) for row in ran]),
+        )
+
+    def worst(self, suite: str) -> tuple[OperatorRow, ...]:
+        """The rows of a suite that lose most to their best peer, worst first."""
+        rows = [r for r in self.rows if r.case.suite == suite and r.best_ratio is not None]
+        return tuple(sorted(rows, key=_best_ratio)[:_WORST])
+
+    @property
+    def noise(self) -> tuple[float, float] | None:
+        """How far the subject is from itself: the median and the worst of the cases checked."""
+        found = [abs(row.self_ratio - 1) for row in self.rows if row.self_ratio is not None]
+        return (statistics.median(found), max(found)) if found else None
+
+    def document(self) -> dict[str, object]:
+        """Everything as plain data for JSON."""
+        noise = self.noise
+        return {
+            "machine": asdict(self.machine),
+            "threads": self.threads,
+            "limits": asdict(self.limits),
+            "noise": {"median": noise[0], "worst": noise[1]} if noise else None,
+            "summaries": [asdict(summary) for summary in self.summaries()],
+            "skipped": [_case_document(case) for case in self.skipped],
+            "rows": [self._row_document(row) for row in self.rows],
+        }
+
+    def _row_document(self, row: OperatorRow) -> dict[str, object]:
+        differences = {
+            peer: difference if math.isfinite(difference) else "disagrees"
+            for peer, difference in row.differences.items()
+        }
+        return {
+            **_case_document(row.case),
+            "constant": row.constant,
+            "rounds": {name: list(times) for name, times in row.rounds.items()},
+            "ratios": dict(row.ratios),
+            "best_peer": row.best_peer,
+            "differences": differences,
+            "failures": [asdict(failure) for failure in row.failures],
+            "self_ratio": row.self_ratio,
+            "micro_kernel": row.micro_kernel,
+            "compile_seconds": row.compile_seconds,
+            "roofline_share": self.roofline_share(row) if row.rounds else None,
+        }
+
+    def save(self, folder: Path) -> None:
+        """Write ``report.json`` and ``rows.csv``."""
+        folder.mkdir(parents=True, exist_ok=True)
+        text = json.dumps(self.document(), indent=2, allow_nan=False)
+        (folder / "report.json").write_text(text + "\n", encoding="utf-8")
+        with (folder / "rows.csv").open("w", newline="", encoding="utf-8") as file:
+            flat = [flat_row(row, self.peers, self.limits) for row in self.rows]
+            columns = tuple(dict.fromkeys(name for row in flat for name in row))
+            writer = csv.DictWriter(file, columns)
+            writer.writeheader()
+            writer.writerows(flat)
+
+
+def flat_row(row: OperatorRow, peers: Sequence[str], limits: Limits) -> dict[str, object]:
+    """One row for a table: sizes, seconds and ratios in columns of their own."""
+    case = row.case
+    flat: dict[str, object] = {"suite": case.suite, "case": case.name, "kind": case.kind}
+    flat |= case.sizes
+    flat |= {"constant": row.constant, "flops": case.flops, "bytes": case.bytes}
+    for name in (SUBJECT, *peers):
+        flat[f"{name}_seconds"] = row.seconds(name) if name in row.rounds else ""
+    for peer in peers:
+        flat[f"ratio_{peer}"] = row.ratios.get(peer, "")
+    flat["best_peer"] = row.best_peer or ""
+    flat["ratio_best"] = row.best_ratio or ""
+    flat["roofline_share"] = limits.seconds(case) / row.seconds() if row.rounds else ""
+    flat["largest_difference"] = row.largest_difference
+    flat["self_ratio"] = row.self_ratio or ""
+    flat["micro_kernel"] = row.micro_kernel or ""
+    flat["failures"] = "; ".join(f"{f.contender}: {f.reason}" for f in row.failures)
+    return flat
+
+
+def geometric_mean(values: Sequence[float]) -> float | None:
+    """The geometric mean of positive numbers, None for no numbers."""
+    if not values:
+        return None
+    return math.exp(math.fsum(math.log(value) for value in values) / len(values))
+
+
+def _best_ratio(row: OperatorRow) -> float:
+    return row.best_ratio if row.best_ratio is not None else math.inf
+
+
+def _case_document(case: Case) -> dict[str, Any]:
+    return {
+        "suite": case.suite,
+        "case": case.name,
+        "kind": case.kind,
+        "sizes": dict(case.sizes),
+        "flops": case.flops,
+        "bytes": case.bytes,
+    }
+
+
+def render(report: OperatorReport) -> RenderableType:
+    """The statistics, the worst cases of each suite, and everything doubtful, for a terminal."""
+    parts: list[RenderableType] = [_summary_table(report)]
+    if any(row.best_ratio is not None for row in report.rows):
+        parts += [Text(), _worst_table(report)]
+    return Group(*parts, Text(), *_remarks(report))
+
+
+def _summary_table(report: OperatorReport) -> Table:
+    table = _table("Speed-up over each peer, geometric means")
+    table.add_column("suite")
+    for name in ("cases", *report.peers, "best peer", "won", f"below {SLOW}", "of roofline"):
+        table.add_column(name, justify="right")
+    for summary in report.summaries():
+        table.add_row(
+            summary.suite,
+            str(summary.cases),
+            *(_ratio(summary.means.get(peer)) for peer in report.peers),
+            _ratio(summary.best),
+            _percent(summary.won),
+            _percent(summary.slow),
+            _percent(summary.roofline),
+        )
+    return table
+
+
+def _worst_table(report: OperatorReport) -> Table:
+    table = _table(f"The {_WORST} worst cases of each suite")
+    for name in ("suite", "case", "sizes"):
+        table.add_column(name)
+    for name in ("ms", "GFLOP/s", "of roofline", "ratio"):
+        table.add_column(name, justify="right")
+    table.add_column("best peer")
+    for suite in dict.fromkeys(row.case.suite for row in report.rows):
+        for row in report.worst(suite):
+            table.add_row(
+                Text(row.case.suite),
+                Text(row.case.name),
+                Text(row.case.describe()),
+                f"{1000 * row.seconds():.3f}",
+                f"{report.gflops(row):.1f}",
+                _percent(report.roofline_share(row)),
+                _ratio(row.best_ratio),
+                row.best_peer or "",
+            )
+        table.add_section()
+    return table
+
+
+def _table(title: str) -> Table:
+    made = Table(title=title, title_justify="left", title_style="bold", header_style="bold")
+    made.pad_edge, made.box = False, None
+    return made
+
+
+def _ratio(value: float | None) -> Text:
+    if value is None:
+        return Text("–", style="dim")
+    style = "green" if value >= 1 else "red" if value < SLOW else "yellow"
+    return Text(f"{value:.2f}×", style=style)
+
+
+def _percent(value: float | None) -> str:
+    return "–" if value is None else f"{100 * value:.0f} %"
+
+
+def _remarks(report: OperatorReport) -> list[Text]:
+    remarks: list[Text] = []
+    for case in report.skipped:
+        text = f"skipped, needs {format_bytes(case.bytes)}: {case.suite} {case.name}"
+        remarks.append(Text(f"{text} {case.describe()}", style="yellow"))
+    failures: dict[Failure, list[OperatorRow]] = {}
+    for row in report.rows:
+        for failure in row.failures:
+            failures.setdefault(failure, []).append(row)
+    for failure, rows in failures.items():
+        where = f"{rows[0].case.suite} {rows[0].case.name}"
+        count = "" if len(rows) == 1 else f" and {format_count(len(rows) - 1, 'other')}"
+        text = f"{failure.contender} failed at {where}{count}: {failure.reason}"
+        remarks.append(Text(text, style="red"))
+    doubtful = [row for row in report.rows if row.largest_difference > _DOUBTFUL]
+    for row in sorted(doubtful, key=_difference)[-_WORST:]:
+        text = f"results differ by {row.largest_difference:.1e}: {row.case.suite} {row.case.name}"
+        remarks.append(Text(text, style="bold red"))
+    if report.noise is not None:
+        median, worst = report.noise
+        text = f"noise, {SUBJECT} against itself: {median:.1%} at the median, {worst:.1%} at worst"
+        remarks.append(Text(text, style="bold" if median > 0.03 else ""))
+    text = (
+        f"{report.machine.processor}, {format_count(report.threads, 'thread')}, f32; the limit is "
+        f"{report.limits.flops / 1e9:.0f} GFLOP/s, and {report.limits.bytes_per_second / 1e9:.0f} "
+        f"GB/s beyond {format_bytes(report.limits.cache_bytes)}; above 1 the peer takes longer"
+    )
+    return [*remarks, Text(text, style="dim")]
+
+
+def _difference(row: OperatorRow) -> float:
+    return row.largest_difference

@@ -1,0 +1,206 @@
+# pyright: basic
+"""Times contractions: a group is compiled once, then each of its cases is put beside the peers.
+
+Contenders alternate in short blocks (see ``measure``); in some cases a second instance of the
+subject runs along, which shows how far ratios can be trusted. Memory is given back after each
+case. May import the rest of the room and compile. Start with `run_groups`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from types import ModuleType
+
+import numpy as np
+
+from tilewright.bench.compare import TWIN, largest_difference
+from tilewright.bench.measure import Clock, Measurement, Settings, SystemClock, measure
+from tilewright.bench.operator_report import OperatorRow
+from tilewright.bench.operators import Group, Problem, build_model, make_problem, make_weight
+from tilewright.bench.peers.operators import prepare_peer
+from tilewright.bench.report import Failure
+from tilewright.bench.suites import Case, spread
+from tilewright.compile import Compilation, compile_stages
+from tilewright.frontend.onnx import Dim
+from tilewright.ops.reference import evaluate_payload
+from tilewright.runtime.model import CompiledModel
+from tilewright.support.errors import TilewrightError
+
+SUBJECT = "tilewright"
+QUICK = Settings(rounds=3, most_rounds=3, quiet=0.015, block=0.02, single=0.1)
+
+_CHUNK = 1 << 22
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to do: the peers' modules by name, threads, settings, and one in how many has a twin."""
+
+    peers: Mapping[str, ModuleType]
+    threads: int
+    settings: Settings = QUICK
+    self_checks: int = 12
+
+
+Progress = Callable[[int, Case], None]
+
+
+def run_groups(
+    groups: Sequence[Group], plan: Plan, progress: Progress, clock: Clock | None = None
+) -> Iterator[OperatorRow]:
+    """One row for each case, as soon as it is measured.
+
+    ``progress`` is called before each case with the number done. Errors of the subject and of the
+    peers become failures in the row.
+    """
+    clock = clock or SystemClock()
+    count = sum(len(group.cases) for group in groups)
+    checked = set(spread(count, plan.self_checks))
+    done = 0
+    for group in groups:
+        weight = make_weight(group)
+        progress(done, group.cases[0])
+        started = time.perf_counter()
+        compiled = _compile(group, weight)
+        compile_seconds = time.perf_counter() - started
+        for index, case in enumerate(group.cases):
+            if index:
+                progress(done, case)
+            if isinstance(compiled, Failure):
+                row = _failed(case, group, compiled)
+            else:
+                is_checked = done in checked
+                row = _run_case(compiled, group, case, weight, plan, clock, is_checked)
+            yield row.compiled_in(compile_seconds)
+            done += 1
+            _give_memory_back()
+
+
+def _compile(group: Group, weight: np.ndarray | None) -> Compilation | Failure:
+    model = build_model(group, group.extents, weight)
+    dims = {name: Dim(low, high) for name, (low, high) in group.ranges.items()}
+    # Whatever goes wrong in one group, even in the compiler, must not lose hours of figures of the
+    # others; it is told in the report.
+    try:
+        return compile_stages(model, dims=dims, fallback="error")
+    except Exception as error:
+        return _failure(SUBJECT, error)
+
+
+def _failure(contender: str, error: Exception) -> Failure:
+    lines = str(error).strip().splitlines()
+    return Failure(contender, f"{type(error).__name__}: {lines[0] if lines else 'no message'}")
+
+
+def _failed(case: Case, group: Group, failure: Failure) -> OperatorRow:
+    return OperatorRow(case, group.constant, {}, {}, {}, (failure,), None, None)
+
+
+def _run_case(
+    compiled: Compilation,
+    group: Group,
+    case: Case,
+    weight: np.ndarray | None,
+    plan: Plan,
+    clock: Clock,
+    is_checked: bool,
+) -> OperatorRow:
+    problem = make_problem(group, case, weight)
+    model = _instantiate(compiled, plan.threads)
+    arrays = tuple(problem.inputs.values())
+    try:
+        expected = model(*arrays)
+    except TilewrightError as error:
+        return _failed(case, group, _failure(SUBJECT, error))
+    calls: dict[str, Callable[[], object]] = {SUBJECT: partial(model, *arrays)}
+    twins: tuple[str, str] | None = None
+    if is_checked:
+        twins = (SUBJECT + TWIN, SUBJECT)
+        calls[SUBJECT + TWIN] = partial(_instantiate(compiled, plan.threads), *arrays)
+    differences, failures = _prepare_peers(problem, plan, expected, calls)
+    del expected
+    _give_memory_back()
+    measured = measure(calls, twins, plan.settings, clock)
+    return OperatorRow(
+        case=case,
+        constant=group.constant,
+        rounds={name: times for name, times in measured.rounds.items() if name != SUBJECT + TWIN},
+        ratios=_ratios(measured),
+        differences=differences,
+        failures=tuple(failures),
+        self_ratio=measured.ratio(*twins).median if twins else None,
+        micro_kernel=used_micro_kernel(model),
+    )
+
+
+def _ratios(measured: Measurement) -> dict[str, float]:
+    return {
+        name: measured.ratio(name, SUBJECT).median
+        for name in measured.rounds
+        if not name.startswith(SUBJECT)
+    }
+
+
+def _prepare_peers(
+    problem: Problem,
+    plan: Plan,
+    expected: np.ndarray,
+    calls: dict[str, Callable[[], object]],
+) -> tuple[dict[str, float], list[Failure]]:
+    """Add the call of each peer to ``calls``; differences from the subject's result, failures."""
+    differences: dict[str, float] = {}
+    failures: list[Failure] = []
+    for name, module in plan.peers.items():
+        # An engine may raise any error of its own, and it must not end the comparison.
+        try:
+            prepared = prepare_peer(module, problem, plan.threads)
+            if prepared is None:
+                continue
+            differences[name] = _difference(expected, prepared.output())
+        except Exception as error:
+            failures.append(_failure(name, error))
+        else:
+            calls[name] = prepared.call
+    return differences, failures
+
+
+def _difference(expected: np.ndarray, actual: np.ndarray) -> float:
+    """The largest difference relative to the largest magnitude, with little memory."""
+    if expected.shape != actual.shape:
+        return float("inf")
+    if expected.size <= _CHUNK:
+        return largest_difference([expected], [actual])
+    scale = max(float(np.abs(part).max()) for part in _parts(expected))
+    pairs = zip(_parts(expected), _parts(actual), strict=True)
+    worst = max(float(np.abs(one - other).max()) for one, other in pairs)
+    return worst / scale if np.isfinite(worst) else float("inf")
+
+
+def _parts(array: np.ndarray) -> Iterator[np.ndarray]:
+    rows = max(1, _CHUNK * len(array) // array.size)
+    for start in range(0, len(array), rows):
+        yield array[start : start + rows]
+
+
+def _instantiate(compiled: Compilation, threads: int) -> CompiledModel:
+    return CompiledModel.from_contents(
+        compiled.contents, evaluate=evaluate_payload, num_threads=threads
+    )
+
+
+def used_micro_kernel(model: CompiledModel) -> str | None:
+    """The micro-kernel of the last call, where the model tells it."""
+    return getattr(model.stats(), "micro_kernel", None)
+
+
+def _give_memory_back() -> None:
+    """Collect garbage, and hand what the allocator keeps to the system where it can."""
+    gc.collect()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)

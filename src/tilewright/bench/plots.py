@@ -1,0 +1,113 @@
+# pyright: basic
+"""Plots of a run over suites: speed against M, and speed-up against operations.
+
+The colour of a point tells the micro-kernel, where the model names it. Imports matplotlib at the
+top: load this module only when plots are asked for. Start with `draw_plots`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+from matplotlib import pyplot
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from tilewright.bench.operator_report import SUBJECT, OperatorReport, OperatorRow
+
+_SIZE = (9.0, 5.0)
+_FEWEST_POINTS = 3
+
+
+def draw_plots(report: OperatorReport, folder: Path) -> tuple[Path, ...]:
+    """Write one PNG of speed-ups, and one of speeds for each suite with an axis that varies."""
+    rows = [row for row in report.rows if row.rounds]
+    drawn: list[Path] = []
+    if any(row.ratios for row in rows):
+        drawn.append(_draw_speedup(report, rows, folder / "speedup.png"))
+    for suite in dict.fromkeys(row.case.suite for row in rows):
+        own = [row for row in rows if row.case.suite == suite]
+        axis = _axis(own)
+        if axis is not None:
+            drawn.append(_draw_speed(report, own, axis, folder / f"speed_{suite}.png"))
+    return tuple(drawn)
+
+
+def _axis(rows: Sequence[OperatorRow]) -> str | None:
+    """The size to draw a suite against: M, or another that takes enough values."""
+    for name in ("M", "N", "H", "B"):
+        if len({row.case.sizes.get(name) for row in rows}) >= _FEWEST_POINTS:
+            return name
+    return None
+
+
+def _draw_speedup(report: OperatorReport, rows: Sequence[OperatorRow], path: Path) -> Path:
+    figure, axes = pyplot.subplots(figsize=_SIZE)
+    for number, peer in enumerate(report.peers):
+        own = [row for row in rows if peer in row.ratios]
+        flops = [row.case.flops for row in own]
+        ratios = [row.ratios[peer] for row in own]
+        axes.scatter(flops, ratios, s=9, color=f"C{number}", alpha=0.7, label=f"over {peer}")
+    axes.axhline(1.0, color="black", linewidth=0.8)
+    axes.set(xscale="log", yscale="log", xlabel="operations (FLOP)", ylabel="speed-up")
+    axes.set_title(f"{report.machine.processor}, threads: {report.threads}")
+    return _finish(figure, axes, path)
+
+
+def _draw_speed(report: OperatorReport, rows: Sequence[OperatorRow], axis: str, path: Path) -> Path:
+    figure, axes = pyplot.subplots(figsize=_SIZE)
+    ordered = sorted(rows, key=_size_of(axis))
+    sizes = [row.case.sizes[axis] for row in ordered]
+    _draw_bands(axes, ordered, sizes)
+    for number, name in enumerate((SUBJECT, *report.peers)):
+        points = [
+            (size, report.gflops(row, name))
+            for size, row in zip(sizes, ordered, strict=True)
+            if name in row.rounds
+        ]
+        if points:
+            line = "-" if _is_line(ordered, axis) else ""
+            x, y = zip(*points, strict=True)
+            axes.plot(x, y, color=f"C{number}", label=name, marker=".", linestyle=line)
+    limits = [row.case.flops / report.limits.seconds(row.case) / 1e9 for row in ordered]
+    axes.plot(sizes, limits, color="grey", linestyle="", marker="_", label="roofline")
+    axes.set(xlabel=axis, ylabel="GFLOP/s", ylim=(0, None))
+    if not _is_line(ordered, axis):
+        axes.set_xscale("log")
+    axes.set_title(f"{rows[0].case.suite}, {report.machine.processor}, threads: {report.threads}")
+    return _finish(figure, axes, path)
+
+
+def _size_of(axis: str):
+    return lambda row: row.case.sizes[axis]
+
+
+def _is_line(rows: Sequence[OperatorRow], axis: str) -> bool:
+    """Whether only the axis varies, so that neighbouring points belong together."""
+    others = {tuple(size for n, size in row.case.sizes.items() if n != axis) for row in rows}
+    return len(others) == 1
+
+
+def _draw_bands(axes: Axes, rows: Sequence[OperatorRow], sizes: Sequence[int]) -> None:
+    """A band of colour behind the points of each micro-kernel, where the model names it."""
+    names = tuple(dict.fromkeys(row.micro_kernel for row in rows if row.micro_kernel))
+    edges = [(low + high) / 2 for low, high in itertools.pairwise(sizes)]
+    bounds = [sizes[0], *edges, sizes[-1]]
+    for index, row in enumerate(rows):
+        if row.micro_kernel:
+            colour = pyplot.get_cmap("Pastel1")(names.index(row.micro_kernel) % 9)
+            axes.axvspan(bounds[index], bounds[index + 1], color=colour, linewidth=0)
+
+
+def _finish(figure: Figure, axes: Axes, path: Path) -> Path:
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize="small")
+    figure.savefig(path, dpi=120, bbox_inches="tight", metadata={"Software": None})
+    pyplot.close(figure)
+    return path

@@ -1,0 +1,151 @@
+"""``tilewright bench-ops``: single contractions of whole suites, beside other engines.
+
+Start with :func:`bench_ops`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tilewright.bench.machine import describe_machine
+from tilewright.bench.operator_report import Limits, OperatorReport, OperatorRow, render
+from tilewright.bench.operator_run import QUICK, Plan, run_groups
+from tilewright.bench.operators import CONSTANTS, group_cases
+from tilewright.bench.peak import measure_peak
+from tilewright.bench.peers.operators import OPERATOR_PEERS, load_peers
+from tilewright.bench.suites import (
+    LARGEST_BYTES,
+    Case,
+    choose_suites,
+    parse_shapes,
+    read_suite,
+    sample,
+)
+from tilewright.cli.doctor import caches
+from tilewright.cli.options import JsonFlag
+from tilewright.cli.output import Output
+from tilewright.support.errors import InputError, UnsupportedError
+from tilewright.support.progress import Steps
+from tilewright.support.text import format_seconds
+
+
+def bench_ops(
+    suite: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE.csv", help="Rows with the sizes of contractions. Repeatable."),
+    ] = None,
+    shapes: Annotated[
+        str,
+        typer.Option(metavar="SHAPES", help="Other cases: M=5,N=2304,K=768;B=12,M=64,N=64,K=64."),
+    ] = "",
+    only: Annotated[
+        str, typer.Option(metavar="SUITES", help="Names in the column suite, with commas.")
+    ] = "",
+    sample_size: Annotated[
+        int | None,
+        typer.Option(
+            "--sample", min=1, help="Cases of each suite, spread by operations.", show_default="all"
+        ),
+    ] = None,
+    against: Annotated[
+        str, typer.Option(metavar="PEERS", help=f"Any of {', '.join(OPERATOR_PEERS)}, or none.")
+    ] = ",".join(OPERATOR_PEERS),
+    constant: Annotated[
+        str, typer.Option(help="The operand of a gemm known when compiling: right, left or none.")
+    ] = "right",
+    threads: Annotated[int, typer.Option(min=1, help="Threads of a call, for everybody.")] = 1,
+    rounds: Annotated[int, typer.Option(min=1, help="Blocks of timing for each.")] = QUICK.rounds,
+    save: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Write report.json, rows.csv and plots there."),
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Time matrix products and convolutions beside other engines, as speed-ups per suite.
+
+    Example: [bold]tilewright bench-ops --shapes "M=5,N=2304,K=768;M=24,N=2304,K=768"
+    --against onnxruntime,openvino[/]
+    """
+    output = Output(as_json=as_json)
+    if constant not in CONSTANTS:
+        raise InputError(
+            f"{constant!r} is no operand.", where="--constant", hint=f"use {', '.join(CONSTANTS)}"
+        )
+    cases = _cases(suite or (), shapes, _names(only), sample_size)
+    skipped = tuple(case for case in cases if case.bytes > LARGEST_BYTES)
+    groups = group_cases([case for case in cases if case.bytes <= LARGEST_BYTES], constant)
+    draw = None if save is None else _load_plots()
+    with output.progress.activity("Setting up"):
+        peers = load_peers([name for name in _names(against) if name != "none"])
+        limits = _limits(threads)
+    plan = Plan(peers, threads, replace(QUICK, rounds=rounds, most_rounds=rounds))
+    rows: list[OperatorRow] = []
+    count = len(cases) - len(skipped)
+    with output.progress.steps("Timing", count) as steps:
+        rows += run_groups(groups, plan, _Remaining(steps, count).at)
+    report = OperatorReport(tuple(peers), tuple(rows), skipped, threads, describe_machine(), limits)
+    if save is not None and draw is not None:
+        report.save(save)
+        draw(report, save)
+    output.document(report.document())
+    output.show(render(report))
+
+
+def _names(text: str) -> list[str]:
+    return [name for name in (part.strip() for part in text.split(",")) if name]
+
+
+def _cases(
+    suites: Sequence[Path], shapes: str, only: Sequence[str], sample_size: int | None
+) -> tuple[Case, ...]:
+    cases = tuple(case for path in suites for case in read_suite(path))
+    if only:
+        cases = choose_suites(cases, only)
+    if sample_size is not None:
+        cases = sample(cases, sample_size)
+    cases += parse_shapes(shapes)
+    if not cases:
+        raise InputError(
+            "There is nothing to time.", hint='give --suite FILE.csv or --shapes "M=5,N=64,K=64"'
+        )
+    return cases
+
+
+def _limits(threads: int) -> Limits:
+    peak = measure_peak()
+    cache = max(caches().values(), default=1 << 20)
+    return Limits(threads * peak.flops, threads * peak.bytes_per_second, cache)
+
+
+def _load_plots() -> Callable[[OperatorReport, Path], object]:
+    """The drawing, before anything is measured: matplotlib may be missing."""
+    try:
+        return importlib.import_module("tilewright.bench.plots").draw_plots
+    except ImportError as error:
+        raise UnsupportedError(
+            f"Plots cannot be drawn: {error}.", hint="pip install matplotlib, or leave out --save"
+        ) from error
+
+
+class _Remaining:
+    """Reports each case with the time that is left, judged by the cases that are done."""
+
+    def __init__(self, steps: Steps, count: int) -> None:
+        self._steps = steps
+        self._count = count
+        self._started = time.perf_counter()
+
+    def at(self, done: int, case: Case) -> None:
+        """``done`` cases are finished; ``case`` comes next."""
+        what = f"{case.suite} {case.describe()}"
+        if done:
+            elapsed = time.perf_counter() - self._started
+            what += f", {format_seconds(elapsed / done * (self._count - done))} left"
+        self._steps.at(done, what)
