@@ -22,7 +22,7 @@ def kind_of_backbone(node: Node) -> KernelKind | None:
         case Contract():
             return KernelKind.CONTRACTION if node.dtype in TILE_TYPES else KernelKind.LOOPS
         case Convolve() as convolve:
-            if node.dtype not in TILE_TYPES or convolve.channels_last:
+            if node.dtype not in TILE_TYPES:
                 return KernelKind.LOOPS
             kernel_known = all(size.is_constant for size in node.inputs[1].shape)
             if not kernel_known:
@@ -31,9 +31,9 @@ def kind_of_backbone(node: Node) -> KernelKind | None:
             per_group = node.inputs[1].shape[0].value // convolve.groups
             if plain and node.inputs[1].shape[1].value == 1 and per_group <= 2 and node.rank > 2:
                 return KernelKind.WINDOW
-            return KernelKind.CONTRACTION
-        case Window(trailing=trailing):
-            return KernelKind.LOOPS if trailing else KernelKind.WINDOW
+            return KernelKind.LOOPS if convolve.channels_last else KernelKind.CONTRACTION
+        case Window():
+            return KernelKind.WINDOW
         case _:
             return None
 

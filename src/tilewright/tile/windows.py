@@ -16,6 +16,7 @@ from tilewright.ir.primitives import Convolve, Window
 from tilewright.ir.tile import Apply, Load, Local, Loop, LoopProgram, Store, TileBuffer, Value
 from tilewright.ir.views import Index, linear
 from tilewright.shape import Expr, ceil_div, constant, maximum, minimum
+from tilewright.tile.channel_windows import lower_channel_windows
 from tilewright.tile.loops import finish, target_buffers
 from tilewright.tile.lowering import Lowering
 
@@ -50,6 +51,8 @@ def _geometry(node: Node) -> _Geometry:
 def lower_windows(kernel: Kernel, lowering: Lowering) -> LoopProgram:
     """The program of a windowed kernel with its epilogue."""
     node = kernel.backbone
+    if _channels_last(node):
+        return lower_channel_windows(kernel, lowering)
     geometry = _geometry(node)
     targets = target_buffers(kernel)
     lowering.materialised -= set(kernel.group) | {node}
@@ -67,6 +70,16 @@ def lower_windows(kernel: Kernel, lowering: Lowering) -> LoopProgram:
     _finish_row(lowering, kernel, targets, index, row, width)
     body = [s for block in lowering.blocks for s in block.statements]
     return finish(lowering, kernel, grid, body, targets)
+
+
+def _channels_last(node: Node) -> bool:
+    match node.primitive:
+        case Window(trailing=trailing):
+            return trailing > 0
+        case Convolve(channels_last=channels_last):
+            return channels_last
+        case _:
+            raise AssertionError(node)
 
 
 def _fill_row(lowering: Lowering, row: TileBuffer, width: Expr, kind: str) -> None:
