@@ -62,7 +62,7 @@ class Settings:
     block: float = 0.05
     fewest_calls: int = 3
     tolerance: float = 0.02
-    single: float = float("inf")
+    single: float | None = None
 
     def __post_init__(self) -> None:
         if not 1 <= self.rounds <= self.most_rounds or self.fewest_calls < 1:
@@ -148,7 +148,7 @@ def _block(call: Call, settings: Settings, clock: Clock) -> float:
     started = clock.now()
     call()
     first = clock.now() - started
-    if first >= settings.single:
+    if settings.single is not None and first >= settings.single:
         return first
     durations: list[float] = []
     started = clock.now()
