@@ -1,0 +1,38 @@
+"""``tilewright cache``: where measurements are kept, how large they are, and how to be rid of them.
+
+Start with :func:`cache`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from tilewright.cli.options import JsonFlag
+from tilewright.cli.output import Output, table
+from tilewright.support.text import format_bytes, format_count
+from tilewright.tune.store import cache_directory, cached_files, clear
+
+
+def cache(
+    remove: Annotated[bool, typer.Option("--clear", help="Remove what is kept.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Show the cache directory and what it holds; nothing but measurements is kept there.
+
+    Example: [bold]tilewright cache --clear[/]
+    """
+    output = Output(as_json=as_json)
+    files = [(path.name, path.stat().st_size) for path in cached_files()]
+    removed = clear() if remove else 0
+    total = 0 if remove else sum(size for _, size in files)
+    directory = str(cache_directory())
+    kept = [] if remove else [{"name": name, "bytes": size} for name, size in files]
+    output.document({"directory": directory, "bytes": total, "files": kept, "removed": removed})
+    if remove:
+        output.show(f"Removed {format_count(removed, 'file')} from {directory}")
+        return
+    output.show(f"{directory}: {format_count(len(files), 'file')}, {format_bytes(total)}")
+    if files:
+        output.show(table("file", ">size", rows=[(n, format_bytes(s)) for n, s in files]))

@@ -1,0 +1,65 @@
+"""``tilewright tune``: measure the register tiles of this machine once, and keep the result.
+
+Start with :func:`tune`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from tilewright.backend.cpu.machine import host_level
+from tilewright.cli.options import JsonFlag
+from tilewright.cli.output import Output, table
+from tilewright.target import detect
+from tilewright.tune import (
+    Profile,
+    load_profile,
+    measure_profile,
+    save_profile,
+    standard_shapes,
+)
+from tilewright.tune.store import profile_path
+
+
+def tune(
+    again: Annotated[bool, typer.Option(help="Measure even if a result is kept.")] = False,
+    seconds: Annotated[
+        float, typer.Option(min=0.1, max=600.0, help="How long to measure, after compiling.")
+    ] = 6.0,
+    as_json: JsonFlag = False,
+) -> None:
+    """Measure every register tile of this machine, and keep the times in the cache directory.
+
+    Example: [bold]tilewright tune[/]
+    """
+    output = Output(as_json=as_json)
+    level = host_level()
+    shapes = standard_shapes(level)
+    profile = None if again else load_profile(level.name)
+    if profile is None or any(profile.timing(shape.name) is None for shape in shapes):
+        with output.progress.activity("Measuring register tiles"):
+            profile = measure_profile(level, shapes, detect(), seconds)
+        save_profile(profile)
+    path = profile_path(level.name)
+    output.document({"path": str(path), **asdict(profile)})
+    output.show(_times(profile), f"{profile.clock_ghz:.2f} GHz. Kept in {path}")
+
+
+def _times(profile: Profile) -> Table:
+    rows = [
+        (
+            f"{tile.height} x {tile.columns}",
+            ", ".join(("masked",) * tile.masked + ("gathered",) * tile.gathered),
+            f"{tile.step_ns * profile.clock_ghz:.2f}",
+            f"{tile.streamed_step_ns * profile.clock_ghz:.2f}",
+            f"{tile.call_ns:.0f}",
+            f"{tile.flops / 1e9:.0f}",
+        )
+        for tile in profile.tiles
+    ]
+    columns = (">tile", "", ">cycles a step", ">right from L2", ">ns a call", ">GFLOP/s")
+    return table(*columns, rows=rows)

@@ -1,0 +1,21 @@
+"""Room 7: what is measured once on a machine, and where it is kept.
+
+``wrappers`` makes code that calls register tiles in a loop, ``profile`` times it, ``store`` keeps
+the result under the machine's fingerprint. Nothing here runs in a user's call, and nothing is
+written unless it is asked for. May import every lower room, numpy and llvmlite. Start with
+``profile``.
+"""
+
+from tilewright.tune.profile import Profile, TileTiming, measure_profile, standard_shapes
+from tilewright.tune.store import cache_directory, fingerprint, load_profile, save_profile
+
+__all__ = [
+    "Profile",
+    "TileTiming",
+    "cache_directory",
+    "fingerprint",
+    "load_profile",
+    "measure_profile",
+    "save_profile",
+    "standard_shapes",
+]

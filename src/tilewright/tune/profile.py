@@ -1,0 +1,251 @@
+"""The innermost level, measured: what one step along k of every register tile costs.
+
+Each tile runs with its operands in the first-level cache, at two lengths, and once more with the
+right operand streamed from the second level. A sample is some tens of microseconds; samples of all
+tiles take turns, and each tile keeps its fastest: what else runs on the machine only ever makes a
+sample slower. Imports backend and target. Start with :func:`measure_profile`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tilewright.backend.cpu.machine import Level
+from tilewright.backend.cpu.register_tile import TileShape, most_rows
+from tilewright.ir.dtype import DType
+from tilewright.target import Target
+from tilewright.tune.wrappers import CHAIN, CYCLES_OF_PAIR, Words, Wrapper, build
+
+_SAMPLE_NS = 40_000
+_PASSES = (12, 400)  # at least and at most so many samples of each
+_ALIGNMENT = 4096
+_MOST_STEPS, _STEP_UNIT = 512, 32
+_RESIDENT = 0.5  # of the first level for one panel of both operands
+_STREAMED = 0.5  # of the second level for all panels
+
+
+@dataclass(frozen=True)
+class TileTiming:
+    """One register tile: nanoseconds of a step along k, and of a call without its steps.
+
+    ``step_ns`` with both operands in the first-level cache, ``streamed_step_ns`` with the right
+    operand from the second level. ``name`` is that of the shape; ``columns`` are elements.
+    """
+
+    name: str
+    height: int
+    columns: int
+    masked: bool
+    gathered: bool
+    step_ns: float
+    call_ns: float
+    streamed_step_ns: float
+
+    @property
+    def flops(self) -> float:
+        """Operations per second in the first-level cache, a multiply-add is two."""
+        return 2e9 * self.height * self.columns / self.step_ns
+
+
+@dataclass(frozen=True)
+class Profile:
+    """All tiles of one instruction set level, and the clock they ran at."""
+
+    level: str
+    clock_ghz: float
+    tiles: tuple[TileTiming, ...]
+
+    def timing(self, name: str) -> TileTiming | None:
+        """The tile with this shape's name, None where it was not measured."""
+        return next((tile for tile in self.tiles if tile.name == name), None)
+
+
+def standard_shapes(level: Level, dtype: DType = DType.FLOAT32) -> tuple[TileShape, ...]:
+    """Every height of one to four vectors with a packed right operand, whole and masked."""
+    lanes = level.lanes(dtype.bytes)
+    return tuple(
+        TileShape(dtype, height, vectors, 1, vectors * lanes, masked)
+        for vectors in range(1, 5)
+        for height in range(1, most_rows(level, vectors) + 1)
+        for masked in (False, True)
+    )
+
+
+@dataclass
+class _Sampled:
+    """Something to time: a function, its arguments, and the fastest nanoseconds of one round."""
+
+    function: Wrapper
+    words: np.ndarray[tuple[int], np.dtype[np.int64]]
+    warm_rounds: int
+    rounds: int = 1
+    best: float = float("inf")
+
+    def sample(self, overhead: float) -> float:
+        """One timed sample after an untimed one that fills the caches; nanoseconds in all."""
+        address = int(self.words.ctypes.data)
+        self.function(self.warm_rounds, address)
+        started = time.perf_counter_ns()
+        self.function(self.rounds, address)
+        elapsed = max(1.0, time.perf_counter_ns() - started - overhead)
+        self.best = min(self.best, elapsed / self.rounds)
+        return elapsed
+
+    def calibrate(self, overhead: float) -> None:
+        """Choose rounds for a sample of about ``_SAMPLE_NS``."""
+        fastest = min(self.sample(overhead) for _ in range(3)) / self.rounds
+        self.rounds = max(1, round(_SAMPLE_NS / fastest))
+
+
+class _Memory:
+    """Operands for every tile, in one aligned buffer that stays where it is."""
+
+    def __init__(self, target: Target, shapes: Sequence[TileShape]) -> None:
+        self.first = target.level("L1").capacity
+        self.second = target.level("L2").capacity
+        tallest = max(shape.height for shape in shapes)
+        self.left_elements = tallest * (_MOST_STEPS + 16) * 2
+        self.panel_bytes = int(self.second * _STREAMED) + self.first
+        sizes = (self.left_elements * 8, self.panel_bytes, 1 << 16, 1 << 14, 1 << 14)
+        offsets = np.cumsum([0, *(-(-size // _ALIGNMENT) * _ALIGNMENT for size in sizes)])
+        self.buffer = np.zeros(int(offsets[-1]) + _ALIGNMENT, np.uint8)
+        start = -int(self.buffer.ctypes.data) % _ALIGNMENT + int(self.buffer.ctypes.data)
+        places = [start + int(offset) for offset in offsets[:-1]]
+        self.left, self.right, self.tile, self.table, self.zeros = places
+        # The table of a gathering tile: row i of its one run begins i rows after the first.
+        self.table_view = self.buffer[self.table - int(self.buffer.ctypes.data) :][: 1 << 14]
+
+    def words(self, shape: TileShape, steps: int, lanes: int, streamed: bool) -> Words:
+        """Arguments for ``steps``; streamed ones fill half of the second level with panels."""
+        columns = shape.vectors * lanes
+        depth = shape.right_depth or columns
+        panel = steps * depth
+        room = int(self.second * _STREAMED) // (panel * shape.dtype.bytes)
+        left_depth = shape.left_depth or 1
+        return Words(
+            steps=steps,
+            left=self.left,
+            left_row=(steps + 16) * left_depth,
+            left_depth=left_depth,
+            right=self.right,
+            right_depth=depth,
+            columns=columns - 1 if shape.masked else columns,
+            runs=1,
+            table=self.table,
+            table_row=shape.height,
+            zeros=self.zeros,
+            tile=self.tile,
+            tile_row=columns,
+            panels=max(1, room) if streamed else 1,
+            panel=panel,
+        )
+
+    def longest(self, shape: TileShape, lanes: int) -> int:
+        """The steps whose operands fill the first level as far as is wanted."""
+        depth = shape.right_depth or shape.vectors * lanes
+        bytes_of_step = (depth + shape.height * (shape.left_depth or 1)) * shape.dtype.bytes
+        steps = int(self.first * _RESIDENT) // bytes_of_step // _STEP_UNIT * _STEP_UNIT
+        return max(2 * _STEP_UNIT, min(_MOST_STEPS, steps))
+
+
+@dataclass(frozen=True)
+class _Tile:
+    """The three samples of one shape."""
+
+    shape: TileShape
+    steps: tuple[int, int]
+    short: _Sampled
+    long: _Sampled
+    streamed: _Sampled
+
+    def timing(self, lanes: int) -> TileTiming:
+        few, many = self.steps
+        step = (self.long.best - self.short.best) / (many - few)
+        # Noise may have hit the one and not the other; a call is never cheaper than its steps.
+        step = min(max(step, 0.8 * self.long.best / many), self.long.best / many)
+        call = max(0.0, self.long.best - many * step)
+        streamed = max(step, (self.streamed.best - call) / many)
+        shape = self.shape
+        return TileTiming(
+            shape.name, shape.height, shape.vectors * lanes, shape.masked, shape.gathered,
+            step, call, streamed,
+        )  # fmt: skip
+
+
+def measure_profile(
+    level: Level, shapes: Sequence[TileShape], target: Target, seconds: float = 6.0
+) -> Profile:
+    """Time every shape on this machine, for about ``seconds`` after compiling.
+
+    ``level`` must be one that this processor has; ``target`` says how large its caches are. All
+    shapes have the same element type width of 4 or 8 bytes; gathered ones take their rows from a
+    table once a call.
+    """
+    wanted = tuple(dict.fromkeys(shapes))
+    wrappers = build(level, wanted)
+    if not wanted:
+        return Profile(level.name, _clock(wrappers.clock), ())
+    memory = _Memory(target, wanted)
+    tiles = [_tile(shape, wrappers.tiles[shape.name], memory, level) for shape in wanted]
+    samples = [sample for tile in tiles for sample in (tile.short, tile.long, tile.streamed)]
+    clock = _Sampled(wrappers.clock, np.array([3], np.int64), 1)
+    samples.append(clock)
+    overhead = _overhead(tiles[0].short)
+    for sample in samples:
+        sample.calibrate(overhead)
+    _take_turns(samples, overhead, seconds)
+    lanes = [level.lanes(tile.shape.dtype.bytes) for tile in tiles]
+    timings = tuple(tile.timing(count) for tile, count in zip(tiles, lanes, strict=True))
+    return Profile(level.name, CHAIN * CYCLES_OF_PAIR / clock.best, timings)
+
+
+def _take_turns(samples: Sequence[_Sampled], overhead: float, seconds: float) -> None:
+    """A sample of each in turn, until the time is over."""
+    least, most = _PASSES
+    until = time.perf_counter() + seconds
+    for number in range(most):
+        if number >= least and time.perf_counter() > until:
+            return
+        for sample in samples:
+            sample.sample(overhead)
+
+
+def _tile(shape: TileShape, function: Wrapper, memory: _Memory, level: Level) -> _Tile:
+    lanes = level.lanes(shape.dtype.bytes)
+    many = memory.longest(shape, lanes)
+    few = max(_STEP_UNIT, many // 4 // _STEP_UNIT * _STEP_UNIT)
+    resident = memory.words(shape, many, lanes, False)
+    streamed = memory.words(shape, many, lanes, True)
+    if shape.gathered:
+        entries = np.arange(shape.height, dtype=np.int64) * resident.left_row
+        memory.table_view[: entries.nbytes] = entries.view(np.uint8)
+    return _Tile(
+        shape,
+        (few, many),
+        _Sampled(function, replace(resident, steps=few).array(), 1),
+        _Sampled(function, resident.array(), 1),
+        _Sampled(function, streamed.array(), 1),
+    )
+
+
+def _overhead(sample: _Sampled) -> float:
+    """Nanoseconds of reading the clock and calling a function that returns at once."""
+    address = int(sample.words.ctypes.data)
+    found: list[int] = []
+    for _ in range(200):
+        started = time.perf_counter_ns()
+        sample.function(0, address)
+        found.append(time.perf_counter_ns() - started)
+    return float(min(found))
+
+
+def _clock(function: Wrapper) -> float:
+    """Cycles per nanosecond, without any tile."""
+    clock = _Sampled(function, np.array([3], np.int64), 1)
+    clock.calibrate(0.0)
+    _take_turns([clock], 0.0, 0.05)
+    return CHAIN * CYCLES_OF_PAIR / clock.best

@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tilewright.backend.cpu.register_tile import TileShape
+from tilewright.ir.dtype import DType
+from tilewright.tune import Profile, TileTiming
+
+Command = Callable[..., Any]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.mark.parametrize("verb", ["tune", "cache"])
+def test_help_has_an_example(command: Command, verb: str) -> None:
+    result = command(verb, "--help")
+    assert result.code == 0
+    assert f"Example: tilewright {verb}" in " ".join(result.out.split())
+    assert "--json" in result.out
+
+
+def test_tune_keeps_what_it_measured(
+    command: Command, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured: list[float] = []
+    shape = TileShape(DType.FLOAT32, 6, 2, 1, 16)
+    monkeypatch.setattr("tilewright.cli.tune.standard_shapes", lambda level: (shape,))
+
+    def measure(level: Any, shapes: Any, target: Any, seconds: float) -> Profile:
+        measured.append(seconds)
+        timing = TileTiming("tile", 6, 16, True, False, 2.0, 3.0, 4.0)
+        return Profile(level.name, 3.0, tuple(replace(timing, name=s.name) for s in shapes))
+
+    monkeypatch.setattr("tilewright.cli.tune.measure_profile", measure)
+    assert command("cache", "--json").json["files"] == []
+    result = command("tune", "--seconds", "0.5")
+    assert result.code == 0
+    assert "6 x 16" in result.out and "6.00" in result.out and "12.00" in result.out
+    assert command("tune", "--json").json["tiles"][0]["step_ns"] == 2.0
+    assert measured == [0.5]
+    command("tune", "--again")
+    assert len(measured) == 2
+    another = replace(shape, height=5)
+    monkeypatch.setattr("tilewright.cli.tune.standard_shapes", lambda level: (shape, another))
+    command("tune")
+    assert len(measured) == 3, "a shape was not measured yet"
+    found = command("cache", "--json").json
+    (kept,) = found["files"]
+    assert found["directory"] == str(folder) and found["bytes"] == kept["bytes"] > 0
+    assert kept["name"] in command("cache").out
+    assert "Removed 1 file" in command("cache", "--clear").out
+    assert not folder.exists()

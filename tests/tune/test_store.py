@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tilewright.support.errors import ResourceError
+from tilewright.tune import Profile, TileTiming, cache_directory, fingerprint
+from tilewright.tune import load_profile as load
+from tilewright.tune import save_profile as save
+from tilewright.tune.store import cached_files, clear, profile_path
+
+PROFILE = Profile("avx2", 3.5, (TileTiming("tile", 6, 16, False, False, 1.75, 3.0, 2.0),))
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def test_round_trip(folder: Path) -> None:
+    assert load("avx2") is None
+    assert not folder.exists(), "looking writes nothing"
+    path = save(PROFILE)
+    assert path.parent == folder and list(folder.iterdir()) == [path]
+    assert load("avx2") == PROFILE
+    assert load("avx512") is None
+    faster = replace(PROFILE, clock_ghz=4.0)
+    assert save(faster) == path
+    assert load("avx2") == faster
+
+
+def test_clear(folder: Path) -> None:
+    assert clear() == 0
+    save(PROFILE)
+    save(replace(PROFILE, level="avx512"))
+    assert len(cached_files()) == 2
+    assert clear() == 2
+    assert not folder.exists()
+    save(PROFILE)
+    (folder / "mine.txt").write_text("kept")
+    assert clear() == 1
+    assert [path.name for path in folder.iterdir()] == ["mine.txt"]
+
+
+@pytest.mark.parametrize("damage", ["", "{", "[]", "null", '{"format": 1}', '{"format": 99}'])
+def test_damaged_files_are_not_there(damage: str) -> None:
+    save(PROFILE)
+    profile_path("avx2").write_text(damage)
+    assert load("avx2") is None
+
+
+@pytest.mark.parametrize("value", [0, -1, "fast", None])
+def test_senseless_times_are_not_there(value: object) -> None:
+    save(PROFILE)
+    path = profile_path("avx2")
+    content = json.loads(path.read_text())
+    content["profile"]["tiles"][0]["step_ns"] = value
+    path.write_text(json.dumps(content))
+    assert load("avx2") is None
+
+
+def test_where_nothing_can_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path / "file"))
+    with pytest.raises(ResourceError, match="TILEWRIGHT_CACHE_DIR"):
+        save(PROFILE)
+
+
+def test_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TILEWRIGHT_CACHE_DIR")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert cache_directory() == tmp_path / "tilewright"
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert cache_directory() == tmp_path / "home/.cache/tilewright"
+
+
+def test_the_fingerprint_depends_on_the_machine() -> None:
+    here = fingerprint()
+    assert here == fingerprint() and here.digest == fingerprint().digest
+    others = [
+        replace(here, processor="another"),
+        replace(here, features=("avx",)),
+        replace(here, caches=("L1 Data 1",)),
+        replace(here, version="9"),
+    ]
+    assert len({here.digest, *(other.digest for other in others)}) == 5
