@@ -263,11 +263,10 @@ class _Row:
         rows = [(t,) for t in outer] if self.last else [()]
 
         def body(channel: Expr) -> None:
-            for pixel, r in combinations(pixels, range(self.geometry.multiplier)):
-                value: Value = Local(f"identity:{self.geometry.kind}", self.backbone.dtype)
-                for number, (row, tap) in enumerate(combinations(rows, inner)):
-                    value = self._step(value if number else None, pixel, (*row, tap), (channel, r))
-                self._results(pixel, channel, r, value)
+            for r in self._copies():
+                values = self._sums([None] * len(pixels), pixels, rows, inner, (channel, r))
+                for pixel, value in zip(pixels, values, strict=True):
+                    self._results(pixel, channel, r, value)
 
         self.along_channels(condition, body)
 
@@ -353,17 +352,41 @@ class _Row:
         inner: list[Expr],
     ) -> None:
         def body(channel: Expr) -> None:
-            for (pixel, buffers), r in combinations(
-                zip(pixels, sums, strict=False), self._copies()
-            ):
-                value: Value = Load(buffers[r], channel)
-                for tap in inner:
-                    value = self._step(value, pixel, (*outer, tap), (channel, r))
-                self.lowering.emit(Store(buffers[r], channel, value))
+            for r in self._copies():
+                buffers = [copies[r] for _, copies in zip(pixels, sums, strict=False)]
+                before = [Load(buffer, channel) for buffer in buffers]
+                values = self._sums(before, pixels, [tuple(outer)], inner, (channel, r))
+                for buffer, value in zip(buffers, values, strict=True):
+                    self.lowering.emit(Store(buffer, channel, value))
 
         self.along_channels(constant(1), body)
 
     # ------------------------------------------------------------ values
+
+    def _sums(
+        self,
+        before: Sequence[Value | None],
+        pixels: list[Expr],
+        rows: Sequence[tuple[Expr, ...]],
+        inner: list[Expr],
+        channel: tuple[Expr, int],
+    ) -> list[Value]:
+        """Neighbouring outputs' sums over the taps ``rows`` x ``inner``, on top of ``before``.
+
+        In the order of the data that is read, row by row: an element is in a register only while
+        the few outputs that it belongs to use it, and weights only for a row.
+        """
+        stride, dilation = self.geometry.strides[self.last], self.geometry.dilations[self.last]
+        order = sorted(
+            combinations(range(len(pixels)), range(len(inner))),
+            key=lambda pair: (pair[0] * stride + pair[1] * dilation, pair[1]),
+        )
+        values = list(before)
+        for row, (p, t) in combinations(rows, order):
+            made = self._step(values[p], pixels[p], (*row, inner[t]), channel)
+            values[p] = self.lowering.let(made)
+        neutral = Local(f"identity:{self.geometry.kind}", self.backbone.dtype)
+        return [neutral if value is None else value for value in values]
 
     def _step(
         self, value: Value | None, pixel: Expr, taps: Sequence[Expr], channel: tuple[Expr, int]
