@@ -11,6 +11,7 @@ from tilewright.ir.primitives import (
     Cast,
     Concat,
     Contract,
+    Convolve,
     Dimension,
     Gather,
     GatherND,
@@ -20,6 +21,7 @@ from tilewright.ir.primitives import (
     Reshape,
     Slice,
     Transpose,
+    Window,
 )
 from tilewright.shape import Expr, constant, minimum
 
@@ -267,4 +269,50 @@ def unit() -> Node:
     return to(shape(M, 1, N), x())
 
 
-EXACT = FOLDING + LAYOUT + PARTS + ELEMENTWISE + MOTION + EXACT_LINEAR
+def filled_out(operand: Node, number: float, low: tuple[int, ...], high: tuple[int, ...]) -> Node:
+    return node(Pad(shape(*low), shape(*high)), operand, value(number))
+
+
+def pooled(kind: str, operand: Node, *sizes: int | Expr, low: int = 0, trailing: int = 0) -> Node:
+    """Windows of 3, one step apart, along the first of these axes; of 1 along the others."""
+    rest = (1,) * (len(sizes) - 1)
+    starts = shape(low, *[0] * len(rest))
+    ones_each = (1, *rest)
+    primitive = Window(kind, (3, *rest), ones_each, ones_each, starts, shape(*sizes), trailing)
+    return node(primitive, operand)
+
+
+def channels() -> Node:
+    return tensor("channels", M, 3, N)
+
+
+def convolved(data: Node, channels_last: bool = False) -> Node:
+    """One convolution of windows of 2, two steps apart, with 3 channels of data."""
+    primitive = Convolve((2,), (1,), (1,), shape(1), (N + 1,), 1, channels_last)
+    return node(primitive, data, value(np.arange(12.0).reshape(2, 3, 2) - 5))
+
+
+WINDOWS: list[tuple[str, Build]] = [
+    ("window_of_pad", lambda: pooled("sum", filled_out(x(), 0.0, (0, 2), (0, 1)), N + 1)),
+    (
+        "window_of_pad",
+        lambda: pooled(
+            "maximum", filled_out(z(), -np.inf, (0, 1, 0), (0, 0, 0)), N, low=1, trailing=1
+        ),
+    ),
+    ("window_of_pad", lambda: pooled("minimum", filled_out(x(), np.inf, (0, 0), (0, 3)), N)),
+    ("window_of_unit_axes", lambda: pooled("sum", to(shape(M, 1, N, 1, K), z()), N, 1, K, low=1)),
+    ("window_of_unit_axes", lambda: pooled("maximum", to(shape(1, M, N, 1), x()), N, 1)),
+    ("window_of_unit_axes", lambda: pooled("sum", to(shape(M, N, 1), x()), M, low=2, trailing=2)),
+    ("window_of_unit_axes", lambda: pooled("minimum", to(MN, unit()), M, N)),
+    (
+        "convolve_of_pad",
+        lambda: convolved(filled_out(channels(), 0.0, (0, 0, 2), (0, 0, 1))),
+    ),
+    (
+        "convolve_of_pad",
+        lambda: convolved(filled_out(tensor("a", M, N, 3), 0.0, (0, 1, 0), (0, 0, 0)), True),
+    ),
+]
+
+EXACT = FOLDING + LAYOUT + PARTS + ELEMENTWISE + MOTION + EXACT_LINEAR + WINDOWS

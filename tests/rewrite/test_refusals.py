@@ -4,7 +4,22 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from rewrite_cases import MN, MNK, line, shifted, size_of, to, truth, turned, x, y
+from rewrite_cases import (
+    MN,
+    MNK,
+    channels,
+    convolved,
+    filled_out,
+    line,
+    pooled,
+    shifted,
+    size_of,
+    to,
+    truth,
+    turned,
+    x,
+    y,
+)
 from rewrite_harness import (
     HIGH,
     Build,
@@ -66,6 +81,12 @@ REFUSED: list[tuple[str, Build]] = [
     ("transpose_of_merge", lambda: turned(to(shape(M, 2, 3), tensor("a", M, 6)), 0, 2, 1)),
     ("transpose_of_broadcast", lambda: turned(spread(x(), MNK, 0, 1), 1, 0, 2)),
     ("slice_of_broadcast", lambda: _sliced_maybe_repeated()),
+    ("window_of_pad", lambda: pooled("sum", filled_out(x(), 1.0, (0, 1), (0, 0)), N)),
+    ("window_of_pad", lambda: pooled("maximum", filled_out(x(), 0.0, (0, 1), (0, 0)), N)),
+    ("window_of_pad", lambda: pooled("sum", filled_out(x(), 0.0, (1, 1), (0, 0)), N)),
+    ("window_of_unit_axes", lambda: pooled("sum", to(shape(M, N, 1), x()), 1, low=1)),
+    ("convolve_of_pad", lambda: convolved(filled_out(channels(), 1.0, (0, 0, 1), (0, 0, 0)))),
+    ("convolve_of_pad", lambda: convolved(filled_out(channels(), 0.0, (1, 0, 1), (0, 0, 0)))),
 ]
 
 

@@ -26,6 +26,7 @@ ROUNDING = {
     "scale_into_contraction",
     "scale_before_bias",
     "scale_after_contraction",
+    "contract_of_flattened",
 }
 CORNERS = [
     {"m": m, "n": n, "k": k} for m, n, k in [(0, 2, 3), (1, 1, 1), (2, 0, 1), (3, 1, 2), (2, 5, 4)]

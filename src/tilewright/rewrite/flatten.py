@@ -11,9 +11,9 @@ import math
 from dataclasses import dataclass
 
 from tilewright.ir.graph import Node, node
-from tilewright.ir.primitives import Contract, Reshape, Shape, Transpose
+from tilewright.ir.primitives import Constant, Contract, Reshape, Shape, Transpose
 from tilewright.ir.views import groups
-from tilewright.rewrite.build import Array, contents, is_one, literal, reshape
+from tilewright.rewrite.build import Array, contents, is_one, reshape
 from tilewright.rewrite.facts import Facts
 from tilewright.rewrite.orders import Order, inverse
 from tilewright.shape import Expr
@@ -62,7 +62,7 @@ def contract_of_flattened(x: Node, facts: Facts) -> Node | None:
             if pair[side] in found.runs:
                 array = _permuted_rows(array, pair[1 - side], found.runs[pair[side]])
         data = reshape(moved.inputs[0], found.shape)
-        constant = literal(array, x.dtype)
+        constant = node(Constant.of(array, x.dtype))
         rows = [
             tuple(_placed(pair, side, found.places) for pair in row)
             for row in (x.primitive.batch, x.primitive.summed)

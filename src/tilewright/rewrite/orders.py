@@ -32,7 +32,7 @@ from tilewright.ir.primitives import (
 )
 from tilewright.ir.views import groups
 from tilewright.rewrite.build import broadcast, is_number, is_one, reshape, transpose
-from tilewright.shape import constant
+from tilewright.rewrite.windows import spans, window_over
 
 Order = tuple[int, ...]
 
@@ -258,18 +258,8 @@ def _permuted(primitive: Primitive, x: Node, plan: Arrangement) -> Primitive:
 
 def _permuted_window(window: Window, shape: Shape, order: Order) -> Window:
     """The window over the stored axes, without those at either end that no window spans."""
-    first = window.windowed(len(shape)).start
-    count = len(window.kernel)
-    rows = [(1, 1, 1, constant(0), size) for size in shape]
-    rows[first : first + count] = zip(
-        window.kernel, window.strides, window.dilations, window.low, window.sizes, strict=True
-    )
-    stored = [rows[axis] for axis in order]
-    plain = [
-        kernel == stride == 1 and is_number(low, 0) and size is shape[axis]
-        for axis, (kernel, stride, _, low, size) in zip(order, stored, strict=True)
-    ]
-    spanned = [place for place, trivial in enumerate(plain) if not trivial] or [len(order) - 1]
-    kernel, strides, dilations, low, sizes = zip(*stored[spanned[0] : spanned[-1] + 1], strict=True)
-    trailing = len(order) - 1 - spanned[-1]
-    return Window(window.kind, kernel, strides, dilations, low, sizes, trailing)
+    found = spans(window, shape)
+    spanned = [place for place, axis in enumerate(order) if not found[axis].keeps(shape[axis])]
+    first, last = (spanned[0], spanned[-1]) if spanned else (len(order) - 1, len(order) - 1)
+    axes = [found[axis] for axis in order[first : last + 1]]
+    return window_over(window.kind, axes, len(order) - 1 - last)

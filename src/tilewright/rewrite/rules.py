@@ -30,7 +30,7 @@ from tilewright.ir.primitives import (
     Transpose,
     Window,
 )
-from tilewright.rewrite import elementwise, flatten, fold, layout, linear, motion, parts
+from tilewright.rewrite import elementwise, flatten, fold, layout, linear, motion, parts, windows
 from tilewright.rewrite.facts import Rule
 
 COMPUTED: tuple[type[Primitive], ...] = (
@@ -93,4 +93,7 @@ RULES: tuple[Rule, ...] = (
     Rule((Map, Cast), motion.broadcast_after_map),
     Rule((Map, Cast), motion.view_after_map),
     Rule((Reduce,), motion.unit_axes_after_reduce),
+    Rule((Window,), windows.window_of_pad),
+    Rule((Window,), windows.window_of_unit_axes),
+    Rule((Convolve,), windows.convolve_of_pad),
 )

@@ -1,0 +1,129 @@
+"""Rules of Window and Convolve: padding that they do themselves, and axes that no window spans.
+
+May import ``shape`` and ``ir``. Start with :func:`window_of_pad`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from tilewright.ir.graph import Node, node
+from tilewright.ir.primitives import Convolve, Pad, Shape, Window
+from tilewright.rewrite.build import (
+    all_numbers,
+    is_number,
+    is_one,
+    only_units_differ,
+    reshape,
+    single_value,
+)
+from tilewright.rewrite.facts import Facts
+from tilewright.shape import Expr, constant
+
+NEUTRAL = {"sum": 0.0, "maximum": float("-inf"), "minimum": float("inf")}
+
+
+@dataclass(frozen=True)
+class Span:
+    """What a window does along one axis; ``result`` is the size that it leaves."""
+
+    result: Expr
+    kernel: int
+    stride: int
+    dilation: int
+    low: Expr
+
+    @staticmethod
+    def none(size: Expr) -> Span:
+        """Every element of an axis its own window."""
+        return Span(size, 1, 1, 1, constant(0))
+
+    def keeps(self, size: Expr) -> bool:
+        """Whether every element of an axis of this size is its own window."""
+        plain = self.kernel == self.stride == 1 and is_number(self.low, 0)
+        return plain and self.result is size
+
+
+def spans(window: Window, shape: Shape) -> list[Span]:
+    """What a window over an operand of this shape does along every axis."""
+    axes = window.windowed(len(shape))
+    found = [Span.none(size) for size in shape]
+    found[axes] = map(
+        Span, window.sizes, window.kernel, window.strides, window.dilations, window.low
+    )
+    return found
+
+
+def window_over(kind: str, axes: Sequence[Span], trailing: int) -> Window:
+    """The window with these spans along the last axes but ``trailing``."""
+    return Window(
+        kind,
+        tuple(span.kernel for span in axes),
+        tuple(span.stride for span in axes),
+        tuple(span.dilation for span in axes),
+        tuple(span.low for span in axes),
+        tuple(span.result for span in axes),
+        trailing,
+    )
+
+
+def window_of_pad(x: Node, facts: Facts) -> Node | None:
+    """Window(Pad(a, v)) → Window(a), v being neutral (0 in sums, -∞ in maxima, ∞ in minima)."""
+    padded = x.inputs[0]
+    assert isinstance(x.primitive, Window)
+    if not isinstance(padded.primitive, Pad):
+        return None
+    if not padded.dtype.is_float or single_value(padded.inputs[1]) != NEUTRAL[x.primitive.kind]:
+        return None
+    low = _low_of_pad(padded.primitive, x.primitive.windowed(x.rank), x.primitive.low)
+    return None if low is None else node(replace(x.primitive, low=low), padded.inputs[0])
+
+
+def convolve_of_pad(x: Node, facts: Facts) -> Node | None:
+    """Convolve(Pad(a, 0), W) → Convolve(a, W) with more padding of its own, a not being spread."""
+    padded, weights = x.inputs
+    assert isinstance(x.primitive, Convolve)
+    if not isinstance(padded.primitive, Pad) or any(s != 1 for s in x.primitive.spread):
+        return None
+    if single_value(padded.inputs[1]) != 0:
+        return None
+    low = _low_of_pad(padded.primitive, x.primitive.spatial, x.primitive.low)
+    return None if low is None else node(replace(x.primitive, low=low), padded.inputs[0], weights)
+
+
+def _low_of_pad(pad: Pad, axes: slice, low: Shape) -> Shape | None:
+    """``low`` and that of a Pad that pads no axes but these."""
+    others = [*range(axes.start), *range(axes.stop, len(pad.low))]
+    if not all_numbers([amounts[a] for a in others for amounts in (pad.low, pad.high)], 0):
+        return None
+    return tuple(own + more for own, more in zip(low, pad.low[axes], strict=True))
+
+
+def window_of_unit_axes(x: Node, facts: Facts) -> Node | None:
+    """Window(Reshape(a)) → Reshape(Window(a)), only axes of size 1 being reshaped, none spanned."""
+    view = x.inputs[0]
+    assert isinstance(x.primitive, Window)
+    if not only_units_differ(view):
+        return None
+    base = view.inputs[0]
+    found = spans(x.primitive, view.shape)
+    if not all(s.keeps(size) for s, size in zip(found, view.shape, strict=True) if is_one(size)):
+        return None
+    wide = iter([s for s, size in zip(found, view.shape, strict=True) if not is_one(size)])
+    moved = [Span.none(size) if is_one(size) else next(wide) for size in base.shape]
+    first = _place(x.primitive.windowed(x.rank).start, view.shape, base.shape)
+    trailing = base.rank - _place(x.rank - x.primitive.trailing, view.shape, base.shape)
+    window = window_over(x.primitive.kind, moved[first : base.rank - trailing], trailing)
+    return reshape(node(window, base), x.shape) if window.kernel else None
+
+
+def _place(axis: int, source: Shape, target: Shape) -> int:
+    """The axis of ``target`` that has as many axes longer than 1 before it."""
+    wanted = sum(not is_one(size) for size in source[:axis])
+    count = 0
+    for place, size in enumerate(target):
+        if count == wanted and not is_one(size):
+            return place
+        count += not is_one(size)
+    return len(target)
