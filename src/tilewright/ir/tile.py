@@ -230,13 +230,32 @@ class Packing:
 
 
 @dataclass(frozen=True, eq=False)
+class Gathering:
+    """A left operand of which every run of ``run`` elements along k lies anywhere in ``buffer``.
+
+    ``body`` fills ``table`` for rows [_m0, _m1): entry ``r * row + (m - _m0)`` is where run r of
+    row m begins, counted from ``base``, or negative for a run of ``zeros``, which it fills too.
+    """
+
+    buffer: TileBuffer
+    base: Expr
+    run: Expr
+    table: TileBuffer
+    row: Expr
+    zeros: TileBuffer
+    body: tuple[Statement, ...]
+
+
+@dataclass(frozen=True, eq=False)
 class Contraction:
     """C[batch, m, n] = sum over k of left[batch, m, k] * right[batch, k, n], then an epilogue.
 
     Level 2 is the grid of batch, n-blocks and m-blocks (``block_n``, ``block_m``: sizes as
     expressions, multiples of the register tile), level 1 the k-block ``block_k`` with the packed
     right operand, level 0 the register tile. In ``stores`` the names "_m" and "_n" are the row and
-    column of the element, and ``Local("accumulator")`` is its sum.
+    column of the element, and ``Local("accumulator")`` is its sum. ``tail`` is the number of
+    columns modulo the tile's, or None where it is not known when compiling. With a ``Gathering``,
+    ``block_k`` is a multiple of its run.
     """
 
     buffers: tuple[TileBuffer, ...]
@@ -245,7 +264,7 @@ class Contraction:
     m: Expr
     n: Expr
     k: Expr
-    left: Operand
+    left: Operand | Gathering
     right: Operand | Packing
     dtype: DType
     block_m: Expr
@@ -253,6 +272,7 @@ class Contraction:
     block_k: Expr
     tile_rows: int
     tile_columns: int
+    tail: int | None
     stores: tuple[Store, ...]
     checks: tuple[str, ...]
     work: Expr

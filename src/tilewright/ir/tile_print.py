@@ -14,6 +14,7 @@ from tilewright.ir.tile import (
     Check,
     Contraction,
     Convert,
+    Gathering,
     Guarded,
     IndexValue,
     Let,
@@ -55,14 +56,19 @@ class _Printer:
         lines = [
             f"contraction {program.dtype.value} batch {batch}",
             f"  m {program.m} by {program.block_m} by {program.tile_rows}",
-            f"  n {program.n} by {program.block_n} by {program.tile_columns}",
+            f"  n {program.n} by {program.block_n} by {program.tile_columns}, tail {program.tail}",
             f"  k {program.k} by {program.block_k}",
         ]
         for side, operand in (("left", program.left), ("right", program.right)):
             lines += self._operand(side, operand)
         return [*lines, "epilogue", *self.statements(program.stores, "  ")]
 
-    def _operand(self, side: str, operand: Operand | Packing) -> list[str]:
+    def _operand(self, side: str, operand: Operand | Packing | Gathering) -> list[str]:
+        if isinstance(operand, Gathering):
+            head = f"  {side} {operand.buffer.name}[{operand.base}] in runs of {operand.run}"
+            table = f"{self._buffer(operand.table)}, row {operand.row}"
+            zeros = self._buffer(operand.zeros)
+            return [f"{head}, table {table}, zeros {zeros}", *self.statements(operand.body, "    ")]
         if isinstance(operand, Packing):
             head = f"  {side} packed into {self._buffer(operand.target)}, row {operand.row}"
             return [head, *self.statements(operand.body, "    ")]

@@ -46,11 +46,11 @@ from tilewright.shape import (
 from tilewright.tile.lowering import Lowering
 
 Axes = Sequence[tuple[str, Expr]]
-DEPTH_BLOCK = (
-    384  # a panel of 16 columns and this depth (24 KiB) stays in a 32 KiB first-level cache
-)
-ROW_BLOCK = 96  # rows of the left operand per task: with DEPTH_BLOCK 144 KiB, inside a second level
+DEPTH_BLOCK = 1024  # sums leave the registers once per block; its right panel streams from cache
+ROW_BYTES = 288 << 10  # of the left operand per task: a good half of a second-level cache
+MOST_ROWS = 288  # per task, so that there are tasks to share out
 COLUMN_BLOCK = 64  # columns per task when the right operand needs no packing
+PACKED_DEPTH = 384  # depth of a block that is packed
 PACKED_COLUMNS = 128  # columns per task when it does
 SHARES = 8  # tasks to make at least where there are that many register tiles of columns
 PACKED_ROWS = 1024  # rows per task then: packing is repeated for every row block
@@ -185,7 +185,8 @@ def _pack(frame: Frame, access: ContractionAccess, right: Node) -> Packing:
     primitive = frame.kernel.backbone.primitive
     assert isinstance(primitive, Contract)
     row = pack_row(frame)
-    target = lowering.scratch_buffer(right.dtype, row * depth_block(frame.depth))
+    block = depth_block(frame.depth, PACKED_DEPTH)
+    target = lowering.scratch_buffer(right.dtype, row * block)
     deep = access.right is not None and access.right.depth.is_constant
     depth_first = not (deep and access.right is not None and access.right.depth.value == 1)
     k = declare_index(lowering.scope, "_k", frame.depth)
@@ -228,9 +229,10 @@ def unflatten(position: Expr, axes: Axes) -> list[Expr]:
     return out[::-1]
 
 
-def depth_block(depth: Expr) -> Expr:
-    """Depth of a block when every depth may begin one."""
-    return minimum(maximum(depth, 1), DEPTH_BLOCK)
+def depth_block(depth: Expr, most: int) -> Expr:
+    """Balanced blocks along k of at most ``most``, where every depth may begin one."""
+    blocks = maximum(ceil_div(depth, most), 1)
+    return minimum(maximum(ceil_div(ceil_div(depth, blocks), 8) * 8, 1), maximum(depth, 1))
 
 
 def pack_row(frame: Frame) -> Expr:
@@ -259,7 +261,9 @@ def row_block(frame: Frame, packing: bool) -> Expr:
     """
     height = frame.tile.rows
     if not packing:
-        blocks = maximum(ceil_div(frame.m, ROW_BLOCK), 1)
+        deep = depth_block(frame.depth, DEPTH_BLOCK) * frame.kernel.backbone.dtype.bytes
+        most = minimum(maximum(constant(ROW_BYTES) // (deep * height), 1) * height, MOST_ROWS)
+        blocks = maximum(ceil_div(frame.m, most), 1)
         return maximum(ceil_div(ceil_div(frame.m, blocks), height) * height, height)
     few = less_equal(frame.n * product([s for _, s in frame.batch]), 4 * frame.tile.columns)
     blocks = maximum(ceil_div(frame.m, PACKED_ROWS), select(few, 2, 1))
@@ -295,9 +299,10 @@ def assemble(
         dtype=kernel.backbone.dtype,
         block_m=row_block(frame, packing),
         block_n=column_block(frame, PACKED_COLUMNS if packing else COLUMN_BLOCK),
-        block_k=depth_block(frame.depth) if block_depth is None else block_depth,
+        block_k=block_depth or depth_block(frame.depth, PACKED_DEPTH if packing else DEPTH_BLOCK),
         tile_rows=frame.tile.rows,
         tile_columns=frame.tile.columns,
+        tail=frame.n.value % frame.tile.columns if frame.n.is_constant else None,
         stores=stores,
         checks=tuple(lowering.checks),
         work=count * (frame.depth + 8) // NANOSECONDS_SHIFT + 1,

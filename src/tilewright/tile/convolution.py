@@ -33,7 +33,7 @@ from tilewright.shape import (
     symbol,
 )
 from tilewright.tile.contraction import (
-    DEPTH_BLOCK,
+    PACKED_DEPTH,
     Frame,
     PackedConstant,
     RegisterTile,
@@ -72,7 +72,7 @@ def lower_convolution(
     if _is_pointwise(node):
         right: Operand | Packing = _pixels(frame, data, weights.shape[1])
         return assemble(frame, index, left, right, sources)
-    block = constant(max(1, DEPTH_BLOCK // max(1, taps.value)) * taps.value)
+    block = constant(max(1, PACKED_DEPTH // max(1, taps.value)) * taps.value)
     right = _pack_patches(frame, node, block)
     return assemble(frame, index, left, right, sources, minimum(maximum(depth, 1), block))
 
@@ -111,7 +111,7 @@ def _pixels(frame: Frame, data: Node, channels: Expr) -> Operand | Packing:
     base = (symbol("_b0") * data.shape[1] + symbol("_b1") * channels) * pixels
     if data in lowering.materialised:
         return Operand(lowering.buffer(data), base, constant(1), pixels)
-    return _pack_patches(frame, frame.kernel.backbone, constant(DEPTH_BLOCK))
+    return _pack_patches(frame, frame.kernel.backbone, constant(PACKED_DEPTH))
 
 
 def _pack_patches(frame: Frame, node: Node, block: Expr) -> Packing:

@@ -395,7 +395,7 @@ class Lowering:
             )
             place = [index[0], *positions]
             place.insert(axis, first + k[0])
-            read = self.guarded(inside, data, place, zero)
+            read = self.guarded(inside, data, tuple(place), zero)
             weight = self.value(weights, (index[axis], *k))
             return Apply("multiply", (read, weight), node.dtype)
 

@@ -1,24 +1,32 @@
 """Contractions as machine code: the loops over blocks and tiles around the register tile.
 
 A task is one block of rows and columns of one batch element. Per block of k: pack the right operand
-if it needs that, then run the register tile over the block, columns outside, rows inside; after the
-last block of k the epilogue finishes each tile while it is in the first-level cache. Start with
-:func:`write_contraction`.
+if it needs that, then run the register tile over the block, columns outside, rows inside. The last
+block of k finishes its tiles: in registers where the epilogue is light and all columns are there,
+else on the tile's sums in the first-level cache. Start with :func:`write_contraction`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from llvmlite import ir
 
 from tilewright.backend.cpu.epilogue import Epilogue
-from tilewright.backend.cpu.function import KernelFunction, Signature, task_loop
+from tilewright.backend.cpu.function import Environment, KernelFunction, Signature, task_loop
 from tilewright.backend.cpu.indices import word
 from tilewright.backend.cpu.machine import Level
-from tilewright.backend.cpu.register_tile import TileShape, tile_function
+from tilewright.backend.cpu.register_tile import (
+    Gathered,
+    TileOperands,
+    TileShape,
+    most_rows,
+    tile_function,
+)
 from tilewright.backend.cpu.statements import Frame
-from tilewright.ir.tile import Contraction, Operand, Packing, TileBuffer
+from tilewright.ir.dtype import DType
+from tilewright.ir.tile import Contraction, Gathering, Operand, Packing, TileBuffer
 from tilewright.shape import Expr, ceil_div, constant, minimum, symbol
 
 M0, M1, N0, N1, K0, K1 = "_m0", "_m1", "_n0", "_n1", "_k0", "_k1"
@@ -34,11 +42,13 @@ def contraction_grid(program: Contraction) -> tuple[tuple[str, Expr], ...]:
 
 
 def contraction_scratch(program: Contraction) -> tuple[TileBuffer, ...]:
-    """The block of sums that tiles are stored to, and the packed right operand if there is one."""
-    sums = TileBuffer("sums", program.dtype, True, program.block_m * program.block_n)
+    """The block of sums that tiles are stored to, and what is packed or looked up."""
+    scratch = [TileBuffer("sums", program.dtype, True, program.block_m * program.block_n)]
+    if isinstance(program.left, Gathering):
+        scratch += [program.left.table, program.left.zeros]
     if isinstance(program.right, Packing):
-        return (sums, program.right.target)
-    return (sums,)
+        scratch.append(program.right.target)
+    return tuple(scratch)
 
 
 def write_contraction(
@@ -48,10 +58,9 @@ def write_contraction(
     signature = Signature(symbols, program.buffers, contraction_scratch(program))
     function = KernelFunction(module, name, signature, level)
     frame, begin, end = function.frame()
-    writer = _Writer(module, frame, program, level)
-    epilogue = Epilogue(module, name, program, signature, level)
-    writer.epilogue = epilogue
-    writer.arguments = list(function.body.args[2:])
+    environment = Environment(signature, [name for name, _ in program.batch])
+    epilogue = Epilogue(module, name, program, environment, level)
+    writer = _Writer(module, frame, program, level, epilogue)
     task_loop(frame, (begin, end), contraction_grid(program), writer.task)
     frame.builder.ret_void()
 
@@ -67,16 +76,23 @@ class _Place:
 
 
 class _Writer:
-    epilogue: Epilogue
-    arguments: list[ir.Value]
-
-    def __init__(self, module: ir.Module, frame: Frame, program: Contraction, level: Level) -> None:
+    def __init__(
+        self,
+        module: ir.Module,
+        frame: Frame,
+        program: Contraction,
+        level: Level,
+        epilogue: Epilogue,
+    ) -> None:
         self.module = module
         self.frame = frame
         self.builder = frame.builder
         self.program = program
         self.level = level
-        self.vectors = program.tile_columns // level.lanes(program.dtype.bytes)
+        self.epilogue = epilogue
+        self.environment = epilogue.environment.allocate(frame)
+        self.lanes = level.lanes(program.dtype.bytes)
+        self.vectors = program.tile_columns // self.lanes
 
     def index(self, expression: Expr) -> ir.Value:
         return self.frame.index(expression)
@@ -84,6 +100,8 @@ class _Writer:
     def task(self) -> None:
         """One block: bounds, blocks of k, tiles."""
         program, frame = self.program, self.frame
+        for name, _ in program.batch:
+            self.epilogue.environment.set(frame, self.environment, name)
         m0, n0 = symbol("_mb") * program.block_m, symbol("_nb") * program.block_n
         bounds = (
             (M0, m0),
@@ -93,26 +111,41 @@ class _Writer:
         )
         for name, expression in bounds:
             frame.names[name] = self.index(expression)
-        self._loop(K0, word(0), program.k, program.block_k, self._depth_block)
+        if isinstance(program.left, Gathering):
+            frame.statements(program.left.body)
+        limit, stride = self.index(program.k), self.index(program.block_k)
+        # A depth of 0 still has to store zeros: the loop runs at least once.
+        self._loop(K0, word(0), limit, lambda _: stride, self._depth_block, always=True)
 
-    def _loop(self, name: str, begin: ir.Value, end: Expr, step: Expr, body: object) -> None:
-        """A loop that runs at least once (a depth of 0 still has to store zeros)."""
+    def _loop(
+        self,
+        name: str,
+        begin: ir.Value,
+        end: ir.Value,
+        step: Callable[[ir.Value], ir.Value],
+        body: Callable[[], None],
+        always: bool = False,
+    ) -> None:
+        """``body`` for ``name`` from begin to end; ``step`` says how far from where it is."""
         builder, frame = self.builder, self.frame
-        block = builder.function.append_basic_block("depth")
-        done = builder.function.append_basic_block("depth.done")
-        limit, stride = self.index(end), self.index(step)
+        block = builder.function.append_basic_block(name)
+        done = builder.function.append_basic_block(f"{name}.done")
         before = builder.block
-        builder.branch(block)
+        if always:
+            builder.branch(block)
+        else:
+            builder.cbranch(builder.icmp_signed("<", begin, end), block, done)
         builder.position_at_end(block)
         variable = builder.phi(word(0).type)
         variable.add_incoming(begin, before)
         frame.names[name] = variable
         frame.enter()
-        body()  # type: ignore[operator]
+        width = step(variable)
+        body()
         frame.leave()
-        following = builder.add(variable, stride)
+        following = builder.add(variable, width)
         variable.add_incoming(following, builder.block)
-        builder.cbranch(builder.icmp_signed("<", following, limit), block, done)
+        builder.cbranch(builder.icmp_signed("<", following, end), block, done)
         builder.position_at_end(done)
 
     def _depth_block(self) -> None:
@@ -120,124 +153,149 @@ class _Writer:
         frame.names[K1] = self.index(minimum(symbol(K0) + program.block_k, program.k))
         if isinstance(program.right, Packing):
             frame.statements(program.right.body)
-        self._count("_np", frame.names[N0], frame.names[N1], program.tile_columns, self._columns)
-
-    def _count(self, name: str, begin: ir.Value, end: ir.Value, step: int, body: object) -> None:
-        """A loop in steps of a constant."""
-        builder, frame = self.builder, self.frame
-        block = builder.function.append_basic_block("tiles")
-        done = builder.function.append_basic_block("tiles.done")
-        before = builder.block
-        builder.cbranch(builder.icmp_signed("<", begin, end), block, done)
-        builder.position_at_end(block)
-        variable = builder.phi(word(0).type)
-        variable.add_incoming(begin, before)
-        frame.names[name] = variable
-        frame.enter()
-        body()  # type: ignore[operator]
-        frame.leave()
-        following = builder.add(variable, word(step))
-        variable.add_incoming(following, builder.block)
-        builder.cbranch(builder.icmp_signed("<", following, end), block, done)
-        builder.position_at_end(done)
-
-    def _columns(self) -> None:
-        """All tiles of one panel of columns: heights cover the rows exactly."""
-        builder, frame, program = self.builder, self.frame, self.program
-        n = frame.names["_np"]
-        remaining = builder.sub(frame.names[N1], n)
         width = word(program.tile_columns)
-        columns = builder.select(builder.icmp_signed("<", remaining, width), remaining, width)
-        rows = builder.sub(frame.names[M1], frame.names[M0])
-        base, taller = self._heights(rows)
-        block = builder.function.append_basic_block("rows")
-        done = builder.function.append_basic_block("rows.done")
-        before = builder.block
-        builder.cbranch(builder.icmp_signed("<", frame.names[M0], frame.names[M1]), block, done)
-        builder.position_at_end(block)
-        m, number = builder.phi(word(0).type), builder.phi(word(0).type)
-        m.add_incoming(frame.names[M0], before)
-        number.add_incoming(word(0), before)
-        frame.enter()
-        height = self._height(m, number, base, taller)
-        self._tile(_Place(m, n, height, columns))
-        frame.leave()
-        following, count = builder.add(m, height), builder.add(number, word(1))
-        m.add_incoming(following, builder.block)
-        number.add_incoming(count, builder.block)
-        builder.cbranch(builder.icmp_signed("<", following, frame.names[M1]), block, done)
+        self._loop("_np", frame.names[N0], frame.names[N1], lambda _: width, self._panel)
+
+    def _panel(self) -> None:
+        """All tiles of one panel of columns: whole ones, or the last and narrower one."""
+        builder, frame, program = self.builder, self.frame, self.program
+        width = word(program.tile_columns)
+        remaining = builder.sub(frame.names[N1], frame.names["_np"])
+        if program.tail == 0:
+            self._rows(width, self.vectors, True)
+            return
+        full = builder.icmp_signed(">=", remaining, width)
+        with builder.if_else(full) as (whole, part):
+            with whole:
+                self._rows(width, self.vectors, True)
+            with part:
+                self._narrow(remaining)
+
+    def _narrow(self, columns: ir.Value) -> None:
+        """The last panel, with no more vectors than its columns need."""
+        builder, tail = self.builder, self.program.tail
+        if tail is not None:
+            self._rows(word(tail), -(-tail // self.lanes), tail % self.lanes == 0)
+            return
+        sizes = [v for v in (1, 2) if v < self.vectors] + [self.vectors]
+        done = builder.function.append_basic_block("narrow.done")
+        for vectors in sizes:
+            if vectors == self.vectors:
+                self._rows(columns, vectors, False)
+                builder.branch(done)
+                break
+            this = builder.function.append_basic_block(f"narrow{vectors}")
+            wider = builder.function.append_basic_block("wider")
+            fits = builder.icmp_signed("<=", columns, word(vectors * self.lanes))
+            builder.cbranch(fits, this, wider)
+            builder.position_at_end(this)
+            self._rows(columns, vectors, False)
+            builder.branch(done)
+            builder.position_at_end(wider)
         builder.position_at_end(done)
 
-    def _heights(self, rows: ir.Value) -> tuple[ir.Value, ir.Value]:
+    def _rows(self, columns: ir.Value, vectors: int, full: bool) -> None:
+        """All rows of the block under one panel; heights cover them exactly.
+
+        ``full`` says that the columns fill the vectors.
+        """
+        builder, frame = self.builder, self.frame
+        frame.enter()
+        most = self.program.tile_rows
+        if not self._left_panel():
+            most = most_rows(self.level, vectors)
+        rows = builder.sub(frame.names[M1], frame.names[M0])
+        base, taller = self._heights(rows, most)
+        turning = builder.add(frame.names[M0], builder.mul(taller, builder.add(base, word(1))))
+
+        def height(m: ir.Value) -> ir.Value:
+            if self._left_panel():  # packed panels fix where tiles begin
+                remaining = builder.sub(frame.names[M1], m)
+                return builder.select(
+                    builder.icmp_signed("<", remaining, word(most)), remaining, word(most)
+                )
+            extra = builder.zext(builder.icmp_signed("<", m, turning), word(0).type)
+            return builder.add(base, extra)
+
+        def body() -> None:
+            m = frame.names["_mp"]
+            place = _Place(m, frame.names["_np"], height(m), columns)
+            self._tile(place, vectors, full, most)
+
+        self._loop("_mp", frame.names[M0], frame.names[M1], height, body)
+        frame.leave()
+
+    def _left_panel(self) -> int:
+        left = self.program.left
+        return left.panel if isinstance(left, Operand) else 0
+
+    def _heights(self, rows: ir.Value, most: int) -> tuple[ir.Value, ir.Value]:
         """The smaller of two neighbouring heights that cover the rows, and how many are taller."""
         builder = self.builder
-        most = word(self.program.tile_rows)
-        tiles = builder.udiv(builder.add(rows, word(self.program.tile_rows - 1)), most)
+        tiles = builder.udiv(builder.add(rows, word(most - 1)), word(most))
         safe = builder.select(builder.icmp_signed("==", tiles, word(0)), word(1), tiles)
         return builder.udiv(rows, safe), builder.urem(rows, safe)
 
-    def _height(self, m: ir.Value, number: ir.Value, base: ir.Value, taller: ir.Value) -> ir.Value:
-        builder = self.builder
-        if self.program.left.panel:  # packed panels fix where tiles begin
-            remaining = builder.sub(self.frame.names[M1], m)
-            most = word(self.program.tile_rows)
-            return builder.select(builder.icmp_signed("<", remaining, most), remaining, most)
-        extra = builder.zext(builder.icmp_signed("<", number, taller), word(0).type)
-        return builder.add(base, extra)
-
     # ------------------------------------------------------------ one tile
 
-    def _tile(self, place: _Place) -> None:
+    def _tile(self, place: _Place, vectors: int, full: bool, most: int) -> None:
         builder, frame = self.builder, self.frame
         sums, row = self._sums(place)
-        steps = builder.sub(frame.names[K1], frame.names[K0])
         resume = builder.icmp_signed(">", frame.names[K0], word(0))
-        left, left_row, left_depth = self._left(place)
-        right, right_depth = self._right(place)
-        arguments = [steps, left, left_row, left_depth, right, right_depth, sums, row, resume,
-                     place.columns]  # fmt: skip
-        if self._may_overread():
-            full = builder.icmp_signed("==", place.columns, word(self.program.tile_columns))
-            with builder.if_else(full) as (whole, part):
-                with whole:
-                    self._by_height(place.height, arguments, False)
-                with part:
-                    self._by_height(place.height, arguments, True)
-        else:
-            self._by_height(place.height, arguments, False)
+        operands = self._operands(place)
         last = builder.icmp_signed(">=", frame.names[K1], self.index(self.program.k))
+        masked = not full and self._may_overread()
+        shape = TileShape(
+            self.program.dtype, 1, vectors, self._known_left(), self._known_right(), masked,
+            isinstance(self.program.left, Gathering),
+        )  # fmt: skip
+        target = [sums, row, resume]
+
+        def store(made: TileShape) -> None:
+            function = tile_function(self.module, self.level, made)
+            builder.call(function, [*operands.values(made), *target])
+
+        def finish(made: TileShape) -> None:
+            position = [place.m, place.n, self.environment]
+            function = self.epilogue.tile(made)
+            builder.call(function, [*operands.values(made), *target, *position])
+
+        if full and self.epilogue.is_light:
+            with builder.if_else(last) as (ending, going_on):
+                with ending:
+                    self._by_height(place.height, shape, most, finish)
+                with going_on:
+                    self._by_height(place.height, shape, most, store)
+            return
+        self._by_height(place.height, shape, most, store)
         with builder.if_then(last):
-            batch = [frame.names[name] for name, _ in self.program.batch]
-            self.epilogue.call(
-                builder,
-                [place.m, place.n, place.height, place.columns, sums, row, *batch],
-                self.arguments,
-            )
+            where = [place.m, place.n, place.height, place.columns, sums, row]
+            builder.call(self.epilogue.rows(), [*where, self.environment])
 
     def _may_overread(self) -> bool:
         """Whether the last panel of the right operand may end inside a vector."""
         right = self.program.right
         return isinstance(right, Operand) and not right.panel
 
-    def _by_height(self, height: ir.Value, arguments: list[ir.Value], masked: bool) -> None:
+    def _by_height(
+        self, height: ir.Value, shape: TileShape, most: int, call: Callable[[TileShape], None]
+    ) -> None:
         builder = self.builder
         done = builder.function.append_basic_block("stored")
         switch = builder.switch(height, done)
-        for rows in range(1, self.program.tile_rows + 1):
-            shape = TileShape(
-                self.program.dtype, rows, self.vectors, self._known_left(), self._known_right(),
-                masked,
-            )  # fmt: skip
+        for rows in range(1, most + 1):
             block = builder.function.append_basic_block(f"height{rows}")
             switch.add_case(word(rows), block)
             builder.position_at_end(block)
-            builder.call(tile_function(self.module, self.level, shape), arguments)
+            call(shape.with_height(rows))
             builder.branch(done)
         builder.position_at_end(done)
 
     def _known_left(self) -> int | None:
-        depth = self.program.left.depth
-        return depth.value if depth.is_constant and depth.value > 0 else None
+        left = self.program.left
+        if isinstance(left, Gathering):
+            return 1
+        return left.depth.value if left.depth.is_constant and left.depth.value > 0 else None
 
     def _known_right(self) -> int | None:
         right = self.program.right
@@ -257,8 +315,33 @@ class _Writer:
         offset = builder.select(single, word(0), offset)
         return frame.emitter.gep(pointer, program.dtype, offset), row
 
-    def _left(self, place: _Place) -> tuple[ir.Value, ir.Value, ir.Value]:
-        builder, frame, left = self.builder, self.frame, self.program.left
+    def _operands(self, place: _Place) -> TileOperands:
+        frame, left = self.frame, self.program.left
+        right, right_depth = self._right(place)
+        if isinstance(left, Gathering):
+            run = self.index(left.run)
+            base = frame.emitter.gep(
+                frame.pointers[left.buffer.name], self.program.dtype, self.index(left.base)
+            )
+            gathered = self._gathered(place, left)
+            return TileOperands(
+                run, base, word(0), word(1), right, right_depth, place.columns, gathered
+            )
+        steps = self.builder.sub(frame.names[K1], frame.names[K0])
+        pointer, row, depth = self._left(place, left)
+        return TileOperands(steps, pointer, row, depth, right, right_depth, place.columns)
+
+    def _gathered(self, place: _Place, left: Gathering) -> Gathered:
+        builder, frame = self.builder, self.frame
+        row = self.index(left.row)
+        first = self.index(symbol(K0) // left.run)
+        offset = builder.add(builder.mul(first, row), builder.sub(place.m, frame.names[M0]))
+        table = frame.emitter.gep(frame.pointers[left.table.name], DType.INT64, offset)
+        runs = self.index((symbol(K1) - symbol(K0)) // left.run)
+        return Gathered(runs, table, row, frame.pointers[left.zeros.name])
+
+    def _left(self, place: _Place, left: Operand) -> tuple[ir.Value, ir.Value, ir.Value]:
+        builder, frame = self.builder, self.frame
         base, depth = self.index(left.base), self.index(left.depth)
         k0 = builder.mul(frame.names[K0], depth)
         if left.panel:

@@ -1,9 +1,9 @@
 """What happens to a finished tile: elementwise work on vectors of columns, then the stores.
 
-One function per kernel, called for every tile right after its last step, when its sums are in the
-first-level cache. Columns run along the lanes: operands with stride 1 are vector loads, operands
-that do not depend on the column are broadcast, anything else is read lane by lane. Start with
-:class:`Epilogue`.
+Light epilogues are written into the register tile itself, once per height; heavy ones, and those of
+the last few columns, are one function per kernel that works on sums in the first-level cache.
+Columns run along the lanes: operands with stride 1 are vector loads, operands that do not depend on
+the column are broadcast, anything else is read lane by lane. Start with :class:`Epilogue`.
 """
 
 from __future__ import annotations
@@ -11,10 +11,18 @@ from __future__ import annotations
 from llvmlite import ir
 
 from tilewright.backend.cpu.emitter import Emitter
-from tilewright.backend.cpu.function import POINTER, Signature
+from tilewright.backend.cpu.function import POINTER, Environment
 from tilewright.backend.cpu.indices import I64, word
 from tilewright.backend.cpu.machine import Level
+from tilewright.backend.cpu.register_tile import (
+    TILE_PLACE,
+    TileLoop,
+    TileOperands,
+    TileShape,
+    starting_sums,
+)
 from tilewright.backend.cpu.statements import IDENTITY, Frame
+from tilewright.ir.scalar import SCALAR_FUNCTIONS
 from tilewright.ir.tile import (
     Apply,
     Contraction,
@@ -29,46 +37,80 @@ from tilewright.ir.tile import (
 from tilewright.shape import Expr
 
 COLUMN, ROW = "_n", "_m"
+LIGHT = 8  # operations per element up to which every height gets an epilogue of its own
 
 
 class Epilogue:
-    """The epilogue function of one contraction."""
+    """The epilogue functions of one contraction, written on first use."""
 
     def __init__(
-        self, module: ir.Module, name: str, program: Contraction, signature: Signature, level: Level
+        self,
+        module: ir.Module,
+        name: str,
+        program: Contraction,
+        environment: Environment,
+        level: Level,
     ) -> None:
+        self.module = module
+        self.name = name
         self.program = program
+        self.environment = environment
         self.level = level
-        batch = len(program.batch)
-        symbols, memory = len(signature.symbols), len(signature.buffers) + len(signature.scratch)
-        types = [I64, I64, I64, I64, POINTER, I64, *[I64] * (batch + symbols)]
-        types += [POINTER] * (memory + 1)
-        self.function = ir.Function(
-            module, ir.FunctionType(ir.VoidType(), types), f"{name}.epilogue"
-        )
-        self.function.linkage = "internal"
-        self.function.attributes.add("noinline")
-        self.function.attributes.add("nounwind")
-        self._write(signature)
+        self.lanes = level.lanes(program.dtype.bytes)
+        self.is_light = _operations(program) <= LIGHT
+        self._rows: ir.Function | None = None
+        self._tiles: dict[TileShape, ir.Function] = {}
 
-    def call(self, builder: ir.IRBuilder, place: list[ir.Value], arguments: list[ir.Value]) -> None:
-        """Call it for a tile: (m, n, height, columns, sums, row of sums, batch…) and the rest."""
-        builder.call(self.function, [*place, *arguments])
+    def rows(self) -> ir.Function:
+        """(m, n, height, columns, sums, row of sums, environment): finish sums in memory."""
+        if self._rows is None:
+            kinds = [I64, I64, I64, I64, POINTER, I64, POINTER]
+            self._rows = self._function("rows", kinds)
+            self._write_rows(self._rows)
+        return self._rows
 
-    def _write(self, signature: Signature) -> None:
-        builder = ir.IRBuilder(self.function.append_basic_block("entry"))
-        m, n, height, columns, sums, row, *rest = self.function.args
-        names: dict[str, ir.Value] = {
-            name: rest[i] for i, (name, _) in enumerate(self.program.batch)
-        }
-        rest = rest[len(names) :]
-        names |= zip(signature.symbols, rest, strict=False)
-        pointers = rest[len(signature.symbols) : -1]
-        memory = (*signature.buffers, *signature.scratch)
-        by_name: dict[str, ir.Value] = dict(zip([b.name for b in memory], pointers, strict=True))
-        frame = Frame(builder, self.level, by_name, names, rest[-1])
-        body = self.function.append_basic_block("row")
-        done = self.function.append_basic_block("done")
+    def tile(self, shape: TileShape) -> ir.Function:
+        """The register tile that finishes its sums in registers.
+
+        The arguments are those of a tile function and (m, n, environment); all columns are there.
+        """
+        if shape not in self._tiles:
+            kinds = [*TileOperands.types(shape), *TILE_PLACE, I64, I64, POINTER]
+            made = self._function(f"tile{shape.height}x{shape.vectors}", kinds)
+            self._tiles[shape] = made
+            self._write_tile(made, shape)
+        return self._tiles[shape]
+
+    def _function(self, suffix: str, kinds: list[ir.Type]) -> ir.Function:
+        kind = ir.FunctionType(ir.VoidType(), kinds)
+        function = ir.Function(self.module, kind, f"{self.name}.{suffix}")
+        function.linkage = "internal"
+        function.attributes.add("noinline")
+        function.attributes.add("nounwind")
+        return function
+
+    def _write_tile(self, function: ir.Function, shape: TileShape) -> None:
+        builder = ir.IRBuilder(function.append_basic_block("entry"))
+        *values, sums, row, resume, m, n, environment = function.args
+        start = starting_sums(builder, self.level, shape, (sums, row, resume))
+        made = TileLoop(builder, self.level, shape, TileOperands.of(shape, values)).sums(start)
+        frame = self.environment.frame(builder, self.level, environment)
+        for i in range(shape.height):
+            frame.names[ROW] = builder.add(m, word(i))
+            frame.enter()
+            for j in range(shape.vectors):
+                first = builder.add(n, word(j * self.lanes))
+                accumulator = made[i * shape.vectors + j]
+                _VectorFrame(frame, self.lanes, first, None, accumulator, self.program).stores()
+            frame.leave()
+        builder.ret_void()
+
+    def _write_rows(self, function: ir.Function) -> None:
+        builder = ir.IRBuilder(function.append_basic_block("entry"))
+        m, n, height, columns, sums, row, environment = function.args
+        frame = self.environment.frame(builder, self.level, environment)
+        body = function.append_basic_block("row")
+        done = function.append_basic_block("done")
         before = builder.block
         builder.branch(body)
         builder.position_at_end(body)
@@ -98,15 +140,52 @@ class Epilogue:
     def _vectors(
         self, frame: Frame, n: ir.Value, columns: ir.Value, source: ir.Value, masked: bool
     ) -> None:
-        builder = frame.builder
-        lanes = self.level.lanes(self.program.dtype.bytes)
-        for j in range(self.program.tile_columns // lanes):
+        builder, dtype = frame.builder, self.program.dtype
+        vector = Emitter(builder, self.level, self.lanes)
+        for j in range(self.program.tile_columns // self.lanes):
             frame.enter()
-            first = builder.add(n, word(j * lanes))
-            count = builder.sub(columns, word(j * lanes)) if masked else None
-            address = frame.emitter.gep(source, self.program.dtype, word(j * lanes))
-            _VectorFrame(frame, lanes, first, count, address, self.program).stores()
+            first = builder.add(n, word(j * self.lanes))
+            count = builder.sub(columns, word(j * self.lanes)) if masked else None
+            accumulator = vector.load(frame.emitter.gep(source, dtype, word(j * self.lanes)), dtype)
+            _VectorFrame(frame, self.lanes, first, count, accumulator, self.program).stores()
             frame.leave()
+
+
+def _operations(program: Contraction) -> int:
+    """Operations of the epilogue per element; what goes lane by lane counts as too many."""
+    seen: set[int] = set()
+    stack: list[Value] = [store.value for store in program.stores]
+    count = sum(0 if _slope(store.offset) == 1 else LIGHT for store in program.stores)
+    while stack:
+        value = stack.pop()
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        match value:
+            case Apply(function=function, operands=operands):
+                count += SCALAR_FUNCTIONS[function].cost
+                stack += operands
+            case Convert(operand=operand):
+                count += 1
+                stack.append(operand)
+            case Load(offset=offset):
+                count += 1 if _slope(offset) is not None else LIGHT
+            case IndexValue():
+                count += LIGHT
+            case _:
+                pass
+    return count
+
+
+def _slope(offset: Expr) -> int | None:
+    """0, 1 (elements per column), or None for anything else."""
+    if COLUMN not in offset.free_symbols:
+        return 0
+    affine = offset.affine((COLUMN,))
+    if affine is None:
+        return None
+    slope = affine[0][COLUMN]
+    return 1 if slope.is_constant and slope.value == 1 else None
 
 
 class _VectorFrame:
@@ -118,7 +197,7 @@ class _VectorFrame:
         lanes: int,
         first: ir.Value,
         count: ir.Value | None,
-        sums: ir.Value,
+        accumulator: ir.Value,
         program: Contraction,
     ) -> None:
         self.frame = frame
@@ -129,7 +208,7 @@ class _VectorFrame:
         self.program = program
         self.vector = Emitter(frame.builder, frame.level, lanes)
         self.mask = None if count is None else self.vector.lane_mask(count)
-        self.accumulator = self.vector.load(sums, program.dtype)
+        self.accumulator = accumulator
         self.memo: dict[int, ir.Value] = {}
 
     def stores(self) -> None:
@@ -162,16 +241,6 @@ class _VectorFrame:
             case _:
                 raise AssertionError(f"{type(value).__name__} in an epilogue")
 
-    def _slope(self, offset: Expr) -> int | None:
-        """0, 1 (elements per column), or None for anything else."""
-        if COLUMN not in offset.free_symbols:
-            return 0
-        affine = offset.affine((COLUMN,))
-        if affine is None:
-            return None
-        slope = affine[0][COLUMN]
-        return 1 if slope.is_constant and slope.value == 1 else None
-
     def _address(self, pointer: str, dtype: object, offset: Expr, column: ir.Value) -> ir.Value:
         names = self.frame.names | {COLUMN: column}
         place = self.frame.indices.emit(offset, names)
@@ -179,7 +248,7 @@ class _VectorFrame:
 
     def _load(self, load: Load) -> ir.Value:
         dtype = load.buffer.dtype
-        slope = self._slope(load.offset)
+        slope = _slope(load.offset)
         if slope == 0:
             return self.vector.splat(self.frame.value(load))
         if slope == 1:
@@ -221,7 +290,7 @@ class _VectorFrame:
 
     def _store(self, store: Store, value: ir.Value) -> None:
         dtype = store.buffer.dtype
-        if self._slope(store.offset) == 1:
+        if _slope(store.offset) == 1:
             address = self._address(store.buffer.name, dtype, store.offset, self.first)
             if self.mask is None:
                 self.vector.store(value, address, dtype)

@@ -43,6 +43,51 @@ class Signature:
     scratch: tuple[TileBuffer, ...]
 
 
+class Environment:
+    """The values of a kernel in memory, for functions that it calls with one pointer.
+
+    ``names`` (symbols and what the kernel adds) are words, then come the pointers of the buffers
+    and the status.
+    """
+
+    def __init__(self, signature: Signature, names: Sequence[str]) -> None:
+        self.names = (*signature.symbols, *names)
+        self.memory = [b.name for b in (*signature.buffers, *signature.scratch)]
+
+    def allocate(self, frame: Frame) -> ir.Value:
+        """Room for it, with all filled in but the names that the kernel adds; at its entry."""
+        count = len(self.names) + len(self.memory) + 1
+        place = frame.builder.alloca(ir.ArrayType(I64, count))
+        place.type = POINTER  # llvmlite alone still gives it the type of what it points to
+        for name in self.names:
+            if name in frame.names:
+                self.set(frame, place, name)
+        for slot, name in enumerate(self.memory, start=len(self.names)):
+            frame.builder.store(frame.pointers[name], self._slot(frame.builder, place, slot))
+        frame.builder.store(frame.status, self._slot(frame.builder, place, count - 1))
+        return place
+
+    def set(self, frame: Frame, place: ir.Value, name: str) -> None:
+        """Write the value that ``name`` has in ``frame``."""
+        slot = self._slot(frame.builder, place, self.names.index(name))
+        frame.builder.store(frame.names[name], slot)
+
+    def frame(self, builder: ir.IRBuilder, level: Level, place: ir.Value) -> Frame:
+        """The frame of a function that was given it."""
+        names: dict[str, ir.Value] = {}
+        pointers: dict[str, ir.Value] = {}
+        for slot, name in enumerate(self.names):
+            names[name] = builder.load(self._slot(builder, place, slot), typ=I64)
+        for slot, name in enumerate(self.memory, start=len(self.names)):
+            pointers[name] = builder.load(self._slot(builder, place, slot), typ=POINTER)
+        last = self._slot(builder, place, len(self.names) + len(self.memory))
+        return Frame(builder, level, pointers, names, builder.load(last, typ=POINTER))
+
+    @staticmethod
+    def _slot(builder: ir.IRBuilder, place: ir.Value, slot: int) -> ir.Value:
+        return builder.gep(place, [word(slot)], source_etype=I64)
+
+
 class KernelFunction:
     """Writes the entry of a kernel and the body's prologue; ``names`` and ``pointers`` by name."""
 

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from tilewright.ir.tile import (
     Contraction,
+    Gathering,
     LoopProgram,
     Operand,
     Packing,
@@ -48,6 +49,17 @@ def _contraction(
 ) -> Contraction:
     rewrite = parameters.rewrite
 
+    def gathered(side: Gathering) -> Gathering:
+        return replace(
+            side,
+            base=rewrite(side.base),
+            run=rewrite(side.run),
+            table=parameters.buffer(side.table),
+            row=rewrite(side.row),
+            zeros=parameters.buffer(side.zeros),
+            body=mapping.statements(side.body),
+        )
+
     def operand(side: Operand | Packing) -> Operand | Packing:
         if isinstance(side, Operand):
             base, row, depth = rewrite(side.base), rewrite(side.row), rewrite(side.depth)
@@ -55,8 +67,12 @@ def _contraction(
         body = mapping.statements(side.body)
         return Packing(parameters.buffer(side.target), rewrite(side.row), body)
 
-    left = operand(program.left)
-    assert isinstance(left, Operand)
+    left = program.left
+    if isinstance(left, Gathering):
+        left = gathered(left)
+    else:
+        left = operand(left)
+        assert isinstance(left, Operand)
     return replace(
         program,
         batch=parameters.axes(program.batch),

@@ -1,13 +1,15 @@
 """The innermost level: a register tile of C += A * B, for every height.
 
-One function per height: it loads the tile (or starts from zero), runs along k with the right
-operand in vectors and the left one broadcast, and stores the tile. Heights 1..rows are all written,
-so that any number of rows has an exact cover. Start with :func:`tile_function`.
+Along k the right operand is read in vectors and the left one broadcast. Few sums cannot hide the
+latency of a multiply-add, so small tiles keep several copies of them and add the copies up at the
+end. :func:`tile_function` is the function that leaves its sums in memory, shared by all kernels of
+a module; :class:`TileLoop` is the loop itself, for a kernel that finishes a tile in registers.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from llvmlite import ir
 
@@ -19,14 +21,22 @@ from tilewright.backend.cpu.math_arithmetic import call_intrinsic
 from tilewright.ir.dtype import DType
 
 UNROLL = 4  # steps along k per iteration: hides the loop's own instructions
+SUMS_IN_FLIGHT = 12  # more than the 8 that a latency of 4 cycles and two starts in each ask for
+MOST_ROWS = 12
+
+
+def most_rows(level: Level, vectors: int) -> int:
+    """The tallest tile whose sums, columns and one broadcast value fit the registers."""
+    return min(MOST_ROWS, (level.registers - vectors - 1) // vectors)
 
 
 @dataclass(frozen=True)
 class TileShape:
-    """What a tile function is specialised for.
+    """What a tile is specialised for.
 
     ``left_depth`` and ``right_depth`` are strides along k where they are known (None: an argument).
-    ``masked`` reads only the first columns of the right operand.
+    ``masked`` reads only the first columns of the right operand. ``gathered`` takes the rows of the
+    left operand from a table, anew for every run of k.
     """
 
     dtype: DType
@@ -34,134 +44,225 @@ class TileShape:
     vectors: int
     left_depth: int | None
     right_depth: int | None
-    masked: bool
+    masked: bool = False
+    gathered: bool = False
 
     @property
     def name(self) -> str:
         """A name that says it all."""
         strides = f"{self.left_depth or 'x'}_{self.right_depth or 'x'}"
-        masked = "_masked" if self.masked else ""
-        return f"tile_{self.dtype.value}_{self.height}x{self.vectors}_{strides}{masked}"
+        kind = ("_masked" if self.masked else "") + ("_gathered" if self.gathered else "")
+        return f"tile_{self.dtype.value}_{self.height}x{self.vectors}_{strides}{kind}"
+
+    def with_height(self, height: int) -> TileShape:
+        """The same with another number of rows."""
+        return replace(self, height=height)
+
+    @property
+    def copies(self) -> int:
+        """How many copies of the sums take turns along k: a power of two."""
+        copies = 1
+        while 2 * copies * self.height * self.vectors <= SUMS_IN_FLIGHT:
+            copies *= 2
+        return copies
 
 
-# (steps, left, left row, left depth, right, right depth, tile, tile row, load tile?, columns)
-TILE_ARGUMENTS = (I64, POINTER, I64, I64, POINTER, I64, POINTER, I64, ir.IntType(1), I64)
+@dataclass(frozen=True)
+class Gathered:
+    """Rows of the left operand from a table, anew for each of ``runs`` runs of k.
+
+    ``table`` holds the offset of every row of a run in the left tensor, or a negative number for
+    ``zeros``; runs are ``table_row`` entries apart.
+    """
+
+    runs: ir.Value
+    table: ir.Value
+    table_row: ir.Value
+    zeros: ir.Value
 
 
-def tile_function(module: ir.Module, level: Level, shape: TileShape) -> ir.Function:
-    """The function for ``shape``, written into ``module`` on first use."""
-    found = module.globals.get(shape.name)
-    if isinstance(found, ir.Function):
-        return found
-    kind = ir.FunctionType(ir.VoidType(), TILE_ARGUMENTS)
-    function = ir.Function(module, kind, shape.name)
-    function.linkage = "internal"
-    function.attributes.add("noinline")
-    function.attributes.add("nounwind")
-    _Writer(function, level, shape).write()
-    return function
+@dataclass(frozen=True)
+class TileOperands:
+    """Where a tile reads: pointers, and strides in elements.
+
+    ``steps`` is the length along k, or of one run of it where rows are gathered. ``columns``, for a
+    masked tile, is how many columns of the right operand there are.
+    """
+
+    steps: ir.Value
+    left: ir.Value
+    left_row: ir.Value
+    left_depth: ir.Value
+    right: ir.Value
+    right_depth: ir.Value
+    columns: ir.Value | None = None
+    gathered: Gathered | None = None
+
+    @staticmethod
+    def types(shape: TileShape) -> list[ir.Type]:
+        """The types of :meth:`values` for ``shape``."""
+        out: list[ir.Type] = [I64, POINTER, I64, I64, POINTER, I64]
+        out += [I64] if shape.masked else []
+        return out + ([I64, POINTER, I64, POINTER] if shape.gathered else [])
+
+    @staticmethod
+    def of(shape: TileShape, values: Sequence[ir.Value]) -> TileOperands:
+        """The inverse of :meth:`values`."""
+        steps, left, left_row, left_depth, right, right_depth, *rest = values
+        columns = rest.pop(0) if shape.masked else None
+        gathered = None
+        if shape.gathered:
+            runs, table, table_row, zeros = rest
+            gathered = Gathered(runs, table, table_row, zeros)
+        return TileOperands(
+            steps, left, left_row, left_depth, right, right_depth, columns, gathered
+        )
+
+    def values(self, shape: TileShape) -> list[ir.Value]:
+        """What ``shape`` needs of it, as arguments."""
+        out = [self.steps, self.left, self.left_row, self.left_depth, self.right, self.right_depth]
+        if shape.masked:
+            assert self.columns is not None
+            out.append(self.columns)
+        if shape.gathered:
+            assert self.gathered is not None
+            g = self.gathered
+            out += [g.runs, g.table, g.table_row, g.zeros]
+        return out
 
 
-class _Writer:
-    def __init__(self, function: ir.Function, level: Level, shape: TileShape) -> None:
-        self.function = function
+Sums = list[ir.Value]
+
+
+class TileLoop:
+    """Writes the sums of one tile at the builder's position."""
+
+    def __init__(
+        self, builder: ir.IRBuilder, level: Level, shape: TileShape, operands: TileOperands
+    ) -> None:
+        self.builder = builder
         self.level = level
         self.shape = shape
-        self.builder = ir.IRBuilder(function.append_basic_block("entry"))
+        self.operands = operands
         self.lanes = level.lanes(shape.dtype.bytes)
-        self.vector = Emitter(self.builder, level, self.lanes)
-        self.scalar = Emitter(self.builder, level)
-        self.positions = [(i, j) for i in range(shape.height) for j in range(shape.vectors)]
-        (self.steps, self.left, self.left_row, left_depth, self.right, right_depth, self.tile,
-         self.tile_row, self.load_tile, self.columns) = function.args  # fmt: skip
-        self.left_depth = word(shape.left_depth) if shape.left_depth else left_depth
-        self.right_depth = word(shape.right_depth) if shape.right_depth else right_depth
+        self.vector = Emitter(builder, level, self.lanes)
+        self.scalar = Emitter(builder, level)
+        self.left_depth = word(shape.left_depth) if shape.left_depth else operands.left_depth
+        self.right_depth = word(shape.right_depth) if shape.right_depth else operands.right_depth
+        self.right = operands.right
+        self.rows: list[ir.Value] = []
+        self.masks = self._masks() if shape.masked else []
 
-    def write(self) -> None:
-        """The whole function."""
-        builder, dtype = self.builder, self.shape.dtype
-        self.masks = self._masks() if self.shape.masked else []
-        self.rows = [
-            self.scalar.gep(self.left, dtype, builder.mul(self.left_row, word(i)))
-            for i in range(self.shape.height)
-        ]
-        start = self._start()
-        main = builder.and_(self.steps, word(-UNROLL))
-        after = self._loop(word(0), main, start, UNROLL)
-        final = self._loop(main, self.steps, after, 1)
-        for (i, j), value in zip(self.positions, final, strict=True):
-            self.vector.store(value, self._tile_address(i, j), dtype)
-        builder.ret_void()
+    def sums(self, start: Sums) -> Sums:
+        """``start`` plus the products, row by row: ``height * vectors`` vectors."""
+        zero: ir.Value = self.vector.constant(0.0, self.shape.dtype)
+        copies: list[Sums] = [start]
+        copies += [[zero for _ in start] for _ in range(self.shape.copies - 1)]
+        if self.shape.gathered:
+            copies = self._runs(copies)
+        else:
+            self.rows = [self._row(i) for i in range(self.shape.height)]
+            copies = self._steps(copies)
+        while len(copies) > 1:
+            half = len(copies) // 2
+            pairs = zip(copies[:half], copies[half:], strict=True)
+            copies = [self._added(one, other) for one, other in pairs]
+        return copies[0]
+
+    def _added(self, one: Sums, other: Sums) -> Sums:
+        return [self.builder.fadd(a, b) for a, b in zip(one, other, strict=True)]
 
     def _masks(self) -> list[ir.Value]:
+        columns = self.operands.columns
+        assert columns is not None
         return [
-            self.vector.lane_mask(self.builder.sub(self.columns, word(j * self.lanes)))
+            self.vector.lane_mask(self.builder.sub(columns, word(j * self.lanes)))
             for j in range(self.shape.vectors)
         ]
 
-    def _tile_address(self, i: int, j: int) -> ir.Value:
-        offset = self.builder.add(self.builder.mul(self.tile_row, word(i)), word(j * self.lanes))
-        return self.scalar.gep(self.tile, self.shape.dtype, offset)
+    def _row(self, i: int) -> ir.Value:
+        offset = self.builder.mul(self.operands.left_row, word(i))
+        return self.scalar.gep(self.operands.left, self.shape.dtype, offset)
 
-    def _start(self) -> list[ir.Value]:
-        """Zeros, or the sums of earlier blocks of k."""
-        load = self.function.append_basic_block("resume")
-        begin = self.function.append_basic_block("begin")
-        entry = self.builder.block
-        self.builder.cbranch(self.load_tile, load, begin)
-        self.builder.position_at_end(load)
-        loaded = [
-            self.vector.load(self._tile_address(i, j), self.shape.dtype) for i, j in self.positions
-        ]
-        self.builder.branch(begin)
-        self.builder.position_at_end(begin)
-        zero = self.vector.constant(0.0, self.shape.dtype)
-        phis: list[ir.Value] = []
-        for value in loaded:
-            phi = self.builder.phi(zero.type)
-            phi.add_incoming(zero, entry)
-            phi.add_incoming(value, load)
-            phis.append(phi)
-        return phis
+    def _runs(self, copies: list[Sums]) -> list[Sums]:
+        """All runs, each with its own rows; the right operand goes on from run to run."""
+        operands, builder = self.operands, self.builder
+        gathered, first = operands.gathered, operands.right
+        assert gathered is not None
+        run = builder.mul(operands.steps, self.right_depth)
+
+        def body(number: ir.Value, carried: list[Sums]) -> list[Sums]:
+            place = builder.mul(number, gathered.table_row)
+            entries = self.scalar.gep(gathered.table, DType.INT64, place)
+            self.rows = [self._gathered_row(entries, i, gathered) for i in range(height)]
+            self.right = self.scalar.gep(first, self.shape.dtype, builder.mul(number, run))
+            return self._steps(carried)
+
+        height = self.shape.height
+        return self._loop("run", (word(0), gathered.runs, 1), copies, body)
+
+    def _gathered_row(self, entries: ir.Value, i: int, gathered: Gathered) -> ir.Value:
+        address = self.scalar.gep(entries, DType.INT64, word(i))
+        offset = self.scalar.load(address, DType.INT64)
+        inside = self.scalar.gep(self.operands.left, self.shape.dtype, offset)
+        outside = self.builder.icmp_signed("<", offset, word(0))
+        return self.builder.select(outside, gathered.zeros, inside)
+
+    def _steps(self, copies: list[Sums]) -> list[Sums]:
+        """All of k: several steps at a time, then what is left."""
+        steps, count = self.operands.steps, max(UNROLL, len(copies))
+        main = self.builder.and_(steps, word(-count))
+
+        def several(k: ir.Value, carried: list[Sums]) -> list[Sums]:
+            made = list(carried)
+            for step in range(count):
+                copy = step % len(made)
+                made[copy] = self._step(self.builder.add(k, word(step)), made[copy])
+            return made
+
+        def one(k: ir.Value, carried: list[Sums]) -> list[Sums]:
+            return [self._step(k, carried[0]), *carried[1:]]
+
+        after = self._loop("k", (word(0), main, count), copies, several)
+        return self._loop("rest", (main, steps, 1), after, one)
 
     def _loop(
-        self, begin: ir.Value, end: ir.Value, start: list[ir.Value], unroll: int
-    ) -> list[ir.Value]:
-        """Accumulate over k in [begin, end), ``unroll`` steps at a time."""
+        self, name: str, bounds: tuple[ir.Value, ir.Value, int], start: list[Sums], body: object
+    ) -> list[Sums]:
+        """``body(position, carried)`` for positions from begin to end by a step, carrying sums."""
         builder = self.builder
-        body = self.function.append_basic_block("k")
-        done = self.function.append_basic_block("k.done")
+        begin, end, stride = bounds
+        block = builder.function.append_basic_block(name)
+        done = builder.function.append_basic_block(f"{name}.done")
         before = builder.block
-        builder.cbranch(builder.icmp_signed("<", begin, end), body, done)
-        builder.position_at_end(body)
-        k = builder.phi(I64)
-        k.add_incoming(begin, before)
-        phis = [builder.phi(value.type) for value in start]
-        for phi, value in zip(phis, start, strict=True):
-            phi.add_incoming(value, before)
-        sums: list[ir.Value] = list(phis)
-        for step in range(unroll):
-            sums = self._step(builder.add(k, word(step)), sums)
-        following = builder.add(k, word(unroll))
-        k.add_incoming(following, builder.block)
-        for phi, value in zip(phis, sums, strict=True):
-            phi.add_incoming(value, builder.block)
+        builder.cbranch(builder.icmp_signed("<", begin, end), block, done)
+        builder.position_at_end(block)
+        position = builder.phi(I64)
+        position.add_incoming(begin, before)
+        phis = [[builder.phi(value.type) for value in copy] for copy in start]
+        made = body(position, phis)  # type: ignore[operator]
+        following = builder.add(position, word(stride), flags=("nsw",))
         latch = builder.block
-        builder.cbranch(builder.icmp_signed("<", following, end), body, done)
+        position.add_incoming(following, latch)
+        builder.cbranch(builder.icmp_signed("<", following, end), block, done)
         builder.position_at_end(done)
-        results: list[ir.Value] = []
-        for value, final in zip(start, sums, strict=True):
-            phi = builder.phi(value.type)
-            phi.add_incoming(value, before)
-            phi.add_incoming(final, latch)
-            results.append(phi)
+        results: list[Sums] = []
+        for old, new, carried in zip(start, made, phis, strict=True):
+            results.append([])
+            for first, last, phi in zip(old, new, carried, strict=True):
+                phi.add_incoming(first, before)
+                phi.add_incoming(last, latch)
+                result = builder.phi(first.type)
+                result.add_incoming(first, before)
+                result.add_incoming(last, latch)
+                results[-1].append(result)
         return results
 
-    def _step(self, k: ir.Value, sums: list[ir.Value]) -> list[ir.Value]:
+    def _step(self, k: ir.Value, sums: Sums) -> Sums:
         """One outer product of a column of the left and a row of the right operand."""
         builder, dtype = self.builder, self.shape.dtype
         row = self.scalar.gep(self.right, dtype, builder.mul(k, self.right_depth))
-        columns: list[ir.Value] = []
+        columns: Sums = []
         for j in range(self.shape.vectors):
             address = self.scalar.gep(row, dtype, word(j * self.lanes))
             if self.masks:
@@ -169,16 +270,82 @@ class _Writer:
             else:
                 columns.append(self.vector.load(address, dtype))
         place = builder.mul(k, self.left_depth)
-        out: list[ir.Value] = []
+        out: Sums = []
         for i in range(self.shape.height):
             scalar = self.scalar.load(self.scalar.gep(self.rows[i], dtype, place), dtype)
             broadcast = self.vector.splat(scalar)
             for j in range(self.shape.vectors):
-                old = sums[i * self.shape.vectors + j]
-                out.append(self._multiply_add(broadcast, columns[j], old))
+                out.append(self._multiply_add(broadcast, columns[j], sums[len(out)]))
         return out
 
     def _multiply_add(self, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
         if self.level.has_fma:
             return call_intrinsic(self.builder, "fma", c.type, [c.type], [a, b, c])
         return self.builder.fadd(self.builder.fmul(a, b), c)
+
+
+def starting_sums(
+    builder: ir.IRBuilder,
+    level: Level,
+    shape: TileShape,
+    place: tuple[ir.Value, ir.Value, ir.Value],
+) -> Sums:
+    """Zeros, or the sums of earlier blocks of k: (where, elements between rows, whether)."""
+    tile, row, resume = place
+    vector = Emitter(builder, level, level.lanes(shape.dtype.bytes))
+    load = builder.function.append_basic_block("resume")
+    begin = builder.function.append_basic_block("begin")
+    entry = builder.block
+    builder.cbranch(resume, load, begin)
+    builder.position_at_end(load)
+    loaded = [
+        vector.load(address, shape.dtype) for address in _places(builder, level, shape, tile, row)
+    ]
+    builder.branch(begin)
+    builder.position_at_end(begin)
+    zero = vector.constant(0.0, shape.dtype)
+    phis: Sums = []
+    for value in loaded:
+        phi = builder.phi(zero.type)
+        phi.add_incoming(zero, entry)
+        phi.add_incoming(value, load)
+        phis.append(phi)
+    return phis
+
+
+def _places(
+    builder: ir.IRBuilder, level: Level, shape: TileShape, tile: ir.Value, row: ir.Value
+) -> list[ir.Value]:
+    """The address of every vector of a tile in memory, row by row."""
+    scalar, lanes = Emitter(builder, level), level.lanes(shape.dtype.bytes)
+    return [
+        scalar.gep(
+            tile, shape.dtype, builder.add(builder.mul(row, word(i)), word(j * lanes))
+        )
+        for i in range(shape.height)
+        for j in range(shape.vectors)
+    ]  # fmt: skip
+
+
+TILE_PLACE = (POINTER, I64, ir.IntType(1))  # tile, elements between its rows, add to it?
+
+
+def tile_function(module: ir.Module, level: Level, shape: TileShape) -> ir.Function:
+    """The function that leaves the sums of ``shape`` in memory, written on first use."""
+    found = module.globals.get(shape.name)
+    if isinstance(found, ir.Function):
+        return found
+    kind = ir.FunctionType(ir.VoidType(), [*TileOperands.types(shape), *TILE_PLACE])
+    function = ir.Function(module, kind, shape.name)
+    function.linkage = "internal"
+    function.attributes.add("noinline")
+    function.attributes.add("nounwind")
+    builder = ir.IRBuilder(function.append_basic_block("entry"))
+    *values, tile, row, resume = function.args
+    start = starting_sums(builder, level, shape, (tile, row, resume))
+    sums = TileLoop(builder, level, shape, TileOperands.of(shape, values)).sums(start)
+    vector = Emitter(builder, level, level.lanes(shape.dtype.bytes))
+    for value, address in zip(sums, _places(builder, level, shape, tile, row), strict=True):
+        vector.store(value, address, shape.dtype)
+    builder.ret_void()
+    return function
