@@ -51,6 +51,8 @@ class InstructionTile:
     """The m × n × k product of one instruction; on a GPU, of ``warps`` warps together.
 
     ``dtype`` of the operands, ``accumulator`` of the sums, ``per_cycle`` multiply-adds of one unit.
+    ``latency`` in cycles and the number of ``registers`` where they are not those of the vector
+    pipes (0: they are).
     """
 
     name: str
@@ -61,6 +63,8 @@ class InstructionTile:
     k: int
     per_cycle: float
     warps: int = 1
+    latency: float = 0.0
+    registers: int = 0
 
 
 @dataclass(frozen=True)
@@ -216,6 +220,10 @@ def _products(target: Target) -> _Problem | None:
         key = f"instruction_tiles.{tile.name}"
         if tile.dtype not in ELEMENT_BYTES:
             return f"{key}.dtype", f"The type '{tile.dtype}' is unknown.", f"one of {known}"
+        if tile.accumulator not in ELEMENT_BYTES:
+            return f"{key}.accumulator", f"'{tile.accumulator}' is unknown.", f"one of {known}"
         if min(tile.m, tile.n, tile.k, tile.warps) < 1 or not tile.per_cycle > 0:
             return key, "An extent or the rate is not positive.", "numbers above 0"
+        if not tile.latency >= 0 or tile.registers < 0:
+            return key, "The latency or the registers are negative.", "numbers of at least 0"
     return None

@@ -162,7 +162,7 @@ def sapphire_rapids() -> Target:
 
     Intel's optimisation manual: L1 48 KiB, L2 2 MiB, 64 bytes (48 kept up), 14-16 cycles; L3
     1.875 MiB a core; eight channels of DDR5-4800, 307 GB/s. An AMX tile product of 16 × 16 × 64
-    bytes takes 16 cycles; VDPBF16PS starts once a cycle, VPDPBUSD twice.
+    bytes starts every 16 cycles and takes 52; VDPBF16PS starts once a cycle, VPDPBUSD twice.
     """
     core = _Core("avx512", 64, 32, 2, 4, 2, 1)
     caches = (
@@ -174,8 +174,8 @@ def sapphire_rapids() -> Target:
     tiles = (
         _dot("bfloat16", 16, 2, 32.0),
         _dot("int8", 16, 4, 128.0),
-        InstructionTile("amx", "bfloat16", "float32", 16, 16, 32, 512.0),
-        InstructionTile("amx", "int8", "int32", 16, 16, 64, 1024.0),
+        InstructionTile("amx", "bfloat16", "float32", 16, 16, 32, 512.0, 1, 52.0, 8),
+        InstructionTile("amx", "int8", "int32", 16, 16, 64, 1024.0, 1, 52.0, 8),
     )
     return _cpu("sapphire-rapids", 56, 2.6, core, caches, (14, 307, 110), rates, tiles)
 
