@@ -8,11 +8,20 @@ from tilewright.ir.access import contraction_access
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node
 from tilewright.ir.kernel import KernelKind
-from tilewright.ir.primitives import Constant, Contract, Convolve, Window
+from tilewright.ir.primitives import (
+    Constant,
+    Contract,
+    Convolve,
+    Reshape,
+    Slice,
+    Transpose,
+    Window,
+)
 from tilewright.plan.inline import cost, is_simple
 from tilewright.shape import Scope
 
 TILE_TYPES = (DType.FLOAT32, DType.FLOAT64)
+TAP_COST = 2  # operations that may be repeated for every tap of a window
 PACKING_COST = 4  # operations that may be repeated for every block that packs an operand
 
 
@@ -43,16 +52,34 @@ def operands_for_memory(node: Node, memory: Collection[Node], scope: Scope) -> s
     match node.primitive:
         case Contract():
             return _contract_operands(node, memory, scope)
-        case Convolve():
+        case Convolve() as convolve:
             data, weights = node.inputs
             found = {weights}
+            if convolve.channels_last and kind_of_backbone(node) is KernelKind.WINDOW:
+                return found if _runs_along_channels(data, memory) else {data, weights}
             if not is_simple(data, memory) or cost(data, memory) > PACKING_COST:
                 found.add(data)
             return found
+        case Window(trailing=trailing) if trailing:
+            data = node.inputs[0]
+            return set() if _runs_along_channels(data, memory) else {data}
         case _:
             data = node.inputs[0]
-            simple = is_simple(data, memory) and cost(data, memory) <= 2
+            simple = is_simple(data, memory) and cost(data, memory) <= TAP_COST
             return set() if simple else {data}
+
+
+def _runs_along_channels(data: Node, memory: Collection[Node]) -> bool:
+    """Whether every tap may evaluate ``data`` in place: cheap, and elements in memory order."""
+    stack = [data]
+    while stack:
+        current = stack.pop()
+        if current in memory:
+            continue
+        if isinstance(current.primitive, Transpose | Reshape | Slice):
+            return False
+        stack.extend(current.inputs)
+    return is_simple(data, memory) and cost(data, memory) <= TAP_COST
 
 
 def _contract_operands(node: Node, memory: Collection[Node], scope: Scope) -> set[Node]:
