@@ -4,7 +4,8 @@ Times a compiled model beside ONNX Runtime, OpenVINO and PyTorch in one run, fai
 far the figures can be trusted. May import every lower room, numpy, onnx and rich; each peer is
 imported only by its own module in ``peers``, and only when it is asked for. Start with ``compare``
 (the whole of it), then ``measure`` (the alternation), ``report`` (results, JSON, table), ``inputs``
-(shapes and random inputs).
+(shapes and random inputs). Single contractions in suites: ``suites``, ``operators``,
+``operator_run``, ``operator_report``.
 """
 
 from tilewright.bench.compare import compare

@@ -85,6 +85,14 @@ class Limits:
     bytes_per_second: float
     cache_bytes: int
 
+    def larger(self, other: Limits) -> Limits:
+        """The larger of two measurements of one machine."""
+        return Limits(
+            max(self.flops, other.flops),
+            max(self.bytes_per_second, other.bytes_per_second),
+            self.cache_bytes,
+        )
+
     def seconds(self, case: Case) -> float:
         """The least time that the case can take with the plain algorithm."""
         compute = case.flops / self.flops
@@ -106,7 +114,7 @@ class Summary:
 
 @dataclass(frozen=True)
 class OperatorReport:
-    """A whole run; ``skipped`` are the cases too large for it."""
+    """A whole run; ``skipped`` are the cases too large for it, ``missing`` those not reached."""
 
     peers: tuple[str, ...]
     rows: tuple[OperatorRow, ...]
@@ -114,6 +122,7 @@ class OperatorReport:
     threads: int
     machine: Machine
     limits: Limits
+    missing: int = 0
 
     def roofline_share(self, row: OperatorRow) -> float:
         """The least possible time divided by the subject's."""
@@ -172,6 +181,7 @@ class OperatorReport:
             "limits": asdict(self.limits),
             "noise": {"median": noise[0], "worst": noise[1]} if noise else None,
             "summaries": [asdict(summary) for summary in self.summaries()],
+            "missing": self.missing,
             "skipped": [_case_document(case) for case in self.skipped],
             "rows": [self._row_document(row) for row in self.rows],
         }
@@ -200,12 +210,20 @@ class OperatorReport:
         folder.mkdir(parents=True, exist_ok=True)
         text = json.dumps(self.document(), indent=2, allow_nan=False)
         (folder / "report.json").write_text(text + "\n", encoding="utf-8")
-        with (folder / "rows.csv").open("w", newline="", encoding="utf-8") as file:
-            flat = [flat_row(row, self.peers, self.limits) for row in self.rows]
-            columns = tuple(dict.fromkeys(name for row in flat for name in row))
-            writer = csv.DictWriter(file, columns)
-            writer.writeheader()
-            writer.writerows(flat)
+        save_rows(self.rows, self.peers, self.limits, folder)
+
+
+def save_rows(
+    rows: Sequence[OperatorRow], peers: Sequence[str], limits: Limits, folder: Path
+) -> None:
+    """Write ``rows.csv``."""
+    folder.mkdir(parents=True, exist_ok=True)
+    flat = [flat_row(row, peers, limits) for row in rows]
+    columns = tuple(dict.fromkeys(name for row in flat for name in row))
+    with (folder / "rows.csv").open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, columns)
+        writer.writeheader()
+        writer.writerows(flat)
 
 
 def flat_row(row: OperatorRow, peers: Sequence[str], limits: Limits) -> dict[str, object]:
@@ -318,6 +336,9 @@ def _percent(value: float | None) -> str:
 
 def _remarks(report: OperatorReport) -> list[Text]:
     remarks: list[Text] = []
+    if report.missing:
+        text = f"interrupted: {format_count(report.missing, 'case')} not measured"
+        remarks.append(Text(text, style="bold red"))
     for case in report.skipped:
         text = f"skipped, needs {format_bytes(case.bytes)}: {case.suite} {case.name}"
         remarks.append(Text(f"{text} {case.describe()}", style="yellow"))

@@ -12,6 +12,7 @@ import ctypes
 import gc
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from types import ModuleType
@@ -35,6 +36,7 @@ SUBJECT = "tilewright"
 QUICK = Settings(rounds=3, most_rounds=3, quiet=0.015, block=0.02, single=0.1)
 
 _CHUNK = 1 << 22
+_TRIM_THRESHOLD, _MMAP_MAX = -1, -4  # numbers of glibc's options
 
 
 @dataclass(frozen=True)
@@ -125,7 +127,8 @@ def _run_case(
     differences, failures = _prepare_peers(problem, plan, expected, calls)
     del expected
     _give_memory_back()
-    measured = measure(calls, twins, plan.settings, clock)
+    with _recycled_memory():
+        measured = measure(calls, twins, plan.settings, clock)
     return OperatorRow(
         case=case,
         constant=group.constant,
@@ -196,6 +199,26 @@ def _instantiate(compiled: Compilation, threads: int) -> CompiledModel:
 def used_micro_kernel(model: CompiledModel) -> str | None:
     """The micro-kernel of the last call, where the model tells it."""
     return getattr(model.stats(), "micro_kernel", None)
+
+
+@contextmanager
+def _recycled_memory() -> Iterator[None]:
+    """Let glibc keep what is freed, for engines that allocate each result anew.
+
+    Otherwise the system would clear the pages of a large result in every call, which takes longer
+    than many a product, and which a program that runs one layer after the other does not see.
+    """
+    option = getattr(ctypes.CDLL(None), "mallopt", None)
+    if option is None:
+        yield
+        return
+    option(_MMAP_MAX, 0)
+    option(_TRIM_THRESHOLD, (1 << 31) - 1)
+    try:
+        yield
+    finally:
+        option(_MMAP_MAX, 1 << 16)
+        option(_TRIM_THRESHOLD, 1 << 17)
 
 
 def _give_memory_back() -> None:

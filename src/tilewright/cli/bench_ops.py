@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -15,7 +15,13 @@ from typing import Annotated
 import typer
 
 from tilewright.bench.machine import describe_machine
-from tilewright.bench.operator_report import Limits, OperatorReport, OperatorRow, render
+from tilewright.bench.operator_report import (
+    Limits,
+    OperatorReport,
+    OperatorRow,
+    render,
+    save_rows,
+)
 from tilewright.bench.operator_run import QUICK, Plan, run_groups
 from tilewright.bench.operators import CONSTANTS, group_cases
 from tilewright.bench.peak import measure_peak
@@ -34,6 +40,8 @@ from tilewright.cli.output import Output
 from tilewright.support.errors import InputError, UnsupportedError
 from tilewright.support.progress import Steps
 from tilewright.support.text import format_seconds
+
+_SAVE_SECONDS = 20.0
 
 
 def bench_ops(
@@ -86,16 +94,39 @@ def bench_ops(
         peers = load_peers([name for name in _names(against) if name != "none"])
         limits = _limits(threads)
     plan = Plan(peers, threads, replace(QUICK, rounds=rounds, most_rounds=rounds))
-    rows: list[OperatorRow] = []
     count = len(cases) - len(skipped)
     with output.progress.steps("Timing", count) as steps:
-        rows += run_groups(groups, plan, _Remaining(steps, count).at)
-    report = OperatorReport(tuple(peers), tuple(rows), skipped, threads, describe_machine(), limits)
+        progress = _Remaining(steps, count).at
+        rows = _collect(run_groups(groups, plan, progress), tuple(peers), limits, save)
+    # Somebody else may have had the core the first time.
+    limits = limits.larger(_limits(threads))
+    report = OperatorReport(
+        tuple(peers), rows, skipped, threads, describe_machine(), limits, count - len(rows)
+    )
     if save is not None and draw is not None:
         report.save(save)
         draw(report, save)
     output.document(report.document())
     output.show(render(report))
+    if report.missing:
+        raise typer.Exit(1)
+
+
+def _collect(
+    found: Iterator[OperatorRow], peers: tuple[str, ...], limits: Limits, folder: Path | None
+) -> tuple[OperatorRow, ...]:
+    """All rows, or those until an interrupt; a long run writes down what it has meanwhile."""
+    rows: list[OperatorRow] = []
+    saved = time.perf_counter()
+    try:
+        for row in found:
+            rows.append(row)
+            if folder is not None and time.perf_counter() - saved > _SAVE_SECONDS:
+                save_rows(rows, peers, limits, folder)
+                saved = time.perf_counter()
+    except KeyboardInterrupt:
+        pass
+    return tuple(rows)
 
 
 def _names(text: str) -> list[str]:

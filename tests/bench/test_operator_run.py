@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tilewright.bench import operator_run
+from tilewright.bench.measure import Settings
+from tilewright.bench.operator_run import SUBJECT, Plan, run_groups
+from tilewright.bench.operators import Problem, group_cases
+from tilewright.bench.peers.operators import Prepared
+from tilewright.bench.suites import Case, parse_shapes
+from tilewright.support.errors import UnsupportedError
+
+SHORT = Settings(rounds=2, most_rounds=2, quiet=0.0, block=1e-4, single=0.1)
+
+
+def peer(prepare: Any) -> ModuleType:
+    module = ModuleType("peer")
+    module.prepare_operator = prepare  # type: ignore[attr-defined]
+    return module
+
+
+def numpy_peer(error: float = 0.0) -> ModuleType:
+    def prepare(problem: Problem, threads: int) -> Prepared:
+        (left,) = problem.inputs.values()
+
+        def run() -> np.ndarray[Any, Any]:
+            assert problem.weight is not None
+            return left @ problem.weight + np.float32(error)
+
+        return Prepared(run, run)
+
+    return peer(prepare)
+
+
+def refuse(problem: Problem, threads: int) -> Prepared:
+    raise RuntimeError("not today\nand more")
+
+
+def nothing(problem: Problem, threads: int) -> None:
+    return None
+
+
+def run(peers: dict[str, ModuleType], text: str, seen: list[tuple[int, str]] | None = None):
+    groups = group_cases(parse_shapes(text), "right")
+    notes = [] if seen is None else seen
+
+    def progress(done: int, case: Case) -> None:
+        notes.append((done, case.name))
+
+    return list(run_groups(groups, Plan(peers, 1, SHORT, self_checks=1), progress))
+
+
+def test_rows_of_two_groups() -> None:
+    seen: list[tuple[int, str]] = []
+    text = "M=3,N=4,K=5;M=6,N=4,K=5;M=2,N=3,K=5"
+    rows = run({"numpy": numpy_peer()}, text, seen)
+    assert seen == list(enumerate(text.split(";")))
+    for row in rows:
+        assert set(row.rounds) == {SUBJECT, "numpy"}
+        assert all(len(times) == 2 and min(times) > 0 for times in row.rounds.values())
+        assert row.ratios["numpy"] > 0 and row.differences["numpy"] < 1e-6
+        assert row.failures == () and row.compile_seconds > 0
+    # One of three has a second instance: the one in the middle.
+    assert [row.self_ratio is not None for row in rows] == [False, True, False]
+
+
+def test_peers_that_are_wrong_fail_or_cannot() -> None:
+    peers = {"wrong": numpy_peer(error=10.0), "bad": peer(refuse), "unable": peer(nothing)}
+    (row,) = run(peers, "M=3,N=4,K=5")
+    assert row.largest_difference > 0.5
+    assert [(f.contender, f.reason) for f in row.failures] == [("bad", "RuntimeError: not today")]
+    assert set(row.rounds) == {SUBJECT, "wrong"}
+
+
+def test_a_group_that_does_not_compile_keeps_its_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*arguments: object, **options: object) -> None:
+        raise UnsupportedError("not that")
+
+    monkeypatch.setattr(operator_run, "compile_stages", fail)
+    rows = run({"numpy": numpy_peer()}, "M=3,N=4,K=5;M=4,N=4,K=5")
+    assert [row.failures[0].contender for row in rows] == [SUBJECT, SUBJECT]
+    assert rows[0].rounds == {} and "not that" in rows[0].failures[0].reason
+
+
+def test_large_results_are_compared_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(operator_run, "_CHUNK", 8)
+    one = np.arange(60, dtype=np.float32).reshape(15, 4)
+    other = one.copy()
+    other[13, 2] += 5.9
+    assert operator_run._difference(one, one) == 0
+    assert operator_run._difference(one, other) == pytest.approx(0.1)
+    assert operator_run._difference(one, other[:3]) == float("inf")
+    other[1, 1] = np.nan
+    assert operator_run._difference(one, other) == float("inf")
+
+
+def test_the_hook_for_the_micro_kernel() -> None:
+    model: Any = SimpleNamespace(stats=lambda: SimpleNamespace(micro_kernel="6x16"))
+    assert operator_run.used_micro_kernel(model) == "6x16"
+    model = SimpleNamespace(stats=lambda: SimpleNamespace())
+    assert operator_run.used_micro_kernel(model) is None
