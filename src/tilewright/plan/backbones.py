@@ -12,15 +12,17 @@ from tilewright.ir.primitives import (
     Constant,
     Contract,
     Convolve,
+    Reduce,
     Reshape,
     Slice,
     Transpose,
     Window,
 )
 from tilewright.plan.inline import cost, is_simple
-from tilewright.shape import Scope
+from tilewright.shape import Scope, product
 
 TILE_TYPES = (DType.FLOAT32, DType.FLOAT64)
+LEAST_COLUMNS = 8  # fewer, and each result is a loop of its own
 TAP_COST = 2  # operations that may be repeated for every tap of a window
 PACKING_COST = 4  # operations that may be repeated for every block that packs an operand
 
@@ -43,8 +45,20 @@ def kind_of_backbone(node: Node) -> KernelKind | None:
             return KernelKind.LOOPS if convolve.channels_last else KernelKind.CONTRACTION
         case Window():
             return KernelKind.WINDOW
+        case Reduce():
+            return KernelKind.WINDOW if _keeps_columns(node) else None
         case _:
             return None
+
+
+def _keeps_columns(reduction: Node) -> bool:
+    """Whether a Reduce over other axes than the last ones has columns to run vectors along."""
+    primitive, shape = reduction.primitive, reduction.inputs[0].shape
+    assert isinstance(primitive, Reduce)
+    if not primitive.axes or len(shape) - 1 in primitive.axes:
+        return False
+    columns = product(shape[primitive.axes[-1] + 1 :])
+    return not (columns.is_constant and columns.value < LEAST_COLUMNS)
 
 
 def operands_for_memory(node: Node, memory: Collection[Node], scope: Scope) -> set[Node]:
@@ -60,6 +74,8 @@ def operands_for_memory(node: Node, memory: Collection[Node], scope: Scope) -> s
             if not is_simple(data, memory) or cost(data, memory) > PACKING_COST:
                 found.add(data)
             return found
+        case Reduce():
+            return set()
         case Window(trailing=trailing) if trailing:
             data = node.inputs[0]
             return set() if _runs_along_channels(data, memory) else {data}

@@ -12,11 +12,12 @@ from itertools import product as combinations
 
 from tilewright.ir.graph import Node
 from tilewright.ir.kernel import Kernel
-from tilewright.ir.primitives import Convolve, Window
+from tilewright.ir.primitives import Convolve, Reduce, Window
 from tilewright.ir.tile import Apply, Load, Local, Loop, LoopProgram, Store, TileBuffer, Value
 from tilewright.ir.views import Index, linear
 from tilewright.shape import Expr, ceil_div, constant, maximum, minimum
 from tilewright.tile.channel_windows import lower_channel_windows
+from tilewright.tile.columns import lower_columns
 from tilewright.tile.loops import finish, target_buffers
 from tilewright.tile.lowering import Lowering
 
@@ -51,6 +52,8 @@ def _geometry(node: Node) -> _Geometry:
 def lower_windows(kernel: Kernel, lowering: Lowering) -> LoopProgram:
     """The program of a windowed kernel with its epilogue."""
     node = kernel.backbone
+    if isinstance(node.primitive, Reduce):
+        return lower_columns(kernel, lowering)
     if _channels_last(node):
         return lower_channel_windows(kernel, lowering)
     geometry = _geometry(node)
