@@ -9,10 +9,13 @@ import importlib.metadata
 import os
 import platform
 import re
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import RenderableType
 
 from tilewright.backend.cpu.machine import host_level
 from tilewright.bench.machine import describe_machine, usable_cores
@@ -20,18 +23,22 @@ from tilewright.bench.peak import measure_peak
 from tilewright.cli.options import JsonFlag
 from tilewright.cli.output import Output, table
 from tilewright.runtime import _native
-from tilewright.support.text import format_bytes
+from tilewright.support.text import format_bytes, format_count
+from tilewright.target import Target, detect, host
+from tilewright.tile.candidates import CandidateTable, candidates
+from tilewright.tune import cache_directory, load_profile
 
 _PEERS = ("onnxruntime", "openvino", "torch", "transformers")
-_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
-_GROUPS = Path("/sys/fs/cgroup")
-_UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+_SHOWN = 12  # candidates of each level in the table
 
 
 def doctor(
     measure: Annotated[
         bool, typer.Option(help="Measure multiply-adds and memory reads of one core.")
     ] = True,
+    show_candidates: Annotated[
+        bool, typer.Option("--candidates", help="Show the f32 candidates of every level.")
+    ] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Show the processor, threads, versions, and what one core can do; exit code 1 if parts miss.
@@ -39,7 +46,7 @@ def doctor(
     Example: [bold]tilewright doctor[/]
     """
     output = Output(as_json=as_json)
-    level = host_level()
+    level, target = host_level(), detect()
     facts: dict[str, object] = {
         "tilewright": importlib.metadata.version("tilewright"),
         "python": platform.python_version(),
@@ -50,23 +57,35 @@ def doctor(
         "caches": caches(),
         "cores": os.cpu_count(),
         "cores_by_affinity": usable_cores(),
-        "cores_by_quota": quota(),
+        "cores_by_quota": host.quota(),
         "default_threads": _native.default_threads(),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "native_extension": Path(_native.__file__).name,
-        "cache_directory": None,
+        "cache_directory": str(cache_directory()),
+        "tiles_measured": load_profile(level.name) is not None,
+        "target": asdict(target),
     }
     if measure:
         with output.progress.activity("Measuring one core"):
             peak = measure_peak()
         facts["flops_per_core"] = peak.flops
         facts["read_bytes_per_second_per_core"] = peak.bytes_per_second
+        facts["cache_bytes_per_second_per_core"] = dict(peak.reads)
     needed, peers = _versions(_requirements()), _versions(_PEERS)
     missing = [name for name, version in needed.items() if version is None]
+    found = candidates(target, "float32") if show_candidates else None
+    if found is not None:
+        facts["candidates"] = [[asdict(c) for c in level] for level in found.levels]
     output.document({**facts, "dependencies": needed, "peers": peers, "missing": missing})
-    rows = [(name.replace("_", " "), _text(name, value)) for name, value in facts.items()]
+    rows = [
+        (name.replace("_", " "), _text(name, value))
+        for name, value in facts.items()
+        if name not in ("target", "candidates")
+    ]
     rows += [("needs", _listing(needed)), ("peers", _listing(peers))]
-    output.show(table("", "", rows=rows))
+    output.show(table("", "", rows=rows), "", *_target(target, facts))
+    if found is not None:
+        output.show("", *_candidates(found))
     if missing:
         output.show(f"Missing: {', '.join(missing)}. Install them with pip.")
         raise typer.Exit(1)
@@ -74,31 +93,61 @@ def doctor(
 
 def caches() -> dict[str, int]:
     """Bytes of each cache that the first core sees, by level and kind."""
-    found: dict[str, int] = {}
-    for entry in sorted(_CACHES.glob("index*")):
-        try:
-            level, kind, size = ((entry / n).read_text().strip() for n in ("level", "type", "size"))
-        except OSError:
-            continue
-        match = re.fullmatch(r"(\d+)([KMG]?)", size)
-        if match is not None:
-            suffix = {"Data": "d", "Instruction": "i"}.get(kind, "")
-            found[f"L{level}{suffix}"] = int(match[1]) * _UNITS.get(match[2], 1)
-    return found
+    kinds = {"Data": "d", "Instruction": "i"}
+    return {f"L{c.level}{kinds.get(c.kind, '')}": c.capacity for c in host.caches()}
 
 
-def quota() -> float | None:
-    """The processors that the control group of this process allows, None without a limit."""
-    try:
-        limit, period = (_GROUPS / "cpu.max").read_text().split()
-        return None if limit == "max" else int(limit) / int(period)
-    except (OSError, ValueError):
-        pass
-    try:
-        limit = int((_GROUPS / "cpu/cpu.cfs_quota_us").read_text())
-        return limit / int((_GROUPS / "cpu/cpu.cfs_period_us").read_text()) if limit > 0 else None
-    except (OSError, ValueError):
-        return None
+def _target(target: Target, facts: Mapping[str, object]) -> list[RenderableType]:
+    """The detected machine: what is published about it, beside what was measured."""
+    found = facts.get("cache_bytes_per_second_per_core")
+    measured = dict(found) if isinstance(found, dict) else {}
+    memory = facts.get("read_bytes_per_second_per_core")
+    measured[target.levels[-1].name] = memory
+    rows: list[tuple[str, ...]] = []
+    for level in target.levels:
+        seen = measured.get(level.name)
+        rows.append(
+            (
+                level.name,
+                format_bytes(level.capacity) if level.capacity else "",
+                str(level.instances),
+                str(level.sharing),
+                f"{level.latency:.0f}",
+                f"{level.bandwidth:.1f}",
+                f"{target.bytes_per_second(level.name) / 1e9:.0f} GB/s",
+                f"{seen / 1e9:.0f} GB/s" if isinstance(seen, float) else "",
+            )
+        )
+    columns = ("level", ">size", ">of them", ">cores each", ">cycles", ">B/cycle", ">that is")
+    flops = facts.get("flops_per_core")
+    peak = f"{target.peak_flops('float32', 1) / 1e9:.0f} GFLOP/s a core, f32, published"
+    if isinstance(flops, float):
+        peak += f"; {flops / 1e9:.0f} measured"
+    return [
+        table(*columns, ">measured", rows=rows, title=f"Target: {target.name}"),
+        f"{target.isa}, {target.units} cores at {target.clock_ghz:.1f} GHz: {peak}",
+    ]
+
+
+def _candidates(found: CandidateTable) -> list[RenderableType]:
+    """The first candidates of each level, spread evenly over all of them."""
+    tables: list[RenderableType] = []
+    for number, level in enumerate(found.levels):
+        step = max(1, len(level) // _SHOWN)
+        rows = [
+            (
+                f"{c.m} x {c.n} x {c.k}",
+                c.instruction,
+                f"{c.share:.0%}",
+                f"{c.used:.0%}",
+                str(len(c.children)),
+            )
+            for c in level[::step]
+        ]
+        columns = (">m x n x k", "instruction", ">of peak", ">used", ">built from")
+        title = f"Level {number}: {format_count(len(level), 'candidate')}"
+        tables.append(table(*columns, rows=rows, title=title))
+    return tables
 
 
 def _requirements() -> tuple[str, ...]:
@@ -129,6 +178,8 @@ def _text(name: str, value: object) -> str:
         return f"{value / 1e9:.0f} GFLOP/s, f32"
     if name == "read_bytes_per_second_per_core" and isinstance(value, float):
         return f"{value / 1e9:.1f} GB/s"
+    if name == "cache_bytes_per_second_per_core" and isinstance(value, dict):
+        return ", ".join(f"{key} {rate / 1e9:.0f} GB/s" for key, rate in value.items())
     if name == "memory_bytes" and isinstance(value, int):
         return format_bytes(value)
     return "none" if value is None else str(value)
