@@ -24,7 +24,7 @@ def test_the_target_is_shown(command: Command, folder: Path) -> None:
     target = detect()
     assert f"Target: {target.name}" in result.out
     assert all(level.name in result.out for level in target.levels)
-    assert "published" in result.out and " measured\n" not in result.out
+    assert "f32, published\n" in result.out, "nothing is measured"
     assert str(folder) in result.out.replace("\n", "")
     assert not folder.exists()
 

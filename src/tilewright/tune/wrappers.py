@@ -20,7 +20,7 @@ from tilewright.backend.cpu.function import POINTER
 from tilewright.backend.cpu.indices import I64, word
 from tilewright.backend.cpu.link import link
 from tilewright.backend.cpu.machine import Level, compile_object
-from tilewright.backend.cpu.register_tile import TileOperands, TileShape, tile_function
+from tilewright.backend.cpu.register_tile import Gathered, TileOperands, TileShape, tile_function
 from tilewright.runtime import _native
 
 CHAIN = 16  # pairs of a multiplication and an exclusive or in one round of the clock
@@ -125,13 +125,13 @@ def _write_wrapper(module: ir.Module, level: Level, shape: TileShape) -> None:
 
 
 def _arguments(shape: TileShape, given: dict[str, ir.Value], right: ir.Value) -> list[ir.Value]:
-    names = ["steps", "left", "left_row", "left_depth", "right", "right_depth"]
-    names += ["columns"] if shape.masked else []
-    names += ["runs", "table", "table_row", "zeros"] if shape.gathered else []
-    values = [right if name == "right" else given[name] for name in names]
-    operands = TileOperands.of(shape, values).values(shape)
+    gathered = Gathered(given["runs"], given["table"], given["table_row"], given["zeros"])
+    operands = TileOperands(
+        given["steps"], given["left"], given["left_row"], given["left_depth"],
+        right, given["right_depth"], columns=given["columns"], gathered=gathered,
+    )  # fmt: skip
     resume = ir.Constant(ir.IntType(1), 0)
-    return [*operands, given["tile"], given["tile_row"], resume]
+    return [*operands.values(shape), given["tile"], given["tile_row"], resume]
 
 
 def _write_clock(module: ir.Module) -> None:
