@@ -29,7 +29,7 @@ def tune(
     again: Annotated[bool, typer.Option(help="Measure even if a result is kept.")] = False,
     seconds: Annotated[
         float, typer.Option(min=0.1, max=600.0, help="How long to measure, after compiling.")
-    ] = 6.0,
+    ] = 5.0,
     as_json: JsonFlag = False,
 ) -> None:
     """Measure every register tile of this machine, and keep the times in the cache directory.

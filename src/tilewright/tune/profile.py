@@ -177,7 +177,7 @@ class _Tile:
 
 
 def measure_profile(
-    level: Level, shapes: Sequence[TileShape], target: Target, seconds: float = 6.0
+    level: Level, shapes: Sequence[TileShape], target: Target, seconds: float = 5.0
 ) -> Profile:
     """Time every shape on this machine, for about ``seconds`` after compiling.
 
