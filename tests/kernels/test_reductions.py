@@ -6,11 +6,24 @@ from typing import Any
 
 import numpy as np
 import pytest
-from graph_kit import BOOL, F32, I64, Space, apply, check, mostly_slow, scalar
+from graph_kit import (
+    BOOL,
+    F32,
+    I64,
+    Space,
+    apply,
+    check,
+    data,
+    fixed,
+    kinds,
+    mostly_slow,
+    scalar,
+    spread,
+)
 
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import node
-from tilewright.ir.primitives import ArgReduce, Cast, Reduce, Reshape, Scan, Transpose
+from tilewright.ir.primitives import ArgReduce, Broadcast, Cast, Reduce, Reshape, Scan, Transpose
 from tilewright.shape import constant
 
 Array = np.ndarray[Any, Any]
@@ -134,3 +147,58 @@ def test_axes_that_are_all_of_size_one() -> None:
     largest = node(Reduce("maximum", (1, 2)), x)
     total = node(Reduce("sum", (1, 2, 3)), apply("multiply", y, y))
     check(space.graph(apply("negate", largest), total), [{"a": n} for n in (0, 1, 9)], length=9)
+
+
+MAPS = ((1, 1, 1), (0, 3, 3), (2, 0, 5), (2, 5, 0), (3, 7, 7), (1, 13, 11))
+ROWS_AND_COLUMNS = [{"n": n, "h": h, "w": w} for n, h, w in MAPS]
+
+
+@pytest.mark.parametrize("channels", mostly_slow([8, 9, 130, 1283], "130"))
+def test_pooling_of_whole_maps_with_channels_last(channels: int) -> None:
+    space = Space()
+    n, h, w = space.dimensions("n h w")
+    x = space.input("x", F32, n, h, w, channels)
+    total = node(Reduce("sum", (1, 2)), x)
+    scale, shift = (spread(fixed(data(F32, (channels,), s)), total.shape) for s in (1, 2))
+    affine = apply("add", apply("multiply", total, scale), shift)
+    graph = space.graph(apply("maximum", affine, scalar(0.0)), affine)
+    compiled = check(graph, ROWS_AND_COLUMNS, length=150)
+    assert kinds(compiled) == ["window"]
+
+
+@pytest.mark.slow
+def test_statistics_over_all_but_the_channels() -> None:
+    space = Space()
+    x = space.input("x", F32, *space.dimensions("n h w"), 37)
+    squares = node(Reduce("sum", (0, 1, 2)), apply("multiply", x, x))
+    mean = apply("multiply", node(Reduce("sum", (0, 1, 2)), x), scalar(0.25))
+    centred = apply("subtract", x, node(Broadcast(x.shape, (3,)), mean))
+    check(space.graph(squares, mean, centred), ROWS_AND_COLUMNS, length=500, scale=20)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [0, 1, 2, 6, 7, 8, 9, 12, 13, 16, 49])
+def test_any_number_of_rows(size: int) -> None:
+    space = Space()
+    a, b = space.dimensions("a b")
+    x = space.input("x", F32, a, size, b, 9)
+    total = node(Reduce("sum", (1,)), x)
+    largest = node(Reduce("maximum", (1,)), apply("negate", x))
+    cases = [{"a": a, "b": b} for a, b in ((1, 1), (0, 3), (2, 0), (3, 7), (1, 61))]
+    check(space.graph(total, apply("absolute", largest)), cases, length=max(size, 1))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["sum", "maximum", "minimum"])
+def test_numbers_that_are_none(kind: str) -> None:
+    def fill(name: str, dtype: DType, shape: tuple[int, ...]) -> Array:
+        made = data(dtype, shape)
+        made.reshape(-1)[16::17] = np.nan
+        made.reshape(-1)[28::29] = np.inf
+        return made
+
+    space = Space()
+    x = space.input("x", F32, *space.dimensions("a b"), 11)
+    outputs = [node(Reduce(kind, axes), x) for axes in ((0,), (1,), (0, 1))]
+    cases = [{"a": a, "b": b} for a, b in ((1, 1), (2, 9), (5, 20))]
+    check(space.graph(*outputs), cases, length=100, fill=fill)
