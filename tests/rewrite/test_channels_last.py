@@ -291,7 +291,7 @@ def test_one_region_may_pay_where_another_does_not() -> None:
     for _ in range(3):
         net.convolution(8)
     net.put(node(Reshape((BATCH, product(net.map.shape[1:]))), net.map))
-    net.put(apply("add", net.map, node(Scan("sum", 1, False, False), net.map)))
+    net.put(node(Scan("sum", 1, False, False), net.map))
     net.put(node(Reshape((BATCH, constant(8), *SPATIAL)), net.map))
     net.convolution(8)
     after = converted(net.graph())

@@ -23,7 +23,6 @@ from tilewright.ir.primitives import (
     Reshape,
     Transpose,
 )
-from tilewright.rewrite.build import contents
 from tilewright.rewrite.driver import simplify
 from tilewright.rewrite.flatten import flattening, keeps_free_axes
 from tilewright.rewrite.orders import (
@@ -53,7 +52,7 @@ def prefer_channels_last(graph: Graph) -> Graph:
 
 
 class _Regions:
-    """Which nodes are stored in which order; a node in no arrangement is stored as it is."""
+    """Which nodes are stored in which order, in regions that are taken or left as a whole."""
 
     def __init__(self, graph: Graph) -> None:
         self.nodes = graph.nodes()
@@ -61,12 +60,17 @@ class _Regions:
         self.roots = dict.fromkeys(graph.roots)
         self.plan: dict[Node, Arrangement] = {}
         self._spread()
+        self.region: dict[Node, int] = {}
+        self.members: list[list[Node]] = []
+        self._number()
+        self.taken = [True] * len(self.members)
 
     def _spread(self) -> None:
+        """Plan every node that the order of a convolution reaches; the first to reach it wins."""
         waiting: deque[Node] = deque()
 
         def take(x: Node, found: Arrangement | None) -> None:
-            if found is not None and x not in self.plan:
+            if found is not None and x not in self.plan and not _is_repeated(x, found.order):
                 self.plan[x] = found
                 waiting.append(x)
 
@@ -84,103 +88,118 @@ class _Regions:
             for user in self.users[x]:
                 take(user, arrangement_after(user, user.inputs.index(x), found.order))
 
-    def order(self, x: Node) -> Order:
-        """The order in which a node is stored."""
-        found = self.plan.get(x)
-        return identity(x.rank) if found is None else found.order
-
-    def worthwhile(self) -> dict[Node, Arrangement]:
-        """The arrangements of regions with more convolutions than conversions."""
-        region = self._numbered()
-        gain: dict[int, int] = {}
-        for x, number in region.items():
-            gain[number] = gain.get(number, 0) + self._saved(x)
-        converted: dict[tuple[Node, Order], None] = {}
-        for x, number in region.items():
-            for conversion in self._conversions(x):
-                if conversion not in converted:
-                    converted[conversion] = None
-                    gain[number] -= 1
-        return {x: found for x, found in self.plan.items() if gain[region[x]] > 0}
-
-    def _numbered(self) -> dict[Node, int]:
-        """A number for every node of the plan, equal for those that share data in one order."""
-        numbers: dict[Node, int] = {}
+    def _number(self) -> None:
+        """Put nodes that share data in an order not its own into one region."""
         for start in self.plan:
-            if start in numbers:
+            if start in self.region:
                 continue
-            stack, number = [start], len(numbers)
+            stack, members = [start], list[Node]()
             while stack:
                 x = stack.pop()
-                if x in numbers:
+                if x in self.region:
                     continue
-                numbers[x] = number
-                stack += [i for i in x.inputs if self._agree(x, i)]
-                stack += [u for u in self.users[x] if self._agree(u, x)]
-        return numbers
+                self.region[x] = len(self.members)
+                members.append(x)
+                stack += [i for i in x.inputs if self._share(i, x)]
+                stack += [user for user in self.users[x] if self._share(x, user)]
+            self.members.append(members)
 
-    def _agree(self, x: Node, operand: Node) -> bool:
-        """Whether ``x`` takes an operand in the order, not its own, in which it is stored."""
-        if x not in self.plan or operand not in self.plan:
+    def _share(self, x: Node, reader: Node) -> bool:
+        if x not in self.plan or reader not in self.plan:
             return False
-        order = self.plan[x].operands[x.inputs.index(operand)]
-        return order == self.order(operand) != identity(operand.rank)
+        order = self.plan[reader].operands[reader.inputs.index(x)]
+        return order == self.plan[x].order != identity(x.rank)
 
-    def _saved(self, x: Node) -> int:
-        """1 for a convolution, and for a transposition that is no longer needed."""
-        if isinstance(x.primitive, Transpose):
-            return int(moves_data(x.inputs[0].shape, x.primitive.permutation))
-        return int(isinstance(x.primitive, Convolve))
+    # ------------------------------------------------------------ which regions pay
 
-    def _conversions(self, x: Node) -> list[tuple[Node, Order]]:
-        """Copies in another order that ``x``, and what reads it, need: of what, in which order."""
-        found = self.plan[x]
-        out: list[tuple[Node, Order]] = []
-        for side, (operand, order) in enumerate(zip(x.inputs, found.operands, strict=True)):
-            if self._differs(operand, order) and not self._is_free(x, side):
-                out.append((operand, order))
-        own = identity(x.rank)
-        if self._differs(x, own):
-            readers = [u for u in self.users[x] if u not in self.plan]
-            if x in self.roots or not all(self._absorbs(x, u) for u in readers):
-                out.append((x, own))
-        return out
+    def worthwhile(self) -> dict[Node, Arrangement]:
+        """The arrangements of regions that have more convolutions than they cost conversions."""
+        changed = True
+        while changed:
+            changed = False
+            for number, members in enumerate(self.members):
+                if not self.taken[number]:
+                    continue
+                convolutions = sum(isinstance(x.primitive, Convolve) for x in members)
+                with_it = self._conversions(number)
+                self.taken[number] = False
+                self.taken[number] = convolutions + self._conversions(number) > with_it
+                changed |= not self.taken[number]
+        return {x: found for x, found in self.plan.items() if self._planned(x)}
+
+    def _conversions(self, number: int) -> int:
+        """How much data is transposed in a region and at its edges, as regions are taken now."""
+        found: dict[tuple[Node, Order], None] = {}
+        own = 0
+        for x in self.members[number]:
+            if isinstance(x.primitive, Transpose) and not self.taken[number]:
+                own += moves_data(x.inputs[0].shape, x.primitive.permutation)
+            for side, operand in enumerate(x.inputs):
+                self._convert(found, operand, x, side)
+            for reader in self.users[x]:
+                for side, operand in enumerate(reader.inputs):
+                    if operand is x:
+                        self._convert(found, x, reader, side)
+            if x in self.roots and self._differs(x, identity(x.rank)):
+                found[x, identity(x.rank)] = None
+        return own + len(found)
+
+    def _convert(
+        self, found: dict[tuple[Node, Order], None], x: Node, reader: Node, side: int
+    ) -> None:
+        """Note what must be transposed for a reader of ``x``."""
+        planned = self.plan[reader] if self._planned(reader) else None
+        order = identity(x.rank) if planned is None else planned.operands[side]
+        if self._differs(x, order) and not self._is_free(x, order, reader, side):
+            found[x, order] = None
+
+    def _planned(self, x: Node) -> bool:
+        return x in self.plan and self.taken[self.region[x]]
+
+    def _order(self, x: Node) -> Order:
+        return self.plan[x].order if self._planned(x) else identity(x.rank)
 
     def _differs(self, x: Node, order: Order) -> bool:
-        stored = self.order(x)
+        """Whether data moves between the order of a node and another one."""
+        stored = self._order(x)
         permutation = tuple(stored.index(axis) for axis in order)
         return moves_data(tuple(x.shape[axis] for axis in stored), permutation)
 
-    def _is_free(self, x: Node, side: int) -> bool:
-        """Whether another order of an operand costs next to nothing.
+    def _is_free(self, x: Node, order: Order, reader: Node, side: int) -> bool:
+        """Whether a reader gets ``x`` in another order than its own at next to no cost.
 
-        It is known when compiling, read through a view while packing, or small beside ``x``.
+        It is known when compiling, small beside the result, or the reader takes a view of it.
         """
-        operand = x.inputs[side]
-        if isinstance(operand.primitive, Input) and operand.rank > 1:
-            channels = operand.shape[1]
-            return channels.is_constant and channels.value <= FEW_CHANNELS
-        if isinstance(x.primitive, Contract):
-            return keeps_free_axes(x, side, self.order(operand))
-        return isinstance(x.primitive, Broadcast) or isinstance(operand.primitive, Constant)
-
-    def _absorbs(self, x: Node, reader: Node) -> bool:
-        """Whether a reader in no arrangement can take ``x`` as it is stored all the same."""
-        order = self.order(x)
+        if isinstance(x.primitive, Input) and x.rank > 1:
+            return x.shape[1].is_constant and x.shape[1].value <= FEW_CHANNELS
+        if isinstance(x.primitive, Constant) or _is_repeated(x, order):
+            return True
         if isinstance(reader.primitive, Contract):
-            sides = [side for side, operand in enumerate(reader.inputs) if operand is x]
-            return all(keeps_free_axes(reader, side, order) for side in sides)
-        if not isinstance(reader.primitive, Reshape) or reader in self.roots:
-            return False
-        return all(
-            isinstance(last.primitive, Contract) and self._takes_flattened(last, reader, order)
-            for last in self.users[reader]
-        )
+            return keeps_free_axes(reader, side, self._order(x))
+        if self._is_plain_reshape(reader):
+            return all(self._takes_flattened(x, reader, user) for user in self.users[reader])
+        return isinstance(reader.primitive, Broadcast)
 
-    def _takes_flattened(self, x: Node, view: Node, order: Order) -> bool:
-        side = x.inputs.index(view)
-        weights = contents(x.inputs[1 - side])
-        return weights is not None and flattening(x, side, view, order) is not None
+    def _is_plain_reshape(self, x: Node) -> bool:
+        inside = self._planned(x) or x in self.roots
+        return isinstance(x.primitive, Reshape) and not inside
+
+    def _takes_flattened(self, x: Node, view: Node, reader: Node) -> bool:
+        """Whether a reader of reshaped ``x`` can read it as ``x`` is stored."""
+        if not isinstance(reader.primitive, Contract):
+            return False
+        side = reader.inputs.index(view)
+        weights = reader.inputs[1 - side]
+        known = isinstance(weights.primitive, Constant)
+        return known and flattening(reader, side, view, self._order(x)) is not None
+
+
+def _is_repeated(x: Node, order: Order) -> bool:
+    """Whether ``x`` is a Broadcast in any case: in ``order``, of the same node as in its own."""
+    if not isinstance(x.primitive, Broadcast):
+        return False
+    found = arrangement(x, order)
+    return found is not None and found.operands[0] == identity(x.inputs[0].rank)
 
 
 class _Builder:
