@@ -104,3 +104,35 @@ def test_settings_without_rounds_are_refused() -> None:
         Settings(rounds=0)
     with pytest.raises(InputError, match="rounds"):
         Settings(rounds=5, most_rounds=4)
+
+
+def test_a_long_call_is_a_block_of_its_own(fakes: SimpleNamespace) -> None:
+    clock = fakes.Clock()
+    contenders = [
+        fakes.Contender(n, clock, fakes.constant(t)) for n, t in (("a", 1 / 64), ("b", 1))
+    ]
+    settings = Settings(rounds=1, most_rounds=1, block=1 / 64, single=0.5)
+    result = measured(contenders, settings, clock)
+    assert clock.events.count("b") == 1
+    assert result.seconds("b").median == 1
+
+
+def test_rounds_are_added_until_they_are_steady(fakes: SimpleNamespace) -> None:
+    def run(noisy_calls: int) -> Measurement:
+        clock = fakes.Clock()
+
+        def duration(call: int) -> float:
+            return 4 / 64 if call < noisy_calls else 1 / 64
+
+        contenders = [
+            fakes.Contender("a", clock, duration),
+            fakes.Contender("b", clock, fakes.constant(3 / 64)),
+        ]
+        settings = Settings(rounds=2, most_rounds=7, block=1 / 256, steady=0.1)
+        calls = {contender.name: contender.call for contender in contenders}
+        return measure(calls, None, settings, clock)
+
+    # Each round takes two calls, of which the first is not counted.
+    assert len(run(noisy_calls=0).rounds["a"]) == 2
+    assert len(run(noisy_calls=2).rounds["a"]) == 7
+    assert run(noisy_calls=2).rounds["a"] == (4 / 64, *(1 / 64,) * 6)

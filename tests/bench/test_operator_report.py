@@ -15,13 +15,14 @@ from tilewright.bench.operator_report import (
     Limits,
     OperatorReport,
     OperatorRow,
+    Reads,
     geometric_mean,
     render,
 )
 from tilewright.bench.report import Failure
 from tilewright.bench.suites import Case
 
-LIMITS = Limits(flops=1e9, bytes_per_second=1e8, cache_bytes=1 << 20)
+LIMITS = Limits(1e9, (Reads("L1", 1 << 20, 1e9), Reads("memory", None, 1e8)))
 
 
 def case_of(suite: str, m: int) -> Case:
@@ -81,11 +82,16 @@ def test_share_of_the_roofline() -> None:
     assert (summary.best, summary.won, summary.slow) == (None, None, None)
 
 
-def test_memory_bounds_what_no_cache_holds() -> None:
+def test_the_level_that_holds_the_operands_bounds_them() -> None:
+    thin = Case("a", "m1", "gemm", {"M": 1, "N": 512, "K": 500, "trans_a": 0, "trans_b": 0})
     small, large = case_of("a", 2000), case_of("a", 20000)
+    # Two operations for each element of four bytes.
+    assert LIMITS.seconds(thin) == pytest.approx(thin.bytes / 1e9) > thin.flops / 1e9
     assert LIMITS.seconds(small) == pytest.approx(small.flops / 1e9)
     assert LIMITS.seconds(large) == pytest.approx(large.bytes / 1e8)
-    assert LIMITS.larger(Limits(2e9, 1e7, 1 << 20)) == Limits(2e9, 1e8, 1 << 20)
+    other = Limits(2e9, (Reads("L1", 1 << 20, 5e8), Reads("memory", None, 2e8)))
+    best = Limits(2e9, (Reads("L1", 1 << 20, 1e9), Reads("memory", None, 2e8)))
+    assert LIMITS.larger(other) == other.larger(LIMITS) == best
 
 
 def test_the_ten_worst_cases() -> None:

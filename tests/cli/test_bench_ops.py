@@ -15,7 +15,7 @@ Command = Callable[..., Any]
 @pytest.fixture(autouse=True)
 def no_peak(monkeypatch: pytest.MonkeyPatch) -> None:
     """The peak of this machine takes half a second and is not of interest here."""
-    monkeypatch.setattr(bench_ops, "measure_peak", lambda: Peak("avx2", 1e11, 1e10))
+    monkeypatch.setattr(bench_ops, "measure_peak", lambda: Peak("avx2", 1e11, 1e10, ()))
 
 
 def test_help_has_an_example(command: Command) -> None:

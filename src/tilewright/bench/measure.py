@@ -53,7 +53,9 @@ class Settings:
     silence. While a contender against itself is further than `tolerance` from 1, rounds are added
     up to `most_rounds`. A block has at least `fewest_calls` timed calls, unless one call alone
     takes longer than a block. A call that takes `single` seconds or more is its own block: not
-    even its first call goes untimed.
+    even its first call goes untimed. With `steady`, rounds are added for another reason, equality
+    or not: while the quartiles of a contender's rounds are further apart than this share of their
+    median.
     """
 
     rounds: int = 9
@@ -63,6 +65,7 @@ class Settings:
     fewest_calls: int = 3
     tolerance: float = 0.02
     single: float | None = None
+    steady: float | None = None
 
     def __post_init__(self) -> None:
         if not 1 <= self.rounds <= self.most_rounds or self.fewest_calls < 1:
@@ -112,8 +115,8 @@ def measure(
 ) -> Measurement:
     """Time every call, in rounds of blocks, until `twins` come out equal or the rounds run out.
 
-    `twins` names the two entries of `calls` that do the same work in independent instances; without
-    them there are just as many rounds as the settings say.
+    `twins` names the two entries of `calls` that do the same work in independent instances; they
+    are needed unless the settings say what is steady.
     """
     names = tuple(calls)
     rounds: dict[str, list[float]] = {name: [] for name in names}
@@ -128,13 +131,19 @@ def measure(
                     rounds[name].append(_block(calls[name], settings, clock))
                 gc.collect()
             measured = Measurement({name: tuple(values) for name, values in rounds.items()})
-            is_done = twins is None or is_quiet(measured.ratio(*twins), settings)
-            if is_done or wanted == settings.most_rounds:
+            if wanted == settings.most_rounds or _is_done(measured, twins, settings):
                 return measured
             wanted = min(2 * wanted, settings.most_rounds)
     finally:
         if was_enabled:
             gc.enable()
+
+
+def _is_done(measured: Measurement, twins: tuple[str, str] | None, settings: Settings) -> bool:
+    if settings.steady is None:
+        return twins is None or is_quiet(measured.ratio(*twins), settings)
+    spreads = [measured.seconds(name) for name in measured.rounds]
+    return all(s.high - s.low <= settings.steady * s.median for s in spreads)
 
 
 def is_quiet(self_ratio: Spread, settings: Settings) -> bool:

@@ -75,28 +75,40 @@ class OperatorRow:
 
 
 @dataclass(frozen=True)
-class Limits:
-    """What the machine can do with the threads of the run.
+class Reads:
+    """A level of memory: its name, its bytes (None: unbounded), and bytes read per second."""
 
-    Memory bounds only what does not fit into the last cache, for calls are repeated.
-    """
+    name: str
+    capacity: int | None
+    bytes_per_second: float
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What the machine can do with the threads of the run; ``reads`` from the nearest level on."""
 
     flops: float
-    bytes_per_second: float
-    cache_bytes: int
+    reads: tuple[Reads, ...]
 
     def larger(self, other: Limits) -> Limits:
         """The larger of two measurements of one machine."""
-        return Limits(
-            max(self.flops, other.flops),
-            max(self.bytes_per_second, other.bytes_per_second),
-            self.cache_bytes,
-        )
+        pairs = zip(self.reads, other.reads, strict=True)
+        reads = [max(pair, key=_bytes_per_second) for pair in pairs]
+        return Limits(max(self.flops, other.flops), tuple(reads))
 
     def seconds(self, case: Case) -> float:
-        """The least time that the case can take with the plain algorithm."""
-        compute = case.flops / self.flops
-        return max(compute, case.bytes / self.bytes_per_second * (case.bytes > self.cache_bytes))
+        """The least time of the plain algorithm.
+
+        All operands are multiplied at the best speed or read once from the level that holds them,
+        whichever takes longer.
+        """
+        reads = [r for r in self.reads if r.capacity is None or case.bytes <= r.capacity]
+        fastest = max(r.bytes_per_second for r in reads)
+        return max(case.flops / self.flops, case.bytes / fastest)
+
+
+def _bytes_per_second(reads: Reads) -> float:
+    return reads.bytes_per_second
 
 
 @dataclass(frozen=True)
@@ -359,10 +371,10 @@ def _remarks(report: OperatorReport) -> list[Text]:
         median, worst = report.noise
         text = f"noise, {SUBJECT} against itself: {median:.1%} at the median, {worst:.1%} at worst"
         remarks.append(Text(text, style="bold" if median > 0.03 else ""))
+    reads = ", ".join(f"{r.bytes_per_second / 1e9:.0f} from {r.name}" for r in report.limits.reads)
     text = (
-        f"{report.machine.processor}, {format_count(report.threads, 'thread')}, f32; the limit is "
-        f"{report.limits.flops / 1e9:.0f} GFLOP/s, and {report.limits.bytes_per_second / 1e9:.0f} "
-        f"GB/s beyond {format_bytes(report.limits.cache_bytes)}; above 1 the peer takes longer"
+        f"{report.machine.processor}, {format_count(report.threads, 'thread')}, f32; above 1 the "
+        f"peer takes longer; limits: {report.limits.flops / 1e9:.0f} GFLOP/s, GB/s {reads}"
     )
     return [*remarks, Text(text, style="dim")]
 

@@ -17,6 +17,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from tilewright.bench.suites import Case
+from tilewright.support.errors import InputError
 
 CONSTANTS = ("right", "left", "none")
 Extents = Mapping[str, int | str]
@@ -61,8 +62,13 @@ class Problem:
 def group_cases(cases: Sequence[Case], constant: str) -> tuple[Group, ...]:
     """The cases of each suite by what they share, in the order in which they come.
 
-    ``constant`` is the operand of a gemm that is known when compiling: right, left or none.
+    ``constant`` is the operand of a gemm that is known when compiling: right, left or none. Raises
+    InputError for another.
     """
+    if constant not in CONSTANTS:
+        raise InputError(
+            f"{constant!r} is no operand of a product.", hint=f"use {', '.join(CONSTANTS)}"
+        )
     groups: dict[tuple[object, ...], list[Case]] = {}
     dynamic_of: dict[tuple[object, ...], tuple[str, ...]] = {}
     batched = _batched_axes(cases)

@@ -19,11 +19,12 @@ from tilewright.bench.operator_report import (
     Limits,
     OperatorReport,
     OperatorRow,
+    Reads,
     render,
     save_rows,
 )
 from tilewright.bench.operator_run import QUICK, Plan, run_groups
-from tilewright.bench.operators import CONSTANTS, group_cases
+from tilewright.bench.operators import group_cases
 from tilewright.bench.peak import measure_peak
 from tilewright.bench.peers.operators import OPERATOR_PEERS, load_peers
 from tilewright.bench.suites import (
@@ -34,12 +35,12 @@ from tilewright.bench.suites import (
     read_suite,
     sample,
 )
-from tilewright.cli.doctor import caches
 from tilewright.cli.options import JsonFlag
 from tilewright.cli.output import Output
 from tilewright.support.errors import InputError, UnsupportedError
 from tilewright.support.progress import Steps
 from tilewright.support.text import format_seconds
+from tilewright.target import detect
 
 _SAVE_SECONDS = 20.0
 
@@ -69,7 +70,9 @@ def bench_ops(
         str, typer.Option(help="The operand of a gemm known when compiling: right, left or none.")
     ] = "right",
     threads: Annotated[int, typer.Option(min=1, help="Threads of a call, for everybody.")] = 1,
-    rounds: Annotated[int, typer.Option(min=1, help="Blocks of timing for each.")] = QUICK.rounds,
+    rounds: Annotated[
+        int, typer.Option(min=1, help="Blocks of timing for each; three times as many if noisy.")
+    ] = QUICK.rounds,
     save: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Write report.json, rows.csv and plots there."),
@@ -82,27 +85,12 @@ def bench_ops(
     --against onnxruntime,openvino[/]
     """
     output = Output(as_json=as_json)
-    if constant not in CONSTANTS:
-        raise InputError(
-            f"{constant!r} is no operand.", where="--constant", hint=f"use {', '.join(CONSTANTS)}"
-        )
     cases = _cases(suite or (), shapes, _names(only), sample_size)
-    skipped = tuple(case for case in cases if case.bytes > LARGEST_BYTES)
-    groups = group_cases([case for case in cases if case.bytes <= LARGEST_BYTES], constant)
     draw = None if save is None else _load_plots()
     with output.progress.activity("Setting up"):
         peers = load_peers([name for name in _names(against) if name != "none"])
-        limits = _limits(threads)
-    plan = Plan(peers, threads, replace(QUICK, rounds=rounds, most_rounds=rounds))
-    count = len(cases) - len(skipped)
-    with output.progress.steps("Timing", count) as steps:
-        progress = _Remaining(steps, count).at
-        rows = _collect(run_groups(groups, plan, progress), tuple(peers), limits, save)
-    # Somebody else may have had the core the first time.
-    limits = limits.larger(_limits(threads))
-    report = OperatorReport(
-        tuple(peers), rows, skipped, threads, describe_machine(), limits, count - len(rows)
-    )
+    plan = Plan(peers, threads, replace(QUICK, rounds=rounds, most_rounds=3 * rounds))
+    report = _measure(cases, constant, plan, output, save)
     if save is not None and draw is not None:
         report.save(save)
         draw(report, save)
@@ -110,6 +98,23 @@ def bench_ops(
     output.show(render(report))
     if report.missing:
         raise typer.Exit(1)
+
+
+def _measure(
+    cases: Sequence[Case], constant: str, plan: Plan, output: Output, folder: Path | None
+) -> OperatorReport:
+    peers, limits = tuple(plan.peers), _limits(plan.threads)
+    skipped = tuple(case for case in cases if case.bytes > LARGEST_BYTES)
+    groups = group_cases([case for case in cases if case.bytes <= LARGEST_BYTES], constant)
+    count = len(cases) - len(skipped)
+    with output.progress.steps("Timing", count) as steps:
+        found = run_groups(groups, plan, _Remaining(steps, count).at)
+        rows = _collect(found, peers, limits, folder)
+    # Somebody else may have had the core the first time.
+    limits = limits.larger(_limits(plan.threads))
+    return OperatorReport(
+        peers, rows, skipped, plan.threads, describe_machine(), limits, count - len(rows)
+    )
 
 
 def _collect(
@@ -151,8 +156,10 @@ def _cases(
 
 def _limits(threads: int) -> Limits:
     peak = measure_peak()
-    cache = max(caches().values(), default=1 << 20)
-    return Limits(threads * peak.flops, threads * peak.bytes_per_second, cache)
+    capacities = {level.name: level.capacity for level in detect().levels}
+    reads = [Reads(name, capacities[name], threads * speed) for name, speed in peak.reads]
+    reads.append(Reads("memory", None, threads * peak.bytes_per_second))
+    return Limits(threads * peak.flops, tuple(reads))
 
 
 def _load_plots() -> Callable[[OperatorReport, Path], object]:
