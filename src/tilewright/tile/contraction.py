@@ -50,6 +50,7 @@ DEPTH_BLOCK = 1024  # sums leave the registers once per block; its right panel s
 ROW_BYTES = 288 << 10  # of the left operand per task: a good half of a second-level cache
 MOST_ROWS = 288  # per task, so that there are tasks to share out
 COLUMN_BLOCK = 64  # columns per task when the right operand needs no packing
+STREAMED_DEPTH = 8192  # where every panel is used by one tile only
 PACKED_DEPTH = 384  # depth of a block that is packed
 PACKED_COLUMNS = 128  # columns per task when it does
 SHARES = 8  # tasks to make at least where there are that many register tiles of columns
@@ -185,7 +186,7 @@ def _pack(frame: Frame, access: ContractionAccess, right: Node) -> Packing:
     primitive = frame.kernel.backbone.primitive
     assert isinstance(primitive, Contract)
     row = pack_row(frame)
-    block = depth_block(frame.depth, PACKED_DEPTH)
+    block = depth_block(frame.depth, constant(PACKED_DEPTH))
     target = lowering.scratch_buffer(right.dtype, row * block)
     deep = access.right is not None and access.right.depth.is_constant
     depth_first = not (deep and access.right is not None and access.right.depth.value == 1)
@@ -229,7 +230,14 @@ def unflatten(position: Expr, axes: Axes) -> list[Expr]:
     return out[::-1]
 
 
-def depth_block(depth: Expr, most: int) -> Expr:
+def _most_depth(frame: Frame, packing: bool) -> Expr:
+    """Depth of a block; panels that only one tile uses stream by, the longer the better."""
+    if packing:
+        return constant(PACKED_DEPTH)
+    return select(less_equal(frame.m, frame.tile.rows), STREAMED_DEPTH, DEPTH_BLOCK)
+
+
+def depth_block(depth: Expr, most: Expr) -> Expr:
     """Balanced blocks along k of at most ``most``, where every depth may begin one."""
     blocks = maximum(ceil_div(depth, most), 1)
     return minimum(maximum(ceil_div(ceil_div(depth, blocks), 8) * 8, 1), maximum(depth, 1))
@@ -261,7 +269,7 @@ def row_block(frame: Frame, packing: bool) -> Expr:
     """
     height = frame.tile.rows
     if not packing:
-        deep = depth_block(frame.depth, DEPTH_BLOCK) * frame.kernel.backbone.dtype.bytes
+        deep = depth_block(frame.depth, constant(DEPTH_BLOCK)) * frame.kernel.backbone.dtype.bytes
         most = minimum(maximum(constant(ROW_BYTES) // (deep * height), 1) * height, MOST_ROWS)
         blocks = maximum(ceil_div(frame.m, most), 1)
         return maximum(ceil_div(ceil_div(frame.m, blocks), height) * height, height)
@@ -299,7 +307,7 @@ def assemble(
         dtype=kernel.backbone.dtype,
         block_m=row_block(frame, packing),
         block_n=column_block(frame, PACKED_COLUMNS if packing else COLUMN_BLOCK),
-        block_k=block_depth or depth_block(frame.depth, PACKED_DEPTH if packing else DEPTH_BLOCK),
+        block_k=block_depth or depth_block(frame.depth, _most_depth(frame, packing)),
         tile_rows=frame.tile.rows,
         tile_columns=frame.tile.columns,
         tail=frame.n.value % frame.tile.columns if frame.n.is_constant else None,

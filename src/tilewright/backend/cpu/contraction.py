@@ -67,12 +67,13 @@ def write_contraction(
 
 @dataclass
 class _Place:
-    """Where one tile is: first row and column, height, valid columns."""
+    """Where one tile is: first row and column, height, valid columns, its number in the panel."""
 
     m: ir.Value
     n: ir.Value
     height: ir.Value
     columns: ir.Value
+    number: ir.Value
 
 
 class _Writer:
@@ -202,7 +203,7 @@ class _Writer:
         builder, frame = self.builder, self.frame
         frame.enter()
         most = self.program.tile_rows
-        if not self._left_panel():
+        if not self._left_panel() and self.program.tail is not None:
             most = most_rows(self.level, vectors)
         rows = builder.sub(frame.names[M1], frame.names[M0])
         base, taller = self._heights(rows, most)
@@ -219,7 +220,9 @@ class _Writer:
 
         def body() -> None:
             m = frame.names["_mp"]
-            place = _Place(m, frame.names["_np"], height(m), columns)
+            tall = height(m)
+            number = builder.udiv(builder.sub(m, frame.names[M0]), tall)
+            place = _Place(m, frame.names["_np"], tall, columns, number)
             self._tile(place, vectors, full, most)
 
         self._loop("_mp", frame.names[M0], frame.names[M1], height, body)
@@ -247,7 +250,7 @@ class _Writer:
         masked = not full and self._may_overread()
         shape = TileShape(
             self.program.dtype, 1, vectors, self._known_left(), self._known_right(), masked,
-            isinstance(self.program.left, Gathering),
+            isinstance(self.program.left, Gathering), self._prefetches(),
         )  # fmt: skip
         target = [sums, row, resume]
 
@@ -325,11 +328,35 @@ class _Writer:
             )
             gathered = self._gathered(place, left)
             return TileOperands(
-                run, base, word(0), word(1), right, right_depth, place.columns, gathered
-            )
+                run, base, word(0), word(1), right, right_depth, place.columns, gathered,
+                self._ahead(place, right),
+            )  # fmt: skip
         steps = self.builder.sub(frame.names[K1], frame.names[K0])
         pointer, row, depth = self._left(place, left)
-        return TileOperands(steps, pointer, row, depth, right, right_depth, place.columns)
+        ahead = self._ahead(place, right)
+        return TileOperands(
+            steps, pointer, row, depth, right, right_depth, place.columns, None, ahead
+        )
+
+    def _prefetches(self) -> bool:
+        right = self.program.right
+        return isinstance(right, Operand) and right.panel > 0
+
+    def _ahead(self, place: _Place, right: ir.Value) -> ir.Value | None:
+        """The next panel's part that this tile asks for; four tiles in turn cover all of it.
+
+        Where a panel has one tile, memory is the limit and the hardware knows what comes next.
+        """
+        if not self._prefetches():
+            return None
+        builder, program = self.builder, self.program
+        columns = word(program.tile_columns)
+        rows = builder.sub(self.frame.names[M1], self.frame.names[M0])
+        alone = builder.icmp_signed("==", rows, place.height)
+        turn = builder.mul(builder.and_(place.number, word(3)), columns)
+        panel = builder.mul(self.index(program.k), columns)
+        offset = builder.select(alone, word(0), builder.add(panel, turn))
+        return self.frame.emitter.gep(right, program.dtype, offset)
 
     def _gathered(self, place: _Place, left: Gathering) -> Gathered:
         builder, frame = self.builder, self.frame

@@ -20,9 +20,10 @@ from tilewright.backend.cpu.machine import Level
 from tilewright.backend.cpu.math_arithmetic import call_intrinsic
 from tilewright.ir.dtype import DType
 
-UNROLL = 4  # steps along k per iteration: hides the loop's own instructions
+UNROLL = 4  # steps along k per iteration of a full tile: hides the loop's own instructions
 SUMS_IN_FLIGHT = 12  # more than the 8 that a latency of 4 cycles and two starts in each ask for
 MOST_ROWS = 12
+LINE_BYTES = 64
 
 
 def most_rows(level: Level, vectors: int) -> int:
@@ -36,7 +37,8 @@ class TileShape:
 
     ``left_depth`` and ``right_depth`` are strides along k where they are known (None: an argument).
     ``masked`` reads only the first columns of the right operand. ``gathered`` takes the rows of the
-    left operand from a table, anew for every run of k.
+    left operand from a table, anew for every run of k. ``prefetches`` asks for what the right
+    operand is after this panel.
     """
 
     dtype: DType
@@ -46,12 +48,14 @@ class TileShape:
     right_depth: int | None
     masked: bool = False
     gathered: bool = False
+    prefetches: bool = False
 
     @property
     def name(self) -> str:
         """A name that says it all."""
         strides = f"{self.left_depth or 'x'}_{self.right_depth or 'x'}"
         kind = ("_masked" if self.masked else "") + ("_gathered" if self.gathered else "")
+        kind += "_prefetches" if self.prefetches else ""
         return f"tile_{self.dtype.value}_{self.height}x{self.vectors}_{strides}{kind}"
 
     def with_height(self, height: int) -> TileShape:
@@ -60,11 +64,20 @@ class TileShape:
 
     @property
     def copies(self) -> int:
-        """How many copies of the sums take turns along k: a power of two."""
+        """How many copies of the sums take turns along k: a power of two.
+
+        Masks take the registers that copies would need.
+        """
         copies = 1
-        while 2 * copies * self.height * self.vectors <= SUMS_IN_FLIGHT:
+        while not self.masked and 2 * copies * self.height * self.vectors <= SUMS_IN_FLIGHT:
             copies *= 2
         return copies
+
+    @property
+    def unroll(self) -> int:
+        """Steps along k per iteration. Of narrow tiles LLVM would spill what it reads ahead."""
+        tall = self.vectors > 1 and self.height * self.vectors >= 8
+        return UNROLL if tall and not self.masked else self.copies
 
 
 @dataclass(frozen=True)
@@ -86,7 +99,7 @@ class TileOperands:
     """Where a tile reads: pointers, and strides in elements.
 
     ``steps`` is the length along k, or of one run of it where rows are gathered. ``columns``, for a
-    masked tile, is how many columns of the right operand there are.
+    masked tile, is how many columns of the right operand there are; ``ahead`` is what to prefetch.
     """
 
     steps: ir.Value
@@ -97,13 +110,15 @@ class TileOperands:
     right_depth: ir.Value
     columns: ir.Value | None = None
     gathered: Gathered | None = None
+    ahead: ir.Value | None = None
 
     @staticmethod
     def types(shape: TileShape) -> list[ir.Type]:
         """The types of :meth:`values` for ``shape``."""
         out: list[ir.Type] = [I64, POINTER, I64, I64, POINTER, I64]
         out += [I64] if shape.masked else []
-        return out + ([I64, POINTER, I64, POINTER] if shape.gathered else [])
+        out += [I64, POINTER, I64, POINTER] if shape.gathered else []
+        return out + ([POINTER] if shape.prefetches else [])
 
     @staticmethod
     def of(shape: TileShape, values: Sequence[ir.Value]) -> TileOperands:
@@ -112,10 +127,11 @@ class TileOperands:
         columns = rest.pop(0) if shape.masked else None
         gathered = None
         if shape.gathered:
-            runs, table, table_row, zeros = rest
+            runs, table, table_row, zeros, *rest = rest
             gathered = Gathered(runs, table, table_row, zeros)
+        ahead = rest[0] if shape.prefetches else None
         return TileOperands(
-            steps, left, left_row, left_depth, right, right_depth, columns, gathered
+            steps, left, left_row, left_depth, right, right_depth, columns, gathered, ahead
         )
 
     def values(self, shape: TileShape) -> list[ir.Value]:
@@ -128,6 +144,9 @@ class TileOperands:
             assert self.gathered is not None
             g = self.gathered
             out += [g.runs, g.table, g.table_row, g.zeros]
+        if shape.prefetches:
+            assert self.ahead is not None
+            out.append(self.ahead)
         return out
 
 
@@ -156,8 +175,8 @@ class TileLoop:
     def sums(self, start: Sums) -> Sums:
         """``start`` plus the products, row by row: ``height * vectors`` vectors."""
         zero: ir.Value = self.vector.constant(0.0, self.shape.dtype)
-        copies: list[Sums] = [start]
-        copies += [[zero for _ in start] for _ in range(self.shape.copies - 1)]
+        zeros: Sums = [zero for _ in start]
+        copies = [start, *[zeros for _ in range(self.shape.copies - 1)]]
         if self.shape.gathered:
             copies = self._runs(copies)
         else:
@@ -210,10 +229,11 @@ class TileLoop:
 
     def _steps(self, copies: list[Sums]) -> list[Sums]:
         """All of k: several steps at a time, then what is left."""
-        steps, count = self.operands.steps, max(UNROLL, len(copies))
+        steps, count = self.operands.steps, self.shape.unroll
         main = self.builder.and_(steps, word(-count))
 
         def several(k: ir.Value, carried: list[Sums]) -> list[Sums]:
+            self._prefetch(k)
             made = list(carried)
             for step in range(count):
                 copy = step % len(made)
@@ -224,7 +244,20 @@ class TileLoop:
             return [self._step(k, carried[0]), *carried[1:]]
 
         after = self._loop("k", (word(0), main, count), copies, several)
+        if count == 1:
+            return after
         return self._loop("rest", (main, steps, 1), after, one)
+
+    def _prefetch(self, k: ir.Value) -> None:
+        """Ask for every fourth line of what the right operand is next."""
+        builder, ahead, dtype = self.builder, self.operands.ahead, self.shape.dtype
+        if ahead is None or self.shape.unroll < UNROLL:
+            return
+        row = self.scalar.gep(ahead, dtype, builder.mul(k, self.right_depth))
+        for line in range(max(1, self.shape.vectors * self.level.vector_bytes // LINE_BYTES)):
+            address = self.scalar.gep(row, dtype, word(line * LINE_BYTES // dtype.bytes))
+            options = [ir.Constant(ir.IntType(32), v) for v in (0, 3, 1)]  # read, keep near, data
+            call_intrinsic(builder, "prefetch.p0", ir.VoidType(), [], [address, *options])
 
     def _loop(
         self, name: str, bounds: tuple[ir.Value, ir.Value, int], start: list[Sums], body: object
