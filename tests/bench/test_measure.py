@@ -118,7 +118,7 @@ def test_a_long_call_is_a_block_of_its_own(fakes: SimpleNamespace) -> None:
 
 
 def test_rounds_are_added_until_they_are_steady(fakes: SimpleNamespace) -> None:
-    def run(noisy_calls: int) -> Measurement:
+    def run(noisy_calls: int, patience: float | None = None) -> Measurement:
         clock = fakes.Clock()
 
         def duration(call: int) -> float:
@@ -128,7 +128,7 @@ def test_rounds_are_added_until_they_are_steady(fakes: SimpleNamespace) -> None:
             fakes.Contender("a", clock, duration),
             fakes.Contender("b", clock, fakes.constant(3 / 64)),
         ]
-        settings = Settings(rounds=2, most_rounds=7, block=1 / 256, steady=0.1)
+        settings = Settings(rounds=2, most_rounds=7, block=1 / 256, steady=0.1, patience=patience)
         calls = {contender.name: contender.call for contender in contenders}
         return measure(calls, None, settings, clock)
 
@@ -136,3 +136,4 @@ def test_rounds_are_added_until_they_are_steady(fakes: SimpleNamespace) -> None:
     assert len(run(noisy_calls=0).rounds["a"]) == 2
     assert len(run(noisy_calls=2).rounds["a"]) == 7
     assert run(noisy_calls=2).rounds["a"] == (4 / 64, *(1 / 64,) * 6)
+    assert len(run(noisy_calls=2, patience=0.1).rounds["a"]) == 2

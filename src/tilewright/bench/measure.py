@@ -55,7 +55,7 @@ class Settings:
     takes longer than a block. A call that takes `single` seconds or more is its own block: not
     even its first call goes untimed. With `steady`, rounds are added for another reason, equality
     or not: while the quartiles of a contender's rounds are further apart than this share of their
-    median.
+    median. None are added after `patience` seconds.
     """
 
     rounds: int = 9
@@ -66,6 +66,7 @@ class Settings:
     tolerance: float = 0.02
     single: float | None = None
     steady: float | None = None
+    patience: float | None = None
 
     def __post_init__(self) -> None:
         if not 1 <= self.rounds <= self.most_rounds or self.fewest_calls < 1:
@@ -121,6 +122,7 @@ def measure(
     names = tuple(calls)
     rounds: dict[str, list[float]] = {name: [] for name in names}
     wanted = settings.rounds
+    started = clock.now()
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -131,7 +133,9 @@ def measure(
                     rounds[name].append(_block(calls[name], settings, clock))
                 gc.collect()
             measured = Measurement({name: tuple(values) for name, values in rounds.items()})
-            if wanted == settings.most_rounds or _is_done(measured, twins, settings):
+            elapsed = clock.now() - started
+            is_over = settings.patience is not None and elapsed >= settings.patience
+            if wanted == settings.most_rounds or is_over or _is_done(measured, twins, settings):
                 return measured
             wanted = min(2 * wanted, settings.most_rounds)
     finally:
