@@ -3,8 +3,8 @@
 Not a rule: a single transposition never makes a node smaller, only a whole region pays. From every
 convolution the order "channels last" spreads over all neighbours that can take it, in both
 directions, until it meets the graph's edges, a node that needs its own order, or a transposition of
-the model's that it cancels. A region is kept if it has more convolutions than conversions at its
-edges. May import ``shape`` and ``ir``. Start with :func:`prefer_channels_last`.
+the model's that it cancels. A region is taken if it has more convolutions than it adds
+transpositions of data. May import ``shape`` and ``ir``. Start with :func:`prefer_channels_last`.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class _Regions:
     # ------------------------------------------------------------ which regions pay
 
     def worthwhile(self) -> dict[Node, Arrangement]:
-        """The arrangements of regions that have more convolutions than they cost conversions."""
+        """The arrangements of regions with more convolutions than transpositions they add."""
         changed = True
         while changed:
             changed = False
