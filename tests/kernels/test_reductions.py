@@ -23,7 +23,17 @@ from graph_kit import (
 
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import node
-from tilewright.ir.primitives import ArgReduce, Broadcast, Cast, Reduce, Reshape, Scan, Transpose
+from tilewright.ir.primitives import (
+    ArgReduce,
+    Broadcast,
+    Cast,
+    Gather,
+    Pad,
+    Reduce,
+    Reshape,
+    Scan,
+    Transpose,
+)
 from tilewright.shape import constant
 
 Array = np.ndarray[Any, Any]
@@ -202,3 +212,18 @@ def test_numbers_that_are_none(kind: str) -> None:
     outputs = [node(Reduce(kind, axes), x) for axes in ((0,), (1,), (0, 1))]
     cases = [{"a": a, "b": b} for a, b in ((1, 1), (2, 9), (5, 20))]
     check(space.graph(*outputs), cases, length=100, fill=fill)
+
+
+def test_rows_that_are_looked_up_or_padded() -> None:
+    def fill(name: str, dtype: DType, shape: tuple[int, ...]) -> Array:
+        made = np.random.default_rng(len(shape)).integers(-5, 5, shape)
+        return made.astype(dtype.numpy) if name == "i" else data(dtype, shape)
+
+    space = Space()
+    a, b = space.dimensions("a b")
+    table, i = space.input("table", F32, 5, 12), space.input("i", I64, a, b)
+    looked_up = node(Reduce("sum", (1,)), node(Gather(0), table, i))
+    amounts = (constant(2), constant(0)), (constant(1), constant(3))
+    padded = node(Reduce("minimum", (0,)), node(Pad(*amounts), table, scalar(0.5)))
+    cases = [{"a": a, "b": b} for a, b in ((1, 1), (0, 3), (2, 0), (3, 29))]
+    check(space.graph(looked_up, padded), cases, length=30, fill=fill)

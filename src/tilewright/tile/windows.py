@@ -2,7 +2,8 @@
 
 For every output row, each tap of the window adds its contribution to a row of accumulators in
 scratch over just the outputs for which it lies inside the operand, so that the inner loop has no
-test and walks memory in order. Start with :func:`lower_windows`.
+test and walks memory in order. Windows over maps with their channels last, and reductions that keep
+the last axis, are in ``channel_windows`` and ``columns``. Start with :func:`lower_windows`.
 """
 
 from __future__ import annotations
