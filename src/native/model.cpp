@@ -99,6 +99,7 @@ const PhasePlan& Model::plan(Context& context, std::uint32_t number) {
   std::vector<std::int64_t>& key = context.key;
   key.clear();
   key.push_back(number);
+  key.push_back(num_threads_);
   for (const std::uint32_t slot : phase.slots) key.push_back(context.symbols[slot]);
   Context::Memo& memo = context.memos[number];
   std::shared_ptr<const PhasePlan> plan =
@@ -108,7 +109,7 @@ const PhasePlan& Model::plan(Context& context, std::uint32_t number) {
     if (number == 0) context.symbols = plan->symbols;
   } else {
     if (number == 0) solve_symbols(program_, context.symbols);
-    plan = make_plan(program_, phase, context.symbols);
+    plan = make_plan(program_, phase, context.symbols, num_threads_);
     ++plans_made_;
     plans_.insert(key, plan);
   }
@@ -136,7 +137,7 @@ nb::list Model::explain(nb::list symbols) {
                                     [&](std::uint32_t slot) { return symbols[slot].is_none(); });
     if (!known) break;
     if (number == 0) solve_symbols(program_, values);
-    phases.append(explain_phase(number, *make_plan(program_, phase, values), bytes));
+    phases.append(explain_phase(number, *make_plan(program_, phase, values, num_threads_), bytes));
   }
   return phases;
 }

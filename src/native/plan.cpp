@@ -56,11 +56,15 @@ void check_guards(const std::vector<GuardInfo>& guards, const ProgramInfo& progr
 class Planner {
  public:
   Planner(const ProgramInfo& program, const PhaseInfo& phase,
-          const std::vector<std::int64_t>& symbols)
-      : program_(program), phase_(phase), symbols_(symbols), plan_(std::make_shared<PhasePlan>()) {}
+          const std::vector<std::int64_t>& symbols, int threads)
+      : program_(program), phase_(phase), symbols_(symbols), plan_(std::make_shared<PhasePlan>()) {
+    if (program.threads_slot >= 0)
+      symbols_[static_cast<std::size_t>(program.threads_slot)] = threads;
+  }
 
   std::shared_ptr<const PhasePlan> make() {
     check_guards(phase_.guards, program_, symbols_);
+    for (const ChoiceInfo& choice : phase_.choices) symbols_[choice.slot] = cheapest(choice);
     plan_->symbols = symbols_;
     size_buffers();
     place_buffers();
@@ -74,6 +78,17 @@ class Planner {
  private:
   std::int64_t value(std::uint32_t expression) const {
     return program_.expressions[expression].evaluate(symbols_.data());
+  }
+
+  std::int64_t cheapest(const ChoiceInfo& choice) const {
+    std::int64_t best = 0, least = INT64_MAX;
+    for (std::size_t way = 0; way < choice.costs.size(); ++way) {
+      const std::int64_t cost = value(choice.costs[way]);
+      if (cost >= least) continue;
+      least = cost;
+      best = static_cast<std::int64_t>(way);
+    }
+    return best;
   }
 
   std::int64_t size(std::uint32_t expression, const std::string& place) const {
@@ -132,7 +147,7 @@ class Planner {
 
   const ProgramInfo& program_;
   const PhaseInfo& phase_;
-  const std::vector<std::int64_t>& symbols_;
+  std::vector<std::int64_t> symbols_;
   std::shared_ptr<PhasePlan> plan_;
 };
 
@@ -153,8 +168,8 @@ void solve_symbols(const ProgramInfo& program, std::vector<std::int64_t>& symbol
 }
 
 std::shared_ptr<const PhasePlan> make_plan(const ProgramInfo& program, const PhaseInfo& phase,
-                                           const std::vector<std::int64_t>& symbols) {
-  return Planner(program, phase, symbols).make();
+                                           const std::vector<std::int64_t>& symbols, int threads) {
+  return Planner(program, phase, symbols, threads).make();
 }
 
 int pieces_per_thread(const KernelPlan& kernel, int threads) {

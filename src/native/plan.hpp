@@ -37,10 +37,11 @@ struct PhasePlan {
 // guard.
 void solve_symbols(const ProgramInfo& program, std::vector<std::int64_t>& symbols);
 
-// Evaluates guards, sizes and parameters at `symbols` and places the buffers. Throws
+// Evaluates guards, choices, sizes and parameters at `symbols` for `threads` threads and places the
+// buffers. Throws
 // Failure(dimension) for a broken guard, a negative size or an overflow.
 std::shared_ptr<const PhasePlan> make_plan(const ProgramInfo& program, const PhaseInfo& phase,
-                                           const std::vector<std::int64_t>& symbols);
+                                           const std::vector<std::int64_t>& symbols, int threads);
 
 // Into how many pieces each of `threads` threads splits its share.
 int pieces_per_thread(const KernelPlan& kernel, int threads);
@@ -48,7 +49,7 @@ int pieces_per_thread(const KernelPlan& kernel, int threads);
 // The plans made last, bounded in number and in bytes. Not locked: the GIL guards it.
 class PlanTable {
  public:
-  // Key: the number of the phase, then the values of its symbols. Null when not there.
+  // Key: the number of the phase, that of threads, then the values of the phase's symbols. Null when not there.
   std::shared_ptr<const PhasePlan> find(const std::vector<std::int64_t>& key);
   void insert(std::vector<std::int64_t> key, std::shared_ptr<const PhasePlan> plan);
   void clear();

@@ -40,6 +40,9 @@ void ProgramInfo::read(nb::dict description, const Image* image) {
   for (nb::handle item : get<nb::list>(description, "expressions"))
     expressions.emplace_back(nb::cast<std::vector<std::int64_t>>(item[0]),
                              nb::cast<std::string>(item[1]), symbols.size());
+  threads_slot = get<std::int64_t>(description, "threads_slot");
+  if (threads_slot >= static_cast<std::int64_t>(symbols.size()))
+    inconsistent("the number of threads goes nowhere");
   block_count = get<std::uint32_t>(description, "block_count");
   constant_count = get<std::uint32_t>(description, "constant_count");
   read_buffers(get<nb::list>(description, "buffers"));
@@ -185,6 +188,12 @@ void ProgramInfo::read_phases(nb::list items) {
       inconsistent("the phases do not cover the steps");
     next_step = phase.end_step;
     phase.guards = read_guards(get<nb::list>(item, "guards"));
+    for (nb::handle choice : get<nb::list>(item, "choices")) {
+      phase.choices.push_back({nb::cast<std::uint32_t>(choice[0]),
+                               nb::cast<std::vector<std::uint32_t>>(choice[1])});
+      check({phase.choices.back().slot}, symbols.size(), "symbol");
+      check(phase.choices.back().costs, expressions.size(), "expression");
+    }
     std::vector<Conflicts::Interval> intervals;
     for (nb::handle interval : get<nb::list>(item, "intervals"))
       intervals.push_back(

@@ -83,10 +83,17 @@ struct SolvingInfo {
   std::uint32_t slot, formula;  // symbol, expression
 };
 
+// A symbol that becomes the position of the least of several costs.
+struct ChoiceInfo {
+  std::uint32_t slot;
+  std::vector<std::uint32_t> costs;  // expressions
+};
+
 struct PhaseInfo {
   std::uint32_t first_step, end_step;
   std::vector<std::uint32_t> slots;    // sizes and learned symbols that decide its plan
   std::vector<GuardInfo> guards;       // that can be decided now
+  std::vector<ChoiceInfo> choices;     // that its sizes depend on
   std::vector<std::uint32_t> buffers;  // whose sizes become known
   std::vector<std::uint32_t> items;    // positions in `buffers` of those in the arena
   std::uint32_t block;                 // arena block it uses
@@ -107,6 +114,7 @@ struct ProgramInfo {
   std::vector<std::uint32_t> inputs, outputs;  // buffers by position
   std::uint32_t constant_count = 0;
   std::uint32_t block_count = 0;
+  std::int64_t threads_slot = -1;  // symbol that is the number of threads, or -1
 
  private:
   void read(nb::dict description, const Image* image);

@@ -80,10 +80,13 @@ class _Lowering:
             if buffer.dtype != SHAPELESS
             for axis in range(len(buffer.shape))
         ]
-        self.names = [*program.symbols, *(name for _, _, name in self.sizes)]
+        self.choices = {choice.symbol: choice for choice in program.choices}
+        decided = [program.threads_symbol] if program.threads_symbol else []
+        sizes = [name for _, _, name in self.sizes]
+        self.names = [*program.symbols, *self.choices, *decided, *sizes]
         self.slots = {name: slot for slot, name in enumerate(self.names)}
         self.numbers: dict[Expr, int] = {}
-        self.known_from = {name: 0 for _, _, name in self.sizes}
+        self.known_from = dict.fromkeys([*sizes, *decided], 0)
         self.known_from |= {source.symbol: 0 for source in program.bindings}
         self.lives = [_Life() for _ in program.buffers]
         self.phases: list[_Phase] = [_Phase(0)]
@@ -111,6 +114,7 @@ class _Lowering:
             "solving": solving,
             "phases": [self.phase(number) for number in range(len(self.phases))],
             "block_count": self.block_count,
+            "threads_slot": self.slots.get(program.threads_symbol, -1),
             "constant_count": len(self.constant_sizes),
         }
         described["expressions"] = [(encode(e, self.slots), str(e)) for e in self.numbers]
@@ -131,6 +135,11 @@ class _Lowering:
         """The phase in which all symbols of the expression are known."""
         phase = 0
         for name in expr.free_symbols:
+            if name in self.choices and name not in self.known_from:
+                costs = self.choices[name].costs
+                if any(cost.free_symbols.count(name) for cost in costs):
+                    self.refuse(f"'{name}' is chosen by what it decides")
+                self.known_from[name] = max((self.known(cost) for cost in costs), default=0)
             if name not in self.known_from:
                 self.refuse(f"nothing determines '{name}', which {expr} needs")
             phase = max(phase, self.known_from[name])
@@ -367,12 +376,31 @@ class _Lowering:
             "end_step": phase.end_step,
             "slots": [self.slots[name] for name in deciding],
             "guards": phase.guards,
+            "choices": self.chosen(phase),
             "buffers": phase.buffers,
             "block": phase.block,
             "intervals": [
                 (self.lives[item].first, self.lives[item].last) for item in self.arena_items(phase)
             ],
         }
+
+
+    def chosen(self, phase: _Phase) -> list[tuple[int, list[int]]]:
+        """The choices that a phase depends on: where each goes, and its costs."""
+        used: set[str] = set()
+        for step in self.program.steps[phase.first_step : phase.end_step]:
+            if isinstance(step, KernelStep):
+                sizes = (*step.parameters, step.grid, step.scratch, step.work)
+                used.update(name for size in sizes for name in size.free_symbols)
+        for number in phase.buffers:
+            buffer = self.program.buffers[number]
+            sizes = (*buffer.shape, *([] if buffer.packed_bytes is None else [buffer.packed_bytes]))
+            used.update(name for size in sizes for name in size.free_symbols)
+        return [
+            (self.slots[choice.symbol], self.all_numbers(choice.costs))
+            for choice in self.program.choices
+            if choice.symbol in used
+        ]
 
 
 def describe(buffer: Buffer) -> str:

@@ -121,13 +121,28 @@ class OperatorCount:
 
 
 @dataclass(frozen=True)
+class Choice:
+    """``symbol`` is the position of the least of ``costs``: the way chosen for ``label``.
+
+    Costs are modelled picoseconds, evaluated for every new shape; of equal ones the first wins.
+    ``names`` says for people what each way is. Steps of ways not chosen have a grid of 0.
+    """
+
+    symbol: str
+    label: str
+    names: tuple[str, ...]
+    costs: tuple[Expr, ...]
+
+
+@dataclass(frozen=True)
 class Program:
     """Everything a compiled model does, without its code and its constants.
 
     ``symbols`` lists all symbols, those that ``bindings`` find from the inputs' sizes first; the
     others are bound by ``BindStep`` and ``OpaqueStep``. ``bindings`` and ``guards`` are the sources
     and guards of a :class:`tilewright.shape.BindingPlan` over the inputs in order, and more guards
-    if need be; each guard is checked as soon as its symbols are known.
+    if need be; each guard is checked as soon as its symbols are known. The symbols of ``choices``
+    and ``threads_symbol`` (how many threads there are) are not among them.
     """
 
     name: str
@@ -140,6 +155,8 @@ class Program:
     guards: tuple[Guard, ...] = ()
     dimensions: tuple[Dimension, ...] = ()
     operators: tuple[OperatorCount, ...] = ()
+    choices: tuple[Choice, ...] = ()
+    threads_symbol: str = ""
     metadata: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def to_json(self) -> dict[str, Any]:
@@ -263,6 +280,11 @@ class _Writer:
             "guards": self.guards(program.guards),
             "dimensions": [[d.name, d.low, d.high, d.multiple_of] for d in program.dimensions],
             "operators": [[o.operator, o.count, o.opaque] for o in program.operators],
+            "choices": [
+                [c.symbol, c.label, list(c.names), self.expressions(c.costs)]
+                for c in program.choices
+            ],
+            "threads_symbol": program.threads_symbol,
             "metadata": dict(sorted(program.metadata.items())),
         }
         data["expressions"] = list(self.texts)
@@ -362,6 +384,11 @@ class _Reader:
                 OperatorCount(_text(name), _integer(count), _integer(opaque))
                 for name, count, opaque in data["operators"]
             ),
+            choices=tuple(
+                Choice(_text(symbol), _text(label), _texts(names), self.expressions(costs))
+                for symbol, label, names, costs in data["choices"]
+            ),
+            threads_symbol=_text(data["threads_symbol"]),
             metadata={_text(key): _text(value) for key, value in _mapping(data["metadata"])},
         )
 

@@ -64,7 +64,7 @@ class Epilogue:
     def rows(self) -> ir.Function:
         """(m, n, height, columns, sums, row of sums, environment): finish sums in memory."""
         if self._rows is None:
-            kinds = [I64, I64, I64, I64, POINTER, I64, POINTER]
+            kinds: list[ir.Type] = [I64, I64, I64, I64, POINTER, I64, POINTER]
             self._rows = self._function("rows", kinds)
             self._write_rows(self._rows)
         return self._rows
