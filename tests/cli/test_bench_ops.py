@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +65,22 @@ def test_errors_are_for_people(command: Command, options: tuple[str, ...], messa
     result = command("bench-ops", *options)
     assert (result.code, result.out) == (1, "")
     assert message in result.err and "Traceback" not in result.err
+
+
+def test_an_interrupted_run_reports_what_it_has(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = bench_ops.run_groups
+
+    def interrupted(*arguments: Any) -> Iterator[Any]:
+        yield next(iter(whole(*arguments)))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(bench_ops, "run_groups", interrupted)
+    options = ("--against", "none", "--rounds", 1)
+    result = command("bench-ops", "--shapes", "M=3,N=4,K=5;M=4,N=4,K=5;M=5,N=4,K=5", *options)
+    assert result.code == 1
+    assert "interrupted: 2 cases not measured" in result.out
 
 
 @pytest.mark.peers
