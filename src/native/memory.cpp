@@ -18,7 +18,7 @@ constexpr std::int64_t kHugePage = 2 << 20;
 
 // Smaller blocks are cheap to get from the heap.
 constexpr std::int64_t kPooledBytes = 64 << 10;
-constexpr std::int64_t kRetainedBytes = 128 << 20;
+constexpr std::int64_t kRetainedBytes = 512 << 20;
 
 [[noreturn]] void refuse(std::int64_t bytes) {
   throw Failure(FailureKind::resource,

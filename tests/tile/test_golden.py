@@ -20,7 +20,8 @@ TILE = RegisterTile(6, 16)
 def lower_only_kernel(scope: Scope, inputs: tuple[Node, ...], output: Node) -> TileProgram:
     plan = plan_greedily(Graph("golden", inputs, (("y", output),), scope))
     assert len(plan.kernels) == 1
-    return lower_kernel(plan.kernels[0], plan.materialised, scope, TILE).program
+    (way,) = lower_kernel(plan.kernels[0], plan.materialised, scope, TILE).ways
+    return way.steps[0].program
 
 
 def test_softmax_sweeps_each_row_three_times() -> None:

@@ -384,7 +384,6 @@ class _Lowering:
             ],
         }
 
-
     def chosen(self, phase: _Phase) -> list[tuple[int, list[int]]]:
         """The choices that a phase depends on: where each goes, and its costs."""
         used: set[str] = set()

@@ -9,7 +9,7 @@ Block sizes are expressions, so one piece of code serves every shape. Start with
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -44,6 +44,7 @@ from tilewright.shape import (
     symbol,
 )
 from tilewright.tile.lowering import Lowering
+from tilewright.tile.ways import LoweredStep, PackedConstant, Source, Way
 
 Axes = Sequence[tuple[str, Expr]]
 DEPTH_BLOCK = 1024  # sums leave the registers once per block; its right panel streams from cache
@@ -68,21 +69,6 @@ class RegisterTile:
     def for_type(self, dtype: DType) -> RegisterTile:
         """The tile with as many vectors of another type."""
         return RegisterTile(self.rows, self.columns * 4 // dtype.bytes)
-
-
-@dataclass(frozen=True)
-class PackedConstant:
-    """A constant operand arranged in panels of ``panel`` rows, k-major, padded with zeros.
-
-    ``node`` has the axes (batch…, rows…, depth…) after ``order`` is applied to them; ``lead`` and
-    ``depth`` count the batch and depth axes.
-    """
-
-    node: Node
-    order: tuple[int, ...]
-    lead: int
-    depth: int
-    panel: int
 
 
 @dataclass
@@ -114,9 +100,13 @@ def declare(lowering: Lowering, axes: Axes) -> list[Expr]:
 
 
 def lower_contraction(
-    kernel: Kernel, lowering: Lowering, tile: RegisterTile
-) -> tuple[Contraction, list[Node | PackedConstant]]:
-    """The tile program of a Contract with its epilogue, and what its buffers hold."""
+    kernel: Kernel, fresh: Callable[[], Lowering], tile: RegisterTile
+) -> tuple[Way, ...]:
+    """The ways to compute a Contract with its epilogue; ``fresh`` makes a lowering for each."""
+    return (Way("plain", (_plain(kernel, fresh(), tile),), constant(0)),)
+
+
+def _plain(kernel: Kernel, lowering: Lowering, tile: RegisterTile) -> LoweredStep:
     node = kernel.backbone
     primitive = node.primitive
     assert isinstance(primitive, Contract)
@@ -134,7 +124,7 @@ def lower_contraction(
     )
     index = [*declare(lowering, access.batch), *declare(lowering, access.rows)]
     index += declare(lowering, access.columns)
-    sources: list[Node | PackedConstant] = []
+    sources: list[Source] = []
     assert access.left is not None, f"{kernel.label}: the left operand must be affine"
     left = _in_place(access.left, lowering)
     right = _right_operand(frame, access, sources)
@@ -147,7 +137,7 @@ def _in_place(access: Access, lowering: Lowering) -> Operand:
 
 
 def _right_operand(
-    frame: Frame, access: ContractionAccess, sources: list[Node | PackedConstant]
+    frame: Frame, access: ContractionAccess, sources: list[Source]
 ) -> Operand | Packing:
     node = frame.kernel.backbone
     right = node.inputs[1]
@@ -168,7 +158,7 @@ def _right_operand(
 
 
 def packed_operand(
-    frame: Frame, packed: PackedConstant, rows: Expr, sources: list[Node | PackedConstant]
+    frame: Frame, packed: PackedConstant, rows: Expr, sources: list[Source]
 ) -> Operand:
     """The operand that reads a constant packed when compiling."""
     buffer = TileBuffer(f"p{len(sources)}", frame.kernel.backbone.dtype)
@@ -283,16 +273,15 @@ def assemble(
     index: Index,
     left: Operand,
     right: Operand | Packing,
-    sources: list[Node | PackedConstant],
+    sources: list[Source],
     block_depth: Expr | None = None,
-) -> tuple[Contraction, list[Node | PackedConstant]]:
+) -> LoweredStep:
     """Add the epilogue and the block sizes."""
     lowering, kernel = frame.lowering, frame.kernel
     targets = {o: TileBuffer(f"o{i}", o.dtype) for i, o in enumerate(kernel.outputs)}
     stores = _epilogue(frame, index, targets)
     packing = isinstance(right, Packing)
     packed = [op.buffer for op in (left, right) if isinstance(op, Operand) and op.panel]
-    all_sources: list[Node | PackedConstant] = [*lowering.buffers, *sources]
     results = tuple(targets.values())
     count = product([size for _, size in frame.batch]) * frame.m * frame.n
     program = Contraction(
@@ -316,7 +305,7 @@ def assemble(
         work=count * (frame.depth + 8) // NANOSECONDS_SHIFT + 1,
     )
     assert not lowering.blocks[0].statements, f"{kernel.label}: an epilogue cannot hold statements"
-    return program, all_sources
+    return LoweredStep(program, (*lowering.buffers, *sources), tuple(kernel.outputs))
 
 
 def _epilogue(frame: Frame, index: Index, targets: dict[Node, TileBuffer]) -> tuple[Store, ...]:

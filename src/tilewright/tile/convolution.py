@@ -8,11 +8,12 @@ outside. Nothing is unrolled in memory. Weights are packed when compiling. Start
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tilewright.ir.graph import Node
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Constant, Convolve
 from tilewright.ir.tile import (
-    Contraction,
     Literal,
     Loop,
     Operand,
@@ -35,7 +36,6 @@ from tilewright.shape import (
 from tilewright.tile.contraction import (
     PACKED_DEPTH,
     Frame,
-    PackedConstant,
     RegisterTile,
     assemble,
     declare,
@@ -46,12 +46,17 @@ from tilewright.tile.contraction import (
 )
 from tilewright.tile.lowering import Lowering
 from tilewright.tile.taps import Tap, tap_position
+from tilewright.tile.ways import LoweredStep, PackedConstant, Source, Way
 
 
 def lower_convolution(
-    kernel: Kernel, lowering: Lowering, tile: RegisterTile
-) -> tuple[Contraction, list[Node | PackedConstant]]:
-    """The tile program of a Convolve with its epilogue, and what its buffers hold."""
+    kernel: Kernel, fresh: Callable[[], Lowering], tile: RegisterTile
+) -> tuple[Way, ...]:
+    """The ways to compute a Convolve with its epilogue; ``fresh`` makes a lowering for each."""
+    return (Way("packed", (_packed(kernel, fresh(), tile),), constant(0)),)
+
+
+def _packed(kernel: Kernel, lowering: Lowering, tile: RegisterTile) -> LoweredStep:
     node = kernel.backbone
     primitive = node.primitive
     assert isinstance(primitive, Convolve)
@@ -66,7 +71,7 @@ def lower_convolution(
     b0, b1 = declare(lowering, batch)
     (m,) = declare(lowering, rows)
     index = (b0, b1 * per_group + m, *declare(lowering, columns))
-    sources: list[Node | PackedConstant] = []
+    sources: list[Source] = []
     left = _weights(frame, weights, primitive.groups, sources)
     taps = product(weights.shape[2:])
     if _is_pointwise(node):
@@ -77,9 +82,7 @@ def lower_convolution(
     return assemble(frame, index, left, right, sources, minimum(maximum(depth, 1), block))
 
 
-def _weights(
-    frame: Frame, weights: Node, groups: int, sources: list[Node | PackedConstant]
-) -> Operand:
+def _weights(frame: Frame, weights: Node, groups: int, sources: list[Source]) -> Operand:
     per_group = weights.shape[0] // groups
     if isinstance(weights.primitive, Constant):
         order = tuple(range(weights.rank))

@@ -64,6 +64,9 @@ def _initialise() -> None:
         if not _STATE.done:
             llvm.initialize_all_targets()
             llvm.initialize_all_asmprinters()
+            # Loops are written with the addresses they need; LLVM's rewriting of them takes most
+            # of the time of code generation and gains nothing.
+            llvm.set_option("", "-disable-lsr")
             _STATE.done = True
 
 

@@ -20,6 +20,7 @@ from tilewright.ir.primitives import Constant, Input, Opaque, Project, TensorTyp
 from tilewright.runtime.program import (
     BindStep,
     Buffer,
+    Choice,
     CodeImage,
     Dimension,
     KernelStep,
@@ -28,9 +29,10 @@ from tilewright.runtime.program import (
     Program,
     Step,
 )
-from tilewright.shape import Expr, InputPattern, bind_inputs, constant
-from tilewright.tile.contraction import PackedConstant, RegisterTile
+from tilewright.shape import Expr, InputPattern, bind_inputs, constant, equal, symbol
+from tilewright.tile.contraction import RegisterTile
 from tilewright.tile.lower import LoweredKernel, lower_kernel
+from tilewright.tile.ways import THREADS, LoweredStep, PackedConstant, Source, Way, Workspace
 
 Array = np.ndarray[Any, Any]
 
@@ -53,9 +55,9 @@ class CompiledProgram:
 
 @dataclass
 class _Item:
-    """A step to be ordered: what it reads, what it makes, and the symbols of both."""
+    """Steps to be ordered as one: what they read, what they make, and the symbols of both."""
 
-    step: Step
+    steps: list[Step]
     reads: list[Node]
     makes: list[Node]
     symbols: set[str]
@@ -68,14 +70,13 @@ class _Builder:
     plan: Plan
     level: Level
     buffers: list[Buffer] = field(default_factory=list[Buffer])
-    places: dict[Node | PackedConstant, int] = field(
-        default_factory=dict[Node | PackedConstant, int]
-    )
+    places: dict[Source, int] = field(default_factory=dict[Source, int])
+    choices: list[Choice] = field(default_factory=list[Choice])
     constants: list[Array] = field(default_factory=list[Array])
     counts: dict[str, int] = field(default_factory=dict[str, int])
 
     def place(
-        self, key: Node | PackedConstant | None, name: str, kind: str, type_: TensorType,
+        self, key: Source | None, name: str, kind: str, type_: TensorType,
         packed: Expr | None = None,
     ) -> int:  # fmt: skip
         """A new buffer; ``key`` finds it again."""
@@ -101,8 +102,10 @@ class _Builder:
             source, f"constant_{len(self.constants) - 1}", "constant", node.type, size
         )
 
-    def operand(self, source: Node | PackedConstant) -> int:
+    def operand(self, source: Source) -> int:
         """The buffer a kernel reads."""
+        if isinstance(source, Workspace):
+            return self.places[source]
         if isinstance(source, PackedConstant) or isinstance(source.primitive, Constant):
             return self.constant_place(source)
         return self.places[source]
@@ -126,17 +129,56 @@ class _Builder:
     # ------------------------------------------------------------ steps
 
     def kernel_item(self, lowered: LoweredKernel, code: CodeGenerator) -> _Item:
-        kernel, program = lowered.kernel, lowered.program
-        made = code.add(program)
+        kernel, ways = lowered.kernel, lowered.ways
+        chosen = self.choice(kernel.label, ways) if len(ways) > 1 else None
+        steps: list[Step] = []
+        symbols = _symbols(kernel.outputs) | {s for way in ways for s in way.cost.free_symbols}
+        reads: list[Node] = []
+        for number, way in enumerate(ways):
+            used = constant(1) if chosen is None else equal(chosen, number)
+            for lowered_step in way.steps:
+                step = self.kernel_step(kernel, lowered_step, used, code)
+                steps.append(step)
+                sizes = (*step.parameters, step.grid, step.work)
+                symbols |= {s for e in sizes for s in e.free_symbols}
+                reads += [source for source in lowered_step.reads if isinstance(source, Node)]
+        own = set() if chosen is None else {str(chosen)}
+        return _Item(steps, reads, list(kernel.outputs), symbols - own - {self.threads})
+
+    def choice(self, label: str, ways: tuple[Way, ...]) -> Expr:
+        """The symbol that says which of several ways is taken."""
+        name = self.unused(f"choice_{len(self.choices)}")
+        names = tuple(way.name for way in ways)
+        self.choices.append(Choice(name, label, names, tuple(way.cost for way in ways)))
+        return symbol(name)
+
+    def kernel_step(
+        self, kernel: Kernel, lowered: LoweredStep, used: Expr, code: CodeGenerator
+    ) -> KernelStep:
+        """One step, which has tasks only if ``used`` is 1."""
+        for target in lowered.writes:
+            if isinstance(target, Workspace) and target not in self.places:
+                type_ = TensorType(target.dtype, (target.elements * used,))
+                self.place(target, f"{kernel.label}:{target.name}", "intermediate", type_)
+        made = code.add(lowered.program)
         reads = tuple(self.operand(source) for source in lowered.reads)
-        writes = tuple(self.places[o] for o in kernel.outputs)
-        step = KernelStep(
-            made.function, made.parameters, reads + writes, writes, made.grid, made.scratch,
-            program.work, kernel.label, program.checks,
+        writes = tuple(self.places[target] for target in lowered.writes)
+        return KernelStep(
+            made.function, made.parameters, reads + writes, writes, made.grid * used,
+            made.scratch, lowered.program.work, kernel.label, lowered.program.checks,
         )  # fmt: skip
-        symbols = {s for e in (*made.parameters, made.grid, program.work) for s in e.free_symbols}
-        nodes = [source for source in lowered.reads if isinstance(source, Node)]
-        return _Item(step, nodes, list(kernel.outputs), symbols | _symbols(kernel.outputs))
+
+    def unused(self, name: str) -> str:
+        """``name``, or one like it that no dimension of the graph has."""
+        taken = self.graph.scope.symbols
+        while name in taken:
+            name += "_"
+        return name
+
+    @property
+    def threads(self) -> str:
+        """The symbol that is the number of threads."""
+        return self.unused(THREADS)
 
     def opaque_item(self, kernel: Kernel, bound: set[str]) -> _Item:
         node = kernel.backbone
@@ -166,11 +208,11 @@ class _Builder:
             primitive.operator, primitive.payload, inputs, tuple(outputs), kernel.label
         )
         needs = {s for e in shapes for s in e.free_symbols} - set(binds)
-        return _Item(step, list(node.inputs), makes, needs, binds)
+        return _Item([step], list(node.inputs), makes, needs, binds)
 
     def bind_item(self, binding: Binding) -> _Item:
         step = BindStep(self.operand(binding.source), binding.symbols)
-        return _Item(step, [binding.source], [], _symbols([binding.source]), binding.symbols)
+        return _Item([step], [binding.source], [], _symbols([binding.source]), binding.symbols)
 
 
 def _symbols(nodes: Sequence[Node]) -> set[str]:
@@ -192,9 +234,8 @@ def _ordered(items: list[_Item], known: set[str], ready: set[Node]) -> list[_Ite
             ),
             None,
         )
-        assert following is not None, (
-            f"no order for {[w.step.label for w in waiting if not isinstance(w.step, BindStep)]}"
-        )
+        stuck = [s.label for w in waiting for s in w.steps if not isinstance(s, BindStep)]
+        assert following is not None, f"no order for {stuck}"
         waiting.remove(following)
         done.append(following)
         ready.update(following.makes)
@@ -232,7 +273,7 @@ def build_program(
     program = Program(
         name=graph.name,
         buffers=tuple(builder.buffers),
-        steps=tuple(item.step for item in ordered),
+        steps=tuple(step for item in ordered for step in item.steps),
         symbols=(*binding.symbols, *later),
         input_names=tuple(_input_name(n) for n in graph.inputs),
         output_names=tuple(name for name, _ in graph.outputs),
@@ -240,6 +281,8 @@ def build_program(
         guards=(*binding.guards, *graph.guards),
         dimensions=tuple(dimensions),
         operators=tuple(operators),
+        choices=tuple(builder.choices),
+        threads_symbol=builder.threads,
     )
     return CompiledProgram(program, code.image(), tuple(builder.constants), tuple(lowered))
 

@@ -1,0 +1,62 @@
+"""Ways to compute one kernel: the steps of each, what they read and write, and what they cost.
+
+A kernel may be lowered in several ways that are best at different shapes. All are compiled; the
+runtime takes the cheapest by the model at every shape. Read :class:`Way`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.ir.dtype import DType
+from tilewright.ir.graph import Node
+from tilewright.ir.tile import TileProgram
+from tilewright.shape import Expr
+
+THREADS = "threads"  # stands for the number of threads in block sizes and costs
+
+
+@dataclass(frozen=True)
+class PackedConstant:
+    """A constant operand arranged in panels of ``panel`` rows, k-major, padded with zeros.
+
+    ``node`` has the axes (batch…, rows…, depth…) after ``order`` is applied to them; ``lead`` and
+    ``depth`` count the batch and depth axes. A ``lead`` of -g says that the first axis holds g
+    groups of rows.
+    """
+
+    node: Node
+    order: tuple[int, ...]
+    lead: int
+    depth: int
+    panel: int
+
+
+@dataclass(frozen=True, eq=False)
+class Workspace:
+    """Memory that one step of a way fills for a later one; ``elements`` of ``dtype``."""
+
+    name: str
+    dtype: DType
+    elements: Expr
+
+
+Source = Node | PackedConstant | Workspace
+
+
+@dataclass(frozen=True)
+class LoweredStep:
+    """A tile program and what its buffers are: what it reads, then what it writes."""
+
+    program: TileProgram
+    reads: tuple[Source, ...]
+    writes: tuple[Node | Workspace, ...]
+
+
+@dataclass(frozen=True)
+class Way:
+    """``steps`` in order, and their modelled time in picoseconds with all threads."""
+
+    name: str
+    steps: tuple[LoweredStep, ...]
+    cost: Expr
