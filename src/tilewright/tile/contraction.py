@@ -9,7 +9,7 @@ Block sizes are expressions, so one piece of code serves every shape. Start with
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -44,7 +44,7 @@ from tilewright.shape import (
     symbol,
 )
 from tilewright.tile.lowering import Lowering
-from tilewright.tile.ways import LoweredStep, PackedConstant, Source, Way
+from tilewright.tile.ways import LoweredStep, PackedConstant, Source
 
 Axes = Sequence[tuple[str, Expr]]
 DEPTH_BLOCK = 1024  # sums leave the registers once per block; its right panel streams from cache
@@ -99,14 +99,8 @@ def declare(lowering: Lowering, axes: Axes) -> list[Expr]:
     return [declare_index(lowering.scope, name, size) for name, size in axes]
 
 
-def lower_contraction(
-    kernel: Kernel, fresh: Callable[[], Lowering], tile: RegisterTile
-) -> tuple[Way, ...]:
-    """The ways to compute a Contract with its epilogue; ``fresh`` makes a lowering for each."""
-    return (Way("plain", (_plain(kernel, fresh(), tile),), constant(0)),)
-
-
-def _plain(kernel: Kernel, lowering: Lowering, tile: RegisterTile) -> LoweredStep:
+def lower_contraction(kernel: Kernel, lowering: Lowering, tile: RegisterTile) -> LoweredStep:
+    """A Contract with its epilogue: rows broadcast, columns along the lanes."""
     node = kernel.backbone
     primitive = node.primitive
     assert isinstance(primitive, Contract)

@@ -10,7 +10,8 @@ from tilewright.ir.kernel import Kernel, KernelKind
 from tilewright.ir.primitives import Convolve
 from tilewright.ir.tile import LoopProgram
 from tilewright.shape import Scope, constant
-from tilewright.tile.contraction import RegisterTile, lower_contraction
+from tilewright.tile.contraction import RegisterTile
+from tilewright.tile.contraction_ways import contraction_ways
 from tilewright.tile.convolution import lower_convolution
 from tilewright.tile.loops import lower_concat, lower_loops, lower_scan, lower_scatter
 from tilewright.tile.lowering import Lowering
@@ -47,7 +48,7 @@ def lower_kernel(
     if kernel.kind is KernelKind.CONTRACTION:
         if isinstance(kernel.backbone.primitive, Convolve):
             return LoweredKernel(kernel, lower_convolution(kernel, fresh, tile))
-        return LoweredKernel(kernel, lower_contraction(kernel, fresh, tile))
+        return LoweredKernel(kernel, contraction_ways(kernel, fresh, tile))
     lowering = fresh()
     program = _LOOPS[kernel.kind](kernel, lowering)
     step = LoweredStep(program, tuple(lowering.buffers), tuple(kernel.outputs))
