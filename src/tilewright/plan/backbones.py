@@ -42,7 +42,7 @@ def kind_of_backbone(node: Node) -> KernelKind | None:
             per_group = node.inputs[1].shape[0].value // convolve.groups
             if plain and node.inputs[1].shape[1].value == 1 and per_group <= 2 and node.rank > 2:
                 return KernelKind.WINDOW
-            return KernelKind.LOOPS if convolve.channels_last else KernelKind.CONTRACTION
+            return KernelKind.CONTRACTION
         case Window():
             return KernelKind.WINDOW
         case Reduce():
@@ -71,7 +71,8 @@ def operands_for_memory(node: Node, memory: Collection[Node], scope: Scope) -> s
             found = {weights}
             if convolve.channels_last and kind_of_backbone(node) is KernelKind.WINDOW:
                 return found if _runs_along_channels(data, memory) else {data, weights}
-            if not is_simple(data, memory) or cost(data, memory) > PACKING_COST:
+            heavy = not is_simple(data, memory) or cost(data, memory) > PACKING_COST
+            if convolve.channels_last or heavy:
                 found.add(data)
             return found
         case Reduce():

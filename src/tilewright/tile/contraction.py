@@ -20,6 +20,7 @@ from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Constant, Contract
 from tilewright.ir.tile import (
     Contraction,
+    Gathering,
     Local,
     Loop,
     Operand,
@@ -265,16 +266,19 @@ def row_block(frame: Frame, packing: bool) -> Expr:
 def assemble(
     frame: Frame,
     index: Index,
-    left: Operand,
+    left: Operand | Gathering,
     right: Operand | Packing,
     sources: list[Source],
     block_depth: Expr | None = None,
+    block_rows: Expr | None = None,
 ) -> LoweredStep:
     """Add the epilogue and the block sizes."""
     lowering, kernel = frame.lowering, frame.kernel
+    packing = isinstance(right, Packing)
+    if block_depth is None:
+        block_depth = depth_block(frame.depth, _most_depth(frame, packing))
     targets = {o: TileBuffer(f"o{i}", o.dtype) for i, o in enumerate(kernel.outputs)}
     stores = _epilogue(frame, index, targets)
-    packing = isinstance(right, Packing)
     packed = [op.buffer for op in (left, right) if isinstance(op, Operand) and op.panel]
     results = tuple(targets.values())
     count = product([size for _, size in frame.batch]) * frame.m * frame.n
@@ -288,9 +292,9 @@ def assemble(
         left=left,
         right=right,
         dtype=kernel.backbone.dtype,
-        block_m=row_block(frame, packing),
+        block_m=row_block(frame, packing) if block_rows is None else block_rows,
         block_n=column_block(frame, PACKED_COLUMNS if packing else COLUMN_BLOCK),
-        block_k=block_depth or depth_block(frame.depth, _most_depth(frame, packing)),
+        block_k=block_depth,
         tile_rows=frame.tile.rows,
         tile_columns=frame.tile.columns,
         tail=frame.n.value % frame.tile.columns if frame.n.is_constant else None,

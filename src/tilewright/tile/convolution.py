@@ -44,6 +44,7 @@ from tilewright.tile.contraction import (
     taken_statements,
     unflatten,
 )
+from tilewright.tile.gathered import lower_channels_last
 from tilewright.tile.lowering import Lowering
 from tilewright.tile.taps import Tap, tap_position
 from tilewright.tile.ways import LoweredStep, PackedConstant, Source, Way
@@ -53,6 +54,10 @@ def lower_convolution(
     kernel: Kernel, fresh: Callable[[], Lowering], tile: RegisterTile
 ) -> tuple[Way, ...]:
     """The ways to compute a Convolve with its epilogue; ``fresh`` makes a lowering for each."""
+    primitive = kernel.backbone.primitive
+    assert isinstance(primitive, Convolve)
+    if primitive.channels_last:
+        return (Way("gathered", (lower_channels_last(kernel, fresh(), tile),), constant(0)),)
     return (Way("packed", (_packed(kernel, fresh(), tile),), constant(0)),)
 
 
