@@ -22,6 +22,7 @@ from tilewright.ops.reference import evaluate_payload
 from tilewright.plan.greedy import plan_greedily
 from tilewright.plan.prepare import prepare
 from tilewright.rewrite import simplify
+from tilewright.rewrite.channels_last import prefer_channels_last
 from tilewright.runtime.artifact import ArtifactContents
 from tilewright.runtime.model import CompiledModel
 from tilewright.runtime.program import Dimension, OperatorCount
@@ -50,7 +51,7 @@ def compile_stages(
     """Compile and keep every stage; see :func:`compile_model`."""
     chosen = _levels(levels)
     imported = import_model(source, dims=dims, fallback=fallback, constants=constants)
-    graph = prepare(simplify(imported.graph))
+    graph = prepare(prefer_channels_last(simplify(imported.graph)))
     plan = plan_greedily(graph)
     report = imported.report
     compiled = {
