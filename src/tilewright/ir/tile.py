@@ -141,6 +141,7 @@ class Loop:
     """``body`` for ``variable`` in [begin, end); ``accumulators`` are bound after the loop.
 
     Inside nested reduction loops of one nest, an accumulator's running value carries on.
+    ``independent`` says that no iteration touches an element that another one writes.
     """
 
     variable: str
@@ -148,6 +149,7 @@ class Loop:
     end: Expr
     body: tuple[Statement, ...]
     accumulators: tuple[Accumulator, ...] = ()
+    independent: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,7 +182,25 @@ class Check:
     check: int
 
 
-Statement = Let | LetIndex | Loop | ArgLoop | Store | Check
+@dataclass(frozen=True, eq=False)
+class TransposeBlock:
+    """``target[t + c * target_row + r] = source[s + r * source_row + c]``, r and c below limits.
+
+    ``s`` and ``t`` are the offsets; r is below ``rows`` and c below ``columns``. Elements have 4 or
+    8 bytes. It is written through registers, which no loop of stores is.
+    """
+
+    source: TileBuffer
+    source_offset: Expr
+    source_row: Expr
+    target: TileBuffer
+    target_offset: Expr
+    target_row: Expr
+    rows: Expr
+    columns: Expr
+
+
+Statement = Let | LetIndex | Loop | ArgLoop | Store | Check | TransposeBlock
 
 # ---------------------------------------------------------------- programs
 

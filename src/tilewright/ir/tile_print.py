@@ -30,6 +30,7 @@ from tilewright.ir.tile import (
     Store,
     TileBuffer,
     TileProgram,
+    TransposeBlock,
     Value,
 )
 
@@ -95,10 +96,15 @@ class _Printer:
                 return [f"{name} = index {self.value(value)} below {limit} else {check}"]
             case Store(buffer=buffer, offset=offset, value=value):
                 return [f"{buffer.name}[{offset}] = {self.value(value)}"]
+            case TransposeBlock() as t:
+                target = f"{t.target.name}[{t.target_offset}], row {t.target_row}"
+                source = f"{t.source.name}[{t.source_offset}], row {t.source_row}"
+                return [f"{target} = transposed {source}: {t.rows} x {t.columns}"]
             case Check(value=value, check=check):
                 return [f"check {check} unless not {self.value(value)}"]
             case Loop(variable=variable, begin=begin, end=end, body=body):
-                lines = [f"for {variable} in {begin} .. {end}", *self.statements(body, "  ")]
+                head = "for independent" if statement.independent else "for"
+                lines = [f"{head} {variable} in {begin} .. {end}", *self.statements(body, "  ")]
                 for a in statement.accumulators:
                     lines.append(f"  {a.name} = {a.kind} of {self.value(a.value)}")
                 return lines

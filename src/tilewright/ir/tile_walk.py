@@ -19,9 +19,14 @@ from tilewright.ir.tile import (
     Loop,
     Statement,
     Store,
+    TransposeBlock,
     Value,
 )
 from tilewright.shape import Expr
+
+_OF_TRANSPOSE = (
+    "source_offset", "source_row", "target_offset", "target_row", "rows", "columns",
+)  # fmt: skip
 
 
 def value_expressions(value: Value, seen: set[int] | None = None) -> Iterator[Expr]:
@@ -70,6 +75,8 @@ def expressions(statements: Iterable[Statement]) -> Iterator[Expr]:
             case Store(offset=offset, value=value):
                 yield offset
                 yield from value_expressions(value)
+            case TransposeBlock():
+                yield from (getattr(statement, name) for name in _OF_TRANSPOSE)
 
 
 class ExpressionMap:
@@ -148,6 +155,9 @@ class ExpressionMap:
             case Store():
                 offset = self.expression(statement.offset)
                 return replace(statement, offset=offset, value=self.value(statement.value))
+            case TransposeBlock():
+                made = {n: self.expression(getattr(statement, n)) for n in _OF_TRANSPOSE}
+                return replace(statement, **made)
 
     def statements(self, statements: Iterable[Statement]) -> tuple[Statement, ...]:
         """Statements rewritten in order."""

@@ -28,6 +28,7 @@ from tilewright.ir.tile import (
     Statement,
     Store,
     TileBuffer,
+    TransposeBlock,
     Value,
 )
 from tilewright.ir.tile_walk import ExpressionMap, expressions
@@ -45,6 +46,7 @@ from tilewright.shape import (
     symbol,
 )
 from tilewright.tile.lowering import Lowering
+from tilewright.tile.transposes import SIZES
 from tilewright.tile.ways import LoweredStep, PackedConstant, Source
 
 Axes = Sequence[tuple[str, Expr]]
@@ -72,6 +74,15 @@ class RegisterTile:
         return RegisterTile(self.rows, self.columns * 4 // dtype.bytes)
 
 
+@dataclass(frozen=True)
+class Blocking:
+    """The most rows, columns and depth of a task's block; None: what suits most shapes."""
+
+    rows: int | None = None
+    columns: int | None = None
+    depth: int | None = None
+
+
 @dataclass
 class Frame:
     """What the lowering of contractions and convolutions shares."""
@@ -83,6 +94,7 @@ class Frame:
     rows: tuple[tuple[str, Expr], ...]
     columns: tuple[tuple[str, Expr], ...]
     depth: Expr
+    blocking: Blocking = Blocking()
 
     @property
     def m(self) -> Expr:
@@ -100,7 +112,9 @@ def declare(lowering: Lowering, axes: Axes) -> list[Expr]:
     return [declare_index(lowering.scope, name, size) for name, size in axes]
 
 
-def lower_contraction(kernel: Kernel, lowering: Lowering, tile: RegisterTile) -> LoweredStep:
+def lower_contraction(
+    kernel: Kernel, lowering: Lowering, tile: RegisterTile, blocking: Blocking | None = None
+) -> LoweredStep:
     """A Contract with its epilogue: rows broadcast, columns along the lanes."""
     node = kernel.backbone
     primitive = node.primitive
@@ -116,6 +130,7 @@ def lower_contraction(kernel: Kernel, lowering: Lowering, tile: RegisterTile) ->
         access.rows,
         access.columns,
         depth,
+        blocking or Blocking(),
     )
     index = [*declare(lowering, access.batch), *declare(lowering, access.rows)]
     index += declare(lowering, access.columns)
@@ -171,8 +186,11 @@ def _pack(frame: Frame, access: ContractionAccess, right: Node) -> Packing:
     primitive = frame.kernel.backbone.primitive
     assert isinstance(primitive, Contract)
     row = pack_row(frame)
-    block = depth_block(frame.depth, constant(PACKED_DEPTH))
+    block = depth_block(frame.depth, _most_depth(frame, packing=True))
     target = lowering.scratch_buffer(right.dtype, row * block)
+    transposed = _transposed(frame, access, target, row)
+    if transposed is not None:
+        return Packing(target, row, (transposed,))
     deep = access.right is not None and access.right.depth.is_constant
     depth_first = not (deep and access.right is not None and access.right.depth.value == 1)
     k = declare_index(lowering.scope, "_k", frame.depth)
@@ -196,6 +214,21 @@ def _pack(frame: Frame, access: ContractionAccess, right: Node) -> Packing:
     return Packing(target, row, taken_statements(lowering))
 
 
+def _transposed(
+    frame: Frame, access: ContractionAccess, target: TileBuffer, row: Expr
+) -> TransposeBlock | None:
+    """The packing of an operand that is contiguous along k, if it is one."""
+    right = access.right
+    if right is None or right.source.dtype.bytes not in SIZES:
+        return None
+    if not right.depth.is_constant or right.depth.value != 1:
+        return None
+    k0, k1, n0, n1 = (symbol(name) for name in ("_k0", "_k1", "_n0", "_n1"))
+    source = frame.lowering.buffer(right.source)
+    offset = right.base + n0 * right.row + k0
+    return TransposeBlock(source, offset, right.row, target, constant(0), row, n1 - n0, k1 - k0)
+
+
 def taken_statements(lowering: Lowering) -> tuple[Statement, ...]:
     """The statements of the outermost level, which becomes empty again."""
     body = tuple(lowering.blocks[0].statements)
@@ -217,6 +250,8 @@ def unflatten(position: Expr, axes: Axes) -> list[Expr]:
 
 def _most_depth(frame: Frame, packing: bool) -> Expr:
     """Depth of a block; panels that only one tile uses stream by, the longer the better."""
+    if frame.blocking.depth is not None:
+        return constant(frame.blocking.depth)
     if packing:
         return constant(PACKED_DEPTH)
     return select(less_equal(frame.m, frame.tile.rows), STREAMED_DEPTH, DEPTH_BLOCK)
@@ -242,6 +277,8 @@ def column_block(frame: Frame, most: int) -> Expr:
     whole = frame.n * product([size for _, size in frame.batch])
     share = ceil_div(whole, SHARES * width) * width
     limit = minimum(maximum(share, 2 * width), most)
+    if frame.blocking.columns is not None:
+        limit = constant(max(frame.blocking.columns, width))
     blocks = maximum(ceil_div(frame.n, limit), 1)
     return maximum(ceil_div(ceil_div(frame.n, blocks), width) * width, width)
 
@@ -253,6 +290,10 @@ def row_block(frame: Frame, packing: bool) -> Expr:
     one or two blocks.
     """
     height = frame.tile.rows
+    if frame.blocking.rows is not None:
+        most = max(frame.blocking.rows // height, 1) * height
+        blocks = maximum(ceil_div(frame.m, most), 1)
+        return maximum(ceil_div(ceil_div(frame.m, blocks), height) * height, height)
     if not packing:
         deep = depth_block(frame.depth, constant(DEPTH_BLOCK)) * frame.kernel.backbone.dtype.bytes
         most = minimum(maximum(constant(ROW_BYTES) // (deep * height), 1) * height, MOST_ROWS)

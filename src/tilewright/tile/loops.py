@@ -17,6 +17,7 @@ from tilewright.ir.tile_walk import ExpressionMap, expressions
 from tilewright.ir.views import Index, linear
 from tilewright.shape import Expr, constant, minimum, product
 from tilewright.tile.lowering import Lowering
+from tilewright.tile.transposes import as_transpose
 from tilewright.tile.work import estimate
 
 CHUNK = 4096  # elements of the last loop in one task: small enough to balance, large to amortise
@@ -98,6 +99,9 @@ def _nest(
     body = bodies[-1]
     if separable:
         variables, body = collapse(lowering, variables, body)
+        transposed = as_transpose(lowering, variables, body)
+        if transposed is not None:
+            return finish(lowering, kernel, transposed[0], [transposed[1]], targets)
         return _chunked(kernel, lowering, variables, body, targets)
     return _placed(kernel, lowering, variables, outer, bodies, targets)
 

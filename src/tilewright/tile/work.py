@@ -21,11 +21,14 @@ from tilewright.ir.tile import (
     Loop,
     Statement,
     Store,
+    TransposeBlock,
     Value,
 )
 from tilewright.shape import Expr, constant, product
 
 UNITS_PER_NANOSECOND = 32  # one unit is about an eighth of a vector instruction
+
+TRANSPOSED_COLUMNS = 64  # of one block, at most
 
 
 def estimate(grid: Sequence[tuple[str, Expr]], body: Iterable[Statement]) -> Expr:
@@ -47,6 +50,8 @@ def _statements(body: Iterable[Statement], known: dict[str, Expr]) -> Expr:
                 units = units + (_statements(inner, known) + own) * _length(constant(0), end)
             case Store(value=value):
                 units = units + _value(value, set()) + 2
+            case TransposeBlock(rows=rows):
+                units = units + _length(constant(0), rows) * TRANSPOSED_COLUMNS * 8
             case Let(value=value) | Check(value=value):
                 units = units + _value(value, set()) + 1
             case LetIndex(value=value):

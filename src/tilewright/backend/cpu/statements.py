@@ -14,6 +14,8 @@ from llvmlite import ir
 from tilewright.backend.cpu.emitter import Emitter
 from tilewright.backend.cpu.indices import I64, IndexEmitter, word
 from tilewright.backend.cpu.machine import Level
+from tilewright.backend.cpu.parallel_loops import mark_independent
+from tilewright.backend.cpu.transpose import transpose_function
 from tilewright.ir.dtype import DType
 from tilewright.ir.tile import (
     Apply,
@@ -30,6 +32,7 @@ from tilewright.ir.tile import (
     Loop,
     Statement,
     Store,
+    TransposeBlock,
     Value,
 )
 from tilewright.shape import Expr
@@ -153,8 +156,23 @@ class Frame:
                     pointer = self.pointers[buffer.name]
                     address = self.emitter.gep(pointer, buffer.dtype, self.index(offset))
                     self.emitter.store(self.value(value), address, buffer.dtype)
+                case TransposeBlock():
+                    self._transpose(statement)
                 case Check(value=value, check=check):
                     self._report(self.value(value), check, (word(0), word(0)))
+
+    def _transpose(self, block: TransposeBlock) -> None:
+        dtype = block.source.dtype
+        arguments: list[ir.Value] = []
+        for buffer, offset, row in (
+            (block.source, block.source_offset, block.source_row),
+            (block.target, block.target_offset, block.target_row),
+        ):
+            address = self.emitter.gep(self.pointers[buffer.name], dtype, self.index(offset))
+            arguments += [address, self.index(row)]
+        arguments += [self.index(block.rows), self.index(block.columns)]
+        function = transpose_function(self.builder.module, self.level, dtype)
+        self.builder.call(function, arguments)
 
     def _report(self, failed: ir.Value, check: int, details: tuple[ir.Value, ir.Value]) -> None:
         """Write the status and return from the function if ``failed``."""
@@ -187,6 +205,7 @@ class Frame:
             for a in loop.accumulators
         ]
         function = self.builder.function
+        first = len(function.blocks)
         body = function.append_basic_block("loop")
         done = function.append_basic_block("done")
         before = self.builder.block
@@ -208,7 +227,9 @@ class Frame:
         variable.add_incoming(following, latch)
         for phi, final in zip(phis, finals, strict=True):
             phi.add_incoming(final, latch)
-        self.builder.cbranch(self.builder.icmp_signed("<", following, end), body, done)
+        again = self.builder.cbranch(self.builder.icmp_signed("<", following, end), body, done)
+        if loop.independent:
+            mark_independent(function.module, function.blocks[first:], again)
         self.builder.position_at_end(done)
         for accumulator, start, final in zip(loop.accumulators, starts, finals, strict=True):
             result = self.builder.phi(start.type)

@@ -1,0 +1,147 @@
+"""Transposing a block of memory through registers: squares of vectors, the rest element by element.
+
+One function per element size, shared by all kernels of a module. Start with
+:func:`transpose_function`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from llvmlite import ir
+
+from tilewright.backend.cpu.emitter import Emitter
+from tilewright.backend.cpu.indices import I64, word
+from tilewright.backend.cpu.machine import Level
+from tilewright.ir.dtype import DType
+
+POINTER = ir.PointerType()
+SQUARE = 8  # rows and columns of a square at most: they fit 16 registers
+# (source, elements between its rows, target, elements between its rows, rows, columns)
+ARGUMENTS = (POINTER, I64, POINTER, I64, I64, I64)
+
+
+def transpose_function(module: ir.Module, level: Level, dtype: DType) -> ir.Function:
+    """The function for elements of ``dtype``, written on first use.
+
+    ``target[c * target_row + r] = source[r * source_row + c]`` for all r below rows, c below
+    columns.
+    """
+    name = f"transpose_{dtype.bytes}"
+    found = module.globals.get(name)
+    if isinstance(found, ir.Function):
+        return found
+    function = ir.Function(module, ir.FunctionType(ir.VoidType(), ARGUMENTS), name)
+    function.linkage = "internal"
+    function.attributes.add("noinline")
+    function.attributes.add("nounwind")
+    for position in (0, 2):
+        function.args[position].add_attribute("noalias")
+    _Writer(function, level, DType.FLOAT32 if dtype.bytes == 4 else DType.FLOAT64).write()
+    return function
+
+
+class _Writer:
+    def __init__(self, function: ir.Function, level: Level, dtype: DType) -> None:
+        self.builder = ir.IRBuilder(function.append_basic_block("entry"))
+        self.dtype = dtype
+        self.lanes = min(SQUARE, level.lanes(dtype.bytes))
+        self.scalar = Emitter(self.builder, level)
+        self.vector = Emitter(self.builder, level, self.lanes)
+        (self.source, self.source_row, self.target, self.target_row, self.rows,
+         self.columns) = function.args  # fmt: skip
+
+    def write(self) -> None:
+        """Two squares of columns at a time, so that whole cache lines are read."""
+        wide = word(2 * self.lanes)
+        self._loop(word(0), self.columns, wide, self._strip)
+        self.builder.ret_void()
+
+    def _strip(self, first: ir.Value) -> None:
+        end = self._minimum(self.builder.add(first, word(2 * self.lanes)), self.columns)
+
+        def line(row: ir.Value) -> None:
+            below = self._minimum(self.builder.add(row, word(self.lanes)), self.rows)
+
+            def square(column: ir.Value) -> None:
+                right = self._minimum(self.builder.add(column, word(self.lanes)), end)
+                self._square(row, below, column, right)
+
+            self._loop(first, end, word(self.lanes), square)
+
+        self._loop(word(0), self.rows, word(self.lanes), line)
+
+    def _square(self, row: ir.Value, below: ir.Value, column: ir.Value, right: ir.Value) -> None:
+        builder, lanes = self.builder, word(self.lanes)
+        tall = builder.icmp_signed("==", builder.sub(below, row), lanes)
+        wide = builder.icmp_signed("==", builder.sub(right, column), lanes)
+        with builder.if_else(builder.and_(tall, wide)) as (whole, part):
+            with whole:
+                self._whole(row, column)
+            with part:
+                self._loop(row, below, word(1), lambda r: self._line(r, column, right))
+
+    def _line(self, row: ir.Value, column: ir.Value, right: ir.Value) -> None:
+        def element(c: ir.Value) -> None:
+            value = self.scalar.load(self._source(row, c), self.dtype)
+            self.scalar.store(value, self._target(row, c), self.dtype)
+
+        self._loop(column, right, word(1), element)
+
+    def _whole(self, row: ir.Value, column: ir.Value) -> None:
+        builder = self.builder
+        values = [
+            self.vector.load(self._source(builder.add(row, word(i)), column), self.dtype)
+            for i in range(self.lanes)
+        ]
+        distance = self.lanes // 2
+        while distance:
+            values = self._exchanged(values, distance)
+            distance //= 2
+        for j, value in enumerate(values):
+            self.vector.store(value, self._target(row, builder.add(column, word(j))), self.dtype)
+
+    def _exchanged(self, values: list[ir.Value], distance: int) -> list[ir.Value]:
+        """Swap the off-diagonal halves of every square of side ``2 * distance``."""
+        lanes = self.lanes
+        upper = [j if not j & distance else lanes + j - distance for j in range(lanes)]
+        lower = [lanes + j if j & distance else j + distance for j in range(lanes)]
+        out = list(values)
+        for i in range(lanes):
+            if not i & distance:
+                pair = values[i], values[i + distance]
+                out[i] = self._shuffle(pair, upper)
+                out[i + distance] = self._shuffle(pair, lower)
+        return out
+
+    def _shuffle(self, pair: tuple[ir.Value, ir.Value], order: list[int]) -> ir.Value:
+        kind = ir.VectorType(ir.IntType(32), self.lanes)
+        return self.builder.shuffle_vector(*pair, ir.Constant(kind, order))
+
+    def _source(self, row: ir.Value, column: ir.Value) -> ir.Value:
+        place = self.builder.add(self.builder.mul(row, self.source_row), column)
+        return self.scalar.gep(self.source, self.dtype, place)
+
+    def _target(self, row: ir.Value, column: ir.Value) -> ir.Value:
+        place = self.builder.add(self.builder.mul(column, self.target_row), row)
+        return self.scalar.gep(self.target, self.dtype, place)
+
+    def _minimum(self, a: ir.Value, b: ir.Value) -> ir.Value:
+        return self.builder.select(self.builder.icmp_signed("<", a, b), a, b)
+
+    def _loop(
+        self, begin: ir.Value, end: ir.Value, step: ir.Value, body: Callable[[ir.Value], None]
+    ) -> None:
+        builder = self.builder
+        block = builder.function.append_basic_block("loop")
+        done = builder.function.append_basic_block("loop.done")
+        before = builder.block
+        builder.cbranch(builder.icmp_signed("<", begin, end), block, done)
+        builder.position_at_end(block)
+        position = builder.phi(I64)
+        position.add_incoming(begin, before)
+        body(position)
+        following = builder.add(position, step, flags=("nsw",))
+        position.add_incoming(following, builder.block)
+        builder.cbranch(builder.icmp_signed("<", following, end), block, done)
+        builder.position_at_end(done)
