@@ -15,7 +15,7 @@ from itertools import pairwise
 
 from tilewright.ir.access import Access, ContractionAccess, contraction_access, follow_views
 from tilewright.ir.dtype import DType
-from tilewright.ir.graph import Node
+from tilewright.ir.graph import Node, node
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Constant, Contract
 from tilewright.ir.tile import (
@@ -95,6 +95,12 @@ class Frame:
     columns: tuple[tuple[str, Expr], ...]
     depth: Expr
     blocking: Blocking = Blocking()
+    mirrored: bool = False
+
+    @property
+    def contract(self) -> Node:
+        """The product that is computed: the backbone, or with its sides exchanged."""
+        return mirror(self.kernel.backbone) if self.mirrored else self.kernel.backbone
 
     @property
     def m(self) -> Expr:
@@ -112,28 +118,44 @@ def declare(lowering: Lowering, axes: Axes) -> list[Expr]:
     return [declare_index(lowering.scope, name, size) for name, size in axes]
 
 
-def lower_contraction(
-    kernel: Kernel, lowering: Lowering, tile: RegisterTile, blocking: Blocking | None = None
-) -> LoweredStep:
-    """A Contract with its epilogue: rows broadcast, columns along the lanes."""
-    node = kernel.backbone
-    primitive = node.primitive
+def mirror(contract: Node) -> Node:
+    """The same product with its operands exchanged: columns come before rows in its result."""
+    primitive = contract.primitive
     assert isinstance(primitive, Contract)
+    left, right = contract.inputs
+    batch = tuple((j, i) for i, j in primitive.batch)
+    return node(Contract(batch, tuple((j, i) for i, j in primitive.summed)), right, left)
+
+
+def lower_contraction(
+    kernel: Kernel,
+    lowering: Lowering,
+    tile: RegisterTile,
+    blocking: Blocking | None = None,
+    mirrored: bool = False,
+) -> LoweredStep:
+    """A Contract with its epilogue: rows broadcast, columns along the lanes.
+
+    If ``mirrored``, it is the columns that are broadcast and the rows that are along the lanes.
+    """
+    contract = mirror(kernel.backbone) if mirrored else kernel.backbone
     lowering.materialised -= set(kernel.group) | set(kernel.outputs)
-    access = contraction_access(node, lowering.scope, lowering.materialised)
+    access = contraction_access(contract, lowering.scope, lowering.materialised)
     depth = product([size for _, size in access.summed])
     frame = Frame(
         kernel,
         lowering,
-        tile.for_type(node.dtype),
+        tile.for_type(contract.dtype),
         access.batch,
         access.rows,
         access.columns,
         depth,
         blocking or Blocking(),
+        mirrored,
     )
-    index = [*declare(lowering, access.batch), *declare(lowering, access.rows)]
-    index += declare(lowering, access.columns)
+    index = declare(lowering, access.batch)
+    rows, columns = declare(lowering, access.rows), declare(lowering, access.columns)
+    index += [*columns, *rows] if mirrored else [*rows, *columns]
     sources: list[Source] = []
     assert access.left is not None, f"{kernel.label}: the left operand must be affine"
     left = _in_place(access.left, lowering)
@@ -149,9 +171,7 @@ def _in_place(access: Access, lowering: Lowering) -> Operand:
 def _right_operand(
     frame: Frame, access: ContractionAccess, sources: list[Source]
 ) -> Operand | Packing:
-    node = frame.kernel.backbone
-    right = node.inputs[1]
-    primitive = node.primitive
+    right, primitive = frame.contract.inputs[1], frame.contract.primitive
     assert isinstance(primitive, Contract)
     source, _ = follow_views(right, (constant(0),) * right.rank, frame.lowering.materialised,
                              frame.lowering.scope)  # fmt: skip
@@ -183,7 +203,7 @@ def packed_operand(
 def _pack(frame: Frame, access: ContractionAccess, right: Node) -> Packing:
     """Loops that evaluate a block of the right operand; the contiguous axis is innermost."""
     lowering = frame.lowering
-    primitive = frame.kernel.backbone.primitive
+    primitive = frame.contract.primitive
     assert isinstance(primitive, Contract)
     row = pack_row(frame)
     block = depth_block(frame.depth, _most_depth(frame, packing=True))
