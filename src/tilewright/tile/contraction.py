@@ -76,11 +76,15 @@ class RegisterTile:
 
 @dataclass(frozen=True)
 class Blocking:
-    """The most rows, columns and depth of a task's block; None: what suits most shapes."""
+    """The most rows, columns and depth of a task's block; None: what suits most shapes.
+
+    ``packed`` says that the right operand is packed into cache even if it can be read in place.
+    """
 
     rows: int | None = None
     columns: int | None = None
     depth: int | None = None
+    packed: bool = False
 
 
 @dataclass
@@ -182,7 +186,8 @@ def _right_operand(
         packed = PackedConstant(right, order, len(paired[0]), len(paired[1]), frame.tile.columns)
         return packed_operand(frame, packed, frame.n, sources)
     unit = access.right is not None and access.right.row.is_constant
-    if access.right is not None and unit and access.right.row.value == 1:
+    is_row = access.right is not None and unit and access.right.row.value == 1
+    if access.right is not None and is_row and not frame.blocking.packed:
         return _in_place(access.right, frame.lowering)
     return _pack(frame, access, right)
 
