@@ -1,0 +1,112 @@
+"""Every way to compute a contraction, each taken for itself: exchanged roles, dots, split k."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from graph_kit import F32, F64, Space, apply, check, data, fixed, kinds, mostly_slow, scalar, spread
+
+from tilewright.ir.dtype import DType
+from tilewright.ir.graph import Node, node
+from tilewright.ir.kernel import Kernel
+from tilewright.ir.primitives import Contract, Transpose
+from tilewright.shape import constant
+from tilewright.tile import lower
+from tilewright.tile.contraction import RegisterTile
+from tilewright.tile.lowering import Lowering
+from tilewright.tile.swapped import lower_swapped
+from tilewright.tile.ways import LoweredStep, Way
+
+LowerWay = Callable[[Kernel, Callable[[], Lowering], RegisterTile], tuple[LoweredStep, ...] | None]
+Force = Callable[[LowerWay], None]
+Sizes = dict[str, int]
+
+
+def sizes(*shapes: tuple[int, int, int]) -> list[Sizes]:
+    return [{"m": m, "n": n, "k": k} for m, n, k in shapes]
+
+
+EDGES = sizes((1, 1, 1), (0, 5, 3), (5, 0, 3), (5, 3, 0), (16, 6, 4), (17, 7, 5), (15, 5, 33),
+              (67, 13, 31), (33, 97, 9))  # fmt: skip
+
+
+@pytest.fixture
+def force(monkeypatch: pytest.MonkeyPatch) -> Force:
+    """Lets a test say which way contractions are computed."""
+
+    def take(way: LowerWay) -> None:
+        def ways(
+            kernel: Kernel, fresh: Callable[[], Lowering], tile: RegisterTile
+        ) -> tuple[Way, ...]:
+            steps = way(kernel, fresh, tile)
+            assert steps is not None, f"{kernel.label} cannot be computed in this way"
+            return (Way("forced", steps, constant(0)),)
+
+        monkeypatch.setattr(lower, "contraction_ways", ways)
+
+    return take
+
+
+def depth(sizes: Sizes) -> int:
+    return sizes["k"]
+
+
+def matmul(left: Node, right: Node) -> Node:
+    """[…, m, k] by […, k, n], all but the last two axes being the batch."""
+    batch = tuple((a, a) for a in range(left.rank - 2))
+    return node(Contract(batch, ((left.rank - 1, right.rank - 2),)), left, right)
+
+
+# ---------------------------------------------------------------- roles exchanged
+
+
+@pytest.mark.parametrize("left", mostly_slow(["mk", "km"], "mk"))
+@pytest.mark.parametrize("right", mostly_slow(["kn", "nk"], "kn"))
+def test_exchanged_roles_in_every_transposition(force: Force, left: str, right: str) -> None:
+    force(lower_swapped)
+    space = Space()
+    named = dict(zip("mnk", space.dimensions("m n k"), strict=True))
+    x = space.input("x", F32, *(named[a] for a in left))
+    y = space.input("y", F32, *(named[a] for a in right))
+    product = node(Contract((), ((left.index("k"), right.index("k")),)), x, y)
+    check(space.graph(product), EDGES, length=depth)
+
+
+@pytest.mark.parametrize("m", mostly_slow([1, 16, 35, 131], "35"))
+@pytest.mark.parametrize("dtype", mostly_slow([F32, F64], "float32"))
+def test_exchanged_roles_with_a_packed_left_operand(force: Force, m: int, dtype: DType) -> None:
+    force(lower_swapped)
+    space = Space()
+    (n,) = space.dimensions("n")
+    x = space.input("x", dtype, constant(70), n)
+    column = fixed(data(dtype, (m,), 5))
+    product = matmul(fixed(data(dtype, (m, 70))), x)
+    shifted = apply("add", product, spread(column, (constant(m), n), [0]))
+    activated = apply("maximum", shifted, spread(scalar(0.0, dtype), shifted.shape))
+    cases = [{"n": n} for n in (0, 1, 2, 7, 16, 33)]
+    compiled = check(space.graph(activated), cases, length=70)
+    assert kinds(compiled) == ["contraction"]
+
+
+def test_exchanged_roles_with_one_column_stored_in_vectors(force: Force) -> None:
+    force(lower_swapped)
+    space = Space()
+    (m,) = space.dimensions("m")
+    x = space.input("x", F32, m, constant(37))
+    product = matmul(x, space.input("y", F32, constant(37), constant(1)))
+    activated = apply("hyperbolic_tangent", product)
+    check(space.graph(activated), [{"m": m} for m in (0, 1, 15, 16, 17, 83)], length=37, scale=30)
+
+
+@pytest.mark.slow
+def test_exchanged_roles_in_batches_with_residual_and_transposed_result(force: Force) -> None:
+    force(lower_swapped)
+    space = Space()
+    b, m, n, k = space.dimensions("b m n k")
+    x, y = space.input("x", F32, b, m, k), space.input("y", F32, b, k, n)
+    residual, row = space.input("residual", F32, b, m, n), space.input("row", F32, n)
+    total = apply("add", apply("add", matmul(x, y), residual), row)
+    graph = space.graph(node(Transpose((0, 2, 1)), total), total)
+    cases = [{"b": b, **s} for b, s in zip((3, 1, 2, 2, 0, 1, 5, 2), EDGES, strict=False)]
+    check(graph, cases, length=depth)
