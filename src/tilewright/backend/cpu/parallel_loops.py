@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from llvmlite import ir
-from llvmlite.ir import instructions, values
 
 
-class _Distinct(values.MDValue):
+class _Distinct(ir.MDValue):
     """A metadata node that is equal to no other, with text in place of operands."""
 
     def __init__(self, module: ir.Module, text: str) -> None:
@@ -29,14 +28,12 @@ class _Distinct(values.MDValue):
         return id(self)
 
 
-def mark_independent(
-    module: ir.Module, body: Iterable[ir.Block], latch: instructions.Instruction
-) -> None:
+def mark_independent(module: ir.Module, body: Iterable[ir.Block], latch: ir.Instruction) -> None:
     """Mark the loop of the blocks ``body`` with the branch ``latch`` back to its beginning."""
     group = _Distinct(module, "")
     parallel = f'!{{!"llvm.loop.parallel_accesses", {group.get_reference()}}}'
     latch.set_metadata("llvm.loop", _Distinct(module, f"SELF, {parallel}"))
     for block in body:
         for instruction in block.instructions:
-            if isinstance(instruction, instructions.LoadInstr | instructions.StoreInstr):
+            if isinstance(instruction, ir.LoadInstr | ir.StoreInstr):
                 instruction.set_metadata("llvm.access.group", group)

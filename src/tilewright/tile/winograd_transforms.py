@@ -1,0 +1,167 @@
+"""The matrices of Winograd's convolution, exactly, and their application to values.
+
+``size`` neighbouring outputs of a convolution with three taps follow from ``size + 2`` products:
+y = At [(G g) * (Bt d)], and in two dimensions Y = At [(G g Gt) * (Bt d B)] A (Cook and Toom's
+multiplication of polynomials at ``size + 1`` points and at infinity, transposed). Points come in
+pairs of opposite sign, whose rows share most of their terms. Start with :func:`transforms`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cache
+
+import numpy as np
+
+from tilewright.ir.dtype import DType
+from tilewright.ir.graph import Node, node
+from tilewright.ir.primitives import Constant
+from tilewright.ir.tile import Apply, Literal, Value
+
+Matrix = tuple[tuple[Fraction, ...], ...]
+TAPS = 3
+POINTS: dict[int, tuple[Fraction, ...]] = {
+    2: (Fraction(0), Fraction(1), Fraction(-1)),
+    # All entries of Bt and At are float32 numbers, and the least error of such points: 0, 1 and 2
+    # with their opposites, as is usual, have twice as much.
+    4: (Fraction(0), Fraction(5, 8), Fraction(-5, 8), Fraction(3, 2), Fraction(-3, 2)),
+}
+
+
+@dataclass(frozen=True)
+class Transforms:
+    """``result`` is At, [size, size + 2]; ``taps`` G, [size + 2, 3]; ``data`` Bt, square."""
+
+    size: int
+    result: Matrix
+    taps: Matrix
+    data: Matrix
+
+    @property
+    def products(self) -> int:
+        """Products per axis."""
+        return self.size + TAPS - 1
+
+
+@cache
+def transforms(size: int) -> Transforms:
+    """The matrices for ``size`` outputs: 2 or 4."""
+    points = POINTS[size]
+    zero, one = Fraction(0), Fraction(1)
+    last = (zero,) * (TAPS - 1) + (one,)
+    result = tuple((*(p**i for p in points), one if i == size - 1 else zero) for i in range(size))
+    taps: list[tuple[Fraction, ...]] = []
+    data: list[tuple[Fraction, ...]] = []
+    for place, point in enumerate(points):
+        others = points[:place] + points[place + 1 :]
+        scale = one
+        for other in others:
+            scale *= point - other
+        taps.append(tuple(point**k / scale for k in range(TAPS)))
+        data.append((*_polynomial(others), zero))
+    return Transforms(size, result, (*taps, last), (*data, _polynomial(points)))
+
+
+def _polynomial(roots: Sequence[Fraction]) -> tuple[Fraction, ...]:
+    """Coefficients of the product of (x - root), that of x**0 first."""
+    made = [Fraction(1)]
+    for root in roots:
+        shifted = [Fraction(0), *made]
+        made = [a - root * b for a, b in zip(shifted, [*made, Fraction(0)], strict=True)]
+    return tuple(made)
+
+
+def transformed_weights(weights: Node, size: int) -> Node:
+    """Constant weights [O, C, 3, 3] as the constant [(size + 2)^2, C, O].
+
+    Computed in float64 and rounded once.
+    """
+    primitive = weights.primitive
+    assert isinstance(primitive, Constant)
+    matrix = np.array(transforms(size).taps, np.float64)
+    array = primitive.array.astype(np.float64)
+    made = np.einsum("ia,ocab,jb->ijco", matrix, array, matrix, optimize=True)
+    flat = made.reshape(-1, *made.shape[2:]).astype(primitive.array.dtype)
+    return node(Constant.of(flat, weights.dtype))
+
+
+# ---------------------------------------------------------------- on values
+
+
+def apply_rows(matrix: Matrix, values: Sequence[Value], dtype: DType) -> list[Value]:
+    """``matrix`` times the vector ``values``, with what two rows have in common computed once."""
+    made: dict[int, Value] = {}
+    for first, row in enumerate(matrix):
+        if first in made:
+            continue
+        second = _partner(matrix, first)
+        if second is None:
+            made[first] = _combination(row, values, dtype)
+            continue
+        signs = [a == b for a, b in zip(row, matrix[second], strict=True)]
+        even = _combination([c if s else Fraction(0) for c, s in zip(row, signs, strict=True)],
+                            values, dtype)  # fmt: skip
+        odd = _combination([Fraction(0) if s else c for c, s in zip(row, signs, strict=True)],
+                           values, dtype)  # fmt: skip
+        made[first] = Apply("add", (even, odd), dtype)
+        made[second] = Apply("subtract", (even, odd), dtype)
+    return [made[place] for place in range(len(matrix))]
+
+
+def apply_columns(matrix: Matrix, values: Sequence[Value], dtype: DType) -> list[Value]:
+    """The same where the columns, not the rows, come in pairs of opposite signs."""
+    pairs, single = _column_pairs(matrix)
+    sums: dict[tuple[int, int], tuple[Value, Value]] = {}
+    for first, second in pairs:
+        both = (values[first], values[second])
+        sums[first, second] = (Apply("add", both, dtype), Apply("subtract", both, dtype))
+    made: list[Value] = []
+    for row in matrix:
+        terms = [(row[place], values[place]) for place in single]
+        for (first, second), (plus, minus) in sums.items():
+            terms.append((row[first], plus if row[first] == row[second] else minus))
+        made.append(_combination([c for c, _ in terms], [v for _, v in terms], dtype))
+    return made
+
+
+def _partner(matrix: Matrix, first: int) -> int | None:
+    """The row after ``first`` that differs from it in some signs alone, and not in all."""
+    row = matrix[first]
+    for second in range(first + 1, len(matrix)):
+        pairs = list(zip(row, matrix[second], strict=True))
+        same = sum(a == b != 0 for a, b in pairs)
+        if all(abs(a) == abs(b) for a, b in pairs) and 0 < same < sum(a != 0 for a in row):
+            return second
+    return None
+
+
+def _column_pairs(matrix: Matrix) -> tuple[list[tuple[int, int]], list[int]]:
+    turned = tuple(zip(*matrix, strict=True))
+    pairs: list[tuple[int, int]] = []
+    left = list(range(len(turned)))
+    for first in range(len(turned)):
+        second = _partner(turned, first) if first in left else None
+        if second is not None:
+            pairs.append((first, second))
+            left = [place for place in left if place not in (first, second)]
+    return pairs, left
+
+
+def _combination(coefficients: Sequence[Fraction], values: Sequence[Value], dtype: DType) -> Value:
+    """The sum of the products; ones and zeros cost nothing, a negative one is subtracted."""
+    terms = [(c, v) for c, v in zip(coefficients, values, strict=True) if c != 0]
+    terms.sort(key=lambda term: term[0] < 0)
+    total: Value | None = None
+    for coefficient, value in terms:
+        size = float(coefficient if total is None else abs(coefficient))
+        scaled = value
+        if size != 1.0:
+            scaled = Apply("multiply", (value, Literal(size, dtype)), dtype)
+        if total is None:
+            total = scaled
+        else:
+            total = Apply("add" if coefficient > 0 else "subtract", (total, scaled), dtype)
+    assert total is not None
+    return total
