@@ -1,6 +1,7 @@
 """Telling LLVM's vectoriser that the iterations of a loop do not depend on each other.
 
 Its own analysis gives up where one iteration writes at several distances known only at run time.
+Such loops are not unrolled, either: one pass over a vector is work enough.
 Start with :func:`mark_independent`.
 """
 
@@ -32,7 +33,8 @@ def mark_independent(module: ir.Module, body: Iterable[ir.Block], latch: ir.Inst
     """Mark the loop of the blocks ``body`` with the branch ``latch`` back to its beginning."""
     group = _Distinct(module, "")
     parallel = f'!{{!"llvm.loop.parallel_accesses", {group.get_reference()}}}'
-    latch.set_metadata("llvm.loop", _Distinct(module, f"SELF, {parallel}"))
+    whole = '!{!"llvm.loop.unroll.disable"}'
+    latch.set_metadata("llvm.loop", _Distinct(module, f"SELF, {parallel}, {whole}"))
     for block in body:
         for instruction in block.instructions:
             if isinstance(instruction, ir.LoadInstr | ir.StoreInstr):
