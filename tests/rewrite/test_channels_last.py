@@ -259,9 +259,17 @@ def test_channel_shuffling_is_one_transposition() -> None:
 # ---------------------------------------------------------------- where it does not pay
 
 
-def test_a_single_convolution_stays() -> None:
+def test_a_single_convolution_of_several_taps_is_worth_both_conversions() -> None:
     net = Network(channels=8)
     net.convolution(8)
+    after = converted(net.graph())
+    assert convolutions(after) == [True]
+    assert len(transposed(after)) == 2
+
+
+def test_a_single_pointwise_convolution_stays() -> None:
+    net = Network(channels=8)
+    net.convolution(8, kernel=1)
     graph = simplify(net.graph())
     assert prefer_channels_last(graph) is graph
 
@@ -293,7 +301,7 @@ def test_one_region_may_pay_where_another_does_not() -> None:
     net.put(node(Reshape((BATCH, product(net.map.shape[1:]))), net.map))
     net.put(node(Scan("sum", 1, False, False), net.map))
     net.put(node(Reshape((BATCH, constant(8), *SPATIAL)), net.map))
-    net.convolution(8)
+    net.convolution(8, kernel=1)
     after = converted(net.graph())
     assert convolutions(after) == [True] * 3 + [False]
 

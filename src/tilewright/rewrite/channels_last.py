@@ -113,17 +113,17 @@ class _Regions:
     # ------------------------------------------------------------ which regions pay
 
     def worthwhile(self) -> dict[Node, Arrangement]:
-        """The arrangements of regions with more convolutions than transpositions they add."""
+        """The arrangements of regions that gain more than the transpositions they add."""
         changed = True
         while changed:
             changed = False
             for number, members in enumerate(self.members):
                 if not self.taken[number]:
                     continue
-                convolutions = sum(isinstance(x.primitive, Convolve) for x in members)
+                gain = sum(_gain(x) for x in members)
                 with_it = self._conversions(number)
                 self.taken[number] = False
-                self.taken[number] = convolutions + self._conversions(number) > with_it
+                self.taken[number] = gain + self._conversions(number) > with_it
                 changed |= not self.taken[number]
         return {x: found for x, found in self.plan.items() if self._planned(x)}
 
@@ -239,3 +239,16 @@ class _Builder:
         if x in self.labels:
             self.labels.setdefault(made, self.labels[x])
         return made
+
+
+def _gain(x: Node) -> int:
+    """What channels last saves at ``x``, in transpositions of a feature map.
+
+    With them first, a convolution of several taps copies its pixels once per tap.
+    """
+    if not isinstance(x.primitive, Convolve):
+        return 0
+    weights = x.inputs[1].shape
+    several = not all(size.is_constant and size.value == 1 for size in weights[2:])
+    depthwise = weights[1].is_constant and weights[1].value == 1
+    return 3 if several and not depthwise else 1
