@@ -175,21 +175,32 @@ def _in_place(access: Access, lowering: Lowering) -> Operand:
 def _right_operand(
     frame: Frame, access: ContractionAccess, sources: list[Source]
 ) -> Operand | Packing:
-    right, primitive = frame.contract.inputs[1], frame.contract.primitive
-    assert isinstance(primitive, Contract)
-    source, _ = follow_views(right, (constant(0),) * right.rank, frame.lowering.materialised,
-                             frame.lowering.scope)  # fmt: skip
-    if isinstance(source.primitive, Constant) and all(s.is_constant for s in right.shape):
-        paired = [j for _, j in primitive.batch], [j for _, j in primitive.summed]
-        free = [a for a in range(right.rank) if a not in paired[0] + paired[1]]
-        order = (*paired[0], *free, *paired[1])
-        packed = PackedConstant(right, order, len(paired[0]), len(paired[1]), frame.tile.columns)
+    right = frame.contract.inputs[1]
+    if is_constant(frame.lowering, right):
+        packed = packed_constant(frame.contract, 1, frame.tile.columns)
         return packed_operand(frame, packed, frame.n, sources)
     unit = access.right is not None and access.right.row.is_constant
     is_row = access.right is not None and unit and access.right.row.value == 1
     if access.right is not None and is_row and not frame.blocking.packed:
         return _in_place(access.right, frame.lowering)
     return _pack(frame, access, right)
+
+
+def is_constant(lowering: Lowering, operand: Node) -> bool:
+    """Whether ``operand`` is a view of a constant, with sizes known when compiling."""
+    start = (constant(0),) * operand.rank
+    source, _ = follow_views(operand, start, lowering.materialised, lowering.scope)
+    known = all(size.is_constant for size in operand.shape)
+    return known and isinstance(source.primitive, Constant)
+
+
+def packed_constant(contract: Node, side: int, panel: int) -> PackedConstant:
+    """Operand ``side`` of a Contract in panels: batch, then its own axes, then the summed ones."""
+    primitive, operand = contract.primitive, contract.inputs[side]
+    assert isinstance(primitive, Contract)
+    batch, summed = [p[side] for p in primitive.batch], [p[side] for p in primitive.summed]
+    free = [a for a in range(operand.rank) if a not in batch + summed]
+    return PackedConstant(operand, (*batch, *free, *summed), len(batch), len(summed), panel)
 
 
 def packed_operand(
@@ -344,7 +355,7 @@ def assemble(
     if block_depth is None:
         block_depth = depth_block(frame.depth, _most_depth(frame, packing))
     targets = {o: TileBuffer(f"o{i}", o.dtype) for i, o in enumerate(kernel.outputs)}
-    stores = _epilogue(frame, index, targets)
+    stores = epilogue_stores(frame, index, targets)
     packed = [op.buffer for op in (left, right) if isinstance(op, Operand) and op.panel]
     results = tuple(targets.values())
     count = product([size for _, size in frame.batch]) * frame.m * frame.n
@@ -372,7 +383,9 @@ def assemble(
     return LoweredStep(program, (*lowering.buffers, *sources), tuple(kernel.outputs))
 
 
-def _epilogue(frame: Frame, index: Index, targets: dict[Node, TileBuffer]) -> tuple[Store, ...]:
+def epilogue_stores(
+    frame: Frame, index: Index, targets: dict[Node, TileBuffer]
+) -> tuple[Store, ...]:
     """Stores of the results at row "_m" and column "_n"."""
     lowering, kernel = frame.lowering, frame.kernel
     resolved = tuple(lowering.scope.resolve(i) for i in index)

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 from llvmlite import ir
 
+from tilewright.backend.cpu.dots import DotProducts, Products, contiguous_products
 from tilewright.backend.cpu.emitter import Emitter
 from tilewright.backend.cpu.indices import I64, IndexEmitter, word
 from tilewright.backend.cpu.machine import Level
@@ -197,6 +198,10 @@ class Frame:
         self.names[statement.name] = index
 
     def _loop(self, loop: Loop) -> None:
+        products = contiguous_products(loop)
+        if products is not None:
+            self._dots(loop, products)
+            return
         begin, end = self.index(loop.begin), self.index(loop.end)
         starts = [
             self.running[a.name]
@@ -236,6 +241,32 @@ class Frame:
             result.add_incoming(start, before)
             result.add_incoming(final, latch)
             self.locals[accumulator.name] = result
+
+    def _dots(self, loop: Loop, products: Products) -> None:
+        """A loop that only adds products; loads of the same elements are one stream."""
+        begin = self.index(loop.begin)
+        streams: dict[tuple[str, Expr], ir.Value] = {}
+        dtype = products[0][0].dtype
+        for load in (load for pair in products for load in pair):
+            names = self.names | {loop.variable: begin}
+            key = (load.buffer.name, load.offset)
+            if key not in streams:
+                place = self.indices.emit(load.offset, names)
+                streams[key] = self.emitter.gep(self.pointers[load.buffer.name], dtype, place)
+        numbers = {key: number for number, key in enumerate(streams)}
+        pairs = [
+            (numbers[a.buffer.name, a.offset], numbers[b.buffer.name, b.offset])
+            for a, b in products
+        ]
+        steps = self.builder.sub(self.index(loop.end), begin)
+        negative = self.builder.icmp_signed("<", steps, word(0))
+        steps = self.builder.select(negative, word(0), steps)
+        made = DotProducts(self.builder, self.level, dtype, list(streams.values()), pairs)
+        for accumulator, total in zip(loop.accumulators, made.sums(steps), strict=True):
+            start = self.running.get(accumulator.name)
+            self.locals[accumulator.name] = (
+                total if start is None else self.emitter.combine("sum", dtype, start, total)
+            )
 
     def _accumulator_phis(
         self, loop: Loop, starts: list[ir.Value], before: ir.Block

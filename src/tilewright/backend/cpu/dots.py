@@ -1,0 +1,178 @@
+"""Loops that are nothing but sums of products of contiguous elements, as explicit vectors.
+
+LLVM would finish such a loop one element at a time and interleave sums by its own rules. Here every
+vector is loaded once however many products need it, few sums are kept in several copies to hide the
+latency of a multiply-add, and the last elements are read under a mask. Start with
+:func:`contiguous_products` and :class:`DotProducts`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from llvmlite import ir
+
+from tilewright.backend.cpu.emitter import Emitter
+from tilewright.backend.cpu.indices import I64, word
+from tilewright.backend.cpu.machine import Level
+from tilewright.backend.cpu.math_arithmetic import call_intrinsic
+from tilewright.ir.dtype import DType
+from tilewright.ir.tile import Apply, Load, Loop
+
+SUMS_IN_FLIGHT = 12  # more than the 8 that a latency of 4 cycles and two starts in each ask for
+LEAST_UNROLL = 2  # vectors along the loop per iteration: hides the loop's own instructions
+
+Sums = list[ir.Value]
+Products = tuple[tuple[Load, Load], ...]
+
+
+def contiguous_products(loop: Loop) -> Products | None:
+    """The factors of every sum if ``loop`` only adds products of contiguous floats, else None."""
+    if loop.body or not loop.accumulators:
+        return None
+    pairs: list[tuple[Load, Load]] = []
+    for accumulator in loop.accumulators:
+        value = accumulator.value
+        if accumulator.kind != "sum" or value.dtype not in (DType.FLOAT32, DType.FLOAT64):
+            return None
+        if not isinstance(value, Apply) or value.function != "multiply":
+            return None
+        left, right = value.operands
+        if not isinstance(left, Load) or not isinstance(right, Load):
+            return None
+        if not (_is_contiguous(left, loop.variable) and _is_contiguous(right, loop.variable)):
+            return None
+        pairs.append((left, right))
+    same = all(left.dtype is pairs[0][0].dtype for left, _ in pairs)
+    return tuple(pairs) if same else None
+
+
+def _is_contiguous(load: Load, variable: str) -> bool:
+    affine = load.offset.affine((variable,))
+    if affine is None or variable not in affine[0]:
+        return False
+    slope = affine[0][variable]
+    return slope.is_constant and slope.value == 1
+
+
+class DotProducts:
+    """Writes sums of ``steps`` products; ``pairs`` say which of ``streams`` each multiplies.
+
+    A stream is the address of its first element.
+    """
+
+    def __init__(
+        self,
+        builder: ir.IRBuilder,
+        level: Level,
+        dtype: DType,
+        streams: Sequence[ir.Value],
+        pairs: Sequence[tuple[int, int]],
+    ) -> None:
+        self.builder = builder
+        self.level = level
+        self.dtype = dtype
+        self.streams = streams
+        self.pairs = pairs
+        self.lanes = level.lanes(dtype.bytes)
+        self.vector = Emitter(builder, level, self.lanes)
+        self.scalar = Emitter(builder, level)
+
+    def sums(self, steps: ir.Value) -> Sums:
+        """One scalar for every pair."""
+        builder, copies = self.builder, self._copies()
+        unroll = max(LEAST_UNROLL, copies)
+        zero: ir.Value = self.vector.constant(0.0, self.dtype)
+        carried: Sums = [zero] * (copies * len(self.pairs))
+        whole = builder.and_(steps, word(-self.lanes))
+        main = builder.sub(whole, builder.srem(whole, word(self.lanes * unroll)))
+        carried = self._loop("dots", (word(0), main, self.lanes * unroll), carried, unroll)
+        carried = self._loop("dots.rest", (main, whole, self.lanes), carried, 1)
+        carried = self._tail(whole, steps, carried)
+        count = len(self.pairs)
+        parts = [carried[i : i + count] for i in range(0, len(carried), count)]
+        while len(parts) > 1:
+            half = len(parts) // 2
+            parts = [self._added(parts[i], parts[i + half]) for i in range(half)]
+        return [self.vector.reduce_lanes("sum", self.dtype, total) for total in parts[0]]
+
+    def _copies(self) -> int:
+        copies = 1
+        while 2 * copies * len(self.pairs) <= SUMS_IN_FLIGHT:
+            copies *= 2
+        return copies
+
+    def _added(self, one: Sums, other: Sums) -> Sums:
+        return [self.builder.fadd(a, b) for a, b in zip(one, other, strict=True)]
+
+    def _loop(
+        self, name: str, bounds: tuple[ir.Value, ir.Value, int], start: Sums, unroll: int
+    ) -> Sums:
+        """All positions from begin to end by a stride of ``unroll`` vectors."""
+        builder = self.builder
+        begin, end, stride = bounds
+        block = builder.function.append_basic_block(name)
+        done = builder.function.append_basic_block(f"{name}.done")
+        before = builder.block
+        builder.cbranch(builder.icmp_signed("<", begin, end), block, done)
+        builder.position_at_end(block)
+        position = builder.phi(I64)
+        position.add_incoming(begin, before)
+        phis: list[ir.PhiInstr] = [builder.phi(value.type) for value in start]
+        made: Sums = list(phis)
+        count = len(self.pairs)
+        for turn in range(unroll):
+            first = turn * count % len(made)
+            place = builder.add(position, word(turn * self.lanes))
+            made[first : first + count] = self._step(
+                made[first : first + count], lambda stream, at=place: self._vector(stream, at)
+            )
+        following = builder.add(position, word(stride), flags=("nsw",))
+        position.add_incoming(following, builder.block)
+        latch = builder.block
+        builder.cbranch(builder.icmp_signed("<", following, end), block, done)
+        builder.position_at_end(done)
+        results: Sums = []
+        for first_value, last, phi in zip(start, made, phis, strict=True):
+            phi.add_incoming(first_value, before)
+            phi.add_incoming(last, latch)
+            result = builder.phi(phi.type)
+            result.add_incoming(first_value, before)
+            result.add_incoming(last, latch)
+            results.append(result)
+        return results
+
+    def _tail(self, whole: ir.Value, steps: ir.Value, carried: Sums) -> Sums:
+        """The last elements, fewer than a vector, added to the first copy."""
+        builder, count = self.builder, len(self.pairs)
+        before = builder.block
+        with builder.if_then(builder.icmp_signed("<", whole, steps)):
+            mask = self.vector.lane_mask(builder.sub(steps, whole))
+            made = self._step(carried[:count], lambda stream: self._masked(stream, whole, mask))
+            inside = builder.block
+        results: Sums = []
+        for old, new in zip(carried[:count], made, strict=True):
+            phi = builder.phi(old.type)
+            phi.add_incoming(old, before)
+            phi.add_incoming(new, inside)
+            results.append(phi)
+        return results + carried[count:]
+
+    def _step(self, sums: Sums, read: Callable[[ir.Value], ir.Value]) -> Sums:
+        values = [read(stream) for stream in self.streams]
+        return [
+            self._multiply_add(values[left], values[right], total)
+            for (left, right), total in zip(self.pairs, sums, strict=True)
+        ]
+
+    def _vector(self, stream: ir.Value, place: ir.Value) -> ir.Value:
+        return self.vector.load(self.scalar.gep(stream, self.dtype, place), self.dtype)
+
+    def _masked(self, stream: ir.Value, place: ir.Value, mask: ir.Value) -> ir.Value:
+        address = self.scalar.gep(stream, self.dtype, place)
+        return self.vector.masked_load(address, self.dtype, mask)
+
+    def _multiply_add(self, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
+        if self.level.has_fma:
+            return call_intrinsic(self.builder, "fma", c.type, [c.type], [a, b, c])
+        return self.builder.fadd(self.builder.fmul(a, b), c)
