@@ -42,6 +42,7 @@ def compile(
     fallback: str = "reference",
     constants: Mapping[str, np.ndarray[Any, Any]] | None = None,
     levels: Sequence[str] | None = None,
+    accuracy: str = "standard",
     num_threads: int | None = None,
     max_bytes: int | None = None,
 ) -> Model:
@@ -52,8 +53,10 @@ def compile(
     the one size it may have; the others get what the model implies, or 0..65536.
     ``fallback="error"`` refuses operators without a rule, which otherwise run on the reference and
     are named in ``stats()``. ``constants`` fixes inputs. ``levels`` names the instruction sets to
-    generate code for, of "x86-64", "avx2", "avx512"; this machine's by default. ``num_threads`` and
-    ``max_bytes`` limit each call of the model. Raises subclasses of ``TilewrightError`` only.
+    generate code for, of "x86-64", "avx2", "avx512"; this machine's by default.
+    ``accuracy="strict"`` does without faster algorithms whose rounding errors are larger.
+    ``num_threads`` and ``max_bytes`` limit each call of the model. Raises subclasses of
+    ``TilewrightError`` only.
     """
     from tilewright.compile import compile_model
 
@@ -64,6 +67,7 @@ def compile(
         fallback=fallback,
         constants=constants,
         levels=levels,
+        accuracy=accuracy,
         num_threads=num_threads,
         max_bytes=max_bytes,
     )

@@ -27,6 +27,7 @@ from tilewright.runtime.artifact import ArtifactContents
 from tilewright.runtime.model import CompiledModel
 from tilewright.runtime.program import Dimension, OperatorCount
 from tilewright.support.errors import UnsupportedError
+from tilewright.tile.ways import Accuracy
 
 
 @dataclass(frozen=True)
@@ -47,15 +48,18 @@ def compile_stages(
     fallback: str = "reference",
     constants: Mapping[str, np.ndarray[Any, Any]] | None = None,
     levels: Sequence[str] | None = None,
+    accuracy: str = "standard",
 ) -> Compilation:
     """Compile and keep every stage; see :func:`compile_model`."""
-    chosen = _levels(levels)
+    chosen, error = _levels(levels), _accuracy(accuracy)
     imported = import_model(source, dims=dims, fallback=fallback, constants=constants)
     graph = prepare(prefer_channels_last(simplify(imported.graph)))
     plan = plan_greedily(graph)
     report = imported.report
     compiled = {
-        name: build_program(graph, plan, LEVELS[name], _dimensions(report), _operators(report))
+        name: build_program(
+            graph, plan, LEVELS[name], _dimensions(report), _operators(report), error
+        )
         for name in chosen
     }
     contents = ArtifactContents(
@@ -73,6 +77,7 @@ def compile_model(
     fallback: str = "reference",
     constants: Mapping[str, np.ndarray[Any, Any]] | None = None,
     levels: Sequence[str] | None = None,
+    accuracy: str = "standard",
     num_threads: int | None = None,
     max_bytes: int | None = None,
 ) -> CompiledModel:
@@ -81,10 +86,18 @@ def compile_model(
     ``source`` is a path, serialised bytes, or an ONNX model in memory. ``dims`` gives the ranges of
     named dimensions; ``fallback="error"`` refuses operators that would run on the reference;
     ``constants`` fixes inputs; ``levels`` names the instruction sets to generate code for (this
-    machine's by default). ``num_threads`` and ``max_bytes`` are those of the model returned. Raises
-    only subclasses of ``TilewrightError``.
+    machine's by default). ``accuracy="strict"`` refuses faster algorithms with larger errors, as
+    Winograd's for convolutions. ``num_threads`` and ``max_bytes`` are those of the model returned.
+    Raises only subclasses of ``TilewrightError``.
     """
-    made = compile_stages(source, dims=dims, fallback=fallback, constants=constants, levels=levels)
+    made = compile_stages(
+        source,
+        dims=dims,
+        fallback=fallback,
+        constants=constants,
+        levels=levels,
+        accuracy=accuracy,
+    )
     return CompiledModel.from_contents(
         made.contents, evaluate=evaluate_payload, num_threads=num_threads, max_bytes=max_bytes
     )
@@ -98,6 +111,14 @@ def _levels(levels: Sequence[str] | None) -> list[str]:
             known = ", ".join(LEVELS)
             raise UnsupportedError(f"there is no level {name!r}", hint=f"choose from {known}")
     return [name for name in LEVELS if name in levels]
+
+
+def _accuracy(name: str) -> Accuracy:
+    for accuracy in Accuracy:
+        if accuracy.value == name:
+            return accuracy
+    known = ", ".join(accuracy.value for accuracy in Accuracy)
+    raise UnsupportedError(f"there is no accuracy {name!r}", hint=f"choose from {known}")
 
 
 def _dimensions(report: ImportReport) -> list[Dimension]:

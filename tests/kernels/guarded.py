@@ -113,6 +113,7 @@ def execute(
 
     Raises ExecutionError with the message of a check that a kernel reports.
     """
+    symbols = _with_choices(program, symbols)
     memory: list[Guarded] = []
     shapes: list[tuple[int, ...]] = []
     try:
@@ -132,6 +133,15 @@ def execute(
     finally:
         for block in memory:
             block.pages.close()
+
+
+def _with_choices(program: Program, symbols: Mapping[str, int]) -> Mapping[str, int]:
+    """The symbols, the number of threads among them, and which ways are the cheapest."""
+    known = {**symbols, program.threads_symbol: 2}
+    for choice in program.choices:
+        costs = [cost.evaluate(known) for cost in choice.costs]
+        known[choice.symbol] = costs.index(min(costs))
+    return known
 
 
 def _memory(

@@ -58,6 +58,13 @@ def compile_command(
             help="What to do with operators that have no rule: run them on the reference, or fail.",
         ),
     ] = "reference",
+    accuracy: Annotated[
+        str,
+        typer.Option(
+            metavar="standard|strict",
+            help="Whether faster algorithms with larger rounding errors may be used.",
+        ),
+    ] = "standard",
     as_json: JsonFlag = False,
 ) -> None:
     """Compile an ONNX model once, for every shape in the ranges of its dimensions.
@@ -69,7 +76,9 @@ def compile_command(
         raise InputError("The folder of the artifact does not exist.", where=str(artifact.parent))
     started = time.perf_counter()
     with output.progress.activity(f"Compiling {model.name}"):
-        made = compile_stages(model, dims=parse_dims(dim), fallback=fallback, levels=level)
+        made = compile_stages(
+            model, dims=parse_dims(dim), fallback=fallback, levels=level, accuracy=accuracy
+        )
         save_artifact(artifact, made.contents)
     seconds = time.perf_counter() - started
     size = artifact.stat().st_size

@@ -47,17 +47,20 @@ from tilewright.tile.contraction import (
 from tilewright.tile.gathered import lower_channels_last
 from tilewright.tile.lowering import Lowering
 from tilewright.tile.taps import Tap, tap_position
-from tilewright.tile.ways import LoweredStep, PackedConstant, Source, Way
+from tilewright.tile.ways import Accuracy, LoweredStep, PackedConstant, Source, Way
+from tilewright.tile.winograd import direct_cost, winograd_ways
 
 
 def lower_convolution(
-    kernel: Kernel, fresh: Callable[[], Lowering], tile: RegisterTile
+    kernel: Kernel, fresh: Callable[[], Lowering], tile: RegisterTile, accuracy: Accuracy
 ) -> tuple[Way, ...]:
     """The ways to compute a Convolve with its epilogue; ``fresh`` makes a lowering for each."""
     primitive = kernel.backbone.primitive
     assert isinstance(primitive, Convolve)
     if primitive.channels_last:
-        return (Way("gathered", (lower_channels_last(kernel, fresh(), tile),), constant(0)),)
+        step = lower_channels_last(kernel, fresh(), tile)
+        direct = Way("gathered", (step,), direct_cost(kernel.backbone))
+        return (direct, *winograd_ways(kernel, fresh, tile, accuracy))
     return (Way("packed", (_packed(kernel, fresh(), tile),), constant(0)),)
 
 

@@ -16,7 +16,7 @@ from tilewright.tile.convolution import lower_convolution
 from tilewright.tile.loops import lower_concat, lower_loops, lower_scan, lower_scatter
 from tilewright.tile.lowering import Lowering
 from tilewright.tile.rows import lower_rows
-from tilewright.tile.ways import LoweredStep, Way
+from tilewright.tile.ways import Accuracy, LoweredStep, Way
 from tilewright.tile.windows import lower_windows
 
 _LOOPS: dict[KernelKind, Callable[[Kernel, Lowering], LoopProgram]] = {
@@ -38,7 +38,11 @@ class LoweredKernel:
 
 
 def lower_kernel(
-    kernel: Kernel, materialised: Collection[Node], scope: Scope, tile: RegisterTile
+    kernel: Kernel,
+    materialised: Collection[Node],
+    scope: Scope,
+    tile: RegisterTile,
+    accuracy: Accuracy = Accuracy.STANDARD,
 ) -> LoweredKernel:
     """The ways of any kernel that is not run by the reference; at least one."""
 
@@ -47,7 +51,7 @@ def lower_kernel(
 
     if kernel.kind is KernelKind.CONTRACTION:
         if isinstance(kernel.backbone.primitive, Convolve):
-            return LoweredKernel(kernel, lower_convolution(kernel, fresh, tile))
+            return LoweredKernel(kernel, lower_convolution(kernel, fresh, tile, accuracy))
         return LoweredKernel(kernel, contraction_ways(kernel, fresh, tile))
     lowering = fresh()
     program = _LOOPS[kernel.kind](kernel, lowering)

@@ -7,6 +7,7 @@ runtime takes the cheapest by the model at every shape. Read :class:`Way`.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node
@@ -14,6 +15,13 @@ from tilewright.ir.tile import TileProgram
 from tilewright.shape import Expr
 
 THREADS = "threads"  # stands for the number of threads in block sizes and costs
+
+
+class Accuracy(Enum):
+    """What a way may do to the error of floating-point sums."""
+
+    STANDARD = "standard"  # up to a few times that of summing in order; see ``winograd``
+    STRICT = "strict"  # every sum is one of the products that define it, in some order
 
 
 @dataclass(frozen=True)

@@ -8,40 +8,25 @@ along the rows; the innermost loops run along the channels. Start with :func:`wi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Constant, Convolve
 from tilewright.ir.tile import (
-    Apply,
     Contraction,
-    IndexValue,
-    Let,
-    Literal,
-    Load,
     Local,
-    Loop,
-    LoopProgram,
     Operand,
-    Statement,
     Store,
     TileBuffer,
-    Value,
 )
-from tilewright.ir.views import Index, is_view, linear, push_forward
 from tilewright.shape import (
     Expr,
-    ceil_div,
     constant,
-    equal,
-    less,
     less_equal,
-    logical_and,
     maximum,
-    minimum,
+    product,
     select,
     symbol,
 )
@@ -56,21 +41,21 @@ from tilewright.tile.contraction import (
     row_block,
 )
 from tilewright.tile.lowering import Lowering
-from tilewright.tile.ways import LoweredStep, PackedConstant, Source, Workspace
+from tilewright.tile.ways import (
+    Accuracy,
+    LoweredStep,
+    PackedConstant,
+    Source,
+    Way,
+    Workspace,
+)
+from tilewright.tile.winograd_tiles import DataTransform, ResultTransform, Tiles
 from tilewright.tile.winograd_transforms import (
     TAPS,
-    apply_columns,
-    apply_rows,
     transformed_weights,
-    transforms,
 )
 
-CHANNEL_BLOCK = 128  # channels per task of a transform at most
-CHANNEL_UNIT = 16  # blocks are multiples of a cache line
-DATA_BYTES = 128 << 10  # of scratch per task of the input's transform: part of a second-level cache
-RESULT_BYTES = 64 << 10  # the same of the output's, whose operand streams by
-PLANE_UNIT = 1024  # elements: planes begin at multiples of it, and …
-PLANE_SHIFT = 48  # … this many later each, so that they do not meet in the same cache sets
+SMALL_WEIGHTS = 4 << 20  # bytes of tiles of four up to which nothing speaks for tiles of two
 
 
 def is_winograd(node: Node) -> bool:
@@ -90,6 +75,25 @@ def is_winograd(node: Node) -> bool:
     )
 
 
+def winograd_ways(
+    kernel: Kernel, fresh: Callable[[], Lowering], tile: RegisterTile, accuracy: Accuracy
+) -> tuple[Way, ...]:
+    """The ways in Winograd's form, if any; where weights are few, large tiles are always better."""
+    node = kernel.backbone
+    if accuracy is Accuracy.STRICT or not is_winograd(node):
+        return ()
+    largest = Tiles.of(node, 4)
+    weights = largest.products**2 * largest.channels * largest.outputs * node.dtype.bytes
+    return tuple(
+        Way(
+            f"winograd{size}",
+            winograd_steps(kernel, fresh, tile, size),
+            winograd_cost(Tiles.of(node, size)),
+        )
+        for size in ((4,) if weights <= SMALL_WEIGHTS else (2, 4))
+    )
+
+
 def winograd_steps(
     kernel: Kernel, fresh: Callable[[], Lowering], tile: RegisterTile, size: int
 ) -> tuple[LoweredStep, ...]:
@@ -98,52 +102,41 @@ def winograd_steps(
     data = Workspace(f"data{size}", kernel.backbone.dtype, tiles.planes(tiles.channels))
     sums = Workspace(f"sums{size}", kernel.backbone.dtype, tiles.planes(tiles.outputs))
     return (
-        _DataTransform(kernel, fresh(), tiles).step(data),
+        DataTransform(kernel, fresh(), tiles).step(data),
         _products(kernel, fresh(), tile, tiles, (data, sums)),
-        _ResultTransform(kernel, fresh(), tiles).step(sums),
+        ResultTransform(kernel, fresh(), tiles).step(sums),
     )
 
 
-@dataclass(frozen=True)
-class Tiles:
-    """How the outputs of ``node`` are cut into tiles; ``rows`` x ``columns`` of them per map."""
+# ---------------------------------------------------------------- costs
 
-    node: Node
-    size: int
-    channels: int
-    outputs: int
-    rows: Expr
-    columns: Expr
+# Picoseconds of one thread. The number of threads is left out, so that results do not depend on it.
+PRODUCT_COST = 21  # of a multiply-add
+ENDS = 8  # multiply-adds that the beginning and the end of a sum take
+BYTE_COST = 40  # of a byte of weights, which other layers have driven out of the caches
+ELEMENT_COST = 150  # of an element of a transformed tile
+FAR_ELEMENT_COST = 400  # the same where all of them do not fit the last-level cache's half
+NEAR_BYTES = 16 << 20
+STEPS_COST = 300_000  # of starting two steps more
 
-    @staticmethod
-    def of(node: Node, size: int) -> Tiles:
-        """The tiles of a Convolve."""
-        weights = node.inputs[1]
-        rows, columns = (ceil_div(node.shape[axis], size) for axis in (1, 2))
-        outputs, channels = (extent.value for extent in weights.shape[:2])
-        return Tiles(node, size, channels, outputs, rows, columns)
 
-    @property
-    def products(self) -> int:
-        """Products per axis of a tile."""
-        return self.size + TAPS - 1
+def direct_cost(node: Node) -> Expr:
+    """The modelled time of a Convolve that sums over taps and channels, in picoseconds."""
+    weights = node.inputs[1]
+    depth = product(weights.shape[1:])
+    streamed = weights.shape[0] * depth * (node.dtype.bytes * BYTE_COST)
+    return maximum(product(node.shape) * (depth + ENDS) * PRODUCT_COST, streamed)
 
-    @property
-    def count(self) -> Expr:
-        """Tiles in all."""
-        return self.node.shape[0] * self.rows * self.columns
 
-    def plane(self, width: int) -> Expr:
-        """Elements from one product of all tiles to the next, ``width`` to a tile."""
-        return ceil_div(self.count * width, PLANE_UNIT) * PLANE_UNIT + PLANE_SHIFT
-
-    def planes(self, width: int) -> Expr:
-        """Elements of all products."""
-        return self.plane(width) * self.products**2
-
-    def number(self, batch: Expr, row: Expr, column: Expr) -> Expr:
-        """The number of a tile among all."""
-        return (batch * self.rows + row) * self.columns + column
+def winograd_cost(tiles: Tiles) -> Expr:
+    """The modelled time of the three steps, in picoseconds."""
+    products, size = tiles.products**2, tiles.node.dtype.bytes
+    sums = tiles.count * (products * tiles.outputs * (tiles.channels + ENDS) * PRODUCT_COST)
+    streamed = products * tiles.channels * tiles.outputs * size * BYTE_COST
+    elements = tiles.count * (products * (tiles.channels + tiles.outputs))
+    near = less_equal(elements * size, NEAR_BYTES)
+    moved = elements * select(near, ELEMENT_COST, FAR_ELEMENT_COST)
+    return maximum(sums, streamed) + moved + STEPS_COST
 
 
 # ---------------------------------------------------------------- contractions
@@ -190,293 +183,3 @@ def _products(
         work=tiles.count * (tiles.products**2 * tiles.outputs * (tiles.channels + 8) // 48) + 1,
     )
     return LoweredStep(program, tuple(sources), (spaces[1],))
-
-
-# ---------------------------------------------------------------- transforms
-
-
-class _Transform:
-    """A loop program over a grid of batch, tile rows, blocks of tile columns and of channels."""
-
-    def __init__(
-        self, kernel: Kernel, lowering: Lowering, tiles: Tiles, width: int, most: int
-    ) -> None:
-        self.kernel = kernel
-        self.lowering = lowering
-        self.tiles = tiles
-        self.node = tiles.node
-        self.dtype = tiles.node.dtype
-        self.matrices = transforms(tiles.size)
-        lowering.materialised -= set(kernel.group) | set(kernel.outputs) | {kernel.backbone}
-        self.grid: list[tuple[str, Expr]] = []
-        self.width = _channel_block(width)
-        count = maximum(ceil_div(tiles.columns, most), 1)
-        self.across = ceil_div(tiles.columns, count)
-        self.batch = self._task(self.node.shape[0])
-        self.row = self._task(tiles.rows)
-        self.first = self._task(count) * self.across
-        self.channel = self._task(constant(-(-width // self.width))) * self.width
-        self.channels = minimum(self.width, width - self.channel)
-        self.here = maximum(minimum(self.across, tiles.columns - self.first), 0)
-        lowering.open()
-
-    def _task(self, size: Expr) -> Expr:
-        self.lowering.open()
-        variable = self.lowering.variable(size)
-        self.grid.append((str(variable), size))
-        return variable
-
-    def loop(
-        self,
-        bounds: tuple[Expr | int, Expr | int],
-        extent: Expr | int,
-        body: Callable[[Expr], None],
-        independent: bool = False,
-    ) -> None:
-        """``body`` for a variable in ``bounds``, which lie within [0, extent)."""
-        begin, end, most = (constant(e) if isinstance(e, int) else e for e in (*bounds, extent))
-        self.lowering.open()
-        variable = self.lowering.variable(most)
-        body(variable)
-        inner = self.lowering.close()
-        self.lowering.emit(Loop(str(variable), begin, end, inner, (), independent))
-
-    def along_channels(self, body: Callable[[Expr], None]) -> None:
-        """The innermost loop; the variable counts from 0."""
-        self.loop((0, self.channels), self.width, body, independent=True)
-
-    def load(self, buffer: TileBuffer, offset: Expr) -> Value:
-        return Load(buffer, self.lowering.scope.resolve(offset))
-
-    def program(
-        self, results: Sequence[TileBuffer], others: Sequence[TileBuffer], work: Expr
-    ) -> LoopProgram:
-        body: list[Statement] = [s for block in self.lowering.blocks for s in block.statements]
-        reads = (*others, *self.lowering.buffers.values())
-        return LoopProgram(
-            (*reads, *results),
-            len(results),
-            tuple(self.grid),
-            tuple(body),
-            tuple(self.lowering.scratch),
-            tuple(self.lowering.checks),
-            work,
-        )
-
-
-def _channel_block(width: int) -> int:
-    """Balanced blocks of channels, whole cache lines unless there is one block only."""
-    blocks = -(-width // CHANNEL_BLOCK)
-    whole = -(-width // (blocks * CHANNEL_UNIT)) * CHANNEL_UNIT
-    return min(width, whole)
-
-
-class _DataTransform(_Transform):
-    """Bt d B of every tile.
-
-    Down the columns of a task's pixels first, which neighbouring tiles share, into six (or four)
-    lines of scratch with zeros at the sides; what lies above or below counts as 0 by a choice that
-    is the same along a line.
-    """
-
-    def __init__(self, kernel: Kernel, lowering: Lowering, tiles: Tiles) -> None:
-        width = min(CHANNEL_BLOCK, tiles.channels)
-        line = tiles.products * width * tiles.node.dtype.bytes
-        most = max(DATA_BYTES // line - (TAPS - 1), tiles.size) // tiles.size
-        super().__init__(kernel, lowering, tiles, tiles.channels, most)
-        self.pixels = self.across * tiles.size + (TAPS - 1)
-        elements = self.pixels * self.width * tiles.products
-        self.lines = lowering.scratch_buffer(self.dtype, elements)
-
-    def step(self, space: Workspace) -> LoweredStep:
-        """The step that fills ``space``."""
-        target = TileBuffer("o0", self.dtype)
-        self._down_columns()
-        self._along_rows(target)
-        tiles = self.tiles
-        work = tiles.count * (tiles.products**2 * tiles.channels) // 8 + 1
-        program = self.program((target,), (), work)
-        return LoweredStep(program, tuple(self.lowering.buffers), (space,))
-
-    def _line(self, line: Expr | int, pixel: Expr, channel: Expr) -> Expr:
-        """Where a pixel is in scratch."""
-        return (line * self.pixels + pixel) * self.width + channel
-
-    def _down_columns(self) -> None:
-        primitive = self.node.primitive
-        assert isinstance(primitive, Convolve)
-        data, tiles = self.node.inputs[0], self.tiles
-        height, width = data.shape[1], data.shape[2]
-        left = self.first * tiles.size - primitive.low[1]
-        used = self.here * tiles.size + (TAPS - 1)
-        begin = minimum(maximum(-left, 0), used)
-        end = minimum(maximum(width - left, begin), used)
-        end = select(less(0, height), end, begin)
-        rows: list[tuple[Expr, Value | None]] = []
-        for tap in range(tiles.products):
-            place = self.row * tiles.size - primitive.low[0] + tap
-            inside = logical_and(less_equal(0, place), less(place, height))
-            nearest = maximum(minimum(place, height - 1), 0)
-            rows.append((nearest, self._truth(inside)))
-
-        def pixel(x: Expr) -> None:
-            def channel(c: Expr) -> None:
-                values = [self._pixel((self.batch, y, x + left, self.channel + c), inside)
-                          for y, inside in rows]  # fmt: skip
-                for line, made in enumerate(apply_rows(self.matrices.data, values, self.dtype)):
-                    self.lowering.store(self.lines, self._line(line, x, c), made)
-
-            self.along_channels(channel)
-
-        def outside(x: Expr) -> None:
-            def channel(c: Expr) -> None:
-                for line in range(tiles.products):
-                    zero = Literal(0.0, self.dtype)
-                    self.lowering.store(self.lines, self._line(line, x, c), zero)
-
-            self.along_channels(channel)
-
-        self.loop((0, begin), self.pixels, outside)
-        self.loop((begin, end), self.pixels, pixel)
-        self.loop((end, used), self.pixels, outside)
-
-    def _truth(self, predicate: Expr) -> Value | None:
-        """A predicate as a bool bound here, or None where it is known to hold."""
-        resolved = self.lowering.scope.resolve(predicate)
-        if resolved.is_constant and resolved.value:
-            return None
-        outside = IndexValue(equal(resolved, 0))
-        made = Apply("equal", (outside, Literal(0, DType.INT64)), DType.BOOL)
-        name = self.lowering.name("inside")
-        self.lowering.emit(Let(name, made))
-        self.lowering.depth[name] = len(self.lowering.blocks) - 1
-        return Local(name, DType.BOOL)
-
-    def _pixel(self, index: Index, inside: Value | None) -> Value:
-        read = self.lowering.value(self.node.inputs[0], index)
-        if inside is None:
-            return read
-        return Apply("select", (inside, read, Literal(0.0, self.dtype)), self.dtype)
-
-    def _along_rows(self, target: TileBuffer) -> None:
-        tiles = self.tiles
-        plane = tiles.plane(tiles.channels)
-
-        def line(i: Expr) -> None:
-            def tile(t: Expr) -> None:
-                number = tiles.number(self.batch, self.row, self.first + t)
-                place = i * tiles.products * plane + number * tiles.channels + self.channel
-
-                def channel(c: Expr) -> None:
-                    values = [
-                        self.load(self.lines, self._line(i, t * tiles.size + tap, c))
-                        for tap in range(tiles.products)
-                    ]
-                    made = apply_rows(self.matrices.data, values, self.dtype)
-                    for j, value in enumerate(made):
-                        self.lowering.store(target, place + j * plane + c, value)
-
-                self.along_channels(channel)
-
-            self.loop((0, self.here), self.across, tile)
-
-        self.loop((0, tiles.products), tiles.products, line)
-
-
-class _ResultTransform(_Transform):
-    """At m A of every tile into lines of pixels, and the epilogue on those that are outputs."""
-
-    def __init__(self, kernel: Kernel, lowering: Lowering, tiles: Tiles) -> None:
-        width = min(CHANNEL_BLOCK, tiles.outputs)
-        block = tiles.size**2 * width * tiles.node.dtype.bytes
-        super().__init__(kernel, lowering, tiles, tiles.outputs, max(RESULT_BYTES // block, 1))
-        self.pixels = self.across * tiles.size
-        elements = tiles.size * tiles.products * self.width
-        self.sums = lowering.scratch_buffer(self.dtype, constant(elements))
-        self.lines = lowering.scratch_buffer(self.dtype, self.pixels * self.width * tiles.size)
-
-    def step(self, space: Workspace) -> LoweredStep:
-        """The step that reads ``space`` and writes the kernel's outputs."""
-        source = TileBuffer("w0", self.dtype)
-        self.loop((0, self.here), self.across, lambda t: self._tile(source, t))
-        targets = {o: TileBuffer(f"o{i}", o.dtype) for i, o in enumerate(self.kernel.outputs)}
-        self._epilogue(targets)
-        tiles = self.tiles
-        work = tiles.count * (tiles.products**2 * tiles.outputs) // 8 + 1
-        program = self.program(tuple(targets.values()), (source,), work)
-        reads = (space, *self.lowering.buffers)
-        return LoweredStep(program, reads, tuple(self.kernel.outputs))
-
-    def _tile(self, source: TileBuffer, t: Expr) -> None:
-        tiles = self.tiles
-        plane = tiles.plane(tiles.outputs)
-        number = tiles.number(self.batch, self.row, self.first + t)
-        place = number * tiles.outputs + self.channel
-
-        def down(j: Expr) -> None:
-            def channel(c: Expr) -> None:
-                values = [
-                    self.load(source, (i * tiles.products + j) * plane + place + c)
-                    for i in range(tiles.products)
-                ]
-                made = apply_columns(self.matrices.result, values, self.dtype)
-                for i, value in enumerate(made):
-                    where = (i * tiles.products + j) * self.width + c
-                    self.lowering.store(self.sums, where, value)
-
-            self.along_channels(channel)
-
-        def along(i: Expr) -> None:
-            def channel(c: Expr) -> None:
-                values = [
-                    self.load(self.sums, (i * tiles.products + j) * self.width + c)
-                    for j in range(tiles.products)
-                ]
-                made = apply_columns(self.matrices.result, values, self.dtype)
-                for j, value in enumerate(made):
-                    where = self._pixel(i, t * tiles.size + j, c)
-                    self.lowering.store(self.lines, where, value)
-
-            self.along_channels(channel)
-
-        self.loop((0, tiles.products), tiles.products, down)
-        self.loop((0, tiles.size), tiles.size, along)
-
-    def _pixel(self, line: Expr, pixel: Expr, channel: Expr) -> Expr:
-        """Where an output is in scratch."""
-        return (line * self.pixels + pixel) * self.width + channel
-
-    def _epilogue(self, targets: dict[Node, TileBuffer]) -> None:
-        tiles, shape = self.tiles, self.node.shape
-        top, left = self.row * tiles.size, self.first * tiles.size
-        bottom = minimum(top + tiles.size, shape[1])
-        right = minimum(left + self.here * tiles.size, shape[2])
-
-        def row(y: Expr) -> None:
-            def column(x: Expr) -> None:
-                def channel(o: Expr) -> None:
-                    where = self._pixel(y - top, x - left, o - self.channel)
-                    self._results((self.batch, y, x, o), self.load(self.lines, where), targets)
-
-                bounds = (self.channel, self.channel + self.channels)
-                self.loop(bounds, shape[3], channel, independent=True)
-
-            self.loop((left, right), shape[2], column)
-
-        self.loop((top, bottom), shape[1], row)
-
-    def _results(self, index: Index, sum_: Value, targets: dict[Node, TileBuffer]) -> None:
-        """Store what the kernel makes of the convolution's element ``index``."""
-        lowering = self.lowering
-        asked = tuple(lowering.scope.resolve(i) for i in index)
-        lowering.cached[self.node] = {asked: sum_}.get
-        for output, buffer in targets.items():
-            base, views = output, list[Node]()
-            while base not in self.kernel.group and is_view(base):
-                views.append(base)
-                base = base.inputs[0]
-            place = asked
-            for view in reversed(views):
-                place = push_forward(view, place, lowering.scope)
-            value = lowering.value(base, asked)
-            lowering.store(buffer, linear(place, output.shape), value)

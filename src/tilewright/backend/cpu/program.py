@@ -32,7 +32,15 @@ from tilewright.runtime.program import (
 from tilewright.shape import Expr, InputPattern, bind_inputs, constant, equal, symbol
 from tilewright.tile.contraction import RegisterTile
 from tilewright.tile.lower import LoweredKernel, lower_kernel
-from tilewright.tile.ways import THREADS, LoweredStep, PackedConstant, Source, Way, Workspace
+from tilewright.tile.ways import (
+    THREADS,
+    Accuracy,
+    LoweredStep,
+    PackedConstant,
+    Source,
+    Way,
+    Workspace,
+)
 
 Array = np.ndarray[Any, Any]
 
@@ -249,6 +257,7 @@ def build_program(
     level: Level,
     dimensions: Sequence[Dimension] = (),
     operators: Sequence[OperatorCount] = (),
+    accuracy: Accuracy = Accuracy.STANDARD,
 ) -> CompiledProgram:
     """Compile a planned graph for one instruction set level."""
     builder = _Builder(graph, plan, level)
@@ -266,7 +275,7 @@ def build_program(
             taken |= set(items[-1].binds)
             continue
         tile = REGISTER_TILES[level.name]
-        lowered.append(lower_kernel(kernel, plan.materialised, graph.scope, tile))
+        lowered.append(lower_kernel(kernel, plan.materialised, graph.scope, tile, accuracy))
         items.append(builder.kernel_item(lowered[-1], code))
     ordered = _ordered(items, set(known), set(graph.inputs))
     later = [s for item in ordered for s in item.binds]
