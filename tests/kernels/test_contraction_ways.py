@@ -14,6 +14,7 @@ from tilewright.ir.primitives import Contract, Transpose
 from tilewright.shape import constant
 from tilewright.tile import lower
 from tilewright.tile.contraction import RegisterTile
+from tilewright.tile.dots import lower_dots
 from tilewright.tile.lowering import Lowering
 from tilewright.tile.swapped import lower_swapped
 from tilewright.tile.ways import LoweredStep, Way
@@ -110,3 +111,80 @@ def test_exchanged_roles_in_batches_with_residual_and_transposed_result(force: F
     graph = space.graph(node(Transpose((0, 2, 1)), total), total)
     cases = [{"b": b, **s} for b, s in zip((3, 1, 2, 2, 0, 1, 5, 2), EDGES, strict=False)]
     check(graph, cases, length=depth)
+
+
+# ---------------------------------------------------------------- dot products
+
+DEPTHS = (0, 1, 7, 8, 33, 64, 131)
+
+
+@pytest.mark.parametrize("n", mostly_slow([1, 2, 3, 4, 5, 6, 7, 13], "1", "3", "7"))
+@pytest.mark.parametrize("dtype", mostly_slow([F32, F64], "float32"))
+def test_dots_of_known_numbers_of_columns(force: Force, n: int, dtype: DType) -> None:
+    force(lower_dots)
+    space = Space()
+    m, k = space.dimensions("m k")
+    x, y = space.input("x", dtype, m, k), space.input("y", dtype, constant(n), k)
+    product = node(Contract((), ((1, 1),)), x, y)
+    row = space.input("row", dtype, constant(n))
+    activated = apply("hyperbolic_tangent", apply("add", product, row))
+    cases = [{"m": m, "k": k} for m, k in zip((1, 2, 0, 5, 70, 13, 3), DEPTHS, strict=True)]
+    check(space.graph(activated), cases, length=depth, scale=40)
+
+
+def test_dots_of_any_sizes(force: Force) -> None:
+    force(lower_dots)
+    space = Space()
+    m, n, k = space.dimensions("m n k")
+    x, y = space.input("x", F32, m, k), space.input("y", F32, n, k)
+    check(space.graph(node(Contract((), ((1, 1),)), x, y)), EDGES, length=depth)
+
+
+@pytest.mark.parametrize("n", [1, 6])
+def test_dots_with_a_transposed_constant(force: Force, n: int) -> None:
+    force(lower_dots)
+    space = Space()
+    (m,) = space.dimensions("m")
+    x = space.input("x", F32, m, constant(67))
+    product = matmul(x, fixed(data(F32, (67, n))))
+    shifted = apply("add", product, fixed(data(F32, (n,), 5)))
+    activated = apply("maximum", shifted, spread(scalar(0.0), shifted.shape))
+    compiled = check(space.graph(activated), [{"m": m} for m in (0, 1, 4, 70)], length=67)
+    assert kinds(compiled) == ["contraction"]
+
+
+@pytest.mark.parametrize("m", mostly_slow([1, 5], "1"))
+def test_dots_with_few_rows_walk_the_columns(force: Force, m: int) -> None:
+    force(lower_dots)
+    space = Space()
+    n, k = space.dimensions("n k")
+    x, y = space.input("x", F32, constant(m), k), space.input("y", F32, n, k)
+    product = node(Contract((), ((1, 1),)), x, y)
+    residual = space.input("residual", F32, constant(m), n)
+    cases = [{"n": n, "k": k} for n, k in zip((1, 2, 0, 5, 70, 13, 3), DEPTHS, strict=True)]
+    check(space.graph(apply("add", product, residual)), cases, length=depth)
+
+
+@pytest.mark.slow
+def test_dots_in_batches_with_a_batch_of_constants(force: Force) -> None:
+    force(lower_dots)
+    space = Space()
+    (m,) = space.dimensions("m")
+    x = space.input("x", F32, constant(3), m, constant(21))
+    product = matmul(x, fixed(data(F32, (3, 21, 2))))
+    merged = node(Transpose((1, 0, 2)), product)
+    check(space.graph(merged, product), [{"m": m} for m in (0, 1, 4, 70)], length=21)
+
+
+def test_dots_do_not_take_what_is_not_contiguous(force: Force) -> None:
+    def refused(
+        kernel: Kernel, fresh: Callable[[], Lowering], tile: RegisterTile
+    ) -> tuple[LoweredStep, ...] | None:
+        assert lower_dots(kernel, fresh, tile) is None
+        return lower_swapped(kernel, fresh, tile)
+
+    force(refused)
+    space = Space()
+    m, n, k = space.dimensions("m n k")
+    product = matmul(space.input("x", F32, m, k), space.input("y", F32, k, n))
+    check(space.graph(product), EDGES[:1], length=depth)

@@ -1,9 +1,8 @@
 """Contractions as dot products: both operands are contiguous along k, and one side is narrow.
 
-Vectors run along k. A task adds products of a block of rows with all columns, a block of k after
-the other, to sums in scratch; a few rows by a few columns are added in one loop, so that what is
-loaded is used several times. Then the epilogue is evaluated on the sums. The longer side serves as
-rows. Start with :func:`lower_dots`.
+Vectors run along k. A task multiplies a block of rows with all columns, a few rows by a few columns
+in one loop, so that what is loaded is used several times; then the epilogue is evaluated on the
+sums in scratch. The longer side serves as rows. Start with :func:`lower_dots`.
 """
 
 from __future__ import annotations
@@ -43,7 +42,6 @@ from tilewright.tile.contraction import (
 from tilewright.tile.lowering import Lowering
 from tilewright.tile.ways import LoweredStep, Source
 
-DEPTH = 4096  # of a block: what the narrow side has of it stays in the first or second cache
 MOST_ROWS = 64  # per task
 SHARES = 16  # tasks to make at least where there are enough rows
 MOST_SUMS = 12  # of one loop: as many as the registers hold beside what is loaded
@@ -98,6 +96,7 @@ class _Dots:
         self.block = minimum(maximum(share, rows), MOST_ROWS)
         self.first = symbol("_mb") * self.block
         self.count = minimum(self.block, frame.m - self.first)
+        self.depths = constant(0), frame.depth
         self.sums = frame.lowering.scratch_buffer(self.dtype, self.block * frame.n)
 
     @staticmethod
@@ -118,7 +117,7 @@ class _Dots:
         lowering, kernel = frame.lowering, frame.kernel
         stores, targets = self._stores()
         packed = [side.buffer for side in (self.left, self.right) if side.panel]
-        body = [self._clear(), self._depth_blocks(), self._finish(stores)]
+        body = [*self._groups(), self._finish(stores)]
         tasks = ceil_div(frame.m, self.block)
         count = product([size for _, size in frame.batch]) * frame.m * frame.n
         program = LoopProgram(
@@ -134,37 +133,25 @@ class _Dots:
 
     # ------------------------------------------------------------ sums
 
-    def _clear(self) -> Loop:
-        zero = Local("identity:sum", self.dtype)
-        store = Store(self.sums, symbol("_e"), zero)
-        return Loop("_e", constant(0), self.count * self.frame.n, (store,))
-
-    def _depth_blocks(self) -> Loop:
-        begin = symbol("_kb") * DEPTH
-        end = minimum(begin + DEPTH, self.frame.depth)
+    def _groups(self) -> list[Statement]:
+        """All rows: groups of several, then what is left one by one."""
         groups = self.count // self.rows
-        body: list[Statement] = [self._rows("_g", constant(0), groups, self.rows, (begin, end))]
+        body: list[Statement] = [self._rows("_g", constant(0), groups, self.rows)]
         if self.rows > 1:
-            whole = groups * self.rows
-            body.append(self._rows("_r", whole, self.count, 1, (begin, end)))
-        blocks = ceil_div(self.frame.depth, constant(DEPTH))
-        return Loop("_kb", constant(0), blocks, tuple(body))
+            body.append(self._rows("_r", groups * self.rows, self.count, 1))
+        return body
 
-    def _rows(
-        self, name: str, begin: Expr, end: Expr, height: int, depths: tuple[Expr, Expr]
-    ) -> Loop:
+    def _rows(self, name: str, begin: Expr, end: Expr, height: int) -> Loop:
         """A loop over groups of ``height`` rows; a group of one has the row as its number."""
         body: list[Statement] = []
         for variable, first, last, width in _column_groups(self.frame.n):
             columns = first + symbol(variable) * width
-            nest = self._products(symbol(name) * height, height, columns, width, depths)
+            nest = self._products(symbol(name) * height, height, columns, width)
             body.append(Loop(variable, constant(0), last, tuple(nest)))
         return Loop(name, begin, end, tuple(body))
 
-    def _products(
-        self, row: Expr, height: int, column: Expr, width: int, depths: tuple[Expr, Expr]
-    ) -> list[Statement]:
-        """One loop for ``height`` by ``width`` sums, and what adds them to those in scratch."""
+    def _products(self, row: Expr, height: int, column: Expr, width: int) -> list[Statement]:
+        """One loop for ``height`` by ``width`` sums, and what stores them to scratch."""
         lowering = self.frame.lowering
         k = lowering.name("k")
         places = [(row + i, column + j) for i in range(height) for j in range(width)]
@@ -174,11 +161,10 @@ class _Dots:
             right = self._load(self.right, j, k)
             value = Apply("multiply", (left, right), self.dtype)
             sums.append(Accumulator(lowering.name("r"), "sum", value))
-        statements: list[Statement] = [Loop(k, *depths, (), tuple(sums))]
+        statements: list[Statement] = [Loop(k, *self.depths, (), tuple(sums))]
         for (i, j), accumulator in zip(places, sums, strict=True):
-            at = i * self.frame.n + j
-            parts = (Load(self.sums, at), Local(accumulator.name, self.dtype))
-            statements.append(Store(self.sums, at, Apply("add", parts, self.dtype)))
+            total = Local(accumulator.name, self.dtype)
+            statements.append(Store(self.sums, i * self.frame.n + j, total))
         return statements
 
     @staticmethod

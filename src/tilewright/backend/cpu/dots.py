@@ -21,6 +21,7 @@ from tilewright.ir.tile import Apply, Load, Loop
 
 SUMS_IN_FLIGHT = 12  # more than the 8 that a latency of 4 cycles and two starts in each ask for
 LEAST_UNROLL = 2  # vectors along the loop per iteration: hides the loop's own instructions
+MOST_READ_AHEAD = 8  # sums; of more, LLVM would spill what it reads ahead
 
 Sums = list[ir.Value]
 Products = tuple[tuple[Load, Load], ...]
@@ -74,6 +75,7 @@ class DotProducts:
         self.dtype = dtype
         self.streams = streams
         self.pairs = pairs
+        self.order = self._order()
         self.lanes = level.lanes(dtype.bytes)
         self.vector = Emitter(builder, level, self.lanes)
         self.scalar = Emitter(builder, level)
@@ -81,7 +83,7 @@ class DotProducts:
     def sums(self, steps: ir.Value) -> Sums:
         """One scalar for every pair."""
         builder, copies = self.builder, self._copies()
-        unroll = max(LEAST_UNROLL, copies)
+        unroll = max(LEAST_UNROLL, copies) if len(self.pairs) <= MOST_READ_AHEAD else copies
         zero: ir.Value = self.vector.constant(0.0, self.dtype)
         carried: Sums = [zero] * (copies * len(self.pairs))
         whole = builder.and_(steps, word(-self.lanes))
@@ -94,7 +96,43 @@ class DotProducts:
         while len(parts) > 1:
             half = len(parts) // 2
             parts = [self._added(parts[i], parts[i + half]) for i in range(half)]
-        return [self.vector.reduce_lanes("sum", self.dtype, total) for total in parts[0]]
+        return self._totals(parts[0])
+
+    def _totals(self, vectors: Sums) -> Sums:
+        """The sum of the lanes of every vector; as many as there are lanes are added together."""
+        if len(vectors) == 1:
+            return [self.vector.reduce_lanes("sum", self.dtype, vectors[0])]
+        scalars: Sums = []
+        for begin in range(0, len(vectors), self.lanes):
+            group = vectors[begin : begin + self.lanes]
+            count, segment = len(group), self.lanes
+            while segment > 1:
+                pairs = zip(group[::2], [*group[1::2], group[-1]], strict=False)
+                group = [self._merged(one, other, segment) for one, other in pairs]
+                segment //= 2
+            lanes = [ir.Constant(ir.IntType(32), lane) for lane in range(count)]
+            scalars += [self.builder.extract_element(group[0], lane) for lane in lanes]
+        return scalars
+
+    def _merged(self, one: ir.Value, other: ir.Value, segment: int) -> ir.Value:
+        """Add the halves of every segment; those of ``one`` come before those of ``other``."""
+        half = segment // 2
+        firsts = [at + lane for at in range(0, 2 * self.lanes, segment) for lane in range(half)]
+        kind = ir.VectorType(ir.IntType(32), self.lanes)
+        low, high = (
+            self.builder.shuffle_vector(
+                one, other, ir.Constant(kind, [lane + s for lane in firsts])
+            )
+            for s in (0, half)
+        )
+        return self.builder.fadd(low, high)
+
+    def _order(self) -> list[int]:
+        """Pairs in an order that holds few vectors: the side with more streams changes last."""
+        lefts, rights = ({pair[side] for pair in self.pairs} for side in (0, 1))
+        held, passing = (0, 1) if len(lefts) <= len(rights) else (1, 0)
+        places = range(len(self.pairs))
+        return sorted(places, key=lambda at: (self.pairs[at][passing], self.pairs[at][held]))
 
     def _copies(self) -> int:
         copies = 1
@@ -159,11 +197,17 @@ class DotProducts:
         return results + carried[count:]
 
     def _step(self, sums: Sums, read: Callable[[ir.Value], ir.Value]) -> Sums:
-        values = [read(stream) for stream in self.streams]
-        return [
-            self._multiply_add(values[left], values[right], total)
-            for (left, right), total in zip(self.pairs, sums, strict=True)
-        ]
+        values: dict[int, ir.Value] = {}
+        out = list(sums)
+        for position in self.order:
+            left, right = (
+                values[side]
+                if side in values
+                else values.setdefault(side, read(self.streams[side]))
+                for side in self.pairs[position]
+            )
+            out[position] = self._multiply_add(left, right, out[position])
+        return out
 
     def _vector(self, stream: ir.Value, place: ir.Value) -> ir.Value:
         return self.vector.load(self.scalar.gep(stream, self.dtype, place), self.dtype)
