@@ -13,17 +13,17 @@ from dataclasses import dataclass
 import llvmlite.binding as llvm
 from llvmlite import ir
 
-_TRIPLE = "x86_64-unknown-linux-gnu"
 _LOCK = threading.RLock()
 
 
 @dataclass(frozen=True)
 class Level:
-    """One instruction set level of x86-64.
+    """One instruction set level.
 
     ``processor`` and ``adjustments`` (LLVM feature switches) select the target machine;
     ``features`` are the names, as LLVM and the artifact spell them, that a host must have.
-    ``vector_bytes`` and ``registers`` describe the vector register file.
+    ``vector_bytes`` and ``registers`` describe the vector register file; ``temporaries`` of them
+    are taken where a multiply-add is two instructions, or cannot read one operand from memory.
     """
 
     name: str
@@ -35,6 +35,8 @@ class Level:
     has_fma: bool
     has_rounding: bool
     has_half_conversion: bool
+    temporaries: int = 0
+    triple: str = "x86_64-unknown-linux-gnu"
 
     def lanes(self, element_bytes: int) -> int:
         """Elements of this size in one vector register."""
@@ -44,9 +46,13 @@ class Level:
 _AVX2_FEATURES = ("avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "popcnt", "xsave")
 _AVX512_FEATURES = (*_AVX2_FEATURES, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
 
-BASELINE = Level("x86-64", "x86-64", "", (), 16, 16, False, False, False)
+BASELINE = Level("x86-64", "x86-64", "", (), 16, 16, False, False, False, temporaries=4)
 AVX2 = Level("avx2", "x86-64-v3", "", _AVX2_FEATURES, 32, 16, True, True, True)
 AVX512 = Level("avx512", "x86-64-v4", "-prefer-256-bit", _AVX512_FEATURES, 64, 32, True, True, True)
+# For cross-compiling alone: the linker and the runtime know x86-64 only.
+NEON = Level(
+    "neon", "neoverse-n1", "", (), 16, 32, True, True, True, 4, "aarch64-unknown-linux-gnu"
+)  # fmt: skip
 
 LEVELS: dict[str, Level] = {level.name: level for level in (BASELINE, AVX2, AVX512)}
 
@@ -85,7 +91,7 @@ def host_level() -> Level:
 def target_machine(level: Level) -> llvm.TargetMachine:
     """LLVM's target machine for ``level``: position independent, small code model."""
     _initialise()
-    target = llvm.Target.from_triple(_TRIPLE)
+    target = llvm.Target.from_triple(level.triple)
     return target.create_target_machine(
         cpu=level.processor,
         features=level.adjustments,
@@ -104,7 +110,7 @@ def optimise(
     """
     machine = target_machine(level)
     parsed = llvm.parse_assembly(str(module), llvm.create_context())
-    parsed.triple = _TRIPLE
+    parsed.triple = level.triple
     parsed.data_layout = str(machine.target_data)
     parsed.verify()
     tuning = llvm.create_pipeline_tuning_options(speed_level=3)

@@ -28,7 +28,8 @@ LINE_BYTES = 64
 
 def most_rows(level: Level, vectors: int) -> int:
     """The tallest tile whose sums, columns and one broadcast value fit the registers."""
-    return min(MOST_ROWS, (level.registers - vectors - 1) // vectors)
+    free = level.registers - level.temporaries - vectors - 1
+    return min(MOST_ROWS, free // vectors)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,25 @@
+"""The same generator for another architecture: tiles cross-compiled for NEON."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from llvmlite import ir
+
+from tilewright.backend.cpu.machine import NEON, assembly
+from tilewright.backend.cpu.register_tile import TileShape, most_rows, tile_function
+from tilewright.ir.dtype import DType
+
+
+@pytest.mark.parametrize("vectors", [1, 2, 4])
+def test_tiles_multiply_and_add_in_registers(vectors: int) -> None:
+    height = most_rows(NEON, vectors)
+    module = ir.Module("neon")
+    shape = TileShape(DType.FLOAT32, height, vectors, 1, 4 * vectors)
+    tile_function(module, NEON, shape).linkage = "external"
+    text = assembly(module, NEON)
+    assert text.count("fmla") >= height * vectors
+    body = re.search(r"(?m)^(\.LBB\d+_\d+):.*?b\.\w+\s+\1$", text, re.DOTALL)
+    assert body is not None, "the loop along k"
+    assert not re.search(r"\bst[rpu]+\s+q\d+.*\[sp", body[0]), "no sum is spilled in the loop"
