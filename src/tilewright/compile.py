@@ -14,6 +14,7 @@ import numpy as np
 
 from tilewright.backend.cpu.machine import LEVELS, host_level
 from tilewright.backend.cpu.program import CompiledProgram, build_program
+from tilewright.cost import Machine, TileTime
 from tilewright.frontend.onnx import Dim, ImportReport, import_model
 from tilewright.frontend.onnx.source import Source
 from tilewright.ir.graph import Graph
@@ -27,7 +28,9 @@ from tilewright.runtime.artifact import ArtifactContents
 from tilewright.runtime.model import CompiledModel
 from tilewright.runtime.program import Dimension, OperatorCount
 from tilewright.support.errors import UnsupportedError
+from tilewright.target import Target, detect, load_target, preset
 from tilewright.tile.ways import Accuracy
+from tilewright.tune import load_profile
 
 
 @dataclass(frozen=True)
@@ -49,16 +52,18 @@ def compile_stages(
     constants: Mapping[str, np.ndarray[Any, Any]] | None = None,
     levels: Sequence[str] | None = None,
     accuracy: str = "standard",
+    target: Target | str | None = None,
 ) -> Compilation:
     """Compile and keep every stage; see :func:`compile_model`."""
-    chosen, error = _levels(levels), _accuracy(accuracy)
+    chosen, error, described = _levels(levels), _accuracy(accuracy), _target(target)
     imported = import_model(source, dims=dims, fallback=fallback, constants=constants)
     graph = prepare(prefer_channels_last(simplify(imported.graph)))
     plan = plan_greedily(graph)
     report = imported.report
+    dimensions, operators = _dimensions(report), _operators(report)
     compiled = {
         name: build_program(
-            graph, plan, LEVELS[name], _dimensions(report), _operators(report), error
+            graph, plan, LEVELS[name], dimensions, operators, error, _machine(name, described)
         )
         for name in chosen
     }
@@ -78,6 +83,7 @@ def compile_model(
     constants: Mapping[str, np.ndarray[Any, Any]] | None = None,
     levels: Sequence[str] | None = None,
     accuracy: str = "standard",
+    target: Target | str | None = None,
     num_threads: int | None = None,
     max_bytes: int | None = None,
 ) -> CompiledModel:
@@ -87,8 +93,10 @@ def compile_model(
     named dimensions; ``fallback="error"`` refuses operators that would run on the reference;
     ``constants`` fixes inputs; ``levels`` names the instruction sets to generate code for (this
     machine's by default). ``accuracy="strict"`` refuses faster algorithms with larger errors, as
-    Winograd's for convolutions. ``num_threads`` and ``max_bytes`` are those of the model returned.
-    Raises only subclasses of ``TilewrightError``.
+    Winograd's for convolutions. ``target`` is the machine by whose costs the runtime chooses: a
+    description, the name of a preset, or a TOML file; unless given, this machine as far as it is
+    known (see ``tilewright tune``) for its own level. ``num_threads`` and ``max_bytes`` are those of
+    the model returned. Raises only subclasses of ``TilewrightError``.
     """
     made = compile_stages(
         source,
@@ -97,6 +105,7 @@ def compile_model(
         constants=constants,
         levels=levels,
         accuracy=accuracy,
+        target=target,
     )
     return CompiledModel.from_contents(
         made.contents, evaluate=evaluate_payload, num_threads=num_threads, max_bytes=max_bytes
@@ -111,6 +120,29 @@ def _levels(levels: Sequence[str] | None) -> list[str]:
             known = ", ".join(LEVELS)
             raise UnsupportedError(f"there is no level {name!r}", hint=f"choose from {known}")
     return [name for name in LEVELS if name in levels]
+
+
+def _target(given: Target | str | None) -> Target | None:
+    """The machine described: by itself, as a preset, or in a file."""
+    if given is None or isinstance(given, Target):
+        return given
+    return load_target(given) if given.endswith(".toml") else preset(given)
+
+
+def _machine(level: str, target: Target | None) -> Machine | None:
+    """Whose costs count for one level; None: those of a usual machine with that level."""
+    if target is not None:
+        return Machine(target)
+    return host_machine() if level == host_level().name else None
+
+
+def host_machine() -> Machine:
+    """This machine, with its register tiles as measured if a measurement is kept."""
+    profile = load_profile(host_level().name)
+    tiles = () if profile is None else profile.tiles
+    plain = (tile for tile in tiles if not tile.masked and not tile.gathered)
+    times = tuple(TileTime(tile.height, tile.columns, tile.step_ns) for tile in plain)
+    return Machine(detect(), times)
 
 
 def _accuracy(name: str) -> Accuracy:

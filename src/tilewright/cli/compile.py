@@ -65,6 +65,14 @@ def compile_command(
             help="Whether faster algorithms with larger rounding errors may be used.",
         ),
     ] = "standard",
+    target: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME|FILE.toml",
+            help="The machine by whose costs kernels are chosen at run time.",
+            show_default="this machine",
+        ),
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Compile an ONNX model once, for every shape in the ranges of its dimensions.
@@ -77,8 +85,9 @@ def compile_command(
     started = time.perf_counter()
     with output.progress.activity(f"Compiling {model.name}"):
         made = compile_stages(
-            model, dims=parse_dims(dim), fallback=fallback, levels=level, accuracy=accuracy
-        )
+            model, dims=parse_dims(dim), fallback=fallback, levels=level, accuracy=accuracy,
+            target=target,
+        )  # fmt: skip
         save_artifact(artifact, made.contents)
     seconds = time.perf_counter() - started
     size = artifact.stat().st_size

@@ -1,18 +1,84 @@
-"""All ways to compute a contraction, with their modelled costs. Start with :func:`contraction_ways`."""
+"""All ways to compute a contraction, with their modelled costs.
+
+The same code at other block sizes is another way, and so is a right operand that is packed although
+it could be read in place. Of sizes that are all known when compiling, only ways stay that are best
+for some number of threads. Start with :func:`contraction_ways`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
+from tilewright.cost import Blocks, Machine, contraction_time, contraction_work
 from tilewright.ir.kernel import Kernel
-from tilewright.shape import constant
-from tilewright.tile.contraction import RegisterTile, lower_contraction
+from tilewright.ir.tile import Contraction, Packing
+from tilewright.shape import ceil_div, symbol
+from tilewright.tile.contraction import Blocking, RegisterTile, lower_contraction
 from tilewright.tile.lowering import Lowering
-from tilewright.tile.ways import Way
+from tilewright.tile.ways import THREADS, LoweredStep, Way
+
+# Each is best at some shapes: whole rows of k while few rows share a panel, blocks of k that leave
+# the left operand in cache where there are many columns, and small ones that make more tasks.
+_WHOLE_DEPTH = 8192
+PREPARED = (Blocking(96, 128, _WHOLE_DEPTH), Blocking(48, 1024, 512), Blocking(48, 32, 1024))
+IN_PLACE = (Blocking(96, 128, 1024), Blocking(48, 1024, 256), Blocking(48, 32, 1024))
+PACKED = (
+    Blocking(1020, 64, 512, packed=True),
+    Blocking(288, 256, 384, packed=True),
+    Blocking(96, 32, 512, packed=True),
+)
+_THREAD_COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+
+Fresh = Callable[[], Lowering]
 
 
 def contraction_ways(
-    kernel: Kernel, fresh: Callable[[], Lowering], tile: RegisterTile
+    kernel: Kernel, fresh: Fresh, tile: RegisterTile, machine: Machine
 ) -> tuple[Way, ...]:
     """The ways to compute a Contract with its epilogue; ``fresh`` makes a lowering for each."""
-    return (Way("plain", (lower_contraction(kernel, fresh(), tile),), constant(0)),)
+    first = lower_contraction(kernel, fresh(), tile, IN_PLACE[0]).program
+    assert isinstance(first, Contraction)
+    if isinstance(first.right, Packing):
+        blockings = PACKED
+    else:
+        blockings = PREPARED if first.right.panel else (*IN_PLACE, *PACKED)
+    ways = [_way(kernel, fresh, tile, machine, blocking) for blocking in blockings]
+    return best_somewhere(ways)
+
+
+def _way(
+    kernel: Kernel, fresh: Fresh, tile: RegisterTile, machine: Machine, blocking: Blocking
+) -> Way:
+    step = lower_contraction(kernel, fresh(), tile, blocking)
+    program = step.program
+    assert isinstance(program, Contraction)
+    blocks = _blocks(program, blocking)
+    cost = contraction_time(program, machine, symbol(THREADS), blocks)
+    work = contraction_work(program, machine, blocks)
+    name = f"{blocking.rows} x {blocking.columns} x {blocking.depth}"
+    named = f"{name}, packed" if isinstance(program.right, Packing) else name
+    return Way(named, (_with_work(step, replace(program, work=work)),), cost)
+
+
+def _with_work(step: LoweredStep, program: Contraction) -> LoweredStep:
+    return replace(step, program=program)
+
+
+def _blocks(program: Contraction, blocking: Blocking) -> Blocks:
+    """The numbers of blocks; shorter expressions than the program's balanced sizes give."""
+    assert blocking.rows and blocking.columns and blocking.depth
+    return Blocks(
+        ceil_div(program.m, blocking.rows),
+        ceil_div(program.n, blocking.columns),
+        ceil_div(program.k, blocking.depth),
+    )
+
+
+def best_somewhere(ways: Sequence[Way]) -> tuple[Way, ...]:
+    """All ways, or of those whose sizes are known the ones that are best for some threads."""
+    if any(name != THREADS for way in ways for name in way.cost.free_symbols):
+        return tuple(ways)
+    costs = [[way.cost.evaluate({THREADS: t}) for way in ways] for t in _THREAD_COUNTS]
+    winners = {row.index(min(row)) for row in costs}
+    return tuple(way for number, way in enumerate(ways) if number in winners)

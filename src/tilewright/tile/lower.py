@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
+from tilewright.cost import Machine
 from tilewright.ir.graph import Node
 from tilewright.ir.kernel import Kernel, KernelKind
 from tilewright.ir.primitives import Convolve
 from tilewright.ir.tile import LoopProgram
 from tilewright.shape import Scope, constant
+from tilewright.target import preset
 from tilewright.tile.contraction import RegisterTile
 from tilewright.tile.contraction_ways import contraction_ways
 from tilewright.tile.convolution import lower_convolution
@@ -43,8 +45,13 @@ def lower_kernel(
     scope: Scope,
     tile: RegisterTile,
     accuracy: Accuracy = Accuracy.STANDARD,
+    machine: Machine | None = None,
 ) -> LoweredKernel:
-    """The ways of any kernel that is not run by the reference; at least one."""
+    """The ways of any kernel that is not run by the reference; at least one.
+
+    Their costs are those of ``machine``, any x86-64 processor unless it is given.
+    """
+    machine = machine or Machine(preset("x86-64"))
 
     def fresh() -> Lowering:
         return Lowering(materialised, scope, kernel.label)
@@ -52,7 +59,7 @@ def lower_kernel(
     if kernel.kind is KernelKind.CONTRACTION:
         if isinstance(kernel.backbone.primitive, Convolve):
             return LoweredKernel(kernel, lower_convolution(kernel, fresh, tile, accuracy))
-        return LoweredKernel(kernel, contraction_ways(kernel, fresh, tile))
+        return LoweredKernel(kernel, contraction_ways(kernel, fresh, tile, machine))
     lowering = fresh()
     program = _LOOPS[kernel.kind](kernel, lowering)
     step = LoweredStep(program, tuple(lowering.buffers), tuple(kernel.outputs))

@@ -14,6 +14,7 @@ import numpy as np
 from tilewright.backend.cpu.generate import CodeGenerator
 from tilewright.backend.cpu.machine import Level
 from tilewright.backend.cpu.pack import constant_value, pack_constant
+from tilewright.cost import Machine
 from tilewright.ir.graph import Binding, Graph, Node
 from tilewright.ir.kernel import Kernel, KernelKind, Plan
 from tilewright.ir.primitives import Constant, Input, Opaque, Project, TensorType
@@ -30,6 +31,7 @@ from tilewright.runtime.program import (
     Step,
 )
 from tilewright.shape import Expr, InputPattern, bind_inputs, constant, equal, symbol
+from tilewright.target import preset
 from tilewright.tile.contraction import RegisterTile
 from tilewright.tile.lower import LoweredKernel, lower_kernel
 from tilewright.tile.ways import (
@@ -45,10 +47,14 @@ from tilewright.tile.ways import (
 Array = np.ndarray[Any, Any]
 
 REGISTER_TILES = {
-    "x86-64": RegisterTile(6, 8),  # 12 sums, 2 columns, 1 broadcast of 16 registers of 4 lanes
+    "x86-64": RegisterTile(
+        4, 8
+    ),  # 8 sums: a multiply-add is two instructions and needs temporaries
     "avx2": RegisterTile(6, 16),  # the same with 8 lanes
     "avx512": RegisterTile(6, 64),  # 24 sums, 4 columns, 1 broadcast of 32 registers of 16 lanes
 }
+
+USUAL_TARGETS = {"x86-64": "x86-64", "avx2": "zen3", "avx512": "icelake-server"}
 
 
 @dataclass(frozen=True)
@@ -258,8 +264,13 @@ def build_program(
     dimensions: Sequence[Dimension] = (),
     operators: Sequence[OperatorCount] = (),
     accuracy: Accuracy = Accuracy.STANDARD,
+    machine: Machine | None = None,
 ) -> CompiledProgram:
-    """Compile a planned graph for one instruction set level."""
+    """Compile a planned graph for one instruction set level.
+
+    Costs are those of ``machine``; a usual one of the level unless it is given.
+    """
+    machine = machine or Machine(preset(USUAL_TARGETS[level.name]))
     builder = _Builder(graph, plan, level)
     builder.declare()
     code = CodeGenerator(level)
@@ -275,7 +286,8 @@ def build_program(
             taken |= set(items[-1].binds)
             continue
         tile = REGISTER_TILES[level.name]
-        lowered.append(lower_kernel(kernel, plan.materialised, graph.scope, tile, accuracy))
+        found = lower_kernel(kernel, plan.materialised, graph.scope, tile, accuracy, machine)
+        lowered.append(found)
         items.append(builder.kernel_item(lowered[-1], code))
     ordered = _ordered(items, set(known), set(graph.inputs))
     later = [s for item in ordered for s in item.binds]

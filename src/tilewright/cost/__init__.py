@@ -1,0 +1,12 @@
+"""Room 4: what programs cost, as expressions over their sizes and the number of threads.
+
+``tiles`` holds the innermost level, measured or derived from a target; ``contraction`` the levels
+above it. Imports ir, shape and target. Start with :func:`contraction_time`.
+"""
+
+from __future__ import annotations
+
+from tilewright.cost.contraction import Blocks, Machine, contraction_time, contraction_work
+from tilewright.cost.tiles import TileTime
+
+__all__ = ["Blocks", "Machine", "TileTime", "contraction_time", "contraction_work"]

@@ -1,0 +1,191 @@
+"""The time of a contraction: the levels above the register tile, by an analytical model.
+
+Compute is what the tiles of all panels take, and loads of operands from the cache or memory that
+holds them overlap with it. Calls of tiles, sums that leave the registers between blocks of k, rows
+that collide in the first-level cache, packing and results are added. Tasks are shared out over
+threads. All is one integer expression in picoseconds that is evaluated for every new shape, so it
+is kept short. Imports ir, shape and target. Start with :func:`contraction_time`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tilewright.cost.tiles import TileLine, TileTime, derived_tiles, tile_line
+from tilewright.ir.dtype import DType
+from tilewright.ir.tile import Contraction, Operand, Packing, Store, TransposeBlock
+from tilewright.shape import (
+    Expr,
+    ceil_div,
+    constant,
+    less_equal,
+    maximum,
+    minimum,
+    product,
+    select,
+)
+from tilewright.target import Target
+
+# Cycles that no description of a machine states; fitted once to measured products.
+CALL_CYCLES = 24.0  # of one tile: the call, the choice of its height, its first values
+STORE_CYCLES = 0.3  # of one result: its epilogue and the store
+SCATTERED_CYCLES = 2.0  # the same where neighbouring lanes are rows apart
+SPILL_CYCLES = 0.3  # a sum stored for the next block of k and loaded again
+PACK_CYCLES = 0.33  # an element copied into a panel
+TRANSPOSE_CYCLES = 0.4  # an element transposed into a panel
+EVALUATE_CYCLES = 1.5  # an element computed into a panel
+SPLIT_CYCLES = (0.5, 1.0, 1.8, 2.7)  # a tile's step over rows a multiple of 16, 8, 4, 1 apart
+SPLIT_PAGES = (60, 300)  # of memory: a fifth of that for few, and all of it for so many
+MASKED_CYCLES = 1.5  # more for a step of a tile that may read only a part of its columns
+CONFLICT_CYCLES = 6.0  # the same where rows are a multiple of a page apart, all in the same sets
+PAGE_BYTES = 4096
+ALONE_PRODUCTS = 700_000  # kernels with less multiply-adds stay on one thread
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A target, and its register tiles as measured; without any, as its pipes would run them."""
+
+    target: Target
+    tiles: tuple[TileTime, ...] = ()
+
+    def line(self, dtype: DType, columns: int, most: int) -> TileLine:
+        """The tiles of ``columns`` columns, for float32 as measured."""
+        name = "float64" if dtype.bytes == 8 else "float32"
+        tiles = self.tiles if dtype is DType.FLOAT32 else ()
+        derived = derived_tiles(self.target, name, columns)
+        line = tile_line(tiles, columns, most) or tile_line(derived, columns, max(most, 3))
+        assert line is not None, "three heights make a line"
+        return line
+
+    def picoseconds(self, cycles: float) -> int:
+        """Of so many cycles."""
+        return round(1000.0 * cycles / self.target.clock_ghz)
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """How many blocks there are along the rows, the columns and the depth."""
+
+    rows: Expr
+    columns: Expr
+    depth: Expr
+
+    @staticmethod
+    def of(program: Contraction) -> Blocks:
+        """As the program says; whoever made it may know shorter expressions."""
+        return Blocks(
+            ceil_div(program.m, program.block_m),
+            ceil_div(program.n, program.block_n),
+            ceil_div(program.k, program.block_k),
+        )
+
+
+def contraction_time(
+    program: Contraction, machine: Machine, threads: Expr | int, blocks: Blocks | None = None
+) -> Expr:
+    """Picoseconds of ``program`` with ``threads`` threads."""
+    blocks = blocks or Blocks.of(program)
+    tasks = maximum(_batch(program) * blocks.rows * blocks.columns, 1)
+    small = less_equal(_batch(program) * program.m * program.n * program.k, ALONE_PRODUCTS)
+    rounds = ceil_div(tasks, select(small, 1, threads))
+    return _alone(program, machine, blocks) // tasks * rounds
+
+
+def contraction_work(program: Contraction, machine: Machine, blocks: Blocks | None = None) -> Expr:
+    """Nanoseconds of ``program`` on one thread."""
+    return _alone(program, machine, blocks or Blocks.of(program)) // 1000 + 1
+
+
+def _batch(program: Contraction) -> Expr:
+    return product([size for _, size in program.batch])
+
+
+def _alone(program: Contraction, machine: Machine, blocks: Blocks) -> Expr:
+    """Picoseconds on one thread."""
+    sixteenths, width = _filled_columns(program, machine), program.tile_columns
+    line = machine.line(program.dtype, width, program.tile_rows)
+    row_tiles = ceil_div(program.m, program.tile_rows)
+    panel = maximum(program.m * line.per_row + row_tiles * line.per_tile, line.least)
+    tiles = row_tiles * ceil_div(program.n, width)
+    again = machine.picoseconds(CALL_CYCLES + SPILL_CYCLES * program.tile_rows * width)
+    first = machine.picoseconds(CALL_CYCLES) - again
+    steps = tiles * _step_penalty(program, machine) * program.k
+    stored = program.m * program.n * machine.picoseconds(_store_cycles(program.stores))
+    compute = maximum(program.k * sixteenths * panel // 16, _moved(program, machine, blocks))
+    called = tiles * (blocks.depth * again) + tiles * first
+    packed = _packing(program, machine, blocks)
+    return _batch(program) * (compute + called + steps + stored + packed)
+
+
+def _filled_columns(program: Contraction, machine: Machine) -> Expr:
+    """Panels in sixteenths: the last one costs less where fewer vectors hold its columns."""
+    width = program.tile_columns
+    lanes = max(1, machine.target.vector_bytes // program.dtype.bytes)
+    rest = program.n % width
+    if lanes >= width:
+        return ceil_div(program.n, width) * 16
+    whole = machine.line(program.dtype, width, program.tile_rows)
+    narrow = machine.line(program.dtype, lanes, program.tile_rows)
+    most = whole.at(program.tile_rows)
+    share = round(16 * narrow.at(program.tile_rows) / most)
+    extra = round(16 * machine.picoseconds(MASKED_CYCLES) / most) if _in_place(program) else 0
+    last = select(less_equal(rest, lanes), min(16, share) + extra, 16 + extra)
+    return program.n // width * 16 + select(rest, last, 0)
+
+
+def _in_place(program: Contraction) -> bool:
+    return isinstance(program.right, Operand) and not program.right.panel
+
+
+def _step_penalty(program: Contraction, machine: Machine) -> Expr:
+    """Picoseconds of a step of a tile over unpacked rows: they cross lines, or collide in sets."""
+    right = program.right
+    if isinstance(right, Packing) or right.panel:
+        return constant(0)
+    best, good, fair, bad = (machine.picoseconds(cycles) for cycles in SPLIT_CYCLES)
+    size = program.dtype.bytes
+    line, page = 64 // size, PAGE_BYTES // size
+    row = right.depth
+    near = select(row % (line // 2), select(row % (line // 4), bad, fair), good)
+    split = select(row % line, near, best)
+    few, many = SPLIT_PAGES
+    pages = minimum(program.n * program.k // page + few, many)
+    return select(row % page, split * pages // many, machine.picoseconds(CONFLICT_CYCLES))
+
+
+def _store_cycles(stores: Sequence[Store]) -> float:
+    """Cycles of one element of all results; neighbouring columns may lie apart."""
+    cycles = 0.0
+    for store in stores:
+        affine = store.offset.affine(["_n"])
+        step = affine[0].get("_n", constant(0)) if affine is not None else constant(1)
+        near = step.is_constant and step.value <= 1
+        cycles += STORE_CYCLES if near else SCATTERED_CYCLES
+    return cycles
+
+
+def _moved(program: Contraction, machine: Machine, blocks: Blocks) -> Expr:
+    """Picoseconds to read the right operand from where it lies, for every block of rows."""
+    size, levels = program.dtype.bytes, machine.target.levels
+    elements = program.n * program.k
+    rates = [machine.picoseconds(64 * size / level.bandwidth) for level in levels]
+    rate = constant(rates[-1])
+    for number in range(len(levels) - 2, 1, -1):
+        fits = levels[number].capacity * 3 // 4 // size
+        rate = select(less_equal(elements, fits), rates[number], rate)
+    return elements * blocks.rows // 64 * rate
+
+
+def _packing(program: Contraction, machine: Machine, blocks: Blocks) -> Expr:
+    """Picoseconds to fill the panels of the right operand, for every block of rows."""
+    right = program.right
+    if isinstance(right, Operand):
+        return constant(0)
+    copied = any(isinstance(statement, TransposeBlock) for statement in right.body)
+    cycles = TRANSPOSE_CYCLES if copied else PACK_CYCLES
+    return program.n * program.k * blocks.rows * machine.picoseconds(cycles)
+
+
+__all__ = ["Blocks", "Machine", "contraction_time", "contraction_work"]
