@@ -36,6 +36,13 @@ DimOptions = Annotated[
         "batch=1..64, seq=0..512%8, channels=3. Repeat for more.",
     ),
 ]
+AccuracyOption = Annotated[
+    str,
+    typer.Option(
+        metavar="standard|strict",
+        help="Whether faster algorithms with larger rounding errors may be used.",
+    ),
+]
 ThreadsOption = Annotated[
     int | None,
     typer.Option(
