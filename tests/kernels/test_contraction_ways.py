@@ -5,21 +5,38 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from graph_kit import F32, F64, Space, apply, check, data, fixed, kinds, mostly_slow, scalar, spread
+from graph_kit import (
+    F32,
+    F64,
+    Compiled,
+    Space,
+    apply,
+    check,
+    data,
+    fixed,
+    inputs_at,
+    kinds,
+    mostly_slow,
+    scalar,
+    spread,
+)
 
+from tilewright.cost import Machine
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node, node
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Contract, Transpose
+from tilewright.runtime.artifact import ArtifactContents
+from tilewright.runtime.model import CompiledModel
 from tilewright.shape import constant
 from tilewright.tile import lower
 from tilewright.tile.contraction import RegisterTile
 from tilewright.tile.dots import lower_dots
 from tilewright.tile.lowering import Lowering
+from tilewright.tile.split_depth import LowerWay, lower_plain, lower_split_depth
 from tilewright.tile.swapped import lower_swapped
 from tilewright.tile.ways import LoweredStep, Way
 
-LowerWay = Callable[[Kernel, Callable[[], Lowering], RegisterTile], tuple[LoweredStep, ...] | None]
 Force = Callable[[LowerWay], None]
 Sizes = dict[str, int]
 
@@ -38,7 +55,7 @@ def force(monkeypatch: pytest.MonkeyPatch) -> Force:
 
     def take(way: LowerWay) -> None:
         def ways(
-            kernel: Kernel, fresh: Callable[[], Lowering], tile: RegisterTile
+            kernel: Kernel, fresh: Callable[[], Lowering], tile: RegisterTile, machine: Machine
         ) -> tuple[Way, ...]:
             steps = way(kernel, fresh, tile)
             assert steps is not None, f"{kernel.label} cannot be computed in this way"
@@ -188,3 +205,80 @@ def test_dots_do_not_take_what_is_not_contiguous(force: Force) -> None:
     m, n, k = space.dimensions("m n k")
     product = matmul(space.input("x", F32, m, k), space.input("y", F32, k, n))
     check(space.graph(product), EDGES[:1], length=depth)
+
+
+# ---------------------------------------------------------------- split depth
+
+WHOLE = {"plain": lower_plain, "swapped": lower_swapped, "dots": lower_dots}
+LONG = sizes((0, 3, 40), (5, 0, 9), (2, 3, 0), (1, 1, 1), (3, 2, 7), (6, 16, 63), (7, 17, 64),
+             (5, 3, 65), (13, 5, 1031))  # fmt: skip
+
+
+def in_parts(whole: LowerWay) -> LowerWay:
+    def way(
+        kernel: Kernel, fresh: Callable[[], Lowering], tile: RegisterTile
+    ) -> tuple[LoweredStep, ...] | None:
+        return lower_split_depth(kernel, fresh, tile, whole)
+
+    return way
+
+
+@pytest.mark.parametrize("whole", WHOLE)
+def test_split_depth_of_rows_by_rows(force: Force, whole: str) -> None:
+    force(in_parts(WHOLE[whole]))
+    space = Space()
+    m, n, k = space.dimensions("m n k")
+    x, y = space.input("x", F32, m, k), space.input("y", F32, n, k)
+    product = node(Contract((), ((1, 1),)), x, y)
+    shifted = apply("add", product, space.input("row", F32, n))
+    check(space.graph(apply("hyperbolic_tangent", shifted)), LONG, length=depth, scale=40)
+
+
+@pytest.mark.parametrize("whole", mostly_slow(["plain", "swapped"], "plain"))
+@pytest.mark.parametrize("dtype", mostly_slow([F32, F64, DType.INT32], "float32"))
+def test_split_depth_of_operands_read_in_place(force: Force, whole: str, dtype: DType) -> None:
+    force(in_parts(WHOLE[whole]))
+    space = Space()
+    b, m, n, k = space.dimensions("b m n k")
+    x, y = space.input("x", dtype, b, m, k), space.input("y", dtype, b, k, n)
+    cases = [{"b": b, **s} for b, s in zip((3, 1, 2, 2, 0, 1, 5, 2, 1), LONG, strict=True)]
+    check(space.graph(matmul(x, y)), cases, length=depth)
+
+
+@pytest.mark.parametrize("whole", WHOLE)
+@pytest.mark.parametrize("k", mostly_slow([3, 64, 500, 9001], "500"))
+def test_split_depth_with_a_packed_operand(force: Force, whole: str, k: int) -> None:
+    force(in_parts(WHOLE[whole]))
+    space = Space()
+    (m,) = space.dimensions("m")
+    constant_left = whole == "swapped"
+    if constant_left:
+        x = space.input("x", F32, constant(k), m)
+        product = matmul(fixed(data(F32, (19, k))), x)
+    else:
+        x = space.input("x", F32, m, constant(k))
+        product = matmul(x, fixed(data(F32, (k, 19))))
+    residual = space.input("residual", F32, *product.shape)
+    total = apply("maximum", apply("add", product, residual), spread(scalar(0.0), product.shape))
+    compiled = check(space.graph(total), [{"m": m} for m in (0, 1, 6, 13)], length=k)
+    assert kinds(compiled) == ["contraction"]
+
+
+@pytest.mark.parametrize("whole", WHOLE)
+def test_split_depth_gives_the_same_bits_on_any_number_of_threads(force: Force, whole: str) -> None:
+    force(in_parts(WHOLE[whole]))
+    space = Space()
+    m, n, k = space.dimensions("m n k")
+    x, y = space.input("x", F32, m, k), space.input("y", F32, n, k)
+    graph = space.graph(node(Contract((), ((1, 1),)), x, y))
+    made = list(Compiled(graph).levels.values())[-1]
+    level = made.image.level
+    results = []
+    inputs = inputs_at(graph, {"m": 7, "n": 5, "k": 60013})
+    for threads in (1, 2):
+        contents = ArtifactContents(
+            {level: made.program}, {level: made.image}, {level: made.constants}
+        )
+        model = CompiledModel.from_contents(contents, level=level, num_threads=threads)
+        results.append(model.run(inputs)["y0"].tobytes())
+    assert results[0] == results[1]

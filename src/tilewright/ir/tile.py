@@ -227,7 +227,8 @@ class Operand:
     """A contraction's operand read in place: linear offset without m, n, k, and the strides.
 
     ``row`` is the stride along m (left) or n (right), ``depth`` that along k. ``panel`` not 0 says
-    that the buffer was packed beforehand: panels of that many rows, k-major, padded with zeros.
+    that the buffer was packed beforehand: panels of that many rows, k-major, padded with zeros;
+    ``row`` is the depth of a panel then.
     """
 
     buffer: TileBuffer

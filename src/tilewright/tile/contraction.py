@@ -213,7 +213,7 @@ def packed_operand(
     base = constant(0)
     for name, extent in frame.batch[len(frame.batch) - packed.lead :] if packed.lead else ():
         base = base * extent + symbol(name)
-    return Operand(buffer, base * size, constant(1), constant(packed.panel), packed.panel)
+    return Operand(buffer, base * size, frame.depth, constant(packed.panel), packed.panel)
 
 
 def _pack(frame: Frame, access: ContractionAccess, right: Node) -> Packing:

@@ -27,7 +27,7 @@ from tilewright.backend.cpu.register_tile import (
 from tilewright.backend.cpu.statements import Frame
 from tilewright.ir.dtype import DType
 from tilewright.ir.tile import Contraction, Gathering, Operand, Packing, TileBuffer
-from tilewright.shape import Expr, ceil_div, constant, minimum, symbol
+from tilewright.shape import Expr, ceil_div, minimum, symbol
 
 M0, M1, N0, N1, K0, K1 = "_m0", "_m1", "_n0", "_n1", "_k0", "_k1"
 
@@ -354,7 +354,8 @@ class _Writer:
         rows = builder.sub(self.frame.names[M1], self.frame.names[M0])
         alone = builder.icmp_signed("==", rows, place.height)
         turn = builder.mul(builder.and_(place.number, word(3)), columns)
-        panel = builder.mul(self.index(program.k), columns)
+        assert isinstance(program.right, Operand)
+        panel = builder.mul(self.index(program.right.row), columns)
         offset = builder.select(alone, word(0), builder.add(panel, turn))
         return self.frame.emitter.gep(right, program.dtype, offset)
 
@@ -371,14 +372,12 @@ class _Writer:
         builder, frame = self.builder, self.frame
         base, depth = self.index(left.base), self.index(left.depth)
         k0 = builder.mul(frame.names[K0], depth)
-        if left.panel:
-            panel = self.index(self.program.k)
-            row_offset = builder.mul(place.m, panel)  # whole panels: m is a multiple of their rows
-        else:
-            row_offset = builder.mul(place.m, self.index(left.row))
+        # Where tiles begin, panels do: m is a multiple of their rows.
+        row_offset = builder.mul(place.m, self.index(left.row))
         offset = builder.add(base, builder.add(row_offset, k0))
         pointer = frame.emitter.gep(frame.pointers[left.buffer.name], self.program.dtype, offset)
-        return pointer, self.index(left.row), depth
+        row = word(1) if left.panel else self.index(left.row)
+        return pointer, row, depth
 
     def _right(self, place: _Place) -> tuple[ir.Value, ir.Value]:
         builder, frame, right = self.builder, self.frame, self.program.right
@@ -389,7 +388,7 @@ class _Writer:
             return pointer, self.index(right.row)
         base, depth = self.index(right.base), self.index(right.depth)
         k0 = builder.mul(frame.names[K0], depth)
-        row = self.index(self.program.k if right.panel else constant(1))
+        row = self.index(right.row) if right.panel else word(1)
         offset = builder.add(base, builder.add(builder.mul(place.n, row), k0))
         pointer = frame.emitter.gep(frame.pointers[right.buffer.name], dtype, offset)
         return pointer, depth

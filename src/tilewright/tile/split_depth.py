@@ -1,0 +1,180 @@
+"""Contractions whose sums are split: parts of k are tasks of their own, added up afterwards.
+
+That pays where there are too few rows and columns for the threads and k is long. The first step is
+any other way that has one step, with the parts as one more batch axis and what they sum up to in a
+workspace; the second adds the parts in a fixed order, as a tree, and evaluates the epilogue. The
+number of parts is fixed, so results do not depend on the number of threads. Start with
+:func:`lower_split_depth`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from tilewright.ir.dtype import DType
+from tilewright.ir.kernel import Kernel, KernelKind
+from tilewright.ir.primitives import Contract
+from tilewright.ir.tile import (
+    Apply,
+    Contraction,
+    Load,
+    Loop,
+    LoopProgram,
+    Operand,
+    Packing,
+    Statement,
+    Store,
+    TileBuffer,
+    Value,
+)
+from tilewright.ir.tile_walk import ExpressionMap
+from tilewright.ir.views import Index, linear
+from tilewright.shape import Expr, ceil_div, constant, maximum, minimum, product, symbol
+from tilewright.tile.contraction import RegisterTile, depth_block, lower_contraction
+from tilewright.tile.loops import lower_loops
+from tilewright.tile.lowering import Lowering
+from tilewright.tile.ways import LoweredStep, Workspace
+
+PARTS = 8  # enough for the threads of a small machine, and few enough to add up in registers
+ALIGNMENT = 8  # parts begin at a multiple of it
+PART = "_s"
+
+LowerWay = Callable[[Kernel, Callable[[], Lowering], RegisterTile], tuple[LoweredStep, ...] | None]
+
+
+def lower_plain(
+    kernel: Kernel, fresh: Callable[[], Lowering], tile: RegisterTile
+) -> tuple[LoweredStep, ...]:
+    """The standard way of a Contract."""
+    return (lower_contraction(kernel, fresh(), tile),)
+
+
+def lower_split_depth(
+    kernel: Kernel,
+    fresh: Callable[[], Lowering],
+    tile: RegisterTile,
+    whole: LowerWay = lower_plain,
+) -> tuple[LoweredStep, ...] | None:
+    """Two steps, the first of them ``whole`` in parts; None where that does not apply.
+
+    It does not where ``whole`` does not, nor with several results of different shapes.
+    """
+    backbone = kernel.backbone
+    if not isinstance(backbone.primitive, Contract) or len({o.shape for o in kernel.outputs}) > 1:
+        return None
+    alone = Kernel(kernel.kind, backbone, kernel.group, (backbone,), kernel.label)
+    steps = whole(alone, fresh, tile)
+    if steps is None or len(steps) != 1:
+        return None
+    count = product(backbone.shape)
+    workspace = Workspace("parts", backbone.dtype, count * PARTS)
+    split = _split(steps[0].program, _Parts(kernel, count))
+    first = LoweredStep(split, steps[0].reads, (workspace,))
+    return first, _combine(kernel, fresh(), workspace, count)
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """Which part of k the task's part has, and where it stores."""
+
+    kernel: Kernel
+    count: Expr
+
+    @property
+    def depth(self) -> Expr:
+        """All of k."""
+        backbone = self.kernel.backbone
+        assert isinstance(backbone.primitive, Contract)
+        left = backbone.inputs[0]
+        return product([left.shape[i] for i, _ in backbone.primitive.summed])
+
+    @property
+    def longest(self) -> Expr:
+        """The depth of a part; the last ones may have less, or nothing."""
+        return ceil_div(self.depth, PARTS * ALIGNMENT) * ALIGNMENT
+
+    @property
+    def first(self) -> Expr:
+        """Where the part begins along k."""
+        return symbol(PART) * self.longest
+
+    @property
+    def length(self) -> Expr:
+        """How deep the part is."""
+        return maximum(minimum(self.longest, self.depth - self.first), 0)
+
+    def store(self, store: Store) -> Store:
+        """The same in the part's own place."""
+        return replace(store, offset=store.offset + symbol(PART) * self.count)
+
+
+def _split(program: Contraction | LoopProgram, parts: _Parts) -> Contraction | LoopProgram:
+    axis = (PART, constant(PARTS))
+    if isinstance(program, LoopProgram):
+        target = program.buffers[-1]
+        body = tuple(_restricted(statement, parts, target) for statement in program.body)
+        return replace(program, grid=(axis, *program.grid), body=body)
+    assert isinstance(program.left, Operand)
+    return replace(
+        program,
+        batch=(axis, *program.batch),
+        k=parts.length,
+        left=_shifted(program.left, parts),
+        right=_shifted(program.right, parts)
+        if isinstance(program.right, Operand)
+        else _repacked(program.right, parts),
+        block_k=minimum(program.block_k, depth_block(parts.longest, program.block_k)),
+        stores=tuple(parts.store(store) for store in program.stores),
+    )
+
+
+def _shifted(operand: Operand, parts: _Parts) -> Operand:
+    return replace(operand, base=operand.base + parts.first * operand.depth)
+
+
+def _repacked(packing: Packing, parts: _Parts) -> Packing:
+    """Packing in which k counts from the beginning of the part."""
+    places = {name: symbol(name) + parts.first for name in ("_k0", "_k1")}
+    body = ExpressionMap.substitution(places).statements(packing.body)
+    return replace(packing, body=body)
+
+
+def _restricted(statement: Statement, parts: _Parts, target: TileBuffer) -> Statement:
+    """Loops that sum go over the part; results go to the part's own place."""
+    match statement:
+        case Loop(accumulators=()):
+            body = tuple(_restricted(inner, parts, target) for inner in statement.body)
+            return replace(statement, body=body)
+        case Loop():
+            return replace(statement, begin=parts.first, end=parts.first + parts.length)
+        case Store(buffer=buffer) if buffer is target:
+            return parts.store(statement)
+        case _:
+            return statement
+
+
+def _combine(kernel: Kernel, lowering: Lowering, workspace: Workspace, count: Expr) -> LoweredStep:
+    """The sum of all parts and the epilogue, element by element."""
+    backbone, buffer = kernel.backbone, TileBuffer("w", workspace.dtype)
+
+    def whole(index: Index) -> Value:
+        place = lowering.scope.resolve(linear(index, backbone.shape))
+        parts: list[Value] = [Load(buffer, place + count * part) for part in range(PARTS)]
+        return _tree(parts, workspace.dtype)
+
+    lowering.cached[backbone] = whole
+    lowering.materialised -= set(kernel.group)
+    loops = Kernel(KernelKind.LOOPS, backbone, kernel.group, kernel.outputs, kernel.label)
+    program = lower_loops(loops, lowering)
+    read = len(program.buffers) - program.results
+    buffers = (*program.buffers[:read], buffer, *program.buffers[read:])
+    reads = (*lowering.buffers, workspace)
+    return LoweredStep(replace(program, buffers=buffers), reads, tuple(kernel.outputs))
+
+
+def _tree(values: list[Value], dtype: DType) -> Value:
+    while len(values) > 1:
+        pairs = zip(values[::2], values[1::2], strict=True)
+        values = [Apply("add", pair, dtype) for pair in pairs]
+    return values[0]
