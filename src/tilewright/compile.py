@@ -95,8 +95,8 @@ def compile_model(
     machine's by default). ``accuracy="strict"`` refuses faster algorithms with larger errors, as
     Winograd's for convolutions. ``target`` is the machine by whose costs the runtime chooses: a
     description, the name of a preset, or a TOML file; unless given, this machine as far as it is
-    known (see ``tilewright tune``) for its own level. ``num_threads`` and ``max_bytes`` are those of
-    the model returned. Raises only subclasses of ``TilewrightError``.
+    known (see ``tilewright tune``) for its own level. ``num_threads`` and ``max_bytes`` are those
+    of the model returned. Raises only subclasses of ``TilewrightError``.
     """
     made = compile_stages(
         source,

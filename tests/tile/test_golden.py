@@ -20,7 +20,7 @@ TILE = RegisterTile(6, 16)
 def lower_only_kernel(scope: Scope, inputs: tuple[Node, ...], output: Node) -> TileProgram:
     plan = plan_greedily(Graph("golden", inputs, (("y", output),), scope))
     assert len(plan.kernels) == 1
-    (way,) = lower_kernel(plan.kernels[0], plan.materialised, scope, TILE).ways
+    way = lower_kernel(plan.kernels[0], plan.materialised, scope, TILE).ways[0]
     return way.steps[0].program
 
 

@@ -13,10 +13,10 @@ from dataclasses import replace
 from tilewright.cost import Blocks, Machine, contraction_time, contraction_work
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.tile import Contraction, Packing
-from tilewright.shape import ceil_div, symbol
+from tilewright.shape import Expr, ceil_div, symbol
 from tilewright.tile.contraction import Blocking, RegisterTile, lower_contraction
 from tilewright.tile.lowering import Lowering
-from tilewright.tile.ways import THREADS, LoweredStep, Way
+from tilewright.tile.ways import THREADS, Way
 
 # Each is best at some shapes: whole rows of k while few rows share a panel, blocks of k that leave
 # the left operand in cache where there are many columns, and small ones that make more tasks.
@@ -43,8 +43,11 @@ def contraction_ways(
         blockings = PACKED
     else:
         blockings = PREPARED if first.right.panel else (*IN_PLACE, *PACKED)
-    ways = [_way(kernel, fresh, tile, machine, blocking) for blocking in blockings]
-    return best_somewhere(ways)
+    found: dict[tuple[Expr | bool, ...], Way] = {}
+    for blocking in blockings:
+        way = _way(kernel, fresh, tile, machine, blocking)
+        found.setdefault(_block_sizes(way), way)
+    return best_somewhere(tuple(found.values()))
 
 
 def _way(
@@ -58,11 +61,15 @@ def _way(
     work = contraction_work(program, machine, blocks)
     name = f"{blocking.rows} x {blocking.columns} x {blocking.depth}"
     named = f"{name}, packed" if isinstance(program.right, Packing) else name
-    return Way(named, (_with_work(step, replace(program, work=work)),), cost)
+    return Way(named, (replace(step, program=replace(program, work=work)),), cost)
 
 
-def _with_work(step: LoweredStep, program: Contraction) -> LoweredStep:
-    return replace(step, program=program)
+def _block_sizes(way: Way) -> tuple[Expr | bool, ...]:
+    """What tells ways of the same kernel apart: small sizes make some of them the same."""
+    program = way.steps[0].program
+    assert isinstance(program, Contraction)
+    sizes = (program.block_m, program.block_n, program.block_k)
+    return (*sizes, isinstance(program.right, Packing))
 
 
 def _blocks(program: Contraction, blocking: Blocking) -> Blocks:
