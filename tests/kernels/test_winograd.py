@@ -75,10 +75,10 @@ def only(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     def choose(size: int) -> None:
         def lower(
             kernel: Kernel, materialised: Collection[Node], scope: Scope, tile: RegisterTile,
-            accuracy: Accuracy,
+            *others: Any,
         ) -> LoweredKernel:  # fmt: skip
             if not isinstance(kernel.backbone.primitive, Convolve):
-                return lower_kernel(kernel, materialised, scope, tile, accuracy)
+                return lower_kernel(kernel, materialised, scope, tile, *others)
             steps = winograd_steps(
                 kernel, lambda: Lowering(materialised, scope, kernel.label), tile, size
             )

@@ -81,9 +81,11 @@ def transformed_weights(weights: Node, size: int) -> Node:
     primitive = weights.primitive
     assert isinstance(primitive, Constant)
     matrix = np.array(transforms(size).taps, np.float64)
-    array = primitive.array.astype(np.float64)
-    made = np.einsum("ia,ocab,jb->ijco", matrix, array, matrix, optimize=True)
-    flat = made.reshape(-1, *made.shape[2:]).astype(primitive.array.dtype)
+    outputs, channels = primitive.array.shape[:2]
+    array = primitive.array.transpose(2, 3, 1, 0).astype(np.float64)
+    down = matrix @ array.reshape(TAPS, -1)
+    along = matrix @ down.reshape(len(matrix), TAPS, -1)
+    flat = along.reshape(-1, channels, outputs).astype(primitive.array.dtype)
     return node(Constant.of(flat, weights.dtype))
 
 
