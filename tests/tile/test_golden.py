@@ -63,6 +63,6 @@ def test_a_dense_layer_packs_its_weights_and_adds_its_bias_at_the_end() -> None:
     assert isinstance(program, Contraction)
     text = print_tile(program).splitlines()
     assert "  left b0[0], row 32, depth 1, panel 0" in text
-    assert "  right p0[0], row 1, depth 16, panel 16" in text
+    assert "  right p0[0], row 32, depth 16, panel 16" in text
     assert text[-1].endswith("add.float32(accumulator, b1[_n])")
     assert text[-1].startswith("  o0[48*_m + _n] = ")
