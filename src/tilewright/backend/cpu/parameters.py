@@ -41,49 +41,47 @@ def parametrise(program: TileProgram) -> tuple[TileProgram, dict[str, Expr]]:
         )
     else:
         general = _contraction(program, parameters, mapping)
-    return general, {name: e for e, name in parameters.names.items()}
+    return general, {name: e for e, name in parameters.names.items()} | parameters.owned
 
 
 def _contraction(
     program: Contraction, parameters: _Parameters, mapping: ExpressionMap
 ) -> Contraction:
-    rewrite = parameters.rewrite
+    """Every part of the frame has parameters of its own, so that sizes which happen to be equal in
+    one layer but not in the next do not make the code of two."""
+    rewrite, own = parameters.rewrite, parameters.own
 
     def gathered(side: Gathering) -> Gathering:
         return replace(
             side,
             base=rewrite(side.base),
-            run=rewrite(side.run),
-            table=parameters.buffer(side.table),
-            row=rewrite(side.row),
-            zeros=parameters.buffer(side.zeros),
+            run=own(side.run),
+            table=parameters.scratch(side.table),
+            row=own(side.row),
+            zeros=parameters.scratch(side.zeros),
             body=mapping.statements(side.body),
         )
 
-    def operand(side: Operand | Packing) -> Operand | Packing:
-        if isinstance(side, Operand):
-            base, row, depth = rewrite(side.base), rewrite(side.row), rewrite(side.depth)
-            return replace(side, base=base, row=row, depth=depth)
-        body = mapping.statements(side.body)
-        return Packing(parameters.buffer(side.target), rewrite(side.row), body)
+    def operand(side: Operand) -> Operand:
+        base, row, depth = rewrite(side.base), rewrite(side.row), rewrite(side.depth)
+        return replace(side, base=base, row=row, depth=depth)
 
-    left = program.left
-    if isinstance(left, Gathering):
-        left = gathered(left)
-    else:
-        left = operand(left)
-        assert isinstance(left, Operand)
+    left, right = program.left, program.right
     return replace(
         program,
-        batch=parameters.axes(program.batch),
-        m=rewrite(program.m),
-        n=rewrite(program.n),
-        k=rewrite(program.k),
-        left=left,
-        right=operand(program.right),
-        block_m=rewrite(program.block_m),
-        block_n=rewrite(program.block_n),
-        block_k=rewrite(program.block_k),
+        batch=tuple((name, own(size)) for name, size in program.batch),
+        m=own(program.m),
+        n=own(program.n),
+        k=own(program.k),
+        left=gathered(left) if isinstance(left, Gathering) else operand(left),
+        right=operand(right)
+        if isinstance(right, Operand)
+        else Packing(
+            parameters.scratch(right.target), own(right.row), mapping.statements(right.body)
+        ),
+        block_m=own(program.block_m),
+        block_n=own(program.block_n),
+        block_k=own(program.block_k),
         stores=mapping.stores(program.stores),
     )
 
@@ -91,6 +89,7 @@ def _contraction(
 class _Parameters:
     def __init__(self) -> None:
         self.names: dict[Expr, str] = {}
+        self.owned: dict[str, Expr] = {}
 
     def axes(self, axes: Iterable[tuple[str, Expr]]) -> tuple[tuple[str, Expr], ...]:
         return tuple((name, self.rewrite(size)) for name, size in axes)
@@ -98,6 +97,17 @@ class _Parameters:
     def buffer(self, buffer: TileBuffer) -> TileBuffer:
         assert buffer.elements is not None
         return replace(buffer, elements=self.rewrite(buffer.elements))
+
+    def own(self, expression: Expr) -> Expr:
+        """A parameter of its own, whatever else has the same value."""
+        name = f"q{len(self.owned)}"
+        self.owned[name] = expression
+        return symbol(name)
+
+    def scratch(self, buffer: TileBuffer) -> TileBuffer:
+        """The buffer with a parameter of its own for its size."""
+        assert buffer.elements is not None
+        return replace(buffer, elements=self.own(buffer.elements))
 
     def rewrite(self, expression: Expr) -> Expr:
         """The expression with every maximal part that is fixed during a call as a parameter."""
