@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from tilewright.cost import Machine
+from tilewright.cost.contraction import ALONE_PRODUCTS
 from tilewright.ir.access import Access, ContractionAccess, contraction_access
 from tilewright.ir.dtype import DType
 from tilewright.ir.kernel import Kernel
@@ -27,7 +29,18 @@ from tilewright.ir.tile import (
     TileBuffer,
 )
 from tilewright.ir.tile_walk import ExpressionMap
-from tilewright.shape import Expr, ceil_div, constant, maximum, minimum, product, symbol
+from tilewright.shape import (
+    Expr,
+    Scope,
+    ceil_div,
+    constant,
+    less_equal,
+    maximum,
+    minimum,
+    product,
+    select,
+    symbol,
+)
 from tilewright.tile.contraction import (
     NANOSECONDS_SHIFT,
     Frame,
@@ -48,6 +61,10 @@ MOST_SUMS = 12  # of one loop: as many as the registers hold beside what is load
 MOST_GROUP = 4  # rows or columns of one loop
 WIDEST = 6  # columns of known number that are not divided into groups
 
+GROUP_CYCLES = 20.0  # of one loop: addresses, the first and last iterations
+SUM_CYCLES = 3.0  # to add the lanes of one sum, and store it
+RESULT_CYCLES = 1.0  # of one element of the epilogue
+
 
 def lower_dots(
     kernel: Kernel, fresh: Callable[[], Lowering], tile: RegisterTile
@@ -61,7 +78,7 @@ def lower_dots(
         return None
     lowering.materialised -= set(kernel.group) | set(kernel.outputs)
     access = contraction_access(backbone, lowering.scope, lowering.materialised)
-    mirrored = _is_longer(access.columns, access.rows)
+    mirrored = _is_longer(_size(access.columns), _size(access.rows))
     if mirrored:
         access = contraction_access(mirror(backbone), lowering.scope, lowering.materialised)
     depth = product([size for _, size in access.summed])
@@ -73,12 +90,47 @@ def lower_dots(
     return None if dots is None else (dots.step(),)
 
 
-def _is_longer(one: tuple[tuple[str, Expr], ...], other: tuple[tuple[str, Expr], ...]) -> bool:
-    """Whether ``one`` has more elements, as far as is known; an unknown size counts as many."""
-    long, short = product([size for _, size in one]), product([size for _, size in other])
-    if not short.is_constant:
-        return False
-    return not long.is_constant or long.value > short.value
+def _size(axes: tuple[tuple[str, Expr], ...]) -> Expr:
+    return product([size for _, size in axes])
+
+
+def _is_longer(one: Expr, other: Expr) -> bool:
+    """Whether ``one`` is more, as far as is known; what is unknown counts as many."""
+    return other.is_constant and (not one.is_constant or one.value > other.value)
+
+
+def dots_time(kernel: Kernel, machine: Machine, threads: Expr | int, parts: int = 1) -> Expr:
+    """Picoseconds of the step of :func:`lower_dots`, with k in so many ``parts``."""
+    backbone = kernel.backbone
+    access = contraction_access(backbone, Scope())
+    rows, columns = _size(access.rows), _size(access.columns)
+    if _is_longer(columns, rows):
+        rows, columns = columns, rows
+    batch, size = _size(access.batch) * parts, backbone.dtype.bytes
+    depth = ceil_div(_size(access.summed), parts)
+    height, width = _row_group(columns), _column_group(columns)
+    target, lanes = machine.target, max(1, machine.target.vector_bytes // size)
+    cycles = max(height * width / target.fma_pipes, (height + width) / target.loads_per_cycle)
+    group = machine.picoseconds(GROUP_CYCLES + SUM_CYCLES * height * width)
+    steps = ceil_div(depth, lanes) * machine.picoseconds(cycles)
+    groups = ceil_div(rows, height) * ceil_div(columns, width)
+    moved = _moved((rows + columns) * depth, batch, size, machine)
+    alone = maximum(batch * groups * (steps + group), moved)
+    alone = alone + batch * rows * columns * machine.picoseconds(RESULT_CYCLES)
+    tasks = maximum(batch * ceil_div(rows, _row_block(rows, columns)), 1)
+    small = less_equal(batch * rows * columns * depth, ALONE_PRODUCTS)
+    return alone // tasks * ceil_div(tasks, select(small, 1, threads))
+
+
+def _moved(elements: Expr, batch: Expr, size: int, machine: Machine) -> Expr:
+    """Picoseconds to read so many elements for each of ``batch`` from where all of them lie."""
+    levels = machine.target.levels
+    rates = [machine.picoseconds(64 * size / level.bandwidth) for level in levels]
+    rate = constant(rates[-1])
+    for number in range(len(levels) - 2, 0, -1):
+        fits = levels[number].capacity * 3 // 4 // size
+        rate = select(less_equal(batch * elements, fits), rates[number], rate)
+    return batch * elements // 64 * rate
 
 
 class _Dots:
@@ -90,10 +142,8 @@ class _Dots:
         self.right = right
         self.sources = sources
         self.dtype = frame.kernel.backbone.dtype
-        rows = _row_group(frame.n)
-        share = ceil_div(ceil_div(frame.m, SHARES), rows) * rows
-        self.rows = rows
-        self.block = minimum(maximum(share, rows), MOST_ROWS)
+        self.rows = _row_group(frame.n)
+        self.block = _row_block(frame.m, frame.n)
         self.first = symbol("_mb") * self.block
         self.count = minimum(self.block, frame.m - self.first)
         self.depths = constant(0), frame.depth
@@ -214,10 +264,20 @@ def _operand(
 
 def _row_group(columns: Expr) -> int:
     """Rows of one loop: with its columns they make as many sums as the registers hold."""
-    width = columns.value if columns.is_constant else MOST_GROUP
-    if width > WIDEST:
-        width = MOST_GROUP
-    return max(min(MOST_SUMS // max(width, 1), MOST_GROUP), 1)
+    return min(MOST_SUMS // _column_group(columns), MOST_GROUP)
+
+
+def _column_group(columns: Expr) -> int:
+    """Columns of one loop."""
+    known = columns.is_constant and columns.value <= WIDEST
+    return max(columns.value, 1) if known else MOST_GROUP
+
+
+def _row_block(rows: Expr, columns: Expr) -> Expr:
+    """Rows of one task, a multiple of those of a loop."""
+    group = _row_group(columns)
+    share = ceil_div(ceil_div(rows, SHARES), group) * group
+    return minimum(maximum(share, group), MOST_ROWS // group * group)
 
 
 def _column_groups(columns: Expr) -> Iterator[tuple[str, Expr, Expr, int]]:

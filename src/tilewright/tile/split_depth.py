@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from tilewright.cost import Machine
 from tilewright.ir.dtype import DType
 from tilewright.ir.kernel import Kernel, KernelKind
 from tilewright.ir.primitives import Contract
@@ -39,6 +40,9 @@ from tilewright.tile.ways import LoweredStep, Workspace
 PARTS = 8  # enough for the threads of a small machine, and few enough to add up in registers
 ALIGNMENT = 8  # parts begin at a multiple of it
 PART = "_s"
+COMBINE_CYCLES = 12.0  # a vector of results: additions, the epilogue, the store
+L2_BYTES = 16.0  # per cycle, of parts that other threads have written
+STEP_NS = 300.0  # of one more step
 
 LowerWay = Callable[[Kernel, Callable[[], Lowering], RegisterTile], tuple[LoweredStep, ...] | None]
 
@@ -72,6 +76,19 @@ def lower_split_depth(
     split = _split(steps[0].program, _Parts(kernel, count))
     first = LoweredStep(split, steps[0].reads, (workspace,))
     return first, _combine(kernel, fresh(), workspace, count)
+
+
+def longest_part(program: Contraction) -> Contraction:
+    """A first step as it is in its deepest part: what its time is computed from."""
+    return replace(program, k=program.k.substitute({PART: constant(0)}))
+
+
+def combine_time(kernel: Kernel, machine: Machine) -> Expr:
+    """Picoseconds of the second step: one more step, and elements of all parts to add."""
+    target, dtype = machine.target, kernel.backbone.dtype
+    lanes = max(1, target.vector_bytes // dtype.bytes)
+    each = machine.picoseconds(COMBINE_CYCLES / lanes + PARTS * dtype.bytes / L2_BYTES)
+    return product(kernel.backbone.shape) * each + round(1000 * (target.sync_ns + STEP_NS))
 
 
 @dataclass(frozen=True)
