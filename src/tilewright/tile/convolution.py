@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tilewright.cost import Machine
 from tilewright.ir.graph import Node
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Constant, Convolve
@@ -44,23 +45,31 @@ from tilewright.tile.contraction import (
     taken_statements,
     unflatten,
 )
+from tilewright.tile.contraction_ways import best_somewhere
 from tilewright.tile.gathered import lower_channels_last
 from tilewright.tile.lowering import Lowering
 from tilewright.tile.taps import Tap, tap_position
 from tilewright.tile.ways import Accuracy, LoweredStep, PackedConstant, Source, Way
-from tilewright.tile.winograd import direct_cost, winograd_ways
+from tilewright.tile.winograd import Rates, winograd_ways
 
 
 def lower_convolution(
-    kernel: Kernel, fresh: Callable[[], Lowering], tile: RegisterTile, accuracy: Accuracy
+    kernel: Kernel,
+    fresh: Callable[[], Lowering],
+    tile: RegisterTile,
+    accuracy: Accuracy,
+    machine: Machine,
 ) -> tuple[Way, ...]:
     """The ways to compute a Convolve with its epilogue; ``fresh`` makes a lowering for each."""
     primitive = kernel.backbone.primitive
     assert isinstance(primitive, Convolve)
     if primitive.channels_last:
         step = lower_channels_last(kernel, fresh(), tile)
-        direct = Way("gathered", (step,), direct_cost(kernel.backbone))
-        return (direct, *winograd_ways(kernel, fresh, tile, accuracy))
+        rates = Rates.of(machine, tile)
+        direct = Way("gathered", (step,), rates.direct(kernel.backbone))
+        strict = accuracy is Accuracy.STRICT
+        others = () if strict else winograd_ways(kernel, fresh, tile, rates)
+        return best_somewhere((direct, *others))
     return (Way("packed", (_packed(kernel, fresh(), tile),), constant(0)),)
 
 

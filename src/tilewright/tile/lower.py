@@ -58,7 +58,7 @@ def lower_kernel(
 
     if kernel.kind is KernelKind.CONTRACTION:
         if isinstance(kernel.backbone.primitive, Convolve):
-            return LoweredKernel(kernel, lower_convolution(kernel, fresh, tile, accuracy))
+            return LoweredKernel(kernel, lower_convolution(kernel, fresh, tile, accuracy, machine))
         return LoweredKernel(kernel, contraction_ways(kernel, fresh, tile, machine))
     lowering = fresh()
     program = _LOOPS[kernel.kind](kernel, lowering)

@@ -2,14 +2,22 @@
 
 Three steps: every tile of (size + 2)^2 pixels is transformed, products are summed over the input
 channels by (size + 2)^2 contractions, and each result is transformed back to size x size pixels
-with the kernel's epilogue. Both transforms are separable: down the columns into scratch, then
-along the rows; the innermost loops run along the channels. Start with :func:`winograd_steps`.
+with the kernel's epilogue. Start with :func:`winograd_ways`.
+
+Error against float64, of normal data and weights and 16 to 512 channels, relative to the error of
+summing over taps and channels in order: tiles of 2 have 0.2 to 0.4 times its maximum and 0.6 to 0.75
+times its root of the mean square, tiles of 4 have 1.1 to 2.3 times and 1.7 to 2.25 times (with the
+points 0, 1, 2 and their opposites it would be twice as much). An output is off in proportion to the
+largest inputs of its whole tile, and what is not finite spreads through it; pixels outside of the
+map are zeros and nothing else.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
+from tilewright.cost import Machine
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node
 from tilewright.ir.kernel import Kernel
@@ -42,7 +50,6 @@ from tilewright.tile.contraction import (
 )
 from tilewright.tile.lowering import Lowering
 from tilewright.tile.ways import (
-    Accuracy,
     LoweredStep,
     PackedConstant,
     Source,
@@ -76,11 +83,11 @@ def is_winograd(node: Node) -> bool:
 
 
 def winograd_ways(
-    kernel: Kernel, fresh: Callable[[], Lowering], tile: RegisterTile, accuracy: Accuracy
+    kernel: Kernel, fresh: Callable[[], Lowering], tile: RegisterTile, rates: Rates
 ) -> tuple[Way, ...]:
     """The ways in Winograd's form, if any; where weights are few, large tiles are always better."""
     node = kernel.backbone
-    if accuracy is Accuracy.STRICT or not is_winograd(node):
+    if not is_winograd(node):
         return ()
     largest = Tiles.of(node, 4)
     weights = largest.products**2 * largest.channels * largest.outputs * node.dtype.bytes
@@ -88,7 +95,7 @@ def winograd_ways(
         Way(
             f"winograd{size}",
             winograd_steps(kernel, fresh, tile, size),
-            winograd_cost(Tiles.of(node, size)),
+            rates.winograd(Tiles.of(node, size)),
         )
         for size in ((4,) if weights <= SMALL_WEIGHTS else (2, 4))
     )
@@ -110,33 +117,59 @@ def winograd_steps(
 
 # ---------------------------------------------------------------- costs
 
-# Picoseconds of one thread. The number of threads is left out, so that results do not depend on it.
-PRODUCT_COST = 21  # of a multiply-add
 ENDS = 8  # multiply-adds that the beginning and the end of a sum take
-BYTE_COST = 40  # of a byte of weights, which other layers have driven out of the caches
-ELEMENT_COST = 150  # of an element of a transformed tile
-FAR_ELEMENT_COST = 400  # the same where all of them do not fit the last-level cache's half
-NEAR_BYTES = 16 << 20
-STEPS_COST = 300_000  # of starting two steps more
+ELEMENT_CYCLES = 0.48  # of an element of a transformed tile, written and read
+FAR_BYTES = 6  # of it that go to memory and back where all of them do not fit half the last cache
+STEPS_CYCLES = 1000  # of starting two steps more
 
 
-def direct_cost(node: Node) -> Expr:
-    """The modelled time of a Convolve that sums over taps and channels, in picoseconds."""
-    weights = node.inputs[1]
-    depth = product(weights.shape[1:])
-    streamed = weights.shape[0] * depth * (node.dtype.bytes * BYTE_COST)
-    return maximum(product(node.shape) * (depth + ENDS) * PRODUCT_COST, streamed)
+@dataclass(frozen=True)
+class Rates:
+    """What convolutions take on one thread of a machine, in picoseconds.
 
+    The number of threads is left out: sums of the ways differ, and results shall not depend on it.
+    ``products`` is for sixteen multiply-adds, ``byte`` for one of the weights, which other layers
+    have driven out of the caches.
+    """
 
-def winograd_cost(tiles: Tiles) -> Expr:
-    """The modelled time of the three steps, in picoseconds."""
-    products, size = tiles.products**2, tiles.node.dtype.bytes
-    sums = tiles.count * (products * tiles.outputs * (tiles.channels + ENDS) * PRODUCT_COST)
-    streamed = products * tiles.channels * tiles.outputs * size * BYTE_COST
-    elements = tiles.count * (products * (tiles.channels + tiles.outputs))
-    near = less_equal(elements * size, NEAR_BYTES)
-    moved = elements * select(near, ELEMENT_COST, FAR_ELEMENT_COST)
-    return maximum(sums, streamed) + moved + STEPS_COST
+    products: int
+    byte: int
+    element: int
+    far_element: int
+    near_bytes: int
+    steps: int
+
+    @staticmethod
+    def of(machine: Machine, tile: RegisterTile) -> Rates:
+        """The rates for a register tile of float32."""
+        step = machine.line(DType.FLOAT32, tile.columns, tile.rows).at(tile.rows)
+        last, memory = machine.target.levels[-2:]
+        far = ELEMENT_CYCLES + FAR_BYTES / memory.bandwidth
+        return Rates(
+            round(16 * step / (tile.rows * tile.columns)),
+            machine.picoseconds(1 / memory.bandwidth),
+            machine.picoseconds(ELEMENT_CYCLES),
+            machine.picoseconds(far),
+            last.capacity // 2,
+            machine.picoseconds(STEPS_CYCLES),
+        )
+
+    def direct(self, node: Node) -> Expr:
+        """The time of a Convolve that sums over taps and channels."""
+        weights = node.inputs[1]
+        depth = product(weights.shape[1:])
+        streamed = weights.shape[0] * depth * (node.dtype.bytes * self.byte)
+        return maximum(product(node.shape) * (depth + ENDS) * self.products // 16, streamed)
+
+    def winograd(self, tiles: Tiles) -> Expr:
+        """The time of the three steps."""
+        products, size = tiles.products**2, tiles.node.dtype.bytes
+        each = products * tiles.outputs * (tiles.channels + ENDS) * self.products // 16
+        streamed = products * tiles.channels * tiles.outputs * size * self.byte
+        elements = tiles.count * (products * (tiles.channels + tiles.outputs))
+        near = less_equal(elements * size, self.near_bytes)
+        moved = elements * select(near, self.element, self.far_element)
+        return maximum(tiles.count * each, streamed) + moved + self.steps
 
 
 # ---------------------------------------------------------------- contractions
