@@ -383,6 +383,17 @@ def assemble(
     return LoweredStep(program, (*lowering.buffers, *sources), tuple(kernel.outputs))
 
 
+def shown(kernel: Kernel, output: Node, index: Index, scope: Scope) -> tuple[Node, Index]:
+    """The node of the group that ``output`` shows, and where its element ``index`` is there."""
+    base, views = output, list[Node]()
+    while base not in kernel.group and is_view(base):
+        views.append(base)
+        base = base.inputs[0]
+    for view in reversed(views):
+        index = push_forward(view, index, scope)
+    return base, index
+
+
 def epilogue_stores(
     frame: Frame, index: Index, targets: dict[Node, TileBuffer]
 ) -> tuple[Store, ...]:
@@ -396,13 +407,7 @@ def epilogue_stores(
     lowering.cached[kernel.backbone] = finished
     stores: list[Store] = []
     for output, buffer in targets.items():
-        base, views = output, list[Node]()
-        while base not in kernel.group and is_view(base):
-            views.append(base)
-            base = base.inputs[0]
-        place = index
-        for view in reversed(views):
-            place = push_forward(view, place, lowering.scope)
+        base, place = shown(kernel, output, index, lowering.scope)
         offset = lowering.scope.resolve(linear(place, output.shape))
         stores.append(Store(buffer, offset, lowering.value(base, index)))
     return _flattened(frame, tuple(stores))

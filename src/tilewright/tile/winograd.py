@@ -6,10 +6,10 @@ with the kernel's epilogue. Start with :func:`winograd_ways`.
 
 Error against float64, of normal data and weights and 16 to 512 channels, relative to the error of
 summing over taps and channels in order: tiles of 2 have 0.2 to 0.4 times its maximum and 0.6 to
-0.75 times its root of the mean square, tiles of 4 have 1.1 to 2.3 and 1.7 to 2.25 times (with the points
-0, 1, 2 and their opposites it would be twice as much). An output is off in proportion to the largest
-inputs of its whole tile, and what is not finite spreads through it; pixels outside of the map are
-zeros and nothing else.
+0.75 times its root of the mean square, tiles of 4 have 1.1 to 2.3 and 1.7 to 2.25 times (with the
+points 0, 1, 2 and their opposites it would be twice as much). An output is off in proportion to
+the largest inputs of its whole tile, and what is not finite spreads through it; pixels outside of
+the map are zeros and nothing else.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ from tilewright.ir.tile import (
     TileBuffer,
     Value,
 )
-from tilewright.ir.views import Index, is_view, linear, push_forward
+from tilewright.ir.views import Index, linear
 from tilewright.shape import (
     Expr,
     ceil_div,
@@ -40,6 +40,7 @@ from tilewright.shape import (
     minimum,
     select,
 )
+from tilewright.tile.contraction import shown
 from tilewright.tile.lowering import Lowering
 from tilewright.tile.ways import (
     LoweredStep,
@@ -378,12 +379,6 @@ class ResultTransform(_Transform):
         asked = tuple(lowering.scope.resolve(i) for i in index)
         lowering.cached[self.node] = {asked: sum_}.get
         for output, buffer in targets.items():
-            base, views = output, list[Node]()
-            while base not in self.kernel.group and is_view(base):
-                views.append(base)
-                base = base.inputs[0]
-            place = asked
-            for view in reversed(views):
-                place = push_forward(view, place, lowering.scope)
+            base, place = shown(self.kernel, output, asked, lowering.scope)
             value = lowering.value(base, asked)
             lowering.store(buffer, linear(place, output.shape), value)
