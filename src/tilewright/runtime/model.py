@@ -211,11 +211,16 @@ class CompiledModel:
         )
 
     def explain(self, **dims: int) -> list[KernelUse]:
-        """The kernels of a call at these dimensions, as far as they do not depend on values."""
+        """The kernels of a call at these dimensions, as far as they do not depend on values.
+
+        Of a kernel with several ways, only the steps of the chosen one are listed.
+        """
         kernels: list[KernelUse] = []
         for phase in self._explain(dims):
             for number, grid, threads, work, scratch, size, parameters in phase["kernels"]:
                 step = cast("KernelStep", self._program.steps[number])
+                if step.way and grid == 0:
+                    continue
                 kernels.append(
                     KernelUse(
                         step=number,
@@ -227,6 +232,8 @@ class CompiledModel:
                         bytes=size,
                         scratch=scratch,
                         parameters=tuple(parameters),
+                        way=step.way,
+                        padded=_padded(step, dims),
                     )
                 )
         return kernels
@@ -264,6 +271,14 @@ class CompiledModel:
         for index, axis, slot in self._sizes:
             values[slot] = shapes[index][axis].evaluate(dims)
         return self._native.explain(values)
+
+
+def _padded(step: KernelStep, dims: Mapping[str, int]) -> float | None:
+    """The share of padding in the work of a contraction."""
+    if not dims.keys() >= {*step.useful.free_symbols, *step.spent.free_symbols}:
+        return None
+    useful = step.useful.evaluate(dims)
+    return step.spent.evaluate(dims) / useful - 1 if useful else None
 
 
 def _best_level(contents: ArtifactContents) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
-from tilewright.shape import Expr, Guard, SymbolSource, parse
+from tilewright.shape import Expr, Guard, SymbolSource, constant, parse
 from tilewright.support.errors import TilewrightError
 
 BufferKind = Literal["input", "output", "constant", "intermediate"]
@@ -54,13 +54,18 @@ class Buffer:
     packed_bytes: Expr | None = None
 
 
+_NONE = constant(0)
+
+
 @dataclass(frozen=True)
 class KernelStep:
     """One call of a machine-code function over ``grid`` tasks (0 tasks: the step is skipped).
 
     ``buffers`` index ``Program.buffers`` in the order the kernel takes them, ``outputs`` are those
     it writes. ``scratch`` is bytes per thread, ``work`` roughly the nanoseconds on one thread.
-    ``checks[code - 1]`` is the message for a status code, with {0} and {1} for its details.
+    ``checks[code - 1]`` is the message for a status code, with {0} and {1} for its details. ``way``
+    names the way of a choice that the step belongs to, if there are several. ``useful`` and
+    ``spent`` are the multiply-adds of a contraction, without and with those on padding.
     """
 
     function: str
@@ -72,6 +77,9 @@ class KernelStep:
     work: Expr
     label: str
     checks: tuple[str, ...] = ()
+    way: str = ""
+    useful: Expr = _NONE
+    spent: Expr = _NONE
 
 
 @dataclass(frozen=True)
@@ -247,6 +255,8 @@ class _Writer:
                     "sizes": self.expressions((step.grid, step.scratch, step.work)),
                     "label": step.label,
                     "checks": list(step.checks),
+                    "way": step.way,
+                    "multiply_adds": self.expressions((step.useful, step.spent)),
                 }
             case OpaqueStep():
                 return {
@@ -327,6 +337,7 @@ class _Reader:
         match item["step"]:
             case "kernel":
                 grid, scratch, work = self.expressions(item["sizes"])
+                useful, spent = self.expressions(item["multiply_adds"])
                 return KernelStep(
                     function=_text(item["function"]),
                     parameters=self.expressions(item["parameters"]),
@@ -337,6 +348,9 @@ class _Reader:
                     work=work,
                     label=_text(item["label"]),
                     checks=_texts(item["checks"]),
+                    way=_text(item["way"]),
+                    useful=useful,
+                    spent=spent,
                 )
             case "opaque":
                 return OpaqueStep(

@@ -96,7 +96,9 @@ class Memory:
 class KernelUse:
     """One kernel at given dimensions; ``work`` in estimated nanoseconds on one thread.
 
-    ``bytes`` is the size of all buffers it is given, ``scratch`` bytes per thread.
+    ``bytes`` is the size of all buffers it is given, ``scratch`` bytes per thread. ``way`` names
+    the way chosen where there are several. ``padded`` is the share of a contraction's work that is
+    spent on padding (0.1: a tenth more than needed); None where it is unknown or there is none.
     """
 
     step: int
@@ -108,6 +110,8 @@ class KernelUse:
     bytes: int
     scratch: int
     parameters: tuple[int, ...]
+    way: str = ""
+    padded: float | None = None
 
 
 @dataclass(frozen=True)

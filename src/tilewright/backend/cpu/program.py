@@ -18,6 +18,7 @@ from tilewright.cost import Machine
 from tilewright.ir.graph import Binding, Graph, Node
 from tilewright.ir.kernel import Kernel, KernelKind, Plan
 from tilewright.ir.primitives import Constant, Input, Opaque, Project, TensorType
+from tilewright.ir.tile import Contraction, TileProgram
 from tilewright.runtime.program import (
     BindStep,
     Buffer,
@@ -30,7 +31,17 @@ from tilewright.runtime.program import (
     Program,
     Step,
 )
-from tilewright.shape import Expr, InputPattern, bind_inputs, constant, equal, symbol
+from tilewright.shape import (
+    Expr,
+    InputPattern,
+    bind_inputs,
+    ceil_div,
+    constant,
+    equal,
+    product,
+    symbol,
+)
+from tilewright.support.errors import UnsupportedError
 from tilewright.target import preset
 from tilewright.tile.contraction import RegisterTile
 from tilewright.tile.lower import LoweredKernel, lower_kernel
@@ -150,14 +161,15 @@ class _Builder:
         reads: list[Node] = []
         for number, way in enumerate(ways):
             used = constant(1) if chosen is None else equal(chosen, number)
+            name = "" if chosen is None else way.name
             for lowered_step in way.steps:
-                step = self.kernel_step(kernel, lowered_step, used, code)
+                step = self.kernel_step(kernel, lowered_step, (used, name), code)
                 steps.append(step)
                 sizes = (*step.parameters, step.grid, step.work)
                 symbols |= {s for e in sizes for s in e.free_symbols}
                 reads += [source for source in lowered_step.reads if isinstance(source, Node)]
         own = set() if chosen is None else {str(chosen)}
-        return _Item(steps, reads, list(kernel.outputs), symbols - own - {self.threads})
+        return _Item(steps, reads, list(kernel.outputs), symbols - own - {THREADS})
 
     def choice(self, label: str, ways: tuple[Way, ...]) -> Expr:
         """The symbol that says which of several ways is taken."""
@@ -167,9 +179,10 @@ class _Builder:
         return symbol(name)
 
     def kernel_step(
-        self, kernel: Kernel, lowered: LoweredStep, used: Expr, code: CodeGenerator
+        self, kernel: Kernel, lowered: LoweredStep, way: tuple[Expr, str], code: CodeGenerator
     ) -> KernelStep:
-        """One step, which has tasks only if ``used`` is 1."""
+        """One step of a way: (whether it is taken: 1 or 0, its name)."""
+        used, name = way
         for target in lowered.writes:
             if isinstance(target, Workspace) and target not in self.places:
                 type_ = TensorType(target.dtype, (target.elements * used,))
@@ -179,8 +192,17 @@ class _Builder:
         writes = tuple(self.places[target] for target in lowered.writes)
         return KernelStep(
             made.function, made.parameters, reads + writes, writes, made.grid * used,
-            made.scratch, lowered.program.work, kernel.label, lowered.program.checks,
+            made.scratch, lowered.program.work, kernel.label, lowered.program.checks, name,
+            *self.multiply_adds(lowered.program),
         )  # fmt: skip
+
+    def multiply_adds(self, program: TileProgram) -> tuple[Expr, Expr]:
+        """Those of a contraction without padding, and with that of its last columns."""
+        if not isinstance(program, Contraction):
+            return constant(0), constant(0)
+        rows = product([size for _, size in program.batch]) * program.m * program.k
+        lanes = self.level.lanes(program.dtype.bytes)
+        return rows * program.n, rows * ceil_div(program.n, lanes) * lanes
 
     def unused(self, name: str) -> str:
         """``name``, or one like it that no dimension of the graph has."""
@@ -188,11 +210,6 @@ class _Builder:
         while name in taken:
             name += "_"
         return name
-
-    @property
-    def threads(self) -> str:
-        """The symbol that is the number of threads."""
-        return self.unused(THREADS)
 
     def opaque_item(self, kernel: Kernel, bound: set[str]) -> _Item:
         node = kernel.backbone
@@ -270,6 +287,12 @@ def build_program(
 
     Costs are those of ``machine``; a usual one of the level unless it is given.
     """
+    if THREADS in graph.scope.symbols:
+        raise UnsupportedError(
+            f"a dimension is called {THREADS}, which has another meaning here",
+            where=f"graph '{graph.name}'",
+            hint="another name for the dimension",
+        )
     machine = machine or Machine(preset(USUAL_TARGETS[level.name]))
     builder = _Builder(graph, plan, level)
     builder.declare()
@@ -303,7 +326,7 @@ def build_program(
         dimensions=tuple(dimensions),
         operators=tuple(operators),
         choices=tuple(builder.choices),
-        threads_symbol=builder.threads,
+        threads_symbol=THREADS,
     )
     return CompiledProgram(program, code.image(), tuple(builder.constants), tuple(lowered))
 
