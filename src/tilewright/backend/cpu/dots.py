@@ -21,6 +21,9 @@ from tilewright.ir.tile import Apply, Load, Loop
 
 SUMS_IN_FLIGHT = 12  # more than the 8 that a latency of 4 cycles and two starts in each ask for
 LEAST_UNROLL = 2  # vectors along the loop per iteration: hides the loop's own instructions
+LINE_BYTES = 64
+SHORT_BYTES = 2048  # streams up to this, what follows them is prefetched
+AHEAD_BYTES = 4096  # beyond the beginning of a stream
 MOST_READ_AHEAD = 8  # sums; of more, LLVM would spill what it reads ahead
 
 Sums = list[ir.Value]
@@ -86,10 +89,11 @@ class DotProducts:
         unroll = max(LEAST_UNROLL, copies) if len(self.pairs) <= MOST_READ_AHEAD else copies
         zero: ir.Value = self.vector.constant(0.0, self.dtype)
         carried: Sums = [zero] * (copies * len(self.pairs))
+        self._prefetch(steps)
         whole = builder.and_(steps, word(-self.lanes))
         main = builder.sub(whole, builder.srem(whole, word(self.lanes * unroll)))
-        carried = self._loop("dots", (word(0), main, self.lanes * unroll), carried, unroll)
-        carried = self._loop("dots.rest", (main, whole, self.lanes), carried, 1)
+        carried = self._vectors("dots", (word(0), main), carried, unroll)
+        carried = self._vectors("dots.rest", (main, whole), carried, 1)
         carried = self._tail(whole, steps, carried)
         count = len(self.pairs)
         parts = [carried[i : i + count] for i in range(0, len(carried), count)]
@@ -134,6 +138,24 @@ class DotProducts:
         places = range(len(self.pairs))
         return sorted(places, key=lambda at: (self.pairs[at][passing], self.pairs[at][held]))
 
+    def _prefetch(self, steps: ir.Value) -> None:
+        """Ask for what follows short left streams: the hardware only foresees long ones."""
+        builder, size = self.builder, self.dtype.bytes
+        lefts = sorted({left for left, _ in self.pairs})
+        line = LINE_BYTES // size
+
+        def ask(place: ir.Value, _: Sums) -> Sums:
+            for stream in lefts:
+                address = self.scalar.gep(self.streams[stream], self.dtype, place)
+                options = [ir.Constant(ir.IntType(32), v) for v in (0, 3, 1)]  # read, near, data
+                call_intrinsic(builder, "prefetch.p0", ir.VoidType(), [], [address, *options])
+            return []
+
+        ahead = word(AHEAD_BYTES // size)
+        short = builder.icmp_signed("<=", steps, word(SHORT_BYTES // size))
+        end = builder.select(short, builder.add(ahead, steps), ahead)
+        self._loop("ahead", (ahead, end, line), [], ask)
+
     def _copies(self) -> int:
         copies = 1
         while 2 * copies * len(self.pairs) <= SUMS_IN_FLIGHT:
@@ -143,10 +165,32 @@ class DotProducts:
     def _added(self, one: Sums, other: Sums) -> Sums:
         return [self.builder.fadd(a, b) for a, b in zip(one, other, strict=True)]
 
-    def _loop(
-        self, name: str, bounds: tuple[ir.Value, ir.Value, int], start: Sums, unroll: int
+    def _vectors(
+        self, name: str, bounds: tuple[ir.Value, ir.Value], start: Sums, unroll: int
     ) -> Sums:
-        """All positions from begin to end by a stride of ``unroll`` vectors."""
+        """Products of ``unroll`` vectors at a time from begin to end; copies take turns."""
+        count = len(self.pairs)
+
+        def body(position: ir.Value, sums: Sums) -> Sums:
+            made = list(sums)
+            for turn in range(unroll):
+                first = turn * count % len(made)
+                place = self.builder.add(position, word(turn * self.lanes))
+                made[first : first + count] = self._step(
+                    made[first : first + count], lambda stream, at=place: self._vector(stream, at)
+                )
+            return made
+
+        return self._loop(name, (*bounds, unroll * self.lanes), start, body)
+
+    def _loop(
+        self,
+        name: str,
+        bounds: tuple[ir.Value, ir.Value, int],
+        start: Sums,
+        body: Callable[[ir.Value, Sums], Sums],
+    ) -> Sums:
+        """``body(position, carried)`` from begin to end by a stride."""
         builder = self.builder
         begin, end, stride = bounds
         block = builder.function.append_basic_block(name)
@@ -157,14 +201,7 @@ class DotProducts:
         position = builder.phi(I64)
         position.add_incoming(begin, before)
         phis: list[ir.PhiInstr] = [builder.phi(value.type) for value in start]
-        made: Sums = list(phis)
-        count = len(self.pairs)
-        for turn in range(unroll):
-            first = turn * count % len(made)
-            place = builder.add(position, word(turn * self.lanes))
-            made[first : first + count] = self._step(
-                made[first : first + count], lambda stream, at=place: self._vector(stream, at)
-            )
+        made = body(position, list(phis))
         following = builder.add(position, word(stride), flags=("nsw",))
         position.add_incoming(following, builder.block)
         latch = builder.block
