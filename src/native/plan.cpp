@@ -1,6 +1,7 @@
 #include "plan.hpp"
 
 #include <algorithm>
+#include <optional>
 
 #include "failure.hpp"
 #include "team.hpp"
@@ -57,7 +58,11 @@ class Planner {
  public:
   Planner(const ProgramInfo& program, const PhaseInfo& phase,
           const std::vector<std::int64_t>& symbols, int threads)
-      : program_(program), phase_(phase), symbols_(symbols), plan_(std::make_shared<PhasePlan>()) {
+      : program_(program),
+        phase_(phase),
+        symbols_(symbols),
+        values_(program.expressions.size()),
+        plan_(std::make_shared<PhasePlan>()) {
     if (program.threads_slot >= 0)
       symbols_[static_cast<std::size_t>(program.threads_slot)] = threads;
   }
@@ -76,11 +81,14 @@ class Planner {
   }
 
  private:
-  std::int64_t value(std::uint32_t expression) const {
-    return program_.expressions[expression].evaluate(symbols_.data());
+  // Each expression once: layers share most of theirs.
+  std::int64_t value(std::uint32_t expression) {
+    std::optional<std::int64_t>& known = values_[expression];
+    if (!known) known = program_.expressions[expression].evaluate(symbols_.data());
+    return *known;
   }
 
-  std::int64_t cheapest(const ChoiceInfo& choice) const {
+  std::int64_t cheapest(const ChoiceInfo& choice) {
     std::int64_t best = 0, least = INT64_MAX;
     for (std::size_t way = 0; way < choice.costs.size(); ++way) {
       const std::int64_t cost = value(choice.costs[way]);
@@ -91,7 +99,7 @@ class Planner {
     return best;
   }
 
-  std::int64_t size(std::uint32_t expression, const std::string& place) const {
+  std::int64_t size(std::uint32_t expression, const std::string& place) {
     const std::int64_t result = value(expression);
     if (result < 0)
       throw Failure(FailureKind::dimension,
@@ -148,6 +156,7 @@ class Planner {
   const ProgramInfo& program_;
   const PhaseInfo& phase_;
   std::vector<std::int64_t> symbols_;
+  std::vector<std::optional<std::int64_t>> values_;
   std::shared_ptr<PhasePlan> plan_;
 };
 
