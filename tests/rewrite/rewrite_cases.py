@@ -23,7 +23,7 @@ from tilewright.ir.primitives import (
     Transpose,
     Window,
 )
-from tilewright.shape import Expr, constant, minimum
+from tilewright.shape import Expr, constant, maximum, minimum
 
 MN, MNK = shape(M, N), shape(M, N, K)
 BOOL, INT64, INT32 = DType.BOOL, DType.INT64, DType.INT32
@@ -282,6 +282,15 @@ def pooled(kind: str, operand: Node, *sizes: int | Expr, low: int = 0, trailing:
     return node(primitive, operand)
 
 
+FEW = minimum(M, 3)  # 0 only where m is
+AT_LEAST_ONE = maximum(FEW, 1)
+
+
+def few(*sizes: int | Expr) -> Node:
+    """[m, min(m, 3), …] under sizes that differ from that only where there are no elements."""
+    return to(shape(M, AT_LEAST_ONE, *sizes), tensor("few", M, FEW, *sizes))
+
+
 def channels() -> Node:
     return tensor("channels", M, 3, N)
 
@@ -305,6 +314,9 @@ WINDOWS: list[tuple[str, Build]] = [
     ("window_of_unit_axes", lambda: pooled("maximum", to(shape(1, M, N, 1), x()), N, 1)),
     ("window_of_unit_axes", lambda: pooled("sum", to(shape(M, N, 1), x()), M, low=2, trailing=2)),
     ("window_of_unit_axes", lambda: pooled("minimum", to(MN, unit()), M, N)),
+    ("window_of_unit_axes", lambda: pooled("sum", few(4), 4, low=1)),
+    ("broadcast_back", lambda: spread(few(), shape(M, FEW), 0, 1)),
+    ("broadcast_back", lambda: spread(few(N), shape(M, FEW, N), 0, 1, 2)),
     (
         "convolve_of_pad",
         lambda: convolved(filled_out(channels(), 0.0, (0, 0, 2), (0, 0, 1))),

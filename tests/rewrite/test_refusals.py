@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from rewrite_cases import (
+    FEW,
     MN,
     MNK,
     channels,
     convolved,
+    few,
     filled_out,
     line,
     pooled,
@@ -85,6 +87,10 @@ REFUSED: list[tuple[str, Build]] = [
     ("window_of_pad", lambda: pooled("maximum", filled_out(x(), 0.0, (0, 1), (0, 0)), N)),
     ("window_of_pad", lambda: pooled("sum", filled_out(x(), 0.0, (1, 1), (0, 0)), N)),
     ("window_of_unit_axes", lambda: pooled("sum", to(shape(M, N, 1), x()), 1, low=1)),
+    ("window_of_unit_axes", lambda: pooled("sum", few(N), N, low=1)),
+    ("window_of_unit_axes", lambda: pooled("sum", to(shape(N, M, 4), tensor("a", M, N, 4)), 4)),
+    ("broadcast_back", lambda: spread(to(shape(N, M), x()), MN, 0, 1)),
+    ("broadcast_back", lambda: spread(few(1), shape(M, FEW, 4), 0, 1, 2)),
     ("convolve_of_pad", lambda: convolved(filled_out(channels(), 1.0, (0, 0, 1), (0, 0, 0)))),
     ("convolve_of_pad", lambda: convolved(filled_out(channels(), 0.0, (1, 0, 1), (0, 0, 0)))),
 ]

@@ -74,6 +74,11 @@ def structural_cases() -> Iterator[Case]:
         yield Case("quotient_of_remainder", OP.FLOORDIV, (f"a % {modulus}", f"{outer}"))
         yield Case("remainder_of_remainder", OP.MOD, (f"a % {modulus} + b", f"{outer}"))
         yield Case("remainder_of_remainder", OP.MOD, (f"2*(a % {inner}) - b", f"{2 * inner}"))
+    for inner, divisor in (
+        ("max(0, a)", 2), ("max(1, a, b)", 3), ("min(5, 3*a - b)", 4), ("max(a, 7) - 1", 2),
+        ("min(a, -3) - 5", 3),
+    ):  # fmt: skip
+        yield Case("quotient_of_extremes", OP.FLOORDIV, (inner, str(divisor)))
     yield from _extreme_cases()
     yield from _logic_cases()
 
@@ -84,6 +89,8 @@ def _extreme_cases() -> Iterator[Case]:
         yield Case("drop_constant_distance", operation, ("a + 1", "b", "a - 2"))
         yield Case("drop_constant_distance", operation, ("3", "b", "-1"))
         yield Case("absorb_extremes", operation, ("a", f"{other}(a, b)", "c"))
+        yield Case("extremes_without_offset", operation, ("0", "a - 1"))
+        yield Case("extremes_without_offset", operation, ("a + 2", "2*b - 1", "-3"))
         yield Case("order_operands", operation, ("b", "a", "b"))
         yield Case("order_operands", operation, ("a",))
 
@@ -155,6 +162,8 @@ SCOPED_CASES = (
     Case("drop_dominated", OP.MINIMUM, ("a", "b"), {"a": (None, 3), "b": (3, None)}),
     Case("drop_dominated", OP.MINIMUM, ("j", "b", "c"), INDEX),
     Case("drop_dominated", OP.MAXIMUM, ("a", "b//2", "b"), {"b": (0, None)}),
+    Case("select_of_equals", OP.SELECT, ("a//2 == 1", "max(1, a//2)", "a//2"), {}),
+    Case("select_of_equals", OP.SELECT, ("2*a == -6", "a*2 + 6", "0"), {}),
     Case("unequal", OP.EQUAL, ("a", "b"), {"a": (None, 3), "b": (4, None)}),
     Case("unequal_by_divisibility", OP.EQUAL, ("a", "3*c + 1"), EVEN),
     Case("surely_less_equal", OP.LESS_EQUAL, ("j", "b"), INDEX),
@@ -185,6 +194,8 @@ REFUSED_CASES = (
     Case("quotient_of_scaled_index", OP.FLOORDIV, ("4*a + b", "8"), {"b": (-1, 3)}),
     Case("remainder_of_scaled_index", OP.MOD, ("4*a + b", "8"), {"b": (0, 4)}),
     Case("drop_dominated", OP.MINIMUM, ("a", "b"), {"a": (None, 3), "b": (2, None)}),
+    Case("select_of_equals", OP.SELECT, ("a//2 == 2", "max(1, a)", "a//2"), {}),
+    Case("select_of_equals", OP.SELECT, ("a <= 1", "max(1, a)", "1"), {}),
     Case("unequal", OP.EQUAL, ("a", "b"), {"a": (None, 3), "b": (3, None)}),
     Case("unequal_by_divisibility", OP.EQUAL, ("a", "3*c + 2"), EVEN),
     Case("surely_less_equal", OP.LESS_EQUAL, ("j + 2", "b"), INDEX),

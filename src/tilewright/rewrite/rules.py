@@ -30,7 +30,17 @@ from tilewright.ir.primitives import (
     Transpose,
     Window,
 )
-from tilewright.rewrite import elementwise, flatten, fold, layout, linear, motion, parts, windows
+from tilewright.rewrite import (
+    elementwise,
+    flatten,
+    fold,
+    layout,
+    linear,
+    motion,
+    occupied,
+    parts,
+    windows,
+)
 from tilewright.rewrite.facts import Rule
 
 COMPUTED: tuple[type[Primitive], ...] = (
@@ -55,6 +65,7 @@ RULES: tuple[Rule, ...] = (
     Rule((Transpose,), layout.transpose_of_merge),
     Rule((Broadcast,), layout.broadcast_to_own_shape),
     Rule((Broadcast,), layout.broadcast_of_unit_axes),
+    Rule((Broadcast,), occupied.broadcast_back),
     Rule((Broadcast,), layout.broadcast_of_broadcast),
     Rule((Broadcast,), layout.broadcast_without_unit_axes),
     Rule((Slice,), parts.slice_of_all),

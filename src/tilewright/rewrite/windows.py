@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.ir.graph import Node, node
-from tilewright.ir.primitives import Convolve, Pad, Shape, Window
+from tilewright.ir.primitives import Convolve, Pad, Reshape, Shape, Window
 from tilewright.rewrite.build import (
     all_numbers,
     is_number,
@@ -19,6 +19,7 @@ from tilewright.rewrite.build import (
     single_value,
 )
 from tilewright.rewrite.facts import Facts
+from tilewright.rewrite.occupied import keeps_wide_axes
 from tilewright.shape import Expr, constant
 
 NEUTRAL = {"sum": 0.0, "maximum": float("-inf"), "minimum": float("inf")}
@@ -101,17 +102,31 @@ def _low_of_pad(pad: Pad, axes: slice, low: Shape) -> Shape | None:
 
 
 def window_of_unit_axes(x: Node, facts: Facts) -> Node | None:
-    """Window(Reshape(a)) → Reshape(Window(a)), only axes of size 1 being reshaped, none spanned."""
+    """Window(Reshape(a)) → Reshape(Window(a)), only axes of size 1 being reshaped, none spanned.
+
+    Sizes of axes that no window spans may differ where there are no elements.
+    """
     view = x.inputs[0]
     assert isinstance(x.primitive, Window)
-    if not only_units_differ(view):
+    if not isinstance(view.primitive, Reshape):
         return None
     base = view.inputs[0]
+    places = [axis for axis, size in enumerate(base.shape) if not is_one(size)]
+    wide = [axis for axis, size in enumerate(view.shape) if not is_one(size)]
     found = spans(x.primitive, view.shape)
-    if not all(s.keeps(size) for s, size in zip(found, view.shape, strict=True) if is_one(size)):
+    spanned = [a for a, size in enumerate(view.shape) if not found[a].keeps(size)]
+    if len(places) != len(wide) or not set(spanned) <= set(wide):
         return None
-    wide = iter([s for s, size in zip(found, view.shape, strict=True) if not is_one(size)])
-    moved = [Span.none(size) if is_one(size) else next(wide) for size in base.shape]
+    exact = only_units_differ(view)
+    moved = [Span.none(size) for size in base.shape]
+    for axis in spanned:
+        place, size = places[wide.index(axis)], view.shape[axis]
+        # Windows over an empty axis with padding would make elements of none.
+        if not exact and (base.shape[place] is not size or not facts.is_less(constant(0), size)):
+            return None
+        moved[place] = found[axis]
+    if not exact and not keeps_wide_axes(view, facts):
+        return None
     first = _place(x.primitive.windowed(x.rank).start, view.shape, base.shape)
     trailing = base.rank - _place(x.rank - x.primitive.trailing, view.shape, base.shape)
     window = window_over(x.primitive.kind, moved[first : base.rank - trailing], trailing)

@@ -91,6 +91,51 @@ class Declarations:
             for limit in self.limits.get(other, ())
         )
 
+    def narrowed(self, expression: Expr, bounds: Interval) -> Declarations | None:
+        """These facts, and that the expression lies in `bounds`; None where nothing does.
+
+        Looks through a multiple, an offset and a quotient by a constant for a symbol to narrow.
+        """
+        self.asked.update(expression.free_symbols)
+        result = self.copy()
+        result.asked = self.asked  # what is concluded from the copy holds by these facts too
+        return result if result._narrow(expression, bounds) else None
+
+    def _narrow(self, expression: Expr, bounds: Interval) -> bool:
+        """Take in that the expression lies in `bounds`; False where that leaves no value."""
+        offset = expression.constant_term
+        terms = (expression - offset).terms
+        bounds = add(bounds, Interval(-offset, -offset))
+        if not terms:
+            return 0 in bounds
+        monomial, size = terms[0]
+        if len(terms) > 1 or len(monomial.atoms) > 1:
+            return self._note(expression - offset, bounds)
+        atom = monomial.atoms[0]
+        if size < 0:
+            bounds, size = negate(bounds), -size
+        bounds = Interval(
+            None if bounds.low is None else -(-bounds.low // size),
+            None if bounds.high is None else bounds.high // size,
+        )
+        if atom.operation is Operation.FLOORDIV and _is_positive(atom.operands[1]):
+            divisor = atom.operands[1].value
+            high = None if bounds.high is None else bounds.high * divisor + divisor - 1
+            numerators = Interval(scale(bounds, divisor).low, high)
+            if not self._narrow(atom.operands[0], numerators):
+                return False
+        if atom.operation is not Operation.SYMBOL:
+            return self._note(from_atoms((atom,)), bounds)
+        facts = self.symbols.get(atom.name, SymbolFacts(None, None, 1))
+        found = intersect(Interval(facts.low, facts.high), bounds)
+        self.symbols[atom.name] = SymbolFacts(found.low, found.high, facts.multiple_of)
+        return not found.is_empty
+
+    def _note(self, expression: Expr, bounds: Interval) -> bool:
+        found = intersect(self.known.get(expression, EVERYTHING), bounds)
+        self.known[expression] = found
+        return not found.is_empty
+
 
 class Bounds:
     """What follows from declarations; answers are kept, so make a new one when facts change."""
@@ -166,6 +211,11 @@ class Bounds:
         return self.proves_nonnegative(expression - 1, context) or self.proves_nonnegative(
             -expression - 1, context
         )
+
+    def where(self, expression: Expr, bounds: Interval) -> Bounds | None:
+        """What holds where the value lies in `bounds` too; None where it surely never does."""
+        narrowed = self.declarations.narrowed(expression, bounds)
+        return None if narrowed is None else Bounds(narrowed)
 
     # --- bounds ----------------------------------------------------------------------------------
 

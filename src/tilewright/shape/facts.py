@@ -30,3 +30,7 @@ class Facts(Protocol):
     def known_divisor(self, expression: Expr) -> int:
         """The greatest integer known to divide the value; 0 if the value is surely 0."""
         ...
+
+    def where(self, expression: Expr, bounds: Interval) -> Facts | None:
+        """What holds where the value lies in `bounds` too; None where it surely never does."""
+        ...

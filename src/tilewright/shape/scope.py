@@ -7,7 +7,7 @@ May import the rest of the room; start reading at :class:`Scope`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import Enum
 from math import gcd
 from types import MappingProxyType
@@ -78,6 +78,18 @@ class Scope:
         other._zeros = self._zeros.copy()
         other._assumptions = self._assumptions.copy()
         other._fresh = self._fresh.copy()
+        other._clear()
+        return other
+
+    def occupied(self, sizes: Iterable[Expr]) -> Scope | None:
+        """A scope in which all of `sizes` are 1 or more too; None where one of them never is."""
+        other = self.copy()
+        for size in sizes:
+            narrowed = other._declared.narrowed(self.resolve(size), Interval(1, None))
+            if narrowed is None:
+                return None
+            other._declared = narrowed
+        other._declared.asked = set()
         other._clear()
         return other
 

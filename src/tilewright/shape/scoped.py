@@ -17,7 +17,7 @@ from tilewright.shape.expr import (
     from_terms,
 )
 from tilewright.shape.facts import Facts
-from tilewright.shape.interval import apply_to_intervals
+from tilewright.shape.interval import Interval, apply_to_intervals
 from tilewright.shape.structural import (
     CEILDIV,
     EQUAL,
@@ -26,6 +26,7 @@ from tilewright.shape.structural import (
     MAXIMUM,
     MINIMUM,
     MOD,
+    SELECT,
     Operands,
 )
 from tilewright.shape.table import Operation, scoped_rule
@@ -269,6 +270,18 @@ def surely_less_equal(operation: Operation, operands: Operands, facts: Facts) ->
 def surely_greater(operation: Operation, operands: Operands, facts: Facts) -> Expr | None:
     difference = operands[0] - operands[1]
     return constant(0) if facts.proves_nonnegative(difference - 1, operands) else None
+
+
+@scoped_rule(SELECT, formula="select(p == q, a, b) = b", precondition="a = b where p = q")
+def select_of_equals(operation: Operation, operands: Operands, facts: Facts) -> Expr | None:
+    condition, chosen, otherwise = operands
+    atom = condition.atom
+    if atom is None or atom.operation is not EQUAL:
+        return None
+    where_equal = facts.where(atom.operands[0] - atom.operands[1], Interval(0, 0))
+    if where_equal is None or where_equal.interval(chosen - otherwise) == Interval(0, 0):
+        return otherwise
+    return None
 
 
 # --- sums ----------------------------------------------------------------------------------------

@@ -200,6 +200,23 @@ def remainder_of_remainder(operation: Operation, operands: Operands) -> Expr | N
     return None
 
 
+@structural_rule(
+    FLOORDIV,
+    formula="(f(k, a) + c)//d = f((k + c)//d, (a + c)//d)",
+    precondition="f = min, max; k, c and d > 0 constant",
+)
+def quotient_of_extremes(operation: Operation, operands: Operands) -> Expr | None:
+    divisor = _divisor(operands)
+    offset = operands[0].constant_term
+    inner = (operands[0] - offset).atom
+    if not divisor or inner is None or inner.operation not in (MINIMUM, MAXIMUM):
+        return None
+    if not any(operand.is_constant for operand in inner.operands):
+        return None
+    quotients = tuple((operand + offset) // divisor for operand in inner.operands)
+    return apply_operation(inner.operation, quotients)
+
+
 # --- minimum and maximum -------------------------------------------------------------------------
 
 
@@ -235,6 +252,19 @@ def absorb_extremes(operation: Operation, operands: Operands) -> Expr | None:
             kept = tuple(other for other in operands if other is not operand)
             return apply_operation(operation, kept)
     return None
+
+
+@structural_rule(
+    MINIMUM,
+    MAXIMUM,
+    formula="f(a + c, b + d) = f(a, b + d - c) + c",
+    precondition="c the least constant term of the operands that are no constants",
+)
+def extremes_without_offset(operation: Operation, operands: Operands) -> Expr | None:
+    offset = min((o.constant_term for o in operands if not o.is_constant), default=0)
+    if offset == 0:
+        return None
+    return apply_operation(operation, tuple(operand - offset for operand in operands)) + offset
 
 
 @structural_rule(MINIMUM, MAXIMUM, AND, OR, formula="f(b, a, a) = f(a, b); f(a) = a")
