@@ -193,6 +193,27 @@ def test_pooling(kind: str, geometry: tuple[int, int, int, int]) -> None:
     check(space.graph(node(made, x)), cases, length=taps * taps)
 
 
+LINES = [  # taps, dilation, low, how much longer the result is than the operand
+    (5, 1, 2, 0), (3, 1, 0, -2), (4, 3, 8, 0), (2, 1, 1, 3), (3, 2, 1, -7)
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", mostly_slow(["sum", "maximum", "minimum"], "maximum"))
+@pytest.mark.parametrize("line", mostly_slow(LINES, "(4,3,8,0)", "(3,2,1,-7)"))
+def test_windows_along_the_last_axis(kind: str, line: tuple[int, int, int, int]) -> None:
+    """Rows are copied with neutral elements around them; the epilogue reads row and windows."""
+    taps, dilation, low, longer = line
+    space = Space()
+    x = space.input("x", F32, space.dimension("n"), space.dimension("w"), space.dimension("c"))
+    size = maximum(x.shape[-1] + longer, 1) if longer else x.shape[-1]
+    found = node(Window(kind, (taps,), (1,), (dilation,), (constant(low),), (size,)),
+                 apply("multiply", x, x))  # fmt: skip
+    outputs = [found] if longer else [found, apply("add", x, apply("minimum", found, scalar(9.0)))]
+    cases = [{"n": n, "w": w, "c": c} for n, w, c in
+             ((1, 1, 1), (2, 3, 8), (0, 2, 4), (1, 2, 37), (3, 1, 64))]  # fmt: skip
+    check(space.graph(*outputs), cases, length=taps)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", mostly_slow([DType.INT32, DType.UINT8, F64], "uint8"))
 def test_pooling_of_other_types_along_a_line(dtype: DType) -> None:

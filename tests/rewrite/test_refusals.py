@@ -59,6 +59,13 @@ REFUSED: list[tuple[str, Build]] = [
     ("neutral_operand", lambda: apply("subtract", x(), fill(-0.0, x()))),
     ("neutral_operand", lambda: apply("subtract", fill(0.0, x()), x())),
     ("neutral_operand", lambda: apply("divide", fill(1.0, x()), x())),
+    ("fractional_power", lambda: apply("power", x(), fill(0.5, x()))),
+    ("fractional_power", lambda: apply("power", apply("add", x(), fill(9.0, x())), fill(0.5, x()))),
+    ("fractional_power", lambda: apply("power", apply("absolute", x()), fill(-0.75, x()))),
+    (
+        "fractional_power",
+        lambda: apply("power", apply("maximum", x(), fill(0.0, x())), fill(0.5, x())),
+    ),
     ("comparison_with_itself", lambda: apply("equal", x(), x())),
     ("select_by_known", lambda: apply("select", apply("is_nan", x()), fill(0.0, x()), x())),
     ("cast_of_lossless_cast", lambda: node(Cast(DType.FLOAT64), node(Cast(DType.INT32), x()))),

@@ -14,14 +14,19 @@ from rewrite_harness import (
     fill,
     graph_of,
     simplified,
+    tensor,
     values,
 )
 
+from tilewright.ir.dtype import DType
+from tilewright.ir.evaluate import evaluate
+from tilewright.ir.graph import Node
 from tilewright.rewrite import RULES
 
 CASES = [pytest.param(name, build, id=f"{name}-{i}") for i, (name, build) in enumerate(EXACT)]
 ROUNDING = {
     "small_power",
+    "fractional_power",
     "scale_into_convolution",
     "scale_into_contraction",
     "scale_before_bias",
@@ -82,3 +87,35 @@ def test_small_powers_are_products(exponent: float) -> None:
     # A product of three floats is rounded twice, each time by half a unit in the last place.
     tolerance = 2 * float(np.finfo(np.float32).eps)
     np.testing.assert_allclose(values(after, sizes), expected, rtol=tolerance)
+
+
+ABSOLUTE = [0.0, np.inf, np.nan, 1.0, 3.0, 1e-45, 2e-41, 1e-38, 1e-12, 5e17, 1e19, 1e30, 3.4e38]
+
+
+@pytest.mark.parametrize("dtype", [DType.FLOAT32, DType.FLOAT64])
+@pytest.mark.parametrize("exponent", [0.5, 0.25, 0.75, -0.5, -0.25])
+def test_fractional_powers_are_roots(exponent: float, dtype: DType) -> None:
+    largest = 38 if dtype is DType.FLOAT32 else 300
+    drawn = 10.0 ** np.random.default_rng(0).uniform(-largest, largest, 20000)
+    near = np.random.default_rng(1).uniform(1.0, 16.0, 20000)
+    data = np.concatenate([ABSOLUTE, drawn, near]).astype(dtype.numpy)
+    operand = tensor("data", data.size, dtype=dtype)
+    for positive in (apply("absolute", operand), _shifted_square(operand)):
+        root = apply("power", positive, fill(exponent, operand))
+        after, fired = simplified(root, "fractional_power")
+        assert fired == ["fractional_power"]
+        found = evaluate(after, {"data": data}, {})["out"]
+        base = evaluate(graph_of(positive), {"data": data}, {})["out"]
+        with np.errstate(divide="ignore"):
+            exact = base.astype(np.longdouble) ** np.longdouble(exponent)
+        # Three roundings, of which roots halve what went before: at most two units.
+        unit = np.spacing(np.abs(exact).astype(dtype.numpy)).astype(np.longdouble)
+        fine = np.isfinite(exact)
+        assert np.all(np.abs(found[fine] - exact[fine]) <= 2 * unit[fine])
+        np.testing.assert_array_equal(found[~fine], exact[~fine].astype(dtype.numpy))
+        known = ~np.isnan(found)
+        assert not np.signbit(found[known]).any()
+
+
+def _shifted_square(operand: Node) -> Node:
+    return apply("add", apply("multiply", operand, operand), fill(1.0, operand))

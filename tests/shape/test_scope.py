@@ -196,3 +196,42 @@ def test_a_copy_keeps_its_facts_to_itself(scope: Scope):
     assert inner.is_less(n, 8) is YES
     assert scope.is_less(n, 8) is UNKNOWN
     assert scope.resolve(m) is m
+
+
+def test_where_sizes_have_elements():
+    scope = Scope()
+    batch, height, width = (scope.declare(name, 0, 512) for name in ("batch", "height", "width"))
+    rows, columns = (height + 1) // 4, (width + 1) // 4
+    occupied = scope.occupied([batch, rows, columns])
+    assert occupied is not None
+    assert occupied.bounds(height) == Interval(3, 512)
+    assert occupied.resolve(maximum(rows, 1)) is rows
+    count = 64 * batch * rows
+    assert occupied.resolve(count * columns // maximum(count, 1)) is columns
+    assert scope.bounds(height) == Interval(0, 512)
+    assert scope.is_equal(maximum(rows, 1), rows) is Truth.UNKNOWN
+    product = scope.occupied([batch * height - width])
+    assert product is not None
+    assert product.is_less(0, batch * height - width) is Truth.YES
+    assert scope.occupied([constant(0)]) is None
+    assert scope.occupied([height - 512]) is None
+
+
+@pytest.mark.parametrize("ceil", [False, True])
+def test_sizes_after_several_poolings_are_one_quotient(ceil: bool):
+    """Windows of 3 two apart, as operators and as models with truncating divisions count them."""
+    scope = Scope()
+    own = model = scope.declare("n", 0, 4096)
+    for _ in range(4):
+        room, found = own - 3, model - 3
+        if ceil:
+            own = minimum(ceil_div(room, 2) + 1, ceil_div(own, 2))
+            found = found + 1
+        else:
+            own = room // 2 + 1
+        model = maximum(found // 2, 0) + minimum(ceil_div(found, 2), 0) + 1
+        occupied = scope.occupied([own])
+        assert occupied is not None
+        assert occupied.is_equal(own, model) is Truth.YES, (own, model)
+        text = str(occupied.resolve(model))
+        assert text.count("//") + text.count("ceil_div") == 1, text

@@ -154,6 +154,21 @@ def division_by_power_of_two(x: Node, facts: Facts) -> Node | None:
     return node(Map("multiply"), x.inputs[0], reciprocal)
 
 
+def scaled_quotient(x: Node, facts: Facts) -> Node | None:
+    """a / c * d → a * (d / c), of floats and constants c and d: as many roundings, no division."""
+    if not is_map(x, "multiply") or not is_map(x.inputs[0], "divide") or not x.dtype.is_float:
+        return None
+    quotient, factor = x.inputs
+    c, d = single_value(quotient.inputs[1]), single_value(factor)
+    if c is None or d is None or not float(c) or x.dtype not in (DType.FLOAT32, DType.FLOAT64):
+        return None
+    ratio = abs(float(d) / float(c))
+    limits = np.finfo(x.dtype.numpy)
+    if not float(limits.tiny) <= ratio <= float(limits.max):
+        return None
+    return node(Map("multiply"), quotient.inputs[0], filled(float(d) / float(c), factor))
+
+
 def is_power_of_two(value: Any, dtype: DType) -> bool:
     """Whether a float is ± a power of two whose reciprocal is a normal number of the type too."""
     number = float(value)

@@ -39,6 +39,7 @@ from tilewright.rewrite import (
     motion,
     occupied,
     parts,
+    powers,
     windows,
 )
 from tilewright.rewrite.facts import Rule
@@ -90,7 +91,9 @@ RULES: tuple[Rule, ...] = (
     Rule((Map,), elementwise.select_by_known),
     Rule((Map,), elementwise.logic_with_known),
     Rule((Map,), elementwise.small_power),
+    Rule((Map,), powers.fractional_power),
     Rule((Map,), elementwise.division_by_power_of_two),
+    Rule((Map,), elementwise.scaled_quotient),
     Rule((Map,), elementwise.comparison_with_itself),
     Rule((Map,), elementwise.comparison_of_positions),
     Rule((Map,), linear.scale_before_bias),

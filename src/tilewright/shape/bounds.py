@@ -257,10 +257,20 @@ class Bounds:
                 found = add(found, scale(term, size))
             known = self.declarations.known
             if known:
-                found = intersect(found, known.get(expression, EVERYTHING))
-                found = intersect(found, negate(known.get(-expression, EVERYTHING)))
+                found = intersect(found, self._known(expression))
+                offset = expression.constant_term
+                if offset:
+                    found = intersect(
+                        found, add(self._known(expression - offset), Interval(offset, offset))
+                    )
             self._sums[expression] = found
         return found
+
+    def _known(self, expression: Expr) -> Interval:
+        """What is declared of the expression, or of its negative, as a whole."""
+        known = self.declarations.known
+        opposite = negate(known.get(-expression, EVERYTHING))
+        return intersect(known.get(expression, EVERYTHING), opposite)
 
     def _atom(self, atom: Atom) -> Interval:
         found = self._atoms.get(atom)

@@ -3,11 +3,14 @@
 For every output row, each tap of the window adds its contribution to a row of accumulators in
 scratch over just the outputs for which it lies inside the operand, so that the inner loop has no
 test and walks memory in order. Windows over maps with their channels last, and reductions that keep
-the last axis, are in ``channel_windows`` and ``columns``. Start with :func:`lower_windows`.
+the last axis, are in ``channel_windows`` and ``columns``. Windows along nothing but the last axis
+(sums over neighbouring channels) read a copy of the row with neutral elements at both ends, in one
+pass with the epilogue. Start with :func:`lower_windows`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import product as combinations
 
@@ -22,6 +25,8 @@ from tilewright.tile.columns import lower_columns
 from tilewright.tile.loops import finish, target_buffers
 from tilewright.tile.lowering import Lowering
 
+LONGEST_REACH = 64  # elements beside a row that are kept with it; longer windows go tap by tap
+ALIGNMENT = 16  # elements: rows start on a cache line, so that vectors are stored whole
 COMBINE = {"sum": "add", "maximum": "maximum", "minimum": "minimum"}
 
 
@@ -66,14 +71,66 @@ def lower_windows(kernel: Kernel, lowering: Lowering) -> LoopProgram:
         lowering.open()
         index.append(lowering.variable(size))
         grid.append((str(index[-1]), size))
-    lowering.open()
-    width = node.shape[-1]
-    row = lowering.scratch_buffer(node.dtype, width)
-    _fill_row(lowering, row, width, geometry.kind)
-    _outer_taps(lowering, node, geometry, index, row, 0, [], [])
-    _finish_row(lowering, kernel, targets, index, row, width)
+    if _is_short_line(node, geometry):
+        _line(lowering, kernel, targets, geometry, index)
+    else:
+        lowering.open()
+        width = node.shape[-1]
+        row = lowering.scratch_buffer(node.dtype, width)
+        _fill_row(lowering, row, width, geometry.kind)
+        _outer_taps(lowering, node, geometry, index, row, 0, [], [])
+        _finish_row(lowering, kernel, targets, index, width, lambda x: Load(row, x))
     body = [s for block in lowering.blocks for s in block.statements]
     return finish(lowering, kernel, grid, body, targets)
+
+
+def _is_short_line(node: Node, geometry: _Geometry) -> bool:
+    """Whether windows lie along the last axis, one element apart, and reach few elements beside."""
+    low = geometry.low[-1]
+    one = isinstance(node.primitive, Window) and len(geometry.kernel) == geometry.strides[-1] == 1
+    return one and low.is_constant and 0 <= low.value <= _reach(geometry) <= LONGEST_REACH
+
+
+def _reach(geometry: _Geometry) -> int:
+    return (geometry.kernel[-1] - 1) * geometry.dilations[-1]
+
+
+def _line(
+    lowering: Lowering,
+    kernel: Kernel,
+    targets: dict[Node, TileBuffer],
+    geometry: _Geometry,
+    index: list[Expr],
+) -> None:
+    """A copy of one row with neutral elements around it, then every window of it."""
+    node = kernel.backbone
+    width, size, low = node.shape[-1], geometry.operand.shape[-1], geometry.low[-1].value
+    start = -(-low // ALIGNMENT) * ALIGNMENT
+    # Windows may end before the operand does; what they do not reach is not copied.
+    copied = minimum(size, maximum(0, width + (_reach(geometry) - low)))
+    length = start + maximum(copied, width + (_reach(geometry) - low))
+    lowering.open()
+    row = lowering.scratch_buffer(node.dtype, length)
+    neutral = Local(f"identity:{geometry.kind}", node.dtype)
+    for begin, end in ((constant(start - low), constant(start)), (copied + start, length)):
+        lowering.open()
+        place = lowering.variable(length)
+        lowering.emit(Store(row, place, neutral))
+        lowering.emit(Loop(str(place), begin, end, lowering.close()))
+    lowering.open()
+    x = lowering.variable(copied)
+    value = lowering.value(geometry.operand, (*index, x))
+    lowering.emit(Store(row, x + start, value))
+    lowering.emit(Loop(str(x), constant(0), copied, lowering.close()))
+
+    def combined(x: Expr) -> Value:
+        result: Value = neutral
+        for tap in range(geometry.kernel[-1]):
+            place = x + (start - low + tap * geometry.dilations[-1])
+            result = Apply(COMBINE[geometry.kind], (result, Load(row, place)), node.dtype)
+        return result
+
+    _finish_row(lowering, kernel, targets, index, width, combined)
 
 
 def _channels_last(node: Node) -> bool:
@@ -171,16 +228,16 @@ def _finish_row(
     kernel: Kernel,
     targets: dict[Node, TileBuffer],
     index: list[Expr],
-    row: TileBuffer,
     width: Expr,
+    window: Callable[[Expr], Value],
 ) -> None:
-    """The epilogue, evaluated on the finished row."""
+    """The epilogue, evaluated on the finished row, whose element x is ``window(x)``."""
     lowering.open()
     x = lowering.variable(width)
     full = tuple(lowering.scope.resolve(i) for i in (*index, x))
 
     def finished(asked: Index) -> Value | None:
-        return Load(row, x) if asked == full else None
+        return window(x) if asked == full else None
 
     lowering.cached[kernel.backbone] = finished
     for output in kernel.outputs:
