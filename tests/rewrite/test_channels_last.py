@@ -274,6 +274,12 @@ def test_a_single_pointwise_convolution_stays() -> None:
     assert prefer_channels_last(graph) is graph
 
 
+def test_a_single_pointwise_convolution_to_many_channels_is_worth_it() -> None:
+    net = Network(channels=8)
+    net.convolution(128, kernel=1)
+    assert convolutions(converted(net.graph())) == [True]
+
+
 def test_pooling_alone_stays() -> None:
     net = Network()
     net.pooling()

@@ -131,12 +131,17 @@ def contraction_access(
 
 
 def stored_view(
-    node: Node, users: dict[Node, list[Node]], roots: Collection[Node], scope: Scope
+    node: Node,
+    users: dict[Node, list[Node]],
+    roots: Collection[Node],
+    scope: Scope,
+    to_channels_first: bool = False,
 ) -> Node:
     """The last view of ``node`` that can be stored directly with its last axis contiguous.
 
     Follows single users that are Reshape or Transpose while the element's place stays affine in the
-    axes of ``node`` and its last axis keeps stride 1.
+    axes of ``node`` and its last axis keeps stride 1; with ``to_channels_first`` also through a
+    Transpose of the last axis to the second place.
     """
     facts = scope.copy()
     axes = _named("x", node.shape, facts)
@@ -152,6 +157,9 @@ def stored_view(
         if affine is None:
             break
         slope = affine[0].get(axes[-1][0], constant(0)) if axes else constant(1)
+        first = (0, current.rank - 1, *range(1, current.rank - 1))
         if slope.is_constant and slope.value == 1:
             best = current
+        elif to_channels_first and current.primitive == Transpose(first) and best is node:
+            return current
     return best

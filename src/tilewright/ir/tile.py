@@ -276,7 +276,9 @@ class Contraction:
     right operand, level 0 the register tile. In ``stores`` the names "_m" and "_n" are the row and
     column of the element, and ``Local("accumulator")`` is its sum. ``tail`` is the number of
     columns modulo the tile's, or None where it is not known when compiling. With a ``Gathering``,
-    ``block_k`` is a multiple of its run.
+    ``block_k`` is a multiple of its run. Results whose columns do not lie side by side go to
+    ``stages``, private to the task, from where ``after`` moves them, with "_m0", "_m1", "_n0" and
+    "_n1" bound.
     """
 
     buffers: tuple[TileBuffer, ...]
@@ -297,6 +299,8 @@ class Contraction:
     stores: tuple[Store, ...]
     checks: tuple[str, ...]
     work: Expr
+    stages: tuple[TileBuffer, ...] = ()
+    after: tuple[Statement, ...] = ()
 
 
 TileProgram = LoopProgram | Contraction

@@ -62,7 +62,11 @@ class _Printer:
         ]
         for side, operand in (("left", program.left), ("right", program.right)):
             lines += self._operand(side, operand)
-        return [*lines, "epilogue", *self.statements(program.stores, "  ")]
+        lines += ["epilogue", *self.statements(program.stores, "  ")]
+        if program.after:
+            lines += [f"stage {self._buffer(stage)}" for stage in program.stages]
+            lines += ["after", *self.statements(program.after, "  ")]
+        return lines
 
     def _operand(self, side: str, operand: Operand | Packing | Gathering) -> list[str]:
         if isinstance(operand, Gathering):

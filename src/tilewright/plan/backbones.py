@@ -51,6 +51,17 @@ def kind_of_backbone(node: Node) -> KernelKind | None:
             return None
 
 
+def may_end_channels_first(node: Node) -> bool:
+    """Whether a convolution may write its result with the channels first, though they are last.
+
+    Not where it may go by Winograd, which writes along the channels.
+    """
+    if not isinstance(node.primitive, Convolve) or not node.primitive.channels_last:
+        return False
+    taps = [size.value for size in node.inputs[1].shape[2:] if size.is_constant]
+    return taps != [3, 3] or node.primitive.strides != (1, 1)
+
+
 def _keeps_columns(reduction: Node) -> bool:
     """Whether a Reduce over other axes than the last ones has columns to run vectors along."""
     primitive, shape = reduction.primitive, reduction.inputs[0].shape

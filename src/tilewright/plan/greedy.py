@@ -37,7 +37,11 @@ from tilewright.ir.primitives import (
     Window,
 )
 from tilewright.ir.views import is_view
-from tilewright.plan.backbones import kind_of_backbone, operands_for_memory
+from tilewright.plan.backbones import (
+    kind_of_backbone,
+    may_end_channels_first,
+    operands_for_memory,
+)
 from tilewright.plan.inline import cost, is_light, is_simple
 
 RECOMPUTE_LIMIT = 6  # operations that two kernels may each compute rather than share in memory
@@ -295,7 +299,7 @@ class _Planner:
             ordered = tuple(sorted(group, key=self.order.__getitem__))
             outputs = tuple(n for n in ordered if n in self.memory and self._leaves(n, group))
             if kind is KernelKind.CONTRACTION:
-                outputs = tuple(self._as_stored(o) for o in outputs)
+                outputs = tuple(self._as_stored(o, backbone) for o in outputs)
             produced.update(dict.fromkeys(outputs))
             kernels.append(Kernel(kind, backbone, ordered, outputs, self.graph.label(backbone)))
         for node in self.nodes:
@@ -308,9 +312,10 @@ class _Planner:
         memory = frozenset(self.memory - inside)
         return Plan(tuple(self._sorted(kernels, memory)), memory)
 
-    def _as_stored(self, output: Node) -> Node:
+    def _as_stored(self, output: Node, backbone: Node) -> Node:
         """The view of a tile's result that can be stored in its place."""
-        view = stored_view(output, self.users, self.roots, self.graph.scope)
+        staged = may_end_channels_first(backbone)
+        view = stored_view(output, self.users, self.roots, self.graph.scope, staged)
         if view is not output:
             self.memory.discard(output)
             self.memory.add(view)

@@ -40,6 +40,8 @@ from tilewright.rewrite.orders import (
 TILE_TYPES = (DType.FLOAT32, DType.FLOAT64)
 FEW_CHANNELS = 4  # an input with no more of them is read through its transposition at no cost
 
+MANY_CHANNELS = 128  # of a result: a transposed element costs as much as 16 multiply-adds or so
+
 
 def prefer_channels_last(graph: Graph) -> Graph:
     """A simplified graph of the same meaning whose convolutional regions have channels last.
@@ -244,11 +246,13 @@ class _Builder:
 def _gain(x: Node) -> int:
     """What channels last saves at ``x``, in transpositions of a feature map.
 
-    With them first, a convolution of several taps copies its pixels once per tap.
+    With them first, a convolution of several taps copies its pixels once per tap, and images of few
+    pixels do not fill the vectors; to many channels the conversions are little work in comparison.
     """
     if not isinstance(x.primitive, Convolve):
         return 0
     weights = x.inputs[1].shape
     several = not all(size.is_constant and size.value == 1 for size in weights[2:])
     depthwise = weights[1].is_constant and weights[1].value == 1
-    return 3 if several and not depthwise else 1
+    per_group = weights[0].value // x.primitive.groups if weights[0].is_constant else 0
+    return 3 if (several and not depthwise) or per_group >= MANY_CHANNELS else 1

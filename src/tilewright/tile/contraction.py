@@ -46,6 +46,7 @@ from tilewright.shape import (
     symbol,
 )
 from tilewright.tile.lowering import Lowering
+from tilewright.tile.stages import Stage, staged
 from tilewright.tile.transposes import SIZES
 from tilewright.tile.ways import LoweredStep, PackedConstant, Source
 
@@ -355,7 +356,16 @@ def assemble(
     if block_depth is None:
         block_depth = depth_block(frame.depth, _most_depth(frame, packing))
     targets = {o: TileBuffer(f"o{i}", o.dtype) for i, o in enumerate(kernel.outputs)}
+    block_n = column_block(frame, PACKED_COLUMNS if packing else COLUMN_BLOCK)
+    rows = row_block(frame, packing) if block_rows is None else block_rows
     stores = epilogue_stores(frame, index, targets)
+    stages = _stages(frame, index, targets, (rows, block_n))
+    stores = tuple(
+        Store(stages[s.buffer].buffer, stages[s.buffer].offset, s.value)
+        if s.buffer in stages
+        else s
+        for s in stores
+    )
     packed = [op.buffer for op in (left, right) if isinstance(op, Operand) and op.panel]
     results = tuple(targets.values())
     count = product([size for _, size in frame.batch]) * frame.m * frame.n
@@ -369,8 +379,8 @@ def assemble(
         left=left,
         right=right,
         dtype=kernel.backbone.dtype,
-        block_m=row_block(frame, packing) if block_rows is None else block_rows,
-        block_n=column_block(frame, PACKED_COLUMNS if packing else COLUMN_BLOCK),
+        block_m=rows,
+        block_n=block_n,
         block_k=block_depth,
         tile_rows=frame.tile.rows,
         tile_columns=frame.tile.columns,
@@ -378,9 +388,25 @@ def assemble(
         stores=stores,
         checks=tuple(lowering.checks),
         work=count * (frame.depth + 8) // NANOSECONDS_SHIFT + 1,
+        stages=tuple(stage.buffer for stage in stages.values()),
+        after=tuple(stage.after for stage in stages.values()),
     )
     assert not lowering.blocks[0].statements, f"{kernel.label}: an epilogue cannot hold statements"
     return LoweredStep(program, (*lowering.buffers, *sources), tuple(kernel.outputs))
+
+
+def _stages(
+    frame: Frame, index: Index, targets: dict[Node, TileBuffer], blocks: tuple[Expr, Expr]
+) -> dict[TileBuffer, Stage]:
+    """The stages of results whose columns do not lie side by side."""
+    scope, found = frame.lowering.scope, dict[TileBuffer, Stage]()
+    for output, buffer in targets.items():
+        _, place = shown(frame.kernel, output, index, scope)
+        offset = scope.resolve(linear(place, output.shape))
+        stage = staged(buffer, offset, (frame.rows, frame.columns), blocks, scope)
+        if stage is not None:
+            found[buffer] = stage
+    return found
 
 
 def shown(kernel: Kernel, output: Node, index: Index, scope: Scope) -> tuple[Node, Index]:

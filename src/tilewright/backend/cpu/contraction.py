@@ -48,7 +48,7 @@ def contraction_scratch(program: Contraction) -> tuple[TileBuffer, ...]:
         scratch += [program.left.table, program.left.zeros]
     if isinstance(program.right, Packing):
         scratch.append(program.right.target)
-    return tuple(scratch)
+    return (*scratch, *program.stages)
 
 
 def write_contraction(
@@ -58,11 +58,16 @@ def write_contraction(
     signature = Signature(symbols, program.buffers, contraction_scratch(program))
     function = KernelFunction(module, name, signature, level)
     frame, begin, end = function.frame()
-    environment = Environment(signature, [name for name, _ in program.batch])
+    environment = Environment(signature, _told(program))
     epilogue = Epilogue(module, name, program, environment, level)
     writer = _Writer(module, frame, program, level, epilogue)
     task_loop(frame, (begin, end), contraction_grid(program), writer.task)
     frame.builder.ret_void()
+
+
+def _told(program: Contraction) -> list[str]:
+    """What changes from task to task and an epilogue has to know."""
+    return [*(name for name, _ in program.batch), *((M0, N0) if program.stages else ())]
 
 
 @dataclass
@@ -101,8 +106,6 @@ class _Writer:
     def task(self) -> None:
         """One block: bounds, blocks of k, tiles."""
         program, frame = self.program, self.frame
-        for name, _ in program.batch:
-            self.epilogue.environment.set(frame, self.environment, name)
         m0, n0 = symbol("_mb") * program.block_m, symbol("_nb") * program.block_n
         bounds = (
             (M0, m0),
@@ -112,11 +115,14 @@ class _Writer:
         )
         for name, expression in bounds:
             frame.names[name] = self.index(expression)
+        for name in _told(program):
+            self.epilogue.environment.set(frame, self.environment, name)
         if isinstance(program.left, Gathering):
             frame.statements(program.left.body)
         limit, stride = self.index(program.k), self.index(program.block_k)
         # A depth of 0 still has to store zeros: the loop runs at least once.
         self._loop(K0, word(0), limit, lambda _: stride, self._depth_block, always=True)
+        frame.statements(program.after)
 
     def _loop(
         self,

@@ -83,6 +83,8 @@ def _contraction(
         block_n=own(program.block_n),
         block_k=own(program.block_k),
         stores=mapping.stores(program.stores),
+        stages=tuple(map(parameters.scratch, program.stages)),
+        after=mapping.statements(program.after),
     )
 
 
