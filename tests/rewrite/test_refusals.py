@@ -66,6 +66,15 @@ REFUSED: list[tuple[str, Build]] = [
         "fractional_power",
         lambda: apply("power", apply("maximum", x(), fill(0.0, x())), fill(0.5, x())),
     ),
+    (
+        "scaled_quotient",
+        lambda: apply("multiply", apply("divide", x(), fill(1e30, x())), fill(1e-30, x())),
+    ),
+    (
+        "scaled_quotient",
+        lambda: apply("multiply", apply("divide", x(), fill(0.0, x())), fill(2.0, x())),
+    ),
+    ("scaled_quotient", lambda: apply("multiply", apply("divide", x(), y()), fill(2.0, x()))),
     ("comparison_with_itself", lambda: apply("equal", x(), x())),
     ("select_by_known", lambda: apply("select", apply("is_nan", x()), fill(0.0, x()), x())),
     ("cast_of_lossless_cast", lambda: node(Cast(DType.FLOAT64), node(Cast(DType.INT32), x()))),

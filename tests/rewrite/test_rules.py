@@ -27,6 +27,7 @@ CASES = [pytest.param(name, build, id=f"{name}-{i}") for i, (name, build) in enu
 ROUNDING = {
     "small_power",
     "fractional_power",
+    "scaled_quotient",
     "scale_into_convolution",
     "scale_into_contraction",
     "scale_before_bias",
@@ -85,6 +86,19 @@ def test_small_powers_are_products(exponent: float) -> None:
     sizes = {"m": 3, "n": 40, "k": 0}
     expected = values(graph_of(root), sizes).astype(np.float64)
     # A product of three floats is rounded twice, each time by half a unit in the last place.
+    tolerance = 2 * float(np.finfo(np.float32).eps)
+    np.testing.assert_allclose(values(after, sizes), expected, rtol=tolerance)
+
+
+@pytest.mark.parametrize(("divisor", "factor"), [(5.0, 1e-4), (-3.0, 0.7), (1e30, 1e20)])
+def test_quotients_are_scaled_once(divisor: float, factor: float) -> None:
+    quotient = apply("divide", x(), fill(divisor, x()))
+    root = apply("multiply", quotient, fill(factor, x()))
+    after, fired = simplified(root, "scaled_quotient")
+    assert fired == ["scaled_quotient"]
+    sizes = {"m": 3, "n": 40, "k": 0}
+    expected = values(graph_of(root), sizes)
+    # Two roundings before, two after (of the constants' quotient and of the product).
     tolerance = 2 * float(np.finfo(np.float32).eps)
     np.testing.assert_allclose(values(after, sizes), expected, rtol=tolerance)
 

@@ -163,7 +163,7 @@ def scaled_quotient(x: Node, facts: Facts) -> Node | None:
     if c is None or d is None or not float(c) or x.dtype not in (DType.FLOAT32, DType.FLOAT64):
         return None
     ratio = abs(float(d) / float(c))
-    limits = np.finfo(x.dtype.numpy)
+    limits = np.finfo(np.float32 if x.dtype is DType.FLOAT32 else np.float64)
     if not float(limits.tiny) <= ratio <= float(limits.max):
         return None
     return node(Map("multiply"), quotient.inputs[0], filled(float(d) / float(c), factor))

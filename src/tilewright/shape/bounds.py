@@ -106,7 +106,7 @@ class Declarations:
         offset = expression.constant_term
         terms = (expression - offset).terms
         bounds = add(bounds, Interval(-offset, -offset))
-        if not terms:
+        if expression.is_constant:
             return 0 in bounds
         monomial, size = terms[0]
         if len(terms) > 1 or len(monomial.atoms) > 1:
