@@ -94,7 +94,7 @@ def _graph(middle: list[onnx.NodeProto]) -> Graph:
 @pytest.mark.parametrize("middle", [_taken_apart(), _operator()], ids=["taken apart", "operator"])
 def test_is_one_window_along_the_last_axis(middle: list[onnx.NodeProto]) -> None:
     nodes = prefer_channels_last(simplify(_graph(middle))).nodes()
-    (window,) = (n for n in nodes if n.primitive.__class__ is Window and n.primitive.kind == "sum")
+    (window,) = (n for n in nodes if isinstance(n.primitive, Window) and n.primitive.kind == "sum")
     assert isinstance(window.primitive, Window)
     assert (window.primitive.kernel, window.primitive.trailing) == ((5,), 0)
     assert window.shape == window.inputs[0].shape

@@ -109,7 +109,7 @@ class Declarations:
         if expression.is_constant:
             return 0 in bounds
         monomial, size = terms[0]
-        if len(terms) > 1 or len(monomial.atoms) > 1:
+        if len(terms) > 1 or len(monomial.atoms) != 1:
             return self._note(expression - offset, bounds)
         atom = monomial.atoms[0]
         if size < 0:
