@@ -101,7 +101,9 @@ class _Parameters:
         return replace(buffer, elements=self.rewrite(buffer.elements))
 
     def own(self, expression: Expr) -> Expr:
-        """A parameter of its own, whatever else has the same value."""
+        """A parameter of its own, whatever else has the same value, if it is fixed."""
+        if any(name.startswith("_") for name in expression.free_symbols):
+            return self.rewrite(expression)
         name = f"q{len(self.owned)}"
         self.owned[name] = expression
         return symbol(name)
