@@ -27,6 +27,7 @@ from tilewright.ir.tile import (
     Statement,
     Store,
     TileBuffer,
+    TransposeBlock,
     Value,
 )
 from tilewright.ir.tile_walk import ExpressionMap
@@ -125,6 +126,14 @@ class _Parts:
         """The same in the part's own place."""
         return replace(store, offset=store.offset + symbol(PART) * self.count)
 
+    def moved(self, statement: Statement) -> Statement:
+        """What empties a stage, into the part's own place."""
+        if isinstance(statement, TransposeBlock):
+            offset = statement.target_offset + symbol(PART) * self.count
+            return replace(statement, target_offset=offset)
+        assert isinstance(statement, Loop)
+        return replace(statement, body=tuple(map(self.moved, statement.body)))
+
 
 def _split(program: Contraction | LoopProgram, parts: _Parts) -> Contraction | LoopProgram:
     axis = (PART, constant(PARTS))
@@ -142,7 +151,11 @@ def _split(program: Contraction | LoopProgram, parts: _Parts) -> Contraction | L
         if isinstance(program.right, Operand)
         else _repacked(program.right, parts),
         block_k=minimum(program.block_k, depth_block(parts.longest, program.block_k)),
-        stores=tuple(parts.store(store) for store in program.stores),
+        stores=tuple(
+            store if store.buffer in program.stages else parts.store(store)
+            for store in program.stores
+        ),
+        after=tuple(map(parts.moved, program.after)),
     )
 
 
