@@ -12,10 +12,14 @@ from dataclasses import replace
 
 from tilewright.cost import Blocks, Machine, contraction_time, contraction_work
 from tilewright.ir.kernel import Kernel
+from tilewright.ir.primitives import Constant
 from tilewright.ir.tile import Contraction, Packing
-from tilewright.shape import Expr, ceil_div, symbol
+from tilewright.shape import Expr, ceil_div, less_equal, select, symbol
 from tilewright.tile.contraction import Blocking, RegisterTile, lower_contraction
+from tilewright.tile.dots import WIDEST, dots_time, lower_dots
 from tilewright.tile.lowering import Lowering
+from tilewright.tile.split_depth import combine_time, longest_part, lower_split_depth
+from tilewright.tile.swapped import lower_swapped
 from tilewright.tile.ways import THREADS, Way
 
 # Each is best at some shapes: whole rows of k while few rows share a panel, blocks of k that leave
@@ -28,6 +32,10 @@ PACKED = (
     Blocking(288, 256, 384, packed=True),
     Blocking(96, 32, 512, packed=True),
 )
+FEW_COLUMNS = 8  # up to which other roles or dot products may beat the register tile
+DEEP = 4096  # from where on k may be cut
+STREAMING = 6  # part of the time of swapped roles that waiting for weights adds
+MOVE_CYCLES = 1.0  # to transpose an element of the result
 _THREAD_COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 
 Fresh = Callable[[], Lowering]
@@ -47,7 +55,42 @@ def contraction_ways(
     for blocking in blockings:
         way = _way(kernel, fresh, tile, machine, blocking)
         found.setdefault(_block_sizes(way), way)
-    return best_somewhere(tuple(found.values()))
+    return best_somewhere((*found.values(), *_other_ways(kernel, fresh, tile, machine, first)))
+
+
+def _other_ways(
+    kernel: Kernel, fresh: Fresh, tile: RegisterTile, machine: Machine, plain: Contraction
+) -> list[Way]:
+    """Ways with code of their own, where the sizes known when compiling say they may pay."""
+    found: list[Way] = []
+    threads = symbol(THREADS)
+    left = kernel.backbone.inputs[0]
+    few = plain.n.is_constant and plain.n.value <= FEW_COLUMNS
+    swapped = None
+    if few or isinstance(left.primitive, Constant):
+        swapped = lower_swapped(kernel, fresh, tile)
+    if swapped is not None:
+        (step,) = swapped
+        assert isinstance(step.program, Contraction)
+        cost = contraction_time(step.program, machine, threads)
+        cost = cost + plain.m * plain.n * machine.picoseconds(MOVE_CYCLES)
+        # Panels of weights that few rows share stream by, and hide behind little work.
+        cost = cost + select(less_equal(plain.n, FEW_COLUMNS), 0, cost // STREAMING)
+        found.append(Way("swapped", swapped, cost))
+    dots = lower_dots(kernel, fresh, tile) if few and plain.n.value <= WIDEST else None
+    if dots is not None:
+        found.append(Way("dots", dots, dots_time(kernel, machine, threads)))
+    split = lower_split_depth(kernel, fresh, tile) if few and _may_be_deep(plain.k) else None
+    if split is not None:
+        program = split[0].program
+        assert isinstance(program, Contraction)
+        cost = contraction_time(longest_part(program), machine, threads)
+        found.append(Way("split depth", split, cost + combine_time(kernel, machine)))
+    return found
+
+
+def _may_be_deep(depth: Expr) -> bool:
+    return not depth.is_constant or depth.value >= DEEP
 
 
 def _way(
