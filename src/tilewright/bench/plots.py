@@ -20,6 +20,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from tilewright.bench.operator_report import SUBJECT, OperatorReport, OperatorRow
+from tilewright.bench.sweep import Sweep
 
 _SIZE = (9.0, 5.0)
 _FEWEST_POINTS = 3
@@ -103,6 +104,18 @@ def _draw_bands(axes: Axes, rows: Sequence[OperatorRow], sizes: Sequence[int]) -
         if row.micro_kernel:
             colour = pyplot.get_cmap("Pastel1")(names.index(row.micro_kernel) % 9)
             axes.axvspan(bounds[index], bounds[index + 1], color=colour, linewidth=0)
+
+
+def draw_sweep(sweep: Sweep, path: Path) -> Path:
+    """Speed against the axis of a sweep, coloured by the way chosen."""
+    figure, axes = pyplot.subplots(figsize=_SIZE)
+    axes.plot([p.size for p in sweep.points], [p.gflops for p in sweep.points], color="grey")
+    for name in dict.fromkeys(point.way for point in sweep.points):
+        own = [point for point in sweep.points if point.way == name]
+        axes.scatter([p.size for p in own], [p.gflops for p in own], s=8, label=name, zorder=3)
+    axes.set(xlabel=sweep.axis, ylabel="GFLOP/s", ylim=(0, None))
+    axes.set_title(f"{sweep.fixed}, deepest dip {100 * max(sweep.dips):.1f} %")
+    return _finish(figure, axes, path)
 
 
 def _finish(figure: Figure, axes: Axes, path: Path) -> Path:

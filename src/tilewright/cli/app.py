@@ -21,6 +21,7 @@ from tilewright.cli.cache import cache
 from tilewright.cli.compile import compile_command
 from tilewright.cli.doctor import doctor
 from tilewright.cli.inspect import inspect
+from tilewright.cli.regret import regret
 from tilewright.cli.run import run
 from tilewright.cli.tune import tune
 from tilewright.cli.verify import verify
@@ -40,6 +41,7 @@ app.command("run")(run)
 app.command("verify")(verify)
 app.command("bench")(bench)
 app.command("bench-ops")(bench_ops)
+app.command("regret")(regret)
 app.command("doctor")(doctor)
 app.command("tune")(tune)
 app.command("cache")(cache)

@@ -16,7 +16,14 @@ import typer
 from rich.table import Table
 
 from tilewright.cli.inspect import dimension_section, operator_section
-from tilewright.cli.options import DimOptions, JsonFlag, ModelPath, parse_dims
+from tilewright.cli.options import (
+    AccuracyOption,
+    DimOptions,
+    JsonFlag,
+    ModelPath,
+    TargetOption,
+    parse_dims,
+)
 from tilewright.cli.output import Output, table
 from tilewright.compile import Compilation, compile_stages
 from tilewright.runtime.artifact import save_artifact
@@ -58,21 +65,8 @@ def compile_command(
             help="What to do with operators that have no rule: run them on the reference, or fail.",
         ),
     ] = "reference",
-    accuracy: Annotated[
-        str,
-        typer.Option(
-            metavar="standard|strict",
-            help="Whether faster algorithms with larger rounding errors may be used.",
-        ),
-    ] = "standard",
-    target: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME|FILE.toml",
-            help="The machine by whose costs kernels are chosen at run time.",
-            show_default="this machine",
-        ),
-    ] = None,
+    accuracy: AccuracyOption = "standard",
+    target: TargetOption = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Compile an ONNX model once, for every shape in the ranges of its dimensions.

@@ -43,6 +43,14 @@ AccuracyOption = Annotated[
         help="Whether faster algorithms with larger rounding errors may be used.",
     ),
 ]
+TargetOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME|FILE.toml",
+        help="The machine by whose costs kernels are chosen at run time.",
+        show_default="this machine",
+    ),
+]
 ThreadsOption = Annotated[
     int | None,
     typer.Option(

@@ -1,0 +1,123 @@
+# pyright: basic
+"""Speed along one axis: whether neighbouring sizes run at neighbouring speeds.
+
+A dip is how far a size is below the line through its neighbours. Sizes with a dip are timed again,
+since what else runs on the machine only ever makes them slower. May import compile and the rest of
+the room. Start with `measure_sweep`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from tilewright.bench.measure import Clock
+from tilewright.bench.operators import Group, build_model, make_problem, make_weight
+from tilewright.bench.regret import chosen_way, clock_for, time_ways, ways_of
+from tilewright.bench.suites import Case
+from tilewright.compile import compile_stages
+from tilewright.frontend.onnx import Dim
+from tilewright.runtime.model import CompiledModel
+from tilewright.support.errors import InputError
+
+_SUSPICIOUS = 0.02  # a dip from which on a size is timed again
+_PASSES = 4
+
+
+@dataclass(frozen=True)
+class Point:
+    """One size, its speed, and the way chosen there."""
+
+    size: int
+    gflops: float
+    way: str
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Points in the order of the sizes of ``axis``."""
+
+    axis: str
+    fixed: str
+    points: tuple[Point, ...]
+
+    @property
+    def dips(self) -> tuple[float, ...]:
+        """What each inner point is below the line through its two neighbours, 0.1 for a tenth."""
+        speeds = [point.gflops for point in self.points]
+        return dips_of(speeds)
+
+
+def dips_of(speeds: Sequence[float]) -> tuple[float, ...]:
+    """How far each speed is below the mean of the two beside it; 0 at the ends and above."""
+    inner = [
+        max(0.0, 1.0 - 2.0 * here / (before + after))
+        for before, here, after in zip(speeds, speeds[1:], speeds[2:], strict=False)
+    ]
+    return (0.0, *inner, 0.0) if len(speeds) > 1 else tuple(0.0 for _ in speeds)
+
+
+def parse_sweep(text: str) -> tuple[str, range, dict[str, int]]:
+    """The axis, its sizes, and the other sizes of "M=1..600,N=2304,K=768" (a step as ..600:8)."""
+    axis, sizes, fixed = "", range(0), dict[str, int]()
+    for piece in text.split(","):
+        name, _, value = (part.strip() for part in piece.partition("="))
+        low, dots, rest = value.partition("..")
+        high, _, step = rest.partition(":")
+        try:
+            if dots:
+                axis, sizes = name, range(int(low), int(high) + 1, int(step or 1))
+            else:
+                fixed[name] = int(value)
+        except ValueError:
+            raise InputError(f"{piece!r} is no size.", hint="M=1..600,N=2304,K=768") from None
+    if axis not in ("M", "N", "K") or set(fixed) | {axis} != {"M", "N", "K"} or not len(sizes):
+        hint = "one of M, N and K as a range, the others as numbers: M=1..600,N=2304,K=768"
+        raise InputError(f"{text!r} is no sweep.", hint=hint)
+    if min(sizes[0], *fixed.values()) < 1:
+        raise InputError("A size is below 1.", where=text)
+    return axis, sizes, fixed
+
+
+def measure_sweep(
+    text: str,
+    threads: int,
+    seconds: float,
+    progress: Callable[[int], None],
+    clock: Clock | None = None,
+) -> Sweep:
+    """Time every size; weights are constant where only M varies. Raises InputError."""
+    axis, sizes, fixed = parse_sweep(text)
+    clock = clock or clock_for(threads)
+    ranges = {axis: (sizes[0], sizes[-1])}
+    shared = {**fixed, "trans_a": 0, "trans_b": 0}
+    group = Group("gemm", "right" if axis == "M" else "none", shared, ranges, ())
+    weight = make_weight(group)
+    dims = {name: Dim(low, high) for name, (low, high) in ranges.items()}
+    made = compile_stages(build_model(group, group.extents, weight), dims=dims, fallback="error")
+    model = CompiledModel.from_contents(made.contents, num_threads=threads)
+    each = seconds / (2 * len(sizes))
+    best: dict[int, float] = {}
+
+    def visit(size: int) -> None:
+        case = Case("sweep", str(size), "gemm", {**shared, axis: size})
+        arrays = make_problem(group, case, weight).inputs.values()
+        (took,) = time_ways([partial(model, *arrays)], clock, each)
+        best[size] = max(best.get(size, 0.0), case.flops / took / 1e9)
+
+    for done, size in enumerate(sizes):
+        progress(done)
+        visit(size)
+    for _ in range(_PASSES):
+        dips = dips_of([best[size] for size in sizes])
+        suspects = [size for size, dip in zip(sizes, dips, strict=True) if dip > _SUSPICIOUS]
+        for size in suspects:
+            visit(size)
+    names = ways_of(model.program) or ("only",)
+    points = tuple(
+        Point(size, best[size], names[chosen_way(model.program, {axis: size}, threads)])
+        for size in sizes
+    )
+    rest = ", ".join(f"{name}={size}" for name, size in fixed.items())
+    return Sweep(axis, rest, points)

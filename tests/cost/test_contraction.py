@@ -1,0 +1,66 @@
+"""The modelled time of contractions: positive, growing with the work, the same natively."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tilewright.backend.cpu.machine import LEVELS
+from tilewright.backend.cpu.program import CompiledProgram, build_program
+from tilewright.cost import Machine
+from tilewright.ir.dtype import DType
+from tilewright.ir.graph import Graph, node
+from tilewright.ir.primitives import Contract, Input
+from tilewright.plan.greedy import plan_greedily
+from tilewright.runtime.artifact import ArtifactContents
+from tilewright.runtime.model import CompiledModel
+from tilewright.shape import Scope
+from tilewright.target import preset, preset_names
+from tilewright.tile.ways import THREADS
+
+SIZES = st.integers(1, 3000)
+
+
+@pytest.fixture(scope="module")
+def product() -> CompiledProgram:
+    """[m, k] by [k, n] with every size unknown."""
+    scope = Scope()
+    m, n, k = (scope.declare(name, 0, 1 << 20) for name in "mnk")
+    x, y = node(Input("x", DType.FLOAT32, (m, k))), node(Input("y", DType.FLOAT32, (k, n)))
+    made = node(Contract((), ((1, 0),)), x, y)
+    graph = Graph("product", (x, y), (("z", made),), scope)
+    return build_program(graph, plan_greedily(graph), LEVELS["x86-64"])
+
+
+@settings(max_examples=60, deadline=None)
+@given(m=SIZES, n=SIZES, k=SIZES, threads=st.integers(1, 16))
+def test_more_work_costs_more(product: CompiledProgram, m: int, n: int, k: int, threads: int):
+    (choice,) = product.program.choices
+    for cost in choice.costs:
+        small = cost.evaluate({"m": m, "n": n, "k": k, THREADS: threads})
+        assert small > 0
+        large = cost.evaluate({"m": 4 * m, "n": 4 * n, "k": 4 * k, THREADS: threads})
+        assert large > small
+
+
+def test_the_cheapest_way_is_taken(product: CompiledProgram) -> None:
+    (choice,) = product.program.choices
+    contents = ArtifactContents(
+        {"x86-64": product.program}, {"x86-64": product.image}, {"x86-64": product.constants}
+    )
+    model = CompiledModel.from_contents(contents, num_threads=2)
+    for m, n, k in ((1, 1, 1), (7, 300, 20), (500, 40, 900), (2000, 2000, 64), (3, 4096, 4096)):
+        sizes = {"m": m, "n": n, "k": k}
+        costs = [cost.evaluate({**sizes, THREADS: 2}) for cost in choice.costs]
+        (used,) = model.explain(**sizes)
+        assert used.way == choice.names[costs.index(min(costs))]
+        x, y = np.ones((m, k), np.float32), np.ones((k, n), np.float32)
+        assert (model(x, y) == k).all()
+
+
+@pytest.mark.parametrize("name", [n for n in preset_names() if preset(n).kind == "cpu"])
+def test_every_processor_has_a_model(name: str) -> None:
+    line = Machine(preset(name)).line(DType.FLOAT32, 16, 6)
+    assert line.at(6) >= line.at(1) > 0
