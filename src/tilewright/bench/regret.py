@@ -33,8 +33,9 @@ KINDS = ("gemm", "bmm", "conv")
 LARGEST_BYTES = 1 << 30
 LARGEST_FLOPS = 4e9
 
-_ROUNDS = 3
-_HOPELESS = 1.4  # times the best after the first round: a way is not timed again
+_ROUNDS = 4
+_HOPELESS = 1.5  # times the best after some rounds: a way is not timed again
+_FAIR_ROUNDS = 4
 _SAMPLE_SECONDS = 2e-4
 _MOST_CALLS = 1000
 _CHANNELS, _PIXELS, _BATCH = 512, 64, 16
@@ -201,7 +202,7 @@ def time_ways(
 ) -> tuple[float, ...]:
     """The least seconds of one call of each; they take turns for about ``seconds``.
 
-    What is hopeless after the first turn is not called again.
+    What is hopeless after some turns is not called again.
     """
     best: list[float] = []
     counts: list[int] = []
@@ -214,7 +215,7 @@ def time_ways(
     rounds = 1
     while rounds < _ROUNDS or time.perf_counter() - started < seconds:
         rounds += 1
-        limit = _HOPELESS * min(best)
+        limit = _HOPELESS * min(best) if rounds > _FAIR_ROUNDS else float("inf")
         for number, call in enumerate(calls):
             if best[number] <= limit:
                 best[number] = min(best[number], _timed(call, counts[number], clock))

@@ -20,6 +20,7 @@ from tilewright.shape import (
     ceil_div,
     constant,
     less_equal,
+    logical_and,
     maximum,
     minimum,
     product,
@@ -33,13 +34,20 @@ STORE_CYCLES = 0.3  # of one result: its epilogue and the store
 SCATTERED_CYCLES = 2.0  # the same where neighbouring lanes are rows apart
 SPILL_CYCLES = 0.3  # a sum stored for the next block of k and loaded again
 PACK_CYCLES = 0.33  # an element copied into a panel
+PACK_ROW_CYCLES = (9.0, 20.0)  # and each row of a block, in the second-level cache or beyond
 TRANSPOSE_CYCLES = 0.4  # an element transposed into a panel
+REACH_CYCLES = 0.05  # more for each MiB of the operand, since its rows lie on pages of their own
+FARTHEST = 30  # MiB from which on that is the same
+WIDEST = 3  # register tiles side by side that make it worse
 EVALUATE_CYCLES = 1.5  # an element computed into a panel
 SPLIT_CYCLES = (0.5, 1.0, 1.8, 2.7)  # a tile's step over rows a multiple of 16, 8, 4, 1 apart
-SPLIT_PAGES = (60, 300)  # of memory: a fifth of that for few, and all of it for so many
-MASKED_CYCLES = 1.5  # more for a step of a tile that may read only a part of its columns
+SPLIT_PAGES = (20, 280)  # of memory: a part of that for few, and all of it for so many
+MASKED_CYCLES = (0.2, 1.2)  # more for a step of a tile that reads a part of one or more vectors
+TASK_CYCLES = 150.0  # of a block: its bounds, and what comes before its first tile
 CONFLICT_CYCLES = 6.0  # the same where rows are a multiple of a page apart, all in the same sets
+CONFLICT_NEAR = 8  # elements from such a multiple that make no difference
 PAGE_BYTES = 4096
+MEBIBYTE = 1 << 20
 ALONE_PRODUCTS = 700_000  # kernels with less multiply-adds stay on one thread
 
 
@@ -111,12 +119,13 @@ def _alone(program: Contraction, machine: Machine, blocks: Blocks) -> Expr:
     tiles = row_tiles * ceil_div(program.n, width)
     again = machine.picoseconds(CALL_CYCLES + SPILL_CYCLES * program.tile_rows * width)
     first = machine.picoseconds(CALL_CYCLES) - again
-    steps = tiles * _step_penalty(program, machine) * program.k
+    steps = tiles * _step_penalty(program, machine, blocks) * program.k
     stored = program.m * program.n * machine.picoseconds(_store_cycles(program.stores))
     compute = maximum(program.k * sixteenths * panel // 16, _moved(program, machine, blocks))
     called = tiles * (blocks.depth * again) + tiles * first
+    begun = blocks.columns * blocks.rows * machine.picoseconds(TASK_CYCLES)
     packed = _packing(program, machine, blocks)
-    return _batch(program) * (compute + called + steps + stored + packed)
+    return _batch(program) * (compute + called + begun + steps + stored + packed)
 
 
 def _filled_columns(program: Contraction, machine: Machine) -> Expr:
@@ -130,8 +139,10 @@ def _filled_columns(program: Contraction, machine: Machine) -> Expr:
     narrow = machine.line(program.dtype, lanes, program.tile_rows)
     most = whole.at(program.tile_rows)
     share = round(16 * narrow.at(program.tile_rows) / most)
-    extra = round(16 * machine.picoseconds(MASKED_CYCLES) / most) if _in_place(program) else 0
-    last = select(less_equal(rest, lanes), min(16, share) + extra, 16 + extra)
+    extra = [0, 0]
+    if _in_place(program):
+        extra = [round(16 * machine.picoseconds(cycles) / most) for cycles in MASKED_CYCLES]
+    last = select(less_equal(rest, lanes), min(16, share) + extra[0], 16 + extra[1])
     return program.n // width * 16 + select(rest, last, 0)
 
 
@@ -139,7 +150,7 @@ def _in_place(program: Contraction) -> bool:
     return isinstance(program.right, Operand) and not program.right.panel
 
 
-def _step_penalty(program: Contraction, machine: Machine) -> Expr:
+def _step_penalty(program: Contraction, machine: Machine, blocks: Blocks) -> Expr:
     """Picoseconds of a step of a tile over unpacked rows: they cross lines, or collide in sets."""
     right = program.right
     if isinstance(right, Packing) or right.panel:
@@ -148,11 +159,13 @@ def _step_penalty(program: Contraction, machine: Machine) -> Expr:
     size = program.dtype.bytes
     line, page = 64 // size, PAGE_BYTES // size
     row = right.depth
-    near = select(row % (line // 2), select(row % (line // 4), bad, fair), good)
-    split = select(row % line, near, best)
+    odd = select(row % (line // 2), select(row % (line // 4), bad, fair), good)
+    split = select(row % line, odd, best)
     few, many = SPLIT_PAGES
-    pages = minimum(program.n * program.k // page + few, many)
-    return select(row % page, split * pages // many, machine.picoseconds(CONFLICT_CYCLES))
+    pages = minimum(program.n * program.k // (blocks.depth * page) + few, many)
+    near = less_equal((row + CONFLICT_NEAR) % page, 2 * CONFLICT_NEAR)
+    near = logical_and(less_equal(page // 2, row), near)
+    return select(near, machine.picoseconds(CONFLICT_CYCLES), split * pages // many)
 
 
 def _store_cycles(stores: Sequence[Store]) -> float:
@@ -183,9 +196,18 @@ def _packing(program: Contraction, machine: Machine, blocks: Blocks) -> Expr:
     right = program.right
     if isinstance(right, Operand):
         return constant(0)
-    copied = any(isinstance(statement, TransposeBlock) for statement in right.body)
-    cycles = TRANSPOSE_CYCLES if copied else PACK_CYCLES
-    return program.n * program.k * blocks.rows * machine.picoseconds(cycles)
+    copied = program.k * blocks.rows
+    elements = program.n * program.k
+    if any(isinstance(statement, TransposeBlock) for statement in right.body):
+        per_mebibyte = machine.picoseconds(REACH_CYCLES)
+        far = minimum(elements // (MEBIBYTE // program.dtype.bytes), FARTHEST) * per_mebibyte
+        wide = minimum(ceil_div(program.n, blocks.columns * program.tile_columns), WIDEST) - 1
+        return copied * program.n * (machine.picoseconds(TRANSPOSE_CYCLES) + far * wide)
+    near, far = (machine.picoseconds(cycles) for cycles in PACK_ROW_CYCLES)
+    inside = less_equal(elements * program.dtype.bytes, machine.target.levels[2].capacity)
+    return copied * (
+        program.n * machine.picoseconds(PACK_CYCLES) + blocks.columns * select(inside, near, far)
+    )
 
 
 __all__ = ["Blocks", "Machine", "contraction_time", "contraction_work"]

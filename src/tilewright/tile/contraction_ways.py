@@ -13,7 +13,7 @@ from dataclasses import replace
 from tilewright.cost import Blocks, Machine, contraction_time, contraction_work
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Constant
-from tilewright.ir.tile import Contraction, Packing
+from tilewright.ir.tile import Contraction, Packing, TransposeBlock
 from tilewright.shape import Expr, ceil_div, less_equal, select, symbol
 from tilewright.tile.contraction import Blocking, RegisterTile, lower_contraction
 from tilewright.tile.dots import WIDEST, dots_time, lower_dots
@@ -32,6 +32,11 @@ PACKED = (
     Blocking(288, 256, 384, packed=True),
     Blocking(96, 32, 512, packed=True),
 )
+TRANSPOSED = (  # rows of the source lie far apart: the fewer at a time, the better
+    Blocking(1020, 16, 1024),
+    Blocking(1020, 32, 512),
+    Blocking(96, 32, 512),
+)
 FEW_COLUMNS = 8  # up to which other roles or dot products may beat the register tile
 DEEP = 4096  # from where on k may be cut
 STREAMING = 6  # part of the time of swapped roles that waiting for weights adds
@@ -48,7 +53,8 @@ def contraction_ways(
     first = lower_contraction(kernel, fresh(), tile, IN_PLACE[0]).program
     assert isinstance(first, Contraction)
     if isinstance(first.right, Packing):
-        blockings = PACKED
+        is_transposed = any(isinstance(part, TransposeBlock) for part in first.right.body)
+        blockings = TRANSPOSED if is_transposed else PACKED
     else:
         blockings = PREPARED if first.right.panel else (*IN_PLACE, *PACKED)
     found: dict[tuple[Expr | bool, ...], Way] = {}
