@@ -234,3 +234,17 @@ def test_tiles_of_avx512_on_other_machines(name: str) -> None:
     space = Space()
     graph = space.graph(apply("maximum", convolution(space, case), scalar(0.0)))
     check(graph, shapes(case), length=700, levels=(WIDE,))
+
+
+@pytest.mark.parametrize("name", mostly_slow(["three", "groups", "deep", "seven"]))
+def test_channels_last_with_weights_known_only_at_run_time(name: str) -> None:
+    case = next(c for c in CASES if c.name == name)
+    space = Space()
+    taken, given = case.channels
+    weights = space.input("weights", F32, given, taken // case.groups, *case.kernel)
+    first = convolution(space, case, weights)
+    assert isinstance(first.primitive, Convolve)
+    x = first.inputs[0]
+    last = space.input("y", F32, x.shape[0], *x.shape[2:], x.shape[1])
+    made = node(replace(first.primitive, channels_last=True), last, weights)
+    check(space.graph(made), shapes(case), length=700)

@@ -21,7 +21,6 @@ from tilewright.backend.cpu.math_arithmetic import call_intrinsic
 from tilewright.ir.dtype import DType
 
 UNROLL = 4  # steps along k per iteration of a full tile: hides the loop's own instructions
-SUMS_IN_FLIGHT = 12  # more than the 8 that a latency of 4 cycles and two starts in each ask for
 MOST_ROWS = 12
 LINE_BYTES = 64
 
@@ -67,12 +66,10 @@ class TileShape:
     def copies(self) -> int:
         """How many copies of the sums take turns along k: a power of two.
 
-        Masks take the registers that copies would need.
+        It depends on the height alone, so that all columns of a row are summed in one order,
+        whatever the width of the tile that they fall into.
         """
-        copies = 1
-        while not self.masked and 2 * copies * self.height * self.vectors <= SUMS_IN_FLIGHT:
-            copies *= 2
-        return copies
+        return {1: 4, 2: 2, 3: 2}.get(self.height, 1)
 
     @property
     def unroll(self) -> int:
