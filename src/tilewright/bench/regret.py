@@ -337,7 +337,9 @@ def _padded(
     """Times of the shape rounded up to whole register tiles: of the choice there, of each way."""
     rows, columns = _tile(compiled)
     sizes = dict(case.sizes)
-    for name, unit in (("M", rows), ("N", columns)):
+    # Rows that are read in place would also become aligned, which is another matter.
+    units = {"M": rows, "N": columns if case.sizes["trans_b"] else 1}
+    for name, unit in units.items():
         if name in compiled.group.ranges:
             sizes[name] = -(-sizes[name] // unit) * unit
     padded = replace(case, sizes=sizes)

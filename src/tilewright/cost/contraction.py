@@ -30,8 +30,9 @@ from tilewright.target import Target
 
 # Cycles that no description of a machine states; fitted once to measured products.
 CALL_CYCLES = 24.0  # of one tile: the call, the choice of its height, its first values
+PART_CYCLES = 40.0  # more for a tile with a part of its columns: its results pass through memory
 STORE_CYCLES = 0.3  # of one result: its epilogue and the store
-SCATTERED_CYCLES = 2.0  # the same where neighbouring lanes are rows apart
+SCATTERED_CYCLES = 5.0  # the same where neighbouring lanes are rows apart
 SPILL_CYCLES = 0.3  # a sum stored for the next block of k and loaded again
 PACK_CYCLES = 0.33  # an element copied into a panel
 PACK_ROW_CYCLES = (9.0, 20.0)  # and each row of a block, in the second-level cache or beyond
@@ -122,7 +123,8 @@ def _alone(program: Contraction, machine: Machine, blocks: Blocks) -> Expr:
     steps = tiles * _step_penalty(program, machine, blocks) * program.k
     stored = program.m * program.n * machine.picoseconds(_store_cycles(program.stores))
     compute = maximum(program.k * sixteenths * panel // 16, _moved(program, machine, blocks))
-    called = tiles * (blocks.depth * again) + tiles * first
+    part = select(program.n % width, row_tiles * machine.picoseconds(PART_CYCLES), 0)
+    called = tiles * (blocks.depth * again) + tiles * first + part
     begun = blocks.columns * blocks.rows * machine.picoseconds(TASK_CYCLES)
     packed = _packing(program, machine, blocks)
     return _batch(program) * (compute + called + begun + steps + stored + packed)

@@ -61,9 +61,9 @@ MOST_SUMS = 12  # of one loop: as many as the registers hold beside what is load
 MOST_GROUP = 4  # rows or columns of one loop
 WIDEST = 6  # columns of known number that are not divided into groups
 
-GROUP_CYCLES = 20.0  # of one loop: addresses, the first and last iterations
-SUM_CYCLES = 3.0  # to add the lanes of one sum, and store it
-RESULT_CYCLES = 1.0  # of one element of the epilogue
+GROUP_CYCLES = 8.0  # of one loop: addresses, the first and last iterations
+SUM_CYCLES = 1.2  # to add the lanes of one sum, and store it
+RESULT_CYCLES = 0.5  # of one element of the epilogue
 
 
 def lower_dots(
