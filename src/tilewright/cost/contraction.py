@@ -164,7 +164,7 @@ def _step_penalty(program: Contraction, machine: Machine, blocks: Blocks) -> Exp
     odd = select(row % (line // 2), select(row % (line // 4), bad, fair), good)
     split = select(row % line, odd, best)
     few, many = SPLIT_PAGES
-    pages = minimum(program.n * program.k // (blocks.depth * page) + few, many)
+    pages = minimum(program.n * program.k // (maximum(blocks.depth, 1) * page) + few, many)
     near = less_equal((row + CONFLICT_NEAR) % page, 2 * CONFLICT_NEAR)
     near = logical_and(less_equal(page // 2, row), near)
     return select(near, machine.picoseconds(CONFLICT_CYCLES), split * pages // many)
@@ -203,7 +203,8 @@ def _packing(program: Contraction, machine: Machine, blocks: Blocks) -> Expr:
     if any(isinstance(statement, TransposeBlock) for statement in right.body):
         per_mebibyte = machine.picoseconds(REACH_CYCLES)
         far = minimum(elements // (MEBIBYTE // program.dtype.bytes), FARTHEST) * per_mebibyte
-        wide = minimum(ceil_div(program.n, blocks.columns * program.tile_columns), WIDEST) - 1
+        block = maximum(blocks.columns, 1) * program.tile_columns
+        wide = minimum(maximum(ceil_div(program.n, block), 1), WIDEST) - 1
         return copied * program.n * (machine.picoseconds(TRANSPOSE_CYCLES) + far * wide)
     near, far = (machine.picoseconds(cycles) for cycles in PACK_ROW_CYCLES)
     inside = less_equal(elements * program.dtype.bytes, machine.target.levels[2].capacity)
