@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import pytest
 from graph_kit import F32, F64, WIDE, Space, apply, check, data, fixed, mostly_slow, scalar
 
+from tilewright.cost import Machine
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node, node
 from tilewright.ir.primitives import Broadcast, Convolve, Window
 from tilewright.shape import Expr, constant, maximum
+from tilewright.tile import convolution as convolution_ways
+from tilewright.tile.contraction import Blocking
+from tilewright.tile.ways import LoweredStep, Way
 
 SPATIAL = ("h", "w", "d")
 
@@ -33,8 +38,9 @@ CASES = (
     Case("pointwise", (1, 1)),
     Case("pointwise-stride", (1, 1), stride=2),
     Case("three", (3, 3), padding=1),
-    Case("three-valid", (3, 3)),
-    Case("three-stride", (3, 3), stride=2, padding=1),
+    Case("three-valid", (3, 3), (20, 12)),
+    Case("three-stride", (3, 3), (20, 12), stride=2, padding=1),
+    Case("three-stride-few", (3, 3), (5, 12), stride=2, padding=1),
     Case("seven", (7, 7), (3, 13), stride=2, padding=3),
     Case("dilated", (3, 3), dilation=2, padding=2),
     Case("uneven", (5, 2), padding=1),
@@ -45,7 +51,9 @@ CASES = (
     Case("depthwise-dilated", (5, 5), (4, 4), dilation=2, padding=4, groups=4),
     Case("line", (5,), padding=2),
     Case("line-stride", (4,), stride=3),
+    Case("line-many", (4,), (20, 3), stride=2, padding=1),
     Case("volume", (3, 2, 3), (2, 5), padding=1),
+    Case("volume-many", (2, 2, 3), (18, 5), padding=1),
     Case("spread", (3, 3), padding=2, spread=2),
     Case("spread-line", (4,), padding=3, spread=3),
     Case("spread-groups", (2, 2), (4, 4), padding=1, groups=4, spread=2),
@@ -100,7 +108,9 @@ def test_with_bias_and_activation(case: Case) -> None:
     check(graph, shapes(case), length=taps)
 
 
-@pytest.mark.parametrize("case", mostly_slow(CASES, "three-stride", "depthwise"))
+@pytest.mark.parametrize(
+    "case", mostly_slow(CASES, "three-stride", "three-stride-few", "depthwise")
+)
 def test_channels_last(case: Case) -> None:
     space = Space()
     first = convolution(space, case)
@@ -115,6 +125,23 @@ def test_channels_last(case: Case) -> None:
         taps *= size
     graph = space.graph(apply("maximum", shifted, scalar(0.0)))
     check(graph, shapes(case), length=taps)
+
+
+@pytest.mark.parametrize("blocking", [Blocking(12, 16, 3), Blocking(1020, 32, 24, packed=True)])
+@pytest.mark.parametrize("groups", mostly_slow([1, 2]))
+def test_every_way_of_a_pointwise_convolution(
+    blocking: Blocking, groups: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def forced(
+        _: Sequence[Blocking], lower: Callable[[Blocking], LoweredStep], __: Machine
+    ) -> tuple[Way, ...]:
+        return (Way("forced", (lower(blocking),), constant(0)),)
+
+    monkeypatch.setattr(convolution_ways, "blocked_ways", forced)
+    case = Case("pointwise", (1, 1), (52, 20), groups=groups)
+    space = Space()
+    graph = space.graph(apply("maximum", convolution(space, case), scalar(0.0)))
+    check(graph, [*shapes(case), {"n": 2, "h": 7, "w": 7}, {"n": 1, "h": 16, "w": 3}], length=52)
 
 
 @pytest.mark.parametrize("name", mostly_slow(["three", "groups", "depthwise", "spread"]))

@@ -274,10 +274,20 @@ def test_a_single_pointwise_convolution_stays() -> None:
     assert prefer_channels_last(graph) is graph
 
 
-def test_a_single_pointwise_convolution_to_many_channels_is_worth_it() -> None:
+@pytest.mark.parametrize("stride", [1, 2])
+def test_to_many_channels_one_that_skips_pixels_is_worth_it(stride: int) -> None:
     net = Network(channels=8)
+    net.convolution(128, kernel=1, stride=stride)
+    assert convolutions(converted(net.graph())) == [stride > 1]
+
+
+@pytest.mark.parametrize(("side", "is_worth_it"), [(7, True), (8, False)])
+def test_to_many_channels_few_pixels_of_known_number_are_worth_it(
+    side: int, is_worth_it: bool
+) -> None:
+    net = Network(channels=8, spatial=(side, side))
     net.convolution(128, kernel=1)
-    assert convolutions(converted(net.graph())) == [True]
+    assert convolutions(converted(net.graph())) == [is_worth_it]
 
 
 def test_pooling_alone_stays() -> None:

@@ -46,6 +46,7 @@ SPLIT_PAGES = (20, 280)  # of memory: a part of that for few, and all of it for 
 MASKED_CYCLES = (0.2, 1.2)  # more for a step of a tile that reads a part of one or more vectors
 TASK_CYCLES = 150.0  # of a block: its bounds, and what comes before its first tile
 CONFLICT_CYCLES = 6.0  # the same where rows are a multiple of a page apart, all in the same sets
+SHARED_SETS = ((1024, 2.0), (256, 0.8))  # rows a multiple of so many bytes apart, cycles the same
 CONFLICT_NEAR = 8  # elements from such a multiple that make no difference
 PAGE_BYTES = 4096
 MEBIBYTE = 1 << 20
@@ -165,9 +166,15 @@ def _step_penalty(program: Contraction, machine: Machine, blocks: Blocks) -> Exp
     split = select(row % line, odd, best)
     few, many = SPLIT_PAGES
     pages = minimum(program.n * program.k // (maximum(blocks.depth, 1) * page) + few, many)
+    shared = constant(0)
+    for distance, cycles in reversed(SHARED_SETS):
+        # So many lines, six in each set, stay in the first-level cache from tile to tile.
+        few_lines = less_equal(program.k, 6 * PAGE_BYTES // distance)
+        collides = select(few_lines, shared, machine.picoseconds(cycles))
+        shared = select(row % (distance // size), shared, collides)
     near = less_equal((row + CONFLICT_NEAR) % page, 2 * CONFLICT_NEAR)
     near = logical_and(less_equal(page // 2, row), near)
-    return select(near, machine.picoseconds(CONFLICT_CYCLES), split * pages // many)
+    return select(near, machine.picoseconds(CONFLICT_CYCLES), split * pages // many + shared)
 
 
 def _store_cycles(stores: Sequence[Store]) -> float:

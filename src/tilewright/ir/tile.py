@@ -255,7 +255,8 @@ class Gathering:
     """A left operand of which every run of ``run`` elements along k lies anywhere in ``buffer``.
 
     ``body`` fills ``table`` for rows [_m0, _m1): entry ``r * row + (m - _m0)`` is where run r of
-    row m begins, counted from ``base``, or negative for a run of ``zeros``, which it fills too.
+    row m begins, counted from ``base``, or negative for a run of ``zeros``, which it fills too, and
+    ``buffer`` if that is scratch.
     """
 
     buffer: TileBuffer

@@ -36,11 +36,14 @@ from tilewright.rewrite.orders import (
     moves_data,
     reordered,
 )
+from tilewright.shape import product
 
 TILE_TYPES = (DType.FLOAT32, DType.FLOAT64)
 FEW_CHANNELS = 4  # an input with no more of them is read through its transposition at no cost
 
 MANY_CHANNELS = 128  # of a result: a transposed element costs as much as 16 multiply-adds or so
+VECTORS = 16  # pixels of a register tile
+WASTE = 16  # a part of the pixels that may be missing in the last tile
 
 
 def prefer_channels_last(graph: Graph) -> Graph:
@@ -246,13 +249,25 @@ class _Builder:
 def _gain(x: Node) -> int:
     """What channels last saves at ``x``, in transpositions of a feature map.
 
-    With them first, a convolution of several taps copies its pixels once per tap, and images of few
-    pixels do not fill the vectors; to many channels the conversions are little work in comparison.
+    With them first, a convolution of several taps copies its pixels once per tap, one that skips
+    pixels copies them too, and images of few pixels do not fill the vectors. To many channels the
+    conversions are little work in comparison.
     """
-    if not isinstance(x.primitive, Convolve):
+    primitive = x.primitive
+    if not isinstance(primitive, Convolve):
         return 0
     weights = x.inputs[1].shape
-    several = not all(size.is_constant and size.value == 1 for size in weights[2:])
+    taps = not all(size.is_constant and size.value == 1 for size in weights[2:])
     depthwise = weights[1].is_constant and weights[1].value == 1
-    per_group = weights[0].value // x.primitive.groups if weights[0].is_constant else 0
-    return 3 if (several and not depthwise) or per_group >= MANY_CHANNELS else 1
+    per_group = weights[0].value // primitive.groups if weights[0].is_constant else 0
+    copies = taps or primitive.groups > 1 or any(s > 1 for s in primitive.strides)
+    many = per_group >= MANY_CHANNELS and (copies or not _fills_vectors(x))
+    return 3 if (taps and not depthwise) or many else 1
+
+
+def _fills_vectors(x: Node) -> bool:
+    """Whether the pixels of an image are all but whole register tiles, or not known."""
+    pixels = product(x.shape[2:])
+    if not pixels.is_constant:
+        return True
+    return -pixels.value % VECTORS * WASTE <= pixels.value

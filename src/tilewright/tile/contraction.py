@@ -223,7 +223,7 @@ def _pack(frame: Frame, access: ContractionAccess, right: Node) -> Packing:
     primitive = frame.contract.primitive
     assert isinstance(primitive, Contract)
     row = pack_row(frame)
-    block = depth_block(frame.depth, _most_depth(frame, packing=True))
+    block = depth_block(frame.depth, most_depth(frame, packing=True))
     target = lowering.scratch_buffer(right.dtype, row * block)
     transposed = _transposed(frame, access, target, row)
     if transposed is not None:
@@ -285,7 +285,7 @@ def unflatten(position: Expr, axes: Axes) -> list[Expr]:
     return out[::-1]
 
 
-def _most_depth(frame: Frame, packing: bool) -> Expr:
+def most_depth(frame: Frame, packing: bool) -> Expr:
     """Depth of a block; panels that only one tile uses stream by, the longer the better."""
     if frame.blocking.depth is not None:
         return constant(frame.blocking.depth)
@@ -354,7 +354,7 @@ def assemble(
     lowering, kernel = frame.lowering, frame.kernel
     packing = isinstance(right, Packing)
     if block_depth is None:
-        block_depth = depth_block(frame.depth, _most_depth(frame, packing))
+        block_depth = depth_block(frame.depth, most_depth(frame, packing))
     targets = {o: TileBuffer(f"o{i}", o.dtype) for i, o in enumerate(kernel.outputs)}
     block_n = column_block(frame, PACKED_COLUMNS if packing else COLUMN_BLOCK)
     rows = row_block(frame, packing) if block_rows is None else block_rows

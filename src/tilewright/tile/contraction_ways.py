@@ -20,7 +20,7 @@ from tilewright.tile.dots import WIDEST, dots_time, lower_dots
 from tilewright.tile.lowering import Lowering
 from tilewright.tile.split_depth import combine_time, longest_part, lower_split_depth
 from tilewright.tile.swapped import lower_swapped
-from tilewright.tile.ways import THREADS, Way
+from tilewright.tile.ways import THREADS, LoweredStep, Way
 
 # Each is best at some shapes: whole rows of k while few rows share a panel, blocks of k that leave
 # the left operand in cache where there are many columns, and small ones that make more tasks.
@@ -57,11 +57,23 @@ def contraction_ways(
         blockings = TRANSPOSED if is_transposed else PACKED
     else:
         blockings = PREPARED if first.right.panel else (*IN_PLACE, *PACKED)
+
+    def lower(blocking: Blocking) -> LoweredStep:
+        return lower_contraction(kernel, fresh(), tile, blocking)
+
+    blocked = blocked_ways(blockings, lower, machine)
+    return best_somewhere((*blocked, *_other_ways(kernel, fresh, tile, machine, first)))
+
+
+def blocked_ways(
+    blockings: Sequence[Blocking], lower: Callable[[Blocking], LoweredStep], machine: Machine
+) -> tuple[Way, ...]:
+    """A way for each blocking that ``lower`` makes other code for."""
     found: dict[tuple[Expr | bool, ...], Way] = {}
     for blocking in blockings:
-        way = _way(kernel, fresh, tile, machine, blocking)
+        way = _way(lower(blocking), machine, blocking)
         found.setdefault(_block_sizes(way), way)
-    return best_somewhere((*found.values(), *_other_ways(kernel, fresh, tile, machine, first)))
+    return tuple(found.values())
 
 
 def _other_ways(
@@ -99,10 +111,7 @@ def _may_be_deep(depth: Expr) -> bool:
     return not depth.is_constant or depth.value >= DEEP
 
 
-def _way(
-    kernel: Kernel, fresh: Fresh, tile: RegisterTile, machine: Machine, blocking: Blocking
-) -> Way:
-    step = lower_contraction(kernel, fresh(), tile, blocking)
+def _way(step: LoweredStep, machine: Machine, blocking: Blocking) -> Way:
     program = step.program
     assert isinstance(program, Contraction)
     blocks = _blocks(program, blocking)

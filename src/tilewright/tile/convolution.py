@@ -15,7 +15,9 @@ from tilewright.ir.graph import Node
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Constant, Convolve
 from tilewright.ir.tile import (
+    Contraction,
     Literal,
+    Load,
     Loop,
     Operand,
     Packing,
@@ -36,16 +38,19 @@ from tilewright.shape import (
 )
 from tilewright.tile.contraction import (
     PACKED_DEPTH,
+    Blocking,
     Frame,
     RegisterTile,
     assemble,
     declare,
+    depth_block,
+    most_depth,
     pack_row,
     packed_operand,
     taken_statements,
     unflatten,
 )
-from tilewright.tile.contraction_ways import best_somewhere
+from tilewright.tile.contraction_ways import IN_PLACE, PACKED, best_somewhere, blocked_ways
 from tilewright.tile.gathered import lower_channels_last
 from tilewright.tile.lowering import Lowering
 from tilewright.tile.taps import Tap, tap_position
@@ -70,10 +75,23 @@ def lower_convolution(
         strict = accuracy is Accuracy.STRICT
         others = () if strict else winograd_ways(kernel, fresh, tile, rates)
         return best_somewhere((direct, *others))
-    return (Way("packed", (_packed(kernel, fresh(), tile),), constant(0)),)
+
+    def lower(blocking: Blocking) -> LoweredStep:
+        return _packed(kernel, fresh(), tile, blocking)
+
+    if not _is_pointwise(kernel.backbone):
+        return (Way("packed", (lower(Blocking()),), constant(0)),)
+    first = lower(IN_PLACE[0]).program
+    assert isinstance(first, Contraction)
+    has_choice = isinstance(first.right, Operand)
+    return best_somewhere(
+        blocked_ways((*IN_PLACE, *PACKED) if has_choice else PACKED, lower, machine)
+    )
 
 
-def _packed(kernel: Kernel, lowering: Lowering, tile: RegisterTile) -> LoweredStep:
+def _packed(
+    kernel: Kernel, lowering: Lowering, tile: RegisterTile, blocking: Blocking
+) -> LoweredStep:
     node = kernel.backbone
     primitive = node.primitive
     assert isinstance(primitive, Convolve)
@@ -84,7 +102,8 @@ def _packed(kernel: Kernel, lowering: Lowering, tile: RegisterTile) -> LoweredSt
     rows = (("_m0", per_group),)
     columns = tuple((f"_n{i + 2}", size) for i, size in enumerate(node.shape[2:]))
     depth = product(weights.shape[1:])
-    frame = Frame(kernel, lowering, tile.for_type(node.dtype), batch, rows, columns, depth)
+    shape = tile.for_type(node.dtype)
+    frame = Frame(kernel, lowering, shape, batch, rows, columns, depth, blocking)
     b0, b1 = declare(lowering, batch)
     (m,) = declare(lowering, rows)
     index = (b0, b1 * per_group + m, *declare(lowering, columns))
@@ -129,9 +148,23 @@ def _pixels(frame: Frame, data: Node, channels: Expr) -> Operand | Packing:
     lowering = frame.lowering
     pixels = product(data.shape[2:])
     base = (symbol("_b0") * data.shape[1] + symbol("_b1") * channels) * pixels
-    if data in lowering.materialised:
-        return Operand(lowering.buffer(data), base, constant(1), pixels)
-    return _pack_patches(frame, frame.kernel.backbone, constant(PACKED_DEPTH))
+    if data not in lowering.materialised:
+        return _pack_patches(frame, frame.kernel.backbone, most_depth(frame, packing=True))
+    source = lowering.buffer(data)
+    if not frame.blocking.packed:
+        return Operand(source, base, constant(1), pixels)
+    return _pack_pixels(frame, Load(source, base + symbol("_k") * pixels + symbol("_n")))
+
+
+def _pack_pixels(frame: Frame, pixel: Load) -> Packing:
+    """Copy a block of channels by pixels."""
+    row = pack_row(frame)
+    depth = depth_block(frame.depth, most_depth(frame, packing=True))
+    target = frame.lowering.scratch_buffer(pixel.buffer.dtype, row * depth)
+    k0, k1, n0, n1 = (symbol(name) for name in ("_k0", "_k1", "_n0", "_n1"))
+    place = (symbol("_k") - k0) * row + symbol("_n") - n0
+    line = Loop("_n", n0, n1, (Store(target, place, pixel),))
+    return Packing(target, row, (Loop("_k", k0, k1, (line,)),))
 
 
 def _pack_patches(frame: Frame, node: Node, block: Expr) -> Packing:

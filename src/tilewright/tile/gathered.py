@@ -3,10 +3,14 @@
 The channels of one tap of one pixel are contiguous, so k is a run of channels per tap and the left
 operand is read in place: a table per block of pixels says where every run begins, or that it lies
 outside and reads zeros. Nothing is copied, and neither rows of the image nor images of a batch end
-a tile. A pointwise convolution needs no table. Start with :func:`lower_channels_last`.
+a tile. A pointwise convolution needs no table. Of few channels, as in the first layer, runs would
+be short: the lines that a block of pixels reads are copied between their padding, where all taps
+along a line are one run. Start with :func:`lower_channels_last`.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node
@@ -16,9 +20,11 @@ from tilewright.ir.tile import (
     Gathering,
     IndexValue,
     Literal,
+    Load,
     Loop,
     Operand,
     Packing,
+    Statement,
     Store,
     TileBuffer,
 )
@@ -36,6 +42,7 @@ from tilewright.shape import (
 from tilewright.tile.contraction import (
     DEPTH_BLOCK,
     PACKED_DEPTH,
+    Blocking,
     Frame,
     RegisterTile,
     assemble,
@@ -51,6 +58,8 @@ from tilewright.tile.ways import LoweredStep, PackedConstant, Source
 
 TABLE_BYTES = 64 << 10  # of one block's table: it must leave room in a second-level cache
 PIXEL_BYTES = 192 << 10  # of the pixels that a block's centre taps read
+FEW_CHANNELS = 16  # up to which lines are copied to make runs of all taps along them
+LINE_COLUMNS = 256  # of a block that copies lines: each block of columns copies them again
 
 
 def lower_channels_last(kernel: Kernel, lowering: Lowering, tile: RegisterTile) -> LoweredStep:
@@ -66,14 +75,18 @@ def lower_channels_last(kernel: Kernel, lowering: Lowering, tile: RegisterTile) 
     columns = (("_c0", per_group),)
     taps = product(weights.shape[2:])
     depth = taps * weights.shape[1]
-    frame = Frame(kernel, lowering, tile.for_type(node.dtype), batch, rows, columns, depth)
+    lines = _copies_lines(node)
+    blocking = Blocking(columns=LINE_COLUMNS) if lines else Blocking()
+    shape = tile.for_type(node.dtype)
+    frame = Frame(kernel, lowering, shape, batch, rows, columns, depth, blocking)
     (group,) = declare(lowering, batch)
     pixel = declare(lowering, rows)
     (channel,) = declare(lowering, columns)
     index = (*pixel, group * per_group + channel)
     sources: list[Source] = []
     is_constant = isinstance(weights.primitive, Constant)
-    run = weights.shape[1].value // _parts(weights.shape[1].value)
+    channels = weights.shape[1].value
+    run = channels * weights.shape[-1].value if lines else channels // _parts(channels)
     blocks = maximum(ceil_div(depth, DEPTH_BLOCK if is_constant else PACKED_DEPTH), 1)
     block = maximum(ceil_div(depth // run, blocks), 1) * run
     right = _weights(frame, weights, block, sources)
@@ -81,8 +94,22 @@ def lower_channels_last(kernel: Kernel, lowering: Lowering, tile: RegisterTile) 
     if _is_pointwise(node):
         left = Operand(lowering.buffer(data), base, data.shape[-1], constant(1))
         return assemble(frame, index, left, right, sources)
-    left = _gather(frame, node, base, run)
-    return assemble(frame, index, left, right, sources, block, _rows(frame, node))
+    if lines:
+        pixels = _balanced(frame, weights.shape[2:-1], channels * primitive.strides[-1])
+        left = _copied_lines(frame, node, run, pixels)
+    else:
+        pixels = _balanced(frame, (*weights.shape[2:], constant(_parts(channels))), channels)
+        left = _gather(frame, node, base, run, pixels)
+    return assemble(frame, index, left, right, sources, block, pixels)
+
+
+def _copies_lines(node: Node) -> bool:
+    """Whether all taps along a line of few channels can be one run."""
+    primitive = node.primitive
+    assert isinstance(primitive, Convolve)
+    weights = node.inputs[1]
+    whole = primitive.groups == primitive.dilations[-1] == primitive.spread[-1] == 1
+    return whole and weights.shape[-1].value > 1 and weights.shape[1].value <= FEW_CHANNELS
 
 
 def _parts(channels: int) -> int:
@@ -91,12 +118,15 @@ def _parts(channels: int) -> int:
     return next((d for d in range(least, channels + 1) if channels % d == 0), 1)
 
 
-def _rows(frame: Frame, node: Node) -> Expr:
-    """Balanced blocks of pixels, multiples of the register tile."""
-    weights, height = node.inputs[1], frame.tile.rows
-    entries = product(weights.shape[2:]).value * _parts(weights.shape[1].value)
-    pixel = max(1, weights.shape[1].value * node.dtype.bytes)
-    most = max(1, min(TABLE_BYTES // (8 * entries), PIXEL_BYTES // pixel) // height) * height
+def _balanced(frame: Frame, runs: Sequence[Expr], elements: int) -> Expr:
+    """Balanced blocks of pixels, multiples of the register tile.
+
+    ``runs`` are the axes of a pixel's runs, ``elements`` what it reads at one tap.
+    """
+    height = frame.tile.rows
+    pixel = max(1, elements * frame.kernel.backbone.dtype.bytes)
+    entries = 8 * product(runs).value
+    most = max(1, min(TABLE_BYTES // entries, PIXEL_BYTES // pixel) // height) * height
     blocks = maximum(ceil_div(frame.m, most), 1)
     return maximum(ceil_div(ceil_div(frame.m, blocks), height) * height, height)
 
@@ -149,29 +179,99 @@ def _pack_weights(frame: Frame, weights: Node, per_group: Expr, block: Expr) -> 
     return Packing(target, row, taken_statements(lowering))
 
 
-def _gather(frame: Frame, node: Node, base: Expr, run: int) -> Gathering:
-    """The left operand, with the loops that fill the table of one block of pixels."""
+def _gather(frame: Frame, node: Node, base: Expr, run: int, row: Expr) -> Gathering:
+    """The left operand, with the loops that fill the table of one block of ``row`` pixels."""
     lowering = frame.lowering
     data, weights = node.inputs
-    parts = weights.shape[1].value // run
-    runs = product(weights.shape[2:]) * parts
-    row = _rows(frame, node)
-    table = lowering.scratch_buffer(DType.INT64, runs * row)
-    zeros = lowering.scratch_buffer(node.dtype, constant(run))
-    z = _opened(lowering, "_z")
-    lowering.emit(Store(zeros, z, Literal(0.0, node.dtype)))
-    lowering.emit(Loop("_z", constant(0), constant(run), lowering.close()))
-    width = node.shape[-2]
-    lines = (symbol("_m0") // maximum(width, 1), ceil_div(symbol("_m1"), maximum(width, 1)))
-    loops = [("_q", lines)]
-    loops += [(f"_t{axis}", (constant(0), size)) for axis, size in enumerate(weights.shape[2:])]
-    loops += [("_part", (constant(0), constant(parts)))]
-    line, *taps, part = [_opened(lowering, name) for name, _ in loops]
-    _entries(frame, node, (table, row), (line, taps, part, run))
-    for name, bounds in reversed(loops):
-        lowering.emit(Loop(name, *bounds, lowering.close()))
+    parts = constant(weights.shape[1].value // run)
+    table = lowering.scratch_buffer(DType.INT64, product(weights.shape[2:]) * parts * row)
+    zeros = _zeros(frame, run)
+    line, *taps, part = _opened_runs(frame, (*weights.shape[2:], parts))
+    sample, *outer, x, begin, end = _opened_line(frame, node, line)
+    positions, inside = _tap_position(frame, node, (*outer, x), taps)
+    entry = select(inside, linear((sample, *positions, part * run), data.shape), -1)
+    number = linear((*taps, part), (*weights.shape[2:], parts))
+    place = number * row + line * node.shape[-2] + x - symbol("_m0")
+    lowering.emit(Store(table, place, IndexValue(lowering.scope.resolve(entry))))
+    lowering.emit(Loop("_x", begin, end, lowering.close()))
+    body = _closed_runs(frame, node, (*weights.shape[2:], parts))
     source = lowering.buffer(data)
-    return Gathering(source, base, constant(run), table, row, zeros, taken_statements(lowering))
+    return Gathering(source, base, constant(run), table, row, zeros, body)
+
+
+def _copied_lines(frame: Frame, node: Node, run: int, row: Expr) -> Gathering:
+    """The same where a run has all taps along a line, of lines copied with their padding."""
+    lowering = frame.lowering
+    primitive = node.primitive
+    assert isinstance(primitive, Convolve)
+    data, weights = node.inputs
+    outer_taps = weights.shape[2:-1]
+    channels, stride, width = weights.shape[1], primitive.strides[-1], node.shape[-2]
+    length = maximum((width - 1) * stride + weights.shape[-1], 0) * channels
+    table = lowering.scratch_buffer(DType.INT64, product(outer_taps) * row)
+    count = (row // maximum(width, 1) + 2) * product(outer_taps)
+    copies = lowering.scratch_buffer(node.dtype, count * length)
+    zeros = _zeros(frame, run)
+    line, *taps = _opened_runs(frame, outer_taps)
+    sample, *outer = unflatten(line, [("", size) for size in node.shape[:-2]])
+    positions, inside = _tap_position(frame, node, outer, taps)
+    number = linear(taps, outer_taps) if taps else constant(0)
+    start = ((line - symbol("_m0") // maximum(width, 1)) * product(outer_taps) + number) * length
+    # Zeros, elements, zeros; of a line that lies outside nothing is read.
+    before = minimum(maximum(primitive.low[-1] * channels, 0), length)
+    after = minimum(maximum((primitive.low[-1] + data.shape[-2]) * channels, before), length)
+    origin = linear((sample, *positions, -primitive.low[-1], constant(0)), data.shape)
+    source = Load(lowering.buffer(data), origin + symbol("_z"))
+    zero = Literal(0.0, node.dtype)
+    pieces = ((constant(0), before, zero), (before, after, source), (after, length, zero))
+    for begin, end, value in pieces:
+        store = Store(copies, start + symbol("_z"), value)
+        bounds = select(inside, begin, 0), select(inside, end, 0)
+        lowering.emit(Loop("_z", *bounds, (store,)))
+    x, begin, end = _opened_line(frame, node, line)[-3:]
+    entry = select(inside, start + x * stride * channels, -1)
+    place = number * row + line * width + x - symbol("_m0")
+    lowering.emit(Store(table, place, IndexValue(entry)))
+    lowering.emit(Loop("_x", begin, end, lowering.close()))
+    body = _closed_runs(frame, node, outer_taps)
+    return Gathering(copies, constant(0), constant(run), table, row, zeros, body)
+
+
+def _zeros(frame: Frame, run: int) -> TileBuffer:
+    """Scratch that is filled with a run of zeros."""
+    lowering, dtype = frame.lowering, frame.kernel.backbone.dtype
+    zeros = lowering.scratch_buffer(dtype, constant(run))
+    store = Store(zeros, symbol("_z"), Literal(0.0, dtype))
+    lowering.emit(Loop("_z", constant(0), constant(run), (store,)))
+    return zeros
+
+
+def _opened_runs(frame: Frame, runs: Sequence[Expr]) -> list[Expr]:
+    """Open loops over the lines of a block of pixels and over the ``runs`` of each pixel."""
+    return [_opened(frame.lowering, name) for name in ("_q", *_run_names(runs))]
+
+
+def _closed_runs(frame: Frame, node: Node, runs: Sequence[Expr]) -> tuple[Statement, ...]:
+    """Close them again: all statements so far."""
+    lowering, width = frame.lowering, maximum(node.shape[-2], 1)
+    for name, size in reversed(list(zip(_run_names(runs), runs, strict=True))):
+        lowering.emit(Loop(name, constant(0), size, lowering.close()))
+    first, last = symbol("_m0") // width, ceil_div(symbol("_m1"), width)
+    lowering.emit(Loop("_q", first, last, lowering.close()))
+    return taken_statements(lowering)
+
+
+def _run_names(runs: Sequence[Expr]) -> list[str]:
+    return [f"_t{axis}" for axis in range(len(runs))]
+
+
+def _opened_line(frame: Frame, node: Node, line: Expr) -> list[Expr]:
+    """Open a loop along a line: its sample and outer position, x, and the bounds of x."""
+    width = node.shape[-2]
+    start = line * width
+    first, last = maximum(0, symbol("_m0") - start), minimum(width, symbol("_m1") - start)
+    outer = unflatten(line, [("", size) for size in node.shape[:-2]])
+    return [*outer, _opened(frame.lowering, "_x"), first, last]
 
 
 def _opened(lowering: Lowering, name: str) -> Expr:
@@ -181,35 +281,14 @@ def _opened(lowering: Lowering, name: str) -> Expr:
     return lowering.scope.declare(name, 0)
 
 
-def _entries(
-    frame: Frame,
-    node: Node,
-    target: tuple[TileBuffer, Expr],
-    where: tuple[Expr, list[Expr], Expr, int],
-) -> None:
-    """The entries of one line of pixels for one tap."""
-    lowering = frame.lowering
-    primitive = node.primitive
+def _tap_position(
+    frame: Frame, node: Node, outputs: Sequence[Expr], taps: Sequence[Expr]
+) -> tuple[list[Expr], Expr]:
+    """Where the first axes of the data are read, and whether that is inside."""
+    primitive, data = node.primitive, node.inputs[0]
     assert isinstance(primitive, Convolve)
-    data, weights = node.inputs
-    table, row = target
-    line, taps, part, run = where
-    parts = weights.shape[1].value // run
-    width = node.shape[-2]
-    start = line * width
-    first, last = maximum(0, symbol("_m0") - start), minimum(width, symbol("_m1") - start)
-    sample, *outer = unflatten(line, [("", size) for size in node.shape[:-2]])
-    x = _opened(lowering, "_x")
-    geometry = [
-        Tap(s, d, p)
-        for s, d, p in zip(primitive.strides, primitive.dilations, primitive.spread, strict=True)
-    ]
-    positions, inside = tap_position(
-        geometry, [*outer, x], taps, primitive.low, data.shape[1:-1], lowering.scope
-    )
-    offset = linear((sample, *positions, part * run), data.shape)
-    entry = lowering.scope.resolve(select(inside, offset, -1))
-    number = linear((*taps, part), (*weights.shape[2:], constant(parts)))
-    place = number * row + start + x - symbol("_m0")
-    lowering.emit(Store(table, place, IndexValue(entry)))
-    lowering.emit(Loop("_x", first, last, lowering.close()))
+    count = len(taps)
+    rows = zip(primitive.strides, primitive.dilations, primitive.spread, strict=True)
+    geometry = [Tap(*row) for row in rows][:count]
+    sizes = data.shape[1 : 1 + count]
+    return tap_position(geometry, outputs, taps, primitive.low[:count], sizes, frame.lowering.scope)

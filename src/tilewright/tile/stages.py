@@ -16,6 +16,7 @@ from tilewright.shape import Expr, Scope, ceil_div, constant, maximum, minimum, 
 from tilewright.tile.transposes import SIZES
 
 Axes = Sequence[tuple[str, Expr]]
+SPREAD = 16  # more elements between staged rows, which spread them over the sets of a cache
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ def staged(
     if _is_one(across) or not inner:
         return None
     m0, m1, n0, n1 = (symbol(name) for name in ("_m0", "_m1", "_n0", "_n1"))
-    width = blocks[1]
+    width = blocks[1] + SPREAD
     stage = TileBuffer(f"stage_{result.name}", result.dtype, True, blocks[0] * width)
     base = base + across * n0
 

@@ -46,6 +46,7 @@ def contraction_scratch(program: Contraction) -> tuple[TileBuffer, ...]:
     scratch = [TileBuffer("sums", program.dtype, True, program.block_m * program.block_n)]
     if isinstance(program.left, Gathering):
         scratch += [program.left.table, program.left.zeros]
+        scratch += [program.left.buffer] if program.left.buffer.scratch else []
     if isinstance(program.right, Packing):
         scratch.append(program.right.target)
     return (*scratch, *program.stages)

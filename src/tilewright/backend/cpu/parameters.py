@@ -54,6 +54,7 @@ def _contraction(
     def gathered(side: Gathering) -> Gathering:
         return replace(
             side,
+            buffer=parameters.scratch(side.buffer) if side.buffer.scratch else side.buffer,
             base=rewrite(side.base),
             run=own(side.run),
             table=parameters.scratch(side.table),

@@ -172,7 +172,7 @@ class Frame:
             address = self.emitter.gep(self.pointers[buffer.name], dtype, self.index(offset))
             arguments += [address, self.index(row)]
         arguments += [self.index(block.rows), self.index(block.columns)]
-        function = transpose_function(self.builder.module, self.level, dtype)
+        function = transpose_function(self.builder.module, self.level, dtype, block.source.scratch)
         self.builder.call(function, arguments)
 
     def _report(self, failed: ir.Value, check: int, details: tuple[ir.Value, ir.Value]) -> None:

@@ -21,13 +21,16 @@ SQUARE = 8  # rows and columns of a square at most: they fit 16 registers
 ARGUMENTS = (POINTER, I64, POINTER, I64, I64, I64)
 
 
-def transpose_function(module: ir.Module, level: Level, dtype: DType) -> ir.Function:
+def transpose_function(
+    module: ir.Module, level: Level, dtype: DType, along_target: bool
+) -> ir.Function:
     """The function for elements of ``dtype``, written on first use.
 
     ``target[c * target_row + r] = source[r * source_row + c]`` for all r below rows, c below
-    columns.
+    columns. Of source and target the one that is farther away should be gone along: the target, or
+    else the source.
     """
-    name = f"transpose_{dtype.bytes}"
+    name = f"transpose_{dtype.bytes}" + ("_along_target" if along_target else "")
     found = module.globals.get(name)
     if isinstance(found, ir.Function):
         return found
@@ -37,56 +40,62 @@ def transpose_function(module: ir.Module, level: Level, dtype: DType) -> ir.Func
     function.attributes.add("nounwind")
     for position in (0, 2):
         function.args[position].add_attribute("noalias")
-    _Writer(function, level, DType.FLOAT32 if dtype.bytes == 4 else DType.FLOAT64).write()
+    kind = DType.FLOAT32 if dtype.bytes == 4 else DType.FLOAT64
+    _Writer(function, level, kind, along_target).write()
     return function
 
 
 class _Writer:
-    def __init__(self, function: ir.Function, level: Level, dtype: DType) -> None:
+    def __init__(
+        self, function: ir.Function, level: Level, dtype: DType, along_target: bool
+    ) -> None:
         self.builder = ir.IRBuilder(function.append_basic_block("entry"))
         self.dtype = dtype
         self.lanes = min(SQUARE, level.lanes(dtype.bytes))
+        self.along_target = along_target
         self.scalar = Emitter(self.builder, level)
         self.vector = Emitter(self.builder, level, self.lanes)
         (self.source, self.source_row, self.target, self.target_row, self.rows,
          self.columns) = function.args  # fmt: skip
 
     def write(self) -> None:
-        """Two squares of columns at a time, so that whole cache lines are read."""
-        wide = word(2 * self.lanes)
-        self._loop(word(0), self.columns, wide, self._strip)
+        """Where a whole square fits, squares alone: the last ones overlap those before them."""
+        lanes = word(self.lanes)
+        tall = self.builder.icmp_signed(">=", self.rows, lanes)
+        wide = self.builder.icmp_signed(">=", self.columns, lanes)
+        with self.builder.if_else(self.builder.and_(tall, wide)) as (squares, elements):
+            with squares:
+                banded = self.columns if self.along_target else self.rows
+                self._loop(word(0), banded, word(2 * self.lanes), self._band)
+            with elements:
+                self._loop(word(0), self.columns, word(1), self._line)
         self.builder.ret_void()
 
-    def _strip(self, first: ir.Value) -> None:
-        end = self._minimum(self.builder.add(first, word(2 * self.lanes)), self.columns)
+    def _band(self, first: ir.Value) -> None:
+        """Two squares along one axis, and all along the other: few rows at a time, whole lines."""
+        banded, other = self.rows, self.columns
+        if self.along_target:
+            banded, other = other, banded
+        limits = [self.builder.sub(size, word(self.lanes)) for size in (banded, other)]
+        end = self._minimum(self.builder.add(first, word(2 * self.lanes)), banded)
 
-        def line(row: ir.Value) -> None:
-            below = self._minimum(self.builder.add(row, word(self.lanes)), self.rows)
+        def pair(position: ir.Value) -> None:
+            here = self._minimum(position, limits[1])
 
-            def square(column: ir.Value) -> None:
-                right = self._minimum(self.builder.add(column, word(self.lanes)), end)
-                self._square(row, below, column, right)
+            def square(across: ir.Value) -> None:
+                place = self._minimum(across, limits[0]), here
+                self._whole(*(place[::-1] if self.along_target else place))
 
             self._loop(first, end, word(self.lanes), square)
 
-        self._loop(word(0), self.rows, word(self.lanes), line)
+        self._loop(word(0), other, word(self.lanes), pair)
 
-    def _square(self, row: ir.Value, below: ir.Value, column: ir.Value, right: ir.Value) -> None:
-        builder, lanes = self.builder, word(self.lanes)
-        tall = builder.icmp_signed("==", builder.sub(below, row), lanes)
-        wide = builder.icmp_signed("==", builder.sub(right, column), lanes)
-        with builder.if_else(builder.and_(tall, wide)) as (whole, part):
-            with whole:
-                self._whole(row, column)
-            with part:
-                self._loop(row, below, word(1), lambda r: self._line(r, column, right))
+    def _line(self, column: ir.Value) -> None:
+        def element(row: ir.Value) -> None:
+            value = self.scalar.load(self._source(row, column), self.dtype)
+            self.scalar.store(value, self._target(row, column), self.dtype)
 
-    def _line(self, row: ir.Value, column: ir.Value, right: ir.Value) -> None:
-        def element(c: ir.Value) -> None:
-            value = self.scalar.load(self._source(row, c), self.dtype)
-            self.scalar.store(value, self._target(row, c), self.dtype)
-
-        self._loop(column, right, word(1), element)
+        self._loop(word(0), self.rows, word(1), element)
 
     def _whole(self, row: ir.Value, column: ir.Value) -> None:
         builder = self.builder
