@@ -143,8 +143,9 @@ void Team::participate(int rank, std::uint32_t sequence) {
   std::uint32_t finished = 0;
   int victim = rank;
   for (int visited = 0; visited < job.threads;) {
-    const std::int64_t begin = piece * share + std::min<std::int64_t>(piece, extra);
-    const std::int64_t end = begin + share + (piece < extra ? 1 : 0);
+    // What does not divide evenly is spread over the pieces of all threads.
+    const std::int64_t begin = piece * share + piece * extra / pieces;
+    const std::int64_t end = (piece + 1) * share + (piece + 1) * extra / pieces;
     job.function(job.parameters, job.buffers, begin, end, scratch, job.statuses + rank);
     ++finished;
     while (visited < job.threads && !take(slots_[victim], sequence, piece)) {

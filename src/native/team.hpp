@@ -22,8 +22,8 @@ constexpr std::int64_t kWorkPerThread = 8000;
 
 // Nanoseconds of work per piece that threads take at a time. Pieces let the others take over what a
 // delayed thread has not begun; larger pieces keep what kernels prepare per piece worth while.
-constexpr std::int64_t kWorkPerPiece = 64000;
-constexpr std::int64_t kMaximumPieces = 4;  // per thread
+constexpr std::int64_t kWorkPerPiece = 10000;
+constexpr std::int64_t kMaximumPieces = 8;  // per thread
 
 struct Job {
   KernelFunction function;

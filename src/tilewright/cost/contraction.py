@@ -50,6 +50,7 @@ SHARED_SETS = ((1024, 2.0), (256, 0.8))  # rows a multiple of so many bytes apar
 CONFLICT_NEAR = 8  # elements from such a multiple that make no difference
 PAGE_BYTES = 4096
 MEBIBYTE = 1 << 20
+TASKS_WAITED = 8  # the part of a task for which threads wait for each other at the end
 ALONE_PRODUCTS = 700_000  # kernels with less multiply-adds stay on one thread
 
 
@@ -99,8 +100,10 @@ def contraction_time(
     blocks = blocks or Blocks.of(program)
     tasks = maximum(_batch(program) * blocks.rows * blocks.columns, 1)
     small = less_equal(_batch(program) * program.m * program.n * program.k, ALONE_PRODUCTS)
-    rounds = ceil_div(tasks, select(small, 1, threads))
-    return _alone(program, machine, blocks) // tasks * rounds
+    workers = select(small, 1, threads)
+    waiting = minimum(workers - 1, 1)
+    rounds = ceil_div(tasks, workers) * TASKS_WAITED + waiting
+    return _alone(program, machine, blocks) // (tasks * TASKS_WAITED) * rounds
 
 
 def contraction_work(program: Contraction, machine: Machine, blocks: Blocks | None = None) -> Expr:
