@@ -48,6 +48,7 @@ TASK_CYCLES = 150.0  # of a block: its bounds, and what comes before its first t
 CONFLICT_CYCLES = 6.0  # the same where rows are a multiple of a page apart, all in the same sets
 SHARED_SETS = ((1024, 2.0), (256, 0.8))  # rows a multiple of so many bytes apart, cycles the same
 CONFLICT_NEAR = 8  # elements from such a multiple that make no difference
+STREAMED_CYCLES = 0.5  # of an element of the left operand that comes from memory
 PAGE_BYTES = 4096
 MEBIBYTE = 1 << 20
 TASKS_WAITED = 8  # the part of a task for which threads wait for each other at the end
@@ -131,7 +132,8 @@ def _alone(program: Contraction, machine: Machine, blocks: Blocks) -> Expr:
     called = tiles * (blocks.depth * again) + tiles * first + part
     begun = blocks.columns * blocks.rows * machine.picoseconds(TASK_CYCLES)
     packed = _packing(program, machine, blocks)
-    return _batch(program) * (compute + called + begun + steps + stored + packed)
+    streamed = _streamed(program, machine)
+    return _batch(program) * (compute + called + begun + steps + stored + packed + streamed)
 
 
 def _filled_columns(program: Contraction, machine: Machine) -> Expr:
@@ -201,6 +203,17 @@ def _moved(program: Contraction, machine: Machine, blocks: Blocks) -> Expr:
         fits = levels[number].capacity * 3 // 4 // size
         rate = select(less_equal(elements, fits), rates[number], rate)
     return elements * blocks.rows // 64 * rate
+
+
+def _streamed(program: Contraction, machine: Machine) -> Expr:
+    """Picoseconds to wait for a left operand in memory: its rows are many streams at a time."""
+    left = program.left
+    if not isinstance(left, Operand) or left.panel:
+        return constant(0)
+    elements = program.m * program.k
+    fits = machine.target.levels[-2].capacity * 3 // 4 // program.dtype.bytes
+    waits = elements * machine.picoseconds(STREAMED_CYCLES)
+    return select(less_equal(_batch(program) * elements, fits), 0, waits)
 
 
 def _packing(program: Contraction, machine: Machine, blocks: Blocks) -> Expr:

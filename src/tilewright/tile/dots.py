@@ -59,9 +59,10 @@ MOST_ROWS = 64  # per task
 SHARES = 16  # tasks to make at least where there are enough rows
 MOST_SUMS = 12  # of one loop: as many as the registers hold beside what is loaded
 MOST_GROUP = 4  # rows or columns of one loop
-WIDEST = 6  # columns of known number that are not divided into groups
+WIDEST = 8  # columns of known number that are not divided into groups
 
-GROUP_CYCLES = 8.0  # of one loop: addresses, the first and last iterations
+GROUP_CYCLES = 16.0  # of one loop: addresses, the first and last iterations
+STEP_SHARE = 1.15  # of a step beyond what its loads and multiply-adds take
 SUM_CYCLES = 1.2  # to add the lanes of one sum, and store it
 RESULT_CYCLES = 0.5  # of one element of the epilogue
 
@@ -111,8 +112,14 @@ def dots_time(kernel: Kernel, machine: Machine, threads: Expr | int, parts: int 
     height, width = _row_group(columns), _column_group(columns)
     target, lanes = machine.target, max(1, machine.target.vector_bytes // size)
     cycles = max(height * width / target.fma_pipes, (height + width) / target.loads_per_cycle)
+    cycles = cycles * STEP_SHARE
     group = machine.picoseconds(GROUP_CYCLES + SUM_CYCLES * height * width)
-    steps = ceil_div(depth, lanes) * machine.picoseconds(cycles)
+    # Columns that all rows meet again come from the second-level cache if the first is too small.
+    near, far = target.levels[1], target.levels[2]
+    slow = max(cycles, (height + width) * target.vector_bytes / far.bandwidth)
+    fits = less_equal(width * depth, near.capacity * 3 // 4 // size)
+    rates = [machine.picoseconds(number) for number in (cycles, slow)]
+    steps = ceil_div(depth, lanes) * select(fits, *rates)
     groups = ceil_div(rows, height) * ceil_div(columns, width)
     moved = _moved((rows + columns) * depth, batch, size, machine)
     alone = maximum(batch * groups * (steps + group), moved)
