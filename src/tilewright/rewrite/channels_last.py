@@ -36,7 +36,7 @@ from tilewright.rewrite.orders import (
     moves_data,
     reordered,
 )
-from tilewright.shape import product
+from tilewright.shape import Expr, product
 
 TILE_TYPES = (DType.FLOAT32, DType.FLOAT64)
 FEW_CHANNELS = 4  # an input with no more of them is read through its transposition at no cost
@@ -176,7 +176,7 @@ class _Regions:
         It is known when compiling, small beside the result, or the reader takes a view of it.
         """
         if isinstance(x.primitive, Input) and x.rank > 1:
-            return x.shape[1].is_constant and x.shape[1].value <= FEW_CHANNELS
+            return _are_few(x.shape[1])
         if isinstance(x.primitive, Constant) or _is_repeated(x, order):
             return True
         if isinstance(reader.primitive, Contract):
@@ -249,20 +249,25 @@ class _Builder:
 def _gain(x: Node) -> int:
     """What channels last saves at ``x``, in transpositions of a feature map.
 
-    With them first, a convolution of several taps copies its pixels once per tap, one that skips
-    pixels copies them too, and images of few pixels do not fill the vectors. To many channels the
-    conversions are little work in comparison.
+    With them first, a convolution of several taps copies its pixels once per tap (of a few channels
+    that is less than to transpose the result), and images of few pixels do not fill the vectors. To
+    many channels the conversions are little work in comparison.
     """
     primitive = x.primitive
     if not isinstance(primitive, Convolve):
         return 0
     weights = x.inputs[1].shape
     taps = not all(size.is_constant and size.value == 1 for size in weights[2:])
+    if taps and all(s == 1 for s in primitive.strides) and _are_few(weights[1]):
+        return 1
     depthwise = weights[1].is_constant and weights[1].value == 1
     per_group = weights[0].value // primitive.groups if weights[0].is_constant else 0
-    copies = taps or primitive.groups > 1 or any(s > 1 for s in primitive.strides)
-    many = per_group >= MANY_CHANNELS and (copies or not _fills_vectors(x))
+    many = per_group >= MANY_CHANNELS and (taps or primitive.groups > 1 or not _fills_vectors(x))
     return 3 if (taps and not depthwise) or many else 1
+
+
+def _are_few(channels: Expr) -> bool:
+    return channels.is_constant and channels.value <= FEW_CHANNELS
 
 
 def _fills_vectors(x: Node) -> bool:

@@ -79,7 +79,7 @@ def lower_convolution(
     def lower(blocking: Blocking) -> LoweredStep:
         return _packed(kernel, fresh(), tile, blocking)
 
-    if not _is_pointwise(kernel.backbone):
+    if not _has_one_tap(kernel.backbone):
         return (Way("packed", (lower(Blocking()),), constant(0)),)
     first = lower(IN_PLACE[0]).program
     assert isinstance(first, Contraction)
@@ -113,6 +113,9 @@ def _packed(
     if _is_pointwise(node):
         right: Operand | Packing = _pixels(frame, data, weights.shape[1])
         return assemble(frame, index, left, right, sources)
+    if _has_one_tap(node):
+        right = _pack_patches(frame, node, most_depth(frame, packing=True))
+        return assemble(frame, index, left, right, sources)
     block = constant(max(1, PACKED_DEPTH // max(1, taps.value)) * taps.value)
     right = _pack_patches(frame, node, block)
     return assemble(frame, index, left, right, sources, minimum(maximum(depth, 1), block))
@@ -132,12 +135,16 @@ def _weights(frame: Frame, weights: Node, groups: int, sources: list[Source]) ->
     return Operand(frame.lowering.buffer(weights), base, frame.depth, constant(1))
 
 
+def _has_one_tap(node: Node) -> bool:
+    return all(size.value == 1 for size in node.inputs[1].shape[2:])
+
+
 def _is_pointwise(node: Node) -> bool:
     primitive = node.primitive
     assert isinstance(primitive, Convolve)
-    data, weights = node.inputs
+    data = node.inputs[0]
     return (
-        all(size.value == 1 for size in weights.shape[2:])
+        _has_one_tap(node)
         and all(s == 1 for s in primitive.strides + primitive.spread)
         and all(e.is_constant and e.value == 0 for e in primitive.low)
         and primitive.sizes == data.shape[2:]
