@@ -63,6 +63,8 @@ CASES = (
 
 def extents(case: Case, sizes: list[Expr]) -> tuple[Expr, ...]:
     """Output sizes for equal padding at both ends."""
+    if case.stride == case.spread == 1 and case.padding == 0 and set(case.kernel) == {1}:
+        return tuple(sizes)
     made: list[Expr] = []
     for size, taps in zip(sizes, case.kernel, strict=True):
         wide = (size - 1) * case.spread + 1 + 2 * case.padding - (taps - 1) * case.dilation
@@ -128,9 +130,10 @@ def test_channels_last(case: Case) -> None:
 
 
 @pytest.mark.parametrize("blocking", [Blocking(12, 16, 3), Blocking(1020, 32, 24, packed=True)])
+@pytest.mark.parametrize("stride", mostly_slow([1, 2]))
 @pytest.mark.parametrize("groups", mostly_slow([1, 2]))
 def test_every_way_of_a_pointwise_convolution(
-    blocking: Blocking, groups: int, monkeypatch: pytest.MonkeyPatch
+    blocking: Blocking, groups: int, stride: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def forced(
         _: Sequence[Blocking], lower: Callable[[Blocking], LoweredStep], __: Machine
@@ -138,10 +141,24 @@ def test_every_way_of_a_pointwise_convolution(
         return (Way("forced", (lower(blocking),), constant(0)),)
 
     monkeypatch.setattr(convolution_ways, "blocked_ways", forced)
-    case = Case("pointwise", (1, 1), (52, 20), groups=groups)
+    monkeypatch.setattr(convolution_ways, "turned_way", lambda *_: None)
+    case = Case("pointwise", (1, 1), (52, 20), stride, groups=groups)
     space = Space()
     graph = space.graph(apply("maximum", convolution(space, case), scalar(0.0)))
     check(graph, [*shapes(case), {"n": 2, "h": 7, "w": 7}, {"n": 1, "h": 16, "w": 3}], length=52)
+
+
+@pytest.mark.parametrize("dtype", mostly_slow([F32, F64]))
+def test_a_pointwise_convolution_through_a_copy_with_channels_last(
+    dtype: DType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(convolution_ways, "blocked_ways", lambda *_: ())
+    case = Case("pointwise", (1, 1), (37, 21))
+    space = Space()
+    made = convolution(space, case, dtype=dtype)
+    bias = fixed(data(F32, (21,), 5).astype(dtype.numpy))
+    graph = space.graph(apply("add", made, node(Broadcast(made.shape, (1,)), bias)))
+    check(graph, [*shapes(case), {"n": 3, "h": 7, "w": 7}, {"n": 1, "h": 64, "w": 3}], length=37)
 
 
 @pytest.mark.parametrize("name", mostly_slow(["three", "groups", "depthwise", "spread"]))

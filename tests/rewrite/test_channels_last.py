@@ -289,15 +289,6 @@ def test_a_single_convolution_of_a_few_channels_is_worth_it_if_it_skips_pixels(s
     assert convolutions(converted(net.graph())) == [stride > 1]
 
 
-@pytest.mark.parametrize(("side", "is_worth_it"), [(7, True), (8, False)])
-def test_to_many_channels_few_pixels_of_known_number_are_worth_it(
-    side: int, is_worth_it: bool
-) -> None:
-    net = Network(channels=8, spatial=(side, side))
-    net.convolution(128, kernel=1)
-    assert convolutions(converted(net.graph())) == [is_worth_it]
-
-
 def test_pooling_alone_stays() -> None:
     net = Network()
     net.pooling()

@@ -36,14 +36,12 @@ from tilewright.rewrite.orders import (
     moves_data,
     reordered,
 )
-from tilewright.shape import Expr, product
+from tilewright.shape import Expr
 
 TILE_TYPES = (DType.FLOAT32, DType.FLOAT64)
 FEW_CHANNELS = 4  # an input with no more of them is read through its transposition at no cost
 
 MANY_CHANNELS = 128  # of a result: a transposed element costs as much as 16 multiply-adds or so
-VECTORS = 16  # pixels of a register tile
-WASTE = 16  # a part of the pixels that may be missing in the last tile
 
 
 def prefer_channels_last(graph: Graph) -> Graph:
@@ -249,9 +247,9 @@ class _Builder:
 def _gain(x: Node) -> int:
     """What channels last saves at ``x``, in transpositions of a feature map.
 
-    With them first, a convolution of several taps copies its pixels once per tap (of a few channels
-    that is less than to transpose the result), and images of few pixels do not fill the vectors. To
-    many channels the conversions are little work in comparison.
+    With them first, a convolution of several taps copies its pixels once per tap; of a few channels
+    that is less than to transpose the result. To many channels the conversions are little work in
+    comparison. One of a single tap has a way with the channels last of its own, if that is better.
     """
     primitive = x.primitive
     if not isinstance(primitive, Convolve):
@@ -262,17 +260,9 @@ def _gain(x: Node) -> int:
         return 1
     depthwise = weights[1].is_constant and weights[1].value == 1
     per_group = weights[0].value // primitive.groups if weights[0].is_constant else 0
-    many = per_group >= MANY_CHANNELS and (taps or primitive.groups > 1 or not _fills_vectors(x))
+    many = per_group >= MANY_CHANNELS and (taps or primitive.groups > 1)
     return 3 if (taps and not depthwise) or many else 1
 
 
 def _are_few(channels: Expr) -> bool:
     return channels.is_constant and channels.value <= FEW_CHANNELS
-
-
-def _fills_vectors(x: Node) -> bool:
-    """Whether the pixels of an image are all but whole register tiles, or not known."""
-    pixels = product(x.shape[2:])
-    if not pixels.is_constant:
-        return True
-    return -pixels.value % VECTORS * WASTE <= pixels.value

@@ -53,6 +53,7 @@ from tilewright.tile.contraction import (
 from tilewright.tile.contraction_ways import IN_PLACE, PACKED, best_somewhere, blocked_ways
 from tilewright.tile.gathered import lower_channels_last
 from tilewright.tile.lowering import Lowering
+from tilewright.tile.pointwise import turned_way
 from tilewright.tile.taps import Tap, tap_position
 from tilewright.tile.ways import Accuracy, LoweredStep, PackedConstant, Source, Way
 from tilewright.tile.winograd import Rates, winograd_ways
@@ -84,9 +85,9 @@ def lower_convolution(
     first = lower(IN_PLACE[0]).program
     assert isinstance(first, Contraction)
     has_choice = isinstance(first.right, Operand)
-    return best_somewhere(
-        blocked_ways((*IN_PLACE, *PACKED) if has_choice else PACKED, lower, machine)
-    )
+    ways = blocked_ways((*IN_PLACE, *PACKED) if has_choice else PACKED, lower, machine)
+    turned = turned_way(kernel, fresh, tile, machine) if has_choice else None
+    return best_somewhere(ways if turned is None else (*ways, turned))
 
 
 def _packed(
@@ -114,7 +115,7 @@ def _packed(
         right: Operand | Packing = _pixels(frame, data, weights.shape[1])
         return assemble(frame, index, left, right, sources)
     if _has_one_tap(node):
-        right = _pack_patches(frame, node, most_depth(frame, packing=True))
+        right = _pack_patches(frame, node, _packed_depth(frame))
         return assemble(frame, index, left, right, sources)
     block = constant(max(1, PACKED_DEPTH // max(1, taps.value)) * taps.value)
     right = _pack_patches(frame, node, block)
@@ -156,18 +157,22 @@ def _pixels(frame: Frame, data: Node, channels: Expr) -> Operand | Packing:
     pixels = product(data.shape[2:])
     base = (symbol("_b0") * data.shape[1] + symbol("_b1") * channels) * pixels
     if data not in lowering.materialised:
-        return _pack_patches(frame, frame.kernel.backbone, most_depth(frame, packing=True))
+        return _pack_patches(frame, frame.kernel.backbone, _packed_depth(frame))
     source = lowering.buffer(data)
     if not frame.blocking.packed:
         return Operand(source, base, constant(1), pixels)
     return _pack_pixels(frame, Load(source, base + symbol("_k") * pixels + symbol("_n")))
 
 
+def _packed_depth(frame: Frame) -> Expr:
+    """Channels of a block."""
+    return depth_block(frame.depth, most_depth(frame, packing=True))
+
+
 def _pack_pixels(frame: Frame, pixel: Load) -> Packing:
     """Copy a block of channels by pixels."""
     row = pack_row(frame)
-    depth = depth_block(frame.depth, most_depth(frame, packing=True))
-    target = frame.lowering.scratch_buffer(pixel.buffer.dtype, row * depth)
+    target = frame.lowering.scratch_buffer(pixel.buffer.dtype, row * _packed_depth(frame))
     k0, k1, n0, n1 = (symbol(name) for name in ("_k0", "_k1", "_n0", "_n1"))
     place = (symbol("_k") - k0) * row + symbol("_n") - n0
     line = Loop("_n", n0, n1, (Store(target, place, pixel),))

@@ -1,0 +1,124 @@
+"""Pointwise convolutions of channels-first data through a copy with the channels last.
+
+An image of few pixels leaves most of a tile's last panel empty where pixels run along the lanes.
+With the channels last the pixels of a whole batch are rows, of which every number is covered. A
+first step transposes the data into a workspace; results are staged in cache and leave channels
+first. Start with :func:`lower_turned`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from tilewright.cost import Machine, contraction_time
+from tilewright.ir.graph import Node
+from tilewright.ir.kernel import Kernel
+from tilewright.ir.primitives import Constant, Convolve
+from tilewright.ir.tile import Contraction, LoopProgram, Operand, TileBuffer, TransposeBlock
+from tilewright.shape import Expr, ceil_div, constant, maximum, minimum, product, symbol
+from tilewright.tile.contraction import (
+    Blocking,
+    Frame,
+    RegisterTile,
+    assemble,
+    declare,
+    packed_operand,
+)
+from tilewright.tile.lowering import Lowering
+from tilewright.tile.transposes import SIZES, STRIP
+from tilewright.tile.ways import THREADS, LoweredStep, PackedConstant, Source, Way, Workspace
+from tilewright.tile.work import estimate
+
+BLOCKING = Blocking(96, 128, 8192)
+MOVE_CYCLES = 1.0  # to transpose an element of the data or of the result
+START_CYCLES = 3000  # of one step more
+
+
+def turned_way(
+    kernel: Kernel, fresh: Callable[[], Lowering], tile: RegisterTile, machine: Machine
+) -> Way | None:
+    """The way of a Convolve that reads each pixel once, or None where it does not fit."""
+    steps = lower_turned(kernel, fresh, tile)
+    if steps is None:
+        return None
+    program = steps[1].program
+    assert isinstance(program, Contraction)
+    moved = program.m * (program.n + program.k) * machine.picoseconds(MOVE_CYCLES)
+    time = contraction_time(program, machine, symbol(THREADS))
+    started = machine.picoseconds(START_CYCLES)
+    return Way("channels last", steps, time + moved // maximum(symbol(THREADS), 1) + started)
+
+
+def lower_turned(
+    kernel: Kernel, fresh: Callable[[], Lowering], tile: RegisterTile
+) -> tuple[LoweredStep, LoweredStep] | None:
+    """The steps of a pointwise Convolve by known weights that nothing else is combined with.
+
+    None for one in groups, and for an epilogue with operands of the result's shape, which would be
+    read element by element.
+    """
+    data, weights = kernel.backbone.inputs
+    primitive = kernel.backbone.primitive
+    assert isinstance(primitive, Convolve)
+    lowering = fresh()
+    lowering.materialised -= set(kernel.group) | set(kernel.outputs)
+    fits = primitive.groups == 1 and data.dtype.bytes in SIZES and data in lowering.materialised
+    if not fits or not isinstance(weights.primitive, Constant):
+        return None
+    space = Workspace("pixels", data.dtype, product(data.shape))
+    computed = _product(kernel, lowering, tile, space)
+    inputs = [source for source in computed.reads if isinstance(source, Node)]
+    if not all(isinstance(source.primitive, Constant) for source in inputs):
+        return None
+    return _transposed(data, fresh(), space), computed
+
+
+def _transposed(data: Node, lowering: Lowering, space: Workspace) -> LoweredStep:
+    """[N, C, pixels] to [N, pixels, C], strips of pixels at a time."""
+    batch, channels, pixels = data.shape[0], data.shape[1], product(data.shape[2:])
+    source, target = lowering.buffer(data), TileBuffer("o0", data.dtype)
+    image, strip = symbol("_b"), symbol("_t")
+    first = strip * STRIP
+    block = TransposeBlock(
+        source,
+        image * channels * pixels + first,
+        pixels,
+        target,
+        (image * pixels + first) * channels,
+        channels,
+        channels,
+        minimum(pixels - first, STRIP),
+    )
+    grid: tuple[tuple[str, Expr], ...] = (("_b", batch), ("_t", ceil_div(pixels, STRIP)))
+    work = estimate(grid, (block,))
+    program = LoopProgram((source, target), 1, grid, (block,), (), (), work)
+    return LoweredStep(program, (data,), (space,))
+
+
+def _product(
+    kernel: Kernel, lowering: Lowering, tile: RegisterTile, space: Workspace
+) -> LoweredStep:
+    """Pixels of the workspace by the weights."""
+    node = kernel.backbone
+    data, weights = node.inputs
+    rows = (("_b0", data.shape[0]), *((f"_p{i}", size) for i, size in enumerate(node.shape[2:])))
+    columns = (("_c0", weights.shape[0]),)
+    shape = tile.for_type(node.dtype)
+    frame = Frame(kernel, lowering, shape, (), rows, columns, weights.shape[1], BLOCKING)
+    image, *pixel = declare(lowering, rows)
+    (channel,) = declare(lowering, columns)
+    sources: list[Source] = []
+    order = tuple(range(weights.rank))
+    packed = PackedConstant(weights, order, 0, weights.rank - 1, shape.columns)
+    right = packed_operand(frame, packed, frame.n, sources)
+    pixels = TileBuffer("pixels", node.dtype)
+    left = Operand(pixels, constant(0), frame.depth, constant(1))
+    step = assemble(frame, (image, channel, *pixel), left, right, sources)
+    program = step.program
+    assert isinstance(program, Contraction)
+    program = replace(program, buffers=(pixels, *program.buffers))
+    return LoweredStep(program, (space, *step.reads), step.writes)
+
+
+__all__ = ["lower_turned", "turned_way"]
