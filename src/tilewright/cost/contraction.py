@@ -48,6 +48,12 @@ TASK_CYCLES = 150.0  # of a block: its bounds, and what comes before its first t
 CONFLICT_CYCLES = 6.0  # the same where rows are a multiple of a page apart, all in the same sets
 SHARED_SETS = ((1024, 2.0), (256, 0.8))  # rows a multiple of so many bytes apart, cycles the same
 CONFLICT_NEAR = 8  # elements from such a multiple that make no difference
+SCATTERED_ROWS = (
+    (16, 4),
+    (32, 6),
+    (256, 7),
+)  # that many at a time: half times the bandwidth's time
+SCATTERED_MOST = 9
 STREAMED_CYCLES = 0.5  # of an element of the left operand that comes from memory
 PAGE_BYTES = 4096
 MEBIBYTE = 1 << 20
@@ -197,12 +203,27 @@ def _moved(program: Contraction, machine: Machine, blocks: Blocks) -> Expr:
     """Picoseconds to read the right operand from where it lies, for every block of rows."""
     size, levels = program.dtype.bytes, machine.target.levels
     elements = program.n * program.k
+    every = _batch(program) * elements
     rates = [machine.picoseconds(64 * size / level.bandwidth) for level in levels]
-    rate = constant(rates[-1])
+    rate = rates[-1] * _scattered(program, blocks) // 2
     for number in range(len(levels) - 2, 1, -1):
         fits = levels[number].capacity * 3 // 4 // size
-        rate = select(less_equal(elements, fits), rates[number], rate)
+        rate = select(less_equal(every, fits), rates[number], rate)
     return elements * blocks.rows // 64 * rate
+
+
+def _scattered(program: Contraction, blocks: Blocks) -> Expr:
+    """Half times as long as its bytes take: rows lie apart in memory, each on a page of its own."""
+    right = program.right
+    if isinstance(right, Packing):
+        return constant(SCATTERED_ROWS[0][1])
+    if right.panel:
+        return constant(2)
+    rows = ceil_div(program.k, maximum(blocks.depth, 1))
+    share = constant(SCATTERED_MOST)
+    for most, halves in reversed(SCATTERED_ROWS):
+        share = select(less_equal(rows, most), halves, share)
+    return share
 
 
 def _streamed(program: Contraction, machine: Machine) -> Expr:

@@ -26,7 +26,12 @@ from tilewright.tile.ways import THREADS, LoweredStep, Way
 # the left operand in cache where there are many columns, and small ones that make more tasks.
 _WHOLE_DEPTH = 8192
 PREPARED = (Blocking(96, 128, _WHOLE_DEPTH), Blocking(48, 1024, 512), Blocking(48, 32, 1024))
-IN_PLACE = (Blocking(96, 128, 1024), Blocking(48, 1024, 256), Blocking(48, 32, 1024))
+IN_PLACE = (
+    Blocking(96, 128, 1024),
+    Blocking(48, 1024, 256),
+    Blocking(48, 32, 1024),
+    Blocking(48, 2048, 16),  # few rows of the operand at a time, each far along: from memory
+)
 PACKED = (
     Blocking(1020, 64, 512, packed=True),
     Blocking(288, 256, 384, packed=True),
