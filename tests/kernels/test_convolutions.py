@@ -87,6 +87,14 @@ def convolution(space: Space, case: Case, weights: Node | None = None, dtype: DT
     return node(made, x, weights)
 
 
+def with_channels_last(space: Space, first: Node) -> Node:
+    """The same convolution of another input, which has its channels last."""
+    assert isinstance(first.primitive, Convolve)
+    x, weights = first.inputs
+    last = space.input("y", F32, x.shape[0], *x.shape[2:], x.shape[1])
+    return node(replace(first.primitive, channels_last=True), last, weights)
+
+
 def shapes(case: Case) -> list[dict[str, int]]:
     low = max(1, *(case.dilation * (k - 1) + 1 - 2 * case.padding for k in case.kernel))
     rows = [(1, low, low, low), (0, 9, 9, 9), (2, low + 6, low + 11, low + 1)]
@@ -115,11 +123,7 @@ def test_with_bias_and_activation(case: Case) -> None:
 )
 def test_channels_last(case: Case) -> None:
     space = Space()
-    first = convolution(space, case)
-    assert isinstance(first.primitive, Convolve)
-    x, weights = first.inputs
-    last = space.input("y", F32, x.shape[0], *x.shape[2:], x.shape[1])
-    made = node(replace(first.primitive, channels_last=True), last, weights)
+    made = with_channels_last(space, convolution(space, case))
     bias = fixed(data(F32, (case.channels[1],), 5))
     shifted = apply("add", made, node(Broadcast(made.shape, (made.rank - 1,)), bias))
     taps = case.channels[0] // case.groups
@@ -286,9 +290,5 @@ def test_channels_last_with_weights_known_only_at_run_time(name: str) -> None:
     space = Space()
     taken, given = case.channels
     weights = space.input("weights", F32, given, taken // case.groups, *case.kernel)
-    first = convolution(space, case, weights)
-    assert isinstance(first.primitive, Convolve)
-    x = first.inputs[0]
-    last = space.input("y", F32, x.shape[0], *x.shape[2:], x.shape[1])
-    made = node(replace(first.primitive, channels_last=True), last, weights)
+    made = with_channels_last(space, convolution(space, case, weights))
     check(space.graph(made), shapes(case), length=700)

@@ -308,14 +308,13 @@ def _sample(
     seconds: float,
     clock: Clock,
 ) -> Sample:
-    arrays = tuple(make_problem(compiled.group, case, compiled.weight).inputs.values())
-    times = list(time_ways([partial(m, *arrays) for m in models], clock, 0.6 * seconds))
+    calls = _calls(compiled, models, case)
+    times = list(time_ways(calls, clock, 0.6 * seconds))
     threads = setting.threads
     chosen, unmeasured = compiled.choices(case.sizes, threads)
     best = times.index(min(times))
     if best != chosen:  # the least of several noisy times flatters the best: these two once more
-        duel = [partial(models[way], *arrays) for way in (best, chosen)]
-        again = time_ways(duel, clock, 0.2 * seconds)
+        again = time_ways([calls[best], calls[chosen]], clock, 0.2 * seconds)
         times[best], times[chosen] = (
             min(times[way], found) for way, found in zip((best, chosen), again, strict=True)
         )
@@ -324,6 +323,14 @@ def _sample(
         padded, padded_times = _padded(compiled, models, case, setting, 0.2 * seconds, clock)
     names = ways_of(compiled.program) or ("only",)
     return Sample(case, names, tuple(times), chosen, unmeasured, padded, padded_times)
+
+
+def _calls(
+    compiled: _Compiled, models: Sequence[CompiledModel], case: Case
+) -> list[Callable[[], object]]:
+    """A call of each model with the same operands."""
+    arrays = tuple(make_problem(compiled.group, case, compiled.weight).inputs.values())
+    return [partial(model, *arrays) for model in models]
 
 
 def _padded(
@@ -343,8 +350,7 @@ def _padded(
         if name in compiled.group.ranges:
             sizes[name] = -(-sizes[name] // unit) * unit
     padded = replace(case, sizes=sizes)
-    arrays = tuple(make_problem(compiled.group, padded, compiled.weight).inputs.values())
-    times = time_ways([partial(m, *arrays) for m in models], clock, seconds)
+    times = time_ways(_calls(compiled, models, padded), clock, seconds)
     return times[compiled.choices(sizes, setting.threads)[0]], times
 
 
@@ -374,12 +380,8 @@ class Regret:
 def summarise(samples: Sequence[Sample]) -> Regret:
     """Of at least one sample."""
     regrets = [sample.regret for sample in samples]
-    worst = max(samples, key=_regret)
+    worst = max(samples, key=lambda sample: sample.regret)
     return Regret(statistics.fmean(regrets), float(np.percentile(regrets, 95)), worst.regret, worst)
-
-
-def _regret(sample: Sample) -> float:
-    return sample.regret
 
 
 def ablations(samples: Sequence[Sample]) -> dict[str, float]:

@@ -5,9 +5,8 @@ Start with :func:`bench_ops`.
 
 from __future__ import annotations
 
-import importlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -36,8 +35,8 @@ from tilewright.bench.suites import (
     sample,
 )
 from tilewright.cli.options import JsonFlag
-from tilewright.cli.output import Output
-from tilewright.support.errors import InputError, UnsupportedError
+from tilewright.cli.output import Output, load_plots
+from tilewright.support.errors import InputError
 from tilewright.support.progress import Steps
 from tilewright.support.text import format_seconds
 from tilewright.target import detect
@@ -86,14 +85,14 @@ def bench_ops(
     """
     output = Output(as_json=as_json)
     cases = _cases(suite or (), shapes, _names(only), sample_size)
-    draw = None if save is None else _load_plots()
+    plots = None if save is None else load_plots()
     with output.progress.activity("Setting up"):
         peers = load_peers([name for name in _names(against) if name != "none"])
     plan = Plan(peers, threads, replace(QUICK, rounds=rounds, most_rounds=3 * rounds))
     report = _measure(cases, constant, plan, output, save)
-    if save is not None and draw is not None:
+    if save is not None and plots is not None:
         report.save(save)
-        draw(report, save)
+        plots.draw_plots(report, save)
     output.document(report.document())
     output.show(render(report))
     if report.missing:
@@ -160,16 +159,6 @@ def _limits(threads: int) -> Limits:
     reads = [Reads(name, capacities[name], threads * speed) for name, speed in peak.reads]
     reads.append(Reads("memory", None, threads * peak.bytes_per_second))
     return Limits(threads * peak.flops, tuple(reads))
-
-
-def _load_plots() -> Callable[[OperatorReport, Path], object]:
-    """The drawing, before anything is measured: matplotlib may be missing."""
-    try:
-        return importlib.import_module("tilewright.bench.plots").draw_plots
-    except ImportError as error:
-        raise UnsupportedError(
-            f"Plots cannot be drawn: {error}.", hint="pip install matplotlib, or leave out --save"
-        ) from error
 
 
 class _Remaining:

@@ -5,13 +5,16 @@ Imports support and rich. Start with :class:`Output`.
 
 from __future__ import annotations
 
+import importlib
 import json
 from collections.abc import Mapping, Sequence
+from types import ModuleType
 
 from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from tilewright.support.errors import UnsupportedError
 from tilewright.support.progress import Progress
 
 _LOG_WIDTH = 160
@@ -50,3 +53,13 @@ def table(*columns: str, rows: Sequence[Sequence[str | Text]], title: str | None
         # Names and types hold brackets, which rich would take for markup.
         made.add_row(*(cell if isinstance(cell, Text) else Text(cell) for cell in row))
     return made
+
+
+def load_plots() -> ModuleType:
+    """The drawings, before anything is measured: matplotlib may be missing (UnsupportedError)."""
+    try:
+        return importlib.import_module("tilewright.bench.plots")
+    except ImportError as error:
+        raise UnsupportedError(
+            f"Plots cannot be drawn: {error}.", hint="pip install matplotlib, or leave out --save"
+        ) from error

@@ -5,8 +5,7 @@ Start with :func:`regret`.
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -28,8 +27,8 @@ from tilewright.bench.regret import (
 from tilewright.bench.suites import Case
 from tilewright.bench.sweep import Sweep, measure_sweep
 from tilewright.cli.options import JsonFlag
-from tilewright.cli.output import Output, table
-from tilewright.support.errors import InputError, UnsupportedError
+from tilewright.cli.output import Output, load_plots, table
+from tilewright.support.errors import InputError
 
 
 def regret(
@@ -134,15 +133,15 @@ def _document(
 
 
 def _sweep(text: str, threads: int, seconds: float, save: Path | None, output: Output) -> None:
-    draw = None if save is None else _load_draw()
+    plots = None if save is None else load_plots()
     with output.progress.steps("Timing", 1) as steps:
 
         def at(done: int) -> None:
             steps.at(0, f"size {done + 1}")
 
         found = measure_sweep(text, threads, seconds, at)
-    if save is not None and draw is not None:
-        draw(found, save)
+    if save is not None and plots is not None:
+        plots.draw_sweep(found, save)
     dips = found.dips
     deepest = max(range(len(dips)), key=dips.__getitem__)
     output.document(
@@ -164,13 +163,3 @@ def _sweep(text: str, threads: int, seconds: float, save: Path | None, output: O
 def _speeds(found: Sweep) -> str:
     speeds = [point.gflops for point in found.points]
     return f"{min(speeds):.1f} to {max(speeds):.1f} GFLOP/s over {len(speeds)} sizes"
-
-
-def _load_draw() -> Callable[..., None]:
-    """The drawing, before anything is measured: matplotlib may be missing."""
-    try:
-        return importlib.import_module("tilewright.bench.plots").draw_sweep
-    except ImportError as error:
-        raise UnsupportedError(
-            f"Plots cannot be drawn: {error}.", hint="pip install matplotlib, or leave out --save"
-        ) from error

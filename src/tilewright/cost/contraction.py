@@ -48,12 +48,9 @@ TASK_CYCLES = 150.0  # of a block: its bounds, and what comes before its first t
 CONFLICT_CYCLES = 6.0  # the same where rows are a multiple of a page apart, all in the same sets
 SHARED_SETS = ((1024, 2.0), (256, 0.8))  # rows a multiple of so many bytes apart, cycles the same
 CONFLICT_NEAR = 8  # elements from such a multiple that make no difference
-SCATTERED_ROWS = (
-    (16, 4),
-    (32, 6),
-    (256, 7),
-)  # that many at a time: half times the bandwidth's time
-SCATTERED_MOST = 9
+# Rows of the right operand in memory at a time, and half times as long as their bytes take.
+SCATTERED_ROWS = ((16, 4), (32, 6), (256, 7))
+SCATTERED_MOST = 9  # the same for more
 STREAMED_CYCLES = 0.5  # of an element of the left operand that comes from memory
 PAGE_BYTES = 4096
 MEBIBYTE = 1 << 20
@@ -80,6 +77,22 @@ class Machine:
     def picoseconds(self, cycles: float) -> int:
         """Of so many cycles."""
         return round(1000.0 * cycles / self.target.clock_ghz)
+
+    def holds(self, level: int, elements: Expr, size: int) -> Expr:
+        """Whether so many elements of ``size`` bytes stay in a level of the memory."""
+        return less_equal(elements, self.target.levels[level].capacity * 3 // 4 // size)
+
+    def reading(self, elements: Expr, size: int, nearest: int, scattered: Expr | int = 2) -> Expr:
+        """Picoseconds for 64 of so many elements, read from the level that holds them all.
+
+        That is ``nearest`` or farther away; ``scattered`` is twice the share for memory itself.
+        """
+        levels = self.target.levels
+        rates = [self.picoseconds(64 * size / level.bandwidth) for level in levels]
+        rate = constant(rates[-1]) * scattered // 2
+        for number in range(len(levels) - 2, nearest - 1, -1):
+            rate = select(self.holds(number, elements, size), rates[number], rate)
+        return rate
 
 
 @dataclass(frozen=True)
@@ -201,19 +214,13 @@ def _store_cycles(stores: Sequence[Store]) -> float:
 
 def _moved(program: Contraction, machine: Machine, blocks: Blocks) -> Expr:
     """Picoseconds to read the right operand from where it lies, for every block of rows."""
-    size, levels = program.dtype.bytes, machine.target.levels
-    elements = program.n * program.k
-    every = _batch(program) * elements
-    rates = [machine.picoseconds(64 * size / level.bandwidth) for level in levels]
-    rate = rates[-1] * _scattered(program, blocks) // 2
-    for number in range(len(levels) - 2, 1, -1):
-        fits = levels[number].capacity * 3 // 4 // size
-        rate = select(less_equal(every, fits), rates[number], rate)
+    elements, size = program.n * program.k, program.dtype.bytes
+    rate = machine.reading(_batch(program) * elements, size, 2, _scattered(program, blocks))
     return elements * blocks.rows // 64 * rate
 
 
 def _scattered(program: Contraction, blocks: Blocks) -> Expr:
-    """Half times as long as its bytes take: rows lie apart in memory, each on a page of its own."""
+    """Twice the time over that of the bytes: rows in memory lie apart, each on its own pages."""
     right = program.right
     if isinstance(right, Packing):
         return constant(SCATTERED_ROWS[0][1])
@@ -232,9 +239,8 @@ def _streamed(program: Contraction, machine: Machine) -> Expr:
     if not isinstance(left, Operand) or left.panel:
         return constant(0)
     elements = program.m * program.k
-    fits = machine.target.levels[-2].capacity * 3 // 4 // program.dtype.bytes
-    waits = elements * machine.picoseconds(STREAMED_CYCLES)
-    return select(less_equal(_batch(program) * elements, fits), 0, waits)
+    fits = machine.holds(-2, _batch(program) * elements, program.dtype.bytes)
+    return select(fits, 0, elements * machine.picoseconds(STREAMED_CYCLES))
 
 
 def _packing(program: Contraction, machine: Machine, blocks: Blocks) -> Expr:

@@ -42,10 +42,10 @@ TRANSPOSED = (  # rows of the source lie far apart: the fewer at a time, the bet
     Blocking(1020, 32, 512),
     Blocking(96, 32, 512),
 )
-FEW_COLUMNS = 8  # up to which other roles or dot products may beat the register tile
+FEW_COLUMNS = WIDEST  # up to which other roles or dot products may beat the register tile
 DEEP = 4096  # from where on k may be cut
 STREAMING = 6  # part of the time of swapped roles that waiting for weights adds
-MOVE_CYCLES = 1.0  # to transpose an element of the result
+MOVE_CYCLES = 1.0  # to transpose an element of a result or of data
 _THREAD_COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 
 Fresh = Callable[[], Lowering]
@@ -100,7 +100,7 @@ def _other_ways(
         # Panels of weights that few rows share stream by, and hide behind little work.
         cost = cost + select(less_equal(plain.n, FEW_COLUMNS), 0, cost // STREAMING)
         found.append(Way("swapped", swapped, cost))
-    dots = lower_dots(kernel, fresh, tile) if few and plain.n.value <= WIDEST else None
+    dots = lower_dots(kernel, fresh, tile) if few else None
     if dots is not None:
         found.append(Way("dots", dots, dots_time(kernel, machine, threads)))
     split = lower_split_depth(kernel, fresh, tile) if few and _may_be_deep(plain.k) else None

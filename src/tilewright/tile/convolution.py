@@ -54,7 +54,7 @@ from tilewright.tile.contraction_ways import IN_PLACE, PACKED, best_somewhere, b
 from tilewright.tile.gathered import lower_channels_last
 from tilewright.tile.lowering import Lowering
 from tilewright.tile.pointwise import turned_way
-from tilewright.tile.taps import Tap, tap_position
+from tilewright.tile.taps import geometry, has_one_tap, is_pointwise, tap_position
 from tilewright.tile.ways import Accuracy, LoweredStep, PackedConstant, Source, Way
 from tilewright.tile.winograd import Rates, winograd_ways
 
@@ -80,7 +80,7 @@ def lower_convolution(
     def lower(blocking: Blocking) -> LoweredStep:
         return _packed(kernel, fresh(), tile, blocking)
 
-    if not _has_one_tap(kernel.backbone):
+    if not has_one_tap(kernel.backbone):
         return (Way("packed", (lower(Blocking()),), constant(0)),)
     first = lower(IN_PLACE[0]).program
     assert isinstance(first, Contraction)
@@ -110,13 +110,9 @@ def _packed(
     index = (b0, b1 * per_group + m, *declare(lowering, columns))
     sources: list[Source] = []
     left = _weights(frame, weights, primitive.groups, sources)
+    if has_one_tap(node):
+        return assemble(frame, index, left, _pixels(frame, node), sources)
     taps = product(weights.shape[2:])
-    if _is_pointwise(node):
-        right: Operand | Packing = _pixels(frame, data, weights.shape[1])
-        return assemble(frame, index, left, right, sources)
-    if _has_one_tap(node):
-        right = _pack_patches(frame, node, _packed_depth(frame))
-        return assemble(frame, index, left, right, sources)
     block = constant(max(1, PACKED_DEPTH // max(1, taps.value)) * taps.value)
     right = _pack_patches(frame, node, block)
     return assemble(frame, index, left, right, sources, minimum(maximum(depth, 1), block))
@@ -136,28 +132,14 @@ def _weights(frame: Frame, weights: Node, groups: int, sources: list[Source]) ->
     return Operand(frame.lowering.buffer(weights), base, frame.depth, constant(1))
 
 
-def _has_one_tap(node: Node) -> bool:
-    return all(size.value == 1 for size in node.inputs[1].shape[2:])
-
-
-def _is_pointwise(node: Node) -> bool:
-    primitive = node.primitive
-    assert isinstance(primitive, Convolve)
-    data = node.inputs[0]
-    return (
-        _has_one_tap(node)
-        and all(s == 1 for s in primitive.strides + primitive.spread)
-        and all(e.is_constant and e.value == 0 for e in primitive.low)
-        and primitive.sizes == data.shape[2:]
-    )
-
-
-def _pixels(frame: Frame, data: Node, channels: Expr) -> Operand | Packing:
+def _pixels(frame: Frame, node: Node) -> Operand | Packing:
+    """The right operand of one tap."""
     lowering = frame.lowering
+    data, weights = node.inputs
+    if not is_pointwise(node) or data not in lowering.materialised:
+        return _pack_patches(frame, node, _packed_depth(frame))
     pixels = product(data.shape[2:])
-    base = (symbol("_b0") * data.shape[1] + symbol("_b1") * channels) * pixels
-    if data not in lowering.materialised:
-        return _pack_patches(frame, frame.kernel.backbone, _packed_depth(frame))
+    base = (symbol("_b0") * data.shape[1] + symbol("_b1") * weights.shape[1]) * pixels
     source = lowering.buffer(data)
     if not frame.blocking.packed:
         return Operand(source, base, constant(1), pixels)
@@ -193,18 +175,11 @@ def _pack_patches(frame: Frame, node: Node, block: Expr) -> Packing:
     channels = (symbol("_k0") // taps, ceil_div(symbol("_k1"), taps))
     loops = [("_q", rows), ("_ch", channels)]
     loops += [(f"_t{axis}", (constant(0), size)) for axis, size in enumerate(weights.shape[2:])]
-    line, channel, *kernel_index = [_opened(lowering, name) for name, _ in loops]
+    line, channel, *kernel_index = [lowering.opened(name) for name, _ in loops]
     _segment(frame, node, (target, row), (line, channel, kernel_index))
     for name, bounds in reversed(loops):
         lowering.emit(Loop(name, *bounds, lowering.close()))
     return Packing(target, row, taken_statements(lowering))
-
-
-def _opened(lowering: Lowering, name: str) -> Expr:
-    """Open the body of a loop over ``name``, of which nothing but its sign is assumed."""
-    lowering.open()
-    lowering.depth[name] = len(lowering.blocks) - 1
-    return lowering.scope.declare(name, 0)
 
 
 def _segment(
@@ -225,14 +200,11 @@ def _segment(
     outer = unflatten(line, [("", size) for size in node.shape[2:-1]])
     k = linear((channel, *kernel_index), weights.shape[1:])
     base = (k - symbol("_k0")) * target[1] + line * width - symbol("_n0")
-    taps = [
-        Tap(s, d, p)
-        for s, d, p in zip(primitive.strides, primitive.dilations, primitive.spread, strict=True)
-    ]
+    taps = geometry(primitive)
     lead = (symbol("_b0"), symbol("_b1") * weights.shape[1] + channel)
     zero = Literal(0.0, node.dtype)
     if any(tap.spread != 1 for tap in taps):
-        x = _opened(lowering, "_x")
+        x = lowering.opened("_x")
         positions, inside = tap_position(
             taps, (*outer, x), kernel_index, primitive.low, data.shape[2:], lowering.scope
         )
@@ -248,7 +220,7 @@ def _segment(
     end = maximum(begin, minimum(last, ceil_div(data.shape[-1] - shift, stride)))
     begin, end = select(inside, begin, last), select(inside, end, last)
     for name, bounds in (("_xa", (first, begin)), ("_xb", (begin, end)), ("_xc", (end, last))):
-        x = _opened(lowering, name)
+        x = lowering.opened(name)
         value: Value = zero
         if name == "_xb":
             value = lowering.value(data, (*lead, *positions, x * stride + shift))

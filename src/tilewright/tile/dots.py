@@ -115,29 +115,17 @@ def dots_time(kernel: Kernel, machine: Machine, threads: Expr | int, parts: int 
     cycles = cycles * STEP_SHARE
     group = machine.picoseconds(GROUP_CYCLES + SUM_CYCLES * height * width)
     # Columns that all rows meet again come from the second-level cache if the first is too small.
-    near, far = target.levels[1], target.levels[2]
-    slow = max(cycles, (height + width) * target.vector_bytes / far.bandwidth)
-    fits = less_equal(width * depth, near.capacity * 3 // 4 // size)
+    slow = max(cycles, (height + width) * target.vector_bytes / target.levels[2].bandwidth)
     rates = [machine.picoseconds(number) for number in (cycles, slow)]
-    steps = ceil_div(depth, lanes) * select(fits, *rates)
+    steps = ceil_div(depth, lanes) * select(machine.holds(1, width * depth, size), *rates)
     groups = ceil_div(rows, height) * ceil_div(columns, width)
-    moved = _moved((rows + columns) * depth, batch, size, machine)
+    read = batch * (rows + columns) * depth
+    moved = read // 64 * machine.reading(read, size, 1)
     alone = maximum(batch * groups * (steps + group), moved)
     alone = alone + batch * rows * columns * machine.picoseconds(RESULT_CYCLES)
     tasks = maximum(batch * ceil_div(rows, _row_block(rows, columns)), 1)
     small = less_equal(batch * rows * columns * depth, ALONE_PRODUCTS)
     return alone // tasks * ceil_div(tasks, select(small, 1, threads))
-
-
-def _moved(elements: Expr, batch: Expr, size: int, machine: Machine) -> Expr:
-    """Picoseconds to read so many elements for each of ``batch`` from where all of them lie."""
-    levels = machine.target.levels
-    rates = [machine.picoseconds(64 * size / level.bandwidth) for level in levels]
-    rate = constant(rates[-1])
-    for number in range(len(levels) - 2, 0, -1):
-        fits = levels[number].capacity * 3 // 4 // size
-        rate = select(less_equal(batch * elements, fits), rates[number], rate)
-    return batch * elements // 64 * rate
 
 
 class _Dots:

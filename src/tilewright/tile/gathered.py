@@ -53,7 +53,7 @@ from tilewright.tile.contraction import (
     unflatten,
 )
 from tilewright.tile.lowering import Lowering
-from tilewright.tile.taps import Tap, tap_position
+from tilewright.tile.taps import geometry, is_pointwise, tap_position
 from tilewright.tile.ways import LoweredStep, PackedConstant, Source
 
 TABLE_BYTES = 64 << 10  # of one block's table: it must leave room in a second-level cache
@@ -91,7 +91,7 @@ def lower_channels_last(kernel: Kernel, lowering: Lowering, tile: RegisterTile) 
     block = maximum(ceil_div(depth // run, blocks), 1) * run
     right = _weights(frame, weights, block, sources)
     base = symbol("_b1") * weights.shape[1]
-    if _is_pointwise(node):
+    if is_pointwise(node):
         left = Operand(lowering.buffer(data), base, data.shape[-1], constant(1))
         return assemble(frame, index, left, right, sources)
     if lines:
@@ -129,18 +129,6 @@ def _balanced(frame: Frame, runs: Sequence[Expr], elements: int) -> Expr:
     most = max(1, min(TABLE_BYTES // entries, PIXEL_BYTES // pixel) // height) * height
     blocks = maximum(ceil_div(frame.m, most), 1)
     return maximum(ceil_div(ceil_div(frame.m, blocks), height) * height, height)
-
-
-def _is_pointwise(node: Node) -> bool:
-    primitive = node.primitive
-    assert isinstance(primitive, Convolve)
-    data, weights = node.inputs
-    return (
-        all(size.value == 1 for size in weights.shape[2:])
-        and all(s == 1 for s in primitive.strides + primitive.spread)
-        and all(e.is_constant and e.value == 0 for e in primitive.low)
-        and primitive.sizes == data.shape[1:-1]
-    )
 
 
 def _weights(frame: Frame, weights: Node, block: Expr, sources: list[Source]) -> Operand | Packing:
@@ -187,7 +175,8 @@ def _gather(frame: Frame, node: Node, base: Expr, run: int, row: Expr) -> Gather
     table = lowering.scratch_buffer(DType.INT64, product(weights.shape[2:]) * parts * row)
     zeros = _zeros(frame, run)
     line, *taps, part = _opened_runs(frame, (*weights.shape[2:], parts))
-    sample, *outer, x, begin, end = _opened_line(frame, node, line)
+    sample, *outer = unflatten(line, [("", size) for size in node.shape[:-2]])
+    x, begin, end = _opened_line(frame, node, line)
     positions, inside = _tap_position(frame, node, (*outer, x), taps)
     entry = select(inside, linear((sample, *positions, part * run), data.shape), -1)
     number = linear((*taps, part), (*weights.shape[2:], parts))
@@ -228,7 +217,7 @@ def _copied_lines(frame: Frame, node: Node, run: int, row: Expr) -> Gathering:
         store = Store(copies, start + symbol("_z"), value)
         bounds = select(inside, begin, 0), select(inside, end, 0)
         lowering.emit(Loop("_z", *bounds, (store,)))
-    x, begin, end = _opened_line(frame, node, line)[-3:]
+    x, begin, end = _opened_line(frame, node, line)
     entry = select(inside, start + x * stride * channels, -1)
     place = number * row + line * width + x - symbol("_m0")
     lowering.emit(Store(table, place, IndexValue(entry)))
@@ -248,7 +237,7 @@ def _zeros(frame: Frame, run: int) -> TileBuffer:
 
 def _opened_runs(frame: Frame, runs: Sequence[Expr]) -> list[Expr]:
     """Open loops over the lines of a block of pixels and over the ``runs`` of each pixel."""
-    return [_opened(frame.lowering, name) for name in ("_q", *_run_names(runs))]
+    return [frame.lowering.opened(name) for name in ("_q", *_run_names(runs))]
 
 
 def _closed_runs(frame: Frame, node: Node, runs: Sequence[Expr]) -> tuple[Statement, ...]:
@@ -265,20 +254,12 @@ def _run_names(runs: Sequence[Expr]) -> list[str]:
     return [f"_t{axis}" for axis in range(len(runs))]
 
 
-def _opened_line(frame: Frame, node: Node, line: Expr) -> list[Expr]:
-    """Open a loop along a line: its sample and outer position, x, and the bounds of x."""
+def _opened_line(frame: Frame, node: Node, line: Expr) -> tuple[Expr, Expr, Expr]:
+    """Open a loop along the part of a line that is in the block: x, and its bounds."""
     width = node.shape[-2]
     start = line * width
     first, last = maximum(0, symbol("_m0") - start), minimum(width, symbol("_m1") - start)
-    outer = unflatten(line, [("", size) for size in node.shape[:-2]])
-    return [*outer, _opened(frame.lowering, "_x"), first, last]
-
-
-def _opened(lowering: Lowering, name: str) -> Expr:
-    """Open the body of a loop over ``name``, of which nothing but its sign is assumed."""
-    lowering.open()
-    lowering.depth[name] = len(lowering.blocks) - 1
-    return lowering.scope.declare(name, 0)
+    return frame.lowering.opened("_x"), first, last
 
 
 def _tap_position(
@@ -288,7 +269,5 @@ def _tap_position(
     primitive, data = node.primitive, node.inputs[0]
     assert isinstance(primitive, Convolve)
     count = len(taps)
-    rows = zip(primitive.strides, primitive.dilations, primitive.spread, strict=True)
-    geometry = [Tap(*row) for row in rows][:count]
-    sizes = data.shape[1 : 1 + count]
-    return tap_position(geometry, outputs, taps, primitive.low[:count], sizes, frame.lowering.scope)
+    axes, sizes = geometry(primitive)[:count], data.shape[1 : 1 + count]
+    return tap_position(axes, outputs, taps, primitive.low[:count], sizes, frame.lowering.scope)

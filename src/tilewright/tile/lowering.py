@@ -65,7 +65,7 @@ from tilewright.shape import (
     logical_and,
     symbol,
 )
-from tilewright.tile.taps import Tap, tap_position
+from tilewright.tile.taps import Tap, geometry, tap_position
 
 
 @dataclass
@@ -126,6 +126,12 @@ class Lowering:
     def open(self) -> None:
         """Begin the body of a loop."""
         self.blocks.append(_Block())
+
+    def opened(self, name: str) -> Expr:
+        """Open the body of a loop over ``name``, of which nothing but its sign is assumed."""
+        self.open()
+        self.depth[name] = len(self.blocks) - 1
+        return self.scope.declare(name, 0)
 
     def close(self) -> tuple[Statement, ...]:
         """End the innermost open body and return its statements."""
@@ -384,14 +390,9 @@ class Lowering:
         zero = Literal(0, node.dtype)
 
         def inner(k: Index) -> Value:
-            taps = [
-                Tap(stride, dilation, spread)
-                for stride, dilation, spread in zip(
-                    primitive.strides, primitive.dilations, primitive.spread, strict=True
-                )
-            ]
+            taps, sizes = geometry(primitive), data.shape[spatial]
             positions, inside = tap_position(
-                taps, index[spatial], k[1:], primitive.low, data.shape[spatial], self.scope
+                taps, index[spatial], k[1:], primitive.low, sizes, self.scope
             )
             place = [index[0], *positions]
             place.insert(axis, first + k[0])

@@ -16,22 +16,20 @@ from tilewright.ir.graph import Node
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Constant, Convolve
 from tilewright.ir.tile import Contraction, LoopProgram, Operand, TileBuffer, TransposeBlock
-from tilewright.shape import Expr, ceil_div, constant, maximum, minimum, product, symbol
+from tilewright.shape import Expr, ceil_div, constant, minimum, product, symbol
 from tilewright.tile.contraction import (
-    Blocking,
     Frame,
     RegisterTile,
     assemble,
     declare,
     packed_operand,
 )
+from tilewright.tile.contraction_ways import MOVE_CYCLES, PREPARED
 from tilewright.tile.lowering import Lowering
 from tilewright.tile.transposes import SIZES, STRIP
 from tilewright.tile.ways import THREADS, LoweredStep, PackedConstant, Source, Way, Workspace
 from tilewright.tile.work import estimate
 
-BLOCKING = Blocking(96, 128, 8192)
-MOVE_CYCLES = 1.0  # to transpose an element of the data or of the result
 START_CYCLES = 3000  # of one step more
 
 
@@ -47,7 +45,7 @@ def turned_way(
     moved = program.m * (program.n + program.k) * machine.picoseconds(MOVE_CYCLES)
     time = contraction_time(program, machine, symbol(THREADS))
     started = machine.picoseconds(START_CYCLES)
-    return Way("channels last", steps, time + moved // maximum(symbol(THREADS), 1) + started)
+    return Way("channels last", steps, time + moved // symbol(THREADS) + started)
 
 
 def lower_turned(
@@ -71,13 +69,13 @@ def lower_turned(
     inputs = [source for source in computed.reads if isinstance(source, Node)]
     if not all(isinstance(source.primitive, Constant) for source in inputs):
         return None
-    return _transposed(data, fresh(), space), computed
+    return _transposed(data, space), computed
 
 
-def _transposed(data: Node, lowering: Lowering, space: Workspace) -> LoweredStep:
+def _transposed(data: Node, space: Workspace) -> LoweredStep:
     """[N, C, pixels] to [N, pixels, C], strips of pixels at a time."""
     batch, channels, pixels = data.shape[0], data.shape[1], product(data.shape[2:])
-    source, target = lowering.buffer(data), TileBuffer("o0", data.dtype)
+    source, target = (TileBuffer(name, data.dtype) for name in ("b0", "o0"))
     image, strip = symbol("_b"), symbol("_t")
     first = strip * STRIP
     block = TransposeBlock(
@@ -105,7 +103,7 @@ def _product(
     rows = (("_b0", data.shape[0]), *((f"_p{i}", size) for i, size in enumerate(node.shape[2:])))
     columns = (("_c0", weights.shape[0]),)
     shape = tile.for_type(node.dtype)
-    frame = Frame(kernel, lowering, shape, (), rows, columns, weights.shape[1], BLOCKING)
+    frame = Frame(kernel, lowering, shape, (), rows, columns, weights.shape[1], PREPARED[0])
     image, *pixel = declare(lowering, rows)
     (channel,) = declare(lowering, columns)
     sources: list[Source] = []

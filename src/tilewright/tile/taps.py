@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tilewright.ir.graph import Node
+from tilewright.ir.primitives import Convolve
 from tilewright.shape import Expr, Scope, constant, equal, less, less_equal, logical_and
 
 
@@ -40,3 +42,26 @@ def tap_position(
         inside = logical_and(inside, less(position, size))
         positions.append(position)
     return positions, scope.resolve(inside)
+
+
+def geometry(primitive: Convolve) -> list[Tap]:
+    """A window's axes."""
+    rows = zip(primitive.strides, primitive.dilations, primitive.spread, strict=True)
+    return [Tap(*row) for row in rows]
+
+
+def has_one_tap(node: Node) -> bool:
+    """Whether the results of a Convolve read one pixel each."""
+    return all(size.value == 1 for size in node.inputs[1].shape[2:])
+
+
+def is_pointwise(node: Node) -> bool:
+    """Whether a Convolve has a result for every pixel, and of that pixel alone."""
+    primitive = node.primitive
+    assert isinstance(primitive, Convolve)
+    return (
+        has_one_tap(node)
+        and all(s == 1 for s in primitive.strides + primitive.spread)
+        and all(e.is_constant and e.value == 0 for e in primitive.low)
+        and primitive.sizes == node.inputs[0].shape[primitive.spatial]
+    )

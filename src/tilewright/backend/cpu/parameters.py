@@ -103,7 +103,7 @@ class _Parameters:
 
     def own(self, expression: Expr) -> Expr:
         """A parameter of its own, whatever else has the same value, if it is fixed."""
-        if any(name.startswith("_") for name in expression.free_symbols):
+        if _varies(expression):
             return self.rewrite(expression)
         name = f"q{len(self.owned)}"
         self.owned[name] = expression
@@ -116,7 +116,7 @@ class _Parameters:
 
     def rewrite(self, expression: Expr) -> Expr:
         """The expression with every maximal part that is fixed during a call as a parameter."""
-        if not any(name.startswith("_") for name in expression.free_symbols):
+        if not _varies(expression):
             return self._fixed(expression)
         factors: dict[tuple[Atom, ...], list[Expr]] = {}
         for monomial, coefficient in expression.terms:
@@ -140,10 +140,14 @@ class _Parameters:
         return apply_operation(atom.operation, tuple(map(self.rewrite, atom.operands)))
 
 
+def _varies(expression: Expr) -> bool:
+    return any(name.startswith("_") for name in expression.free_symbols)
+
+
 def _moves(atom: Atom) -> bool:
     if atom.operation is Operation.SYMBOL:
         return atom.name.startswith("_")
-    return any(n.startswith("_") for operand in atom.operands for n in operand.free_symbols)
+    return any(map(_varies, atom.operands))
 
 
 def _alone(atom: Atom) -> Expr:
