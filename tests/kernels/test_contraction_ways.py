@@ -154,7 +154,10 @@ def test_dots_of_any_sizes(force: Force) -> None:
     space = Space()
     m, n, k = space.dimensions("m n k")
     x, y = space.input("x", F32, m, k), space.input("y", F32, n, k)
-    check(space.graph(node(Contract((), ((1, 1),)), x, y)), EDGES, length=depth)
+    product = node(Contract((), ((1, 1),)), x, y)
+    shifted = apply("add", product, space.input("row", F32, n))
+    cases = [*EDGES, *sizes((1, 131, 64), (131, 1, 64), (2, 70, 9), (70, 3, 40))]
+    check(space.graph(shifted), cases, length=depth)
 
 
 @pytest.mark.parametrize("n", [1, 6])

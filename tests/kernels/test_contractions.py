@@ -193,6 +193,16 @@ def test_a_slice_of_a_larger_tensor_as_operand() -> None:
 
 
 @pytest.mark.slow
+def test_results_beyond_the_nearest_caches() -> None:
+    space = Space()
+    b, m, n, k = space.dimensions("b m n k")
+    x, y = space.input("x", F32, b, m, k), space.input("y", F32, b, k, n)
+    product = matmul(x, y)
+    shifted = apply("add", product, space.input("row", F32, n))
+    cases = [{"b": 3, "m": 300, "n": 201, "k": 5}, {"b": 1, "m": 5, "n": 30011, "k": 2}]
+    check(space.graph(shifted, node(Transpose((0, 2, 1)), shifted)), cases, length=depth)
+
+
 def test_outer_products_and_inner_products() -> None:
     space = Space()
     m, n = space.dimensions("m n")

@@ -100,7 +100,8 @@ def _other_ways(
         # Panels of weights that few rows share stream by, and hide behind little work.
         cost = cost + select(less_equal(plain.n, FEW_COLUMNS), 0, cost // STREAMING)
         found.append(Way("swapped", swapped, cost))
-    dots = lower_dots(kernel, fresh, tile) if few else None
+    packs = isinstance(plain.right, Packing)
+    dots = lower_dots(kernel, fresh, tile) if few or packs else None
     if dots is not None:
         found.append(Way("dots", dots, dots_time(kernel, machine, threads)))
     split = lower_split_depth(kernel, fresh, tile) if few and _may_be_deep(plain.k) else None

@@ -2,7 +2,8 @@
 
 Vectors run along k. A task multiplies a block of rows with all columns, a few rows by a few columns
 in one loop, so that what is loaded is used several times; then the epilogue is evaluated on the
-sums in scratch. The longer side serves as rows. Start with :func:`lower_dots`.
+sums in scratch. The longer side serves as rows; where neither length is known, the columns of the
+contraction do, which are many where a few queries meet all keys. Start with :func:`lower_dots`.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ from tilewright.shape import (
     select,
     symbol,
 )
+from tilewright.target import Target
 from tilewright.tile.contraction import (
     NANOSECONDS_SHIFT,
     Frame,
@@ -61,9 +63,9 @@ MOST_SUMS = 12  # of one loop: as many as the registers hold beside what is load
 MOST_GROUP = 4  # rows or columns of one loop
 WIDEST = 8  # columns of known number that are not divided into groups
 
-GROUP_CYCLES = 16.0  # of one loop: addresses, the first and last iterations
+GROUP_CYCLES = (16.0, 30.0)  # of one loop, for known and for any columns: addresses, first and last
 STEP_SHARE = 1.15  # of a step beyond what its loads and multiply-adds take
-SUM_CYCLES = 1.2  # to add the lanes of one sum, and store it
+SUM_CYCLES = (1.2, 4.0)  # to add the lanes of one sum, and store it: known or any columns
 RESULT_CYCLES = 0.5  # of one element of the epilogue
 
 
@@ -79,7 +81,7 @@ def lower_dots(
         return None
     lowering.materialised -= set(kernel.group) | set(kernel.outputs)
     access = contraction_access(backbone, lowering.scope, lowering.materialised)
-    mirrored = _is_longer(_size(access.columns), _size(access.rows))
+    mirrored = _is_mirrored(_size(access.rows), _size(access.columns))
     if mirrored:
         access = contraction_access(mirror(backbone), lowering.scope, lowering.materialised)
     depth = product([size for _, size in access.summed])
@@ -95,9 +97,11 @@ def _size(axes: tuple[tuple[str, Expr], ...]) -> Expr:
     return product([size for _, size in axes])
 
 
-def _is_longer(one: Expr, other: Expr) -> bool:
-    """Whether ``one`` is more, as far as is known; what is unknown counts as many."""
-    return other.is_constant and (not one.is_constant or one.value > other.value)
+def _is_mirrored(rows: Expr, columns: Expr) -> bool:
+    """Whether the columns serve as rows: unless they are known to be few, and not the longer."""
+    if not columns.is_constant or columns.value > WIDEST:
+        return True
+    return rows.is_constant and rows.value < columns.value
 
 
 def dots_time(kernel: Kernel, machine: Machine, threads: Expr | int, parts: int = 1) -> Expr:
@@ -105,27 +109,36 @@ def dots_time(kernel: Kernel, machine: Machine, threads: Expr | int, parts: int 
     backbone = kernel.backbone
     access = contraction_access(backbone, Scope())
     rows, columns = _size(access.rows), _size(access.columns)
-    if _is_longer(columns, rows):
+    if _is_mirrored(rows, columns):
         rows, columns = columns, rows
     batch, size = _size(access.batch) * parts, backbone.dtype.bytes
     depth = ceil_div(_size(access.summed), parts)
-    height, width = _row_group(columns), _column_group(columns)
-    target, lanes = machine.target, max(1, machine.target.vector_bytes // size)
-    cycles = max(height * width / target.fma_pipes, (height + width) / target.loads_per_cycle)
-    cycles = cycles * STEP_SHARE
-    group = machine.picoseconds(GROUP_CYCLES + SUM_CYCLES * height * width)
-    # Columns that all rows meet again come from the second-level cache if the first is too small.
-    slow = max(cycles, (height + width) * target.vector_bytes / target.levels[2].bandwidth)
-    rates = [machine.picoseconds(number) for number in (cycles, slow)]
-    steps = ceil_div(depth, lanes) * select(machine.holds(1, width * depth, size), *rates)
-    groups = ceil_div(rows, height) * ceil_div(columns, width)
+    height = _row_group(columns)
+    steps = ceil_div(depth, max(1, machine.target.vector_bytes // size))
+    stays = machine.holds(1, _column_group(columns) * depth, size)
+    row, any_ = constant(0), not columns.is_constant
+    for _, _, count, width in _column_groups(columns):
+        near, far = _step_cycles(machine.target, height, width)
+        step = select(stays, machine.picoseconds(near), machine.picoseconds(far))
+        group = machine.picoseconds(GROUP_CYCLES[any_] + SUM_CYCLES[any_] * height * width)
+        row = row + count * (steps * step + group)
     read = batch * (rows + columns) * depth
     moved = read // 64 * machine.reading(read, size, 1)
-    alone = maximum(batch * groups * (steps + group), moved)
+    alone = maximum(batch * ceil_div(rows, height) * row, moved)
     alone = alone + batch * rows * columns * machine.picoseconds(RESULT_CYCLES)
     tasks = maximum(batch * ceil_div(rows, _row_block(rows, columns)), 1)
     small = less_equal(batch * rows * columns * depth, ALONE_PRODUCTS)
     return alone // tasks * ceil_div(tasks, select(small, 1, threads))
+
+
+def _step_cycles(target: Target, height: int, width: int) -> tuple[float, float]:
+    """Cycles of a vector of every stream of a group, with columns in the first-level cache or not.
+
+    Columns that all rows meet again come from the second-level cache if the first is too small.
+    """
+    streams = height + width
+    near = max(height * width / target.fma_pipes, streams / target.loads_per_cycle) * STEP_SHARE
+    return near, max(near, streams * target.vector_bytes / target.levels[2].bandwidth)
 
 
 class _Dots:
@@ -209,8 +222,14 @@ class _Dots:
         statements: list[Statement] = [Loop(k, *self.depths, (), tuple(sums))]
         for (i, j), accumulator in zip(places, sums, strict=True):
             total = Local(accumulator.name, self.dtype)
-            statements.append(Store(self.sums, i * self.frame.n + j, total))
+            statements.append(Store(self.sums, self._place(i, j), total))
         return statements
+
+    def _place(self, row: Expr, column: Expr) -> Expr:
+        """Where a sum of a task lies: in the order in which the results do."""
+        if self.frame.mirrored:
+            return column * self.block + row
+        return row * self.frame.n + column
 
     @staticmethod
     def _load(side: Operand, row: Expr, k: str) -> Load:
@@ -232,15 +251,12 @@ class _Dots:
 
     def _finish(self, stores: tuple[Store, ...]) -> Loop:
         frame = self.frame
-        single = frame.n.is_constant and frame.n.value == 1
-        row = symbol("_f")
-        column = constant(0) if single else symbol("_c")
-        places = {"_m": self.first + row, "_n": column}
-        sum_ = Let("accumulator", Load(self.sums, row * frame.n + column))
+        row, column = ("_f", self.count), ("_c", frame.n)
+        places = {"_m": self.first + symbol("_f"), "_n": symbol("_c")}
+        sum_ = Let("accumulator", Load(self.sums, self._place(symbol("_f"), symbol("_c"))))
         body: tuple[Statement, ...] = (sum_, *ExpressionMap.substitution(places).stores(stores))
-        if not single:
-            body = (Loop("_c", constant(0), frame.n, body),)
-        return Loop("_f", constant(0), self.count, body)
+        (outer, many), (inner, few) = (column, row) if frame.mirrored else (row, column)
+        return Loop(outer, constant(0), many, (Loop(inner, constant(0), few, body),))
 
 
 def _operand(

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from llvmlite import ir
 
-from tilewright.backend.cpu.epilogue import Epilogue
+from tilewright.backend.cpu.epilogue import FAR, Epilogue
 from tilewright.backend.cpu.function import Environment, KernelFunction, Signature, task_loop
 from tilewright.backend.cpu.indices import word
 from tilewright.backend.cpu.machine import Level
@@ -27,7 +27,9 @@ from tilewright.backend.cpu.register_tile import (
 from tilewright.backend.cpu.statements import Frame
 from tilewright.ir.dtype import DType
 from tilewright.ir.tile import Contraction, Gathering, Operand, Packing, TileBuffer
-from tilewright.shape import Expr, ceil_div, minimum, symbol
+from tilewright.shape import Expr, ceil_div, less_equal, minimum, product, symbol
+
+NEAR_RESULTS = 1 << 19  # bytes of results that stay in a cache until the next kernel reads them
 
 M0, M1, N0, N1, K0, K1 = "_m0", "_m1", "_n0", "_n1", "_k0", "_k1"
 
@@ -59,7 +61,7 @@ def write_contraction(
     signature = Signature(symbols, program.buffers, contraction_scratch(program))
     function = KernelFunction(module, name, signature, level)
     frame, begin, end = function.frame()
-    environment = Environment(signature, _told(program))
+    environment = Environment(signature, [FAR, *_told(program)])
     epilogue = Epilogue(module, name, program, environment, level)
     writer = _Writer(module, frame, program, level, epilogue)
     task_loop(frame, (begin, end), contraction_grid(program), writer.task)
@@ -97,6 +99,8 @@ class _Writer:
         self.program = program
         self.level = level
         self.epilogue = epilogue
+        elements = product([size for _, size in program.batch]) * program.m * program.n
+        frame.names[FAR] = frame.index(less_equal(NEAR_RESULTS // program.dtype.bytes, elements))
         self.environment = epilogue.environment.allocate(frame)
         self.lanes = level.lanes(program.dtype.bytes)
         self.vectors = program.tile_columns // self.lanes

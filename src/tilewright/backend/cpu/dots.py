@@ -147,8 +147,7 @@ class DotProducts:
         def ask(place: ir.Value, _: Sums) -> Sums:
             for stream in lefts:
                 address = self.scalar.gep(self.streams[stream], self.dtype, place)
-                options = [ir.Constant(ir.IntType(32), v) for v in (0, 3, 1)]  # read, near, data
-                call_intrinsic(builder, "prefetch.p0", ir.VoidType(), [], [address, *options])
+                self.scalar.prefetch(address)
             return []
 
         ahead = word(AHEAD_BYTES // size)

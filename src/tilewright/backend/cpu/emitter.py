@@ -165,6 +165,11 @@ class Emitter:
         """Write ``lanes`` consecutive elements."""
         self.builder.store(self._to_memory(value, dtype), pointer, align=alignment or dtype.bytes)
 
+    def prefetch(self, pointer: ir.Value, *, to_write: bool = False) -> None:
+        """Ask for a cache line; any address will do, as nothing happens where there is none."""
+        options = [ir.Constant(ir.IntType(32), v) for v in (int(to_write), 3, 1)]  # near, data
+        call_intrinsic(self.builder, "prefetch.p0", ir.VoidType(), [], [pointer, *options])
+
     def lane_mask(self, count: ir.Value) -> ir.Value:
         """i1 vector: true in the first ``count`` lanes (any i32 or i64; negative: none)."""
         kind = ir.VectorType(count.type, self.lanes)

@@ -32,11 +32,13 @@ from tilewright.ir.tile import (
     Load,
     Local,
     Store,
+    TileBuffer,
     Value,
 )
 from tilewright.shape import Expr
 
 COLUMN, ROW = "_n", "_m"
+FAR = "_far"  # in the environment: whether results go farther away than the nearest caches
 LIGHT = 8  # operations per element up to which every height gets an epilogue of its own
 
 
@@ -92,9 +94,10 @@ class Epilogue:
     def _write_tile(self, function: ir.Function, shape: TileShape) -> None:
         builder = ir.IRBuilder(function.append_basic_block("entry"))
         *values, sums, row, resume, m, n, environment = function.args
+        frame = self.environment.frame(builder, self.level, environment)
+        self._prefetch(frame, shape, (m, n))
         start = starting_sums(builder, self.level, shape, (sums, row, resume))
         made = TileLoop(builder, self.level, shape, TileOperands.of(shape, values)).sums(start)
-        frame = self.environment.frame(builder, self.level, environment)
         for i in range(shape.height):
             frame.names[ROW] = builder.add(m, word(i))
             frame.enter()
@@ -104,6 +107,23 @@ class Epilogue:
                 _VectorFrame(frame, self.lanes, first, None, accumulator, self.program).stores()
             frame.leave()
         builder.ret_void()
+
+    def _prefetch(self, frame: Frame, shape: TileShape, place: tuple[ir.Value, ir.Value]) -> None:
+        """Ask for the lines that the tile will be stored to, where they are far away."""
+        m, n = place
+        builder = frame.builder
+        with builder.if_then(builder.trunc(frame.names[FAR], ir.IntType(1))):
+            ends = (n, builder.add(n, word(shape.vectors * self.lanes - 1)))
+            frame.enter()
+            for i in range(shape.height):
+                frame.names[ROW] = builder.add(m, word(i))
+                frame.enter()
+                for store in self.program.stores:
+                    for end in ends if _slope(store.offset) == 1 else ():
+                        address = _address(frame, store.buffer, store.offset, end)
+                        frame.emitter.prefetch(address, to_write=True)
+                frame.leave()
+            frame.leave()
 
     def _write_rows(self, function: ir.Function) -> None:
         builder = ir.IRBuilder(function.append_basic_block("entry"))
@@ -149,6 +169,11 @@ class Epilogue:
             accumulator = vector.load(frame.emitter.gep(source, dtype, word(j * self.lanes)), dtype)
             _VectorFrame(frame, self.lanes, first, count, accumulator, self.program).stores()
             frame.leave()
+
+
+def _address(frame: Frame, buffer: TileBuffer, offset: Expr, column: ir.Value) -> ir.Value:
+    place = frame.indices.emit(offset, frame.names | {COLUMN: column})
+    return frame.emitter.gep(frame.pointers[buffer.name], buffer.dtype, place)
 
 
 def _operations(program: Contraction) -> int:
@@ -241,24 +266,19 @@ class _VectorFrame:
             case _:
                 raise AssertionError(f"{type(value).__name__} in an epilogue")
 
-    def _address(self, pointer: str, dtype: object, offset: Expr, column: ir.Value) -> ir.Value:
-        names = self.frame.names | {COLUMN: column}
-        place = self.frame.indices.emit(offset, names)
-        return self.frame.emitter.gep(self.frame.pointers[pointer], dtype, place)  # type: ignore[arg-type]
-
     def _load(self, load: Load) -> ir.Value:
         dtype = load.buffer.dtype
         slope = _slope(load.offset)
         if slope == 0:
             return self.vector.splat(self.frame.value(load))
         if slope == 1:
-            address = self._address(load.buffer.name, dtype, load.offset, self.first)
+            address = _address(self.frame, load.buffer, load.offset, self.first)
             if self.mask is None:
                 return self.vector.load(address, dtype)
             return self.vector.masked_load(address, dtype, self.mask)
         made: ir.Value = ir.Constant(self.vector.type(dtype), ir.Undefined)
         for lane in range(self.lanes):
-            address = self._address(load.buffer.name, dtype, load.offset, self._column(lane))
+            address = _address(self.frame, load.buffer, load.offset, self._column(lane))
             element = self.frame.emitter.load(address, dtype)
             made = self.builder.insert_element(made, element, ir.Constant(ir.IntType(32), lane))
         return made
@@ -291,7 +311,7 @@ class _VectorFrame:
     def _store(self, store: Store, value: ir.Value) -> None:
         dtype = store.buffer.dtype
         if _slope(store.offset) == 1:
-            address = self._address(store.buffer.name, dtype, store.offset, self.first)
+            address = _address(self.frame, store.buffer, store.offset, self.first)
             if self.mask is None:
                 self.vector.store(value, address, dtype)
             else:
@@ -307,5 +327,5 @@ class _VectorFrame:
 
     def _store_lane(self, store: Store, element: ir.Value, lane: int) -> None:
         column = self.builder.add(self.first, word(lane))
-        address = self._address(store.buffer.name, store.buffer.dtype, store.offset, column)
+        address = _address(self.frame, store.buffer, store.offset, column)
         self.frame.emitter.store(element, address, store.buffer.dtype)

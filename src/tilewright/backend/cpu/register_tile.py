@@ -254,8 +254,7 @@ class TileLoop:
         row = self.scalar.gep(ahead, dtype, builder.mul(k, self.right_depth))
         for line in range(max(1, self.shape.vectors * self.level.vector_bytes // LINE_BYTES)):
             address = self.scalar.gep(row, dtype, word(line * LINE_BYTES // dtype.bytes))
-            options = [ir.Constant(ir.IntType(32), v) for v in (0, 3, 1)]  # read, keep near, data
-            call_intrinsic(builder, "prefetch.p0", ir.VoidType(), [], [address, *options])
+            self.scalar.prefetch(address)
 
     def _loop(
         self, name: str, bounds: tuple[ir.Value, ir.Value, int], start: list[Sums], body: object
