@@ -153,11 +153,12 @@ def test_every_way_of_a_pointwise_convolution(
 
 
 @pytest.mark.parametrize("dtype", mostly_slow([F32, F64]))
-def test_a_pointwise_convolution_through_a_copy_with_channels_last(
-    dtype: DType, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("stride", mostly_slow([1, 2, 3], "1", "2"))
+def test_one_tap_through_a_copy_with_channels_last(
+    stride: int, dtype: DType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(convolution_ways, "blocked_ways", lambda *_: ())
-    case = Case("pointwise", (1, 1), (37, 21))
+    case = Case("one tap", (1, 1), (37, 21), stride)
     space = Space()
     made = convolution(space, case, dtype=dtype)
     bias = fixed(data(F32, (21,), 5).astype(dtype.numpy))

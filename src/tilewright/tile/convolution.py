@@ -86,7 +86,7 @@ def lower_convolution(
     assert isinstance(first, Contraction)
     has_choice = isinstance(first.right, Operand)
     ways = blocked_ways((*IN_PLACE, *PACKED) if has_choice else PACKED, lower, machine)
-    turned = turned_way(kernel, fresh, tile, machine) if has_choice else None
+    turned = turned_way(kernel, fresh, tile, machine)
     return best_somewhere(ways if turned is None else (*ways, turned))
 
 

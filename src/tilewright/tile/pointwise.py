@@ -1,9 +1,9 @@
-"""Pointwise convolutions of channels-first data through a copy with the channels last.
+"""Convolutions of one tap of channels-first data through a copy with the channels last.
 
-An image of few pixels leaves most of a tile's last panel empty where pixels run along the lanes.
-With the channels last the pixels of a whole batch are rows, of which every number is covered. A
-first step transposes the data into a workspace; results are staged in cache and leave channels
-first. Start with :func:`lower_turned`.
+An image of few pixels leaves most of a tile's last panel empty where pixels run along the lanes,
+and with a stride little of what a line holds is read. With the channels last the pixels of a whole
+batch are rows, of which every number is covered. A first step transposes what is read into a
+workspace; results are staged in cache and leave channels first. Start with :func:`lower_turned`.
 """
 
 from __future__ import annotations
@@ -15,34 +15,48 @@ from tilewright.cost import Machine, contraction_time
 from tilewright.ir.graph import Node
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Constant, Convolve
-from tilewright.ir.tile import Contraction, LoopProgram, Operand, TileBuffer, TransposeBlock
-from tilewright.shape import Expr, ceil_div, constant, minimum, product, symbol
+from tilewright.ir.tile import (
+    Contraction,
+    Load,
+    Loop,
+    LoopProgram,
+    Operand,
+    Store,
+    TileBuffer,
+    TransposeBlock,
+)
+from tilewright.ir.views import linear
+from tilewright.shape import Expr, Scope, Truth, ceil_div, constant, minimum, product, symbol
 from tilewright.tile.contraction import (
     Frame,
     RegisterTile,
     assemble,
     declare,
     packed_operand,
+    unflatten,
 )
 from tilewright.tile.contraction_ways import MOVE_CYCLES, PREPARED
 from tilewright.tile.lowering import Lowering
+from tilewright.tile.taps import has_one_tap, is_pointwise
 from tilewright.tile.transposes import SIZES, STRIP
 from tilewright.tile.ways import THREADS, LoweredStep, PackedConstant, Source, Way, Workspace
 from tilewright.tile.work import estimate
 
 START_CYCLES = 3000  # of one step more
+PICKED = 3  # times that of a transposed element, for one that is picked out of a line
 
 
 def turned_way(
     kernel: Kernel, fresh: Callable[[], Lowering], tile: RegisterTile, machine: Machine
 ) -> Way | None:
-    """The way of a Convolve that reads each pixel once, or None where it does not fit."""
+    """The way of a Convolve of one tap without padding, or None where it does not fit."""
     steps = lower_turned(kernel, fresh, tile)
     if steps is None:
         return None
     program = steps[1].program
     assert isinstance(program, Contraction)
-    moved = program.m * (program.n + program.k) * machine.picoseconds(MOVE_CYCLES)
+    picked = 1 if is_pointwise(kernel.backbone) else PICKED
+    moved = program.m * (program.n + picked * program.k) * machine.picoseconds(MOVE_CYCLES)
     time = contraction_time(program, machine, symbol(THREADS))
     started = machine.picoseconds(START_CYCLES)
     return Way("channels last", steps, time + moved // symbol(THREADS) + started)
@@ -51,10 +65,10 @@ def turned_way(
 def lower_turned(
     kernel: Kernel, fresh: Callable[[], Lowering], tile: RegisterTile
 ) -> tuple[LoweredStep, LoweredStep] | None:
-    """The steps of a pointwise Convolve by known weights that nothing else is combined with.
+    """The steps of a Convolve of one tap by known weights that nothing else is combined with.
 
-    None for one in groups, and for an epilogue with operands of the result's shape, which would be
-    read element by element.
+    None for one in groups or with padding, and for an epilogue with operands of the result's shape,
+    which would be read element by element.
     """
     data, weights = kernel.backbone.inputs
     primitive = kernel.backbone.primitive
@@ -62,14 +76,31 @@ def lower_turned(
     lowering = fresh()
     lowering.materialised -= set(kernel.group) | set(kernel.outputs)
     fits = primitive.groups == 1 and data.dtype.bytes in SIZES and data in lowering.materialised
+    fits = fits and has_one_tap(kernel.backbone) and _is_inside(kernel.backbone, lowering.scope)
     if not fits or not isinstance(weights.primitive, Constant):
         return None
-    space = Workspace("pixels", data.dtype, product(data.shape))
+    pixels = data.shape[0] * product(kernel.backbone.shape[2:])
+    space = Workspace("pixels", data.dtype, pixels * data.shape[1])
     computed = _product(kernel, lowering, tile, space)
     inputs = [source for source in computed.reads if isinstance(source, Node)]
     if not all(isinstance(source.primitive, Constant) for source in inputs):
         return None
-    return _transposed(data, space), computed
+    turned = _transposed(data, space)
+    return (turned if is_pointwise(kernel.backbone) else _picked(kernel.backbone, space)), computed
+
+
+def _is_inside(node: Node, scope: Scope) -> bool:
+    """Whether every result of one tap reads an element of the data: there are no zeros around."""
+    primitive = node.primitive
+    assert isinstance(primitive, Convolve)
+    sizes = node.inputs[0].shape[primitive.spatial]
+    read = [ceil_div(size, s) for size, s in zip(sizes, primitive.strides, strict=True)]
+    pairs = zip(primitive.sizes, read, strict=True)
+    return (
+        all(e.is_constant and e.value == 0 for e in primitive.low)
+        and all(size == 1 for size in primitive.spread)
+        and all(scope.is_equal(made, most) is Truth.YES for made, most in pairs)
+    )
 
 
 def _transposed(data: Node, space: Workspace) -> LoweredStep:
@@ -91,6 +122,29 @@ def _transposed(data: Node, space: Workspace) -> LoweredStep:
     grid: tuple[tuple[str, Expr], ...] = (("_b", batch), ("_t", ceil_div(pixels, STRIP)))
     work = estimate(grid, (block,))
     program = LoopProgram((source, target), 1, grid, (block,), (), (), work)
+    return LoweredStep(program, (data,), (space,))
+
+
+def _picked(node: Node, space: Workspace) -> LoweredStep:
+    """The pixels that results read, line by line: gathered in scratch, then transposed."""
+    data, primitive = node.inputs[0], node.primitive
+    assert isinstance(primitive, Convolve)
+    channels, width = data.shape[1], node.shape[-1]
+    source, target = (TileBuffer(name, data.dtype) for name in ("b0", "o0"))
+    line = TileBuffer("s0", data.dtype, True, channels * width)
+    image, row, channel, x = (symbol(name) for name in ("_b", "_y", "_c", "_x"))
+    lines = product(node.shape[2:-1])
+    outer = unflatten(row, [("", size) for size in node.shape[2:-1]])
+    position = [at * s for at, s in zip((*outer, x), primitive.strides, strict=True)]
+    pixel = Load(source, linear((image, channel, *position), data.shape))
+    pick = Loop("_x", constant(0), width, (Store(line, channel * width + x, pixel),))
+    turn = TransposeBlock(
+        line, constant(0), width, target, (image * lines + row) * width * channels, channels,
+        channels, width,
+    )  # fmt: skip
+    body = (Loop("_c", constant(0), channels, (pick,)), turn)
+    grid = (("_b", data.shape[0]), ("_y", lines))
+    program = LoopProgram((source, target), 1, grid, body, (line,), (), estimate(grid, body))
     return LoweredStep(program, (data,), (space,))
 
 
