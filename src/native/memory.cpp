@@ -89,7 +89,8 @@ Block OutputPool::take(std::int64_t bytes) {
 void OutputPool::give_back(Block block) {
   if (block.capacity() < kPooledBytes) return;
   const std::lock_guard lock(mutex_);
-  if (retained_ + block.capacity() > kRetainedBytes) return;
+  // A larger block stays as long as it is the only one: the next call is likely to need it.
+  if (!blocks_.empty() && retained_ + block.capacity() > kRetainedBytes) return;
   retained_ += block.capacity();
   blocks_.push_back(std::move(block));
 }

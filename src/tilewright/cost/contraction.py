@@ -21,6 +21,7 @@ from tilewright.shape import (
     constant,
     less_equal,
     logical_and,
+    logical_or,
     maximum,
     minimum,
     product,
@@ -51,7 +52,8 @@ CONFLICT_NEAR = 8  # elements from such a multiple that make no difference
 # Rows of the right operand in memory at a time, and half times as long as their bytes take.
 SCATTERED_ROWS = ((16, 4), (32, 6), (256, 7))
 SCATTERED_MOST = 9  # the same for more
-STREAMED_CYCLES = 0.5  # of an element of the left operand that comes from memory
+STREAMED_CYCLES = 0.5  # of an element of the left operand that comes from memory, in long rows
+STREAMED_BYTES = 2048  # rows up to this are prefetched in time
 PAGE_BYTES = 4096
 MEBIBYTE = 1 << 20
 TASKS_WAITED = 8  # the part of a task for which threads wait for each other at the end
@@ -234,13 +236,14 @@ def _scattered(program: Contraction, blocks: Blocks) -> Expr:
 
 
 def _streamed(program: Contraction, machine: Machine) -> Expr:
-    """Picoseconds to wait for a left operand in memory: its rows are many streams at a time."""
+    """Picoseconds to wait for a left operand in memory: long rows are many streams at a time."""
     left = program.left
     if not isinstance(left, Operand) or left.panel:
         return constant(0)
     elements = program.m * program.k
     fits = machine.holds(-2, _batch(program) * elements, program.dtype.bytes)
-    return select(fits, 0, elements * machine.picoseconds(STREAMED_CYCLES))
+    short = less_equal(program.k, STREAMED_BYTES // program.dtype.bytes)
+    return select(logical_or(fits, short), 0, elements * machine.picoseconds(STREAMED_CYCLES))
 
 
 def _packing(program: Contraction, machine: Machine, blocks: Blocks) -> Expr:

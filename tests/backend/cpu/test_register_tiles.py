@@ -83,6 +83,7 @@ def shapes(level: Level) -> list[TileShape]:
             out += [plain, replace(plain, left_depth=None, masked=True)]
             if height in (1, 2, most_rows(level, vectors)):
                 out += [replace(plain, gathered=True), replace(plain, prefetches=True)]
+                out += [replace(plain, streams=True)]
     out += [TileShape(DType.FLOAT64, height, 2, 1, None) for height in (1, 3, 6)]
     return out
 
@@ -130,6 +131,7 @@ def _check(
     words += [valid] if shape.masked else []
     words += [runs, table.ctypes.data, shape.height, zeros.ctypes.data] if shape.gathered else []
     words += [right.ctypes.data] if shape.prefetches else []
+    words += [left.shape[1] * shape.height] if shape.streams else []
     words += [tile.ctypes.data, tile.shape[1], resume]
     tiles.run(shape, words)
     exact = taken.astype(np.float64) @ right[:deep, :valid].astype(np.float64)

@@ -29,6 +29,7 @@ from tilewright.ir.dtype import DType
 from tilewright.ir.tile import Contraction, Gathering, Operand, Packing, TileBuffer
 from tilewright.shape import Expr, ceil_div, less_equal, minimum, product, symbol
 
+SHORT_BYTES = 2048  # of rows up to which those of the next tile are prefetched
 NEAR_RESULTS = 1 << 19  # bytes of results that stay in a cache until the next kernel reads them
 
 M0, M1, N0, N1, K0, K1 = "_m0", "_m1", "_n0", "_n1", "_k0", "_k1"
@@ -261,7 +262,7 @@ class _Writer:
         masked = not full and self._may_overread()
         shape = TileShape(
             self.program.dtype, 1, vectors, self._known_left(), self._known_right(), masked,
-            isinstance(self.program.left, Gathering), self._prefetches(),
+            isinstance(self.program.left, Gathering), self._prefetches(), self._streams(),
         )  # fmt: skip
         target = [sums, row, resume]
 
@@ -346,8 +347,24 @@ class _Writer:
         pointer, row, depth = self._left(place, left)
         ahead = self._ahead(place, right)
         return TileOperands(
-            steps, pointer, row, depth, right, right_depth, place.columns, None, ahead
-        )
+            steps, pointer, row, depth, right, right_depth, place.columns, None, ahead,
+            self._left_ahead(place, row, steps),
+        )  # fmt: skip
+
+    def _streams(self) -> bool:
+        left = self.program.left
+        return isinstance(left, Operand) and not left.panel and self._known_left() == 1
+
+    def _left_ahead(self, place: _Place, row: ir.Value, steps: ir.Value) -> ir.Value:
+        """How far the next tile's rows are: asked for under the first panel, where they are short.
+
+        The hardware foresees long rows; of short ones it has seen too little when they end.
+        """
+        builder = self.builder
+        short = builder.icmp_signed("<=", steps, word(SHORT_BYTES // self.program.dtype.bytes))
+        first = builder.icmp_signed("==", place.n, self.frame.names[N0])
+        rows = builder.mul(row, place.height)
+        return builder.select(builder.and_(first, short), rows, word(0))
 
     def _prefetches(self) -> bool:
         right = self.program.right

@@ -38,7 +38,7 @@ class TileShape:
     ``left_depth`` and ``right_depth`` are strides along k where they are known (None: an argument).
     ``masked`` reads only the first columns of the right operand. ``gathered`` takes the rows of the
     left operand from a table, anew for every run of k. ``prefetches`` asks for what the right
-    operand is after this panel.
+    operand is after this panel, ``streams`` for the rows of the left operand after these.
     """
 
     dtype: DType
@@ -49,6 +49,7 @@ class TileShape:
     masked: bool = False
     gathered: bool = False
     prefetches: bool = False
+    streams: bool = False
 
     @property
     def name(self) -> str:
@@ -56,6 +57,7 @@ class TileShape:
         strides = f"{self.left_depth or 'x'}_{self.right_depth or 'x'}"
         kind = ("_masked" if self.masked else "") + ("_gathered" if self.gathered else "")
         kind += "_prefetches" if self.prefetches else ""
+        kind += "_streams" if self.streams else ""
         return f"tile_{self.dtype.value}_{self.height}x{self.vectors}_{strides}{kind}"
 
     def with_height(self, height: int) -> TileShape:
@@ -97,7 +99,8 @@ class TileOperands:
     """Where a tile reads: pointers, and strides in elements.
 
     ``steps`` is the length along k, or of one run of it where rows are gathered. ``columns``, for a
-    masked tile, is how many columns of the right operand there are; ``ahead`` is what to prefetch.
+    masked tile, is how many columns of the right operand there are. To prefetch are what lies at
+    ``ahead``, and ``left_ahead`` elements after each row: 0 where that would not help.
     """
 
     steps: ir.Value
@@ -109,6 +112,7 @@ class TileOperands:
     columns: ir.Value | None = None
     gathered: Gathered | None = None
     ahead: ir.Value | None = None
+    left_ahead: ir.Value | None = None
 
     @staticmethod
     def types(shape: TileShape) -> list[ir.Type]:
@@ -116,7 +120,8 @@ class TileOperands:
         out: list[ir.Type] = [I64, POINTER, I64, I64, POINTER, I64]
         out += [I64] if shape.masked else []
         out += [I64, POINTER, I64, POINTER] if shape.gathered else []
-        return out + ([POINTER] if shape.prefetches else [])
+        out += [POINTER] if shape.prefetches else []
+        return out + ([I64] if shape.streams else [])
 
     @staticmethod
     def of(shape: TileShape, values: Sequence[ir.Value]) -> TileOperands:
@@ -127,10 +132,10 @@ class TileOperands:
         if shape.gathered:
             runs, table, table_row, zeros, *rest = rest
             gathered = Gathered(runs, table, table_row, zeros)
-        ahead = rest[0] if shape.prefetches else None
-        return TileOperands(
-            steps, left, left_row, left_depth, right, right_depth, columns, gathered, ahead
-        )
+        ahead = rest.pop(0) if shape.prefetches else None
+        left_ahead = rest.pop(0) if shape.streams else None
+        fixed = (steps, left, left_row, left_depth, right, right_depth)
+        return TileOperands(*fixed, columns, gathered, ahead, left_ahead)
 
     def values(self, shape: TileShape) -> list[ir.Value]:
         """What ``shape`` needs of it, as arguments."""
@@ -145,6 +150,9 @@ class TileOperands:
         if shape.prefetches:
             assert self.ahead is not None
             out.append(self.ahead)
+        if shape.streams:
+            assert self.left_ahead is not None
+            out.append(self.left_ahead)
         return out
 
 
@@ -247,10 +255,19 @@ class TileLoop:
         return self._loop("rest", (main, steps, 1), after, one)
 
     def _prefetch(self, k: ir.Value) -> None:
-        """Ask for every fourth line of what the right operand is next."""
-        builder, ahead, dtype = self.builder, self.operands.ahead, self.shape.dtype
-        if ahead is None or self.shape.unroll < UNROLL:
+        """Ask for what comes next, where there is time for it."""
+        if self.shape.unroll < UNROLL:
             return
+        if self.operands.ahead is not None:
+            self._prefetch_right(k, self.operands.ahead)
+        if self.operands.left_ahead is not None:
+            following = self.builder.add(k, self.operands.left_ahead)
+            for row in self.rows:
+                self.scalar.prefetch(self.scalar.gep(row, self.shape.dtype, following))
+
+    def _prefetch_right(self, k: ir.Value, ahead: ir.Value) -> None:
+        """Ask for every fourth line of what the right operand is next."""
+        builder, dtype = self.builder, self.shape.dtype
         row = self.scalar.gep(ahead, dtype, builder.mul(k, self.right_depth))
         for line in range(max(1, self.shape.vectors * self.level.vector_bytes // LINE_BYTES)):
             address = self.scalar.gep(row, dtype, word(line * LINE_BYTES // dtype.bytes))
