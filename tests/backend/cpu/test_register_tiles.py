@@ -131,7 +131,7 @@ def _check(
     words += [valid] if shape.masked else []
     words += [runs, table.ctypes.data, shape.height, zeros.ctypes.data] if shape.gathered else []
     words += [right.ctypes.data] if shape.prefetches else []
-    words += [left.shape[1] * shape.height] if shape.streams else []
+    words += [left.ctypes.data] if shape.streams else []
     words += [tile.ctypes.data, tile.shape[1], resume]
     tiles.run(shape, words)
     exact = taken.astype(np.float64) @ right[:deep, :valid].astype(np.float64)

@@ -348,23 +348,27 @@ class _Writer:
         ahead = self._ahead(place, right)
         return TileOperands(
             steps, pointer, row, depth, right, right_depth, place.columns, None, ahead,
-            self._left_ahead(place, row, steps),
+            self._left_ahead(place, pointer, row, steps),
         )  # fmt: skip
 
     def _streams(self) -> bool:
         left = self.program.left
         return isinstance(left, Operand) and not left.panel and self._known_left() == 1
 
-    def _left_ahead(self, place: _Place, row: ir.Value, steps: ir.Value) -> ir.Value:
-        """How far the next tile's rows are: asked for under the first panel, where they are short.
+    def _left_ahead(
+        self, place: _Place, left: ir.Value, row: ir.Value, steps: ir.Value
+    ) -> ir.Value:
+        """The next tile's rows under the first panel, if they are short; else those of this one.
 
         The hardware foresees long rows; of short ones it has seen too little when they end.
         """
-        builder = self.builder
-        short = builder.icmp_signed("<=", steps, word(SHORT_BYTES // self.program.dtype.bytes))
+        builder, dtype = self.builder, self.program.dtype
+        short = builder.icmp_signed("<=", steps, word(SHORT_BYTES // dtype.bytes))
         first = builder.icmp_signed("==", place.n, self.frame.names[N0])
-        rows = builder.mul(row, place.height)
-        return builder.select(builder.and_(first, short), rows, word(0))
+        whole = builder.icmp_signed("==", row, steps)
+        useful = builder.and_(builder.and_(first, short), whole)
+        offset = builder.select(useful, builder.mul(row, place.height), word(0))
+        return self.frame.emitter.gep(left, dtype, offset)
 
     def _prefetches(self) -> bool:
         right = self.program.right

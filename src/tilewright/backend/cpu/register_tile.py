@@ -100,7 +100,7 @@ class TileOperands:
 
     ``steps`` is the length along k, or of one run of it where rows are gathered. ``columns``, for a
     masked tile, is how many columns of the right operand there are. To prefetch are what lies at
-    ``ahead``, and ``left_ahead`` elements after each row: 0 where that would not help.
+    ``ahead``, and as many elements as the tile reads from ``left_ahead`` on.
     """
 
     steps: ir.Value
@@ -121,7 +121,7 @@ class TileOperands:
         out += [I64] if shape.masked else []
         out += [I64, POINTER, I64, POINTER] if shape.gathered else []
         out += [POINTER] if shape.prefetches else []
-        return out + ([I64] if shape.streams else [])
+        return out + ([POINTER] if shape.streams else [])
 
     @staticmethod
     def of(shape: TileShape, values: Sequence[ir.Value]) -> TileOperands:
@@ -255,15 +255,18 @@ class TileLoop:
         return self._loop("rest", (main, steps, 1), after, one)
 
     def _prefetch(self, k: ir.Value) -> None:
-        """Ask for what comes next, where there is time for it."""
-        if self.shape.unroll < UNROLL:
-            return
-        if self.operands.ahead is not None:
+        """Ask for what comes next."""
+        if self.operands.ahead is not None and self.shape.unroll >= UNROLL:
             self._prefetch_right(k, self.operands.ahead)
         if self.operands.left_ahead is not None:
-            following = self.builder.add(k, self.operands.left_ahead)
-            for row in self.rows:
-                self.scalar.prefetch(self.scalar.gep(row, self.shape.dtype, following))
+            self._prefetch_left(k, self.operands.left_ahead)
+
+    def _prefetch_left(self, k: ir.Value, ahead: ir.Value) -> None:
+        """Ask for rows that lie one after the other, as many elements as are read meanwhile."""
+        dtype, height = self.shape.dtype, self.shape.height
+        place = self.scalar.gep(ahead, dtype, self.builder.mul(k, word(height)))
+        for element in range(0, height * self.shape.unroll, LINE_BYTES // dtype.bytes):
+            self.scalar.prefetch(self.scalar.gep(place, dtype, word(element)))
 
     def _prefetch_right(self, k: ir.Value, ahead: ir.Value) -> None:
         """Ask for every fourth line of what the right operand is next."""
