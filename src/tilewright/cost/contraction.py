@@ -19,6 +19,7 @@ from tilewright.shape import (
     Expr,
     ceil_div,
     constant,
+    less,
     less_equal,
     logical_and,
     logical_or,
@@ -139,7 +140,7 @@ def _batch(program: Contraction) -> Expr:
 
 def _alone(program: Contraction, machine: Machine, blocks: Blocks) -> Expr:
     """Picoseconds on one thread."""
-    sixteenths, width = _filled_columns(program, machine), program.tile_columns
+    sixteenths, width = _filled_columns(program, machine, blocks), program.tile_columns
     line = machine.line(program.dtype, width, program.tile_rows)
     row_tiles = ceil_div(program.m, program.tile_rows)
     panel = maximum(program.m * line.per_row + row_tiles * line.per_tile, line.least)
@@ -149,7 +150,8 @@ def _alone(program: Contraction, machine: Machine, blocks: Blocks) -> Expr:
     steps = tiles * _step_penalty(program, machine, blocks) * program.k
     stored = program.m * program.n * machine.picoseconds(_store_cycles(program.stores))
     compute = maximum(program.k * sixteenths * panel // 16, _moved(program, machine, blocks))
-    part = select(program.n % width, row_tiles * machine.picoseconds(PART_CYCLES), 0)
+    parts = logical_and(program.n % width, _has_parts(program, blocks))
+    part = select(parts, row_tiles * machine.picoseconds(PART_CYCLES), 0)
     called = tiles * (blocks.depth * again) + tiles * first + part
     begun = blocks.columns * blocks.rows * machine.picoseconds(TASK_CYCLES)
     packed = _packing(program, machine, blocks)
@@ -157,7 +159,15 @@ def _alone(program: Contraction, machine: Machine, blocks: Blocks) -> Expr:
     return _batch(program) * (compute + called + begun + steps + stored + packed + streamed)
 
 
-def _filled_columns(program: Contraction, machine: Machine) -> Expr:
+def _has_parts(program: Contraction, blocks: Blocks) -> Expr:
+    """Whether the last panel is a part of a tile: if it cannot be moved back inside its block."""
+    if isinstance(program.right, Operand) and program.right.panel:
+        return constant(1)
+    last = program.n - maximum(blocks.columns - 1, 0) * program.block_n
+    return less(last, program.tile_columns)
+
+
+def _filled_columns(program: Contraction, machine: Machine, blocks: Blocks) -> Expr:
     """Panels in sixteenths: the last one costs less where fewer vectors hold its columns."""
     width = program.tile_columns
     lanes = max(1, machine.target.vector_bytes // program.dtype.bytes)
@@ -171,7 +181,9 @@ def _filled_columns(program: Contraction, machine: Machine) -> Expr:
     extra = [0, 0]
     if _in_place(program):
         extra = [round(16 * machine.picoseconds(cycles) / most) for cycles in MASKED_CYCLES]
-    last = select(less_equal(rest, lanes), min(16, share) + extra[0], 16 + extra[1])
+    parts = _has_parts(program, blocks)
+    narrow_last, wide_last = (select(parts, cycles, 0) for cycles in extra)
+    last = select(less_equal(rest, lanes), min(16, share) + narrow_last, 16 + wide_last)
     return program.n // width * 16 + select(rest, last, 0)
 
 

@@ -182,7 +182,39 @@ class _Writer:
             with whole:
                 self._rows(width, self.vectors, True)
             with part:
-                self._narrow(remaining)
+                self._last(remaining)
+
+    def _last(self, columns: ir.Value) -> None:
+        """The last panel: moved back so far that its vectors are full, if there are as many before.
+
+        Some results are computed twice then, to the same bits: partial loads and stores would take
+        longer.
+        """
+        builder, frame = self.builder, self.frame
+        right = self.program.right
+        if isinstance(right, Operand) and right.panel:
+            self._narrow(columns)
+            return
+        done = builder.function.append_basic_block("last.done")
+        block = builder.sub(frame.names[N1], frame.names[N0])
+        for vectors in self._widths():
+            width = word(vectors * self.lanes)
+            this = builder.function.append_basic_block(f"last{vectors}")
+            other = builder.function.append_basic_block("other")
+            fits = builder.icmp_signed("<=", columns, width)
+            there = builder.icmp_signed(">=", block, width)
+            builder.cbranch(builder.and_(fits, there), this, other)
+            builder.position_at_end(this)
+            self._rows(width, vectors, True, builder.sub(width, columns))
+            builder.branch(done)
+            builder.position_at_end(other)
+        self._narrow(columns)
+        builder.branch(done)
+        builder.position_at_end(done)
+
+    def _widths(self) -> list[int]:
+        """The numbers of vectors that the last panel may have."""
+        return [v for v in (1, 2) if v < self.vectors] + [self.vectors]
 
     def _narrow(self, columns: ir.Value) -> None:
         """The last panel, with no more vectors than its columns need."""
@@ -190,9 +222,8 @@ class _Writer:
         if tail is not None:
             self._rows(word(tail), -(-tail // self.lanes), tail % self.lanes == 0)
             return
-        sizes = [v for v in (1, 2) if v < self.vectors] + [self.vectors]
         done = builder.function.append_basic_block("narrow.done")
-        for vectors in sizes:
+        for vectors in self._widths():
             if vectors == self.vectors:
                 self._rows(columns, vectors, False)
                 builder.branch(done)
@@ -207,16 +238,21 @@ class _Writer:
             builder.position_at_end(wider)
         builder.position_at_end(done)
 
-    def _rows(self, columns: ir.Value, vectors: int, full: bool) -> None:
+    def _rows(
+        self, columns: ir.Value, vectors: int, full: bool, back: ir.Value | None = None
+    ) -> None:
         """All rows of the block under one panel; heights cover them exactly.
 
-        ``full`` says that the columns fill the vectors.
+        ``full`` says that the columns fill the vectors, ``back`` by how many columns the panel is
+        moved back for that.
         """
         builder, frame = self.builder, self.frame
         frame.enter()
         most = self.program.tile_rows
         if not self._left_panel() and self.program.tail is not None:
             most = most_rows(self.level, vectors)
+        panel = frame.names["_np"]
+        first = panel if back is None else builder.sub(panel, back)
         rows = builder.sub(frame.names[M1], frame.names[M0])
         base, taller = self._heights(rows, most)
         turning = builder.add(frame.names[M0], builder.mul(taller, builder.add(base, word(1))))
@@ -234,7 +270,7 @@ class _Writer:
             m = frame.names["_mp"]
             tall = height(m)
             number = builder.udiv(builder.sub(m, frame.names[M0]), tall)
-            place = _Place(m, frame.names["_np"], tall, columns, number)
+            place = _Place(m, first, tall, columns, number)
             self._tile(place, vectors, full, most)
 
         self._loop("_mp", frame.names[M0], frame.names[M1], height, body)
@@ -325,7 +361,8 @@ class _Writer:
         wide = self.index(program.block_n)
         row = builder.select(single, word(program.tile_columns), wide)
         inner_m = builder.sub(place.m, frame.names[M0])
-        inner_n = builder.sub(place.n, frame.names[N0])
+        # A panel that is moved back has sums of its own.
+        inner_n = builder.sub(frame.names["_np"], frame.names[N0])
         offset = builder.add(builder.mul(inner_m, wide), inner_n)
         offset = builder.select(single, word(0), offset)
         return frame.emitter.gep(pointer, program.dtype, offset), row
