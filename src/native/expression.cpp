@@ -26,10 +26,12 @@ enum Operation : std::int64_t {
   kAnd,
   kOr,
   kNot,
+  kKeep,
+  kRecall,
   kOperationCount
 };
 
-constexpr std::size_t kInlineDepth = 64;
+constexpr std::size_t kInlineWords = 1024;
 
 enum class Fault { none, overflow, division_by_zero };
 
@@ -114,13 +116,19 @@ Expression::Expression(std::vector<std::int64_t> code, std::string text, std::si
   for (std::size_t position = 0; position < code_.size(); ++position) {
     const std::int64_t operation = code_[position];
     if (operation < 0 || operation >= kOperationCount) throw malformed();
-    if (operation == kConstant || operation == kSymbol) {
+    if (operation == kKeep) {
+      if (depth == 0) throw malformed();
+      ++kept_;
+    } else if (operation == kConstant || operation == kSymbol || operation == kRecall) {
       if (++position >= code_.size()) throw malformed();
       if (operation == kSymbol) {
         uses_symbols = true;
         if (code_[position] < 0 || code_[position] >= static_cast<std::int64_t>(symbol_count))
           throw malformed();
       }
+      if (operation == kRecall &&
+          (code_[position] < 0 || code_[position] >= static_cast<std::int64_t>(kept_)))
+        throw malformed();
       ++depth;
     } else {
       const std::size_t operands = operation == kNot ? 1 : operation == kSelect ? 3 : 2;
@@ -134,27 +142,28 @@ Expression::Expression(std::vector<std::int64_t> code, std::string text, std::si
     slot_ = code_[1];
   } else if (!uses_symbols) {
     // An expression that always fails stays as it is, so that it fails only where it is used.
-    std::vector<std::int64_t> stack(depth_);
-    constant_ = run_fast(nullptr, stack.data(), value_);
+    std::vector<std::int64_t> memory(kept_ + depth_);
+    constant_ = run_fast(nullptr, memory.data(), value_);
   }
 }
 
 std::int64_t Expression::run(const std::int64_t* symbols) const {
   std::int64_t result = 0;
-  if (depth_ <= kInlineDepth) {
-    std::int64_t stack[kInlineDepth];
-    if (run_fast(symbols, stack, result)) return result;
+  if (kept_ + depth_ <= kInlineWords) {
+    std::int64_t memory[kInlineWords];
+    if (run_fast(symbols, memory, result)) return result;
   } else {
-    std::vector<std::int64_t> stack(depth_);
-    if (run_fast(symbols, stack.data(), result)) return result;
+    std::vector<std::int64_t> memory(kept_ + depth_);
+    if (run_fast(symbols, memory.data(), result)) return result;
   }
   return run_careful(symbols);
 }
 
 // Returns false on any fault, also in a branch that SELECT would drop.
-bool Expression::run_fast(const std::int64_t* symbols, std::int64_t* stack,
+bool Expression::run_fast(const std::int64_t* symbols, std::int64_t* memory,
                           std::int64_t& result) const {
-  std::int64_t* top = stack - 1;
+  std::int64_t* keep = memory;
+  std::int64_t* top = memory + kept_ - 1;
   const std::int64_t* const end = code_.data() + code_.size();
   for (const std::int64_t* word = code_.data(); word != end; ++word) {
     switch (*word) {
@@ -163,6 +172,12 @@ bool Expression::run_fast(const std::int64_t* symbols, std::int64_t* stack,
         break;
       case kSymbol:
         *++top = symbols[*++word];
+        break;
+      case kKeep:
+        *keep++ = *top;
+        break;
+      case kRecall:
+        *++top = memory[*++word];
         break;
       case kNot:
         *top = *top == 0;
@@ -187,14 +202,19 @@ std::int64_t Expression::run_careful(const std::int64_t* symbols) const {
     std::int64_t value;
     Fault fault;
   };
-  std::vector<Item> stack;
+  std::vector<Item> stack, kept;
   stack.reserve(depth_);
+  kept.reserve(kept_);
   for (std::size_t position = 0; position < code_.size(); ++position) {
     const std::int64_t operation = code_[position];
     if (operation == kConstant) {
       stack.push_back({code_[++position], Fault::none});
     } else if (operation == kSymbol) {
       stack.push_back({symbols[code_[++position]], Fault::none});
+    } else if (operation == kKeep) {
+      kept.push_back(stack.back());
+    } else if (operation == kRecall) {
+      stack.push_back(kept[static_cast<std::size_t>(code_[++position])]);
     } else if (operation == kNot) {
       stack.back().value = stack.back().value == 0;
     } else if (operation == kSelect) {

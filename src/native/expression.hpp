@@ -25,12 +25,14 @@ class Expression {
 
  private:
   std::int64_t run(const std::int64_t* symbols) const;
-  bool run_fast(const std::int64_t* symbols, std::int64_t* stack, std::int64_t& result) const;
+  // `memory` holds what is kept, then the stack.
+  bool run_fast(const std::int64_t* symbols, std::int64_t* memory, std::int64_t& result) const;
   std::int64_t run_careful(const std::int64_t* symbols) const;
 
   std::vector<std::int64_t> code_;
   std::string text_;
   std::size_t depth_ = 0;
+  std::size_t kept_ = 0;
   bool constant_ = false;
   std::int64_t value_ = 0;
   std::int64_t slot_ = -1;

@@ -69,7 +69,7 @@ class Planner {
 
   std::shared_ptr<const PhasePlan> make() {
     check_guards(phase_.guards, program_, symbols_);
-    for (const ChoiceInfo& choice : phase_.choices) symbols_[choice.slot] = cheapest(choice);
+    for (const ChoiceInfo& choice : phase_.choices) symbols_[choice.slot] = value(choice.position);
     plan_->symbols = symbols_;
     size_buffers();
     place_buffers();
@@ -86,17 +86,6 @@ class Planner {
     std::optional<std::int64_t>& known = values_[expression];
     if (!known) known = program_.expressions[expression].evaluate(symbols_.data());
     return *known;
-  }
-
-  std::int64_t cheapest(const ChoiceInfo& choice) {
-    std::int64_t best = 0, least = INT64_MAX;
-    for (std::size_t way = 0; way < choice.costs.size(); ++way) {
-      const std::int64_t cost = value(choice.costs[way]);
-      if (cost >= least) continue;
-      least = cost;
-      best = static_cast<std::int64_t>(way);
-    }
-    return best;
   }
 
   std::int64_t size(std::uint32_t expression, const std::string& place) {

@@ -190,9 +190,9 @@ void ProgramInfo::read_phases(nb::list items) {
     phase.guards = read_guards(get<nb::list>(item, "guards"));
     for (nb::handle choice : get<nb::list>(item, "choices")) {
       phase.choices.push_back({nb::cast<std::uint32_t>(choice[0]),
-                               nb::cast<std::vector<std::uint32_t>>(choice[1])});
+                               nb::cast<std::uint32_t>(choice[1])});
       check({phase.choices.back().slot}, symbols.size(), "symbol");
-      check(phase.choices.back().costs, expressions.size(), "expression");
+      check({phase.choices.back().position}, expressions.size(), "expression");
     }
     std::vector<Conflicts::Interval> intervals;
     for (nb::handle interval : get<nb::list>(item, "intervals"))

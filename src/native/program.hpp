@@ -86,7 +86,7 @@ struct SolvingInfo {
 // A symbol that becomes the position of the least of several costs.
 struct ChoiceInfo {
   std::uint32_t slot;
-  std::vector<std::uint32_t> costs;  // expressions
+  std::uint32_t position;  // expression
 };
 
 struct PhaseInfo {

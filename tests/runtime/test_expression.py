@@ -86,7 +86,11 @@ def test_a_fault_in_the_branch_not_taken_is_none() -> None:
 
 
 @pytest.mark.parametrize(
-    "code", [[], [0], [2], [0, 1, 0, 2], [1, 5], [1, -1], [99], [0, 1, 12], [0, 1, 2]]
+    "code",
+    [
+        *([], [0], [2], [0, 1, 0, 2], [1, 5], [1, -1], [99], [0, 1, 12], [0, 1, 2]),
+        *([17], [18, 0], [0, 1, 17, 18, 1, 2], [0, 1, 17, 18, -1, 2], [0, 1, 17, 18]),
+    ],
 )
 def test_malformed_code_is_refused(code: list[int]) -> None:
     with pytest.raises(ArtifactError):

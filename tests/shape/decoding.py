@@ -24,11 +24,17 @@ BINARY: dict[int, Callable[[int, int], int]] = {
 def run(words: Sequence[int], slots: Sequence[int]) -> int:
     """The value that the words compute; every word is used and one value is left."""
     stack: list[int] = []
+    kept: list[int] = []
     position = 0
     while position < len(words):
         word = words[position]
         position += 1
-        if word in (0, 1):
+        if word == 17:
+            kept.append(stack[-1])
+        elif word == 18:
+            stack.append(kept[words[position]])
+            position += 1
+        elif word in (0, 1):
             argument = words[position]
             position += 1
             stack.append(argument if word == 0 else slots[argument])

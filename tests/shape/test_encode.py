@@ -6,8 +6,9 @@ import pytest
 from decoding import run
 from generating import SYMBOLS, Tree, build, environments, trees
 from hypothesis import HealthCheck, given, settings
+from hypothesis.strategies import lists
 
-from tilewright.shape import constant, encode, parse, symbol
+from tilewright.shape import constant, encode, encode_least, parse, symbol
 from tilewright.support.errors import DimensionError
 
 SLOTS = {name: position for position, name in enumerate(SYMBOLS)}
@@ -54,6 +55,27 @@ def test_byte_code_has_the_value_of_the_expression(tree: Tree, environment: dict
 )
 def test_words_of_each_operation(text: str, words: tuple[int, ...]):
     assert encode(parse(text), SLOTS) == words
+
+
+def test_what_occurs_again_is_computed_once():
+    words = encode(parse("a % 11*b + max(a % 11, c)"), SLOTS)
+    assert words.count(6) == 1
+    assert (words.count(17), words.count(18)) == (1, 1)
+    assert run(words, [15, 2, 9, 0]) == 4 * 2 + 9
+
+
+@settings(
+    max_examples=100, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+)
+@given(lists(trees, min_size=1, max_size=5), environments)
+def test_the_position_of_the_least(made: list[Tree], environment: dict[str, int]):
+    try:
+        expressions = [build(tree) for tree in made]
+        values = [expression.evaluate(environment) for expression in expressions]
+    except DimensionError:
+        return
+    words = encode_least(expressions, SLOTS)
+    assert run(words, [environment[name] for name in SYMBOLS]) == values.index(min(values))
 
 
 def test_constants_fit_64_bits_or_are_refused():

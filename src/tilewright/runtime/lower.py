@@ -23,7 +23,7 @@ from tilewright.runtime.program import (
     Step,
 )
 from tilewright.runtime.tensors import native_dtype
-from tilewright.shape import Expr, Guard, encode, size_symbol
+from tilewright.shape import Expr, Guard, encode, encode_least, size_symbol
 from tilewright.support.errors import ArtifactError, DimensionError
 
 _EXTERNAL, _ARENA, _OUTPUT = range(3)
@@ -85,7 +85,7 @@ class _Lowering:
         sizes = [name for _, _, name in self.sizes]
         self.names = [*program.symbols, *self.choices, *decided, *sizes]
         self.slots = {name: slot for slot, name in enumerate(self.names)}
-        self.numbers: dict[Expr, int] = {}
+        self.numbers: dict[Expr | tuple[Expr, ...], int] = {}  # of several: which is the least
         self.known_from = dict.fromkeys([*sizes, *decided], 0)
         self.known_from |= {source.symbol: 0 for source in program.bindings}
         self.lives = [_Life() for _ in program.buffers]
@@ -117,7 +117,7 @@ class _Lowering:
             "threads_slot": self.slots.get(program.threads_symbol, -1),
             "constant_count": len(self.constant_sizes),
         }
-        described["expressions"] = [(encode(e, self.slots), str(e)) for e in self.numbers]
+        described["expressions"] = [self.encoded(e) for e in self.numbers]
         return described
 
     def refuse(self, what: str) -> NoReturn:
@@ -125,7 +125,13 @@ class _Lowering:
             f"The program contradicts itself: {what}.", where=f"program '{self.program.name}'"
         )
 
-    def number(self, expr: Expr) -> int:
+    def encoded(self, computed: Expr | tuple[Expr, ...]) -> tuple[tuple[int, ...], str]:
+        """Byte-code, and what to call it in an error."""
+        if isinstance(computed, Expr):
+            return encode(computed, self.slots), str(computed)
+        return encode_least(computed, self.slots), "the way that takes the least time"
+
+    def number(self, expr: Expr | tuple[Expr, ...]) -> int:
         return self.numbers.setdefault(expr, len(self.numbers))
 
     def all_numbers(self, exprs: Iterable[Expr]) -> list[int]:
@@ -384,8 +390,8 @@ class _Lowering:
             ],
         }
 
-    def chosen(self, phase: _Phase) -> list[tuple[int, list[int]]]:
-        """The choices that a phase depends on: where each goes, and its costs."""
+    def chosen(self, phase: _Phase) -> list[tuple[int, int]]:
+        """The choices that a phase depends on: where each goes, and what computes it."""
         used: set[str] = set()
         for step in self.program.steps[phase.first_step : phase.end_step]:
             if isinstance(step, KernelStep):
@@ -396,7 +402,7 @@ class _Lowering:
             sizes = (*buffer.shape, *([] if buffer.packed_bytes is None else [buffer.packed_bytes]))
             used.update(name for size in sizes for name in size.free_symbols)
         return [
-            (self.slots[choice.symbol], self.all_numbers(choice.costs))
+            (self.slots[choice.symbol], self.number(tuple(choice.costs)))
             for choice in self.program.choices
             if choice.symbol in used
         ]

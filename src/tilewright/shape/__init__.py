@@ -15,7 +15,7 @@ from tilewright.shape.binding import (
     bind_inputs,
     size_symbol,
 )
-from tilewright.shape.encode import encode
+from tilewright.shape.encode import encode, encode_least
 from tilewright.shape.expr import Expr, as_expr, constant, symbol
 from tilewright.shape.functions import (
     ceil_div,
@@ -52,6 +52,7 @@ __all__ = [
     "ceil_div",
     "constant",
     "encode",
+    "encode_least",
     "equal",
     "exact_quotient",
     "less",

@@ -48,6 +48,7 @@ class IndexEmitter:
         free = expression.free_symbols
         code = encode(expression, {name: slot for slot, name in enumerate(free)})
         stack: list[ir.Value] = []
+        kept: list[ir.Value] = []
         position = 0
         while position < len(code):
             operation = code[position]
@@ -66,6 +67,11 @@ class IndexEmitter:
                 case 16:
                     truth = self.builder.icmp_signed("==", stack.pop(), word(0))
                     stack.append(self.builder.zext(truth, I64))
+                case 17:
+                    kept.append(stack[-1])
+                case 18:
+                    stack.append(kept[code[position]])
+                    position += 1
                 case _:
                     right, left = stack.pop(), stack.pop()
                     stack.append(self._binary[operation](left, right))
