@@ -45,6 +45,7 @@ WIDEST = 3  # register tiles side by side that make it worse
 EVALUATE_CYCLES = 1.5  # an element computed into a panel
 SPLIT_CYCLES = (0.5, 1.0, 1.8, 2.7)  # a tile's step over rows a multiple of 16, 8, 4, 1 apart
 SPLIT_PAGES = (20, 280)  # of memory: a part of that for few, and all of it for so many
+SHALLOW = 128  # steps along k up to which the last panel is a whole one, moved back
 MASKED_CYCLES = (0.2, 1.2)  # more for a step of a tile that reads a part of one or more vectors
 TASK_CYCLES = 150.0  # of a block: its bounds, and what comes before its first tile
 CONFLICT_CYCLES = 6.0  # the same where rows are a multiple of a page apart, all in the same sets
@@ -160,11 +161,13 @@ def _alone(program: Contraction, machine: Machine, blocks: Blocks) -> Expr:
 
 
 def _has_parts(program: Contraction, blocks: Blocks) -> Expr:
-    """Whether the last panel is a part of a tile: if it cannot be moved back inside its block."""
+    """Whether the last panel is a part of a tile: if it is not moved back inside its block."""
     if isinstance(program.right, Operand) and program.right.panel:
         return constant(1)
     last = program.n - maximum(blocks.columns - 1, 0) * program.block_n
-    return less(last, program.tile_columns)
+    half = less_equal(2 * (program.n % program.tile_columns), program.tile_columns)
+    half = logical_and(half, less(SHALLOW, program.k))
+    return logical_or(less(last, program.tile_columns), half)
 
 
 def _filled_columns(program: Contraction, machine: Machine, blocks: Blocks) -> Expr:
@@ -182,8 +185,8 @@ def _filled_columns(program: Contraction, machine: Machine, blocks: Blocks) -> E
     if _in_place(program):
         extra = [round(16 * machine.picoseconds(cycles) / most) for cycles in MASKED_CYCLES]
     parts = _has_parts(program, blocks)
-    narrow_last, wide_last = (select(parts, cycles, 0) for cycles in extra)
-    last = select(less_equal(rest, lanes), min(16, share) + narrow_last, 16 + wide_last)
+    narrow = logical_and(parts, less_equal(rest, lanes))
+    last = select(narrow, min(16, share) + extra[0], 16 + select(parts, extra[1], 0))
     return program.n // width * 16 + select(rest, last, 0)
 
 

@@ -30,6 +30,7 @@ from tilewright.ir.tile import Contraction, Gathering, Operand, Packing, TileBuf
 from tilewright.shape import Expr, ceil_div, less_equal, minimum, product, symbol
 
 SHORT_BYTES = 2048  # of rows up to which those of the next tile are prefetched
+SHALLOW = 128  # steps along k up to which a whole tile takes no longer than a part with its masks
 NEAR_RESULTS = 1 << 19  # bytes of results that stay in a cache until the next kernel reads them
 
 M0, M1, N0, N1, K0, K1 = "_m0", "_m1", "_n0", "_n1", "_k0", "_k1"
@@ -185,36 +186,26 @@ class _Writer:
                 self._last(remaining)
 
     def _last(self, columns: ir.Value) -> None:
-        """The last panel: moved back so far that its vectors are full, if there are as many before.
+        """The last panel: moved back until it is whole, if there are as many columns before it.
 
         Some results are computed twice then, to the same bits: partial loads and stores would take
-        longer.
+        longer, unless half a tile is enough and k is long.
         """
         builder, frame = self.builder, self.frame
         right = self.program.right
         if isinstance(right, Operand) and right.panel:
             self._narrow(columns)
             return
-        done = builder.function.append_basic_block("last.done")
-        block = builder.sub(frame.names[N1], frame.names[N0])
-        for vectors in self._widths():
-            width = word(vectors * self.lanes)
-            this = builder.function.append_basic_block(f"last{vectors}")
-            other = builder.function.append_basic_block("other")
-            fits = builder.icmp_signed("<=", columns, width)
-            there = builder.icmp_signed(">=", block, width)
-            builder.cbranch(builder.and_(fits, there), this, other)
-            builder.position_at_end(this)
-            self._rows(width, vectors, True, builder.sub(width, columns))
-            builder.branch(done)
-            builder.position_at_end(other)
-        self._narrow(columns)
-        builder.branch(done)
-        builder.position_at_end(done)
-
-    def _widths(self) -> list[int]:
-        """The numbers of vectors that the last panel may have."""
-        return [v for v in (1, 2) if v < self.vectors] + [self.vectors]
+        width = word(self.program.tile_columns)
+        there = builder.icmp_signed(">=", builder.sub(frame.names[N1], frame.names[N0]), width)
+        wide = builder.icmp_signed(">", columns, word(self.lanes))
+        shallow = self.index(less_equal(self.program.k, SHALLOW))
+        pays = builder.or_(wide, builder.icmp_signed("!=", shallow, word(0)))
+        with builder.if_else(builder.and_(there, pays)) as (back, part):
+            with back:
+                self._rows(width, self.vectors, True, builder.sub(width, columns))
+            with part:
+                self._narrow(columns)
 
     def _narrow(self, columns: ir.Value) -> None:
         """The last panel, with no more vectors than its columns need."""
@@ -222,8 +213,9 @@ class _Writer:
         if tail is not None:
             self._rows(word(tail), -(-tail // self.lanes), tail % self.lanes == 0)
             return
+        sizes = [v for v in (1, 2) if v < self.vectors] + [self.vectors]
         done = builder.function.append_basic_block("narrow.done")
-        for vectors in self._widths():
+        for vectors in sizes:
             if vectors == self.vectors:
                 self._rows(columns, vectors, False)
                 builder.branch(done)
