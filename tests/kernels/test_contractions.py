@@ -203,6 +203,7 @@ def test_results_beyond_the_nearest_caches() -> None:
     check(space.graph(shifted, node(Transpose((0, 2, 1)), shifted)), cases, length=depth)
 
 
+@pytest.mark.slow
 def test_outer_products_and_inner_products() -> None:
     space = Space()
     m, n = space.dimensions("m n")

@@ -6,7 +6,22 @@ above it. Imports ir, shape and target. Start with :func:`contraction_time`.
 
 from __future__ import annotations
 
-from tilewright.cost.contraction import Blocks, Machine, contraction_time, contraction_work
+from tilewright.cost.contraction import (
+    SHALLOW,
+    SHORT_ROW_BYTES,
+    Blocks,
+    Machine,
+    contraction_time,
+    contraction_work,
+)
 from tilewright.cost.tiles import TileTime
 
-__all__ = ["Blocks", "Machine", "TileTime", "contraction_time", "contraction_work"]
+__all__ = [
+    "SHALLOW",
+    "SHORT_ROW_BYTES",
+    "Blocks",
+    "Machine",
+    "TileTime",
+    "contraction_time",
+    "contraction_work",
+]

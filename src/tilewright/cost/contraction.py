@@ -30,6 +30,10 @@ from tilewright.shape import (
 )
 from tilewright.target import Target
 
+# What the generated code goes by as well.
+SHALLOW = 128  # steps along k up to which a whole tile takes no longer than a part with its masks
+SHORT_ROW_BYTES = 2048  # of rows up to which those that follow are prefetched
+
 # Cycles that no description of a machine states; fitted once to measured products.
 CALL_CYCLES = 24.0  # of one tile: the call, the choice of its height, its first values
 PART_CYCLES = 40.0  # more for a tile with a part of its columns: its results pass through memory
@@ -45,7 +49,6 @@ WIDEST = 3  # register tiles side by side that make it worse
 EVALUATE_CYCLES = 1.5  # an element computed into a panel
 SPLIT_CYCLES = (0.5, 1.0, 1.8, 2.7)  # a tile's step over rows a multiple of 16, 8, 4, 1 apart
 SPLIT_PAGES = (20, 280)  # of memory: a part of that for few, and all of it for so many
-SHALLOW = 128  # steps along k up to which the last panel is a whole one, moved back
 MASKED_CYCLES = (0.2, 1.2)  # more for a step of a tile that reads a part of one or more vectors
 TASK_CYCLES = 150.0  # of a block: its bounds, and what comes before its first tile
 CONFLICT_CYCLES = 6.0  # the same where rows are a multiple of a page apart, all in the same sets
@@ -55,7 +58,6 @@ CONFLICT_NEAR = 8  # elements from such a multiple that make no difference
 SCATTERED_ROWS = ((16, 4), (32, 6), (256, 7))
 SCATTERED_MOST = 9  # the same for more
 STREAMED_CYCLES = 0.5  # of an element of the left operand that comes from memory, in long rows
-STREAMED_BYTES = 2048  # rows up to this are prefetched in time
 PAGE_BYTES = 4096
 MEBIBYTE = 1 << 20
 TASKS_WAITED = 8  # the part of a task for which threads wait for each other at the end
@@ -257,7 +259,7 @@ def _streamed(program: Contraction, machine: Machine) -> Expr:
         return constant(0)
     elements = program.m * program.k
     fits = machine.holds(-2, _batch(program) * elements, program.dtype.bytes)
-    short = less_equal(program.k, STREAMED_BYTES // program.dtype.bytes)
+    short = less_equal(program.k, SHORT_ROW_BYTES // program.dtype.bytes)
     return select(logical_or(fits, short), 0, elements * machine.picoseconds(STREAMED_CYCLES))
 
 
@@ -281,4 +283,11 @@ def _packing(program: Contraction, machine: Machine, blocks: Blocks) -> Expr:
     )
 
 
-__all__ = ["Blocks", "Machine", "contraction_time", "contraction_work"]
+__all__ = [
+    "SHALLOW",
+    "SHORT_ROW_BYTES",
+    "Blocks",
+    "Machine",
+    "contraction_time",
+    "contraction_work",
+]

@@ -63,9 +63,11 @@ MOST_SUMS = 12  # of one loop: as many as the registers hold beside what is load
 MOST_GROUP = 4  # rows or columns of one loop
 WIDEST = 8  # columns of known number that are not divided into groups
 
-GROUP_CYCLES = (16.0, 30.0)  # of one loop, for known and for any columns: addresses, first and last
+# Cycles of one loop, and to add the lanes of a sum and store it, for columns of known and of any
+# number.
+KNOWN_GROUP_CYCLES = (16.0, 1.2)
+ANY_GROUP_CYCLES = (30.0, 4.0)
 STEP_SHARE = 1.15  # of a step beyond what its loads and multiply-adds take
-SUM_CYCLES = (1.2, 4.0)  # to add the lanes of one sum, and store it: known or any columns
 RESULT_CYCLES = 0.5  # of one element of the epilogue
 
 
@@ -116,11 +118,12 @@ def dots_time(kernel: Kernel, machine: Machine, threads: Expr | int, parts: int 
     height = _row_group(columns)
     steps = ceil_div(depth, max(1, machine.target.vector_bytes // size))
     stays = machine.holds(1, _column_group(columns) * depth, size)
-    row, any_ = constant(0), not columns.is_constant
+    row = constant(0)
+    begun, summed = KNOWN_GROUP_CYCLES if columns.is_constant else ANY_GROUP_CYCLES
     for _, _, count, width in _column_groups(columns):
         near, far = _step_cycles(machine.target, height, width)
         step = select(stays, machine.picoseconds(near), machine.picoseconds(far))
-        group = machine.picoseconds(GROUP_CYCLES[any_] + SUM_CYCLES[any_] * height * width)
+        group = machine.picoseconds(begun + summed * height * width)
         row = row + count * (steps * step + group)
     read = batch * (rows + columns) * depth
     moved = read // 64 * machine.reading(read, size, 1)

@@ -37,7 +37,7 @@ from tilewright.tile.contraction import (
 )
 from tilewright.tile.contraction_ways import MOVE_CYCLES, PREPARED
 from tilewright.tile.lowering import Lowering
-from tilewright.tile.taps import has_one_tap, is_pointwise
+from tilewright.tile.taps import has_one_tap, is_dense, is_pointwise
 from tilewright.tile.transposes import SIZES, STRIP
 from tilewright.tile.ways import THREADS, LoweredStep, PackedConstant, Source, Way, Workspace
 from tilewright.tile.work import estimate
@@ -75,9 +75,10 @@ def lower_turned(
     assert isinstance(primitive, Convolve)
     lowering = fresh()
     lowering.materialised -= set(kernel.group) | set(kernel.outputs)
-    fits = primitive.groups == 1 and data.dtype.bytes in SIZES and data in lowering.materialised
-    fits = fits and has_one_tap(kernel.backbone) and _is_inside(kernel.backbone, lowering.scope)
-    if not fits or not isinstance(weights.primitive, Constant):
+    if not has_one_tap(kernel.backbone) or not _is_inside(kernel.backbone, lowering.scope):
+        return None
+    movable = data.dtype.bytes in SIZES and data in lowering.materialised
+    if primitive.groups != 1 or not movable or not isinstance(weights.primitive, Constant):
         return None
     pixels = data.shape[0] * product(kernel.backbone.shape[2:])
     space = Workspace("pixels", data.dtype, pixels * data.shape[1])
@@ -85,8 +86,8 @@ def lower_turned(
     inputs = [source for source in computed.reads if isinstance(source, Node)]
     if not all(isinstance(source.primitive, Constant) for source in inputs):
         return None
-    turned = _transposed(data, space)
-    return (turned if is_pointwise(kernel.backbone) else _picked(kernel.backbone, space)), computed
+    copy = _transposed if is_pointwise(kernel.backbone) else _picked
+    return copy(kernel.backbone, space), computed
 
 
 def _is_inside(node: Node, scope: Scope) -> bool:
@@ -96,15 +97,14 @@ def _is_inside(node: Node, scope: Scope) -> bool:
     sizes = node.inputs[0].shape[primitive.spatial]
     read = [ceil_div(size, s) for size, s in zip(sizes, primitive.strides, strict=True)]
     pairs = zip(primitive.sizes, read, strict=True)
-    return (
-        all(e.is_constant and e.value == 0 for e in primitive.low)
-        and all(size == 1 for size in primitive.spread)
-        and all(scope.is_equal(made, most) is Truth.YES for made, most in pairs)
+    return is_dense(primitive) and all(
+        scope.is_equal(made, most) is Truth.YES for made, most in pairs
     )
 
 
-def _transposed(data: Node, space: Workspace) -> LoweredStep:
+def _transposed(node: Node, space: Workspace) -> LoweredStep:
     """[N, C, pixels] to [N, pixels, C], strips of pixels at a time."""
+    data = node.inputs[0]
     batch, channels, pixels = data.shape[0], data.shape[1], product(data.shape[2:])
     source, target = (TileBuffer(name, data.dtype) for name in ("b0", "o0"))
     image, strip = symbol("_b"), symbol("_t")

@@ -55,13 +55,20 @@ def has_one_tap(node: Node) -> bool:
     return all(size.value == 1 for size in node.inputs[1].shape[2:])
 
 
+def is_dense(primitive: Convolve) -> bool:
+    """Whether there are no zeros before the operand's first element and between its elements."""
+    return all(e.is_constant and e.value == 0 for e in primitive.low) and all(
+        size == 1 for size in primitive.spread
+    )
+
+
 def is_pointwise(node: Node) -> bool:
     """Whether a Convolve has a result for every pixel, and of that pixel alone."""
     primitive = node.primitive
     assert isinstance(primitive, Convolve)
     return (
         has_one_tap(node)
-        and all(s == 1 for s in primitive.strides + primitive.spread)
-        and all(e.is_constant and e.value == 0 for e in primitive.low)
+        and is_dense(primitive)
+        and all(stride == 1 for stride in primitive.strides)
         and primitive.sizes == node.inputs[0].shape[primitive.spatial]
     )

@@ -25,12 +25,11 @@ from tilewright.backend.cpu.register_tile import (
     tile_function,
 )
 from tilewright.backend.cpu.statements import Frame
+from tilewright.cost import SHALLOW, SHORT_ROW_BYTES
 from tilewright.ir.dtype import DType
 from tilewright.ir.tile import Contraction, Gathering, Operand, Packing, TileBuffer
 from tilewright.shape import Expr, ceil_div, less_equal, minimum, product, symbol
 
-SHORT_BYTES = 2048  # of rows up to which those of the next tile are prefetched
-SHALLOW = 128  # steps along k up to which a whole tile takes no longer than a part with its masks
 NEAR_RESULTS = 1 << 19  # bytes of results that stay in a cache until the next kernel reads them
 
 M0, M1, N0, N1, K0, K1 = "_m0", "_m1", "_n0", "_n1", "_k0", "_k1"
@@ -392,7 +391,7 @@ class _Writer:
         The hardware foresees long rows; of short ones it has seen too little when they end.
         """
         builder, dtype = self.builder, self.program.dtype
-        short = builder.icmp_signed("<=", steps, word(SHORT_BYTES // dtype.bytes))
+        short = builder.icmp_signed("<=", steps, word(SHORT_ROW_BYTES // dtype.bytes))
         first = builder.icmp_signed("==", place.n, self.frame.names[N0])
         whole = builder.icmp_signed("==", row, steps)
         useful = builder.and_(builder.and_(first, short), whole)

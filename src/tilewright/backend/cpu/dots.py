@@ -16,13 +16,13 @@ from tilewright.backend.cpu.emitter import Emitter
 from tilewright.backend.cpu.indices import I64, word
 from tilewright.backend.cpu.machine import Level
 from tilewright.backend.cpu.math_arithmetic import call_intrinsic
+from tilewright.cost import SHORT_ROW_BYTES
 from tilewright.ir.dtype import DType
 from tilewright.ir.tile import Apply, Load, Loop
 
 SUMS_IN_FLIGHT = 12  # more than the 8 that a latency of 4 cycles and two starts in each ask for
 LEAST_UNROLL = 2  # vectors along the loop per iteration: hides the loop's own instructions
 LINE_BYTES = 64
-SHORT_BYTES = 2048  # streams up to this, what follows them is prefetched
 AHEAD_BYTES = 4096  # beyond the beginning of a stream
 MOST_READ_AHEAD = 8  # sums; of more, LLVM would spill what it reads ahead
 
@@ -151,7 +151,7 @@ class DotProducts:
             return []
 
         ahead = word(AHEAD_BYTES // size)
-        short = builder.icmp_signed("<=", steps, word(SHORT_BYTES // size))
+        short = builder.icmp_signed("<=", steps, word(SHORT_ROW_BYTES // size))
         end = builder.select(short, builder.add(ahead, steps), ahead)
         self._loop("ahead", (ahead, end, line), [], ask)
 
