@@ -20,7 +20,8 @@ from tilewright.backend.cpu.function import POINTER
 from tilewright.backend.cpu.indices import I64, word
 from tilewright.backend.cpu.link import link
 from tilewright.backend.cpu.machine import Level, compile_object
-from tilewright.backend.cpu.register_tile import Gathered, TileOperands, TileShape, tile_function
+from tilewright.backend.cpu.register_tile import Gathered, TileOperands, TileShape
+from tilewright.backend.cpu.tile_functions import call_sums, store_sums
 from tilewright.runtime import _native
 
 CHAIN = 16  # pairs of a multiplication and an exclusive or in one round of the clock
@@ -113,7 +114,9 @@ def _write_wrapper(module: ir.Module, level: Level, shape: TileShape) -> None:
     panel.add_incoming(word(0), entry)
     offset = builder.mul(panel, given["panel"])
     right = Emitter(builder, level).gep(given["right"], shape.dtype, offset)
-    builder.call(tile_function(module, level, shape), _arguments(shape, given, right))
+    place = [given["tile"], given["tile_row"], ir.Constant(ir.IntType(1), 0)]
+    sums = call_sums(builder, level, shape, _operands(given, right), place)
+    store_sums(builder, level, shape, sums, place)
     following = builder.add(panel, word(1))
     wraps = builder.icmp_signed("==", following, given["panels"])
     panel.add_incoming(builder.select(wraps, word(0), following), loop)
@@ -124,14 +127,12 @@ def _write_wrapper(module: ir.Module, level: Level, shape: TileShape) -> None:
     builder.ret_void()
 
 
-def _arguments(shape: TileShape, given: dict[str, ir.Value], right: ir.Value) -> list[ir.Value]:
+def _operands(given: dict[str, ir.Value], right: ir.Value) -> TileOperands:
     gathered = Gathered(given["runs"], given["table"], given["table_row"], given["zeros"])
-    operands = TileOperands(
+    return TileOperands(
         given["steps"], given["left"], given["left_row"], given["left_depth"],
         right, given["right_depth"], columns=given["columns"], gathered=gathered,
     )  # fmt: skip
-    resume = ir.Constant(ir.IntType(1), 0)
-    return [*operands.values(shape), given["tile"], given["tile_row"], resume]
 
 
 def _write_clock(module: ir.Module) -> None:

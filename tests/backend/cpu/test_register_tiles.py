@@ -13,13 +13,8 @@ from llvmlite import ir
 from tilewright.backend.cpu.indices import I64, word
 from tilewright.backend.cpu.link import link
 from tilewright.backend.cpu.machine import LEVELS, Level, compile_object, host_level
-from tilewright.backend.cpu.register_tile import (
-    TILE_PLACE,
-    TileOperands,
-    TileShape,
-    most_rows,
-    tile_function,
-)
+from tilewright.backend.cpu.register_tile import TileOperands, TileShape, most_rows
+from tilewright.backend.cpu.tile_functions import TILE_PLACE, call_sums, store_sums
 from tilewright.ir.dtype import DType
 from tilewright.runtime import _native
 
@@ -57,7 +52,10 @@ class Tiles:
                 elif kind == ir.IntType(1):
                     value = builder.trunc(value, kind)
                 arguments.append(value)
-            builder.call(tile_function(module, level, shape), arguments)
+            operands, place = TileOperands.of(shape, arguments[:-3]), arguments[-3:]
+            sums = call_sums(builder, level, shape, operands, place)
+            tallest = shape.with_height(shape.height + shape.height % 2)
+            store_sums(builder, level, tallest, sums, place)
             builder.ret_void()
         image = link(compile_object(module, level), level.name, level.features)
         self.code = _native.Image(image.data, dict(image.functions), list(image.fixups))

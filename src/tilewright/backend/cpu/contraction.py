@@ -22,9 +22,9 @@ from tilewright.backend.cpu.register_tile import (
     TileOperands,
     TileShape,
     most_rows,
-    tile_function,
 )
 from tilewright.backend.cpu.statements import Frame
+from tilewright.backend.cpu.tile_functions import call_sums, store_sums
 from tilewright.cost import SHALLOW, SHORT_ROW_BYTES
 from tilewright.ir.dtype import DType
 from tilewright.ir.tile import Contraction, Gathering, Operand, Packing, TileBuffer
@@ -292,36 +292,44 @@ class _Writer:
             isinstance(self.program.left, Gathering), self._prefetches(), self._streams(),
         )  # fmt: skip
         target = [sums, row, resume]
+        light = full and self.epilogue.is_light
+        tallest = shape.with_height(most)
+        if light:
+            self._prefetch(place, last, vectors)
 
-        def store(made: TileShape) -> None:
-            function = tile_function(self.module, self.level, made)
-            builder.call(function, [*operands.values(made), *target])
-
-        def finish(made: TileShape) -> None:
-            position = [place.m, place.n, self.environment]
-            function = self.epilogue.tile(made)
-            builder.call(function, [*operands.values(made), *target, *position])
-
-        if full and self.epilogue.is_light:
+        def made(height: int) -> None:
+            values = call_sums(builder, self.level, shape.with_height(height), operands, target)
+            if not light:
+                store_sums(builder, self.level, tallest, values, target)
+                return
             with builder.if_else(last) as (ending, going_on):
                 with ending:
-                    self._by_height(place.height, shape, most, finish)
+                    where = [place.m, place.n, self.environment]
+                    self.epilogue.finish(builder, tallest, values, where)
                 with going_on:
-                    self._by_height(place.height, shape, most, store)
-            return
-        self._by_height(place.height, shape, most, store)
-        with builder.if_then(last):
-            where = [place.m, place.n, place.height, place.columns, sums, row]
-            builder.call(self.epilogue.rows(), [*where, self.environment])
+                    store_sums(builder, self.level, tallest, values, target)
+
+        self._by_height(place.height, most, made)
+        if not light:
+            with builder.if_then(last):
+                where = [place.m, place.n, place.height, place.columns, sums, row]
+                builder.call(self.epilogue.rows(), [*where, self.environment])
+
+    def _prefetch(self, place: _Place, last: ir.Value, vectors: int) -> None:
+        """Ask for the lines that the tile will be stored to, where they are far away."""
+        builder = self.builder
+        far = builder.trunc(self.frame.names[FAR], ir.IntType(1))
+        with builder.if_then(builder.and_(far, last)):
+            end = builder.add(place.n, word(vectors * self.lanes - 1))
+            where = [place.m, place.height, place.n, end, self.environment]
+            builder.call(self.epilogue.prefetch(), where)
 
     def _may_overread(self) -> bool:
         """Whether the last panel of the right operand may end inside a vector."""
         right = self.program.right
         return isinstance(right, Operand) and not right.panel
 
-    def _by_height(
-        self, height: ir.Value, shape: TileShape, most: int, call: Callable[[TileShape], None]
-    ) -> None:
+    def _by_height(self, height: ir.Value, most: int, call: Callable[[int], None]) -> None:
         builder = self.builder
         done = builder.function.append_basic_block("stored")
         switch = builder.switch(height, done)
@@ -329,7 +337,7 @@ class _Writer:
             block = builder.function.append_basic_block(f"height{rows}")
             switch.add_case(word(rows), block)
             builder.position_at_end(block)
-            call(shape.with_height(rows))
+            call(rows)
             builder.branch(done)
         builder.position_at_end(done)
 

@@ -1,12 +1,14 @@
 """What happens to a finished tile: elementwise work on vectors of columns, then the stores.
 
-Light epilogues are written into the register tile itself, once per height; heavy ones, and those of
-the last few columns, are one function per kernel that works on sums in the first-level cache.
+Light epilogues take their sums out of the tile's registers; heavy ones, and those of the last few
+columns, work on sums in the first-level cache. Either is one function per kernel and width.
 Columns run along the lanes: operands with stride 1 are vector loads, operands that do not depend on
 the column are broadcast, anything else is read lane by lane. Start with :class:`Epilogue`.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable, Sequence
 
 from llvmlite import ir
 
@@ -14,14 +16,9 @@ from tilewright.backend.cpu.emitter import Emitter
 from tilewright.backend.cpu.function import POINTER, Environment
 from tilewright.backend.cpu.indices import I64, word
 from tilewright.backend.cpu.machine import Level
-from tilewright.backend.cpu.register_tile import (
-    TILE_PLACE,
-    TileLoop,
-    TileOperands,
-    TileShape,
-    starting_sums,
-)
+from tilewright.backend.cpu.register_tile import Sums, TileShape
 from tilewright.backend.cpu.statements import IDENTITY, Frame
+from tilewright.backend.cpu.tile_functions import SumsTaker, give_sums
 from tilewright.ir.scalar import SCALAR_FUNCTIONS
 from tilewright.ir.tile import (
     Apply,
@@ -39,7 +36,7 @@ from tilewright.shape import Expr
 
 COLUMN, ROW = "_n", "_m"
 FAR = "_far"  # in the environment: whether results go farther away than the nearest caches
-LIGHT = 8  # operations per element up to which every height gets an epilogue of its own
+LIGHT = 8  # operations per element up to which a tile is finished in its registers
 
 
 class Epilogue:
@@ -60,77 +57,89 @@ class Epilogue:
         self.level = level
         self.lanes = level.lanes(program.dtype.bytes)
         self.is_light = _operations(program) <= LIGHT
-        self._rows: ir.Function | None = None
-        self._tiles: dict[TileShape, ir.Function] = {}
+        self._made: dict[str, ir.Function] = {}
 
     def rows(self) -> ir.Function:
         """(m, n, height, columns, sums, row of sums, environment): finish sums in memory."""
-        if self._rows is None:
-            kinds: list[ir.Type] = [I64, I64, I64, I64, POINTER, I64, POINTER]
-            self._rows = self._function("rows", kinds)
-            self._write_rows(self._rows)
-        return self._rows
+        if "rows" not in self._made:
+            self._made["rows"] = self._write_rows()
+        return self._made["rows"]
 
-    def tile(self, shape: TileShape) -> ir.Function:
-        """The register tile that finishes its sums in registers.
+    def finish(
+        self, builder: ir.IRBuilder, tallest: TileShape, sums: Sums, place: Sequence[ir.Value]
+    ) -> None:
+        """Finish the sums of a tile up to ``tallest``, all columns of which are there.
 
-        The arguments are those of a tile function and (m, n, environment); all columns are there.
+        ``place`` is (m, n, environment).
         """
-        if shape not in self._tiles:
-            kinds = [*TileOperands.types(shape), *TILE_PLACE, I64, I64, POINTER]
-            made = self._function(f"tile{shape.height}x{shape.vectors}", kinds)
-            self._tiles[shape] = made
-            self._write_tile(made, shape)
-        return self._tiles[shape]
+        suffix = f"tile{tallest.height}x{tallest.vectors}"
+        if suffix not in self._made:
+            self._made[suffix] = self._write_tile(suffix, tallest)
+        give_sums(builder, self._made[suffix], tallest, sums, place)
 
-    def _function(self, suffix: str, kinds: list[ir.Type]) -> ir.Function:
+    def _write_tile(self, suffix: str, tallest: TileShape) -> ir.Function:
+        kinds = [I64, I64, POINTER]
+        name = f"{self.name}.{suffix}"
+        taker = SumsTaker.declare(self.module, self.level, name, tallest, kinds)
+        builder, (m, n, environment) = taker.builder, taker.rest
+        frame = self.environment.frame(builder, self.level, environment)
+        for i, values in taker.rows():
+            frame.names[ROW] = builder.add(m, word(i))
+            frame.enter()
+            for j, accumulator in enumerate(values):
+                first = builder.add(n, word(j * self.lanes))
+                _VectorFrame(frame, self.lanes, first, None, accumulator, self.program).stores()
+            frame.leave()
+        return taker.function
+
+    def prefetch(self) -> ir.Function:
+        """(m, height, first column, last column, environment): ask for lines to be stored to."""
+        if "prefetch" not in self._made:
+            self._made["prefetch"] = self._write_prefetch()
+        return self._made["prefetch"]
+
+    def _write_prefetch(self) -> ir.Function:
+        function, builder = self._function("prefetch", [I64, I64, I64, I64, POINTER])
+        m, height, *ends, environment = function.args
+        frame = self.environment.frame(builder, self.level, environment)
+
+        def row() -> None:
+            for store in self.program.stores:
+                for end in ends if _slope(store.offset) == 1 else ():
+                    address = _address(frame, store.buffer, store.offset, end)
+                    frame.emitter.prefetch(address, to_write=True)
+
+        self._each_row(frame, m, height, lambda _: row())
+        return function
+
+    def _function(self, suffix: str, kinds: Sequence[ir.Type]) -> tuple[ir.Function, ir.IRBuilder]:
         kind = ir.FunctionType(ir.VoidType(), kinds)
         function = ir.Function(self.module, kind, f"{self.name}.{suffix}")
         function.linkage = "internal"
         function.attributes.add("noinline")
         function.attributes.add("nounwind")
-        return function
+        return function, ir.IRBuilder(function.append_basic_block("entry"))
 
-    def _write_tile(self, function: ir.Function, shape: TileShape) -> None:
-        builder = ir.IRBuilder(function.append_basic_block("entry"))
-        *values, sums, row, resume, m, n, environment = function.args
-        frame = self.environment.frame(builder, self.level, environment)
-        self._prefetch(frame, shape, (m, n))
-        start = starting_sums(builder, self.level, shape, (sums, row, resume))
-        made = TileLoop(builder, self.level, shape, TileOperands.of(shape, values)).sums(start)
-        for i in range(shape.height):
-            frame.names[ROW] = builder.add(m, word(i))
-            frame.enter()
-            for j in range(shape.vectors):
-                first = builder.add(n, word(j * self.lanes))
-                accumulator = made[i * shape.vectors + j]
-                _VectorFrame(frame, self.lanes, first, None, accumulator, self.program).stores()
-            frame.leave()
-        builder.ret_void()
-
-    def _prefetch(self, frame: Frame, shape: TileShape, place: tuple[ir.Value, ir.Value]) -> None:
-        """Ask for the lines that the tile will be stored to, where they are far away."""
-        m, n = place
-        builder = frame.builder
-        with builder.if_then(builder.trunc(frame.names[FAR], ir.IntType(1))):
-            ends = (n, builder.add(n, word(shape.vectors * self.lanes - 1)))
-            frame.enter()
-            for i in range(shape.height):
-                frame.names[ROW] = builder.add(m, word(i))
-                frame.enter()
-                for store in self.program.stores:
-                    for end in ends if _slope(store.offset) == 1 else ():
-                        address = _address(frame, store.buffer, store.offset, end)
-                        frame.emitter.prefetch(address, to_write=True)
-                frame.leave()
-            frame.leave()
-
-    def _write_rows(self, function: ir.Function) -> None:
-        builder = ir.IRBuilder(function.append_basic_block("entry"))
+    def _write_rows(self) -> ir.Function:
+        kinds = [I64, I64, I64, I64, POINTER, I64, POINTER]
+        function, builder = self._function("rows", kinds)
         m, n, height, columns, sums, row, environment = function.args
         frame = self.environment.frame(builder, self.level, environment)
-        body = function.append_basic_block("row")
-        done = function.append_basic_block("done")
+
+        def finish(i: ir.Value) -> None:
+            source = frame.emitter.gep(sums, self.program.dtype, builder.mul(i, row))
+            self._row(frame, n, columns, source)
+
+        self._each_row(frame, m, height, finish)
+        return function
+
+    def _each_row(
+        self, frame: Frame, m: ir.Value, height: ir.Value, write: Callable[[ir.Value], None]
+    ) -> None:
+        """``write`` for every row from ``m`` on, and the end of the function."""
+        builder = frame.builder
+        body = builder.function.append_basic_block("row")
+        done = builder.function.append_basic_block("done")
         before = builder.block
         builder.branch(body)
         builder.position_at_end(body)
@@ -138,8 +147,7 @@ class Epilogue:
         i.add_incoming(word(0), before)
         frame.names[ROW] = builder.add(m, i)
         frame.enter()
-        source = frame.emitter.gep(sums, self.program.dtype, builder.mul(i, row))
-        self._row(frame, n, columns, source)
+        write(i)
         frame.leave()
         following = builder.add(i, word(1))
         i.add_incoming(following, builder.block)

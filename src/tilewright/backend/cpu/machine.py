@@ -38,6 +38,11 @@ class Level:
     temporaries: int = 0
     triple: str = "x86_64-unknown-linux-gnu"
 
+    @property
+    def vector_call(self) -> str:
+        """LLVM's name of the calling convention that passes most vectors in registers."""
+        return "x86_regcallcc" if self.triple.startswith("x86_64") else "fastcc"
+
     def lanes(self, element_bytes: int) -> int:
         """Elements of this size in one vector register."""
         return self.vector_bytes // element_bytes

@@ -2,8 +2,7 @@
 
 Along k the right operand is read in vectors and the left one broadcast. Few sums cannot hide the
 latency of a multiply-add, so small tiles keep several copies of them and add the copies up at the
-end. :func:`tile_function` is the function that leaves its sums in memory, shared by all kernels of
-a module; :class:`TileLoop` is the loop itself, for a kernel that finishes a tile in registers.
+end. Start with :class:`TileLoop`; ``tile_functions`` makes functions of it.
 """
 
 from __future__ import annotations
@@ -332,70 +331,3 @@ class TileLoop:
         if self.level.has_fma:
             return call_intrinsic(self.builder, "fma", c.type, [c.type], [a, b, c])
         return self.builder.fadd(self.builder.fmul(a, b), c)
-
-
-def starting_sums(
-    builder: ir.IRBuilder,
-    level: Level,
-    shape: TileShape,
-    place: tuple[ir.Value, ir.Value, ir.Value],
-) -> Sums:
-    """Zeros, or the sums of earlier blocks of k: (where, elements between rows, whether)."""
-    tile, row, resume = place
-    vector = Emitter(builder, level, level.lanes(shape.dtype.bytes))
-    load = builder.function.append_basic_block("resume")
-    begin = builder.function.append_basic_block("begin")
-    entry = builder.block
-    builder.cbranch(resume, load, begin)
-    builder.position_at_end(load)
-    loaded = [
-        vector.load(address, shape.dtype) for address in _places(builder, level, shape, tile, row)
-    ]
-    builder.branch(begin)
-    builder.position_at_end(begin)
-    zero = vector.constant(0.0, shape.dtype)
-    phis: Sums = []
-    for value in loaded:
-        phi = builder.phi(zero.type)
-        phi.add_incoming(zero, entry)
-        phi.add_incoming(value, load)
-        phis.append(phi)
-    return phis
-
-
-def _places(
-    builder: ir.IRBuilder, level: Level, shape: TileShape, tile: ir.Value, row: ir.Value
-) -> list[ir.Value]:
-    """The address of every vector of a tile in memory, row by row."""
-    scalar, lanes = Emitter(builder, level), level.lanes(shape.dtype.bytes)
-    return [
-        scalar.gep(
-            tile, shape.dtype, builder.add(builder.mul(row, word(i)), word(j * lanes))
-        )
-        for i in range(shape.height)
-        for j in range(shape.vectors)
-    ]  # fmt: skip
-
-
-TILE_PLACE = (POINTER, I64, ir.IntType(1))  # tile, elements between its rows, add to it?
-
-
-def tile_function(module: ir.Module, level: Level, shape: TileShape) -> ir.Function:
-    """The function that leaves the sums of ``shape`` in memory, written on first use."""
-    found = module.globals.get(shape.name)
-    if isinstance(found, ir.Function):
-        return found
-    kind = ir.FunctionType(ir.VoidType(), [*TileOperands.types(shape), *TILE_PLACE])
-    function = ir.Function(module, kind, shape.name)
-    function.linkage = "internal"
-    function.attributes.add("noinline")
-    function.attributes.add("nounwind")
-    builder = ir.IRBuilder(function.append_basic_block("entry"))
-    *values, tile, row, resume = function.args
-    start = starting_sums(builder, level, shape, (tile, row, resume))
-    sums = TileLoop(builder, level, shape, TileOperands.of(shape, values)).sums(start)
-    vector = Emitter(builder, level, level.lanes(shape.dtype.bytes))
-    for value, address in zip(sums, _places(builder, level, shape, tile, row), strict=True):
-        vector.store(value, address, shape.dtype)
-    builder.ret_void()
-    return function
