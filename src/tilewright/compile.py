@@ -24,6 +24,7 @@ from tilewright.plan.greedy import plan_greedily
 from tilewright.plan.prepare import prepare
 from tilewright.rewrite import simplify
 from tilewright.rewrite.channels_last import prefer_channels_last
+from tilewright.rewrite.precision import Precision, narrow_products
 from tilewright.runtime.artifact import ArtifactContents
 from tilewright.runtime.model import CompiledModel
 from tilewright.runtime.program import Dimension, OperatorCount
@@ -52,12 +53,15 @@ def compile_stages(
     constants: Mapping[str, np.ndarray[Any, Any]] | None = None,
     levels: Sequence[str] | None = None,
     accuracy: str = "standard",
+    precision: str = "float32",
     target: Target | str | None = None,
 ) -> Compilation:
     """Compile and keep every stage; see :func:`compile_model`."""
-    chosen, error, described = _levels(levels), _accuracy(accuracy), _target(target)
+    held, error, described = _precision(precision), _accuracy(accuracy), _target(target)
+    chosen = _levels(levels, held)
     imported = import_model(source, dims=dims, fallback=fallback, constants=constants)
     graph = prepare(prefer_channels_last(simplify(imported.graph)))
+    graph = narrow_products(graph, held)
     plan = plan_greedily(graph)
     report = imported.report
     dimensions, operators = _dimensions(report), _operators(report)
@@ -83,6 +87,7 @@ def compile_model(
     constants: Mapping[str, np.ndarray[Any, Any]] | None = None,
     levels: Sequence[str] | None = None,
     accuracy: str = "standard",
+    precision: str = "float32",
     target: Target | str | None = None,
     num_threads: int | None = None,
     max_bytes: int | None = None,
@@ -93,10 +98,12 @@ def compile_model(
     named dimensions; ``fallback="error"`` refuses operators that would run on the reference;
     ``constants`` fixes inputs; ``levels`` names the instruction sets to generate code for (this
     machine's by default). ``accuracy="strict"`` refuses faster algorithms with larger errors, as
-    Winograd's for convolutions. ``target`` is the machine by whose costs the runtime chooses: a
-    description, the name of a preset, or a TOML file; unless given, this machine as far as it is
-    known (see ``tilewright tune``) for its own level. ``num_threads`` and ``max_bytes`` are those
-    of the model returned. Raises only subclasses of ``TilewrightError``.
+    Winograd's for convolutions. ``precision="bfloat16"`` or ``"int8"`` holds known weights, and the
+    data they are multiplied by, in fewer bits, see ``rewrite.precision``. ``target`` is the machine
+    by whose costs the runtime chooses: a description, the name of a preset, or a TOML file; unless
+    given, this machine as far as it is known (see ``tilewright tune``) for its own level.
+    ``num_threads`` and ``max_bytes`` are those of the model returned. Raises only subclasses of
+    ``TilewrightError``.
     """
     made = compile_stages(
         source,
@@ -105,6 +112,7 @@ def compile_model(
         constants=constants,
         levels=levels,
         accuracy=accuracy,
+        precision=precision,
         target=target,
     )
     return CompiledModel.from_contents(
@@ -112,14 +120,17 @@ def compile_model(
     )
 
 
-def _levels(levels: Sequence[str] | None) -> list[str]:
+def _levels(levels: Sequence[str] | None, precision: Precision) -> list[str]:
     if levels is None:
-        return [host_level().name]
+        return [host_level(_NARROW.get(precision)).name]
     for name in levels:
         if name not in LEVELS:
             known = ", ".join(LEVELS)
             raise UnsupportedError(f"there is no level {name!r}", hint=f"choose from {known}")
     return [name for name in LEVELS if name in levels]
+
+
+_NARROW = {Precision.BFLOAT16: "bfloat16", Precision.INT8: "uint8"}
 
 
 def _target(given: Target | str | None) -> Target | None:
@@ -151,6 +162,14 @@ def _accuracy(name: str) -> Accuracy:
             return accuracy
     known = ", ".join(accuracy.value for accuracy in Accuracy)
     raise UnsupportedError(f"there is no accuracy {name!r}", hint=f"choose from {known}")
+
+
+def _precision(name: str) -> Precision:
+    for precision in Precision:
+        if precision.value == name:
+            return precision
+    known = ", ".join(precision.value for precision in Precision)
+    raise UnsupportedError(f"there is no precision {name!r}", hint=f"choose from {known}")
 
 
 def _dimensions(report: ImportReport) -> list[Dimension]:

@@ -30,8 +30,8 @@ from tilewright.runtime.artifact import ArtifactContents
 from tilewright.runtime.model import CompiledModel
 from tilewright.shape import constant
 from tilewright.tile import lower
-from tilewright.tile.contraction import RegisterTile
 from tilewright.tile.dots import lower_dots
+from tilewright.tile.frame import RegisterTile
 from tilewright.tile.lowering import Lowering
 from tilewright.tile.split_depth import LowerWay, lower_plain, lower_split_depth
 from tilewright.tile.swapped import lower_swapped

@@ -14,7 +14,7 @@ from tilewright.ir.graph import Node, node
 from tilewright.ir.primitives import Broadcast, Convolve, Window
 from tilewright.shape import Expr, constant, maximum
 from tilewright.tile import convolution as convolution_ways
-from tilewright.tile.contraction import Blocking
+from tilewright.tile.frame import Blocking
 from tilewright.tile.ways import LoweredStep, Way
 
 SPATIAL = ("h", "w", "d")

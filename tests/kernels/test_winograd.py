@@ -34,7 +34,7 @@ from tilewright.ir.primitives import Broadcast, Convolve, Transpose
 from tilewright.plan.greedy import plan_greedily
 from tilewright.shape import Scope, constant, maximum
 from tilewright.target import preset
-from tilewright.tile.contraction import RegisterTile
+from tilewright.tile.frame import RegisterTile
 from tilewright.tile.lower import LoweredKernel, lower_kernel
 from tilewright.tile.lowering import Lowering
 from tilewright.tile.ways import Accuracy, Way

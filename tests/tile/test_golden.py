@@ -11,10 +11,10 @@ from tilewright.ir.tile import Contraction, LoopProgram, TileProgram
 from tilewright.ir.tile_print import print_tile
 from tilewright.plan.greedy import plan_greedily
 from tilewright.shape import Scope, constant
-from tilewright.tile.contraction import RegisterTile
+from tilewright.tile.frame import RegisterTile
 from tilewright.tile.lower import lower_kernel
 
-TILE = RegisterTile(6, 16)
+TILE = RegisterTile(6, 16, narrow_rows=4)
 
 
 def lower_only_kernel(scope: Scope, inputs: tuple[Node, ...], output: Node) -> TileProgram:

@@ -21,6 +21,7 @@ from tilewright.cli.options import (
     DimOptions,
     JsonFlag,
     ModelPath,
+    PrecisionOption,
     TargetOption,
     parse_dims,
 )
@@ -53,7 +54,7 @@ def compile_command(
     level: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="x86-64|avx2|avx512",
+            metavar="x86-64|avx2|avx512|avx512-vnni|avx512-bf16",
             help="An instruction set to generate code for; repeat for more.",
             show_default="this machine's",
         ),
@@ -66,6 +67,7 @@ def compile_command(
         ),
     ] = "reference",
     accuracy: AccuracyOption = "standard",
+    precision: PrecisionOption = "float32",
     target: TargetOption = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -80,7 +82,7 @@ def compile_command(
     with output.progress.activity(f"Compiling {model.name}"):
         made = compile_stages(
             model, dims=parse_dims(dim), fallback=fallback, levels=level, accuracy=accuracy,
-            target=target,
+            precision=precision, target=target,
         )  # fmt: skip
         save_artifact(artifact, made.contents)
     seconds = time.perf_counter() - started

@@ -43,6 +43,13 @@ AccuracyOption = Annotated[
         help="Whether faster algorithms with larger rounding errors may be used.",
     ),
 ]
+PrecisionOption = Annotated[
+    str,
+    typer.Option(
+        metavar="float32|bfloat16|int8",
+        help="In what known weights, and the data they are multiplied by, are held.",
+    ),
+]
 TargetOption = Annotated[
     str | None,
     typer.Option(

@@ -163,8 +163,9 @@ def _value(current: Node, x: list[Array], environment: Environment) -> Array:
             return np.pad(x[0], widths, constant_values=x[1].item()) if widths else x[0]
         case Concat(axis=axis):
             return np.concatenate(x, axis=axis)
-        case Contract(batch=batch, summed=summed):
-            return contract(x[0], x[1], batch, summed)
+        case Contract(batch=batch, summed=summed, sums=sums):
+            operands = x if sums is None else [_cast(operand, sums) for operand in x]
+            return contract(operands[0], operands[1], batch, summed)
         case Convolve() as primitive:
             low, sizes = size(primitive.low), size(primitive.sizes)
             return convolve(primitive, x[0], x[1], low, sizes)

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from tilewright.ir.dtype import DType
@@ -100,6 +100,30 @@ class Graph:
     def label(self, wanted: Node) -> str:
         """Where a node comes from: the model's operator, for people."""
         return self.labels.get(wanted, type(wanted.primitive).__name__.lower())
+
+
+def mapped(graph: Graph, change: Callable[[Node, tuple[Node, ...]], Node]) -> Graph:
+    """The graph with ``change(node, its new operands)`` in the place of every node.
+
+    Names are kept; ``change`` must keep the meaning of nodes, on which guards and scope depend.
+    """
+    made: dict[Node, Node] = {}
+    labels = dict(graph.labels)
+    for current in graph.nodes():
+        made[current] = change(current, tuple(made[i] for i in current.inputs))
+        if made[current] is not current and current in labels:
+            labels.setdefault(made[current], labels[current])
+    return replace(
+        graph,
+        outputs=tuple((name, made[root]) for name, root in graph.outputs),
+        bindings=tuple(Binding(made[b.source], b.symbols) for b in graph.bindings),
+        labels=labels,
+    )
+
+
+def same(current: Node, operands: tuple[Node, ...]) -> Node:
+    """A node on other operands, itself on its own."""
+    return current if operands == current.inputs else node(current.primitive, *operands)
 
 
 def topological(roots: Iterable[Node]) -> list[Node]:

@@ -288,13 +288,20 @@ class Contract:
     """Sum of products: ``batch`` and ``summed`` pair axes of the two operands.
 
     The result has the batch axes, then the free axes of the left, then those of the right operand.
+    Operands have the type of the result; with ``sums`` they are narrower, one of ``NARROW``, and
+    are multiplied and added up as elements of that type.
     """
 
     batch: tuple[tuple[int, int], ...]
     summed: tuple[tuple[int, int], ...]
+    sums: DType | None = None
 
     def result(self, left: TensorType, right: TensorType) -> TensorType:
-        _demand(left.dtype is right.dtype, f"contract: {left} and {right}")
+        made = left.dtype if self.sums is None else self.sums
+        fits = left.dtype is right.dtype
+        if self.sums is not None:
+            fits = NARROW.get((left.dtype, right.dtype)) is self.sums
+        _demand(fits, f"contract: {left} and {right} to {made.value}")
         for i, j in self.batch + self.summed:
             _demand(
                 left.shape[i] is right.shape[j], f"contract: axis {i} of {left}, {j} of {right}"
@@ -304,7 +311,14 @@ class Contract:
         free_left = tuple(s for a, s in enumerate(left.shape) if a not in paired_left)
         free_right = tuple(s for a, s in enumerate(right.shape) if a not in paired_right)
         batch = tuple(left.shape[i] for i, _ in self.batch)
-        return TensorType(left.dtype, batch + free_left + free_right)
+        return TensorType(made, batch + free_left + free_right)
+
+
+# Element types whose products are summed in a wider type, several in each word of a register.
+NARROW = {
+    (DType.BFLOAT16, DType.BFLOAT16): DType.FLOAT32,
+    (DType.UINT8, DType.INT8): DType.INT32,
+}
 
 
 @dataclass(frozen=True)

@@ -96,7 +96,8 @@ def _contents(array: np.ndarray[Any, Any], digest: bytes) -> str:
 def _attributes(primitive: Primitive) -> list[tuple[str, str]]:
     if isinstance(primitive, Opaque):
         return [("outputs", _value(primitive.outputs))] if len(primitive.outputs) > 1 else []
-    return [(item.name, _value(getattr(primitive, item.name))) for item in fields(primitive)]
+    given = [(item.name, getattr(primitive, item.name)) for item in fields(primitive)]
+    return [(name, _value(value)) for name, value in given if value is not None]
 
 
 def _value(value: Any) -> str:

@@ -277,7 +277,9 @@ class Contraction:
     right operand, level 0 the register tile. In ``stores`` the names "_m" and "_n" are the row and
     column of the element, and ``Local("accumulator")`` is its sum. ``tail`` is the number of
     columns modulo the tile's, or None where it is not known when compiling. With a ``Gathering``,
-    ``block_k`` is a multiple of its run. Results whose columns do not lie side by side go to
+    ``block_k`` is a multiple of its run. With ``narrow``, the type of the left operand's elements,
+    each word of 32 bits in the operands holds several of them that follow each other along k, and
+    k, offsets and strides count words. Results whose columns do not lie side by side go to
     ``stages``, private to the task, from where ``after`` moves them, with "_m0", "_m1", "_n0" and
     "_n1" bound.
     """
@@ -302,6 +304,7 @@ class Contraction:
     work: Expr
     stages: tuple[TileBuffer, ...] = ()
     after: tuple[Statement, ...] = ()
+    narrow: DType | None = None
 
 
 TileProgram = LoopProgram | Contraction

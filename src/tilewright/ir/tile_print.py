@@ -54,8 +54,9 @@ class _Printer:
 
     def _contraction(self, program: Contraction) -> list[str]:
         batch = ", ".join(f"{name} < {size}" for name, size in program.batch)
+        narrow = "" if program.narrow is None else f" of {program.narrow.value}"
         lines = [
-            f"contraction {program.dtype.value} batch {batch}",
+            f"contraction {program.dtype.value}{narrow} batch {batch}",
             f"  m {program.m} by {program.block_m} by {program.tile_rows}",
             f"  n {program.n} by {program.block_n} by {program.tile_columns}, tail {program.tail}",
             f"  k {program.k} by {program.block_k}",

@@ -31,7 +31,7 @@ def kind_of_backbone(node: Node) -> KernelKind | None:
     """The kind of kernel a node seeds, or None."""
     match node.primitive:
         case Contract():
-            return KernelKind.CONTRACTION if node.dtype in TILE_TYPES else KernelKind.LOOPS
+            return KernelKind.CONTRACTION if _has_tiles(node) else KernelKind.LOOPS
         case Convolve() as convolve:
             if node.dtype not in TILE_TYPES:
                 return KernelKind.LOOPS
@@ -49,6 +49,12 @@ def kind_of_backbone(node: Node) -> KernelKind | None:
             return KernelKind.WINDOW if _keeps_columns(node) else None
         case _:
             return None
+
+
+def _has_tiles(contract: Node) -> bool:
+    """Whether there are register tiles for the types of a Contract."""
+    assert isinstance(contract.primitive, Contract)
+    return contract.dtype in TILE_TYPES or contract.primitive.sums is not None
 
 
 def may_end_channels_first(node: Node) -> bool:
@@ -111,7 +117,7 @@ def _runs_along_channels(data: Node, memory: Collection[Node]) -> bool:
 
 
 def _contract_operands(node: Node, memory: Collection[Node], scope: Scope) -> set[Node]:
-    if node.dtype not in TILE_TYPES:
+    if not _has_tiles(node):
         return {i for i in node.inputs if not is_simple(i, memory)}
     left, right = node.inputs
     found: set[Node] = set()

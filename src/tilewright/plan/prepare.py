@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilewright.ir.graph import Binding, Graph, Node, node
+from tilewright.ir.graph import Graph, Node, mapped, node, same
 from tilewright.ir.primitives import Cast, Constant, Contract, Input, Transpose
 
 
@@ -20,24 +20,14 @@ def prepare(graph: Graph) -> Graph:
 
 def order_contractions(graph: Graph) -> Graph:
     """Put a Transpose before left operands whose axes are in another order."""
-    made: dict[Node, Node] = {}
-    labels = dict(graph.labels)
-    for current in graph.nodes():
-        inputs = tuple(made[i] for i in current.inputs)
+
+    def change(current: Node, operands: tuple[Node, ...]) -> Node:
         primitive = current.primitive
         if isinstance(primitive, Contract):
-            replaced = _ordered(primitive, *inputs)
-        else:
-            replaced = current if inputs == current.inputs else node(primitive, *inputs)
-        made[current] = replaced
-        if replaced is not current and current in labels:
-            labels.setdefault(replaced, labels[current])
-    return replace(
-        graph,
-        outputs=tuple((name, made[root]) for name, root in graph.outputs),
-        bindings=tuple(Binding(made[b.source], b.symbols) for b in graph.bindings),
-        labels=labels,
-    )
+            return _ordered(primitive, *operands)
+        return same(current, operands)
+
+    return mapped(graph, change)
 
 
 def _ordered(primitive: Contract, left: Node, right: Node) -> Node:
@@ -47,9 +37,10 @@ def _ordered(primitive: Contract, left: Node, right: Node) -> Node:
     if order == tuple(range(left.rank)):
         return node(primitive, left, right)
     place = {axis: position for position, axis in enumerate(order)}
-    moved = Contract(
-        tuple((place[i], j) for i, j in primitive.batch),
-        tuple((place[i], j) for i, j in primitive.summed),
+    moved = replace(
+        primitive,
+        batch=tuple((place[i], j) for i, j in primitive.batch),
+        summed=tuple((place[i], j) for i, j in primitive.summed),
     )
     return node(moved, node(Transpose(order), left), right)
 

@@ -18,7 +18,7 @@ from tilewright.support.errors import TilewrightError
 
 BufferKind = Literal["input", "output", "constant", "intermediate"]
 BUFFER_KINDS: tuple[BufferKind, ...] = ("input", "output", "constant", "intermediate")
-LEVELS: tuple[str, ...] = ("x86-64", "avx2", "avx512")
+LEVELS: tuple[str, ...] = ("x86-64", "avx2", "avx512", "avx512-vnni", "avx512-bf16")
 
 # Bytes per element of the dtypes that kernels work on; every other dtype lives in Python objects.
 NATIVE_ITEM_SIZES: dict[str, int] = {

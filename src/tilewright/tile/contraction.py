@@ -9,13 +9,10 @@ Block sizes are expressions, so one piece of code serves every shape. Start with
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 from tilewright.ir.access import Access, ContractionAccess, contraction_access, follow_views
-from tilewright.ir.dtype import DType
-from tilewright.ir.graph import Node, node
+from tilewright.ir.graph import Node
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Constant, Contract
 from tilewright.ir.tile import (
@@ -45,12 +42,21 @@ from tilewright.shape import (
     select,
     symbol,
 )
+from tilewright.tile.frame import (
+    Axes,
+    Blocking,
+    Frame,
+    RegisterTile,
+    declare,
+    elements_per_word,
+    mirror,
+    narrow_type,
+)
 from tilewright.tile.lowering import Lowering
 from tilewright.tile.stages import Stage, staged
 from tilewright.tile.transposes import SIZES
 from tilewright.tile.ways import LoweredStep, PackedConstant, Source
 
-Axes = Sequence[tuple[str, Expr]]
 DEPTH_BLOCK = 1024  # sums leave the registers once per block; its right panel streams from cache
 ROW_BYTES = 288 << 10  # of the left operand per task: a good half of a second-level cache
 MOST_ROWS = 288  # per task, so that there are tasks to share out
@@ -61,75 +67,6 @@ PACKED_COLUMNS = 128  # columns per task when it does
 SHARES = 8  # tasks to make at least where there are that many register tiles of columns
 PACKED_ROWS = 1024  # rows per task then: packing is repeated for every row block
 NANOSECONDS_SHIFT = 48  # multiply-adds per nanosecond of one thread, for the thread count
-
-
-@dataclass(frozen=True)
-class RegisterTile:
-    """Rows and columns of float32 accumulators that one step of the innermost loop updates."""
-
-    rows: int
-    columns: int
-
-    def for_type(self, dtype: DType) -> RegisterTile:
-        """The tile with as many vectors of another type."""
-        return RegisterTile(self.rows, self.columns * 4 // dtype.bytes)
-
-
-@dataclass(frozen=True)
-class Blocking:
-    """The most rows, columns and depth of a task's block; None: what suits most shapes.
-
-    ``packed`` says that the right operand is packed into cache even if it can be read in place.
-    """
-
-    rows: int | None = None
-    columns: int | None = None
-    depth: int | None = None
-    packed: bool = False
-
-
-@dataclass
-class Frame:
-    """What the lowering of contractions and convolutions shares."""
-
-    kernel: Kernel
-    lowering: Lowering
-    tile: RegisterTile
-    batch: tuple[tuple[str, Expr], ...]
-    rows: tuple[tuple[str, Expr], ...]
-    columns: tuple[tuple[str, Expr], ...]
-    depth: Expr
-    blocking: Blocking = Blocking()
-    mirrored: bool = False
-
-    @property
-    def contract(self) -> Node:
-        """The product that is computed: the backbone, or with its sides exchanged."""
-        return mirror(self.kernel.backbone) if self.mirrored else self.kernel.backbone
-
-    @property
-    def m(self) -> Expr:
-        return product([size for _, size in self.rows])
-
-    @property
-    def n(self) -> Expr:
-        return product([size for _, size in self.columns])
-
-
-def declare(lowering: Lowering, axes: Axes) -> list[Expr]:
-    """Names of axes as index variables of the outermost level."""
-    for name, _ in axes:
-        lowering.depth[name] = 0
-    return [declare_index(lowering.scope, name, size) for name, size in axes]
-
-
-def mirror(contract: Node) -> Node:
-    """The same product with its operands exchanged: columns come before rows in its result."""
-    primitive = contract.primitive
-    assert isinstance(primitive, Contract)
-    left, right = contract.inputs
-    batch = tuple((j, i) for i, j in primitive.batch)
-    return node(Contract(batch, tuple((j, i) for i, j in primitive.summed)), right, left)
 
 
 def lower_contraction(
@@ -146,11 +83,11 @@ def lower_contraction(
     contract = mirror(kernel.backbone) if mirrored else kernel.backbone
     lowering.materialised -= set(kernel.group) | set(kernel.outputs)
     access = contraction_access(contract, lowering.scope, lowering.materialised)
-    depth = product([size for _, size in access.summed])
+    depth = product([size for _, size in access.summed]) // elements_per_word(contract)
     frame = Frame(
         kernel,
         lowering,
-        tile.for_type(contract.dtype),
+        tile.for_product(contract),
         access.batch,
         access.rows,
         access.columns,
@@ -163,14 +100,19 @@ def lower_contraction(
     index += [*columns, *rows] if mirrored else [*rows, *columns]
     sources: list[Source] = []
     assert access.left is not None, f"{kernel.label}: the left operand must be affine"
-    left = _in_place(access.left, lowering)
+    left = _in_place(access.left, lowering, elements_per_word(contract))
     right = _right_operand(frame, access, sources)
     return assemble(frame, tuple(index), left, right, sources)
 
 
-def _in_place(access: Access, lowering: Lowering) -> Operand:
+def _in_place(access: Access, lowering: Lowering, word: int = 1) -> Operand:
+    """The operand as it lies in memory; of several elements a ``word`` if they do along k."""
     buffer = lowering.buffer(access.source)
-    return Operand(buffer, access.base, access.row, access.depth)
+    if word == 1:
+        return Operand(buffer, access.base, access.row, access.depth)
+    whole = access.row.is_constant and access.row.value % word == 0
+    assert access.depth is constant(1) and access.base is constant(0) and whole
+    return Operand(buffer, access.base, access.row // word, access.depth)
 
 
 def _right_operand(
@@ -201,7 +143,9 @@ def packed_constant(contract: Node, side: int, panel: int) -> PackedConstant:
     assert isinstance(primitive, Contract)
     batch, summed = [p[side] for p in primitive.batch], [p[side] for p in primitive.summed]
     free = [a for a in range(operand.rank) if a not in batch + summed]
-    return PackedConstant(operand, (*batch, *free, *summed), len(batch), len(summed), panel)
+    order = (*batch, *free, *summed)
+    word = elements_per_word(contract)
+    return PackedConstant(operand, order, len(batch), len(summed), panel, word)
 
 
 def packed_operand(
@@ -390,6 +334,7 @@ def assemble(
         work=count * (frame.depth + 8) // NANOSECONDS_SHIFT + 1,
         stages=tuple(stage.buffer for stage in stages.values()),
         after=tuple(stage.after for stage in stages.values()),
+        narrow=narrow_type(kernel.backbone),
     )
     assert not lowering.blocks[0].statements, f"{kernel.label}: an epilogue cannot hold statements"
     return LoweredStep(program, (*lowering.buffers, *sources), tuple(kernel.outputs))

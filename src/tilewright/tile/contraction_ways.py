@@ -15,8 +15,9 @@ from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Constant
 from tilewright.ir.tile import Contraction, Packing, TransposeBlock
 from tilewright.shape import Expr, ceil_div, less_equal, select, symbol
-from tilewright.tile.contraction import Blocking, RegisterTile, lower_contraction
+from tilewright.tile.contraction import lower_contraction
 from tilewright.tile.dots import WIDEST, dots_time, lower_dots
+from tilewright.tile.frame import Blocking, RegisterTile
 from tilewright.tile.lowering import Lowering
 from tilewright.tile.split_depth import combine_time, longest_part, lower_split_depth
 from tilewright.tile.swapped import lower_swapped
@@ -67,6 +68,8 @@ def contraction_ways(
         return lower_contraction(kernel, fresh(), tile, blocking)
 
     blocked = blocked_ways(blockings, lower, machine)
+    if first.narrow is not None:
+        return best_somewhere(blocked)
     return best_somewhere((*blocked, *_other_ways(kernel, fresh, tile, machine, first)))
 
 

@@ -38,11 +38,7 @@ from tilewright.shape import (
 )
 from tilewright.tile.contraction import (
     PACKED_DEPTH,
-    Blocking,
-    Frame,
-    RegisterTile,
     assemble,
-    declare,
     depth_block,
     most_depth,
     pack_row,
@@ -51,6 +47,7 @@ from tilewright.tile.contraction import (
     unflatten,
 )
 from tilewright.tile.contraction_ways import IN_PLACE, PACKED, best_somewhere, blocked_ways
+from tilewright.tile.frame import Blocking, Frame, RegisterTile, declare
 from tilewright.tile.gathered import lower_channels_last
 from tilewright.tile.lowering import Lowering
 from tilewright.tile.pointwise import turned_way

@@ -45,15 +45,12 @@ from tilewright.shape import (
 from tilewright.target import Target
 from tilewright.tile.contraction import (
     NANOSECONDS_SHIFT,
-    Frame,
-    RegisterTile,
-    declare,
     epilogue_stores,
     is_constant,
-    mirror,
     packed_constant,
     packed_operand,
 )
+from tilewright.tile.frame import Frame, RegisterTile, declare, mirror
 from tilewright.tile.lowering import Lowering
 from tilewright.tile.ways import LoweredStep, Source
 

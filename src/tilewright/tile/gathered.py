@@ -42,16 +42,13 @@ from tilewright.shape import (
 from tilewright.tile.contraction import (
     DEPTH_BLOCK,
     PACKED_DEPTH,
-    Blocking,
-    Frame,
-    RegisterTile,
     assemble,
-    declare,
     pack_row,
     packed_operand,
     taken_statements,
     unflatten,
 )
+from tilewright.tile.frame import Blocking, Frame, RegisterTile, declare
 from tilewright.tile.lowering import Lowering
 from tilewright.tile.taps import geometry, is_pointwise, tap_position
 from tilewright.tile.ways import LoweredStep, PackedConstant, Source

@@ -12,9 +12,9 @@ from tilewright.ir.primitives import Convolve
 from tilewright.ir.tile import LoopProgram
 from tilewright.shape import Scope, constant
 from tilewright.target import preset
-from tilewright.tile.contraction import RegisterTile
 from tilewright.tile.contraction_ways import contraction_ways
 from tilewright.tile.convolution import lower_convolution
+from tilewright.tile.frame import RegisterTile
 from tilewright.tile.loops import lower_concat, lower_loops, lower_scan, lower_scatter
 from tilewright.tile.lowering import Lowering
 from tilewright.tile.rows import lower_rows

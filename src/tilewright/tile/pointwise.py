@@ -27,15 +27,9 @@ from tilewright.ir.tile import (
 )
 from tilewright.ir.views import linear
 from tilewright.shape import Expr, Scope, Truth, ceil_div, constant, minimum, product, symbol
-from tilewright.tile.contraction import (
-    Frame,
-    RegisterTile,
-    assemble,
-    declare,
-    packed_operand,
-    unflatten,
-)
+from tilewright.tile.contraction import assemble, packed_operand, unflatten
 from tilewright.tile.contraction_ways import MOVE_CYCLES, PREPARED
+from tilewright.tile.frame import Frame, RegisterTile, declare
 from tilewright.tile.lowering import Lowering
 from tilewright.tile.taps import has_one_tap, is_dense, is_pointwise
 from tilewright.tile.transposes import SIZES, STRIP

@@ -33,7 +33,8 @@ from tilewright.ir.tile import (
 from tilewright.ir.tile_walk import ExpressionMap
 from tilewright.ir.views import Index, linear
 from tilewright.shape import Expr, ceil_div, constant, maximum, minimum, product, symbol
-from tilewright.tile.contraction import RegisterTile, depth_block, lower_contraction
+from tilewright.tile.contraction import depth_block, lower_contraction
+from tilewright.tile.frame import RegisterTile
 from tilewright.tile.loops import lower_loops
 from tilewright.tile.lowering import Lowering
 from tilewright.tile.ways import LoweredStep, Workspace

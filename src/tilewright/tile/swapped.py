@@ -13,7 +13,8 @@ from collections.abc import Callable
 from tilewright.ir.access import contraction_access
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Contract
-from tilewright.tile.contraction import RegisterTile, lower_contraction
+from tilewright.tile.contraction import lower_contraction
+from tilewright.tile.frame import RegisterTile
 from tilewright.tile.lowering import Lowering
 from tilewright.tile.ways import LoweredStep
 

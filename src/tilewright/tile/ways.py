@@ -30,7 +30,7 @@ class PackedConstant:
 
     ``node`` has the axes (batch…, rows…, depth…) after ``order`` is applied to them; ``lead`` and
     ``depth`` count the batch and depth axes. A ``lead`` of -g says that the first axis holds g
-    groups of rows.
+    groups of rows. ``word`` elements that follow each other along the depth stay together.
     """
 
     node: Node
@@ -38,6 +38,7 @@ class PackedConstant:
     lead: int
     depth: int
     panel: int
+    word: int = 1
 
 
 @dataclass(frozen=True, eq=False)

@@ -41,13 +41,12 @@ from tilewright.shape import (
 from tilewright.tile.contraction import (
     COLUMN_BLOCK,
     DEPTH_BLOCK,
-    Frame,
-    RegisterTile,
     column_block,
     depth_block,
     packed_operand,
     row_block,
 )
+from tilewright.tile.frame import Frame, RegisterTile
 from tilewright.tile.lowering import Lowering
 from tilewright.tile.ways import (
     LoweredStep,

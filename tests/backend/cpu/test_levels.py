@@ -12,6 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 from tilewright.backend.cpu.machine import LEVELS, host_level
 from tilewright.compile import compile_stages
 from tilewright.runtime.model import CompiledModel
+from tilewright.support.errors import UnsupportedError
 
 RUNNABLE = [
     name for name in LEVELS if list(LEVELS).index(name) <= list(LEVELS).index(host_level().name)
@@ -76,8 +77,36 @@ def test_code_of_every_level_is_there_and_differs() -> None:
     stages = compile_stages(small_network(), levels=list(LEVELS))
     images = {name: compiled.image for name, compiled in stages.levels.items()}
     assert list(images) == list(LEVELS)
-    assert len({image.data for image in images.values()}) == len(LEVELS)
+    plain = [image.data for name, image in images.items() if not LEVELS[name].dots]
+    assert len(set(plain)) == len(plain)
     assert images["avx512"].features == LEVELS["avx512"].features
     for compiled in stages.levels.values():
         called = {s.function for s in compiled.program.steps if hasattr(s, "function")}
         assert called <= set(compiled.image.functions)
+
+
+@pytest.mark.parametrize(("precision", "bound"), [("bfloat16", 2.0**-7), ("int8", 2.0**-5)])
+def test_a_model_in_fewer_bits(precision: str, bound: float) -> None:
+    generator = np.random.default_rng(5)
+    weights = generator.standard_normal((64, 48)).astype(np.float32)
+    node = helper.make_node("MatMul", ["x", "w"], ["y"])
+    graph = helper.make_graph(
+        [node],
+        "product",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["rows", 64])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["rows", 48])],
+        [numpy_helper.from_array(weights, "w")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    stages = compile_stages(model, precision=precision)
+    x = generator.standard_normal((7, 64)).astype(np.float32)
+    got = CompiledModel.from_contents(stages.contents)(x)
+    want = x.astype(np.float64) @ weights
+    assert 0 < np.abs(got - want).max() <= bound * np.abs(want).max()
+    (program,) = stages.levels.values()
+    assert max(c.nbytes for c in program.constants) < weights.nbytes
+
+
+def test_an_unknown_precision_is_refused() -> None:
+    with pytest.raises(UnsupportedError, match="no precision 'float8'"):
+        compile_stages(small_network(), precision="float8")

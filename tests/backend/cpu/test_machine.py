@@ -23,16 +23,36 @@ def _module(loops: Any, level: machine.Level) -> ir.Module:
 
 
 def test_levels_grow() -> None:
-    assert list(machine.LEVELS) == ["x86-64", "avx2", "avx512"]
-    assert [level.lanes(4) for level in LEVELS] == [4, 8, 16]
-    assert [level.lanes(8) for level in LEVELS] == [2, 4, 8]
-    assert [level.registers for level in LEVELS] == [16, 16, 32]
-    for lower, higher in itertools.pairwise(LEVELS):
+    plain = [level for level in LEVELS if not level.dots]
+    assert [level.name for level in plain] == ["x86-64", "avx2", "avx512"]
+    assert [level.lanes(4) for level in plain] == [4, 8, 16]
+    assert [level.lanes(8) for level in plain] == [2, 4, 8]
+    assert [level.registers for level in plain] == [16, 16, 32]
+    for lower, higher in itertools.pairwise(plain):
         assert set(lower.features) < set(higher.features)
 
 
+def test_levels_with_dot_products_extend_the_highest() -> None:
+    found = {level.name: level for level in LEVELS if level.dots}
+    assert list(found) == ["avx512-vnni", "avx512-bf16"]
+    for level in found.values():
+        assert set(level.features) > set(machine.LEVELS["avx512"].features)
+
+
 def test_host_level_is_known() -> None:
-    assert machine.host_level() in LEVELS
+    assert machine.host_level() in LEVELS and not machine.host_level().dots
+
+
+@pytest.mark.parametrize(
+    ("narrow", "best"),
+    [(None, "avx512"), ("uint8", "avx512-vnni"), ("bfloat16", "avx512-bf16")],
+)
+def test_dot_products_count_only_where_they_are_asked_for(
+    monkeypatch: pytest.MonkeyPatch, narrow: str | None, best: str
+) -> None:
+    everything = {feature: True for level in LEVELS for feature in level.features}
+    monkeypatch.setattr(machine.llvm, "get_host_cpu_features", lambda: everything)
+    assert machine.host_level(narrow).name == best
 
 
 @pytest.mark.parametrize("level", LEVELS, ids=list(machine.LEVELS))
@@ -45,8 +65,9 @@ def test_objects_are_elf_and_reproducible(loops: Any, level: machine.Level) -> N
 
 
 def test_levels_differ(loops: Any) -> None:
-    objects = {machine.compile_object(_module(loops, level), level) for level in LEVELS}
-    assert len(objects) == len(LEVELS)
+    plain = [level for level in LEVELS if not level.dots]
+    objects = {machine.compile_object(_module(loops, level), level) for level in plain}
+    assert len(objects) == len(plain)
 
 
 def test_threads_compile_the_same_bytes(loops: Any) -> None:

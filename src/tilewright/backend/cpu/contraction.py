@@ -241,7 +241,7 @@ class _Writer:
         frame.enter()
         most = self.program.tile_rows
         if not self._left_panel() and self.program.tail is not None:
-            most = most_rows(self.level, vectors)
+            most = most_rows(self.level, vectors, self.program.narrow)
         panel = frame.names["_np"]
         first = panel if back is None else builder.sub(panel, back)
         rows = builder.sub(frame.names[M1], frame.names[M0])
@@ -290,6 +290,7 @@ class _Writer:
         shape = TileShape(
             self.program.dtype, 1, vectors, self._known_left(), self._known_right(), masked,
             isinstance(self.program.left, Gathering), self._prefetches(), self._streams(),
+            self.program.narrow,
         )  # fmt: skip
         target = [sums, row, resume]
         light = full and self.epilogue.is_light

@@ -8,7 +8,7 @@ same bytes on every machine. Imports only llvmlite. Read :class:`Level`, ``LEVEL
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import llvmlite.binding as llvm
 from llvmlite import ir
@@ -24,6 +24,7 @@ class Level:
     ``features`` are the names, as LLVM and the artifact spell them, that a host must have.
     ``vector_bytes`` and ``registers`` describe the vector register file; ``temporaries`` of them
     are taken where a multiply-add is two instructions, or cannot read one operand from memory.
+    ``dots`` are the types of narrow elements of which an instruction sums several products.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Level:
     has_half_conversion: bool
     temporaries: int = 0
     triple: str = "x86_64-unknown-linux-gnu"
+    dots: tuple[str, ...] = ()
 
     @property
     def vector_call(self) -> str:
@@ -54,12 +56,29 @@ _AVX512_FEATURES = (*_AVX2_FEATURES, "avx512f", "avx512bw", "avx512cd", "avx512d
 BASELINE = Level("x86-64", "x86-64", "", (), 16, 16, False, False, False, temporaries=4)
 AVX2 = Level("avx2", "x86-64-v3", "", _AVX2_FEATURES, 32, 16, True, True, True)
 AVX512 = Level("avx512", "x86-64-v4", "-prefer-256-bit", _AVX512_FEATURES, 64, 32, True, True, True)
+# With instructions for sums of products of narrow elements; used where such are asked for.
+AVX512_VNNI = replace(
+    AVX512,
+    name="avx512-vnni",
+    adjustments="-prefer-256-bit,+avx512vnni",
+    features=(*_AVX512_FEATURES, "avx512vnni"),
+    dots=("uint8",),
+)
+AVX512_BF16 = replace(
+    AVX512,
+    name="avx512-bf16",
+    adjustments="-prefer-256-bit,+avx512bf16",
+    features=(*_AVX512_FEATURES, "avx512bf16"),
+    dots=("bfloat16",),
+)
 # For cross-compiling alone: the linker and the runtime know x86-64 only.
 NEON = Level(
     "neon", "neoverse-n1", "", (), 16, 32, True, True, True, 4, "aarch64-unknown-linux-gnu"
 )  # fmt: skip
 
-LEVELS: dict[str, Level] = {level.name: level for level in (BASELINE, AVX2, AVX512)}
+LEVELS: dict[str, Level] = {
+    level.name: level for level in (BASELINE, AVX2, AVX512, AVX512_VNNI, AVX512_BF16)
+}
 
 
 @dataclass
@@ -81,14 +100,18 @@ def _initialise() -> None:
             _STATE.done = True
 
 
-def host_level() -> Level:
-    """The highest level whose features this processor has."""
+def host_level(narrow: str | None = None) -> Level:
+    """The highest level whose features this processor has.
+
+    Levels that differ only in sums of narrow products count where ``narrow`` is their type.
+    """
     _initialise()
     present = llvm.get_host_cpu_features()
     runnable = [
         level
         for level in LEVELS.values()
         if all(present.get(feature, False) for feature in level.features)
+        and (not level.dots or narrow in level.dots)
     ]
     return runnable[-1]
 

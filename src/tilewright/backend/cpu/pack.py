@@ -22,7 +22,7 @@ def constant_value(node: Node) -> Array:
 
 
 def pack_constant(packed: PackedConstant) -> Array:
-    """Panels of ``panel`` rows: [batch, rows / panel, depth, panel], the last filled with zeros.
+    """Panels: [batch, rows / panel, depth / word, panel, word], the last one filled with zeros.
 
     A negative ``lead`` of -g says that the first axis holds g groups of rows (convolution weights).
     """
@@ -40,5 +40,5 @@ def pack_constant(packed: PackedConstant) -> Array:
     panels = -(-rows // packed.panel)
     padded = np.zeros((batch, panels * packed.panel, depth), dtype=array.dtype)
     padded[:, :rows] = flat
-    blocks = padded.reshape(batch, panels, packed.panel, depth)
-    return np.ascontiguousarray(blocks.transpose(0, 1, 3, 2))
+    words = padded.reshape(batch, panels, packed.panel, depth // packed.word, packed.word)
+    return np.ascontiguousarray(words.transpose(0, 1, 3, 2, 4))

@@ -43,7 +43,7 @@ from tilewright.shape import (
 )
 from tilewright.support.errors import UnsupportedError
 from tilewright.target import preset
-from tilewright.tile.contraction import RegisterTile
+from tilewright.tile.frame import RegisterTile
 from tilewright.tile.lower import LoweredKernel, lower_kernel
 from tilewright.tile.ways import (
     THREADS,
@@ -58,14 +58,23 @@ from tilewright.tile.ways import (
 Array = np.ndarray[Any, Any]
 
 REGISTER_TILES = {
-    "x86-64": RegisterTile(
-        4, 8
-    ),  # 8 sums: a multiply-add is two instructions and needs temporaries
-    "avx2": RegisterTile(6, 16),  # the same with 8 lanes
-    "avx512": RegisterTile(6, 64),  # 24 sums, 4 columns, 1 broadcast of 32 registers of 16 lanes
+    # 8 sums: a multiply-add is two instructions and needs temporaries
+    "x86-64": RegisterTile(4, 8, narrow_rows=2),
+    # 12 sums, 2 columns, 1 broadcast of 16 registers of 8 lanes; twice as many to take apart
+    "avx2": RegisterTile(6, 16, narrow_rows=4),
+    # 24 sums, 4 columns, 1 broadcast of 32 registers of 16 lanes
+    "avx512": RegisterTile(6, 64, narrow_rows=4),
+    "avx512-vnni": RegisterTile(6, 64, narrow_rows=6),
+    "avx512-bf16": RegisterTile(6, 64, narrow_rows=6),
 }
 
-USUAL_TARGETS = {"x86-64": "x86-64", "avx2": "zen3", "avx512": "icelake-server"}
+USUAL_TARGETS = {
+    "x86-64": "x86-64",
+    "avx2": "zen3",
+    "avx512": "icelake-server",
+    "avx512-vnni": "icelake-server",
+    "avx512-bf16": "zen4",
+}
 
 
 @dataclass(frozen=True)
@@ -200,7 +209,8 @@ class _Builder:
         """Those of a contraction without padding, and with that of its last columns."""
         if not isinstance(program, Contraction):
             return constant(0), constant(0)
-        rows = product([size for _, size in program.batch]) * program.m * program.k
+        word = 1 if program.narrow is None else program.dtype.bytes // program.narrow.bytes
+        rows = product([size for _, size in program.batch]) * program.m * program.k * word
         lanes = self.level.lanes(program.dtype.bytes)
         return rows * program.n, rows * ceil_div(program.n, lanes) * lanes
 

@@ -16,7 +16,7 @@ from tilewright.backend.cpu.emitter import Emitter
 from tilewright.backend.cpu.function import POINTER
 from tilewright.backend.cpu.indices import I64, word
 from tilewright.backend.cpu.machine import Level
-from tilewright.backend.cpu.math_arithmetic import call_intrinsic
+from tilewright.backend.cpu.narrow_dots import Parts, dots_of, parts_of_word
 from tilewright.ir.dtype import DType
 
 UNROLL = 4  # steps along k per iteration of a full tile: hides the loop's own instructions
@@ -24,10 +24,12 @@ MOST_ROWS = 12
 LINE_BYTES = 64
 
 
-def most_rows(level: Level, vectors: int) -> int:
+def most_rows(level: Level, vectors: int, narrow: DType | None = None) -> int:
     """The tallest tile whose sums, columns and one broadcast value fit the registers."""
-    free = level.registers - level.temporaries - vectors - 1
-    return min(MOST_ROWS, free // vectors)
+    parts = parts_of_word(level, narrow)
+    spare = level.temporaries + parts - 1
+    free = level.registers - spare - (vectors + 1) * parts
+    return max(1, min(MOST_ROWS, free // vectors))
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,8 @@ class TileShape:
     ``left_depth`` and ``right_depth`` are strides along k where they are known (None: an argument).
     ``masked`` reads only the first columns of the right operand. ``gathered`` takes the rows of the
     left operand from a table, anew for every run of k. ``prefetches`` asks for what the right
-    operand is after this panel, ``streams`` for the rows of the left operand after these.
+    operand is after this panel, ``streams`` for the rows of the left operand after these. With
+    ``narrow`` every step takes words of several elements of that type; see ``narrow_dots``.
     """
 
     dtype: DType
@@ -49,6 +52,7 @@ class TileShape:
     gathered: bool = False
     prefetches: bool = False
     streams: bool = False
+    narrow: DType | None = None
 
     @property
     def name(self) -> str:
@@ -57,6 +61,7 @@ class TileShape:
         kind = ("_masked" if self.masked else "") + ("_gathered" if self.gathered else "")
         kind += "_prefetches" if self.prefetches else ""
         kind += "_streams" if self.streams else ""
+        kind += f"_of_{self.narrow.value}" if self.narrow else ""
         return f"tile_{self.dtype.value}_{self.height}x{self.vectors}_{strides}{kind}"
 
     def with_height(self, height: int) -> TileShape:
@@ -176,6 +181,7 @@ class TileLoop:
         self.right = operands.right
         self.rows: list[ir.Value] = []
         self.masks = self._masks() if shape.masked else []
+        self.dots = dots_of(builder, level, shape.narrow)
 
     def sums(self, start: Sums) -> Sums:
         """``start`` plus the products, row by row: ``height * vectors`` vectors."""
@@ -194,7 +200,8 @@ class TileLoop:
         return copies[0]
 
     def _added(self, one: Sums, other: Sums) -> Sums:
-        return [self.builder.fadd(a, b) for a, b in zip(one, other, strict=True)]
+        add = self.builder.fadd if self.shape.dtype.is_float else self.builder.add
+        return [add(a, b) for a, b in zip(one, other, strict=True)]
 
     def _masks(self) -> list[ir.Value]:
         columns = self.operands.columns
@@ -311,23 +318,19 @@ class TileLoop:
         """One outer product of a column of the left and a row of the right operand."""
         builder, dtype = self.builder, self.shape.dtype
         row = self.scalar.gep(self.right, dtype, builder.mul(k, self.right_depth))
-        columns: Sums = []
+        columns: list[Parts] = []
         for j in range(self.shape.vectors):
             address = self.scalar.gep(row, dtype, word(j * self.lanes))
             if self.masks:
-                columns.append(self.vector.masked_load(address, dtype, self.masks[j]))
+                column = self.vector.masked_load(address, dtype, self.masks[j])
             else:
-                columns.append(self.vector.load(address, dtype))
+                column = self.vector.load(address, dtype)
+            columns.append(self.dots.right(column))
         place = builder.mul(k, self.left_depth)
         out: Sums = []
         for i in range(self.shape.height):
             scalar = self.scalar.load(self.scalar.gep(self.rows[i], dtype, place), dtype)
-            broadcast = self.vector.splat(scalar)
+            broadcast = self.dots.left(self.vector.splat(scalar))
             for j in range(self.shape.vectors):
-                out.append(self._multiply_add(broadcast, columns[j], sums[len(out)]))
+                out.append(self.dots.add(broadcast, columns[j], sums[len(out)]))
         return out
-
-    def _multiply_add(self, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
-        if self.level.has_fma:
-            return call_intrinsic(self.builder, "fma", c.type, [c.type], [a, b, c])
-        return self.builder.fadd(self.builder.fmul(a, b), c)

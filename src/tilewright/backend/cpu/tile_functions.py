@@ -18,6 +18,7 @@ from tilewright.backend.cpu.indices import I64, word
 from tilewright.backend.cpu.machine import Level
 from tilewright.backend.cpu.register_tile import Sums, TileLoop, TileOperands, TileShape
 
+MOST_PASSED = 16  # vectors that a call passes in registers
 TILE_PLACE = (POINTER, I64, ir.IntType(1))  # tile, elements between its rows, add to it?
 
 
@@ -85,7 +86,7 @@ class SumsTaker:
         vector = register_type(tallest.dtype, level.lanes(tallest.dtype.bytes))
         width, count = tallest.vectors, tallest.height * tallest.vectors
         kind = ir.FunctionType(ir.VoidType(), [*[vector] * count, I64, *kinds])
-        function, builder = _internal(module, level, name, kind)
+        function, builder = _internal(module, level, name, kind, count)
         sums: list[Sums] = [list(function.args[i : i + width]) for i in range(0, count, width)]
         height, *rest = function.args[count:]
         return SumsTaker(function, builder, tuple(sums), height, tuple(rest))
@@ -108,13 +109,16 @@ class SumsTaker:
 
 
 def _internal(
-    module: ir.Module, level: Level, name: str, kind: ir.FunctionType
+    module: ir.Module, level: Level, name: str, kind: ir.FunctionType, sums: int
 ) -> tuple[ir.Function, ir.IRBuilder]:
-    """A function that takes and returns vectors in registers, and its first block."""
+    """A function that takes or returns ``sums`` vectors in registers, and its first block.
+
+    One with more than a call can pass becomes a part of every kernel that calls it.
+    """
     function = ir.Function(module, kind, name)
     function.linkage = "internal"
     function.calling_convention = level.vector_call
-    function.attributes.add("noinline")
+    function.attributes.add("noinline" if sums <= MOST_PASSED else "alwaysinline")
     function.attributes.add("nounwind")
     return function, ir.IRBuilder(function.append_basic_block("entry"))
 
@@ -125,9 +129,10 @@ def _sums_function(module: ir.Module, level: Level, shape: TileShape) -> ir.Func
     if isinstance(found, ir.Function):
         return found
     vector = register_type(shape.dtype, level.lanes(shape.dtype.bytes))
-    returned = ir.LiteralStructType([vector] * (shape.height * shape.vectors))
+    count = shape.height * shape.vectors
+    returned = ir.LiteralStructType([vector] * count)
     kind = ir.FunctionType(returned, [*TileOperands.types(shape), *TILE_PLACE])
-    function, builder = _internal(module, level, shape.name, kind)
+    function, builder = _internal(module, level, shape.name, kind, count)
     *values, tile, row, resume = function.args
     start = _starting_sums(builder, level, shape, (tile, row, resume))
     sums = TileLoop(builder, level, shape, TileOperands.of(shape, values)).sums(start)

@@ -1,0 +1,89 @@
+"""Products whose operands hold several elements in a word: bfloat16, and bytes summed exactly."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from graph_kit import BOTH_LEVELS, F32, WIDE, Space, apply, check, data, fixed, mostly_slow, scalar
+
+from tilewright.backend.cpu.generate import CodeGenerator
+from tilewright.backend.cpu.machine import LEVELS, assembly
+from tilewright.backend.cpu.program import REGISTER_TILES
+from tilewright.ir.dtype import DType
+from tilewright.ir.graph import Graph, Node, node
+from tilewright.ir.primitives import Cast, Contract, Map
+from tilewright.plan.greedy import plan_greedily
+from tilewright.tile.lower import lower_kernel
+
+BF16, U8, S8, I32 = DType.BFLOAT16, DType.UINT8, DType.INT8, DType.INT32
+ROWS = (0, 1, 2, 3, 4, 5, 7, 8, 9, 33, 97)
+# Products of bytes have an instruction for each width, which wide vectors on AVX2 lack.
+LEVELS_TESTED = {BF16: (*BOTH_LEVELS, WIDE), U8: BOTH_LEVELS}
+
+
+def product(left: DType, depth: int, columns: int, transposed: bool = False) -> Graph:
+    """Rows of ``depth`` elements by a constant, with a light epilogue."""
+    space = Space()
+    x = space.input("x", left, space.dimension("m"), depth)
+    right, sums = (BF16, F32) if left is BF16 else (S8, I32)
+    shape = (columns, depth) if transposed else (depth, columns)
+    weights = fixed(data(right, shape, low=-128, high=127))
+    made = node(Contract((), ((1, 1 if transposed else 0),), sums), x, weights)
+    if sums is I32:
+        made = node(Cast(F32), node(Map("add"), made, made))
+    return space.graph(apply("maximum", made, scalar(0.0)))
+
+
+@pytest.mark.parametrize("left", [BF16, U8], ids=lambda dtype: dtype.value)
+@pytest.mark.parametrize(
+    "size", mostly_slow([(4, 1), (8, 16), (36, 17), (64, 65), (1204, 130)], "(36,17)")
+)
+def test_products_at_edges(left: DType, size: tuple[int, int]) -> None:
+    depth, columns = size
+
+    def fill(_: str, dtype: DType, shape: tuple[int, ...]) -> np.ndarray:
+        return data(dtype, shape, low=0, high=255)
+
+    cases = [{"m": m} for m in ROWS]
+    graph = product(left, depth, columns, transposed=columns == 65)
+    check(graph, cases, length=depth, fill=fill, levels=LEVELS_TESTED[left])
+
+
+@pytest.mark.slow
+def test_the_largest_bytes_do_not_saturate() -> None:
+    space = Space()
+    x = space.input("x", U8, space.dimension("m"), 64)
+    weights = np.full((64, 40), -128, np.int8)
+    weights[:, ::2] = 127
+    graph = space.graph(node(Contract((), ((1, 0),), I32), x, fixed(weights)))
+    check(
+        graph,
+        [{"m": 1}, {"m": 9}],
+        fill=lambda _, dtype, shape: np.full(shape, 255, dtype.numpy),
+    )
+
+
+@pytest.mark.parametrize(
+    ("left", "level", "instruction"),
+    [(BF16, "avx512-bf16", "vdpbf16ps"), (U8, "avx512-vnni", "vpdpbusd"), (U8, "avx2", "vpmaddwd")],
+)
+def test_instructions_for_such_products_are_used(left: DType, level: str, instruction: str) -> None:
+    text = _assembly(product(left, 64, 64), level)
+    assert text.count(instruction) >= 24
+
+
+def _assembly(graph: Graph, level: str) -> str:
+    plan = plan_greedily(graph)
+    code = CodeGenerator(LEVELS[level])
+    for kernel in plan.kernels:
+        found = lower_kernel(kernel, plan.materialised, graph.scope, REGISTER_TILES[level])
+        for step in found.ways[0].steps:
+            code.add(step.program)
+    return assembly(code.module, LEVELS[level])
+
+
+def test_operands_of_other_types_are_refused() -> None:
+    space = Space()
+    x: Node = space.input("x", BF16, 4, 4)
+    with pytest.raises(ValueError, match="contract"):
+        node(Contract((), ((1, 0),), I32), x, x)
