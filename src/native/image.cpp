@@ -87,11 +87,19 @@ void Image::apply(const Fixup& fixup, std::size_t size) {
   std::memcpy(base_ + fixup.offset, &value, sizeof value);
 }
 
-KernelFunction Image::function(const std::string& name) const {
+void* Image::address(const std::string& name) const {
   const auto found = functions_.find(name);
   if (found == functions_.end())
     throw Failure(FailureKind::artifact, "The code image has no function '" + name + "'.");
-  return reinterpret_cast<KernelFunction>(base_ + found->second);
+  return base_ + found->second;
+}
+
+KernelFunction Image::function(const std::string& name) const {
+  return reinterpret_cast<KernelFunction>(address(name));
+}
+
+ChoiceFunction Image::choice(const std::string& name) const {
+  return reinterpret_cast<ChoiceFunction>(address(name));
 }
 
 }  // namespace tilewright

@@ -29,8 +29,10 @@ class Image {
   Image(const Image&) = delete;
   Image& operator=(const Image&) = delete;
 
-  // Throws Failure(artifact) when there is no such function.
+  // Throw Failure(artifact) when there is no such function.
+  void* address(const std::string& name) const;
   KernelFunction function(const std::string& name) const;
+  ChoiceFunction choice(const std::string& name) const;
   std::size_t mapped_bytes() const { return mapped_bytes_; }
 
  private:

@@ -109,7 +109,7 @@ NB_MODULE(_native, module) {
       .def(
           "address",
           [](const Image& image, const std::string& name) {
-            return reinterpret_cast<std::uintptr_t>(image.function(name));
+            return reinterpret_cast<std::uintptr_t>(image.address(name));
           },
           "name"_a);
   nb::class_<Model>(module, "Model")

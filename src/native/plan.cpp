@@ -69,7 +69,7 @@ class Planner {
 
   std::shared_ptr<const PhasePlan> make() {
     check_guards(phase_.guards, program_, symbols_);
-    for (const ChoiceInfo& choice : phase_.choices) symbols_[choice.slot] = value(choice.position);
+    choose();
     plan_->symbols = symbols_;
     size_buffers();
     place_buffers();
@@ -81,6 +81,22 @@ class Planner {
   }
 
  private:
+  // Each chooser once: layers of one kind share theirs.
+  void choose() {
+    std::vector<std::optional<std::int64_t>> made(program_.choosers.size());
+    std::vector<std::int64_t> arguments;
+    for (const ChoiceInfo& choice : phase_.choices) {
+      std::optional<std::int64_t>& known = made[choice.chooser];
+      if (!known) {
+        const ChooserInfo& chooser = program_.choosers[choice.chooser];
+        arguments.clear();
+        for (const std::uint32_t slot : chooser.arguments) arguments.push_back(symbols_[slot]);
+        known = chooser.function(arguments.data());
+      }
+      symbols_[choice.slot] = *known;
+    }
+  }
+
   // Each expression once: layers share most of theirs.
   std::int64_t value(std::uint32_t expression) {
     std::optional<std::int64_t>& known = values_[expression];
@@ -126,6 +142,7 @@ class Planner {
   KernelPlan plan_kernel(const KernelInfo& kernel) {
     KernelPlan plan{};
     plan.parameters = static_cast<std::uint32_t>(plan_->parameters.size());
+    if (value(kernel.used) == 0) return plan;
     plan.grid = size(kernel.grid, kernel.label);
     if (plan.grid == 0) return plan;
     for (const std::uint32_t parameter : kernel.parameters)

@@ -50,6 +50,7 @@ void ProgramInfo::read(nb::dict description, const Image* image) {
   read_steps(get<nb::list>(description, "steps"), image);
   read_sizes(get<nb::list>(description, "sizes"));
   read_solving(get<nb::list>(description, "solving"));
+  read_choosers(get<nb::list>(description, "choosers"), image);
   read_phases(get<nb::list>(description, "phases"));
 }
 
@@ -107,8 +108,9 @@ void ProgramInfo::read_steps(nb::list items, const Image* image) {
       kernel.grid = get<std::uint32_t>(item, "grid");
       kernel.scratch = get<std::uint32_t>(item, "scratch");
       kernel.work = get<std::uint32_t>(item, "work");
+      kernel.used = get<std::uint32_t>(item, "used");
       check(kernel.parameters, expressions.size(), "expression");
-      check({kernel.grid, kernel.scratch, kernel.work}, expressions.size(), "expression");
+      check({kernel.grid, kernel.scratch, kernel.work, kernel.used}, expressions.size(), "expression");
       check(kernel.buffers, buffers.size(), "buffer");
       for (const std::uint32_t number : kernel.buffers)
         if (!buffers[number].native) inconsistent("a kernel uses a buffer of Python objects");
@@ -163,6 +165,15 @@ void ProgramInfo::read_solving(nb::list items) {
   }
 }
 
+void ProgramInfo::read_choosers(nb::list items, const Image* image) {
+  for (nb::handle item : items) {
+    if (image == nullptr) inconsistent("it has choices, but no code");
+    choosers.push_back({image->choice(nb::cast<std::string>(item[0])),
+                        nb::cast<std::vector<std::uint32_t>>(item[1])});
+    check(choosers.back().arguments, symbols.size(), "symbol");
+  }
+}
+
 std::vector<GuardInfo> ProgramInfo::read_guards(nb::list items) const {
   std::vector<GuardInfo> guards;
   for (nb::handle item : items) {
@@ -192,7 +203,7 @@ void ProgramInfo::read_phases(nb::list items) {
       phase.choices.push_back({nb::cast<std::uint32_t>(choice[0]),
                                nb::cast<std::uint32_t>(choice[1])});
       check({phase.choices.back().slot}, symbols.size(), "symbol");
-      check({phase.choices.back().position}, expressions.size(), "expression");
+      check({phase.choices.back().chooser}, choosers.size(), "chooser");
     }
     std::vector<Conflicts::Interval> intervals;
     for (nb::handle interval : get<nb::list>(item, "intervals"))

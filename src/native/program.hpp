@@ -47,7 +47,7 @@ struct KernelInfo {
   std::vector<std::string> checks;
   std::vector<std::uint32_t> parameters;  // expressions
   std::vector<std::uint32_t> buffers;
-  std::uint32_t grid, scratch, work;  // expressions
+  std::uint32_t grid, scratch, work, used;  // expressions
 };
 
 struct OpaqueInfo {
@@ -83,10 +83,16 @@ struct SolvingInfo {
   std::uint32_t slot, formula;  // symbol, expression
 };
 
-// A symbol that becomes the position of the least of several costs.
+// A function that returns the position of the least of several costs.
+struct ChooserInfo {
+  ChoiceFunction function;
+  std::vector<std::uint32_t> arguments;  // slots
+};
+
+// A symbol that becomes what a chooser returns.
 struct ChoiceInfo {
   std::uint32_t slot;
-  std::uint32_t position;  // expression
+  std::uint32_t chooser;
 };
 
 struct PhaseInfo {
@@ -110,6 +116,7 @@ struct ProgramInfo {
   std::vector<StepInfo> steps;
   std::vector<SizeInfo> sizes;
   std::vector<SolvingInfo> solving;
+  std::vector<ChooserInfo> choosers;
   std::vector<PhaseInfo> phases;
   std::vector<std::uint32_t> inputs, outputs;  // buffers by position
   std::uint32_t constant_count = 0;
@@ -122,6 +129,7 @@ struct ProgramInfo {
   void read_steps(nb::list items, const Image* image);
   void read_sizes(nb::list items);
   void read_solving(nb::list items);
+  void read_choosers(nb::list items, const Image* image);
   std::vector<GuardInfo> read_guards(nb::list items) const;
   void read_phases(nb::list items);
   void number_positions();

@@ -175,7 +175,7 @@ def _run(
     pieces: int,
 ) -> None:
     grid = step.grid.evaluate(symbols)
-    if grid == 0:
+    if grid == 0 or step.used.evaluate(symbols) == 0:
         return
     values = [p.evaluate(symbols) for p in step.parameters]
     parameters = (ctypes.c_int64 * max(1, len(values)))(*values)

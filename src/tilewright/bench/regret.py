@@ -24,8 +24,7 @@ from tilewright.compile import Compilation, compile_stages
 from tilewright.frontend.onnx import Dim
 from tilewright.runtime.artifact import ArtifactContents
 from tilewright.runtime.model import CompiledModel
-from tilewright.runtime.program import Program
-from tilewright.shape import constant
+from tilewright.runtime.program import Buffer, KernelStep, Program, Step
 from tilewright.support.errors import InputError
 from tilewright.target import detect
 
@@ -176,11 +175,18 @@ def restricted(contents: ArtifactContents, way: int) -> ArtifactContents:
     """The same programs with a choice that always falls on one way."""
 
     def fixed(program: Program) -> Program:
-        choices = tuple(
-            replace(c, costs=tuple(constant(int(number != way)) for number in range(len(c.costs))))
-            for c in program.choices
-        )
-        return replace(program, choices=choices)
+        chosen = {choice.symbol: way for choice in program.choices}
+
+        def buffer(given: Buffer) -> Buffer:
+            return replace(given, shape=tuple(size.substitute(chosen) for size in given.shape))
+
+        def step(given: Step) -> Step:
+            if not isinstance(given, KernelStep):
+                return given
+            return replace(given, used=given.used.substitute(chosen))
+
+        buffers, steps = tuple(map(buffer, program.buffers)), tuple(map(step, program.steps))
+        return replace(program, choices=(), buffers=buffers, steps=steps)
 
     return replace(contents, programs={n: fixed(p) for n, p in contents.programs.items()})
 

@@ -132,21 +132,31 @@ def contraction_time(
     return _alone(program, machine, blocks) // (tasks * TASKS_WAITED) * rounds
 
 
-def contraction_work(program: Contraction, machine: Machine, blocks: Blocks | None = None) -> Expr:
-    """Nanoseconds of ``program`` on one thread."""
-    return _alone(program, machine, blocks or Blocks.of(program)) // 1000 + 1
+def contraction_work(program: Contraction, machine: Machine) -> Expr:
+    """Nanoseconds of ``program`` on one thread, roughly: whether to share it out at all."""
+    calls = ceil_div(program.m, program.tile_rows) * machine.picoseconds(CALL_CYCLES)
+    panels = ceil_div(program.n, program.tile_columns)
+    stored = program.m * program.n * machine.picoseconds(_store_cycles(program.stores))
+    computed = panels * (program.k * _panel_step(program, machine) + calls)
+    return _batch(program) * (computed + stored) // 1000 + 1
 
 
 def _batch(program: Contraction) -> Expr:
     return product([size for _, size in program.batch])
 
 
+def _panel_step(program: Contraction, machine: Machine) -> Expr:
+    """Picoseconds of one step along k for all rows of a panel."""
+    line = machine.line(program.dtype, program.tile_columns, program.tile_rows)
+    row_tiles = ceil_div(program.m, program.tile_rows)
+    return maximum(program.m * line.per_row + row_tiles * line.per_tile, line.least)
+
+
 def _alone(program: Contraction, machine: Machine, blocks: Blocks) -> Expr:
     """Picoseconds on one thread."""
     sixteenths, width = _filled_columns(program, machine, blocks), program.tile_columns
-    line = machine.line(program.dtype, width, program.tile_rows)
     row_tiles = ceil_div(program.m, program.tile_rows)
-    panel = maximum(program.m * line.per_row + row_tiles * line.per_tile, line.least)
+    panel = _panel_step(program, machine)
     tiles = row_tiles * ceil_div(program.n, width)
     again = machine.picoseconds(CALL_CYCLES + SPILL_CYCLES * program.tile_rows * width)
     first = machine.picoseconds(CALL_CYCLES) - again

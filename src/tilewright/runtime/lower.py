@@ -17,13 +17,14 @@ from tilewright.runtime.program import (
     NATIVE_ITEM_SIZES,
     BindStep,
     Buffer,
+    Choice,
     KernelStep,
     OpaqueStep,
     Program,
     Step,
 )
 from tilewright.runtime.tensors import native_dtype
-from tilewright.shape import Expr, Guard, encode, encode_least, size_symbol
+from tilewright.shape import Expr, Guard, encode, size_symbol
 from tilewright.support.errors import ArtifactError, DimensionError
 
 _EXTERNAL, _ARENA, _OUTPUT = range(3)
@@ -85,7 +86,8 @@ class _Lowering:
         sizes = [name for _, _, name in self.sizes]
         self.names = [*program.symbols, *self.choices, *decided, *sizes]
         self.slots = {name: slot for slot, name in enumerate(self.names)}
-        self.numbers: dict[Expr | tuple[Expr, ...], int] = {}  # of several: which is the least
+        self.numbers: dict[Expr, int] = {}
+        self.choosers: dict[tuple[str, tuple[str, ...]], int] = {}  # function and its arguments
         self.known_from = dict.fromkeys([*sizes, *decided], 0)
         self.known_from |= {source.symbol: 0 for source in program.bindings}
         self.lives = [_Life() for _ in program.buffers]
@@ -117,7 +119,11 @@ class _Lowering:
             "threads_slot": self.slots.get(program.threads_symbol, -1),
             "constant_count": len(self.constant_sizes),
         }
-        described["expressions"] = [self.encoded(e) for e in self.numbers]
+        described["expressions"] = [(encode(e, self.slots), str(e)) for e in self.numbers]
+        described["choosers"] = [
+            (function, [self.slots[name] for name in arguments])
+            for function, arguments in self.choosers
+        ]
         return described
 
     def refuse(self, what: str) -> NoReturn:
@@ -125,13 +131,7 @@ class _Lowering:
             f"The program contradicts itself: {what}.", where=f"program '{self.program.name}'"
         )
 
-    def encoded(self, computed: Expr | tuple[Expr, ...]) -> tuple[tuple[int, ...], str]:
-        """Byte-code, and what to call it in an error."""
-        if isinstance(computed, Expr):
-            return encode(computed, self.slots), str(computed)
-        return encode_least(computed, self.slots), "the way that takes the least time"
-
-    def number(self, expr: Expr | tuple[Expr, ...]) -> int:
+    def number(self, expr: Expr) -> int:
         return self.numbers.setdefault(expr, len(self.numbers))
 
     def all_numbers(self, exprs: Iterable[Expr]) -> list[int]:
@@ -204,7 +204,7 @@ class _Lowering:
         self.phases.append(_Phase(step, learned=learned))
 
     def walk_kernel(self, number: int, step: KernelStep) -> None:
-        sizes = (step.grid, step.scratch, step.work)
+        sizes = (step.grid, step.scratch, step.work, step.used)
         self.require((*step.parameters, *sizes), len(self.phases) - 1, step.label)
         for buffer in step.buffers:
             if buffer not in step.outputs:
@@ -360,6 +360,7 @@ class _Lowering:
                     "grid": self.number(step.grid),
                     "scratch": self.number(step.scratch),
                     "work": self.number(step.work),
+                    "used": self.number(step.used),
                 }
             case OpaqueStep():
                 return {
@@ -391,21 +392,28 @@ class _Lowering:
         }
 
     def chosen(self, phase: _Phase) -> list[tuple[int, int]]:
-        """The choices that a phase depends on: where each goes, and what computes it."""
+        """The choices that a phase depends on: where each goes, and what makes it."""
         used: set[str] = set()
         for step in self.program.steps[phase.first_step : phase.end_step]:
             if isinstance(step, KernelStep):
-                sizes = (*step.parameters, step.grid, step.scratch, step.work)
+                sizes = (*step.parameters, step.grid, step.scratch, step.work, step.used)
                 used.update(name for size in sizes for name in size.free_symbols)
         for number in phase.buffers:
             buffer = self.program.buffers[number]
             sizes = (*buffer.shape, *([] if buffer.packed_bytes is None else [buffer.packed_bytes]))
             used.update(name for size in sizes for name in size.free_symbols)
         return [
-            (self.slots[choice.symbol], self.number(tuple(choice.costs)))
+            (self.slots[choice.symbol], self.chooser(choice))
             for choice in self.program.choices
             if choice.symbol in used
         ]
+
+    def chooser(self, choice: Choice) -> int:
+        """The number of what makes a choice, shared by choices that are always the same."""
+        if {name for cost in choice.costs for name in cost.free_symbols} != set(choice.arguments):
+            self.refuse(f"'{choice.symbol}' depends on more than its costs")
+        key = (choice.function, choice.arguments)
+        return self.choosers.setdefault(key, len(self.choosers))
 
 
 def describe(buffer: Buffer) -> str:

@@ -55,6 +55,7 @@ class Buffer:
 
 
 _NONE = constant(0)
+_ALWAYS = constant(1)
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,8 @@ class KernelStep:
     ``buffers`` index ``Program.buffers`` in the order the kernel takes them, ``outputs`` are those
     it writes. ``scratch`` is bytes per thread, ``work`` roughly the nanoseconds on one thread.
     ``checks[code - 1]`` is the message for a status code, with {0} and {1} for its details. ``way``
-    names the way of a choice that the step belongs to, if there are several. ``useful`` and
+    names the way of a choice that the step belongs to, if there are several, and ``used`` is 1
+    where that is the way chosen, else 0, and nothing else of the step counts. ``useful`` and
     ``spent`` are the multiply-adds of a contraction, without and with those on padding.
     """
 
@@ -78,6 +80,7 @@ class KernelStep:
     label: str
     checks: tuple[str, ...] = ()
     way: str = ""
+    used: Expr = _ALWAYS
     useful: Expr = _NONE
     spent: Expr = _NONE
 
@@ -133,13 +136,16 @@ class Choice:
     """``symbol`` is the position of the least of ``costs``: the way chosen for ``label``.
 
     Costs are modelled picoseconds, evaluated for every new shape; of equal ones the first wins.
-    ``names`` says for people what each way is. Steps of ways not chosen have a grid of 0.
+    ``names`` says for people what each way is.
+    ``function`` is the one of the code image that finds the position, of ``arguments``.
     """
 
     symbol: str
     label: str
     names: tuple[str, ...]
     costs: tuple[Expr, ...]
+    function: str
+    arguments: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -252,7 +258,7 @@ class _Writer:
                     "parameters": self.expressions(step.parameters),
                     "buffers": list(step.buffers),
                     "outputs": list(step.outputs),
-                    "sizes": self.expressions((step.grid, step.scratch, step.work)),
+                    "sizes": self.expressions((step.grid, step.scratch, step.work, step.used)),
                     "label": step.label,
                     "checks": list(step.checks),
                     "way": step.way,
@@ -291,7 +297,14 @@ class _Writer:
             "dimensions": [[d.name, d.low, d.high, d.multiple_of] for d in program.dimensions],
             "operators": [[o.operator, o.count, o.opaque] for o in program.operators],
             "choices": [
-                [c.symbol, c.label, list(c.names), self.expressions(c.costs)]
+                [
+                    c.symbol,
+                    c.label,
+                    list(c.names),
+                    self.expressions(c.costs),
+                    c.function,
+                    list(c.arguments),
+                ]
                 for c in program.choices
             ],
             "threads_symbol": program.threads_symbol,
@@ -336,7 +349,7 @@ class _Reader:
     def step(self, item: Mapping[str, Any]) -> Step:
         match item["step"]:
             case "kernel":
-                grid, scratch, work = self.expressions(item["sizes"])
+                grid, scratch, work, used = self.expressions(item["sizes"])
                 useful, spent = self.expressions(item["multiply_adds"])
                 return KernelStep(
                     function=_text(item["function"]),
@@ -346,6 +359,7 @@ class _Reader:
                     grid=grid,
                     scratch=scratch,
                     work=work,
+                    used=used,
                     label=_text(item["label"]),
                     checks=_texts(item["checks"]),
                     way=_text(item["way"]),
@@ -399,8 +413,15 @@ class _Reader:
                 for name, count, opaque in data["operators"]
             ),
             choices=tuple(
-                Choice(_text(symbol), _text(label), _texts(names), self.expressions(costs))
-                for symbol, label, names, costs in data["choices"]
+                Choice(
+                    _text(symbol),
+                    _text(label),
+                    _texts(names),
+                    self.expressions(costs),
+                    _text(function),
+                    _texts(arguments),
+                )
+                for symbol, label, names, costs, function, arguments in data["choices"]
             ),
             threads_symbol=_text(data["threads_symbol"]),
             metadata={_text(key): _text(value) for key, value in _mapping(data["metadata"])},

@@ -125,7 +125,7 @@ def _way(step: LoweredStep, machine: Machine, blocking: Blocking) -> Way:
     assert isinstance(program, Contraction)
     blocks = _blocks(program, blocking)
     cost = contraction_time(program, machine, symbol(THREADS), blocks)
-    work = contraction_work(program, machine, blocks)
+    work = contraction_work(program, machine)
     name = f"{blocking.rows} x {blocking.columns} x {blocking.depth}"
     named = f"{name}, packed" if isinstance(program.right, Packing) else name
     return Way(named, (replace(step, program=replace(program, work=work)),), cost)

@@ -6,10 +6,12 @@ Kernels that are the same program (layers of a model usually are) become one fun
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from llvmlite import ir
 
+from tilewright.backend.cpu.choices import write_choice
 from tilewright.backend.cpu.contraction import (
     contraction_grid,
     contraction_scratch,
@@ -22,7 +24,7 @@ from tilewright.backend.cpu.parameters import parametrise
 from tilewright.ir.tile import Contraction, LoopProgram, TileProgram
 from tilewright.ir.tile_print import print_tile
 from tilewright.runtime.program import CodeImage
-from tilewright.shape import Expr, product
+from tilewright.shape import Expr, encode_least, product
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,7 @@ class CodeGenerator:
         self.level = level
         self.module = ir.Module("kernels")
         self._known: dict[str, str] = {}  # text of a program → its function
+        self._choices: dict[tuple[int, ...], str] = {}  # byte-code → its function
 
     def add(self, program: TileProgram) -> KernelCode:
         """The code of ``program``, shared with an equal one."""
@@ -57,6 +60,15 @@ class CodeGenerator:
         tasks = product([size for _, size in grid])
         values = tuple(parameters.values())
         return KernelCode(self._known[text], values, tasks, scratch_bytes(scratch))
+
+    def add_choice(self, costs: Sequence[Expr]) -> tuple[str, tuple[str, ...]]:
+        """The function that finds the least of ``costs``, and the names of its arguments."""
+        arguments = tuple(sorted({name for cost in costs for name in cost.free_symbols}))
+        code = encode_least(costs, {name: slot for slot, name in enumerate(arguments)})
+        if code not in self._choices:
+            self._choices[code] = f"choice_{len(self._choices)}"
+            write_choice(self.module, self._choices[code], code, arguments)
+        return self._choices[code], arguments
 
     def _write(self, name: str, program: TileProgram, symbols: tuple[str, ...]) -> None:
         if isinstance(program, Contraction):

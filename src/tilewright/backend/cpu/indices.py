@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from llvmlite import ir
 
@@ -47,6 +47,10 @@ class IndexEmitter:
             return word(expression.value)
         free = expression.free_symbols
         code = encode(expression, {name: slot for slot, name in enumerate(free)})
+        return self.run(code, [names[name] for name in free])
+
+    def run(self, code: Sequence[int], values: Sequence[ir.Value]) -> ir.Value:
+        """The result of byte-code whose slots hold ``values``."""
         stack: list[ir.Value] = []
         kept: list[ir.Value] = []
         position = 0
@@ -58,7 +62,7 @@ class IndexEmitter:
                     stack.append(word(code[position]))
                     position += 1
                 case 1:
-                    stack.append(names[free[code[position]]])
+                    stack.append(values[code[position]])
                     position += 1
                 case 12:
                     other, chosen, condition = stack.pop(), stack.pop(), stack.pop()

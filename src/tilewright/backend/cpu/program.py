@@ -164,7 +164,7 @@ class _Builder:
 
     def kernel_item(self, lowered: LoweredKernel, code: CodeGenerator) -> _Item:
         kernel, ways = lowered.kernel, lowered.ways
-        chosen = self.choice(kernel.label, ways) if len(ways) > 1 else None
+        chosen = self.choice(kernel.label, ways, code) if len(ways) > 1 else None
         steps: list[Step] = []
         symbols = _symbols(kernel.outputs) | {s for way in ways for s in way.cost.free_symbols}
         reads: list[Node] = []
@@ -180,11 +180,12 @@ class _Builder:
         own = set() if chosen is None else {str(chosen)}
         return _Item(steps, reads, list(kernel.outputs), symbols - own - {THREADS})
 
-    def choice(self, label: str, ways: tuple[Way, ...]) -> Expr:
+    def choice(self, label: str, ways: tuple[Way, ...], code: CodeGenerator) -> Expr:
         """The symbol that says which of several ways is taken."""
         name = self.unused(f"choice_{len(self.choices)}")
         names = tuple(way.name for way in ways)
-        self.choices.append(Choice(name, label, names, tuple(way.cost for way in ways)))
+        costs = tuple(way.cost for way in ways)
+        self.choices.append(Choice(name, label, names, costs, *code.add_choice(costs)))
         return symbol(name)
 
     def kernel_step(
@@ -200,8 +201,8 @@ class _Builder:
         reads = tuple(self.operand(source) for source in lowered.reads)
         writes = tuple(self.places[target] for target in lowered.writes)
         return KernelStep(
-            made.function, made.parameters, reads + writes, writes, made.grid * used,
-            made.scratch, lowered.program.work, kernel.label, lowered.program.checks, name,
+            made.function, made.parameters, reads + writes, writes, made.grid, made.scratch,
+            lowered.program.work, kernel.label, lowered.program.checks, name, used,
             *self.multiply_adds(lowered.program),
         )  # fmt: skip
 
