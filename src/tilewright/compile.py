@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from enum import Enum
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -32,6 +33,8 @@ from tilewright.support.errors import UnsupportedError
 from tilewright.target import Target, detect, load_target, preset
 from tilewright.tile.ways import Accuracy
 from tilewright.tune import load_profile
+
+_Options = TypeVar("_Options", bound=Enum)
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,8 @@ def compile_stages(
     target: Target | str | None = None,
 ) -> Compilation:
     """Compile and keep every stage; see :func:`compile_model`."""
-    held, error, described = _precision(precision), _accuracy(accuracy), _target(target)
+    held = _option(Precision, "precision", precision)
+    error, described = _option(Accuracy, "accuracy", accuracy), _target(target)
     chosen = _levels(levels, held)
     imported = import_model(source, dims=dims, fallback=fallback, constants=constants)
     graph = prepare(prefer_channels_last(simplify(imported.graph)))
@@ -156,20 +160,13 @@ def host_machine() -> Machine:
     return Machine(detect(), times)
 
 
-def _accuracy(name: str) -> Accuracy:
-    for accuracy in Accuracy:
-        if accuracy.value == name:
-            return accuracy
-    known = ", ".join(accuracy.value for accuracy in Accuracy)
-    raise UnsupportedError(f"there is no accuracy {name!r}", hint=f"choose from {known}")
-
-
-def _precision(name: str) -> Precision:
-    for precision in Precision:
-        if precision.value == name:
-            return precision
-    known = ", ".join(precision.value for precision in Precision)
-    raise UnsupportedError(f"there is no precision {name!r}", hint=f"choose from {known}")
+def _option(options: type[_Options], what: str, name: str) -> _Options:
+    """The member of an enumeration that an argument names."""
+    for option in options:
+        if option.value == name:
+            return option
+    known = ", ".join(str(option.value) for option in options)
+    raise UnsupportedError(f"there is no {what} {name!r}", hint=f"choose from {known}")
 
 
 def _dimensions(report: ImportReport) -> list[Dimension]:

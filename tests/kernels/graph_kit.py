@@ -24,7 +24,7 @@ from tilewright.ir.dtype import DType
 from tilewright.ir.evaluate import evaluate
 from tilewright.ir.graph import Graph, Node, node, topological
 from tilewright.ir.kernel import Plan
-from tilewright.ir.primitives import Broadcast, Cast, Constant, Contract, Input, Map
+from tilewright.ir.primitives import Broadcast, Cast, Constant, Contract, Convolve, Input, Map
 from tilewright.plan.greedy import plan_greedily
 from tilewright.plan.prepare import prepare
 from tilewright.runtime.artifact import ArtifactContents
@@ -167,7 +167,7 @@ def widened(graph: Graph) -> Graph:
             primitive = Constant.of(primitive.array.astype(np.float64))
         elif isinstance(primitive, Cast) and primitive.dtype in FLOATS:
             primitive = Cast(F64)
-        elif isinstance(primitive, Contract) and primitive.sums is F32:
+        elif isinstance(primitive, Contract | Convolve) and primitive.sums is F32:
             primitive = replace(primitive, sums=None)
         wide[current] = node(primitive, *(wide[i] for i in current.inputs))
     outputs = tuple((name, wide[n]) for name, n in graph.outputs)

@@ -4,15 +4,27 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from graph_kit import BOTH_LEVELS, F32, WIDE, Space, apply, check, data, fixed, mostly_slow, scalar
+from graph_kit import (
+    BOTH_LEVELS,
+    F32,
+    WIDE,
+    Space,
+    apply,
+    check,
+    data,
+    fixed,
+    mostly_slow,
+    scalar,
+)
 
 from tilewright.backend.cpu.generate import CodeGenerator
 from tilewright.backend.cpu.machine import LEVELS, assembly
 from tilewright.backend.cpu.program import REGISTER_TILES
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Graph, Node, node
-from tilewright.ir.primitives import Cast, Contract, Map
+from tilewright.ir.primitives import Cast, Contract, Convolve, Map
 from tilewright.plan.greedy import plan_greedily
+from tilewright.shape import constant
 from tilewright.tile.lower import lower_kernel
 
 BF16, U8, S8, I32 = DType.BFLOAT16, DType.UINT8, DType.INT8, DType.INT32
@@ -47,6 +59,33 @@ def test_products_at_edges(left: DType, size: tuple[int, int]) -> None:
     cases = [{"m": m} for m in ROWS]
     graph = product(left, depth, columns, transposed=columns == 65)
     check(graph, cases, length=depth, fill=fill, levels=LEVELS_TESTED[left])
+
+
+@pytest.mark.parametrize("left", [BF16, U8], ids=lambda dtype: dtype.value)
+@pytest.mark.parametrize(
+    "shape",
+    mostly_slow([(17, 32, 1, 1), (20, 24, 3, 1), (16, 36, 3, 2), (5, 400, 1, 2)], "(16,36,3,2)"),
+)
+def test_convolutions(left: DType, shape: tuple[int, int, int, int]) -> None:
+    columns, channels, taps, stride = shape
+    space = Space()
+    batch, height = space.dimension("n"), space.dimension("h", low=taps)
+    x = space.input("x", left, batch, height, 9, channels)
+    right, sums = (BF16, F32) if left is BF16 else (S8, I32)
+    weights = fixed(data(right, (columns, channels, taps, taps), low=-128, high=127))
+    low = taps // 2 if left is BF16 else 0
+    sizes = tuple((s + 2 * low - taps) // stride + 1 for s in (height, constant(9)))
+    primitive = Convolve(
+        (stride,) * 2, (1, 1), (1, 1), (constant(low),) * 2, sizes, 1, channels_last=True, sums=sums
+    )
+    graph = space.graph(apply("maximum", node(primitive, x, weights), scalar(0, sums)))
+    cases = [{"n": n, "h": h} for n, h in ((0, 5), (1, 3), (1, 9), (3, 7))]
+
+    def fill(_: str, dtype: DType, shape: tuple[int, ...]) -> np.ndarray:
+        return data(dtype, shape, low=0, high=255)
+
+    levels = LEVELS_TESTED[left]
+    check(graph, cases, length=channels * taps * taps, fill=fill, levels=levels)
 
 
 @pytest.mark.slow
@@ -85,5 +124,5 @@ def _assembly(graph: Graph, level: str) -> str:
 def test_operands_of_other_types_are_refused() -> None:
     space = Space()
     x: Node = space.input("x", BF16, 4, 4)
-    with pytest.raises(ValueError, match="contract"):
+    with pytest.raises(ValueError, match="products of"):
         node(Contract((), ((1, 0),), I32), x, x)

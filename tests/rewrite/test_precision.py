@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tilewright.ir.dtype import DType
 from tilewright.ir.evaluate import evaluate
 from tilewright.ir.graph import Graph, Node, node
-from tilewright.ir.primitives import Constant, Contract, Input
+from tilewright.ir.primitives import Constant, Contract, Convolve, Input
 from tilewright.rewrite.precision import Precision, narrow_products
 from tilewright.shape import Scope, constant
 
@@ -64,6 +64,29 @@ def test_results_are_as_close_as_the_bits_allow(
         bound = near + w_step * np.abs(x).sum(1, keepdims=True) + depth * x_step * w_step
     assert got.dtype == np.float32
     assert (np.abs(got - want) <= 1.001 * bound + 1e-30).all()
+
+
+@pytest.mark.parametrize("precision", [Precision.BFLOAT16, Precision.INT8])
+@pytest.mark.parametrize(("taps", "stride", "low"), [(1, 1, 0), (1, 2, 0), (3, 1, 1), (3, 2, 2)])
+def test_convolutions_with_padding(precision: Precision, taps: int, stride: int, low: int) -> None:
+    generator = np.random.default_rng(taps + stride)
+    weights = generator.standard_normal((18, 20, taps, taps)).astype(np.float32)
+    scope = Scope()
+    height = scope.declare("h", taps, 1 << 10)
+    x = node(Input("x", F32, (constant(2), height, constant(6), constant(20))))
+    sizes = tuple((s + 2 * low - taps) // stride + 1 for s in (height, constant(6)))
+    primitive = Convolve(
+        (stride,) * 2, (1, 1), (1, 1), (constant(low),) * 2, sizes, 1, channels_last=True
+    )
+    graph = Graph("test", (x,), (("y", node(primitive, x, node(Constant.of(weights)))),), scope)
+    narrow = narrow_products(graph, precision)
+    assert any(isinstance(n.primitive, Convolve) and n.primitive.sums for n in narrow.nodes())
+    image = generator.standard_normal((2, 5, 6, 20)).astype(np.float32)
+    image[1] *= 100
+    for one in range(2):  # each image has a scale of its own
+        want = evaluate(graph, {"x": image}, {"h": 5})["y"][one]
+        got = evaluate(narrow, {"x": image}, {"h": 5})["y"][one]
+        assert 0 < np.abs(got - want).max() < 0.02 * np.abs(want).max()
 
 
 def test_rows_of_zeros_give_zeros() -> None:

@@ -129,3 +129,8 @@ _NATIVE = (
 _BY_NUMPY: dict[np.dtype[np.generic], DType] = {
     d.numpy: d for d in DType if d not in (DType.STRING, DType.OBJECT)
 }
+# Element types whose products are summed in a wider type, several in each word of a register.
+NARROW = {
+    (DType.BFLOAT16, DType.BFLOAT16): DType.FLOAT32,
+    (DType.UINT8, DType.INT8): DType.INT32,
+}

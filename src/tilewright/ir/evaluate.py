@@ -164,15 +164,20 @@ def _value(current: Node, x: list[Array], environment: Environment) -> Array:
         case Concat(axis=axis):
             return np.concatenate(x, axis=axis)
         case Contract(batch=batch, summed=summed, sums=sums):
-            operands = x if sums is None else [_cast(operand, sums) for operand in x]
-            return contract(operands[0], operands[1], batch, summed)
+            return contract(*_widened(x, sums), batch, summed)
         case Convolve() as primitive:
             low, sizes = size(primitive.low), size(primitive.sizes)
-            return convolve(primitive, x[0], x[1], low, sizes)
+            return convolve(primitive, *_widened(x, primitive.sums), low, sizes)
         case Window() as primitive:
             return window(primitive, x[0], size(primitive.low), size(primitive.sizes))
         case _:
             return _index(current, x)
+
+
+def _widened(x: Sequence[Array], sums: DType | None) -> tuple[Array, Array]:
+    """Two operands in the type in which their products are summed."""
+    left, right = x
+    return (left, right) if sums is None else (_cast(left, sums), _cast(right, sums))
 
 
 def _cast(x: Array, dtype: DType) -> Array:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.ir.dtype import DType
+from tilewright.ir.dtype import NARROW, DType
 from tilewright.ir.scalar import SCALAR_FUNCTIONS, result_type
 from tilewright.shape import Expr, constant, total
 
@@ -297,11 +297,7 @@ class Contract:
     sums: DType | None = None
 
     def result(self, left: TensorType, right: TensorType) -> TensorType:
-        made = left.dtype if self.sums is None else self.sums
-        fits = left.dtype is right.dtype
-        if self.sums is not None:
-            fits = NARROW.get((left.dtype, right.dtype)) is self.sums
-        _demand(fits, f"contract: {left} and {right} to {made.value}")
+        made = _sum_type(left, right, self.sums)
         for i, j in self.batch + self.summed:
             _demand(
                 left.shape[i] is right.shape[j], f"contract: axis {i} of {left}, {j} of {right}"
@@ -314,11 +310,12 @@ class Contract:
         return TensorType(made, batch + free_left + free_right)
 
 
-# Element types whose products are summed in a wider type, several in each word of a register.
-NARROW = {
-    (DType.BFLOAT16, DType.BFLOAT16): DType.FLOAT32,
-    (DType.UINT8, DType.INT8): DType.INT32,
-}
+def _sum_type(left: TensorType, right: TensorType, sums: DType | None) -> DType:
+    """The type of the products of two operands added up."""
+    wanted = left.dtype if sums is None else sums
+    found = right.dtype if sums is None else NARROW.get((left.dtype, right.dtype))
+    _demand(found is wanted, f"products of {left} and {right} in {wanted.value}")
+    return wanted
 
 
 @dataclass(frozen=True)
@@ -328,7 +325,7 @@ class Convolve:
     With ``channels_last`` the data is [N, spatial…, C] and the result [N, ``sizes``…, O]; the
     weights stay as they are. The data is first spread by ``spread`` (zeros between elements;
     ConvTranspose), then padded with ``low`` zeros before (and as many as needed after). Output o
-    reads o * stride + tap * dilation.
+    reads o * stride + tap * dilation. ``sums`` is as in ``Contract``.
     """
 
     strides: tuple[int, ...]
@@ -338,6 +335,7 @@ class Convolve:
     sizes: Shape
     groups: int
     channels_last: bool = False
+    sums: DType | None = None
 
     @property
     def channel_axis(self) -> int:
@@ -353,14 +351,14 @@ class Convolve:
     def result(self, data: TensorType, weights: TensorType) -> TensorType:
         rank = len(self.strides)
         _demand(len(data.shape) == len(weights.shape) == rank + 2, f"convolve: rank of {data}")
-        _demand(data.dtype is weights.dtype, f"convolve: {data} and {weights}")
         _demand(
             data.shape[self.channel_axis] is weights.shape[1] * self.groups,
             f"convolve: channels of {data} and {weights} in {self.groups} groups",
         )
+        made = _sum_type(data, weights, self.sums)
         if self.channels_last:
-            return TensorType(data.dtype, (data.shape[0], *self.sizes, weights.shape[0]))
-        return TensorType(data.dtype, (data.shape[0], weights.shape[0], *self.sizes))
+            return TensorType(made, (data.shape[0], *self.sizes, weights.shape[0]))
+        return TensorType(made, (data.shape[0], weights.shape[0], *self.sizes))
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ def kind_of_backbone(node: Node) -> KernelKind | None:
         case Contract():
             return KernelKind.CONTRACTION if _has_tiles(node) else KernelKind.LOOPS
         case Convolve() as convolve:
-            if node.dtype not in TILE_TYPES:
+            if not _has_tiles(node):
                 return KernelKind.LOOPS
             kernel_known = all(size.is_constant for size in node.inputs[1].shape)
             if not kernel_known:
@@ -51,10 +51,10 @@ def kind_of_backbone(node: Node) -> KernelKind | None:
             return None
 
 
-def _has_tiles(contract: Node) -> bool:
-    """Whether there are register tiles for the types of a Contract."""
-    assert isinstance(contract.primitive, Contract)
-    return contract.dtype in TILE_TYPES or contract.primitive.sums is not None
+def _has_tiles(product: Node) -> bool:
+    """Whether there are register tiles for the types of a Contract or Convolve."""
+    assert isinstance(product.primitive, Contract | Convolve)
+    return product.dtype in TILE_TYPES or product.primitive.sums is not None
 
 
 def may_end_channels_first(node: Node) -> bool:

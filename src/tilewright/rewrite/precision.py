@@ -1,10 +1,11 @@
 """Products by known weights over narrower operands, where a user has asked for it.
 
 With bfloat16 both operands are rounded, and products are summed in float32. With int8 every row of
-the data gets a scale at run time and every column of the weights one when compiling, so that the
-largest number in each becomes 127; rounded products are summed exactly in int32 and scaled back.
-Data is shifted by 128 then to be without sign, as processors multiply such by signed weights; what
-that adds is known for every column. Start with :func:`narrow_products`.
+the data (of a convolution: every image) gets a scale at run time and every column of the weights
+one when compiling, so that the largest number in each becomes 127; rounded products are summed
+exactly in int32 and scaled back. Data is shifted by 128 to be without sign, as processors multiply
+such by signed weights; what that adds is known for every column. Start with
+:func:`narrow_products`.
 """
 
 from __future__ import annotations
@@ -16,13 +17,14 @@ import numpy as np
 
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Graph, Node, mapped, node, same
-from tilewright.ir.primitives import Cast, Constant, Contract, Map, Reduce
-from tilewright.rewrite.build import Array, broadcast, contents, filled, static_shape
-from tilewright.shape import product
+from tilewright.ir.primitives import Cast, Constant, Contract, Convolve, Map, Pad, Reduce
+from tilewright.rewrite.build import Array, all_numbers, broadcast, contents, filled, literal
+from tilewright.shape import Expr, constant, maximum
 
 LEAST_COLUMNS = 16  # of the weights: for fewer, narrowing the data takes as long as it saves
+FEW_CHANNELS = 16  # of a convolution, up to which whole lines are runs and no channels are words
 MOST_SUMMED = 1 << 16  # products of two bytes that an int32 can hold
-LEVELS = 127  # numbers on each side of 0
+STEPS = 127  # on each side of 0
 OFFSET = 128  # of data without sign
 LEAST_SPAN = 1e-30  # of a row: below, all of it becomes 0
 
@@ -38,8 +40,10 @@ class Precision(Enum):
 def narrow_products(graph: Graph, precision: Precision) -> Graph:
     """The graph with the products that can be narrowed in ``precision``.
 
-    Those are float32 Contracts without batch axes whose right operand is a constant of known, even
-    (for int8: fourfold) depth. Left operands have the summed axes last, see ``plan.prepare``.
+    Those are float32 Contracts without batch axes and Convolves with the channels last and in one
+    group, by constants, if what is summed can be cut into words: an even (for int8: fourfold)
+    depth or number of channels. Left operands of Contracts have the summed axes last, see
+    ``plan.prepare``.
     """
     if precision is Precision.FLOAT32:
         return graph
@@ -54,46 +58,65 @@ def narrow_products(graph: Graph, precision: Precision) -> Graph:
 
 
 def _may_be_narrow(x: Node, word: int) -> bool:
-    primitive = x.primitive
-    if not isinstance(primitive, Contract) or x.dtype is not DType.FLOAT32:
+    if not isinstance(x.primitive, Contract | Convolve) or x.dtype is not DType.FLOAT32:
         return False
-    left, right = x.inputs
-    array = contents(right)
-    if array is None or primitive.batch or primitive.sums is not None:
+    weights = contents(x.inputs[1])
+    if weights is None or x.primitive.sums is not None or not np.isfinite(weights).all():
         return False
-    summed = product([right.shape[j] for _, j in primitive.summed]).value
-    ends = [i for i, _ in primitive.summed] == list(range(left.rank))[-len(primitive.summed) :]
-    if not summed or summed % word or not ends or not np.isfinite(array).all():
+    axes = _summed_of_weights(x)
+    summed = int(np.prod([weights.shape[axis] for axis in axes]))
+    if isinstance(x.primitive, Contract):
+        last = [i for i, _ in x.primitive.summed]
+        fits = last == list(range(x.inputs[0].rank))[-len(last) :] and not x.primitive.batch
+        cut = summed
+    else:
+        dense = all(size == 1 for size in x.primitive.spread)
+        fits = x.primitive.channels_last and x.primitive.groups == 1 and dense
+        cut = weights.shape[1] if weights.shape[1] > FEW_CHANNELS else 0
+    if not fits or not cut or cut % word or (word == 4 and summed > MOST_SUMMED):
         return False
-    return array.size // summed >= LEAST_COLUMNS and (word == 2 or summed <= MOST_SUMMED)
+    return summed > 0 and weights.size // summed >= LEAST_COLUMNS
+
+
+def _summed_of_weights(x: Node) -> tuple[int, ...]:
+    """The axes of the weights that a product sums over."""
+    if isinstance(x.primitive, Contract):
+        return tuple(j for _, j in x.primitive.summed)
+    return tuple(range(1, x.inputs[1].rank))
 
 
 def _rounded(x: Node) -> Node:
     """Both operands in bfloat16."""
-    left, right = x.inputs
-    array = contents(right)
-    assert array is not None and isinstance(x.primitive, Contract)
-    weights = node(Constant.of(array.astype(DType.BFLOAT16.numpy)))
-    primitive = replace(x.primitive, sums=DType.FLOAT32)
-    return node(primitive, node(Cast(DType.BFLOAT16), left), weights)
+    data, weights = x.inputs
+    array = contents(weights)
+    assert array is not None and isinstance(x.primitive, Contract | Convolve)
+    narrow = node(Constant.of(array.astype(DType.BFLOAT16.numpy)))
+    made = replace(x.primitive, sums=DType.FLOAT32)
+    return node(made, node(Cast(DType.BFLOAT16), data), narrow)
 
 
 def _quantised(x: Node) -> Node:
     """Data in uint8, weights in int8, the sums scaled back."""
-    left, right = x.inputs
-    primitive, array, shape = x.primitive, contents(right), static_shape(right)
-    assert isinstance(primitive, Contract) and array is not None and shape is not None
-    summed_left = tuple(i for i, _ in primitive.summed)
-    summed_right = tuple(j for _, j in primitive.summed)
-    weights, column_scale = _quantised_weights(array, summed_right)
-    data, row_scale = _quantised_rows(left, summed_left)
-    sums = node(replace(primitive, sums=DType.INT32), data, node(Constant.of(weights)))
-    rows = left.rank - len(summed_left)
-    columns = tuple(range(rows, x.rank))
-    shift = OFFSET * weights.astype(np.int32).sum(summed_right, dtype=np.int32)
+    data, weights = x.inputs
+    primitive, array, axes = x.primitive, contents(weights), _summed_of_weights(x)
+    assert isinstance(primitive, Contract | Convolve) and array is not None
+    whole, column_scale = _quantised_weights(array, axes)
+    if isinstance(primitive, Contract):
+        rows = tuple(range(data.rank - len(axes)))
+        narrow, row_scale = _quantised_rows(data, len(rows))
+        made: Contract | Convolve = replace(primitive, sums=DType.INT32)
+    else:
+        rows = (0,)
+        narrow, row_scale = _quantised_rows(data, len(rows))
+        narrow = _padded(narrow, weights, primitive)
+        low = tuple(constant(0) for _ in primitive.low)
+        made = replace(primitive, sums=DType.INT32, low=low)
+    sums = node(made, narrow, node(Constant.of(whole)))
+    columns = tuple(range(x.rank - column_scale.ndim, x.rank))
+    shift = OFFSET * whole.astype(np.int32).sum(axes, dtype=np.int32)
     shifted = broadcast(node(Constant.of(shift)), x.shape, columns)
     exact = node(Cast(DType.FLOAT32), node(Map("subtract"), sums, shifted))
-    by_row = broadcast(row_scale, x.shape, tuple(range(rows)))
+    by_row = broadcast(row_scale, x.shape, rows)
     by_column = broadcast(node(Constant.of(column_scale)), x.shape, columns)
     return node(Map("multiply"), node(Map("multiply"), exact, by_row), by_column)
 
@@ -101,21 +124,39 @@ def _quantised(x: Node) -> Node:
 def _quantised_weights(array: Array, summed: tuple[int, ...]) -> tuple[Array, Array]:
     """Weights as int8, and the scale of every column."""
     span = np.maximum(np.abs(array).max(summed, keepdims=True), LEAST_SPAN)
-    scale = (span / LEVELS).astype(np.float32)
-    whole = np.clip(np.rint(array / scale), -LEVELS, LEVELS).astype(np.int8)
+    scale = (span / STEPS).astype(np.float32)
+    whole = np.clip(np.rint(array / scale), -STEPS, STEPS).astype(np.int8)
     return whole, scale.squeeze(summed)
 
 
-def _quantised_rows(x: Node, summed: tuple[int, ...]) -> tuple[Node, Node]:
-    """``x`` as uint8 around ``OFFSET``, and the scale of every row."""
-    rows = tuple(range(x.rank - len(summed)))
-    largest = node(Reduce("maximum", summed), node(Map("absolute"), x))
+def _quantised_rows(x: Node, lead: int) -> tuple[Node, Node]:
+    """``x`` as uint8 around ``OFFSET``, and the scale of every row along the ``lead`` axes."""
+    rows, rest = tuple(range(lead)), tuple(range(lead, x.rank))
+    largest = node(Reduce("maximum", rest), node(Map("absolute"), x))
     span = node(Map("maximum"), largest, filled(LEAST_SPAN, largest))
-    inverse = node(Map("divide"), filled(LEVELS, span), span)
+    inverse = node(Map("divide"), filled(STEPS, span), span)
     steps = node(Map("multiply"), x, broadcast(inverse, x.shape, rows))
     whole = node(Map("add"), node(Map("round_even"), steps), filled(OFFSET, x))
-    scale = node(Map("multiply"), span, filled(1 / LEVELS, span))
+    scale = node(Map("multiply"), span, filled(1 / STEPS, span))
     return node(Cast(DType.UINT8), whole), scale
+
+
+def _padded(data: Node, weights: Node, primitive: Convolve) -> Node:
+    """Quantised data with what a convolution reads outside of it, which is not the byte 0."""
+    low: list[Expr] = []
+    high: list[Expr] = []
+    axes = zip(
+        data.shape[primitive.spatial], weights.shape[2:], primitive.strides, primitive.dilations,
+        primitive.low, primitive.sizes, strict=True,
+    )  # fmt: skip
+    for size, taps, stride, dilation, before, made in axes:
+        end = (made - 1) * stride + (taps - 1) * dilation + 1
+        low.append(before)
+        high.append(maximum(end - before - size, 0))
+    if all_numbers((*low, *high), 0):
+        return data
+    zero = constant(0)
+    return node(Pad((zero, *low, zero), (zero, *high, zero)), data, literal(OFFSET, DType.UINT8))
 
 
 __all__ = ["Precision", "narrow_products"]

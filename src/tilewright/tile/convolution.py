@@ -70,8 +70,8 @@ def lower_convolution(
         step = lower_channels_last(kernel, fresh(), tile)
         rates = Rates.of(machine, tile)
         direct = Way("gathered", (step,), rates.direct(kernel.backbone))
-        strict = accuracy is Accuracy.STRICT
-        others = () if strict else winograd_ways(kernel, fresh, tile, rates)
+        direct_only = accuracy is Accuracy.STRICT or primitive.sums is not None
+        others = () if direct_only else winograd_ways(kernel, fresh, tile, rates)
         return best_somewhere((direct, *others))
 
     def lower(blocking: Blocking) -> LoweredStep:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node, node
 from tilewright.ir.kernel import Kernel
-from tilewright.ir.primitives import Contract
+from tilewright.ir.primitives import Contract, Convolve
 from tilewright.ir.views import declare_index
 from tilewright.shape import Expr, product
 from tilewright.tile.lowering import Lowering
@@ -34,11 +34,11 @@ class RegisterTile:
         """The tile with as many vectors of another type."""
         return replace(self, columns=self.columns * 4 // dtype.bytes)
 
-    def for_product(self, contract: Node) -> RegisterTile:
-        """The tile for the sums of a Contract."""
-        narrow = narrow_type(contract) is not None
+    def for_product(self, backbone: Node) -> RegisterTile:
+        """The tile for the sums of a Contract or Convolve."""
+        narrow = narrow_type(backbone) is not None
         return replace(
-            self.for_type(contract.dtype), rows=self.narrow_rows if narrow else self.rows
+            self.for_type(backbone.dtype), rows=self.narrow_rows if narrow else self.rows
         )
 
 
@@ -83,17 +83,17 @@ class Frame:
         return product([size for _, size in self.columns])
 
 
-def narrow_type(contract: Node) -> DType | None:
-    """The type of a Contract's left operand if it is narrower than the sums."""
-    primitive = contract.primitive
-    narrow = isinstance(primitive, Contract) and primitive.sums is not None
-    return contract.inputs[0].dtype if narrow else None
+def narrow_type(backbone: Node) -> DType | None:
+    """The type of the left operand of a Contract or Convolve if it is narrower than the sums."""
+    primitive = backbone.primitive
+    narrow = isinstance(primitive, Contract | Convolve) and primitive.sums is not None
+    return backbone.inputs[0].dtype if narrow else None
 
 
-def elements_per_word(contract: Node) -> int:
+def elements_per_word(backbone: Node) -> int:
     """How many elements of an operand lie in what a register tile takes for one."""
-    narrow = narrow_type(contract)
-    return 1 if narrow is None else contract.dtype.bytes // narrow.bytes
+    narrow = narrow_type(backbone)
+    return 1 if narrow is None else backbone.dtype.bytes // narrow.bytes
 
 
 def declare(lowering: Lowering, axes: Axes) -> list[Expr]:

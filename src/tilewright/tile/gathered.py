@@ -48,7 +48,7 @@ from tilewright.tile.contraction import (
     taken_statements,
     unflatten,
 )
-from tilewright.tile.frame import Blocking, Frame, RegisterTile, declare
+from tilewright.tile.frame import Blocking, Frame, RegisterTile, declare, elements_per_word
 from tilewright.tile.lowering import Lowering
 from tilewright.tile.taps import geometry, is_pointwise, tap_position
 from tilewright.tile.ways import LoweredStep, PackedConstant, Source
@@ -71,10 +71,11 @@ def lower_channels_last(kernel: Kernel, lowering: Lowering, tile: RegisterTile) 
     rows = tuple((f"_p{axis}", size) for axis, size in enumerate(node.shape[:-1]))
     columns = (("_c0", per_group),)
     taps = product(weights.shape[2:])
-    depth = taps * weights.shape[1]
+    word = elements_per_word(node)
+    depth = taps * weights.shape[1] // word
     lines = _copies_lines(node)
     blocking = Blocking(columns=LINE_COLUMNS) if lines else Blocking()
-    shape = tile.for_type(node.dtype)
+    shape = tile.for_product(node)
     frame = Frame(kernel, lowering, shape, batch, rows, columns, depth, blocking)
     (group,) = declare(lowering, batch)
     pixel = declare(lowering, rows)
@@ -82,14 +83,14 @@ def lower_channels_last(kernel: Kernel, lowering: Lowering, tile: RegisterTile) 
     index = (*pixel, group * per_group + channel)
     sources: list[Source] = []
     is_constant = isinstance(weights.primitive, Constant)
-    channels = weights.shape[1].value
+    channels = weights.shape[1].value // word
     run = channels * weights.shape[-1].value if lines else channels // _parts(channels)
     blocks = maximum(ceil_div(depth, DEPTH_BLOCK if is_constant else PACKED_DEPTH), 1)
     block = maximum(ceil_div(depth // run, blocks), 1) * run
     right = _weights(frame, weights, block, sources)
-    base = symbol("_b1") * weights.shape[1]
+    base = symbol("_b1") * channels
     if is_pointwise(node):
-        left = Operand(lowering.buffer(data), base, data.shape[-1], constant(1))
+        left = Operand(lowering.buffer(data), base, data.shape[-1] // word, constant(1))
         return assemble(frame, index, left, right, sources)
     if lines:
         pixels = _balanced(frame, weights.shape[2:-1], channels * primitive.strides[-1])
@@ -106,6 +107,7 @@ def _copies_lines(node: Node) -> bool:
     assert isinstance(primitive, Convolve)
     weights = node.inputs[1]
     whole = primitive.groups == primitive.dilations[-1] == primitive.spread[-1] == 1
+    whole = whole and primitive.sums is None
     return whole and weights.shape[-1].value > 1 and weights.shape[1].value <= FEW_CHANNELS
 
 
@@ -137,7 +139,8 @@ def _weights(frame: Frame, weights: Node, block: Expr, sources: list[Source]) ->
     per_group = weights.shape[0] // groups
     if isinstance(weights.primitive, Constant):
         panel = frame.tile.columns
-        packed = PackedConstant(weights, order, -groups, weights.rank - 1, panel)
+        word = elements_per_word(frame.kernel.backbone)
+        packed = PackedConstant(weights, order, -groups, weights.rank - 1, panel, word)
         operand = packed_operand(frame, packed, per_group, sources)
         size = ceil_div(per_group, panel) * panel * frame.depth
         base = symbol("_b1") * size
@@ -168,14 +171,16 @@ def _gather(frame: Frame, node: Node, base: Expr, run: int, row: Expr) -> Gather
     """The left operand, with the loops that fill the table of one block of ``row`` pixels."""
     lowering = frame.lowering
     data, weights = node.inputs
-    parts = constant(weights.shape[1].value // run)
+    word = elements_per_word(node)
+    parts = constant(weights.shape[1].value // word // run)
+    words = (*data.shape[:-1], data.shape[-1] // word)
     table = lowering.scratch_buffer(DType.INT64, product(weights.shape[2:]) * parts * row)
     zeros = _zeros(frame, run)
     line, *taps, part = _opened_runs(frame, (*weights.shape[2:], parts))
     sample, *outer = unflatten(line, [("", size) for size in node.shape[:-2]])
     x, begin, end = _opened_line(frame, node, line)
     positions, inside = _tap_position(frame, node, (*outer, x), taps)
-    entry = select(inside, linear((sample, *positions, part * run), data.shape), -1)
+    entry = select(inside, linear((sample, *positions, part * run), words), -1)
     number = linear((*taps, part), (*weights.shape[2:], parts))
     place = number * row + line * node.shape[-2] + x - symbol("_m0")
     lowering.emit(Store(table, place, IndexValue(lowering.scope.resolve(entry))))
