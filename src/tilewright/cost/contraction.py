@@ -14,7 +14,16 @@ from dataclasses import dataclass
 
 from tilewright.cost.tiles import TileLine, TileTime, derived_tiles, tile_line
 from tilewright.ir.dtype import DType
-from tilewright.ir.tile import Contraction, Operand, Packing, Store, TransposeBlock
+from tilewright.ir.tile import (
+    Contraction,
+    Load,
+    Loop,
+    Operand,
+    Packing,
+    Statement,
+    Store,
+    TransposeBlock,
+)
 from tilewright.shape import (
     Expr,
     ceil_div,
@@ -46,7 +55,7 @@ TRANSPOSE_CYCLES = 0.4  # an element transposed into a panel
 REACH_CYCLES = 0.05  # more for each MiB of the operand, since its rows lie on pages of their own
 FARTHEST = 30  # MiB from which on that is the same
 WIDEST = 3  # register tiles side by side that make it worse
-EVALUATE_CYCLES = 1.5  # an element computed into a panel
+EVALUATE_CYCLES = 4.0  # the same for one that does not follow the one before: strided, or computed
 SPLIT_CYCLES = (0.5, 1.0, 1.8, 2.7)  # a tile's step over rows a multiple of 16, 8, 4, 1 apart
 SPLIT_PAGES = (20, 280)  # of memory: a part of that for few, and all of it for so many
 MASKED_CYCLES = (0.2, 1.2)  # more for a step of a tile that reads a part of one or more vectors
@@ -234,9 +243,8 @@ def _store_cycles(stores: Sequence[Store]) -> float:
     """Cycles of one element of all results; neighbouring columns may lie apart."""
     cycles = 0.0
     for store in stores:
-        affine = store.offset.affine(["_n"])
-        step = affine[0].get("_n", constant(0)) if affine is not None else constant(1)
-        near = step.is_constant and step.value <= 1
+        step = _column_step(store.offset)
+        near = step is None or (step.is_constant and step.value <= 1)
         cycles += STORE_CYCLES if near else SCATTERED_CYCLES
     return cycles
 
@@ -287,10 +295,33 @@ def _packing(program: Contraction, machine: Machine, blocks: Blocks) -> Expr:
         wide = minimum(maximum(ceil_div(program.n, block), 1), WIDEST) - 1
         return copied * program.n * (machine.picoseconds(TRANSPOSE_CYCLES) + far * wide)
     near, far = (machine.picoseconds(cycles) for cycles in PACK_ROW_CYCLES)
+    element = PACK_CYCLES if _is_copy(right.body) else EVALUATE_CYCLES
     inside = less_equal(elements * program.dtype.bytes, machine.target.levels[2].capacity)
     return copied * (
-        program.n * machine.picoseconds(PACK_CYCLES) + blocks.columns * select(inside, near, far)
+        program.n * machine.picoseconds(element) + blocks.columns * select(inside, near, far)
     )
+
+
+def _is_copy(body: Sequence[Statement]) -> bool:
+    """Whether packing reads elements that lie side by side."""
+    stores: list[Store] = []
+    waiting = list(body)
+    while waiting:
+        match waiting.pop():
+            case Loop(body=inner):
+                waiting += inner
+            case Store() as store:
+                stores.append(store)
+            case _:
+                return False
+    values = [store.value for store in stores]
+    return all(isinstance(v, Load) and _column_step(v.offset) is constant(1) for v in values)
+
+
+def _column_step(offset: Expr) -> Expr | None:
+    """Elements from one column to the next, None where it is not always the same."""
+    affine = offset.affine(["_n"])
+    return None if affine is None else affine[0].get("_n", constant(0))
 
 
 __all__ = [
