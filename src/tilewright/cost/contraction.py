@@ -45,7 +45,8 @@ SHORT_ROW_BYTES = 2048  # of rows up to which those that follow are prefetched
 
 # Cycles that no description of a machine states; fitted once to measured products.
 CALL_CYCLES = 24.0  # of one tile: the call, the choice of its height, its first values
-PART_CYCLES = 40.0  # more for a tile with a part of its columns: its results pass through memory
+# More for a tile with a part of its columns, and for each row of it: results pass through memory.
+PART_CYCLES, PART_ROW_CYCLES = 20.0, 18.0
 STORE_CYCLES = 0.3  # of one result: its epilogue and the store
 SCATTERED_CYCLES = 5.0  # the same where neighbouring lanes are rows apart
 SPILL_CYCLES = 0.3  # a sum stored for the next block of k and loaded again
@@ -56,7 +57,7 @@ REACH_CYCLES = 0.05  # more for each MiB of the operand, since its rows lie on p
 FARTHEST = 30  # MiB from which on that is the same
 WIDEST = 3  # register tiles side by side that make it worse
 EVALUATE_CYCLES = 4.0  # the same for one that does not follow the one before: strided, or computed
-SPLIT_CYCLES = (0.5, 1.0, 1.8, 2.7)  # a tile's step over rows a multiple of 16, 8, 4, 1 apart
+SPLIT_CYCLES = (1.0, 1.2, 1.6, 2.2)  # a tile's step over rows a multiple of 16, 8, 4, 1 apart
 SPLIT_PAGES = (20, 280)  # of memory: a part of that for few, and all of it for so many
 MASKED_CYCLES = (0.2, 1.2)  # more for a step of a tile that reads a part of one or more vectors
 TASK_CYCLES = 150.0  # of a block: its bounds, and what comes before its first tile
@@ -66,7 +67,14 @@ CONFLICT_NEAR = 8  # elements from such a multiple that make no difference
 # Rows of the right operand in memory at a time, and half times as long as their bytes take.
 SCATTERED_ROWS = ((16, 4), (32, 6), (256, 7))
 SCATTERED_MOST = 9  # the same for more
+SCATTERED_NEAR = 12  # so many halves of that as a part are what it costs in the last cache
 STREAMED_CYCLES = 0.5  # of an element of the left operand that comes from memory, in long rows
+# More rows at a time than there are pages at hand: cycles of a row of a tile whose results go to
+# memory, or to the last cache; and of a row of the left operand there, for each block of k.
+FEW_PAGES = 64
+PAGE_CYCLES, NEAR_PAGE_CYCLES = 9.0, 1.5
+LEFT_PAGE_CYCLES, NEAR_LEFT_PAGE_CYCLES = 120.0, 50.0
+LAST_SHARE = 3  # a part of the last cache that an operand may count on, as others use it too
 PAGE_BYTES = 4096
 MEBIBYTE = 1 << 20
 TASKS_WAITED = 8  # the part of a task for which threads wait for each other at the end
@@ -101,12 +109,19 @@ class Machine:
         """Picoseconds for 64 of so many elements, read from the level that holds them all.
 
         That is ``nearest`` or farther away; ``scattered`` is twice the share for memory itself.
+        Of the last cache, which others use as well, only a part is counted on.
         """
         levels = self.target.levels
         rates = [self.picoseconds(64 * size / level.bandwidth) for level in levels]
         rate = constant(rates[-1]) * scattered // 2
-        for number in range(len(levels) - 2, nearest - 1, -1):
-            rate = select(self.holds(number, elements, size), rates[number], rate)
+        last = len(levels) - 2
+        for number in range(last, nearest - 1, -1):
+            near = constant(rates[number])
+            share = 1
+            if number == last:
+                near = near * (scattered + SCATTERED_NEAR - 2) // SCATTERED_NEAR
+                share = LAST_SHARE
+            rate = select(self.holds(number, elements * share, size), near, rate)
         return rate
 
 
@@ -173,11 +188,12 @@ def _alone(program: Contraction, machine: Machine, blocks: Blocks) -> Expr:
     stored = program.m * program.n * machine.picoseconds(_store_cycles(program.stores))
     compute = maximum(program.k * sixteenths * panel // 16, _moved(program, machine, blocks))
     parts = logical_and(program.n % width, _has_parts(program, blocks))
-    part = select(parts, row_tiles * machine.picoseconds(PART_CYCLES), 0)
+    part = row_tiles * machine.picoseconds(PART_CYCLES)
+    part = select(parts, part + program.m * machine.picoseconds(PART_ROW_CYCLES), 0)
     called = tiles * (blocks.depth * again) + tiles * first + part
     begun = blocks.columns * blocks.rows * machine.picoseconds(TASK_CYCLES)
     packed = _packing(program, machine, blocks)
-    streamed = _streamed(program, machine)
+    streamed = _streamed(program, machine) + _paged(program, machine, blocks)
     return _batch(program) * (compute + called + begun + steps + stored + packed + streamed)
 
 
@@ -279,6 +295,25 @@ def _streamed(program: Contraction, machine: Machine) -> Expr:
     fits = machine.holds(-2, _batch(program) * elements, program.dtype.bytes)
     short = less_equal(program.k, SHORT_ROW_BYTES // program.dtype.bytes)
     return select(logical_or(fits, short), 0, elements * machine.picoseconds(STREAMED_CYCLES))
+
+
+def _paged(program: Contraction, machine: Machine, blocks: Blocks) -> Expr:
+    """Picoseconds that many rows at a time cost, each on pages of its own, where they are far."""
+    size, batch = program.dtype.bytes, _batch(program)
+    results = batch * program.m * program.n
+    far, near = (machine.picoseconds(cycles) for cycles in (PAGE_CYCLES, NEAR_PAGE_CYCLES))
+    each = select(machine.holds(-2, results, size), near, far)
+    each = select(machine.holds(2, results, size), 0, each)
+    paged = program.m * ceil_div(program.n, program.tile_columns) * each
+    if isinstance(program.left, Operand) and not program.left.panel:
+        far, near = LEFT_PAGE_CYCLES, NEAR_LEFT_PAGE_CYCLES
+        elements = batch * program.m * program.k
+        inside = machine.holds(-2, elements * LAST_SHARE, size)
+        each = select(inside, machine.picoseconds(near), machine.picoseconds(far))
+        short = less_equal(program.k, SHORT_ROW_BYTES // size)
+        few = logical_or(machine.holds(2, elements, size), short)
+        paged = paged + select(few, 0, program.m * blocks.depth * each)
+    return select(less(FEW_PAGES * blocks.rows, program.m), paged, 0)
 
 
 def _packing(program: Contraction, machine: Machine, blocks: Blocks) -> Expr:

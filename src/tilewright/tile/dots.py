@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from tilewright.cost import Machine
+from tilewright.cost import SHORT_ROW_BYTES, Machine
 from tilewright.cost.contraction import ALONE_PRODUCTS
 from tilewright.ir.access import Access, ContractionAccess, contraction_access
 from tilewright.ir.dtype import DType
@@ -124,6 +124,8 @@ def dots_time(kernel: Kernel, machine: Machine, threads: Expr | int, parts: int 
         row = row + count * (steps * step + group)
     read = batch * (rows + columns) * depth
     moved = read // 64 * machine.reading(read, size, 1)
+    # Short rows of several streams are foreseen by nobody.
+    moved = moved + select(less_equal(depth, SHORT_ROW_BYTES // size), moved, 0)
     alone = maximum(batch * ceil_div(rows, height) * row, moved)
     alone = alone + batch * rows * columns * machine.picoseconds(RESULT_CYCLES)
     tasks = maximum(batch * ceil_div(rows, _row_block(rows, columns)), 1)

@@ -168,15 +168,32 @@ class Epilogue:
     def _vectors(
         self, frame: Frame, n: ir.Value, columns: ir.Value, source: ir.Value, masked: bool
     ) -> None:
-        builder, dtype = frame.builder, self.program.dtype
-        vector = Emitter(builder, self.level, self.lanes)
+        builder = frame.builder
         for j in range(self.program.tile_columns // self.lanes):
-            frame.enter()
-            first = builder.add(n, word(j * self.lanes))
-            count = builder.sub(columns, word(j * self.lanes)) if masked else None
-            accumulator = vector.load(frame.emitter.gep(source, dtype, word(j * self.lanes)), dtype)
-            _VectorFrame(frame, self.lanes, first, count, accumulator, self.program).stores()
-            frame.leave()
+            before = word(j * self.lanes)
+            if not masked:
+                self._vector(frame, builder.add(n, before), None, (source, before))
+                continue
+            # A store that its mask makes empty takes as long as another one.
+            with builder.if_then(builder.icmp_signed("<", before, columns)):
+                count = builder.sub(columns, before)
+                self._vector(frame, builder.add(n, before), count, (source, before))
+
+    def _vector(
+        self,
+        frame: Frame,
+        first: ir.Value,
+        count: ir.Value | None,
+        place: tuple[ir.Value, ir.Value],
+    ) -> None:
+        """Finish one vector of columns from ``first`` on, whose sums are in memory."""
+        source, before = place
+        frame.enter()
+        vector = Emitter(frame.builder, self.level, self.lanes)
+        address = frame.emitter.gep(source, self.program.dtype, before)
+        accumulator = vector.load(address, self.program.dtype)
+        _VectorFrame(frame, self.lanes, first, count, accumulator, self.program).stores()
+        frame.leave()
 
 
 def _address(frame: Frame, buffer: TileBuffer, offset: Expr, column: ir.Value) -> ir.Value:
