@@ -51,7 +51,7 @@ class StubClock:
 
 def test_ways_take_turns_and_the_least_time_counts() -> None:
     clock = StubClock()
-    durations = {"fast": iter([5.0, 3.0, 1.0]), "slow": iter([9.0])}
+    durations = {"fast": iter([5.0, 3.0, 3.0, 3.0, 1.0]), "slow": iter([9.0])}
 
     def call(name: str, usual: float) -> None:
         clock.sleep(next(durations[name], usual))

@@ -215,7 +215,9 @@ def time_ways(
     started = time.perf_counter()
     for call in calls:
         call()
-        once = max(_timed(call, 1, clock), 1e-7)
+    for call in calls:
+        # First calls are slow, and a sample of too few is timed with its own beginning.
+        once = max(min(_timed(call, 1, clock) for _ in range(3)), 1e-7)
         counts.append(max(1, min(_MOST_CALLS, round(_SAMPLE_SECONDS / once))))
         best.append(_timed(call, counts[-1], clock))
     rounds = 1
