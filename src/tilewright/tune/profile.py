@@ -99,6 +99,8 @@ class _Sampled:
         """Choose rounds for a sample of about ``_SAMPLE_NS``."""
         fastest = min(self.sample(overhead) for _ in range(3)) / self.rounds
         self.rounds = max(1, round(_SAMPLE_NS / fastest))
+        # A single round may be shorter than the overhead that was taken off it.
+        self.best = float("inf")
 
 
 class _Memory:

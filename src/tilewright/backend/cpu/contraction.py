@@ -64,7 +64,7 @@ def write_contraction(
     frame, begin, end = function.frame()
     environment = Environment(signature, [FAR, *_told(program)])
     epilogue = Epilogue(module, name, program, environment, level)
-    writer = _Writer(module, frame, program, level, epilogue)
+    writer = _Writer(frame, program, level, epilogue)
     task_loop(frame, (begin, end), contraction_grid(program), writer.task)
     frame.builder.ret_void()
 
@@ -87,14 +87,8 @@ class _Place:
 
 class _Writer:
     def __init__(
-        self,
-        module: ir.Module,
-        frame: Frame,
-        program: Contraction,
-        level: Level,
-        epilogue: Epilogue,
+        self, frame: Frame, program: Contraction, level: Level, epilogue: Epilogue
     ) -> None:
-        self.module = module
         self.frame = frame
         self.builder = frame.builder
         self.program = program
