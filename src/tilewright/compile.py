@@ -126,15 +126,12 @@ def compile_model(
 
 def _levels(levels: Sequence[str] | None, precision: Precision) -> list[str]:
     if levels is None:
-        return [host_level(_NARROW.get(precision)).name]
+        return [host_level(precision.data.value).name]
     for name in levels:
         if name not in LEVELS:
             known = ", ".join(LEVELS)
             raise UnsupportedError(f"there is no level {name!r}", hint=f"choose from {known}")
     return [name for name in LEVELS if name in levels]
-
-
-_NARROW = {Precision.BFLOAT16: "bfloat16", Precision.INT8: "uint8"}
 
 
 def _target(given: Target | str | None) -> Target | None:

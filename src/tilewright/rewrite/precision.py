@@ -36,6 +36,11 @@ class Precision(Enum):
     BFLOAT16 = "bfloat16"
     INT8 = "int8"
 
+    @property
+    def data(self) -> DType:
+        """The type of the data; that of the weights differs from it in its sign at most."""
+        return DType.UINT8 if self is Precision.INT8 else DType(self.value)
+
 
 def narrow_products(graph: Graph, precision: Precision) -> Graph:
     """The graph with the products that can be narrowed in ``precision``.
@@ -48,7 +53,7 @@ def narrow_products(graph: Graph, precision: Precision) -> Graph:
     if precision is Precision.FLOAT32:
         return graph
     make = _rounded if precision is Precision.BFLOAT16 else _quantised
-    word = 2 if precision is Precision.BFLOAT16 else 4
+    word = DType.FLOAT32.bytes // precision.data.bytes
 
     def change(current: Node, operands: tuple[Node, ...]) -> Node:
         found = same(current, operands)
@@ -102,21 +107,20 @@ def _quantised(x: Node) -> Node:
     assert isinstance(primitive, Contract | Convolve) and array is not None
     whole, column_scale = _quantised_weights(array, axes)
     if isinstance(primitive, Contract):
-        rows = tuple(range(data.rank - len(axes)))
-        narrow, row_scale = _quantised_rows(data, len(rows))
-        made: Contract | Convolve = replace(primitive, sums=DType.INT32)
+        lead = data.rank - len(axes)
+        narrow, row_scale = _quantised_rows(data, lead)
     else:
-        rows = (0,)
-        narrow, row_scale = _quantised_rows(data, len(rows))
+        lead = 1
+        narrow, row_scale = _quantised_rows(data, lead)
         narrow = _padded(narrow, weights, primitive)
-        low = tuple(constant(0) for _ in primitive.low)
-        made = replace(primitive, sums=DType.INT32, low=low)
+        primitive = replace(primitive, low=tuple(constant(0) for _ in primitive.low))
+    made = replace(primitive, sums=DType.INT32)
     sums = node(made, narrow, node(Constant.of(whole)))
     columns = tuple(range(x.rank - column_scale.ndim, x.rank))
     shift = OFFSET * whole.astype(np.int32).sum(axes, dtype=np.int32)
     shifted = broadcast(node(Constant.of(shift)), x.shape, columns)
     exact = node(Cast(DType.FLOAT32), node(Map("subtract"), sums, shifted))
-    by_row = broadcast(row_scale, x.shape, rows)
+    by_row = broadcast(row_scale, x.shape, tuple(range(lead)))
     by_column = broadcast(node(Constant.of(column_scale)), x.shape, columns)
     return node(Map("multiply"), node(Map("multiply"), exact, by_row), by_column)
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from llvmlite import ir
 
 from tilewright.backend.cpu.emitter import Emitter
-from tilewright.backend.cpu.function import POINTER, Environment
+from tilewright.backend.cpu.function import POINTER, Environment, internal_function
 from tilewright.backend.cpu.indices import I64, word
 from tilewright.backend.cpu.machine import Level
 from tilewright.backend.cpu.register_tile import Sums, TileShape
@@ -114,10 +114,8 @@ class Epilogue:
 
     def _function(self, suffix: str, kinds: Sequence[ir.Type]) -> tuple[ir.Function, ir.IRBuilder]:
         kind = ir.FunctionType(ir.VoidType(), kinds)
-        function = ir.Function(self.module, kind, f"{self.name}.{suffix}")
-        function.linkage = "internal"
+        function = internal_function(self.module, f"{self.name}.{suffix}", kind)
         function.attributes.add("noinline")
-        function.attributes.add("nounwind")
         return function, ir.IRBuilder(function.append_basic_block("entry"))
 
     def _write_rows(self) -> ir.Function:

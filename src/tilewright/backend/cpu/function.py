@@ -34,6 +34,14 @@ def _aligned(buffer: TileBuffer) -> Expr:
     return ceil_div(buffer.elements * buffer.dtype.bytes, ALIGNMENT) * ALIGNMENT
 
 
+def internal_function(module: ir.Module, name: str, kind: ir.FunctionType) -> ir.Function:
+    """A function that only others of the module call."""
+    function = ir.Function(module, kind, name)
+    function.linkage = "internal"
+    function.attributes.add("nounwind")
+    return function
+
+
 @dataclass(frozen=True)
 class Signature:
     """What a kernel is called with: sizes (in parameter order), tensors, and scratch buffers."""
@@ -98,10 +106,8 @@ class KernelFunction:
         count = len(signature.buffers) + len(signature.scratch)
         self.types = [I64, I64, *[I64] * len(signature.symbols), *[POINTER] * count, POINTER]
         body_type = ir.FunctionType(ir.VoidType(), self.types)
-        self.body = ir.Function(module, body_type, f"{name}.body")
-        self.body.linkage = "internal"
+        self.body = internal_function(module, f"{name}.body", body_type)
         self.body.attributes.add("noinline")
-        self.body.attributes.add("nounwind")
         first = 2 + len(signature.symbols)
         for argument in self.body.args[first : first + count]:
             argument.add_attribute("noalias")

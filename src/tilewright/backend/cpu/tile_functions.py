@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from llvmlite import ir
 
 from tilewright.backend.cpu.emitter import Emitter, register_type
-from tilewright.backend.cpu.function import POINTER
+from tilewright.backend.cpu.function import POINTER, internal_function
 from tilewright.backend.cpu.indices import I64, word
 from tilewright.backend.cpu.machine import Level
 from tilewright.backend.cpu.register_tile import Sums, TileLoop, TileOperands, TileShape
@@ -115,11 +115,9 @@ def _internal(
 
     One with more than a call can pass becomes a part of every kernel that calls it.
     """
-    function = ir.Function(module, kind, name)
-    function.linkage = "internal"
+    function = internal_function(module, name, kind)
     function.calling_convention = level.vector_call
     function.attributes.add("noinline" if sums <= MOST_PASSED else "alwaysinline")
-    function.attributes.add("nounwind")
     return function, ir.IRBuilder(function.append_basic_block("entry"))
 
 
