@@ -58,6 +58,14 @@ CASES = (
     Case("spread-line", (4,), padding=3, spread=3),
     Case("spread-groups", (2, 2), (4, 4), padding=1, groups=4, spread=2),
     Case("deep", (3, 3), (70, 7), padding=1),
+    Case("patches", (4, 4), (3, 20), stride=4),
+    Case("inside", (5, 3), (20, 12), stride=2),
+    Case("inside-dilated", (3, 3), (20, 6), dilation=2),
+    Case("inside-groups", (2, 3), groups=4),
+    Case("inside-line", (7,), (20, 3), stride=3),
+    Case("inside-volume", (2, 3, 2), (5, 18), stride=2),
+    Case("one-channel", (5, 4), (1, 8), stride=2, padding=1),
+    Case("prime-channels", (2, 2), (401, 4)),
 )
 
 
@@ -293,3 +301,23 @@ def test_channels_last_with_weights_known_only_at_run_time(name: str) -> None:
     weights = space.input("weights", F32, given, taken // case.groups, *case.kernel)
     made = with_channels_last(space, convolution(space, case, weights))
     check(space.graph(made), shapes(case), length=700)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name, sizes",
+    [
+        ("seven", (5, 33, 40)),
+        ("three-valid", (3, 21, 31)),
+        ("line", (3, 1500)),
+        ("volume", (4, 7, 9, 11)),
+        ("volume", (2500, 1, 1, 1)),
+        ("inside-volume", (7, 9, 13, 11)),
+    ],
+)
+def test_blocks_of_pixels_end_inside_images(name: str, sizes: tuple[int, ...]) -> None:
+    case = next(c for c in CASES if c.name == name)
+    space = Space()
+    made = with_channels_last(space, convolution(space, case))
+    shape = dict(zip(("n", *SPATIAL), sizes, strict=False))
+    check(space.graph(made), [shape], length=700)

@@ -26,12 +26,11 @@ def test_a_wrapper_calls_the_tile(masked: bool, gathered: bool) -> None:
     left = generator.standard_normal((2, 5)).astype(np.float32)
     right = generator.standard_normal((3, 5, LANES)).astype(np.float32)
     tile = np.zeros((2, LANES), np.float32)
-    table = np.array([0, 5], np.int64)
-    zeros = np.zeros(5, np.float32)
+    table = np.array([0, 5 * 4], np.int64)
     columns = LANES - 1 if masked else LANES
     words = Words(
         5, left.ctypes.data, 5, 1, right.ctypes.data, LANES, columns, 1, table.ctypes.data, 2,
-        zeros.ctypes.data, tile.ctypes.data, LANES, 3, 5 * LANES,
+        tile.ctypes.data, LANES, 3, 5 * LANES,
     ).array()  # fmt: skip
     wrappers = build(LEVEL, [wanted])
     function = wrappers.tiles[wanted.name]

@@ -238,6 +238,9 @@ class Operand:
     panel: int = 0
 
 
+OUTSIDE = "_outside"  # how many bytes after element ``base`` of a Gathering its zeros begin
+
+
 @dataclass(frozen=True, eq=False)
 class Packing:
     """Statements that fill ``target`` with the right operand for k in [_k0, _k1), n in [_n0, _n1).
@@ -254,9 +257,11 @@ class Packing:
 class Gathering:
     """A left operand of which every run of ``run`` elements along k lies anywhere in ``buffer``.
 
-    ``body`` fills ``table`` for rows [_m0, _m1): entry ``r * row + (m - _m0)`` is where run r of
-    row m begins, counted from ``base``, or negative for a run of ``zeros``, which it fills too, and
-    ``buffer`` if that is scratch.
+    ``body`` fills ``table`` for rows [_m0, _m1): entry ``r * row + (m - _m0)`` says how many bytes
+    after element ``base`` run r of row m begins; for a run of ``zeros``, which it fills too, that
+    is ``OUTSIDE``. With ``shifts``, which it fills as well, there is one entry for a row, to which
+    entry r of ``shifts`` is added: runs lie alike in all rows. If ``buffer`` is scratch, it comes
+    from ``body`` too.
     """
 
     buffer: TileBuffer
@@ -264,8 +269,9 @@ class Gathering:
     run: Expr
     table: TileBuffer
     row: Expr
-    zeros: TileBuffer
     body: tuple[Statement, ...]
+    zeros: TileBuffer | None = None
+    shifts: TileBuffer | None = None
 
 
 @dataclass(frozen=True, eq=False)

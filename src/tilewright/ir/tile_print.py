@@ -72,9 +72,10 @@ class _Printer:
     def _operand(self, side: str, operand: Operand | Packing | Gathering) -> list[str]:
         if isinstance(operand, Gathering):
             head = f"  {side} {operand.buffer.name}[{operand.base}] in runs of {operand.run}"
-            table = f"{self._buffer(operand.table)}, row {operand.row}"
-            zeros = self._buffer(operand.zeros)
-            return [f"{head}, table {table}, zeros {zeros}", *self.statements(operand.body, "    ")]
+            head = f"{head}, table {self._buffer(operand.table)}, row {operand.row}"
+            for name, buffer in (("zeros", operand.zeros), ("shifts", operand.shifts)):
+                head += "" if buffer is None else f", {name} {self._buffer(buffer)}"
+            return [head, *self.statements(operand.body, "    ")]
         if isinstance(operand, Packing):
             head = f"  {side} packed into {self._buffer(operand.target)}, row {operand.row}"
             return [head, *self.statements(operand.body, "    ")]

@@ -3,30 +3,26 @@
 The channels of one tap of one pixel are contiguous, so k is a run of channels per tap and the left
 operand is read in place: a table per block of pixels says where every run begins, or that it lies
 outside and reads zeros. Nothing is copied, and neither rows of the image nor images of a batch end
-a tile. A pointwise convolution needs no table. Of few channels, as in the first layer, runs would
-be short: the lines that a block of pixels reads are copied between their padding, where all taps
-along a line are one run. Start with :func:`lower_channels_last`.
+a tile. A pointwise convolution needs no table. Where no tap lies outside, or channels are few and
+lines are copied between their padding, all taps along a line are one run: see ``lines``. Start with
+:func:`lower_channels_last`.
 """
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Constant, Convolve
 from tilewright.ir.tile import (
+    OUTSIDE,
     Gathering,
     IndexValue,
     Literal,
-    Load,
     Loop,
     Operand,
     Packing,
-    Statement,
     Store,
-    TileBuffer,
 )
 from tilewright.ir.views import declare_index, linear
 from tilewright.shape import (
@@ -49,14 +45,23 @@ from tilewright.tile.contraction import (
     unflatten,
 )
 from tilewright.tile.frame import Blocking, Frame, RegisterTile, declare, elements_per_word
+from tilewright.tile.lines import (
+    Runs,
+    merges_taps,
+    stays_inside,
+    windows_in_place,
+    windows_of_copies,
+)
 from tilewright.tile.lowering import Lowering
 from tilewright.tile.taps import geometry, is_pointwise, tap_position
 from tilewright.tile.ways import LoweredStep, PackedConstant, Source
 
 TABLE_BYTES = 64 << 10  # of one block's table: it must leave room in a second-level cache
-PIXEL_BYTES = 192 << 10  # of the pixels that a block's centre taps read
+PIXEL_BYTES = 288 << 10  # of the data that a block of pixels reads: a good half of such a cache
+MOST_PIXELS = 1024  # of a block: its results may be staged in the second-level cache
+SHORT_RUN = 32  # elements to which no run is cut, however long it is otherwise
 FEW_CHANNELS = 16  # up to which lines are copied to make runs of all taps along them
-LINE_COLUMNS = 256  # of a block that copies lines: each block of columns copies them again
+LINE_COLUMNS = 256  # of a block that reads whole lines: its first panel waits for them
 
 
 def lower_channels_last(kernel: Kernel, lowering: Lowering, tile: RegisterTile) -> LoweredStep:
@@ -70,11 +75,10 @@ def lower_channels_last(kernel: Kernel, lowering: Lowering, tile: RegisterTile) 
     batch = (("_b1", constant(primitive.groups)),)
     rows = tuple((f"_p{axis}", size) for axis, size in enumerate(node.shape[:-1]))
     columns = (("_c0", per_group),)
-    taps = product(weights.shape[2:])
     word = elements_per_word(node)
-    depth = taps * weights.shape[1] // word
-    lines = _copies_lines(node)
-    blocking = Blocking(columns=LINE_COLUMNS) if lines else Blocking()
+    depth = product(weights.shape[1:]) // word
+    inside, copied = stays_inside(node, lowering), _copies_lines(node)
+    blocking = Blocking(columns=LINE_COLUMNS) if copied or inside else Blocking()
     shape = tile.for_product(node)
     frame = Frame(kernel, lowering, shape, batch, rows, columns, depth, blocking)
     (group,) = declare(lowering, batch)
@@ -82,22 +86,24 @@ def lower_channels_last(kernel: Kernel, lowering: Lowering, tile: RegisterTile) 
     (channel,) = declare(lowering, columns)
     index = (*pixel, group * per_group + channel)
     sources: list[Source] = []
-    is_constant = isinstance(weights.primitive, Constant)
-    channels = weights.shape[1].value // word
-    run = channels * weights.shape[-1].value if lines else channels // _parts(channels)
-    blocks = maximum(ceil_div(depth, DEPTH_BLOCK if is_constant else PACKED_DEPTH), 1)
-    block = maximum(ceil_div(depth // run, blocks), 1) * run
+    runs = _runs(node, merges_taps(node) and (inside or copied))
+    most = DEPTH_BLOCK if isinstance(weights.primitive, Constant) else PACKED_DEPTH
+    blocks = maximum(ceil_div(depth, most), 1)
+    block = maximum(ceil_div(depth // runs.length, blocks), 1) * runs.length
     right = _weights(frame, weights, block, sources)
-    base = symbol("_b1") * channels
+    base = symbol("_b1") * (weights.shape[1] // word)
+    channels = primitive.groups * weights.shape[1] // word
     if is_pointwise(node):
-        left = Operand(lowering.buffer(data), base, data.shape[-1] // word, constant(1))
-        return assemble(frame, index, left, right, sources)
-    if lines:
-        pixels = _balanced(frame, weights.shape[2:-1], channels * primitive.strides[-1])
-        left = _copied_lines(frame, node, run, pixels)
+        operand = Operand(lowering.buffer(data), base, channels, constant(1))
+        return assemble(frame, index, operand, right, sources)
+    whole = inside or copied
+    pixels = _balanced(frame, constant(1) if whole else product(runs.axes))
+    if inside:
+        left = windows_in_place(frame, node, base, runs, pixels)
+    elif copied:
+        left = windows_of_copies(frame, node, runs, pixels)
     else:
-        pixels = _balanced(frame, (*weights.shape[2:], constant(_parts(channels))), channels)
-        left = _gather(frame, node, base, run, pixels)
+        left = _gather(frame, node, base, runs, pixels)
     return assemble(frame, index, left, right, sources, block, pixels)
 
 
@@ -106,26 +112,34 @@ def _copies_lines(node: Node) -> bool:
     primitive = node.primitive
     assert isinstance(primitive, Convolve)
     weights = node.inputs[1]
-    whole = primitive.groups == primitive.dilations[-1] == primitive.spread[-1] == 1
-    whole = whole and primitive.sums is None
-    return whole and weights.shape[-1].value > 1 and weights.shape[1].value <= FEW_CHANNELS
+    plain = all(spread == 1 for spread in primitive.spread) and primitive.sums is None
+    plain = plain and merges_taps(node)
+    return plain and weights.shape[-1].value > 1 and weights.shape[1].value <= FEW_CHANNELS
 
 
-def _parts(channels: int) -> int:
-    """Into how many runs the channels of a tap are cut, so that a run fits a block of k."""
-    least = -(-channels // PACKED_DEPTH)
-    return next((d for d in range(least, channels + 1) if channels % d == 0), 1)
+def _runs(node: Node, merged: bool) -> Runs:
+    """The runs of a pixel; cut, where they can be, so that they fit a block of k."""
+    weights = node.inputs[1]
+    channels = weights.shape[1].value // elements_per_word(node)
+    *outer, last = weights.shape[2:]
+    length = last.value * channels if merged else channels
+    axes = (*outer, *(() if merged else (last,)))
+    least = -(-length // PACKED_DEPTH)
+    most = max(1, length // SHORT_RUN)
+    parts = next((d for d in range(least, most + 1) if length % d == 0), 1)
+    return Runs((*axes, constant(parts)), length // parts, merged)
 
 
-def _balanced(frame: Frame, runs: Sequence[Expr], elements: int) -> Expr:
-    """Balanced blocks of pixels, multiples of the register tile.
-
-    ``runs`` are the axes of a pixel's runs, ``elements`` what it reads at one tap.
-    """
-    height = frame.tile.rows
-    pixel = max(1, elements * frame.kernel.backbone.dtype.bytes)
-    entries = 8 * product(runs).value
-    most = max(1, min(TABLE_BYTES // entries, PIXEL_BYTES // pixel) // height) * height
+def _balanced(frame: Frame, runs: Expr) -> Expr:
+    """Balanced blocks of pixels with so many ``runs`` in a table: multiples of the tile."""
+    node, height = frame.kernel.backbone, frame.tile.rows
+    primitive, weights = node.primitive, node.inputs[1]
+    assert isinstance(primitive, Convolve)
+    pixel = weights.shape[1].value * node.dtype.bytes // elements_per_word(node)
+    for stride, taps in zip(primitive.strides, weights.shape[2:], strict=True):
+        pixel *= min(stride, taps.value)
+    most = min(TABLE_BYTES // (8 * runs.value), PIXEL_BYTES // max(pixel, 1), MOST_PIXELS)
+    most = max(1, most // height) * height
     blocks = maximum(ceil_div(frame.m, most), 1)
     return maximum(ceil_div(ceil_div(frame.m, blocks), height) * height, height)
 
@@ -167,109 +181,35 @@ def _pack_weights(frame: Frame, weights: Node, per_group: Expr, block: Expr) -> 
     return Packing(target, row, taken_statements(lowering))
 
 
-def _gather(frame: Frame, node: Node, base: Expr, run: int, row: Expr) -> Gathering:
+def _gather(frame: Frame, node: Node, base: Expr, runs: Runs, row: Expr) -> Gathering:
     """The left operand, with the loops that fill the table of one block of ``row`` pixels."""
-    lowering = frame.lowering
-    data, weights = node.inputs
-    word = elements_per_word(node)
-    parts = constant(weights.shape[1].value // word // run)
-    words = (*data.shape[:-1], data.shape[-1] // word)
-    table = lowering.scratch_buffer(DType.INT64, product(weights.shape[2:]) * parts * row)
-    zeros = _zeros(frame, run)
-    line, *taps, part = _opened_runs(frame, (*weights.shape[2:], parts))
-    sample, *outer = unflatten(line, [("", size) for size in node.shape[:-2]])
-    x, begin, end = _opened_line(frame, node, line)
-    positions, inside = _tap_position(frame, node, (*outer, x), taps)
-    entry = select(inside, linear((sample, *positions, part * run), words), -1)
-    number = linear((*taps, part), (*weights.shape[2:], parts))
-    place = number * row + line * node.shape[-2] + x - symbol("_m0")
-    lowering.emit(Store(table, place, IndexValue(lowering.scope.resolve(entry))))
-    lowering.emit(Loop("_x", begin, end, lowering.close()))
-    body = _closed_runs(frame, node, (*weights.shape[2:], parts))
-    source = lowering.buffer(data)
-    return Gathering(source, base, constant(run), table, row, zeros, body)
-
-
-def _copied_lines(frame: Frame, node: Node, run: int, row: Expr) -> Gathering:
-    """The same where a run has all taps along a line, of lines copied with their padding."""
-    lowering = frame.lowering
-    primitive = node.primitive
+    lowering, primitive = frame.lowering, node.primitive
     assert isinstance(primitive, Convolve)
-    data, weights = node.inputs
-    outer_taps = weights.shape[2:-1]
-    channels, stride, width = weights.shape[1], primitive.strides[-1], node.shape[-2]
-    length = maximum((width - 1) * stride + weights.shape[-1], 0) * channels
-    table = lowering.scratch_buffer(DType.INT64, product(outer_taps) * row)
-    count = (row // maximum(width, 1) + 2) * product(outer_taps)
-    copies = lowering.scratch_buffer(node.dtype, count * length)
-    zeros = _zeros(frame, run)
-    line, *taps = _opened_runs(frame, outer_taps)
-    sample, *outer = unflatten(line, [("", size) for size in node.shape[:-2]])
-    positions, inside = _tap_position(frame, node, outer, taps)
-    number = linear(taps, outer_taps) if taps else constant(0)
-    start = ((line - symbol("_m0") // maximum(width, 1)) * product(outer_taps) + number) * length
-    # Zeros, elements, zeros; of a line that lies outside nothing is read.
-    before = minimum(maximum(primitive.low[-1] * channels, 0), length)
-    after = minimum(maximum((primitive.low[-1] + data.shape[-2]) * channels, before), length)
-    origin = linear((sample, *positions, -primitive.low[-1], constant(0)), data.shape)
-    source = Load(lowering.buffer(data), origin + symbol("_z"))
-    zero = Literal(0.0, node.dtype)
-    pieces = ((constant(0), before, zero), (before, after, source), (after, length, zero))
-    for begin, end, value in pieces:
-        store = Store(copies, start + symbol("_z"), value)
-        bounds = select(inside, begin, 0), select(inside, end, 0)
-        lowering.emit(Loop("_z", *bounds, (store,)))
-    x, begin, end = _opened_line(frame, node, line)
-    entry = select(inside, start + x * stride * channels, -1)
-    place = number * row + line * width + x - symbol("_m0")
-    lowering.emit(Store(table, place, IndexValue(entry)))
-    lowering.emit(Loop("_x", begin, end, lowering.close()))
-    body = _closed_runs(frame, node, outer_taps)
-    return Gathering(copies, constant(0), constant(run), table, row, zeros, body)
-
-
-def _zeros(frame: Frame, run: int) -> TileBuffer:
-    """Scratch that is filled with a run of zeros."""
-    lowering, dtype = frame.lowering, frame.kernel.backbone.dtype
-    zeros = lowering.scratch_buffer(dtype, constant(run))
-    store = Store(zeros, symbol("_z"), Literal(0.0, dtype))
-    lowering.emit(Loop("_z", constant(0), constant(run), (store,)))
-    return zeros
-
-
-def _opened_runs(frame: Frame, runs: Sequence[Expr]) -> list[Expr]:
-    """Open loops over the lines of a block of pixels and over the ``runs`` of each pixel."""
-    return [frame.lowering.opened(name) for name in ("_q", *_run_names(runs))]
-
-
-def _closed_runs(frame: Frame, node: Node, runs: Sequence[Expr]) -> tuple[Statement, ...]:
-    """Close them again: all statements so far."""
-    lowering, width = frame.lowering, maximum(node.shape[-2], 1)
-    for name, size in reversed(list(zip(_run_names(runs), runs, strict=True))):
-        lowering.emit(Loop(name, constant(0), size, lowering.close()))
-    first, last = symbol("_m0") // width, ceil_div(symbol("_m1"), width)
-    lowering.emit(Loop("_q", first, last, lowering.close()))
-    return taken_statements(lowering)
-
-
-def _run_names(runs: Sequence[Expr]) -> list[str]:
-    return [f"_t{axis}" for axis in range(len(runs))]
-
-
-def _opened_line(frame: Frame, node: Node, line: Expr) -> tuple[Expr, Expr, Expr]:
-    """Open a loop along the part of a line that is in the block: x, and its bounds."""
-    width = node.shape[-2]
+    data = node.inputs[0]
+    channels = data.shape[-1] // elements_per_word(node)
+    table = lowering.scratch_buffer(DType.INT64, product(runs.axes) * row)
+    zeros = lowering.scratch_buffer(node.dtype, constant(runs.length))
+    store = Store(zeros, symbol("_z"), Literal(0.0, node.dtype))
+    lowering.emit(Loop("_z", constant(0), constant(runs.length), (store,)))
+    line, *taps, part = [lowering.opened(name) for name in ("_q", *runs.names)]
+    width = maximum(node.shape[-2], 1)
     start = line * width
     first, last = maximum(0, symbol("_m0") - start), minimum(width, symbol("_m1") - start)
-    return frame.lowering.opened("_x"), first, last
-
-
-def _tap_position(
-    frame: Frame, node: Node, outputs: Sequence[Expr], taps: Sequence[Expr]
-) -> tuple[list[Expr], Expr]:
-    """Where the first axes of the data are read, and whether that is inside."""
-    primitive, data = node.primitive, node.inputs[0]
-    assert isinstance(primitive, Convolve)
-    count = len(taps)
-    axes, sizes = geometry(primitive)[:count], data.shape[1 : 1 + count]
-    return tap_position(axes, outputs, taps, primitive.low[:count], sizes, frame.lowering.scope)
+    x = lowering.opened("_x")
+    sample, *outer = unflatten(line, [("", size) for size in node.shape[:-2]])
+    sizes = data.shape[1:-1]
+    positions, inside = tap_position(
+        geometry(primitive), (*outer, x), taps, primitive.low, sizes, lowering.scope
+    )
+    place = linear((sample, *positions, part * runs.length), (*data.shape[:-1], channels))
+    begin = lowering.scope.resolve(place * node.dtype.bytes)
+    number = linear((*taps, part), runs.axes)
+    entry = IndexValue(select(inside, begin, symbol(OUTSIDE)))
+    lowering.emit(Store(table, number * row + start + x - symbol("_m0"), entry))
+    lowering.emit(Loop("_x", first, last, lowering.close()))
+    for name, size in reversed(list(zip(runs.names, runs.axes, strict=True))):
+        lowering.emit(Loop(name, constant(0), size, lowering.close()))
+    lines = symbol("_m0") // width, ceil_div(symbol("_m1"), width)
+    lowering.emit(Loop("_q", *lines, lowering.close()))
+    body, run = taken_statements(lowering), constant(runs.length)
+    return Gathering(lowering.buffer(data), base, run, table, row, body, zeros=zeros)

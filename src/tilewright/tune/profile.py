@@ -112,12 +112,12 @@ class _Memory:
         tallest = max(shape.height for shape in shapes)
         self.left_elements = tallest * (_MOST_STEPS + 16) * 2
         self.panel_bytes = int(self.second * _STREAMED) + self.first
-        sizes = (self.left_elements * 8, self.panel_bytes, 1 << 16, 1 << 14, 1 << 14)
+        sizes = (self.left_elements * 8, self.panel_bytes, 1 << 16, 1 << 14)
         offsets = np.cumsum([0, *(-(-size // _ALIGNMENT) * _ALIGNMENT for size in sizes)])
         self.buffer = np.zeros(int(offsets[-1]) + _ALIGNMENT, np.uint8)
         start = -int(self.buffer.ctypes.data) % _ALIGNMENT + int(self.buffer.ctypes.data)
         places = [start + int(offset) for offset in offsets[:-1]]
-        self.left, self.right, self.tile, self.table, self.zeros = places
+        self.left, self.right, self.tile, self.table = places
         # The table of a gathering tile: row i of its one run begins i rows after the first.
         self.table_view = self.buffer[self.table - int(self.buffer.ctypes.data) :][: 1 << 14]
 
@@ -138,8 +138,7 @@ class _Memory:
             columns=columns - 1 if shape.masked else columns,
             runs=1,
             table=self.table,
-            table_row=shape.height,
-            zeros=self.zeros,
+            following=shape.height,
             tile=self.tile,
             tile_row=columns,
             panels=max(1, room) if streamed else 1,
@@ -223,7 +222,7 @@ def _tile(shape: TileShape, function: Wrapper, memory: _Memory, level: Level) ->
     resident = memory.words(shape, many, lanes, False)
     streamed = memory.words(shape, many, lanes, True)
     if shape.gathered:
-        entries = np.arange(shape.height, dtype=np.int64) * resident.left_row
+        entries = np.arange(shape.height, dtype=np.int64) * resident.left_row * shape.dtype.bytes
         memory.table_view[: entries.nbytes] = entries.view(np.uint8)
     return _Tile(
         shape,

@@ -45,8 +45,7 @@ class Words:
     columns: int
     runs: int
     table: int
-    table_row: int
-    zeros: int
+    following: int
     tile: int
     tile_row: int
     panels: int
@@ -103,7 +102,7 @@ def _write_wrapper(module: ir.Module, level: Level, shape: TileShape) -> None:
         value = builder.load(address, align=8, typ=I64)
         return builder.inttoptr(value, POINTER) if kind == POINTER else value
 
-    pointers = ("left", "right", "table", "zeros", "tile")
+    pointers = ("left", "right", "table", "tile")
     given = {name: argument(name, POINTER if name in pointers else I64) for name in _PLACES}
     loop, done = (function.append_basic_block(name) for name in ("loop", "done"))
     entry = builder.block
@@ -128,7 +127,7 @@ def _write_wrapper(module: ir.Module, level: Level, shape: TileShape) -> None:
 
 
 def _operands(given: dict[str, ir.Value], right: ir.Value) -> TileOperands:
-    gathered = Gathered(given["runs"], given["table"], given["table_row"], given["zeros"])
+    gathered = Gathered(given["runs"], given["table"], given["following"])
     return TileOperands(
         given["steps"], given["left"], given["left_row"], given["left_depth"],
         right, given["right_depth"], columns=given["columns"], gathered=gathered,

@@ -27,7 +27,7 @@ from tilewright.backend.cpu.statements import Frame
 from tilewright.backend.cpu.tile_functions import call_sums, store_sums
 from tilewright.cost import SHALLOW, SHORT_ROW_BYTES
 from tilewright.ir.dtype import DType
-from tilewright.ir.tile import Contraction, Gathering, Operand, Packing, TileBuffer
+from tilewright.ir.tile import OUTSIDE, Contraction, Gathering, Operand, Packing, TileBuffer
 from tilewright.shape import Expr, ceil_div, less_equal, minimum, product, symbol
 
 NEAR_RESULTS = 1 << 19  # bytes of results that stay in a cache until the next kernel reads them
@@ -48,8 +48,9 @@ def contraction_scratch(program: Contraction) -> tuple[TileBuffer, ...]:
     """The block of sums that tiles are stored to, and what is packed or looked up."""
     scratch = [TileBuffer("sums", program.dtype, True, program.block_m * program.block_n)]
     if isinstance(program.left, Gathering):
-        scratch += [program.left.table, program.left.zeros]
-        scratch += [program.left.buffer] if program.left.buffer.scratch else []
+        left = program.left
+        others = (left.table, left.shifts, left.zeros, left.buffer)
+        scratch += [buffer for buffer in others if buffer is not None and buffer.scratch]
     if isinstance(program.right, Packing):
         scratch.append(program.right.target)
     return (*scratch, *program.stages)
@@ -118,11 +119,26 @@ class _Writer:
         for name in _told(program):
             self.epilogue.environment.set(frame, self.environment, name)
         if isinstance(program.left, Gathering):
-            frame.statements(program.left.body)
+            self._gather(program.left)
         limit, stride = self.index(program.k), self.index(program.block_k)
         # A depth of 0 still has to store zeros: the loop runs at least once.
         self._loop(K0, word(0), limit, lambda _: stride, self._depth_block, always=True)
         frame.statements(program.after)
+
+    def _gather(self, left: Gathering) -> None:
+        """Fill the table of the block's rows."""
+        frame, builder = self.frame, self.builder
+        if left.zeros is not None:
+            zeros, data = (
+                builder.ptrtoint(pointer, word(0).type)
+                for pointer in (frame.pointers[left.zeros.name], self._gathered_left(left))
+            )
+            frame.names[OUTSIDE] = builder.sub(zeros, data)
+        frame.statements(left.body)
+
+    def _gathered_left(self, left: Gathering) -> ir.Value:
+        pointer = self.frame.pointers[left.buffer.name]
+        return self.frame.emitter.gep(pointer, self.program.dtype, self.index(left.base))
 
     def _loop(
         self,
@@ -281,9 +297,11 @@ class _Writer:
         operands = self._operands(place)
         last = builder.icmp_signed(">=", frame.names[K1], self.index(self.program.k))
         masked = not full and self._may_overread()
+        left = self.program.left
+        gathered = isinstance(left, Gathering)
         shape = TileShape(
             self.program.dtype, 1, vectors, self._known_left(), self._known_right(), masked,
-            isinstance(self.program.left, Gathering), self._prefetches(), self._streams(),
+            gathered, gathered and left.shifts is not None, self._prefetches(), self._streams(),
             self.program.narrow,
         )  # fmt: skip
         target = [sums, row, resume]
@@ -365,10 +383,7 @@ class _Writer:
         frame, left = self.frame, self.program.left
         right, right_depth = self._right(place)
         if isinstance(left, Gathering):
-            run = self.index(left.run)
-            base = frame.emitter.gep(
-                frame.pointers[left.buffer.name], self.program.dtype, self.index(left.base)
-            )
+            run, base = self.index(left.run), self._gathered_left(left)
             gathered = self._gathered(place, left)
             return TileOperands(
                 run, base, word(0), word(1), right, right_depth, place.columns, gathered,
@@ -424,12 +439,15 @@ class _Writer:
 
     def _gathered(self, place: _Place, left: Gathering) -> Gathered:
         builder, frame = self.builder, self.frame
-        row = self.index(left.row)
         first = self.index(symbol(K0) // left.run)
-        offset = builder.add(builder.mul(first, row), builder.sub(place.m, frame.names[M0]))
-        table = frame.emitter.gep(frame.pointers[left.table.name], DType.INT64, offset)
         runs = self.index((symbol(K1) - symbol(K0)) // left.run)
-        return Gathered(runs, table, row, frame.pointers[left.zeros.name])
+        table, number = frame.pointers[left.table.name], builder.sub(place.m, frame.names[M0])
+        if left.shifts is not None:
+            shifts = frame.emitter.gep(frame.pointers[left.shifts.name], DType.INT64, first)
+            return Gathered(runs, frame.emitter.gep(table, DType.INT64, number), shifts)
+        row = self.index(left.row)
+        number = builder.add(builder.mul(first, row), number)
+        return Gathered(runs, frame.emitter.gep(table, DType.INT64, number), row)
 
     def _left(self, place: _Place, left: Operand) -> tuple[ir.Value, ir.Value, ir.Value]:
         builder, frame = self.builder, self.frame

@@ -59,8 +59,9 @@ def _contraction(
             run=own(side.run),
             table=parameters.scratch(side.table),
             row=own(side.row),
-            zeros=parameters.scratch(side.zeros),
             body=mapping.statements(side.body),
+            zeros=None if side.zeros is None else parameters.scratch(side.zeros),
+            shifts=None if side.shifts is None else parameters.scratch(side.shifts),
         )
 
     def operand(side: Operand) -> Operand:

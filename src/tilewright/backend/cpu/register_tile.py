@@ -38,7 +38,8 @@ class TileShape:
 
     ``left_depth`` and ``right_depth`` are strides along k where they are known (None: an argument).
     ``masked`` reads only the first columns of the right operand. ``gathered`` takes the rows of the
-    left operand from a table, anew for every run of k. ``prefetches`` asks for what the right
+    left operand from a table, anew for every run of k, or if ``shifted`` once for all runs, which
+    are equally far apart in all rows. ``prefetches`` asks for what the right
     operand is after this panel, ``streams`` for the rows of the left operand after these. With
     ``narrow`` every step takes words of several elements of that type; see ``narrow_dots``.
     """
@@ -50,6 +51,7 @@ class TileShape:
     right_depth: int | None
     masked: bool = False
     gathered: bool = False
+    shifted: bool = False
     prefetches: bool = False
     streams: bool = False
     narrow: DType | None = None
@@ -59,6 +61,7 @@ class TileShape:
         """A name that says it all."""
         strides = f"{self.left_depth or 'x'}_{self.right_depth or 'x'}"
         kind = ("_masked" if self.masked else "") + ("_gathered" if self.gathered else "")
+        kind += "_shifted" if self.shifted else ""
         kind += "_prefetches" if self.prefetches else ""
         kind += "_streams" if self.streams else ""
         kind += f"_of_{self.narrow.value}" if self.narrow else ""
@@ -86,16 +89,16 @@ class TileShape:
 
 @dataclass(frozen=True)
 class Gathered:
-    """Rows of the left operand from a table, anew for each of ``runs`` runs of k.
+    """Rows of the left operand from a table, for each of ``runs`` runs of k.
 
-    ``table`` holds the offset of every row of a run in the left tensor, or a negative number for
-    ``zeros``; runs are ``table_row`` entries apart.
+    ``table`` holds how many bytes after the left pointer every row begins. ``following`` is how
+    many entries later those of the next run are. For a shifted tile it is a pointer instead, to how
+    many bytes each run lies after the row's beginning.
     """
 
     runs: ir.Value
     table: ir.Value
-    table_row: ir.Value
-    zeros: ir.Value
+    following: ir.Value
 
 
 @dataclass(frozen=True)
@@ -123,7 +126,7 @@ class TileOperands:
         """The types of :meth:`values` for ``shape``."""
         out: list[ir.Type] = [I64, POINTER, I64, I64, POINTER, I64]
         out += [I64] if shape.masked else []
-        out += [I64, POINTER, I64, POINTER] if shape.gathered else []
+        out += [I64, POINTER, POINTER if shape.shifted else I64] if shape.gathered else []
         out += [POINTER] if shape.prefetches else []
         return out + ([POINTER] if shape.streams else [])
 
@@ -134,8 +137,8 @@ class TileOperands:
         columns = rest.pop(0) if shape.masked else None
         gathered = None
         if shape.gathered:
-            runs, table, table_row, zeros, *rest = rest
-            gathered = Gathered(runs, table, table_row, zeros)
+            gathered = Gathered(*rest[:3])
+            del rest[:3]
         ahead = rest.pop(0) if shape.prefetches else None
         left_ahead = rest.pop(0) if shape.streams else None
         fixed = (steps, left, left_row, left_depth, right, right_depth)
@@ -150,7 +153,7 @@ class TileOperands:
         if shape.gathered:
             assert self.gathered is not None
             g = self.gathered
-            out += [g.runs, g.table, g.table_row, g.zeros]
+            out += [g.runs, g.table, g.following]
         if shape.prefetches:
             assert self.ahead is not None
             out.append(self.ahead)
@@ -216,28 +219,35 @@ class TileLoop:
         return self.scalar.gep(self.operands.left, self.shape.dtype, offset)
 
     def _runs(self, copies: list[Sums]) -> list[Sums]:
-        """All runs, each with its own rows; the right operand goes on from run to run."""
+        """All runs, each with rows of its own; the right operand goes on from run to run."""
         operands, builder = self.operands, self.builder
         gathered, first = operands.gathered, operands.right
         assert gathered is not None
         run = builder.mul(operands.steps, self.right_depth)
+        heads = self._listed(operands.left, gathered.table) if self.shape.shifted else []
 
         def body(number: ir.Value, carried: list[Sums]) -> list[Sums]:
-            place = builder.mul(number, gathered.table_row)
-            entries = self.scalar.gep(gathered.table, DType.INT64, place)
-            self.rows = [self._gathered_row(entries, i, gathered) for i in range(height)]
+            if self.shape.shifted:
+                place = self.scalar.gep(gathered.following, DType.INT64, number)
+                shift = self.scalar.load(place, DType.INT64)
+                self.rows = [self._after(head, shift) for head in heads]
+            else:
+                place = builder.mul(number, gathered.following)
+                table = self.scalar.gep(gathered.table, DType.INT64, place)
+                self.rows = self._listed(operands.left, table)
             self.right = self.scalar.gep(first, self.shape.dtype, builder.mul(number, run))
             return self._steps(carried)
 
-        height = self.shape.height
         return self._loop("run", (word(0), gathered.runs, 1), copies, body)
 
-    def _gathered_row(self, entries: ir.Value, i: int, gathered: Gathered) -> ir.Value:
-        address = self.scalar.gep(entries, DType.INT64, word(i))
-        offset = self.scalar.load(address, DType.INT64)
-        inside = self.scalar.gep(self.operands.left, self.shape.dtype, offset)
-        outside = self.builder.icmp_signed("<", offset, word(0))
-        return self.builder.select(outside, gathered.zeros, inside)
+    def _listed(self, left: ir.Value, table: ir.Value) -> list[ir.Value]:
+        """The rows whose distances from ``left`` are at ``table``."""
+        places = [self.scalar.gep(table, DType.INT64, word(i)) for i in range(self.shape.height)]
+        return [self._after(left, self.scalar.load(place, DType.INT64)) for place in places]
+
+    def _after(self, pointer: ir.Value, distance: ir.Value) -> ir.Value:
+        """So many bytes after ``pointer``."""
+        return self.builder.gep(pointer, [distance], source_etype=ir.IntType(8))
 
     def _steps(self, copies: list[Sums]) -> list[Sums]:
         """All of k: several steps at a time, then what is left."""
