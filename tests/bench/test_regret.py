@@ -49,15 +49,31 @@ class StubClock:
         self.time += seconds
 
 
-def test_ways_take_turns_and_the_least_time_counts() -> None:
+def test_ways_take_turns_and_are_compared_within_each() -> None:
     clock = StubClock()
-    durations = {"fast": iter([5.0, 3.0, 3.0, 3.0, 1.0]), "slow": iter([9.0])}
+    calls = 0
 
-    def call(name: str, usual: float) -> None:
-        clock.sleep(next(durations[name], usual))
+    def call(duration: float) -> None:
+        nonlocal calls
+        calls += 1
+        slow = 2.0 if calls // 6 % 2 else 1.0  # a processor that is slower at times
+        clock.sleep(duration * slow)
 
-    found = time_ways([lambda: call("fast", 2.0), lambda: call("slow", 8.0)], clock, seconds=0.0)
-    assert found == (1.0, 8.0)
+    found = time_ways([lambda: call(3.0), lambda: call(4.0)], clock, seconds=0.0)
+    assert found == pytest.approx((3.0, 4.0))
+
+
+def test_what_is_hopeless_is_not_timed_for_long() -> None:
+    clock = StubClock()
+    calls = [0, 0]
+
+    def call(way: int, duration: float) -> None:
+        calls[way] += 1
+        clock.sleep(duration)
+
+    found = time_ways([lambda: call(0, 1.0), lambda: call(1, 9.0)], clock, seconds=0.05)
+    assert found == pytest.approx((1.0, 9.0))
+    assert calls[1] < 15 < calls[0]
 
 
 def test_a_dip_is_measured_from_the_line_through_the_neighbours() -> None:

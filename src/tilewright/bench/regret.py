@@ -32,9 +32,9 @@ KINDS = ("gemm", "bmm", "conv")
 LARGEST_BYTES = 1 << 30
 LARGEST_FLOPS = 4e9
 
-_ROUNDS = 4
-_HOPELESS = 1.5  # times the best after some rounds: a way is not timed again
-_FAIR_ROUNDS = 4
+_HOPELESS = 1.5  # times the best after some turns: a way is not timed again
+_FAIR_TURNS = 5
+_MOST_TURNS = 1000
 _SAMPLE_SECONDS = 2e-4
 _MOST_CALLS = 1000
 _CHANNELS, _PIXELS, _BATCH = 512, 64, 16
@@ -206,30 +206,41 @@ def chosen_way(program: Program, sizes: Mapping[str, int], threads: int) -> int:
 def time_ways(
     calls: Sequence[Callable[[], object]], clock: Clock, seconds: float
 ) -> tuple[float, ...]:
-    """The least seconds of one call of each; they take turns for about ``seconds``.
+    """Seconds of one call of each; they take turns for about ``seconds``.
 
-    What is hopeless after some turns is not called again.
+    A processor that others share is faster at times and slower at others. So each call is compared
+    with the others of the same turn, and the median of that multiplied by the time of the fastest
+    turn. What is hopeless after some turns is not called again.
     """
-    best: list[float] = []
-    counts: list[int] = []
     started = time.perf_counter()
-    for call in calls:
-        call()
+    counts: list[int] = []
     for call in calls:
         # First calls are slow, and a sample of too few is timed with its own beginning.
+        call()
         once = max(min(_timed(call, 1, clock) for _ in range(3)), 1e-7)
         counts.append(max(1, min(_MOST_CALLS, round(_SAMPLE_SECONDS / once))))
-        best.append(_timed(call, counts[-1], clock))
-    rounds = 1
-    while rounds < _ROUNDS or time.perf_counter() - started < seconds:
-        rounds += 1
-        limit = _HOPELESS * min(best) if rounds > _FAIR_ROUNDS else float("inf")
-        for number, call in enumerate(calls):
-            if best[number] <= limit:
-                best[number] = min(best[number], _timed(call, counts[number], clock))
-        if rounds >= 200:
-            break
-    return tuple(best)
+
+    def turn(ways: Sequence[int]) -> list[float]:
+        return [_timed(calls[way], counts[way], clock) for way in ways]
+
+    everyone = range(len(calls))
+    found = _typical([turn(everyone) for _ in range(_FAIR_TURNS)])
+    left = [way for way in everyone if found[way] <= _HOPELESS * min(found)]
+    turns = [turn(left) for _ in range(_FAIR_TURNS)]
+    while time.perf_counter() - started < seconds and len(turns) < _MOST_TURNS:
+        turns.append(turn(left))
+    for way, took in zip(left, _typical(turns), strict=True):
+        found[way] = took
+    return tuple(found)
+
+
+def _typical(turns: Sequence[Sequence[float]]) -> list[float]:
+    """Seconds of each call, were all of them made in the fastest turn."""
+    usual = [statistics.fmean(turn) for turn in turns]
+    fastest = min(usual)
+    shares = zip(*([t / mean for t in turn] for turn, mean in zip(turns, usual, strict=True)),
+                 strict=True)  # fmt: skip
+    return [statistics.median(share) * fastest for share in shares]
 
 
 def _timed(call: Callable[[], object], count: int, clock: Clock) -> float:
@@ -322,10 +333,8 @@ def _sample(
     chosen, unmeasured = compiled.choices(case.sizes, threads)
     best = times.index(min(times))
     if best != chosen:  # the least of several noisy times flatters the best: these two once more
-        again = time_ways([calls[best], calls[chosen]], clock, 0.2 * seconds)
-        times[best], times[chosen] = (
-            min(times[way], found) for way, found in zip((best, chosen), again, strict=True)
-        )
+        least, again = time_ways([calls[best], calls[chosen]], clock, 0.2 * seconds)
+        times[chosen] = times[best] * again / least
     padded, padded_times = None, ()
     if case.kind != "conv":
         padded, padded_times = _padded(compiled, models, case, setting, 0.2 * seconds, clock)
