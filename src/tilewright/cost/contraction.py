@@ -59,7 +59,9 @@ WIDEST = 3  # register tiles side by side that make it worse
 EVALUATE_CYCLES = 4.0  # the same for one that does not follow the one before: strided, or computed
 SPLIT_CYCLES = (1.0, 1.2, 1.6, 2.2)  # a tile's step over rows a multiple of 16, 8, 4, 1 apart
 SPLIT_PAGES = (20, 280)  # of memory: a part of that for few, and all of it for so many
-MASKED_CYCLES = (0.2, 1.2)  # more for a step of a tile that reads a part of one or more vectors
+# The same at least for rows of more than so many elements, and what so many steps along k add: what
+# the hardware fetches ahead belongs to other panels and takes the place of this one.
+WIDE_ROW, WIDE_ROW_CYCLES, WIDE_ROW_STEPS = 36, (0.3, 1.0), 1000
 TASK_CYCLES = 150.0  # of a block: its bounds, and what comes before its first tile
 CONFLICT_CYCLES = 6.0  # the same where rows are a multiple of a page apart, all in the same sets
 SHARED_SETS = ((1024, 2.0), (256, 0.8))  # rows a multiple of so many bytes apart, cycles the same
@@ -186,13 +188,17 @@ def _alone(program: Contraction, machine: Machine, blocks: Blocks) -> Expr:
     first = machine.picoseconds(CALL_CYCLES) - again
     steps = tiles * _step_penalty(program, machine, blocks) * program.k
     stored = program.m * program.n * machine.picoseconds(_store_cycles(program.stores))
-    compute = maximum(program.k * sixteenths * panel // 16, _moved(program, machine, blocks))
+    compute, packed = program.k * sixteenths * panel // 16, constant(0)
+    moved = _moved(program, machine, blocks)
+    if isinstance(program.right, Packing):  # which waits for what it reads; tiles do not
+        packed = maximum(_packing(program, program.right, machine, blocks), moved)
+    else:
+        compute = maximum(compute, moved)
     parts = logical_and(program.n % width, _has_parts(program, blocks))
     part = row_tiles * machine.picoseconds(PART_CYCLES)
     part = select(parts, part + program.m * machine.picoseconds(PART_ROW_CYCLES), 0)
     called = tiles * (blocks.depth * again) + tiles * first + part
     begun = blocks.columns * blocks.rows * machine.picoseconds(TASK_CYCLES)
-    packed = _packing(program, machine, blocks)
     streamed = _streamed(program, machine) + _paged(program, machine, blocks)
     return _batch(program) * (compute + called + begun + steps + stored + packed + streamed)
 
@@ -218,17 +224,9 @@ def _filled_columns(program: Contraction, machine: Machine, blocks: Blocks) -> E
     narrow = machine.line(program.dtype, lanes, program.tile_rows)
     most = whole.at(program.tile_rows)
     share = round(16 * narrow.at(program.tile_rows) / most)
-    extra = [0, 0]
-    if _in_place(program):
-        extra = [round(16 * machine.picoseconds(cycles) / most) for cycles in MASKED_CYCLES]
-    parts = _has_parts(program, blocks)
-    narrow = logical_and(parts, less_equal(rest, lanes))
-    last = select(narrow, min(16, share) + extra[0], 16 + select(parts, extra[1], 0))
+    narrow = logical_and(_has_parts(program, blocks), less_equal(rest, lanes))
+    last = select(narrow, min(16, share), 16)
     return program.n // width * 16 + select(rest, last, 0)
-
-
-def _in_place(program: Contraction) -> bool:
-    return isinstance(program.right, Operand) and not program.right.panel
 
 
 def _step_penalty(program: Contraction, machine: Machine, blocks: Blocks) -> Expr:
@@ -252,7 +250,11 @@ def _step_penalty(program: Contraction, machine: Machine, blocks: Blocks) -> Exp
         shared = select(row % (distance // size), shared, collides)
     near = less_equal((row + CONFLICT_NEAR) % page, 2 * CONFLICT_NEAR)
     near = logical_and(less_equal(page // 2, row), near)
-    return select(near, machine.picoseconds(CONFLICT_CYCLES), split * pages // many + shared)
+    first, more = (machine.picoseconds(cycles) for cycles in WIDE_ROW_CYCLES)
+    wide = first + minimum(program.k, WIDE_ROW_STEPS) * more // WIDE_ROW_STEPS
+    wide = select(less_equal(row, WIDE_ROW), 0, wide)
+    lines = maximum(split * pages // many, wide) + shared
+    return select(near, machine.picoseconds(CONFLICT_CYCLES), lines)
 
 
 def _store_cycles(stores: Sequence[Store]) -> float:
@@ -292,7 +294,7 @@ def _streamed(program: Contraction, machine: Machine) -> Expr:
     if not isinstance(left, Operand) or left.panel:
         return constant(0)
     elements = program.m * program.k
-    fits = machine.holds(-2, _batch(program) * elements, program.dtype.bytes)
+    fits = machine.holds(-2, _batch(program) * elements * LAST_SHARE, program.dtype.bytes)
     short = less_equal(program.k, SHORT_ROW_BYTES // program.dtype.bytes)
     return select(logical_or(fits, short), 0, elements * machine.picoseconds(STREAMED_CYCLES))
 
@@ -316,11 +318,8 @@ def _paged(program: Contraction, machine: Machine, blocks: Blocks) -> Expr:
     return select(less(FEW_PAGES * blocks.rows, program.m), paged, 0)
 
 
-def _packing(program: Contraction, machine: Machine, blocks: Blocks) -> Expr:
+def _packing(program: Contraction, right: Packing, machine: Machine, blocks: Blocks) -> Expr:
     """Picoseconds to fill the panels of the right operand, for every block of rows."""
-    right = program.right
-    if isinstance(right, Operand):
-        return constant(0)
     copied = program.k * blocks.rows
     elements = program.n * program.k
     if any(isinstance(statement, TransposeBlock) for statement in right.body):

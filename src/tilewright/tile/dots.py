@@ -123,13 +123,15 @@ def dots_time(kernel: Kernel, machine: Machine, threads: Expr | int, parts: int 
         group = machine.picoseconds(begun + summed * height * width)
         row = row + count * (steps * step + group)
     # All columns are met by every group of rows, from memory if no near cache holds them.
-    met = select(machine.holds(2, columns * depth, size), 1, ceil_div(rows, height))
+    groups, single = rows // height, rows % height if height > 1 else constant(0)
+    met = select(machine.holds(2, columns * depth, size), 1, groups + single)
     read = batch * (rows + columns) * depth
     moved = batch * (rows + columns * met) * depth // 64 * machine.reading(read, size, 1)
     # Of short rows in memory, several streams at a time, the hardware foresees little.
     short = less_equal(depth, SHORT_ROW_BYTES // size)
     moved = moved * select(machine.holds(-2, 2 * read, size), 1, 1 + short)
-    alone = maximum(batch * ceil_div(rows, height) * row, moved)
+    # One row alone takes about half as long as a group.
+    alone = maximum(batch * (2 * groups + single) * row // 2, moved)
     alone = alone + batch * rows * columns * machine.picoseconds(RESULT_CYCLES)
     tasks = maximum(batch * ceil_div(rows, _row_block(rows, columns)), 1)
     small = less_equal(batch * rows * columns * depth, ALONE_PRODUCTS)

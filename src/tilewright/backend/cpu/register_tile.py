@@ -84,7 +84,7 @@ class TileShape:
     def unroll(self) -> int:
         """Steps along k per iteration. Of narrow tiles LLVM would spill what it reads ahead."""
         tall = self.vectors > 1 and self.height * self.vectors >= 8
-        return UNROLL if tall and not self.masked else self.copies
+        return UNROLL if tall else self.copies
 
 
 @dataclass(frozen=True)
@@ -250,25 +250,42 @@ class TileLoop:
         return self.builder.gep(pointer, [distance], source_etype=ir.IntType(8))
 
     def _steps(self, copies: list[Sums]) -> list[Sums]:
-        """All of k: several steps at a time, then what is left."""
+        """All of k: several steps at a time, then what is left.
+
+        Masked loads are slow, and needed in the last rows of the right operand only: what vectors
+        read after the columns of other rows lies in those that follow, and goes to unused sums.
+        """
         steps, count = self.operands.steps, self.shape.unroll
-        main = self.builder.and_(steps, word(-count))
+        main = self.builder.and_(self._unmasked_steps(), word(-count))
 
         def several(k: ir.Value, carried: list[Sums]) -> list[Sums]:
             self._prefetch(k)
             made = list(carried)
             for step in range(count):
                 copy = step % len(made)
-                made[copy] = self._step(self.builder.add(k, word(step)), made[copy])
+                made[copy] = self._step(self.builder.add(k, word(step)), made[copy], False)
             return made
 
         def one(k: ir.Value, carried: list[Sums]) -> list[Sums]:
-            return [self._step(k, carried[0]), *carried[1:]]
+            return [self._step(k, carried[0], self.shape.masked), *carried[1:]]
 
         after = self._loop("k", (word(0), main, count), copies, several)
-        if count == 1:
+        if count == 1 and not self.shape.masked:
             return after
         return self._loop("rest", (main, steps, 1), after, one)
+
+    def _unmasked_steps(self) -> ir.Value:
+        """Steps whose whole vectors end before the right operand does."""
+        builder, operands = self.builder, self.operands
+        if operands.columns is None:
+            return operands.steps
+        missing = builder.sub(word(self.shape.vectors * self.lanes), operands.columns)
+        forward = builder.icmp_signed(">", self.right_depth, word(0))
+        depth = builder.select(forward, self.right_depth, word(1))
+        rows = builder.udiv(builder.add(missing, builder.sub(depth, word(1))), depth)
+        enough = builder.icmp_signed(">", operands.steps, rows)
+        left = builder.select(enough, builder.sub(operands.steps, rows), word(0))
+        return builder.select(forward, left, word(0))
 
     def _prefetch(self, k: ir.Value) -> None:
         """Ask for what comes next."""
@@ -324,14 +341,14 @@ class TileLoop:
                 results[-1].append(result)
         return results
 
-    def _step(self, k: ir.Value, sums: Sums) -> Sums:
+    def _step(self, k: ir.Value, sums: Sums, masked: bool) -> Sums:
         """One outer product of a column of the left and a row of the right operand."""
         builder, dtype = self.builder, self.shape.dtype
         row = self.scalar.gep(self.right, dtype, builder.mul(k, self.right_depth))
         columns: list[Parts] = []
         for j in range(self.shape.vectors):
             address = self.scalar.gep(row, dtype, word(j * self.lanes))
-            if self.masks:
+            if masked:
                 column = self.vector.masked_load(address, dtype, self.masks[j])
             else:
                 column = self.vector.load(address, dtype)
