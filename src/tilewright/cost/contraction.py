@@ -68,7 +68,9 @@ SHARED_SETS = ((1024, 2.0), (256, 0.8))  # rows a multiple of so many bytes apar
 CONFLICT_NEAR = 8  # elements from such a multiple that make no difference
 # Rows of the right operand in memory at a time, and half times as long as their bytes take.
 SCATTERED_ROWS = ((16, 4), (32, 6), (256, 7))
-SCATTERED_MOST, SCATTERED_PACKING = 9, 5  # the same for more, and for packing some of each
+SCATTERED_MOST = 9  # the same for more
+LONG_ROW, SCATTERED_SHORT = 768, 7  # and at least, for rows of fewer elements than so many
+SCATTERED_PACKING = (3, 6)  # and for packing whole rows, or a part of each
 SCATTERED_NEAR = 12  # so many halves of that as a part are what it costs in the last cache
 STREAMED_CYCLES = 0.5  # of an element of the left operand that comes from memory, in long rows
 # More rows at a time than there are pages at hand: cycles of a row of a tile whose results go to
@@ -278,14 +280,15 @@ def _scattered(program: Contraction, blocks: Blocks) -> Expr:
     """Twice the time over that of the bytes: rows in memory lie apart, each on its own pages."""
     right = program.right
     if isinstance(right, Packing):
-        return constant(SCATTERED_PACKING)
+        whole, part = SCATTERED_PACKING
+        return select(less_equal(blocks.columns, 1), whole, part)
     if right.panel:
         return constant(2)
     rows = ceil_div(program.k, maximum(blocks.depth, 1))
     share = constant(SCATTERED_MOST)
     for most, halves in reversed(SCATTERED_ROWS):
         share = select(less_equal(rows, most), halves, share)
-    return share
+    return select(less(program.n, LONG_ROW), maximum(share, SCATTERED_SHORT), share)
 
 
 def _streamed(program: Contraction, machine: Machine) -> Expr:
