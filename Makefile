@@ -17,7 +17,7 @@ PACKAGE := $(VENV)/.package
 DEMO := $(VENV)/.demo
 ALL := $(VENV)/.all
 PYTEST_FLAGS ?=
-TEST := $(BIN)/python -m pytest -q -n $(WORKERS) --dist load $(PYTEST_FLAGS)
+TEST := $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal $(PYTEST_FLAGS)
 
 .DELETE_ON_ERROR:
 .PHONY: help demo test quick lint models setup clean

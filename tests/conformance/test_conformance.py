@@ -20,7 +20,7 @@ NOISY = {
 }
 # Operators with rules for some of their forms only: sorting, sizes that data decides, random masks.
 PARTIAL = {"TopK", "Compress", "NonZero", "Dropout"}
-SHARES = 6  # parts of the single operators, for several workers
+SHARES = {"node": 12, "light": 4}  # parts of a kind, for several workers
 SAMPLE = 12  # one of so many cases of kind "node"
 
 
@@ -65,20 +65,14 @@ def unexcused(rows: list[Outcome]) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("share", range(SHARES))
-def test_all_single_operators_compiled(share: int):
+@pytest.mark.parametrize(
+    ("kind", "share"), [(kind, share) for kind in KINDS for share in range(SHARES.get(kind, 1))]
+)
+def test_all_compiled(kind: str, share: int):
     rows = [
         run_case(case, "compiled")
-        for case in load_cases("node")
-        if zlib.crc32(case.name.encode()) % SHARES == share
+        for number, case in enumerate(load_cases(kind))
+        if number % SHARES.get(kind, 1) == share
     ]
     check([row for row in rows if row.name not in NOISY])
-    assert unexcused(rows) == []
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "node"])
-def test_all_models_compiled(kind: str):
-    rows = [run_case(case, "compiled") for case in load_cases(kind)]
-    check(rows)
     assert unexcused(rows) == []

@@ -18,7 +18,7 @@ from graph_kit import (
 )
 
 from tilewright.backend.cpu.generate import CodeGenerator
-from tilewright.backend.cpu.machine import LEVELS, assembly
+from tilewright.backend.cpu.machine import LEVELS, assembly, host_level
 from tilewright.backend.cpu.program import REGISTER_TILES
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Graph, Node, node
@@ -30,7 +30,11 @@ from tilewright.tile.lower import lower_kernel
 BF16, U8, S8, I32 = DType.BFLOAT16, DType.UINT8, DType.INT8, DType.INT32
 ROWS = (0, 1, 2, 3, 4, 5, 7, 8, 9, 33, 97)
 # Products of bytes have an instruction for each width, which wide vectors on AVX2 lack.
-LEVELS_TESTED = {BF16: (*BOTH_LEVELS, WIDE), U8: BOTH_LEVELS}
+# On a processor that has the instructions, the level that uses them as well.
+LEVELS_TESTED = {
+    kind: tuple(dict.fromkeys((*BOTH_LEVELS, host_level(kind.value).name, *others)))
+    for kind, others in ((BF16, (WIDE,)), (U8, ()))
+}
 
 
 def product(left: DType, depth: int, columns: int, transposed: bool = False) -> Graph:

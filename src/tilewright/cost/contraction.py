@@ -78,7 +78,8 @@ STREAMED_CYCLES = 0.5  # of an element of the left operand that comes from memor
 FEW_PAGES = 64
 PAGE_CYCLES, NEAR_PAGE_CYCLES = 9.0, 1.5
 LEFT_PAGE_CYCLES, NEAR_LEFT_PAGE_CYCLES = 120.0, 50.0
-LAST_SHARE = 3  # a part of the last cache that an operand may count on, as others use it too
+LAST_SHARE = 4  # a part of the last cache that an operand may count on: others use it too
+FEW_ROWS = 24  # with which tiles over rows in place read as fast as memory gives
 PAGE_BYTES = 4096
 MEBIBYTE = 1 << 20
 TASKS_WAITED = 8  # the part of a task for which threads wait for each other at the end
@@ -191,11 +192,15 @@ def _alone(program: Contraction, machine: Machine, blocks: Blocks) -> Expr:
     steps = tiles * _step_penalty(program, machine, blocks) * program.k
     stored = program.m * program.n * machine.picoseconds(_store_cycles(program.stores))
     compute, packed = program.k * sixteenths * panel // 16, constant(0)
+    compute = maximum(compute, _left_moved(program, machine))
     moved = _moved(program, machine, blocks)
     if isinstance(program.right, Packing):  # which waits for what it reads; tiles do not
         packed = maximum(_packing(program, program.right, machine, blocks), moved)
-    else:
+    elif program.right.panel:
         compute = maximum(compute, moved)
+    else:  # tiles of many rows wait as well: too few loads are under way at a time
+        few = less_equal(program.m, FEW_ROWS)
+        compute = select(few, maximum(compute, moved), compute + moved)
     parts = logical_and(program.n % width, _has_parts(program, blocks))
     part = row_tiles * machine.picoseconds(PART_CYCLES)
     part = select(parts, part + program.m * machine.picoseconds(PART_ROW_CYCLES), 0)
@@ -274,6 +279,14 @@ def _moved(program: Contraction, machine: Machine, blocks: Blocks) -> Expr:
     elements, size = program.n * program.k, program.dtype.bytes
     rate = machine.reading(_batch(program) * elements, size, 2, _scattered(program, blocks))
     return elements * blocks.rows // 64 * rate
+
+
+def _left_moved(program: Contraction, machine: Machine) -> Expr:
+    """Picoseconds to read the left operand once from where it lies."""
+    if not isinstance(program.left, Operand) or program.left.panel:
+        return constant(0)
+    elements = program.m * program.k
+    return elements // 64 * machine.reading(_batch(program) * elements, program.dtype.bytes, 2)
 
 
 def _scattered(program: Contraction, blocks: Blocks) -> Expr:

@@ -35,6 +35,7 @@ from tilewright.shape import (
     Scope,
     ceil_div,
     constant,
+    less,
     less_equal,
     maximum,
     minimum,
@@ -63,7 +64,8 @@ WIDEST = 8  # columns of known number that are not divided into groups
 # Cycles of one loop, and to add the lanes of a sum and store it, for columns of known and of any
 # number.
 KNOWN_GROUP_CYCLES = (16.0, 1.2)
-ANY_GROUP_CYCLES = (30.0, 4.0)
+ANY_GROUP_CYCLES = (26.0, 3.2)
+MASKED_CYCLES = 40.0  # more of a loop over less than a vector
 STEP_SHARE = 1.15  # of a step beyond what its loads and multiply-adds take
 RESULT_CYCLES = 0.5  # of one element of the epilogue
 
@@ -113,14 +115,16 @@ def dots_time(kernel: Kernel, machine: Machine, threads: Expr | int, parts: int 
     batch, size = _size(access.batch) * parts, backbone.dtype.bytes
     depth = ceil_div(_size(access.summed), parts)
     height = _row_group(columns)
-    steps = ceil_div(depth, max(1, machine.target.vector_bytes // size))
+    lanes = max(1, machine.target.vector_bytes // size)
+    steps = ceil_div(depth, lanes)
     stays = machine.holds(1, _column_group(columns) * depth, size)
     row = constant(0)
     begun, summed = KNOWN_GROUP_CYCLES if columns.is_constant else ANY_GROUP_CYCLES
     for _, _, count, width in _column_groups(columns):
         near, far = _step_cycles(machine.target, height, width)
         step = select(stays, machine.picoseconds(near), machine.picoseconds(far))
-        group = machine.picoseconds(begun + summed * height * width)
+        group = constant(machine.picoseconds(begun + summed * height * width))
+        group = group + less(depth, lanes) * machine.picoseconds(MASKED_CYCLES)
         row = row + count * (steps * step + group)
     # All columns are met by every group of rows, from memory if no near cache holds them.
     groups, single = rows // height, rows % height if height > 1 else constant(0)

@@ -33,8 +33,7 @@ class Loops:
     @staticmethod
     def levels() -> list[machine.Level]:
         """The levels that this processor runs."""
-        names = list(machine.LEVELS)
-        return [machine.LEVELS[n] for n in names[: names.index(machine.host_level().name) + 1]]
+        return machine.host_levels()
 
     @staticmethod
     def add(

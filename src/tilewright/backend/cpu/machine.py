@@ -100,20 +100,23 @@ def _initialise() -> None:
             _STATE.done = True
 
 
-def host_level(narrow: str | None = None) -> Level:
-    """The highest level whose features this processor has.
-
-    Levels that differ only in sums of narrow products count where ``narrow`` is their type.
-    """
+def host_levels() -> list[Level]:
+    """The levels whose features this processor has, the highest last."""
     _initialise()
     present = llvm.get_host_cpu_features()
-    runnable = [
+    return [
         level
         for level in LEVELS.values()
         if all(present.get(feature, False) for feature in level.features)
-        and (not level.dots or narrow in level.dots)
     ]
-    return runnable[-1]
+
+
+def host_level(narrow: str | None = None) -> Level:
+    """The highest level of this processor.
+
+    Levels that differ only in sums of narrow products count where ``narrow`` is their type.
+    """
+    return [level for level in host_levels() if not level.dots or narrow in level.dots][-1]
 
 
 def target_machine(level: Level) -> llvm.TargetMachine:
