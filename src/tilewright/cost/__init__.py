@@ -7,6 +7,7 @@ above it. Imports ir, shape and target. Start with :func:`contraction_time`.
 from __future__ import annotations
 
 from tilewright.cost.contraction import (
+    LAST_SHARE,
     SHALLOW,
     SHORT_ROW_BYTES,
     Blocks,
@@ -17,6 +18,7 @@ from tilewright.cost.contraction import (
 from tilewright.cost.tiles import TileTime
 
 __all__ = [
+    "LAST_SHARE",
     "SHALLOW",
     "SHORT_ROW_BYTES",
     "Blocks",

@@ -375,6 +375,7 @@ def _column_step(offset: Expr) -> Expr | None:
 
 
 __all__ = [
+    "LAST_SHARE",
     "SHALLOW",
     "SHORT_ROW_BYTES",
     "Blocks",

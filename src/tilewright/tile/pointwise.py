@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from tilewright.cost import Machine, contraction_time
+from tilewright.cost import LAST_SHARE, Machine, contraction_time
 from tilewright.ir.graph import Node
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Constant, Convolve
@@ -26,9 +26,19 @@ from tilewright.ir.tile import (
     TransposeBlock,
 )
 from tilewright.ir.views import linear
-from tilewright.shape import Expr, Scope, Truth, ceil_div, constant, minimum, product, symbol
+from tilewright.shape import (
+    Expr,
+    Scope,
+    Truth,
+    ceil_div,
+    constant,
+    minimum,
+    product,
+    select,
+    symbol,
+)
 from tilewright.tile.contraction import assemble, packed_operand, unflatten
-from tilewright.tile.contraction_ways import MOVE_CYCLES, PREPARED
+from tilewright.tile.contraction_ways import PREPARED
 from tilewright.tile.frame import Frame, RegisterTile, declare
 from tilewright.tile.lowering import Lowering
 from tilewright.tile.taps import has_one_tap, is_dense, is_pointwise
@@ -36,6 +46,7 @@ from tilewright.tile.transposes import SIZES, STRIP
 from tilewright.tile.ways import THREADS, LoweredStep, PackedConstant, Source, Way, Workspace
 from tilewright.tile.work import estimate
 
+TURN_CYCLES = (1.4, 3.0)  # to transpose an element in the last cache or in memory
 START_CYCLES = 3000  # of one step more
 PICKED = 3  # times that of a transposed element, for one that is picked out of a line
 
@@ -50,7 +61,9 @@ def turned_way(
     program = steps[1].program
     assert isinstance(program, Contraction)
     picked = 1 if is_pointwise(kernel.backbone) else PICKED
-    moved = program.m * (program.n + picked * program.k) * machine.picoseconds(MOVE_CYCLES)
+    moved = program.m * (program.n + picked * program.k)
+    near = machine.holds(-2, LAST_SHARE * moved, program.dtype.bytes)
+    moved = moved * select(near, *(machine.picoseconds(cycles) for cycles in TURN_CYCLES))
     time = contraction_time(program, machine, symbol(THREADS))
     started = machine.picoseconds(START_CYCLES)
     return Way("channels last", steps, time + moved // symbol(THREADS) + started)
