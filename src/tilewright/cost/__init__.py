@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from tilewright.cost.contraction import (
     LAST_SHARE,
-    SHALLOW,
     SHORT_ROW_BYTES,
     Blocks,
     Machine,
@@ -19,7 +18,6 @@ from tilewright.cost.tiles import TileTime
 
 __all__ = [
     "LAST_SHARE",
-    "SHALLOW",
     "SHORT_ROW_BYTES",
     "Blocks",
     "Machine",

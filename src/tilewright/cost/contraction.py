@@ -40,7 +40,6 @@ from tilewright.shape import (
 from tilewright.target import Target
 
 # What the generated code goes by as well.
-SHALLOW = 128  # steps along k up to which a whole tile takes no longer than a part with its masks
 SHORT_ROW_BYTES = 2048  # of rows up to which those that follow are prefetched
 
 # Cycles that no description of a machine states; fitted once to measured products.
@@ -183,7 +182,7 @@ def _panel_step(program: Contraction, machine: Machine) -> Expr:
 
 def _alone(program: Contraction, machine: Machine, blocks: Blocks) -> Expr:
     """Picoseconds on one thread."""
-    sixteenths, width = _filled_columns(program, machine, blocks), program.tile_columns
+    sixteenths, width = _filled_columns(program, machine), program.tile_columns
     row_tiles = ceil_div(program.m, program.tile_rows)
     panel = _panel_step(program, machine)
     tiles = row_tiles * ceil_div(program.n, width)
@@ -201,7 +200,7 @@ def _alone(program: Contraction, machine: Machine, blocks: Blocks) -> Expr:
     else:  # tiles of many rows wait as well: too few loads are under way at a time
         few = less_equal(program.m, FEW_ROWS)
         compute = select(few, maximum(compute, moved), compute + moved)
-    parts = logical_and(program.n % width, _has_parts(program, blocks))
+    parts = logical_and(program.n % width, _has_parts(program, machine, blocks))
     part = row_tiles * machine.picoseconds(PART_CYCLES)
     part = select(parts, part + program.m * machine.picoseconds(PART_ROW_CYCLES), 0)
     called = tiles * (blocks.depth * again) + tiles * first + part
@@ -210,20 +209,24 @@ def _alone(program: Contraction, machine: Machine, blocks: Blocks) -> Expr:
     return _batch(program) * (compute + called + begun + steps + stored + packed + streamed)
 
 
-def _has_parts(program: Contraction, blocks: Blocks) -> Expr:
-    """Whether the last panel is a part of a tile: if it is not moved back inside its block."""
+def _has_parts(program: Contraction, machine: Machine, blocks: Blocks) -> Expr:
+    """Whether the last panel is a part of a tile: if it cannot be moved back inside its block."""
     if isinstance(program.right, Operand) and program.right.panel:
         return constant(1)
     last = program.n - maximum(blocks.columns - 1, 0) * program.block_n
-    half = less_equal(2 * (program.n % program.tile_columns), program.tile_columns)
-    half = logical_and(half, less(SHALLOW, program.k))
-    return logical_or(less(last, program.tile_columns), half)
+    lanes = _lanes(program, machine)
+    narrow = less_equal(program.n % program.tile_columns, lanes)
+    return less(last, select(narrow, lanes, program.tile_columns))
 
 
-def _filled_columns(program: Contraction, machine: Machine, blocks: Blocks) -> Expr:
+def _lanes(program: Contraction, machine: Machine) -> int:
+    return max(1, machine.target.vector_bytes // program.dtype.bytes)
+
+
+def _filled_columns(program: Contraction, machine: Machine) -> Expr:
     """Panels in sixteenths: the last one costs less where fewer vectors hold its columns."""
     width = program.tile_columns
-    lanes = max(1, machine.target.vector_bytes // program.dtype.bytes)
+    lanes = _lanes(program, machine)
     rest = program.n % width
     if lanes >= width:
         return ceil_div(program.n, width) * 16
@@ -231,8 +234,7 @@ def _filled_columns(program: Contraction, machine: Machine, blocks: Blocks) -> E
     narrow = machine.line(program.dtype, lanes, program.tile_rows)
     most = whole.at(program.tile_rows)
     share = round(16 * narrow.at(program.tile_rows) / most)
-    narrow = logical_and(_has_parts(program, blocks), less_equal(rest, lanes))
-    last = select(narrow, min(16, share), 16)
+    last = select(less_equal(rest, lanes), min(16, share), 16)
     return program.n // width * 16 + select(rest, last, 0)
 
 
@@ -376,7 +378,6 @@ def _column_step(offset: Expr) -> Expr | None:
 
 __all__ = [
     "LAST_SHARE",
-    "SHALLOW",
     "SHORT_ROW_BYTES",
     "Blocks",
     "Machine",

@@ -260,8 +260,13 @@ def column_block(frame: Frame, most: int) -> Expr:
     limit = minimum(maximum(share, 2 * width), most)
     if frame.blocking.columns is not None:
         limit = constant(max(frame.blocking.columns, width))
-    blocks = maximum(ceil_div(frame.n, limit), 1)
+    blocks = column_blocks(frame.n, limit, width)
     return maximum(ceil_div(ceil_div(frame.n, blocks), width) * width, width)
+
+
+def column_blocks(columns: Expr, most: Expr | int, width: int) -> Expr:
+    """How many blocks; half a panel goes along with others: alone it would be no full vector."""
+    return maximum(ceil_div(columns - width // 2, most), 1)
 
 
 def row_block(frame: Frame, packing: bool) -> Expr:

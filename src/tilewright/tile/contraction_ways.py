@@ -15,7 +15,7 @@ from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Constant
 from tilewright.ir.tile import Contraction, Packing, TransposeBlock
 from tilewright.shape import Expr, ceil_div, less_equal, select, symbol
-from tilewright.tile.contraction import lower_contraction
+from tilewright.tile.contraction import column_blocks, lower_contraction
 from tilewright.tile.dots import WIDEST, dots_time, lower_dots
 from tilewright.tile.frame import Blocking, RegisterTile
 from tilewright.tile.lowering import Lowering
@@ -144,7 +144,7 @@ def _blocks(program: Contraction, blocking: Blocking) -> Blocks:
     assert blocking.rows and blocking.columns and blocking.depth
     return Blocks(
         ceil_div(program.m, blocking.rows),
-        ceil_div(program.n, blocking.columns),
+        column_blocks(program.n, blocking.columns, program.tile_columns),
         ceil_div(program.k, blocking.depth),
     )
 

@@ -81,7 +81,7 @@ def shapes(level: Level) -> list[TileShape]:
             out += [plain, replace(plain, left_depth=None, masked=True)]
             if height in (1, 2, most_rows(level, vectors)):
                 out += [replace(plain, gathered=True), replace(plain, prefetches=True)]
-                out += [replace(plain, streams=True)]
+                out += [replace(plain, streams=True), replace(plain, gathered=True, shifted=True)]
     out += [TileShape(DType.FLOAT64, height, 2, 1, None) for height in (1, 3, 6)]
     return out
 
@@ -116,18 +116,21 @@ def _check(
     resume = int(depth % 2 == 1)
     zeros = np.zeros(max(1, depth), kind)
     table = np.zeros((runs, shape.height), np.int64)
+    shifts = np.arange(runs, dtype=np.int64) * depth * left.itemsize
     taken = left[:, : deep * step : step]
     if shape.gathered:
         for r in range(runs):
             for i in range(shape.height):
-                outside = (r + i) % 3 == 2
-                table[r, i] = -1 if outside else i * left.shape[1] + r * depth
+                outside = not shape.shifted and (r + i) % 3 == 2
+                row, begin = i * left.strides[0], 0 if shape.shifted else shifts[r]
+                table[r, i] = zeros.ctypes.data - left.ctypes.data if outside else row + begin
                 if outside:
                     taken = taken.copy()
                     taken[i, r * depth : (r + 1) * depth] = 0
+    following = shifts.ctypes.data if shape.shifted else shape.height
     words = [depth, left.ctypes.data, left.shape[1], step, right.ctypes.data, right.shape[1]]
     words += [valid] if shape.masked else []
-    words += [runs, table.ctypes.data, shape.height, zeros.ctypes.data] if shape.gathered else []
+    words += [runs, table.ctypes.data, following] if shape.gathered else []
     words += [right.ctypes.data] if shape.prefetches else []
     words += [left.ctypes.data] if shape.streams else []
     words += [tile.ctypes.data, tile.shape[1], resume]

@@ -25,7 +25,7 @@ from tilewright.backend.cpu.register_tile import (
 )
 from tilewright.backend.cpu.statements import Frame
 from tilewright.backend.cpu.tile_functions import call_sums, store_sums
-from tilewright.cost import SHALLOW, SHORT_ROW_BYTES
+from tilewright.cost import SHORT_ROW_BYTES
 from tilewright.ir.dtype import DType
 from tilewright.ir.tile import OUTSIDE, Contraction, Gathering, Operand, Packing, TileBuffer
 from tilewright.shape import Expr, ceil_div, less_equal, minimum, product, symbol
@@ -195,49 +195,45 @@ class _Writer:
                 self._last(remaining)
 
     def _last(self, columns: ir.Value) -> None:
-        """The last panel: moved back until it is whole, if there are as many columns before it.
+        """The last panel, of one vector if that is enough: moved back until it is full.
 
         Some results are computed twice then, to the same bits: partial loads and stores would take
-        longer, unless half a tile is enough and k is long.
+        longer. They are for blocks of fewer columns than that.
         """
-        builder, frame = self.builder, self.frame
+        builder, tail = self.builder, self.program.tail
         right = self.program.right
         if isinstance(right, Operand) and right.panel:
             self._narrow(columns)
-            return
-        width = word(self.program.tile_columns)
+        elif tail is not None:
+            self._moved_back(columns, -(-tail // self.lanes))
+        elif self.vectors == 1:
+            self._moved_back(columns, 1)
+        else:
+            one = builder.icmp_signed("<=", columns, word(self.lanes))
+            with builder.if_else(one) as (narrow, wide):
+                with narrow:
+                    self._moved_back(columns, 1)
+                with wide:
+                    self._moved_back(columns, self.vectors)
+
+    def _moved_back(self, columns: ir.Value, vectors: int) -> None:
+        """The last panel of so many vectors, full ones if the block has that many columns."""
+        builder, frame = self.builder, self.frame
+        width = word(vectors * self.lanes)
         there = builder.icmp_signed(">=", builder.sub(frame.names[N1], frame.names[N0]), width)
-        wide = builder.icmp_signed(">", columns, word(self.lanes))
-        shallow = self.index(less_equal(self.program.k, SHALLOW))
-        pays = builder.or_(wide, builder.icmp_signed("!=", shallow, word(0)))
-        with builder.if_else(builder.and_(there, pays)) as (back, part):
-            with back:
-                self._rows(width, self.vectors, True, builder.sub(width, columns))
+        with builder.if_else(there) as (full, part):
+            with full:
+                self._rows(width, vectors, True, builder.sub(width, columns))
             with part:
-                self._narrow(columns)
+                self._rows(columns, vectors, False)
 
     def _narrow(self, columns: ir.Value) -> None:
-        """The last panel, with no more vectors than its columns need."""
-        builder, tail = self.builder, self.program.tail
-        if tail is not None:
+        """The last of the packed panels, with no more vectors than its columns need."""
+        tail = self.program.tail
+        if tail is None:
+            self._rows(columns, self.vectors, False)
+        else:
             self._rows(word(tail), -(-tail // self.lanes), tail % self.lanes == 0)
-            return
-        sizes = [v for v in (1, 2) if v < self.vectors] + [self.vectors]
-        done = builder.function.append_basic_block("narrow.done")
-        for vectors in sizes:
-            if vectors == self.vectors:
-                self._rows(columns, vectors, False)
-                builder.branch(done)
-                break
-            this = builder.function.append_basic_block(f"narrow{vectors}")
-            wider = builder.function.append_basic_block("wider")
-            fits = builder.icmp_signed("<=", columns, word(vectors * self.lanes))
-            builder.cbranch(fits, this, wider)
-            builder.position_at_end(this)
-            self._rows(columns, vectors, False)
-            builder.branch(done)
-            builder.position_at_end(wider)
-        builder.position_at_end(done)
 
     def _rows(
         self, columns: ir.Value, vectors: int, full: bool, back: ir.Value | None = None
