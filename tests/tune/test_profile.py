@@ -38,10 +38,9 @@ def test_a_wrapper_calls_the_tile(masked: bool, gathered: bool) -> None:
     assert not tile.any()
     for rounds, panel in ((1, 0), (2, 1), (3, 2), (4, 0)):
         function(rounds, words.ctypes.data)
-        expected = left.astype(np.float64) @ right[panel]
-        if masked:
-            expected[:, -1] = 0
-        np.testing.assert_allclose(tile, expected, atol=5 * 2**-22 * np.abs(expected).max())
+        expected = left.astype(np.float64) @ right[panel][:, :columns]
+        atol = 5 * 2**-22 * np.abs(expected).max()
+        np.testing.assert_allclose(tile[:, :columns], expected, atol=atol)
 
 
 def test_standard_shapes() -> None:
