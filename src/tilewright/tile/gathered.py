@@ -124,7 +124,7 @@ def _runs(node: Node, merged: bool) -> Runs:
     *outer, last = weights.shape[2:]
     length = last.value * channels if merged else channels
     axes = (*outer, *(() if merged else (last,)))
-    least = -(-length // PACKED_DEPTH)
+    least = max(1, -(-length // PACKED_DEPTH))
     most = max(1, length // SHORT_RUN)
     parts = next((d for d in range(least, most + 1) if length % d == 0), 1)
     return Runs((*axes, constant(parts)), length // parts, merged)
