@@ -30,7 +30,6 @@ from tilewright.shape import (
     ceil_div,
     constant,
     maximum,
-    minimum,
     product,
     select,
     symbol,
@@ -46,6 +45,7 @@ from tilewright.tile.contraction import (
 )
 from tilewright.tile.frame import Blocking, Frame, RegisterTile, declare, elements_per_word
 from tilewright.tile.lines import (
+    BlockLines,
     Runs,
     merges_taps,
     stays_inside,
@@ -77,8 +77,10 @@ def lower_channels_last(kernel: Kernel, lowering: Lowering, tile: RegisterTile) 
     columns = (("_c0", per_group),)
     word = elements_per_word(node)
     depth = product(weights.shape[1:]) // word
-    inside, copied = stays_inside(node, lowering), _copies_lines(node)
-    blocking = Blocking(columns=LINE_COLUMNS) if copied or inside else Blocking()
+    inside = not is_pointwise(node) and stays_inside(node, lowering)
+    copied = not inside and _copies_lines(node)
+    whole = inside or copied
+    blocking = Blocking(columns=LINE_COLUMNS) if whole else Blocking()
     shape = tile.for_product(node)
     frame = Frame(kernel, lowering, shape, batch, rows, columns, depth, blocking)
     (group,) = declare(lowering, batch)
@@ -86,7 +88,7 @@ def lower_channels_last(kernel: Kernel, lowering: Lowering, tile: RegisterTile) 
     (channel,) = declare(lowering, columns)
     index = (*pixel, group * per_group + channel)
     sources: list[Source] = []
-    runs = _runs(node, merges_taps(node) and (inside or copied))
+    runs = _runs(node, whole and merges_taps(node))
     most = DEPTH_BLOCK if isinstance(weights.primitive, Constant) else PACKED_DEPTH
     blocks = maximum(ceil_div(depth, most), 1)
     block = maximum(ceil_div(depth // runs.length, blocks), 1) * runs.length
@@ -96,7 +98,6 @@ def lower_channels_last(kernel: Kernel, lowering: Lowering, tile: RegisterTile) 
     if is_pointwise(node):
         operand = Operand(lowering.buffer(data), base, channels, constant(1))
         return assemble(frame, index, operand, right, sources)
-    whole = inside or copied
     pixels = _balanced(frame, constant(1) if whole else product(runs.axes))
     if inside:
         left = windows_in_place(frame, node, base, runs, pixels)
@@ -192,10 +193,7 @@ def _gather(frame: Frame, node: Node, base: Expr, runs: Runs, row: Expr) -> Gath
     store = Store(zeros, symbol("_z"), Literal(0.0, node.dtype))
     lowering.emit(Loop("_z", constant(0), constant(runs.length), (store,)))
     line, *taps, part = [lowering.opened(name) for name in ("_q", *runs.names)]
-    width = maximum(node.shape[-2], 1)
-    start = line * width
-    first, last = maximum(0, symbol("_m0") - start), minimum(width, symbol("_m1") - start)
-    x = lowering.opened("_x")
+    x, block = lowering.opened("_x"), BlockLines.of(node)
     sample, *outer = unflatten(line, [("", size) for size in node.shape[:-2]])
     sizes = data.shape[1:-1]
     positions, inside = tap_position(
@@ -205,11 +203,10 @@ def _gather(frame: Frame, node: Node, base: Expr, runs: Runs, row: Expr) -> Gath
     begin = lowering.scope.resolve(place * node.dtype.bytes)
     number = linear((*taps, part), runs.axes)
     entry = IndexValue(select(inside, begin, symbol(OUTSIDE)))
-    lowering.emit(Store(table, number * row + start + x - symbol("_m0"), entry))
-    lowering.emit(Loop("_x", first, last, lowering.close()))
+    lowering.emit(Store(table, number * row + block.first + x, entry))
+    lowering.emit(Loop("_x", *block.pixels, lowering.close()))
     for name, size in reversed(list(zip(runs.names, runs.axes, strict=True))):
         lowering.emit(Loop(name, constant(0), size, lowering.close()))
-    lines = symbol("_m0") // width, ceil_div(symbol("_m1"), width)
-    lowering.emit(Loop("_q", *lines, lowering.close()))
+    lowering.emit(Loop("_q", *block.lines, lowering.close()))
     body, run = taken_statements(lowering), constant(runs.length)
     return Gathering(lowering.buffer(data), base, run, table, row, body, zeros=zeros)

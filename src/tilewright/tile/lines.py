@@ -29,9 +29,6 @@ from tilewright.shape import (
     Expr,
     ceil_div,
     constant,
-    less,
-    less_equal,
-    logical_and,
     maximum,
     minimum,
     product,
@@ -60,6 +57,30 @@ class Runs:
     def names(self) -> list[str]:
         """Loop variables."""
         return [f"_t{number}" for number in range(len(self.axes))]
+
+
+@dataclass(frozen=True)
+class BlockLines:
+    """The lines of results that a block of pixels meets.
+
+    They are those with ``_q`` inside ``lines``; the pixels of one that are in the block have ``_x``
+    inside ``pixels``, and are ``first + _x`` rows after the block's beginning.
+    """
+
+    lines: tuple[Expr, Expr]
+    pixels: tuple[Expr, Expr]
+    first: Expr
+
+    @staticmethod
+    def of(node: Node) -> BlockLines:
+        """Of the block of a Convolve that "_m0" and "_m1" bound."""
+        width, begin, end = maximum(node.shape[-2], 1), symbol("_m0"), symbol("_m1")
+        start = symbol("_q") * width
+        return BlockLines(
+            (begin // width, ceil_div(end, width)),
+            (maximum(0, begin - start), minimum(width, end - start)),
+            start - begin,
+        )
 
 
 @dataclass(frozen=True)
@@ -118,33 +139,30 @@ def windows_in_place(frame: Frame, node: Node, base: Expr, runs: Runs, row: Expr
 
 
 def windows_of_copies(frame: Frame, node: Node, runs: Runs, row: Expr) -> Gathering:
-    """The left operand of a Convolve of one group, in blocks of ``row`` pixels.
+    """The left operand of a Convolve whose taps along a line merge, in blocks of ``row`` pixels.
 
     Lines are counted as if those of all images followed each other with their padding.
     """
     primitive, (data, weights) = node.primitive, node.inputs
     assert isinstance(primitive, Convolve)
-    channels, stride, width = data.shape[-1], primitive.strides[-1], node.shape[-2]
-    reach = (weights.shape[-1] - 1) * primitive.dilations[-1] + 1
-    length = maximum((width - 1) * stride + reach, 0) * channels
+    channels, stride, across = data.shape[-1], primitive.strides[-1], maximum(node.shape[-2], 1)
+    length = ((across - 1) * stride + weights.shape[-1]) * channels
     padded = _PaddedLines.of(node)
-    count = padded.most(ceil_div(row, maximum(width, 1)) + 1)
+    count = padded.most(ceil_div(row, across) + 1)
     copies = frame.lowering.scratch_buffer(node.dtype, count * length)
-    across = maximum(width, 1)
     outer = [("", size) for size in node.shape[:-2]]
     begin = padded.of_result(unflatten(symbol("_m0") // across, outer))
     last = padded.of_result(unflatten((symbol("_m1") - 1) // across, outer))
     bounds = begin, last + padded.of_taps([size - 1 for size in padded.taps]) + 1
-    place = (symbol("_v") - begin) * length
+    place = (frame.lowering.scope.declare("_v", 0) - begin) * length
     lines = _copied_line(frame, node, padded, copies, place, length)
     frame.lowering.emit(Loop("_v", *bounds, lines))
     *taps, part = map(symbol, runs.names)
-    across_taps = constant(0) if runs.merged else taps.pop() * primitive.dilations[-1] * channels
     rows = _Rows(
         copies,
         (padded.of_result(unflatten(symbol("_q"), outer)) - begin) * length,
         channels * stride,
-        padded.of_taps(taps) * length + across_taps + part * runs.length,
+        padded.of_taps(taps) * length + part * runs.length,
     )
     return _windows(frame, node, rows, constant(0), runs, row)
 
@@ -210,10 +228,10 @@ def _copied_line(
     primitive, data = node.primitive, node.inputs[0]
     assert isinstance(primitive, Convolve)
     sample, *positions = padded.position(symbol("_v"))
-    sizes, inside = data.shape[1:-2], constant(1)
-    at = [p - low for p, low in zip(positions, primitive.low, strict=False)]
-    for position, size in zip(at, sizes, strict=True):
-        inside = logical_and(inside, logical_and(less_equal(0, position), less(position, size)))
+    count = len(positions)
+    plain, zeros = [Tap(1, 1, 1)] * count, [constant(0)] * count
+    sizes, scope = data.shape[1:-2], frame.lowering.scope
+    at, inside = tap_position(plain, positions, zeros, primitive.low[:count], sizes, scope)
     low, channels = primitive.low[-1], data.shape[-1]
     before = minimum(maximum(low * channels, 0), length)
     after = minimum(maximum((low + data.shape[-2]) * channels, before), length)
@@ -242,13 +260,10 @@ def _windows(frame: Frame, node: Node, rows: _Rows, base: Expr, runs: Runs, row:
     filled: Statement = entry
     for name, count in reversed(list(zip(runs.names, runs.axes, strict=True))):
         filled = Loop(name, constant(0), count, (filled,))
-    width = maximum(node.shape[-2], 1)
-    start = symbol("_q") * width
-    first, last = maximum(0, symbol("_m0") - start), minimum(width, symbol("_m1") - start)
+    block = BlockLines.of(node)
     begin = IndexValue((rows.line + symbol("_x") * rows.pixel) * size)
-    fill = Loop("_x", first, last, (Store(table, start + symbol("_x") - symbol("_m0"), begin),))
-    lines = symbol("_m0") // width, ceil_div(symbol("_m1"), width)
+    fill = Loop("_x", *block.pixels, (Store(table, block.first + symbol("_x"), begin),))
     lowering.emit(filled)
-    lowering.emit(Loop("_q", *lines, (fill,)))
+    lowering.emit(Loop("_q", *block.lines, (fill,)))
     body = taken_statements(lowering)
     return Gathering(rows.buffer, base, constant(runs.length), table, row, body, shifts=shifts)
