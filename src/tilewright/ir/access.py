@@ -50,6 +50,13 @@ def follow_views(
     return node, index
 
 
+def below_reshapes(node: Node, memory: Collection[Node]) -> Node:
+    """The first node of the same elements in the same order that is in memory or no Reshape."""
+    while isinstance(node.primitive, Reshape) and node not in memory:
+        node = node.inputs[0]
+    return node
+
+
 def flat_stride(slopes: dict[str, Expr], axes: Axes) -> Expr | None:
     """The stride of the row-major flattening of ``axes``, or None if there is not one."""
     zero = constant(0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from tilewright.ir.access import contraction_access
+from tilewright.ir.access import below_reshapes, contraction_access
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node
 from tilewright.ir.kernel import KernelKind
@@ -64,8 +64,39 @@ def may_end_channels_first(node: Node) -> bool:
     """
     if not isinstance(node.primitive, Convolve) or not node.primitive.channels_last:
         return False
+    return not _may_go_by_winograd(node)
+
+
+def _may_go_by_winograd(node: Node) -> bool:
+    assert isinstance(node.primitive, Convolve)
     taps = [size.value for size in node.inputs[1].shape[2:] if size.is_constant]
-    return taps != [3, 3] or node.primitive.strides != (1, 1)
+    return taps == [3, 3] and node.primitive.strides == (1, 1)
+
+
+def _as_tiles_read(node: Node, memory: Collection[Node]) -> Node:
+    """What must be in memory of the data of a convolution with the channels last."""
+    data = node.inputs[0]
+    if kind_of_backbone(node) is not KernelKind.CONTRACTION or data in memory:
+        return data
+    return data.inputs[0] if _is_turned_by_line(node) else below_reshapes(data, memory)
+
+
+def _is_turned_by_line(node: Node) -> bool:
+    """Whether a convolution with the channels last copies lines of data that has them first.
+
+    Each line is copied once or so and read by many taps.
+    """
+    primitive, data = node.primitive, node.inputs[0]
+    assert isinstance(primitive, Convolve)
+    if not isinstance(data.primitive, Transpose) or _may_go_by_winograd(node):
+        return False
+    taps = [size.value for size in node.inputs[1].shape[2:]]
+    plain = primitive.groups == primitive.dilations[-1] == 1 and primitive.sums is None
+    plain = plain and all(spread == 1 for spread in primitive.spread)
+    reached = all(s <= size for s, size in zip(primitive.strides, taps, strict=True))
+    order = (0, *range(2, node.rank), 1)
+    first = data.primitive.permutation == order and max(taps) > 1
+    return plain and reached and first and 1 <= len(taps) <= 2
 
 
 def _keeps_columns(reduction: Node) -> bool:
@@ -89,7 +120,9 @@ def operands_for_memory(node: Node, memory: Collection[Node], scope: Scope) -> s
             if convolve.channels_last and kind_of_backbone(node) is KernelKind.WINDOW:
                 return found if _runs_along_channels(data, memory) else {data, weights}
             heavy = not is_simple(data, memory) or cost(data, memory) > PACKING_COST
-            if convolve.channels_last or heavy:
+            if convolve.channels_last:
+                found.add(_as_tiles_read(node, memory))
+            elif heavy:
                 found.add(data)
             return found
         case Reduce():

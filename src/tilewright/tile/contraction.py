@@ -269,6 +269,12 @@ def column_blocks(columns: Expr, most: Expr | int, width: int) -> Expr:
     return maximum(ceil_div(columns - width // 2, most), 1)
 
 
+def balanced(size: Expr, most: Expr, unit: int) -> Expr:
+    """Blocks of at most ``most``, all about alike, multiples of ``unit`` like it."""
+    blocks = maximum(ceil_div(size, most), 1)
+    return maximum(ceil_div(ceil_div(size, blocks), unit) * unit, unit)
+
+
 def row_block(frame: Frame, packing: bool) -> Expr:
     """Balanced blocks of rows, multiples of the register tile.
 
@@ -277,14 +283,11 @@ def row_block(frame: Frame, packing: bool) -> Expr:
     """
     height = frame.tile.rows
     if frame.blocking.rows is not None:
-        most = max(frame.blocking.rows // height, 1) * height
-        blocks = maximum(ceil_div(frame.m, most), 1)
-        return maximum(ceil_div(ceil_div(frame.m, blocks), height) * height, height)
+        return balanced(frame.m, constant(max(frame.blocking.rows // height, 1) * height), height)
     if not packing:
         deep = depth_block(frame.depth, constant(DEPTH_BLOCK)) * frame.kernel.backbone.dtype.bytes
         most = minimum(maximum(constant(ROW_BYTES) // (deep * height), 1) * height, MOST_ROWS)
-        blocks = maximum(ceil_div(frame.m, most), 1)
-        return maximum(ceil_div(ceil_div(frame.m, blocks), height) * height, height)
+        return balanced(frame.m, most, height)
     few = less_equal(frame.n * product([s for _, s in frame.batch]), 4 * frame.tile.columns)
     blocks = maximum(ceil_div(frame.m, PACKED_ROWS), select(few, 2, 1))
     return maximum(ceil_div(ceil_div(frame.m, blocks), height) * height, 8 * height)

@@ -10,6 +10,8 @@ lines are copied between their padding, all taps along a line are one run: see `
 
 from __future__ import annotations
 
+from enum import Enum
+
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node
 from tilewright.ir.kernel import Kernel
@@ -38,6 +40,7 @@ from tilewright.tile.contraction import (
     DEPTH_BLOCK,
     PACKED_DEPTH,
     assemble,
+    balanced,
     pack_row,
     packed_operand,
     taken_statements,
@@ -48,6 +51,7 @@ from tilewright.tile.lines import (
     BlockLines,
     Runs,
     merges_taps,
+    pixels_of_copies,
     stays_inside,
     windows_in_place,
     windows_of_copies,
@@ -64,6 +68,14 @@ FEW_CHANNELS = 16  # up to which lines are copied to make runs of all taps along
 LINE_COLUMNS = 256  # of a block that reads whole lines: its first panel waits for them
 
 
+class Reading(Enum):
+    """How a convolution of several taps reads its data."""
+
+    TABLE = "table"  # a run for every tap
+    IN_PLACE = "in place"  # no tap lies outside: all taps along a line are one run
+    COPIES = "copies"  # the same of lines that are copied between their padding
+
+
 def lower_channels_last(kernel: Kernel, lowering: Lowering, tile: RegisterTile) -> LoweredStep:
     """The tile program of a Convolve with its epilogue, its data being in memory."""
     node = kernel.backbone
@@ -77,9 +89,8 @@ def lower_channels_last(kernel: Kernel, lowering: Lowering, tile: RegisterTile) 
     columns = (("_c0", per_group),)
     word = elements_per_word(node)
     depth = product(weights.shape[1:]) // word
-    inside = not is_pointwise(node) and stays_inside(node, lowering)
-    copied = not inside and _copies_lines(node)
-    whole = inside or copied
+    reading = _reading(node, lowering)
+    whole = reading is not Reading.TABLE
     blocking = Blocking(columns=LINE_COLUMNS) if whole else Blocking()
     shape = tile.for_product(node)
     frame = Frame(kernel, lowering, shape, batch, rows, columns, depth, blocking)
@@ -96,16 +107,25 @@ def lower_channels_last(kernel: Kernel, lowering: Lowering, tile: RegisterTile) 
     base = symbol("_b1") * (weights.shape[1] // word)
     channels = primitive.groups * weights.shape[1] // word
     if is_pointwise(node):
-        operand = Operand(lowering.buffer(data), base, channels, constant(1))
+        operand = Operand(lowering.stored(data), base, channels, constant(1))
         return assemble(frame, index, operand, right, sources)
-    pixels = _balanced(frame, constant(1) if whole else product(runs.axes))
-    if inside:
-        left = windows_in_place(frame, node, base, runs, pixels)
-    elif copied:
+    if reading is Reading.COPIES:
+        pixels = pixels_of_copies(frame, node, PIXEL_BYTES // node.dtype.bytes, MOST_PIXELS)
         left = windows_of_copies(frame, node, runs, pixels)
     else:
-        left = _gather(frame, node, base, runs, pixels)
+        pixels = _pixels(frame, constant(1) if whole else product(runs.axes))
+        gathered = windows_in_place if whole else _gather
+        left = gathered(frame, node, base, runs, pixels)
     return assemble(frame, index, left, right, sources, block, pixels)
+
+
+def _reading(node: Node, lowering: Lowering) -> Reading:
+    """How a Convolve reads its data; if that has its channels first in memory, it is copied."""
+    if not lowering.is_stored(node.inputs[0]):
+        return Reading.COPIES
+    if not is_pointwise(node) and stays_inside(node, lowering):
+        return Reading.IN_PLACE
+    return Reading.COPIES if _copies_lines(node) else Reading.TABLE
 
 
 def _copies_lines(node: Node) -> bool:
@@ -131,8 +151,8 @@ def _runs(node: Node, merged: bool) -> Runs:
     return Runs((*axes, constant(parts)), length // parts, merged)
 
 
-def _balanced(frame: Frame, runs: Expr) -> Expr:
-    """Balanced blocks of pixels with so many ``runs`` in a table: multiples of the tile."""
+def _pixels(frame: Frame, runs: Expr) -> Expr:
+    """Of a block with so many ``runs`` in a table."""
     node, height = frame.kernel.backbone, frame.tile.rows
     primitive, weights = node.primitive, node.inputs[1]
     assert isinstance(primitive, Convolve)
@@ -140,9 +160,7 @@ def _balanced(frame: Frame, runs: Expr) -> Expr:
     for stride, taps in zip(primitive.strides, weights.shape[2:], strict=True):
         pixel *= min(stride, taps.value)
     most = min(TABLE_BYTES // (8 * runs.value), PIXEL_BYTES // max(pixel, 1), MOST_PIXELS)
-    most = max(1, most // height) * height
-    blocks = maximum(ceil_div(frame.m, most), 1)
-    return maximum(ceil_div(ceil_div(frame.m, blocks), height) * height, height)
+    return balanced(frame.m, constant(max(1, most // height) * height), height)
 
 
 def _weights(frame: Frame, weights: Node, block: Expr, sources: list[Source]) -> Operand | Packing:
@@ -209,4 +227,4 @@ def _gather(frame: Frame, node: Node, base: Expr, runs: Runs, row: Expr) -> Gath
         lowering.emit(Loop(name, constant(0), size, lowering.close()))
     lowering.emit(Loop("_q", *block.lines, lowering.close()))
     body, run = taken_statements(lowering), constant(runs.length)
-    return Gathering(lowering.buffer(data), base, run, table, row, body, zeros=zeros)
+    return Gathering(lowering.stored(data), base, run, table, row, body, zeros=zeros)

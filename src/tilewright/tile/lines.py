@@ -23,19 +23,21 @@ from tilewright.ir.tile import (
     Statement,
     Store,
     TileBuffer,
+    TransposeBlock,
 )
-from tilewright.ir.views import declare_index, linear
+from tilewright.ir.views import Index, declare_index, linear
 from tilewright.shape import (
     Expr,
     ceil_div,
     constant,
+    less,
     maximum,
     minimum,
     product,
     select,
     symbol,
 )
-from tilewright.tile.contraction import taken_statements, unflatten
+from tilewright.tile.contraction import balanced, taken_statements, unflatten
 from tilewright.tile.frame import Frame, elements_per_word
 from tilewright.tile.lowering import Lowering
 from tilewright.tile.taps import Tap, geometry, tap_position
@@ -124,13 +126,13 @@ def windows_in_place(frame: Frame, node: Node, base: Expr, runs: Runs, row: Expr
     assert isinstance(primitive, Convolve)
     channels = data.shape[-1] // elements_per_word(node)
     shape = (*data.shape[:-1], channels)
-    sample, *outer = unflatten(symbol("_q"), [("", size) for size in node.shape[:-2]])
+    sample, *outer = unflatten(symbol("_q"), _outer(node))
     first = [o * stride for o, stride in zip(outer, primitive.strides, strict=False)]
     *taps, part = map(symbol, runs.names)
     reach = [tap * dilation for tap, dilation in zip(taps, primitive.dilations, strict=False)]
     reach += [constant(0)] if runs.merged else []
     rows = _Rows(
-        frame.lowering.buffer(data),
+        frame.lowering.stored(data),
         linear((sample, *first, constant(0), constant(0)), shape),
         channels * primitive.strides[-1],
         linear((constant(0), *reach, part * runs.length), shape),
@@ -141,30 +143,112 @@ def windows_in_place(frame: Frame, node: Node, base: Expr, runs: Runs, row: Expr
 def windows_of_copies(frame: Frame, node: Node, runs: Runs, row: Expr) -> Gathering:
     """The left operand of a Convolve whose taps along a line merge, in blocks of ``row`` pixels.
 
-    Lines are counted as if those of all images followed each other with their padding.
+    Data that is not in memory is the transposition of data with the channels first that is.
     """
-    primitive, (data, weights) = node.primitive, node.inputs
+    primitive, weights = node.primitive, node.inputs[1]
     assert isinstance(primitive, Convolve)
-    channels, stride, across = data.shape[-1], primitive.strides[-1], maximum(node.shape[-2], 1)
-    length = ((across - 1) * stride + weights.shape[-1]) * channels
-    padded = _PaddedLines.of(node)
-    count = padded.most(ceil_div(row, across) + 1)
-    copies = frame.lowering.scratch_buffer(node.dtype, count * length)
-    outer = [("", size) for size in node.shape[:-2]]
-    begin = padded.of_result(unflatten(symbol("_m0") // across, outer))
-    last = padded.of_result(unflatten((symbol("_m1") - 1) // across, outer))
-    bounds = begin, last + padded.of_taps([size - 1 for size in padded.taps]) + 1
-    place = (frame.lowering.scope.declare("_v", 0) - begin) * length
-    lines = _copied_line(frame, node, padded, copies, place, length)
-    frame.lowering.emit(Loop("_v", *bounds, lines))
+    copies = _Copies.of(frame, node, row)
+    frame.lowering.emit(copies.filled(frame))
     *taps, part = map(symbol, runs.names)
+    pixel = weights.shape[1] * primitive.strides[-1]
     rows = _Rows(
-        copies,
-        (padded.of_result(unflatten(symbol("_q"), outer)) - begin) * length,
-        channels * stride,
-        padded.of_taps(taps) * length + part * runs.length,
+        copies.buffer,
+        copies.of_line(symbol("_q")) * copies.size - copies.pixels[0] * pixel,
+        pixel,
+        copies.of_taps(taps) * copies.size + part * runs.length,
     )
     return _windows(frame, node, rows, constant(0), runs, row)
+
+
+def pixels_of_copies(frame: Frame, node: Node, elements: int, most: int) -> Expr:
+    """At most ``most`` pixels for a block that copies so many ``elements``.
+
+    They are whole lines, or else a part of one.
+    """
+    primitive, weights = node.primitive, node.inputs[1]
+    assert isinstance(primitive, Convolve)
+    height, channels = frame.tile.rows, maximum(weights.shape[1], 1)
+    across, padded = maximum(node.shape[-2], 1), _PaddedLines.of(node)
+    lines = padded.results(elements // (_reach(node, across) * channels))
+    lines = minimum(lines, most // across)
+    part = elements // (product(padded.taps) * primitive.strides[-1] * channels)
+    part = maximum(minimum(part, most) // height, 1) * height
+    whole = balanced(product(node.shape[:-2]), maximum(lines, 1), 1) * across
+    return select(less(0, lines), whole, balanced(frame.m, part, height))
+
+
+@dataclass(frozen=True)
+class _Copies:
+    """The lines of its data that a block of pixels meets, copied between their padding.
+
+    Lines are counted as if those of all images followed each other with their padding. A block of
+    a line or more has copies of all lines from ``begin``. One of less than a line (``parts``) meets
+    no line twice: it has of every line of data the part for its own pixels, in the order of the
+    lines of results and of the taps. Copies are ``size`` elements apart.
+    """
+
+    node: Node
+    padded: _PaddedLines
+    parts: Expr
+    begin: Expr
+    buffer: TileBuffer
+    size: Expr
+
+    @staticmethod
+    def of(frame: Frame, node: Node, row: Expr) -> _Copies:
+        """The copies for blocks of ``row`` pixels."""
+        across, padded = maximum(node.shape[-2], 1), _PaddedLines.of(node)
+        parts = less(row, across)
+        begin = padded.of_result(unflatten(symbol("_m0") // across, _outer(node)))
+        size = _reach(node, select(parts, row, across)) * node.inputs[1].shape[1]
+        count = select(parts, 2 * product(padded.taps), padded.most(ceil_div(row, across) + 1))
+        buffer = frame.lowering.scratch_buffer(node.dtype, count * size)
+        return _Copies(node, padded, parts, begin, buffer, size)
+
+    @property
+    def pixels(self) -> tuple[Expr, Expr]:
+        """The pixels of line "_q" of results that copies are for."""
+        begin, end = BlockLines.of(self.node).pixels
+        across = maximum(self.node.shape[-2], 1)
+        return select(self.parts, begin, 0), select(self.parts, end, across)
+
+    def of_line(self, line: Expr) -> Expr:
+        """The number of the copy that a line of results begins with."""
+        own = (line - BlockLines.of(self.node).lines[0]) * product(self.padded.taps)
+        whole = self.padded.of_result(unflatten(line, _outer(self.node))) - self.begin
+        return select(self.parts, own, whole)
+
+    def of_taps(self, taps: Sequence[Expr]) -> Expr:
+        """How many copies later a tap reads."""
+        return select(self.parts, linear(taps, self.padded.taps), self.padded.of_taps(taps))
+
+    def filled(self, frame: Frame) -> Statement:
+        """The loop over all copies."""
+        number, axes = frame.lowering.scope.declare("_v", 0), self.padded.taps
+        block, around = BlockLines.of(self.node), product(axes)
+        across = maximum(self.node.shape[-2], 1)
+        result = block.lines[0] + number // around
+        own = self.padded.of_result(unflatten(result, _outer(self.node)))
+        own += self.padded.of_taps(unflatten(number % around, [("", size) for size in axes]))
+        line = select(self.parts, own, self.begin + number)
+        last = self.padded.of_result(unflatten((symbol("_m1") - 1) // across, _outer(self.node)))
+        lines = last + self.padded.of_taps([size - 1 for size in axes]) + 1 - self.begin
+        count = select(self.parts, (block.lines[1] - block.lines[0]) * around, lines)
+        pixels = [bound.substitute({"_q": result}) for bound in self.pixels]
+        body = _copied_line(frame, self, (number, line), (pixels[0], pixels[1]))
+        return Loop("_v", constant(0), count, body)
+
+
+def _outer(node: Node) -> list[tuple[str, Expr]]:
+    """The axes of the lines of a Convolve's results."""
+    return [("", size) for size in node.shape[:-2]]
+
+
+def _reach(node: Node, pixels: Expr) -> Expr:
+    """Over how many positions of a line so many neighbouring pixels reach."""
+    primitive = node.primitive
+    assert isinstance(primitive, Convolve)
+    return (pixels - 1) * primitive.strides[-1] + node.inputs[1].shape[-1]
 
 
 @dataclass(frozen=True)
@@ -209,6 +293,14 @@ class _PaddedLines:
         """An image, and positions from the beginning of its padding."""
         return unflatten(line, [("", constant(0)), *(("", size) for size in self.reached)])
 
+    def results(self, lines: Expr) -> Expr:
+        """For how many lines of results so many neighbouring lines of data are enough."""
+        if not self.axes:
+            return lines
+        axis, (_, *inner) = self.axes[0], self.sizes
+        planes = lines // product(self.reached[1:]) - (self.taps[0] - 1) * axis.dilation - 1
+        return maximum(planes + axis.stride, 0) // axis.stride * product(inner)
+
     def most(self, results: Expr) -> Expr:
         """As many lines as so many neighbouring lines of results read, or a few more."""
         if not self.axes:
@@ -222,32 +314,51 @@ class _PaddedLines:
 
 
 def _copied_line(
-    frame: Frame, node: Node, padded: _PaddedLines, copies: TileBuffer, place: Expr, length: Expr
+    frame: Frame, copies: _Copies, copy: tuple[Expr, Expr], pixels: tuple[Expr, Expr]
 ) -> tuple[Statement, ...]:
-    """Line ``_v`` of the data: zeros, elements, zeros. Of one outside nothing is read."""
-    primitive, data = node.primitive, node.inputs[0]
+    """A copy, its number and line given: zeros, elements, zeros. Of a line outside none is read."""
+    node, padded = copies.node, copies.padded
+    primitive, (data, weights) = node.primitive, node.inputs
     assert isinstance(primitive, Convolve)
-    sample, *positions = padded.position(symbol("_v"))
-    count = len(positions)
-    plain, zeros = [Tap(1, 1, 1)] * count, [constant(0)] * count
-    sizes, scope = data.shape[1:-2], frame.lowering.scope
-    at, inside = tap_position(plain, positions, zeros, primitive.low[:count], sizes, scope)
-    low, channels = primitive.low[-1], data.shape[-1]
-    before = minimum(maximum(low * channels, 0), length)
-    after = minimum(maximum((low + data.shape[-2]) * channels, before), length)
-    origin = linear((sample, *at, -low, constant(0)), data.shape)
-    source = Load(frame.lowering.buffer(data), origin + symbol("_z"))
-    zero = Literal(0.0, node.dtype)
+    number, line = copy
+    sample, *positions = padded.position(line)
+    plain, zeros = [Tap(1, 1, 1)] * len(positions), [constant(0)] * len(positions)
+    scope = frame.lowering.scope
+    low, sizes = primitive.low[: len(positions)], data.shape[1:-2]
+    at, inside = tap_position(plain, positions, zeros, low, sizes, scope)
+    begin = pixels[0] * primitive.strides[-1] - primitive.low[-1]
+    length = _reach(node, pixels[1] - pixels[0])
+    before = minimum(maximum(-begin, 0), length)
+    after = minimum(maximum(data.shape[-2] - begin, before), length)
     # Of a line outside the middle is empty, and zeros begin where it would.
-    pieces = (
-        (constant(0), before, zero),
-        (before, select(inside, after, before), source),
-        (select(inside, after, before), length, zero),
-    )
-    return tuple(
-        Loop("_z", begin, end, (Store(copies, place + symbol("_z"), value),))
-        for begin, end, value in pieces
-    )
+    after = select(inside, after, before)
+    place, channels = number * copies.size, weights.shape[1]
+
+    def cleared(first: Expr, last: Expr) -> Statement:
+        zero = Store(copies.buffer, place + symbol("_z"), Literal(0.0, node.dtype))
+        return Loop("_z", first * channels, last * channels, (zero,))
+
+    index = (sample, *at, begin + before, constant(0))
+    target = place + before * channels
+    middle = _copied(frame, data, index, (copies.buffer, target), after - before)
+    return cleared(constant(0), before), middle, cleared(after, length)
+
+
+def _copied(
+    frame: Frame, data: Node, index: Index, target: tuple[TileBuffer, Expr], pixels: Expr
+) -> Statement:
+    """So many pixels of ``data`` from ``index``, with their channels side by side."""
+    lowering, channels = frame.lowering, data.shape[-1]
+    if lowering.is_stored(data):
+        source = Load(lowering.stored(data), linear(index, data.shape) + symbol("_z"))
+        copied = Store(target[0], target[1] + symbol("_z"), source)
+        return Loop("_z", constant(0), pixels * channels, (copied,))
+    (first,) = data.inputs
+    sample, *position, channel = index
+    origin = linear((sample, channel, *position), first.shape)
+    distance = product(first.shape[2:])
+    source = lowering.buffer(first)
+    return TransposeBlock(source, origin, distance, *target, channels, channels, pixels)
 
 
 def _windows(frame: Frame, node: Node, rows: _Rows, base: Expr, runs: Runs, row: Expr) -> Gathering:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from tilewright.ir.access import below_reshapes
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node
 from tilewright.ir.primitives import (
@@ -104,6 +105,14 @@ class Lowering:
         if node not in self.buffers:
             self.buffers[node] = TileBuffer(f"b{len(self.buffers)}", node.dtype)
         return self.buffers[node]
+
+    def is_stored(self, node: Node) -> bool:
+        """Whether the elements of a node are in memory in its own order."""
+        return below_reshapes(node, self.materialised) in self.materialised
+
+    def stored(self, node: Node) -> TileBuffer:
+        """The memory of a node or of one that it is a Reshape of."""
+        return self.buffer(below_reshapes(node, self.materialised))
 
     def scratch_buffer(self, dtype: DType, elements: Expr) -> TileBuffer:
         """New thread-private memory."""
