@@ -62,7 +62,7 @@ from tilewright.tile.ways import LoweredStep, PackedConstant, Source
 
 TABLE_BYTES = 64 << 10  # of one block's table: it must leave room in a second-level cache
 PIXEL_BYTES = 288 << 10  # of the data that a block of pixels reads: a good half of such a cache
-MOST_PIXELS = 1024  # of a block: its results may be staged in the second-level cache
+MOST_PIXELS = 192  # of a block: its results may be staged in the second-level cache
 SHORT_RUN = 32  # elements to which no run is cut, however long it is otherwise
 FEW_CHANNELS = 16  # up to which lines are copied to make runs of all taps along them
 LINE_COLUMNS = 256  # of a block that reads whole lines: its first panel waits for them
