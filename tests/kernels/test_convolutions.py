@@ -11,7 +11,7 @@ from graph_kit import F32, F64, WIDE, Space, apply, check, data, fixed, mostly_s
 from tilewright.cost import Machine
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node, node
-from tilewright.ir.primitives import Broadcast, Convolve, Window
+from tilewright.ir.primitives import Broadcast, Convolve, Transpose, Window
 from tilewright.shape import Expr, constant, maximum
 from tilewright.tile import convolution as convolution_ways
 from tilewright.tile.frame import Blocking
@@ -103,6 +103,16 @@ def with_channels_last(space: Space, first: Node) -> Node:
     return node(replace(first.primitive, channels_last=True), last, weights)
 
 
+def turned(first: Node) -> Node:
+    """The same convolution with the channels last between two transpositions."""
+    assert isinstance(first.primitive, Convolve)
+    x, weights = first.inputs
+    rank = x.rank
+    last = node(Transpose((0, *range(2, rank), 1)), x)
+    made = node(replace(first.primitive, channels_last=True), last, weights)
+    return node(Transpose((0, rank - 1, *range(1, rank - 1))), made)
+
+
 def shapes(case: Case) -> list[dict[str, int]]:
     low = max(1, *(case.dilation * (k - 1) + 1 - 2 * case.padding for k in case.kernel))
     rows = [(1, low, low, low), (0, 9, 9, 9), (2, low + 6, low + 11, low + 1)]
@@ -139,6 +149,49 @@ def test_channels_last(case: Case) -> None:
         taps *= size
     graph = space.graph(apply("maximum", shifted, scalar(0.0)))
     check(graph, shapes(case), length=taps)
+
+
+TURNED = (
+    "three-stride", "three-stride-few", "seven", "dilated", "uneven", "line", "line-stride",
+    "line-many", "volume", "groups", "deep", "patches", "inside", "inside-line", "one-channel",
+    "prime-channels",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", mostly_slow(TURNED, "seven", "uneven"))
+@pytest.mark.parametrize("dtype", mostly_slow([F32, F64], "float32"))
+def test_channels_last_between_data_and_results_with_the_channels_first(
+    name: str, dtype: DType
+) -> None:
+    case = next(c for c in CASES if c.name == name)
+    space = Space()
+    compiled = check(
+        space.graph(turned(convolution(space, case, dtype=dtype))), shapes(case), length=700
+    )
+    copied = name not in ("dilated", "volume", "groups")
+    assert len(compiled.plan.kernels) == (1 if copied else 2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name, sizes",
+    [
+        ("seven", (5, 33, 40)),
+        ("seven", (1, 9, 1300)),
+        ("uneven", (3, 41, 31)),
+        ("uneven", (2, 7, 3000)),
+        ("deep", (2, 4, 900)),
+        ("line", (3, 15000)),
+        ("line-many", (2000, 7)),
+        ("prime-channels", (2, 11, 130)),
+    ],
+)
+def test_blocks_of_copied_lines(name: str, sizes: tuple[int, ...]) -> None:
+    """Many lines in a block, or less than one."""
+    case = next(c for c in CASES if c.name == name)
+    space = Space()
+    graph = space.graph(turned(convolution(space, case, dtype=F64)))
+    check(graph, [dict(zip(("n", *SPATIAL), sizes, strict=False))], length=2000)
 
 
 @pytest.mark.parametrize("blocking", [Blocking(12, 16, 3), Blocking(1020, 32, 24, packed=True)])

@@ -38,28 +38,41 @@ from tilewright.tile.frame import RegisterTile
 from tilewright.tile.lower import LoweredKernel, lower_kernel
 from tilewright.tile.lowering import Lowering
 from tilewright.tile.ways import Accuracy, Way
-from tilewright.tile.winograd import is_winograd, winograd_steps
-from tilewright.tile.winograd_transforms import transforms
+from tilewright.tile.winograd import winograd_forms, winograd_steps
+from tilewright.tile.winograd_transforms import Form, transforms
 
 Array = np.ndarray[Any, Any]
-SIZES = (2, 4)
-# How much larger than a plain sum's the error may be, as measured (see tile/winograd.py).
-GROWTH = {2: 1.0, 4: 2.5}
+# How much larger than a plain sum's the greatest error and the root of the mean square may be, as
+# measured (see tile/winograd.py).
+GROWTH = {
+    Form(2, 3, 1): (1.0, 0.8),
+    Form(4, 3, 1): (2.5, 2.2),
+    Form(2, 5, 1): (1.5, 1.6),
+    Form(4, 3, 2): (1.5, 1.4),
+}
+EACH_FORM = pytest.mark.parametrize("form", GROWTH, ids=lambda f: f"{f.size}-{f.taps}-{f.stride}")
+SMALL = Form(2, 3, 1)
 
 
 def convolution(
     space: Space,
     channels: tuple[int, int],
+    form: Form = SMALL,
     padding: tuple[int, int] = (1, 1),
     constant_weights: bool = True,
+    channels_first: bool = False,
 ) -> Node:
     n, h, w = (space.dimension(name) for name in ("n", "h", "w"))
-    x = space.input("x", F32, n, h, w, channels[0])
-    shape = (channels[1], channels[0], 3, 3)
+    if channels_first:
+        x = node(Transpose((0, 2, 3, 1)), space.input("x", F32, n, channels[0], h, w))
+    else:
+        x = space.input("x", F32, n, h, w, channels[0])
+    shape = (channels[1], channels[0], form.taps, form.taps)
     weights = fixed(data(F32, shape, 3)) if constant_weights else space.input("k", F32, *shape)
-    sizes = tuple(maximum(0, s + sum(padding) - 2) for s in (h, w))
-    low = (constant(padding[0]),) * 2
-    return node(Convolve((1, 1), (1, 1), (1, 1), low, sizes, 1, True), x, weights)
+    reached = [maximum(0, s + sum(padding) - form.taps + form.stride) for s in (h, w)]
+    low, strides = (constant(padding[0]),) * 2, (form.stride,) * 2
+    sizes = tuple(size // form.stride for size in reached)
+    return node(Convolve(strides, (1, 1), (1, 1), low, sizes, 1, True), x, weights)
 
 
 def biased(made: Node) -> Node:
@@ -72,10 +85,10 @@ def rectified(made: Node) -> Node:
 
 
 @pytest.fixture
-def only(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
-    """Makes every convolution take tiles of a size."""
+def only(monkeypatch: pytest.MonkeyPatch) -> Callable[[Form], None]:
+    """Makes every convolution take a form."""
 
-    def choose(size: int) -> None:
+    def choose(form: Form) -> None:
         def lower(
             kernel: Kernel, materialised: Collection[Node], scope: Scope, tile: RegisterTile,
             *others: Any,
@@ -83,7 +96,7 @@ def only(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
             if not isinstance(kernel.backbone.primitive, Convolve):
                 return lower_kernel(kernel, materialised, scope, tile, *others)
             steps = winograd_steps(
-                kernel, lambda: Lowering(materialised, scope, kernel.label), tile, size
+                kernel, lambda: Lowering(materialised, scope, kernel.label), tile, form
             )
             return LoweredKernel(kernel, (Way("winograd", steps, constant(0)),))
 
@@ -92,9 +105,9 @@ def only(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     return choose
 
 
-def length(size: int, channels: int) -> int:
+def length(form: Form, channels: int) -> int:
     """A number of roundings whose tolerance is larger by the measured growth."""
-    return round(9 * channels * GROWTH[size] ** 2)
+    return round(form.taps**2 * channels * GROWTH[form][0] ** 2)
 
 
 # ---------------------------------------------------------------- the matrices
@@ -117,40 +130,43 @@ def drawn(generator: random.Random, rows: int, columns: int) -> list[list[Fracti
     ]
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_a_line_is_exact_in_rational_arithmetic(size: int) -> None:
-    made = transforms(size)
-    generator = random.Random(size)
-    (d,), (g,) = drawn(generator, 1, size + 2), drawn(generator, 1, 3)
+@EACH_FORM
+def test_a_line_is_exact_in_rational_arithmetic(form: Form) -> None:
+    made = transforms(form)
+    generator = random.Random(form.size)
+    (d,), (g,) = drawn(generator, 1, form.products), drawn(generator, 1, form.taps)
     products = [
         a * b for a, b in zip(multiplied(made.taps, g), multiplied(made.data, d), strict=True)
     ]
-    want = [sum((d[i + k] * g[k] for k in range(3)), Fraction(0)) for i in range(size)]
+    want = [
+        sum((d[i * form.stride + k] * g[k] for k in range(form.taps)), Fraction(0))
+        for i in range(form.size)
+    ]
     assert multiplied(made.result, products) == want
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_a_tile_is_exact_in_rational_arithmetic(size: int) -> None:
-    made = transforms(size)
-    generator = random.Random(10 + size)
-    d, g = drawn(generator, size + 2, size + 2), drawn(generator, 3, 3)
+@EACH_FORM
+def test_a_tile_is_exact_in_rational_arithmetic(form: Form) -> None:
+    made = transforms(form)
+    generator = random.Random(10 + form.size)
+    d = drawn(generator, form.products, form.products)
+    g = drawn(generator, form.taps, form.taps)
     left, right = sandwiched(made.taps, g), sandwiched(made.data, d)
     products = [
         [a * b for a, b in zip(*rows, strict=True)] for rows in zip(left, right, strict=True)
     ]
+    taps = [(i, j) for i in range(form.taps) for j in range(form.taps)]
+    places = range(0, form.step, form.stride)
     want = [
-        [
-            sum((d[y + i][x + j] * g[i][j] for i in range(3) for j in range(3)), Fraction(0))
-            for x in range(size)
-        ]
-        for y in range(size)
+        [sum((d[y + i][x + j] * g[i][j] for i, j in taps), Fraction(0)) for x in places]
+        for y in places
     ]
     assert sandwiched(made.result, products) == want
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_the_transforms_of_data_and_results_are_float32_numbers(size: int) -> None:
-    made = transforms(size)
+@EACH_FORM
+def test_the_transforms_of_data_and_results_are_float32_numbers(form: Form) -> None:
+    made = transforms(form)
     for row in (*made.data, *made.result):
         assert all(Fraction(float(np.float32(float(c)))) == c for c in row)
 
@@ -158,119 +174,132 @@ def test_the_transforms_of_data_and_results_are_float32_numbers(size: int) -> No
 # ---------------------------------------------------------------- the kernels
 
 
-def edges(size: int) -> list[dict[str, int]]:
+def edges(form: Form) -> list[dict[str, int]]:
     """Maps of every height and width up to two tiles and one more, in a few batches."""
-    most = 2 * size + 1
+    most = 2 * form.step + 1
     cases = [{"n": 1, "h": 1 + i, "w": most - i} for i in range(most)]
-    cases += [{"n": 3, "h": i, "w": i} for i in (1, 2, size, size + 1, most)]
+    cases += [{"n": 3, "h": i, "w": i} for i in (1, 2, form.step, form.step + 1, most)]
     return [*cases, {"n": 0, "h": 5, "w": 5}, {"n": 2, "h": 0, "w": 4}, {"n": 2, "h": 4, "w": 0}]
 
 
-@pytest.mark.parametrize("size", SIZES)
+@EACH_FORM
 def test_every_edge_with_bias_residual_and_two_results(
-    size: int, only: Callable[[int], None]
+    form: Form, only: Callable[[Form], None]
 ) -> None:
-    only(size)
+    only(form)
     space = Space()
-    total = biased(convolution(space, (5, 19)))
+    total = biased(convolution(space, (5, 19), form))
     residual = space.input("residual", F32, *total.shape)
     graph = space.graph(rectified(apply("add", total, residual)), total)
-    compiled = check(graph, edges(size), length=length(size, 5))
+    compiled = check(graph, edges(form), length=length(form, 5))
     assert len(compiled.plan.kernels) == 1
 
 
-@pytest.mark.parametrize("size", SIZES)
+@EACH_FORM
 @pytest.mark.parametrize("padding", mostly_slow([(0, 2), (7, 6), (0, 0), (2, 1)], "(0,2)", "(7,6)"))
-def test_paddings(size: int, padding: tuple[int, int], only: Callable[[int], None]) -> None:
-    only(size)
+def test_paddings(form: Form, padding: tuple[int, int], only: Callable[[Form], None]) -> None:
+    only(form)
     space = Space()
-    graph = space.graph(convolution(space, (8, 8), padding))
-    check(graph, edges(size)[::size], length=length(size, 8), levels=BOTH_LEVELS[-1:])
+    graph = space.graph(convolution(space, (8, 8), form, padding))
+    check(graph, edges(form)[:: form.size], length=length(form, 8), levels=BOTH_LEVELS[-1:])
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("size", SIZES)
+@EACH_FORM
 @pytest.mark.parametrize("channels", [(1, 1), (3, 64), (64, 3), (129, 31), (40, 272)], ids=str)
-def test_channels(size: int, channels: tuple[int, int], only: Callable[[int], None]) -> None:
-    only(size)
+def test_channels(form: Form, channels: tuple[int, int], only: Callable[[Form], None]) -> None:
+    only(form)
     space = Space()
-    graph = space.graph(rectified(biased(convolution(space, channels))))
+    graph = space.graph(rectified(biased(convolution(space, channels, form))))
     cases = [{"n": 2, "h": 7, "w": 9}, {"n": 1, "h": 3, "w": 50}, {"n": 0, "h": 1, "w": 1}]
-    check(graph, cases, length=length(size, channels[0]), levels=(*BOTH_LEVELS, WIDE))
+    check(graph, cases, length=length(form, channels[0]), levels=(*BOTH_LEVELS, WIDE))
 
 
-@pytest.mark.parametrize("size", mostly_slow(SIZES, "4"))
-def test_a_result_in_another_order(size: int, only: Callable[[int], None]) -> None:
-    only(size)
+@EACH_FORM
+@pytest.mark.parametrize("channels", mostly_slow([(6, 10), (37, 24)], "(6,10)"))
+def test_data_and_results_with_the_channels_first(
+    form: Form, channels: tuple[int, int], only: Callable[[Form], None]
+) -> None:
+    only(form)
     space = Space()
-    made = rectified(convolution(space, (6, 10)))
+    made = rectified(biased(convolution(space, channels, form, channels_first=True)))
     graph = space.graph(node(Transpose((0, 3, 1, 2)), made))
-    cases = [{"n": 2, "h": 5, "w": 6}, {"n": 1, "h": 9, "w": 4}]
-    check(graph, cases, length=length(size, 6), levels=BOTH_LEVELS[-1:])
+    compiled = check(graph, edges(form), length=length(form, channels[0]))
+    assert len(compiled.plan.kernels) == 1
 
 
-@pytest.mark.parametrize("size", mostly_slow(SIZES, "4"))
-def test_a_wide_map_takes_several_blocks_of_tiles(size: int, only: Callable[[int], None]) -> None:
-    only(size)
+@EACH_FORM
+@pytest.mark.parametrize("channels_first", mostly_slow([False, True], "True"))
+def test_a_wide_map_takes_several_blocks_of_tiles(
+    form: Form, channels_first: bool, only: Callable[[Form], None]
+) -> None:
+    only(form)
     space = Space()
-    graph = space.graph(convolution(space, (130, 140)))
-    check(graph, [{"n": 1, "h": 4, "w": 101}], length=length(size, 130), levels=BOTH_LEVELS[-1:])
+    made = convolution(space, (130, 140), form, channels_first=channels_first)
+    graph = space.graph(node(Transpose((0, 3, 1, 2)), made) if channels_first else made)
+    check(graph, [{"n": 1, "h": 4, "w": 101}], length=length(form, 130), levels=BOTH_LEVELS[-1:])
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_what_is_not_finite_stays_in_its_tiles(size: int, only: Callable[[int], None]) -> None:
-    only(size)
+@EACH_FORM
+def test_what_is_not_finite_stays_in_its_tiles(form: Form, only: Callable[[Form], None]) -> None:
+    only(form)
     space = Space()
-    graph = space.graph(convolution(space, (4, 8)))
+    graph = space.graph(convolution(space, (4, 8), form))
     level = host_level().name
     compiled = Compiled(graph, (level,))
-    sizes = {"n": 1, "h": 4 * size, "w": 4 * size}
+    sizes = {"n": 1, "h": 4 * form.step, "w": 4 * form.step}
     inputs = inputs_at(graph, sizes)
     (clean,) = compiled.guarded(level, inputs, sizes).values()
-    place = size + size // 2  # in the middle of the second tile, and read by no other
-    inputs["x"][0, place, place, 1] = np.inf
-    inputs["x"][0, 0, 0, 0] = np.nan
+    touched = np.zeros(clean.shape, bool)
+    reading: list[slice] = []
+    for place, value in ((0, np.nan), (form.step + form.step // 2, np.inf)):
+        inputs["x"][0, place, place, 1] = value
+        tiles = met(place, form.step, form.products)
+        area = slice(tiles.start * form.size, tiles.stop * form.size)
+        touched[:, area, area] = True
+        reading.append(met(place, form.stride, form.taps))
     (got,) = compiled.guarded(level, inputs, sizes).values()
     assert np.isfinite(clean).all()
-    touched = np.zeros(got.shape, bool)
-    for tile in (slice(0, size), slice(size, 2 * size)):
-        touched[:, tile, tile] = True
-    first, last = place - 1, place + 2  # the outputs that read the infinity
-    if size == 2:
-        touched[:, : 2 * size + 2, : 2 * size + 2] = True
-    assert not np.isfinite(got[0, first:last, first:last]).any()
-    assert np.isnan(got[0, :2, :2]).all()
+    for outputs in reading:
+        assert not np.isfinite(got[0, outputs, outputs]).any()
     np.testing.assert_array_equal(got[~touched], clean[~touched])
+
+
+def met(place: int, step: int, width: int) -> slice:
+    """Which of the ranges of ``width`` that begin every ``step``, the first at -1, hold a place."""
+    found = [i for i in range(place + 2) if 0 <= place + 1 - i * step < width]
+    return slice(found[0], found[-1] + 1)
 
 
 # ---------------------------------------------------------------- the error
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_the_error_grows_as_measured(size: int, only: Callable[[int], None]) -> None:
-    """Of several thousand sums of 9 x 128 products: the root of the mean square error."""
+@EACH_FORM
+def test_the_error_grows_as_measured(form: Form, only: Callable[[Form], None]) -> None:
+    """The root of the mean square error of several thousand sums over 128 channels."""
     sizes = {"n": 1, "h": 20, "w": 20}
     errors: list[float] = []
     for winograd in (False, True):
         if winograd:
-            only(size)
+            only(form)
         space = Space()
-        graph = space.graph(convolution(space, (128, 32)))
+        graph = space.graph(convolution(space, (128, 32), form))
         level = host_level().name
         made = build_program(graph, plan_greedily(graph), LEVELS[level], accuracy=Accuracy.STRICT)
         compiled = Compiled(graph, ())
         compiled.levels[level] = made
         inputs = inputs_at(graph, sizes)
         (got,) = compiled.guarded(level, inputs, sizes).values()
-        errors.append(float(np.sqrt(np.mean((got - summed(graph, inputs)) ** 2))))
-    assert errors[1] <= errors[0] * {2: 0.8, 4: 2.2}[size]
+        errors.append(float(np.sqrt(np.mean((got - summed(graph, inputs, form)) ** 2))))
+    assert errors[1] <= errors[0] * GROWTH[form][1]
 
 
-def summed(graph: Graph, inputs: dict[str, Array]) -> Array:
+def summed(graph: Graph, inputs: dict[str, Array], form: Form) -> Array:
     """The convolution in float64."""
     weights = graph.outputs[0][1].inputs[1].primitive.array.astype(np.float64)  # type: ignore[union-attr]
     x = np.pad(inputs["x"].astype(np.float64), ((0, 0), (1, 1), (1, 1), (0, 0)))
-    windows = np.lib.stride_tricks.sliding_window_view(x, (3, 3), axis=(1, 2))
+    windows = np.lib.stride_tricks.sliding_window_view(x, weights.shape[2:], axis=(1, 2))
+    windows = windows[:, :: form.stride, :: form.stride]
     return np.einsum("nhwcij,ocij->nhwo", windows, weights, optimize=True)
 
 
@@ -333,7 +362,13 @@ def test_the_number_of_threads_decides_nothing() -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [{"strides": (2, 2)}, {"dilations": (1, 2)}, {"spread": (2, 1)}, {"channels_last": False}],
+    [
+        {"strides": (2, 1)},
+        {"strides": (3, 3)},
+        {"dilations": (1, 2)},
+        {"spread": (2, 1)},
+        {"channels_last": False},
+    ],
     ids=lambda change: next(iter(change)),
 )
 def test_other_geometries_are_left_alone(change: dict[str, Any]) -> None:
@@ -346,9 +381,9 @@ def test_other_geometries_are_left_alone(change: dict[str, Any]) -> None:
     shape = (n, h, w, 8) if change.get("channels_last", True) else (n, 8, h, w)
     x = space.input("x", F32, *shape)
     weights = fixed(data(F32, (8, 8, 3, 3)))
-    assert not is_winograd(node(Convolve(**(fields | change)), x, weights))
+    assert not winograd_forms(node(Convolve(**(fields | change)), x, weights))
 
 
 def test_weights_that_are_inputs_are_left_alone() -> None:
     space = Space()
-    assert not is_winograd(convolution(space, (8, 8), constant_weights=False))
+    assert not winograd_forms(convolution(space, (8, 8), constant_weights=False))

@@ -58,19 +58,8 @@ def _has_tiles(product: Node) -> bool:
 
 
 def may_end_channels_first(node: Node) -> bool:
-    """Whether a convolution may write its result with the channels first, though they are last.
-
-    Not where it may go by Winograd, which writes along the channels.
-    """
-    if not isinstance(node.primitive, Convolve) or not node.primitive.channels_last:
-        return False
-    return not _may_go_by_winograd(node)
-
-
-def _may_go_by_winograd(node: Node) -> bool:
-    assert isinstance(node.primitive, Convolve)
-    taps = [size.value for size in node.inputs[1].shape[2:] if size.is_constant]
-    return taps == [3, 3] and node.primitive.strides == (1, 1)
+    """Whether a convolution may write its result with the channels first, though they are last."""
+    return isinstance(node.primitive, Convolve) and node.primitive.channels_last
 
 
 def _as_tiles_read(node: Node, memory: Collection[Node]) -> Node:
@@ -88,7 +77,7 @@ def _is_turned_by_line(node: Node) -> bool:
     """
     primitive, data = node.primitive, node.inputs[0]
     assert isinstance(primitive, Convolve)
-    if not isinstance(data.primitive, Transpose) or _may_go_by_winograd(node):
+    if not isinstance(data.primitive, Transpose):
         return False
     taps = [size.value for size in node.inputs[1].shape[2:]]
     plain = primitive.groups == primitive.dilations[-1] == 1 and primitive.sums is None

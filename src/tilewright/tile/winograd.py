@@ -1,15 +1,17 @@
-"""Convolutions with 3x3 kernels in Winograd's form, channels last.
+"""Convolutions with 3x3 and 5x5 kernels in Winograd's form, channels last.
 
-Three steps: every tile of (size + 2)^2 pixels is transformed, products are summed over the input
-channels by (size + 2)^2 contractions, and each result is transformed back to size x size pixels
-with the kernel's epilogue. Start with :func:`winograd_ways`.
+Three steps: every tile of pixels is transformed, products are summed over the input channels by
+as many contractions as a tile has elements, and each result is transformed back to size x size
+pixels with the kernel's epilogue. Data may come and results may leave with the channels first.
+Start with :func:`winograd_ways`.
 
 Error against float64, of normal data and weights and 16 to 512 channels, relative to the error of
 summing over taps and channels in order: tiles of 2 have 0.2 to 0.4 times its maximum and 0.6 to
 0.75 times its root of the mean square, tiles of 4 have 1.1 to 2.3 and 1.7 to 2.25 times (with the
-points 0, 1, 2 and their opposites it would be twice as much). An output is off in proportion to
-the largest inputs of its whole tile, and what is not finite spreads through it; pixels outside of
-the map are zeros and nothing else.
+points 0, 1, 2 and their opposites it would be twice as much). Tiles of 2 of 5x5 kernels have 0.9
+and 1.3 times, tiles of 4 of 3x3 kernels with a stride of 2 have 1.1 times both. An output is off
+in proportion to the largest inputs of its whole tile, and what is not finite spreads through it;
+pixels outside of the map are zeros and nothing else.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tilewright.cost import Machine
+from tilewright.cost import LAST_SHARE, Machine
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node
 from tilewright.ir.kernel import Kernel
@@ -56,29 +58,34 @@ from tilewright.tile.ways import (
     Workspace,
 )
 from tilewright.tile.winograd_tiles import DataTransform, ResultTransform, Tiles
-from tilewright.tile.winograd_transforms import (
-    TAPS,
-    transformed_weights,
-)
+from tilewright.tile.winograd_transforms import Form, transformed_weights
 
-SMALL_WEIGHTS = 4 << 20  # bytes of tiles of four up to which nothing speaks for tiles of two
+SMALL_WEIGHTS = 4 << 20  # bytes of the largest tiles up to which nothing speaks for others
+MOST_WEIGHTS = 24 << 20  # bytes with a stride, where they need nine times their room
+FORMS = {  # by taps and stride, with the largest tiles last
+    (3, 1): (Form(2, 3, 1), Form(4, 3, 1)),
+    (5, 1): (Form(2, 5, 1),),
+    (3, 2): (Form(4, 3, 2),),
+}
 
 
-def is_winograd(node: Node) -> bool:
-    """Whether a Convolve can be computed in Winograd's form."""
+def winograd_forms(node: Node) -> tuple[Form, ...]:
+    """Winograd's forms in which a Convolve can be computed."""
     primitive = node.primitive
     assert isinstance(primitive, Convolve)
-    weights = node.inputs[1]
-    return (
+    weights, strides = node.inputs[1], primitive.strides
+    plain = (
         primitive.channels_last
         and primitive.groups == 1
-        and len(primitive.strides) == 2
-        and all(s == 1 for s in primitive.strides + primitive.dilations + primitive.spread)
-        and all(size.is_constant and size.value == TAPS for size in weights.shape[2:])
+        and len(strides) == 2
+        and all(s == 1 for s in primitive.dilations + primitive.spread)
         and isinstance(weights.primitive, Constant)
         and node.dtype is DType.FLOAT32
         and all(size.value > 0 for size in weights.shape[:2])
     )
+    taps = [size.value for size in weights.shape[2:]] if plain else []
+    alike = plain and taps[0] == taps[1] and strides[0] == strides[1]
+    return FORMS.get((taps[0], strides[0]), ()) if alike else ()
 
 
 def winograd_ways(
@@ -86,27 +93,33 @@ def winograd_ways(
 ) -> tuple[Way, ...]:
     """The ways in Winograd's form, if any; where weights are few, large tiles are always better."""
     node = kernel.backbone
-    if not is_winograd(node):
-        return ()
-    largest = Tiles.of(node, 4)
-    weights = largest.products**2 * largest.channels * largest.outputs * node.dtype.bytes
+    forms = winograd_forms(node)
+    if len(forms) > 1 and _weight_bytes(node, forms[-1]) <= SMALL_WEIGHTS:
+        forms = forms[-1:]
     return tuple(
         Way(
-            f"winograd{size}",
-            winograd_steps(kernel, fresh, tile, size),
-            rates.winograd(Tiles.of(node, size)),
+            f"winograd{form.size}",
+            winograd_steps(kernel, fresh, tile, form),
+            rates.winograd(Tiles.of(node, form)),
         )
-        for size in ((4,) if weights <= SMALL_WEIGHTS else (2, 4))
+        for form in forms
+        if form.stride == 1 or _weight_bytes(node, form) <= MOST_WEIGHTS
     )
 
 
+def _weight_bytes(node: Node, form: Form) -> int:
+    """Of transformed weights."""
+    outputs, channels = (size.value for size in node.inputs[1].shape[:2])
+    return form.products**2 * channels * outputs * node.dtype.bytes
+
+
 def winograd_steps(
-    kernel: Kernel, fresh: Callable[[], Lowering], tile: RegisterTile, size: int
+    kernel: Kernel, fresh: Callable[[], Lowering], tile: RegisterTile, form: Form
 ) -> tuple[LoweredStep, ...]:
-    """The steps for tiles of ``size`` x ``size`` outputs (2 or 4) of a Convolve."""
-    tiles = Tiles.of(kernel.backbone, size)
-    data = Workspace(f"data{size}", kernel.backbone.dtype, tiles.planes(tiles.channels))
-    sums = Workspace(f"sums{size}", kernel.backbone.dtype, tiles.planes(tiles.outputs))
+    """The steps of a Convolve in one of its forms."""
+    tiles = Tiles.of(kernel.backbone, form)
+    data = Workspace(f"data{form.size}", kernel.backbone.dtype, tiles.planes(tiles.channels))
+    sums = Workspace(f"sums{form.size}", kernel.backbone.dtype, tiles.planes(tiles.outputs))
     return (
         DataTransform(kernel, fresh(), tiles).step(data),
         _products(kernel, fresh(), tile, tiles, (data, sums)),
@@ -118,7 +131,7 @@ def winograd_steps(
 
 ENDS = 8  # multiply-adds that the beginning and the end of a sum take
 ELEMENT_CYCLES = 0.48  # of an element of a transformed tile, written and read
-FAR_BYTES = 6  # of it that go to memory and back where all of them do not fit half the last cache
+FAR_BYTES = 6  # of it that go to memory and back where all of them do not fit the last cache
 STEPS_CYCLES = 1000  # of starting two steps more
 
 
@@ -149,7 +162,7 @@ class Rates:
             machine.picoseconds(1 / memory.bandwidth),
             machine.picoseconds(ELEMENT_CYCLES),
             machine.picoseconds(far),
-            last.capacity // 2,
+            last.capacity // LAST_SHARE,
             machine.picoseconds(STEPS_CYCLES),
         )
 
@@ -189,7 +202,7 @@ def _products(
     frame = Frame(kernel, lowering, shape, axes, rows, columns, constant(tiles.channels))
     data, sums = TileBuffer("b0", node.dtype), TileBuffer("o0", node.dtype)
     sources: list[Source] = [spaces[0]]
-    weights = transformed_weights(node.inputs[1], tiles.size)
+    weights = transformed_weights(node.inputs[1], tiles.form)
     packed = PackedConstant(weights, (0, 2, 1), 1, 1, shape.columns)
     right = packed_operand(frame, packed, frame.n, sources)
     left = Operand(data, batch * tiles.plane(tiles.channels), frame.depth, constant(1))

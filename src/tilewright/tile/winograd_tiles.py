@@ -1,6 +1,6 @@
 """The transforms at both ends of Winograd's convolution as loop programs.
 
-Tiles of pixels lie in a workspace product by product, [(size + 2)^2, tiles, channels]. Both
+Tiles of pixels lie in a workspace product by product, [products^2, tiles, channels]. Both
 transforms are separable: down the columns, then along the rows, with scratch between; the innermost
 loops run along the channels. Start with :class:`Tiles`, then :class:`DataTransform`.
 """
@@ -25,9 +25,10 @@ from tilewright.ir.tile import (
     LoopProgram,
     Statement,
     TileBuffer,
+    TransposeBlock,
     Value,
 )
-from tilewright.ir.views import Index, linear
+from tilewright.ir.views import declare_index, linear
 from tilewright.shape import (
     Expr,
     ceil_div,
@@ -42,20 +43,14 @@ from tilewright.shape import (
 )
 from tilewright.tile.contraction import shown
 from tilewright.tile.lowering import Lowering
-from tilewright.tile.ways import (
-    LoweredStep,
-    Workspace,
-)
-from tilewright.tile.winograd_transforms import (
-    TAPS,
-    apply_columns,
-    apply_rows,
-    transforms,
-)
+from tilewright.tile.transposes import SIZES
+from tilewright.tile.ways import LoweredStep, Workspace
+from tilewright.tile.winograd_transforms import Form, apply_columns, apply_rows, transforms
 
 CHANNEL_BLOCK = 128  # channels per task of a transform at most
 CHANNEL_UNIT = 16  # blocks are multiples of a cache line
 DATA_BYTES = 128 << 10  # of scratch per task of the input's transform: part of a second-level cache
+TURNED_CHANNELS = 16  # at a time, so that their lines come from memory one after the other
 RESULT_BYTES = 64 << 10  # the same of the output's, whose operand streams by
 PLANE_UNIT = 1024  # elements: planes begin at multiples of it, and …
 PLANE_SHIFT = 48  # … this many later each, so that they do not meet in the same cache sets
@@ -66,24 +61,29 @@ class Tiles:
     """How the outputs of ``node`` are cut into tiles; ``rows`` x ``columns`` of them per map."""
 
     node: Node
-    size: int
+    form: Form
     channels: int
     outputs: int
     rows: Expr
     columns: Expr
 
     @staticmethod
-    def of(node: Node, size: int) -> Tiles:
+    def of(node: Node, form: Form) -> Tiles:
         """The tiles of a Convolve."""
         weights = node.inputs[1]
-        rows, columns = (ceil_div(node.shape[axis], size) for axis in (1, 2))
+        rows, columns = (ceil_div(node.shape[axis], form.size) for axis in (1, 2))
         outputs, channels = (extent.value for extent in weights.shape[:2])
-        return Tiles(node, size, channels, outputs, rows, columns)
+        return Tiles(node, form, channels, outputs, rows, columns)
+
+    @property
+    def size(self) -> int:
+        """Outputs per axis of a tile."""
+        return self.form.size
 
     @property
     def products(self) -> int:
         """Products per axis of a tile."""
-        return self.size + TAPS - 1
+        return self.form.products
 
     @property
     def count(self) -> Expr:
@@ -114,7 +114,7 @@ class _Transform:
         self.tiles = tiles
         self.node = tiles.node
         self.dtype = tiles.node.dtype
-        self.matrices = transforms(tiles.size)
+        self.matrices = transforms(tiles.form)
         lowering.materialised -= set(kernel.group) | set(kernel.outputs) | {kernel.backbone}
         self.grid: list[tuple[str, Expr]] = []
         self.width = _channel_block(width)
@@ -182,19 +182,24 @@ def _channel_block(width: int) -> int:
 class DataTransform(_Transform):
     """Bt d B of every tile.
 
-    Down the columns of a task's pixels first, which neighbouring tiles share, into six (or four)
-    lines of scratch with zeros at the sides; what lies above or below counts as 0 by a choice that
-    is the same along a line.
+    Down the columns of a task's pixels first, which neighbouring tiles share, into a line of
+    scratch for every product with zeros at the sides; what lies above or below counts as 0 by a
+    choice that is the same along a line. Lines of data that has its channels first are transposed
+    into scratch before.
     """
 
     def __init__(self, kernel: Kernel, lowering: Lowering, tiles: Tiles) -> None:
-        width = min(CHANNEL_BLOCK, tiles.channels)
+        width, form = min(CHANNEL_BLOCK, tiles.channels), tiles.form
         line = tiles.products * width * tiles.node.dtype.bytes
-        most = max(DATA_BYTES // line - (TAPS - 1), tiles.size) // tiles.size
+        self.shared = form.products - form.step
+        most = max(DATA_BYTES // line - self.shared, form.step) // form.step
         super().__init__(kernel, lowering, tiles, tiles.channels, most)
-        self.pixels = self.across * tiles.size + (TAPS - 1)
+        self.pixels = self.across * form.step + self.shared
         elements = self.pixels * self.width * tiles.products
         self.lines = lowering.scratch_buffer(self.dtype, elements)
+        self.turned: TileBuffer | None = None
+        if not lowering.is_stored(self.node.inputs[0]):
+            self.turned = lowering.scratch_buffer(self.dtype, elements)
 
     def step(self, space: Workspace) -> LoweredStep:
         """The step that fills ``space``."""
@@ -215,22 +220,24 @@ class DataTransform(_Transform):
         assert isinstance(primitive, Convolve)
         data, tiles = self.node.inputs[0], self.tiles
         height, width = data.shape[1], data.shape[2]
-        left = self.first * tiles.size - primitive.low[1]
-        used = self.here * tiles.size + (TAPS - 1)
+        left = self.first * tiles.form.step - primitive.low[1]
+        used = self.here * tiles.form.step + self.shared
         begin = minimum(maximum(-left, 0), used)
         end = minimum(maximum(width - left, begin), used)
         end = select(less(0, height), end, begin)
         rows: list[tuple[Expr, Value | None]] = []
         for tap in range(tiles.products):
-            place = self.row * tiles.size - primitive.low[0] + tap
+            place = self.row * tiles.form.step - primitive.low[0] + tap
             inside = logical_and(less_equal(0, place), less(place, height))
             nearest = maximum(minimum(place, height - 1), 0)
             rows.append((nearest, self._truth(inside)))
+        if self.turned is not None:
+            self._turn(self.turned, [y for y, _ in rows], left, (begin, end))
 
         def pixel(x: Expr) -> None:
             def channel(c: Expr) -> None:
-                values = [self._pixel((self.batch, y, x + left, self.channel + c), inside)
-                          for y, inside in rows]  # fmt: skip
+                values = [self._pixel(tap, (y, x, left, c), inside)
+                          for tap, (y, inside) in enumerate(rows)]  # fmt: skip
                 for line, made in enumerate(apply_rows(self.matrices.data, values, self.dtype)):
                     self.lowering.store(self.lines, self._line(line, x, c), made)
 
@@ -260,8 +267,34 @@ class DataTransform(_Transform):
         self.lowering.depth[name] = len(self.lowering.blocks) - 1
         return Local(name, DType.BOOL)
 
-    def _pixel(self, index: Index, inside: Value | None) -> Value:
-        read = self.lowering.value(self.node.inputs[0], index)
+    def _turn(
+        self, target: TileBuffer, lines: Sequence[Expr], left: Expr, bounds: tuple[Expr, Expr]
+    ) -> None:
+        """Lines of the data with their channels side by side, of few channels at a time."""
+        (stored,) = self.node.inputs[0].inputs
+        source, distance = self.lowering.buffer(stored), stored.shape[2] * stored.shape[3]
+        begin, end = bounds
+
+        def band(number: Expr) -> None:
+            first = number * TURNED_CHANNELS
+            size = minimum(self.channels - first, TURNED_CHANNELS), end - begin
+            for tap, y in enumerate(lines):
+                index = (self.batch, self.channel + first, y, begin + left)
+                place = target, self._line(tap, begin, first), constant(self.width)
+                origin = source, linear(index, stored.shape), distance
+                self.lowering.emit(TransposeBlock(*origin, *place, *size))
+
+        bands = ceil_div(self.channels, TURNED_CHANNELS)
+        self.loop((0, bands), ceil_div(self.width, TURNED_CHANNELS), band)
+
+    def _pixel(self, tap: int, place: tuple[Expr, Expr, Expr, Expr], inside: Value | None) -> Value:
+        """An element of the line that a tap reads: pixel x, channel c of the task's."""
+        y, x, left, c = place
+        if self.turned is not None:
+            read = self.load(self.turned, self._line(tap, x, c))
+        else:
+            index = (self.batch, y, x + left, self.channel + c)
+            read = self.lowering.value(self.node.inputs[0], index)
         if inside is None:
             return read
         return Apply("select", (inside, read, Literal(0.0, self.dtype)), self.dtype)
@@ -277,7 +310,7 @@ class DataTransform(_Transform):
 
                 def channel(c: Expr) -> None:
                     values = [
-                        self.load(self.lines, self._line(i, t * tiles.size + tap, c))
+                        self.load(self.lines, self._line(i, t * tiles.form.step + tap, c))
                         for tap in range(tiles.products)
                     ]
                     made = apply_rows(self.matrices.data, values, self.dtype)
@@ -292,7 +325,10 @@ class DataTransform(_Transform):
 
 
 class ResultTransform(_Transform):
-    """At m A of every tile into lines of pixels, and the epilogue on those that are outputs."""
+    """At m A of every tile into lines of pixels, and the epilogue on those that are outputs.
+
+    Results that have their channels first are staged line by line.
+    """
 
     def __init__(self, kernel: Kernel, lowering: Lowering, tiles: Tiles) -> None:
         width = min(CHANNEL_BLOCK, tiles.outputs)
@@ -355,30 +391,53 @@ class ResultTransform(_Transform):
         return (line * self.pixels + pixel) * self.width + channel
 
     def _epilogue(self, targets: dict[Node, TileBuffer]) -> None:
-        tiles, shape = self.tiles, self.node.shape
+        tiles, shape, lowering = self.tiles, self.node.shape, self.lowering
         top, left = self.row * tiles.size, self.first * tiles.size
         bottom = minimum(top + tiles.size, shape[1])
         right = minimum(left + self.here * tiles.size, shape[2])
+        stages = {
+            output: lowering.scratch_buffer(output.dtype, self.pixels * self.width)
+            for output in targets
+            if self._is_turned(output)
+        }
 
         def row(y: Expr) -> None:
             def column(x: Expr) -> None:
                 def channel(o: Expr) -> None:
                     where = self._pixel(y - top, x - left, o - self.channel)
-                    self._results((self.batch, y, x, o), self.load(self.lines, where), targets)
+                    index = tuple(lowering.scope.resolve(i) for i in (self.batch, y, x, o))
+                    sum_ = self.load(self.lines, where)
+                    lowering.cached[self.node] = {index: sum_}.get
+                    for output, buffer in targets.items():
+                        base, place = shown(self.kernel, output, index, lowering.scope)
+                        target, offset = buffer, linear(place, output.shape)
+                        if output in stages:
+                            target = stages[output]
+                            offset = self._pixel(constant(0), x - left, o - self.channel)
+                        lowering.store(target, offset, lowering.value(base, index))
 
                 bounds = (self.channel, self.channel + self.channels)
                 self.loop(bounds, shape[3], channel, independent=True)
 
             self.loop((left, right), shape[2], column)
+            for output, stage in stages.items():
+                _, place = shown(
+                    self.kernel, output, (self.batch, y, left, self.channel), lowering.scope
+                )
+                target = targets[output], linear(place, output.shape), shape[1] * shape[2]
+                size = right - left, self.channels
+                lowering.emit(
+                    TransposeBlock(stage, constant(0), constant(self.width), *target, *size)
+                )
 
         self.loop((top, bottom), shape[1], row)
 
-    def _results(self, index: Index, sum_: Value, targets: dict[Node, TileBuffer]) -> None:
-        """Store what the kernel makes of the convolution's element ``index``."""
-        lowering = self.lowering
-        asked = tuple(lowering.scope.resolve(i) for i in index)
-        lowering.cached[self.node] = {asked: sum_}.get
-        for output, buffer in targets.items():
-            base, place = shown(self.kernel, output, asked, lowering.scope)
-            value = lowering.value(base, asked)
-            lowering.store(buffer, linear(place, output.shape), value)
+    def _is_turned(self, output: Node) -> bool:
+        """Whether a result has its channels first."""
+        scope, shape = self.lowering.scope.copy(), self.node.shape
+        index = tuple(declare_index(scope, f"_o{axis}", size) for axis, size in enumerate(shape))
+        _, place = shown(self.kernel, output, index, scope)
+        affine = scope.resolve(linear(place, output.shape)).affine([str(index[-1])])
+        if affine is None or output.dtype.bytes not in SIZES:
+            return False
+        return affine[0].get(str(index[-1]), constant(0)) is not constant(1)

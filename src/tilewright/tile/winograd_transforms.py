@@ -1,9 +1,12 @@
 """The matrices of Winograd's convolution, exactly, and their application to values.
 
-``size`` neighbouring outputs of a convolution with three taps follow from ``size + 2`` products:
-y = At [(G g) * (Bt d)], and in two dimensions Y = At [(G g Gt) * (Bt d B)] A (Cook and Toom's
-multiplication of polynomials at ``size + 1`` points and at infinity, transposed). Points come in
-pairs of opposite sign, whose rows share most of their terms. Start with :func:`transforms`.
+``size`` neighbouring outputs of a convolution with so many ``taps`` follow from
+``size + taps - 1`` products: y = At [(G g) * (Bt d)], and in two dimensions
+Y = At [(G g Gt) * (Bt d B)] A (Cook and Toom's multiplication of polynomials at all points but one
+and at infinity, transposed). Points come in pairs of opposite sign, whose rows share most of their
+terms. With a stride of two, elements at even positions meet the first and the third of three taps,
+which are a convolution without stride, and those at odd ones the second alone: ``2 * size + 1``
+products. Start with :func:`transforms`.
 """
 
 from __future__ import annotations
@@ -21,36 +24,75 @@ from tilewright.ir.primitives import Constant
 from tilewright.ir.tile import Apply, Literal, Value
 
 Matrix = tuple[tuple[Fraction, ...], ...]
-TAPS = 3
+# By their number. All entries of Bt and At are float32 numbers, and the least error of such points:
+# of five, 0, 1 and 2 with their opposites, as is usual, have twice as much.
 POINTS: dict[int, tuple[Fraction, ...]] = {
-    2: (Fraction(0), Fraction(1), Fraction(-1)),
-    # All entries of Bt and At are float32 numbers, and the least error of such points: 0, 1 and 2
-    # with their opposites, as is usual, have twice as much.
-    4: (Fraction(0), Fraction(5, 8), Fraction(-5, 8), Fraction(3, 2), Fraction(-3, 2)),
+    3: (Fraction(0), Fraction(1), Fraction(-1)),
+    4: (Fraction(0), Fraction(1, 2), Fraction(-1), Fraction(2)),
+    5: (Fraction(0), Fraction(5, 8), Fraction(-5, 8), Fraction(3, 2), Fraction(-3, 2)),
 }
 
 
 @dataclass(frozen=True)
-class Transforms:
-    """``result`` is At, [size, size + 2]; ``taps`` G, [size + 2, 3]; ``data`` Bt, square."""
+class Form:
+    """``size`` outputs per axis of a convolution with ``taps`` per axis and a ``stride``."""
 
     size: int
+    taps: int
+    stride: int
+
+    @property
+    def step(self) -> int:
+        """Elements from a tile's first one to the next tile's."""
+        return self.size * self.stride
+
+    @property
+    def products(self) -> int:
+        """Products per axis, and elements that a tile reads."""
+        return self.step - self.stride + self.taps
+
+
+@dataclass(frozen=True)
+class Transforms:
+    """``result`` is At, [size, products]; ``taps`` G, [products, taps]; ``data`` Bt, square."""
+
     result: Matrix
     taps: Matrix
     data: Matrix
 
-    @property
-    def products(self) -> int:
-        """Products per axis."""
-        return self.size + TAPS - 1
-
 
 @cache
-def transforms(size: int) -> Transforms:
-    """The matrices for ``size`` outputs: 2 or 4."""
-    points = POINTS[size]
+def transforms(form: Form) -> Transforms:
+    """The matrices of a form: of stride 1, or of three taps and stride 2."""
+    if form.stride == 1:
+        return _neighbouring(form.size, form.taps)
+    assert (form.taps, form.stride) == (3, 2), form
+    return _alternating(form.size)
+
+
+def _alternating(size: int) -> Transforms:
+    """Stride 2: products of even positions with the outer taps, then of odd ones with the other."""
+    even, zero, one = _neighbouring(size, 2), Fraction(0), Fraction(1)
+    odd = [tuple(one if i == j else zero for j in range(size)) for i in range(size)]
+    result = tuple((*row, *own) for row, own in zip(even.result, odd, strict=True))
+    taps = [(first, zero, last) for first, last in even.taps] + [(zero, one, zero)] * size
+    data = [_spread(row, 0, 2 * size + 1) for row in even.data]
+    data += [_spread(row, 1, 2 * size + 1) for row in odd]
+    return Transforms(result, tuple(taps), tuple(data))
+
+
+def _spread(row: Sequence[Fraction], first: int, length: int) -> tuple[Fraction, ...]:
+    """``row`` at every second place from ``first`` on, zeros elsewhere."""
+    made = [Fraction(0)] * length
+    made[first : first + 2 * len(row) : 2] = row
+    return tuple(made)
+
+
+def _neighbouring(size: int, count: int) -> Transforms:
+    """Stride 1, with ``count`` taps."""
+    points = POINTS[size + count - 2]
     zero, one = Fraction(0), Fraction(1)
-    last = (zero,) * (TAPS - 1) + (one,)
+    last = (zero,) * (count - 1) + (one,)
     result = tuple((*(p**i for p in points), one if i == size - 1 else zero) for i in range(size))
     taps: list[tuple[Fraction, ...]] = []
     data: list[tuple[Fraction, ...]] = []
@@ -59,9 +101,9 @@ def transforms(size: int) -> Transforms:
         scale = one
         for other in others:
             scale *= point - other
-        taps.append(tuple(point**k / scale for k in range(TAPS)))
+        taps.append(tuple(point**k / scale for k in range(count)))
         data.append((*_polynomial(others), zero))
-    return Transforms(size, result, (*taps, last), (*data, _polynomial(points)))
+    return Transforms(result, (*taps, last), (*data, _polynomial(points)))
 
 
 def _polynomial(roots: Sequence[Fraction]) -> tuple[Fraction, ...]:
@@ -73,18 +115,18 @@ def _polynomial(roots: Sequence[Fraction]) -> tuple[Fraction, ...]:
     return tuple(made)
 
 
-def transformed_weights(weights: Node, size: int) -> Node:
-    """Constant weights [O, C, 3, 3] as the constant [(size + 2)^2, C, O].
+def transformed_weights(weights: Node, form: Form) -> Node:
+    """Constant weights [O, C, taps, taps] as the constant [products^2, C, O].
 
     Computed in float64 and rounded once.
     """
     primitive = weights.primitive
     assert isinstance(primitive, Constant)
-    matrix = np.array(transforms(size).taps, np.float64)
+    matrix = np.array(transforms(form).taps, np.float64)
     outputs, channels = primitive.array.shape[:2]
     array = primitive.array.transpose(2, 3, 1, 0).astype(np.float64)
-    down = matrix @ array.reshape(TAPS, -1)
-    along = matrix @ down.reshape(len(matrix), TAPS, -1)
+    down = matrix @ array.reshape(form.taps, -1)
+    along = matrix @ down.reshape(len(matrix), form.taps, -1)
     flat = along.reshape(-1, channels, outputs).astype(primitive.array.dtype)
     return node(Constant.of(flat, weights.dtype))
 
