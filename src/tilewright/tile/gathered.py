@@ -32,6 +32,7 @@ from tilewright.shape import (
     ceil_div,
     constant,
     maximum,
+    minimum,
     product,
     select,
     symbol,
@@ -62,7 +63,10 @@ from tilewright.tile.ways import LoweredStep, PackedConstant, Source
 
 TABLE_BYTES = 64 << 10  # of one block's table: it must leave room in a second-level cache
 PIXEL_BYTES = 288 << 10  # of the data that a block of pixels reads: a good half of such a cache
-MOST_PIXELS = 192  # of a block: its results may be staged in the second-level cache
+RESULT_BYTES = 192 << 10  # of a block's results, which may be staged in the same cache
+MOST_PIXELS = 1024  # of a block
+TASKS = 24  # to make at least where blocks have more than …
+LEAST_PIXELS = 96  # … so many pixels
 SHORT_RUN = 32  # elements to which no run is cut, however long it is otherwise
 FEW_CHANNELS = 16  # up to which lines are copied to make runs of all taps along them
 LINE_COLUMNS = 256  # of a block that reads whole lines: its first panel waits for them
@@ -110,7 +114,8 @@ def lower_channels_last(kernel: Kernel, lowering: Lowering, tile: RegisterTile) 
         operand = Operand(lowering.stored(data), base, channels, constant(1))
         return assemble(frame, index, operand, right, sources)
     if reading is Reading.COPIES:
-        pixels = pixels_of_copies(frame, node, PIXEL_BYTES // node.dtype.bytes, MOST_PIXELS)
+        copied = PIXEL_BYTES // node.dtype.bytes
+        pixels = pixels_of_copies(frame, node, copied, _most_pixels(frame))
         left = windows_of_copies(frame, node, runs, pixels)
     else:
         pixels = _pixels(frame, constant(1) if whole else product(runs.axes))
@@ -159,8 +164,18 @@ def _pixels(frame: Frame, runs: Expr) -> Expr:
     pixel = weights.shape[1].value * node.dtype.bytes // elements_per_word(node)
     for stride, taps in zip(primitive.strides, weights.shape[2:], strict=True):
         pixel *= min(stride, taps.value)
-    most = min(TABLE_BYTES // (8 * runs.value), PIXEL_BYTES // max(pixel, 1), MOST_PIXELS)
-    return balanced(frame.m, constant(max(1, most // height) * height), height)
+    most = minimum(
+        _most_pixels(frame), TABLE_BYTES // (8 * runs.value), PIXEL_BYTES // max(pixel, 1)
+    )
+    return balanced(frame.m, maximum(most // height, 1) * height, height)
+
+
+def _most_pixels(frame: Frame) -> Expr:
+    """Of a block, given the room for results and the tasks that there shall be."""
+    node = frame.kernel.backbone
+    columns = minimum(frame.n, LINE_COLUMNS) + frame.tile.columns
+    most = minimum(RESULT_BYTES // (columns * node.dtype.bytes), MOST_PIXELS)
+    return minimum(most, maximum(frame.m // TASKS, LEAST_PIXELS))
 
 
 def _weights(frame: Frame, weights: Node, block: Expr, sources: list[Source]) -> Operand | Packing:

@@ -42,6 +42,8 @@ from tilewright.tile.frame import Frame, elements_per_word
 from tilewright.tile.lowering import Lowering
 from tilewright.tile.taps import Tap, geometry, tap_position
 
+SQUARE = 8  # channels that are transposed through registers; fewer go element by element
+
 
 @dataclass(frozen=True)
 class Runs:
@@ -160,7 +162,7 @@ def windows_of_copies(frame: Frame, node: Node, runs: Runs, row: Expr) -> Gather
     return _windows(frame, node, rows, constant(0), runs, row)
 
 
-def pixels_of_copies(frame: Frame, node: Node, elements: int, most: int) -> Expr:
+def pixels_of_copies(frame: Frame, node: Node, elements: int, most: Expr) -> Expr:
     """At most ``most`` pixels for a block that copies so many ``elements``.
 
     They are whole lines, or else a part of one.
@@ -358,7 +360,16 @@ def _copied(
     origin = linear((sample, channel, *position), first.shape)
     distance = product(first.shape[2:])
     source = lowering.buffer(first)
-    return TransposeBlock(source, origin, distance, *target, channels, channels, pixels)
+    if channels.value >= SQUARE:
+        return TransposeBlock(source, origin, distance, *target, channels, channels, pixels)
+    pixel = symbol("_z")
+    stores = tuple(
+        Store(
+            target[0], target[1] + pixel * channels + c, Load(source, origin + distance * c + pixel)
+        )
+        for c in range(channels.value)
+    )
+    return Loop("_z", constant(0), pixels, stores, independent=True)
 
 
 def _windows(frame: Frame, node: Node, rows: _Rows, base: Expr, runs: Runs, row: Expr) -> Gathering:
