@@ -49,6 +49,7 @@ GROWTH = {
     Form(4, 3, 1): (2.5, 2.2),
     Form(2, 5, 1): (1.5, 1.6),
     Form(4, 3, 2): (1.5, 1.4),
+    Form(4, 5, 2): (1.5, 1.4),
 }
 EACH_FORM = pytest.mark.parametrize("form", GROWTH, ids=lambda f: f"{f.size}-{f.taps}-{f.stride}")
 SMALL = Form(2, 3, 1)

@@ -4,9 +4,9 @@
 ``size + taps - 1`` products: y = At [(G g) * (Bt d)], and in two dimensions
 Y = At [(G g Gt) * (Bt d B)] A (Cook and Toom's multiplication of polynomials at all points but one
 and at infinity, transposed). Points come in pairs of opposite sign, whose rows share most of their
-terms. With a stride of two, elements at even positions meet the first and the third of three taps,
-which are a convolution without stride, and those at odd ones the second alone: ``2 * size + 1``
-products. Start with :func:`transforms`.
+terms. With a stride of two, elements at even positions meet every second tap, which are a
+convolution without stride, and those at odd positions the others, which are another one. Start with
+:func:`transforms`.
 """
 
 from __future__ import annotations
@@ -63,21 +63,19 @@ class Transforms:
 
 @cache
 def transforms(form: Form) -> Transforms:
-    """The matrices of a form: of stride 1, or of three taps and stride 2."""
-    if form.stride == 1:
-        return _neighbouring(form.size, form.taps)
-    assert (form.taps, form.stride) == (3, 2), form
-    return _alternating(form.size)
+    """The matrices of a form with a stride of 1 or 2."""
+    made = {1: _neighbouring, 2: _alternating}[form.stride]
+    return made(form.size, form.taps)
 
 
-def _alternating(size: int) -> Transforms:
-    """Stride 2: products of even positions with the outer taps, then of odd ones with the other."""
-    even, zero, one = _neighbouring(size, 2), Fraction(0), Fraction(1)
-    odd = [tuple(one if i == j else zero for j in range(size)) for i in range(size)]
-    result = tuple((*row, *own) for row, own in zip(even.result, odd, strict=True))
-    taps = [(first, zero, last) for first, last in even.taps] + [(zero, one, zero)] * size
-    data = [_spread(row, 0, 2 * size + 1) for row in even.data]
-    data += [_spread(row, 1, 2 * size + 1) for row in odd]
+def _alternating(size: int, count: int) -> Transforms:
+    """Stride 2: every second tap on even positions, then the others on odd ones."""
+    even, odd = _neighbouring(size, (count + 1) // 2), _neighbouring(size, count // 2)
+    result = tuple((*row, *other) for row, other in zip(even.result, odd.result, strict=True))
+    parts = (even, 0), (odd, 1)
+    taps = [_spread(row, first, count) for part, first in parts for row in part.taps]
+    length = 2 * size + count - 2
+    data = [_spread(row, first, length) for part, first in parts for row in part.data]
     return Transforms(result, tuple(taps), tuple(data))
 
 
@@ -90,8 +88,11 @@ def _spread(row: Sequence[Fraction], first: int, length: int) -> tuple[Fraction,
 
 def _neighbouring(size: int, count: int) -> Transforms:
     """Stride 1, with ``count`` taps."""
-    points = POINTS[size + count - 2]
     zero, one = Fraction(0), Fraction(1)
+    if count == 1:
+        unit = tuple(tuple(one if i == j else zero for j in range(size)) for i in range(size))
+        return Transforms(unit, ((one,),) * size, unit)
+    points = POINTS[size + count - 2]
     last = (zero,) * (count - 1) + (one,)
     result = tuple((*(p**i for p in points), one if i == size - 1 else zero) for i in range(size))
     taps: list[tuple[Fraction, ...]] = []
