@@ -27,8 +27,26 @@ from tilewright.backend.cpu.statements import Frame
 from tilewright.backend.cpu.tile_functions import call_sums, store_sums
 from tilewright.cost import SHORT_ROW_BYTES
 from tilewright.ir.dtype import DType
-from tilewright.ir.tile import OUTSIDE, Contraction, Gathering, Operand, Packing, TileBuffer
-from tilewright.shape import Expr, ceil_div, less_equal, minimum, product, symbol
+from tilewright.ir.tile import (
+    OUTSIDE,
+    Contraction,
+    Gathering,
+    Operand,
+    Packing,
+    TileBuffer,
+    TransposeBlock,
+)
+from tilewright.shape import (
+    Expr,
+    ceil_div,
+    constant,
+    less_equal,
+    logical_and,
+    minimum,
+    product,
+    select,
+    symbol,
+)
 
 NEAR_RESULTS = 1 << 19  # bytes of results that stay in a cache until the next kernel reads them
 
@@ -86,6 +104,15 @@ class _Place:
     number: ir.Value
 
 
+@dataclass
+class _Later:
+    """Rows at ``pointer``, ``row`` elements apart, that the tiles at column ``panel`` prefetch."""
+
+    pointer: ir.Value
+    row: ir.Value
+    panel: ir.Value
+
+
 class _Writer:
     def __init__(
         self, frame: Frame, program: Contraction, level: Level, epilogue: Epilogue
@@ -100,6 +127,7 @@ class _Writer:
         self.environment = epilogue.environment.allocate(frame)
         self.lanes = level.lanes(program.dtype.bytes)
         self.vectors = program.tile_columns // self.lanes
+        self.later: list[_Later] = []
 
     def index(self, expression: Expr) -> ir.Value:
         return self.frame.index(expression)
@@ -120,6 +148,7 @@ class _Writer:
             self.epilogue.environment.set(frame, self.environment, name)
         if isinstance(program.left, Gathering):
             self._gather(program.left)
+        self.later = self._later() if self._streams() else []
         limit, stride = self.index(program.k), self.index(program.block_k)
         # A depth of 0 still has to store zeros: the loop runs at least once.
         self._loop(K0, word(0), limit, lambda _: stride, self._depth_block, always=True)
@@ -400,17 +429,56 @@ class _Writer:
     def _left_ahead(
         self, place: _Place, left: ir.Value, row: ir.Value, steps: ir.Value
     ) -> ir.Value:
-        """The next tile's rows under the first panel, if they are short; else those of this one.
+        """Short rows: of the next tile under the very first panel, else those of a later task.
 
-        The hardware foresees long rows; of short ones it has seen too little when they end.
+        The hardware foresees long rows; of short ones it has seen too little when they end. Where
+        there is nothing to ask for, it is what the tile reads itself.
         """
         builder, dtype = self.builder, self.program.dtype
         short = builder.icmp_signed("<=", steps, word(SHORT_ROW_BYTES // dtype.bytes))
-        first = builder.icmp_signed("==", place.n, self.frame.names[N0])
-        whole = builder.icmp_signed("==", row, steps)
-        useful = builder.and_(builder.and_(first, short), whole)
-        offset = builder.select(useful, builder.mul(row, place.height), word(0))
-        return self.frame.emitter.gep(left, dtype, offset)
+        useful = builder.and_(short, builder.icmp_signed("==", row, steps))
+        first = builder.and_(useful, builder.icmp_signed("==", place.n, word(0)))
+        offset = builder.select(first, builder.mul(row, place.height), word(0))
+        ahead = self.frame.emitter.gep(left, dtype, offset)
+        rows = builder.sub(place.m, self.frame.names[M0])
+        for later in self.later:
+            here = builder.and_(short, builder.icmp_signed("==", place.n, later.panel))
+            alike = builder.and_(here, builder.icmp_signed("==", later.row, steps))
+            there = self.frame.emitter.gep(later.pointer, dtype, builder.mul(rows, later.row))
+            ahead = builder.select(alike, there, ahead)
+        return ahead
+
+    def _later(self) -> list[_Later]:
+        """What to ask for under which panel for the tasks that follow this one.
+
+        The columns of the next one, where packing transposes them, and the rows of the next batch
+        element, if those of this one are a single block.
+        """
+        program = self.program
+        name, size = program.batch[-1] if program.batch else ("", constant(1))
+        after = {name: minimum(symbol(name) + 1, size - 1)} if name else {}
+        width = program.tile_columns
+        last, alone = less_equal(program.n, symbol(N1)), less_equal(program.n, program.block_n)
+        rows = logical_and(last, less_equal(program.m, program.block_m))
+        left, right = program.left, program.right
+        assert isinstance(left, Operand)
+        # The very first panel is taken; under a block's only panel there is no other.
+        panel = select(rows, symbol(N0) + select(alone, width, 0), -1)
+        made = [self._asked(left.buffer, left.base.substitute(after), left.row, panel)]
+        body = right.body if isinstance(right, Packing) else ()
+        for block in body:
+            if isinstance(block, TransposeBlock):
+                base = block.source_offset.substitute({K0: constant(0)})
+                here, there = ({N0: symbol(N1)}, {N0: constant(0)} | after)
+                base = select(last, base.substitute(there), base.substitute(here))
+                panel = symbol(N0) + select(alone, 2 * width, width)
+                made.append(self._asked(block.source, base, block.source_row, panel))
+        return made
+
+    def _asked(self, buffer: TileBuffer, base: Expr, row: Expr, panel: Expr) -> _Later:
+        pointer = self.frame.pointers[buffer.name]
+        place = self.frame.emitter.gep(pointer, self.program.dtype, self.index(base))
+        return _Later(place, self.index(row), self.index(panel))
 
     def _prefetches(self) -> bool:
         right = self.program.right
