@@ -41,6 +41,7 @@ PACKED = (
 TRANSPOSED = (  # rows of the source lie far apart: the fewer at a time, the better
     Blocking(1020, 16, 1024),
     Blocking(1020, 32, 512),
+    Blocking(1020, 64, 512),
     Blocking(96, 32, 512),
 )
 FEW_COLUMNS = WIDEST  # up to which other roles or dot products may beat the register tile

@@ -48,6 +48,7 @@ from tilewright.shape import (
     symbol,
 )
 
+NEAR_PANELS = 20 << 10  # bytes of packed panels that stay in the first-level cache
 NEAR_RESULTS = 1 << 19  # bytes of results that stay in a cache until the next kernel reads them
 
 M0, M1, N0, N1, K0, K1 = "_m0", "_m1", "_n0", "_n1", "_k0", "_k1"
@@ -205,8 +206,44 @@ class _Writer:
         frame.names[K1] = self.index(minimum(symbol(K0) + program.block_k, program.k))
         if isinstance(program.right, Packing):
             frame.statements(program.right.body)
-        width = word(program.tile_columns)
-        self._loop("_np", frame.names[N0], frame.names[N1], lambda _: width, self._panel)
+        width, panels = word(program.tile_columns), frame.names[N0]
+        if self._packs_transposed():
+            panels = self._whole_panels(width)
+        self._loop("_np", panels, frame.names[N1], lambda _: width, self._panel)
+
+    def _packs_transposed(self) -> bool:
+        right = self.program.right
+        return isinstance(right, Packing) and isinstance(right.body[0], TransposeBlock)
+
+    def _whole_panels(self, width: ir.Value) -> ir.Value:
+        """Tiles of all whole panels, row by row, if they fit the first-level cache; what is left.
+
+        Results are written along their rows then, and the left operand is met once.
+        """
+        builder, frame, program = self.builder, self.frame, self.program
+        columns = builder.sub(frame.names[N1], frame.names[N0])
+        steps = builder.sub(frame.names[K1], frame.names[K0])
+        room = word(NEAR_PANELS // program.dtype.bytes)
+        near = builder.icmp_signed("<=", builder.mul(columns, steps), room)
+        whole = builder.select(near, builder.sub(columns, builder.urem(columns, width)), word(0))
+        end = builder.add(frame.names[N0], whole)
+        frame.enter()
+        most = program.tile_rows
+        height = self._height(most)
+
+        def row() -> None:
+            tall = height(frame.names["_mp"])
+
+            def panel() -> None:
+                place = _Place(frame.names["_mp"], frame.names["_np"], tall, width, word(0))
+                self._tile(place, self.vectors, True, most)
+
+            self._loop("_np", frame.names[N0], end, lambda _: width, panel)
+
+        rows = builder.select(near, frame.names[M1], frame.names[M0])
+        self._loop("_mp", frame.names[M0], rows, height, row)
+        frame.leave()
+        return end
 
     def _panel(self) -> None:
         """All tiles of one panel of columns: whole ones, or the last and narrower one."""
@@ -279,8 +316,22 @@ class _Writer:
             most = most_rows(self.level, vectors, self.program.narrow)
         panel = frame.names["_np"]
         first = panel if back is None else builder.sub(panel, back)
-        rows = builder.sub(frame.names[M1], frame.names[M0])
-        base, taller = self._heights(rows, most)
+        height = self._height(most)
+
+        def body() -> None:
+            m = frame.names["_mp"]
+            tall = height(m)
+            number = builder.udiv(builder.sub(m, frame.names[M0]), tall)
+            place = _Place(m, first, tall, columns, number)
+            self._tile(place, vectors, full, most)
+
+        self._loop("_mp", frame.names[M0], frame.names[M1], height, body)
+        frame.leave()
+
+    def _height(self, most: int) -> Callable[[ir.Value], ir.Value]:
+        """How high the tile at a row of the block is."""
+        builder, frame = self.builder, self.frame
+        base, taller = self._heights(builder.sub(frame.names[M1], frame.names[M0]), most)
         turning = builder.add(frame.names[M0], builder.mul(taller, builder.add(base, word(1))))
 
         def height(m: ir.Value) -> ir.Value:
@@ -292,15 +343,7 @@ class _Writer:
             extra = builder.zext(builder.icmp_signed("<", m, turning), word(0).type)
             return builder.add(base, extra)
 
-        def body() -> None:
-            m = frame.names["_mp"]
-            tall = height(m)
-            number = builder.udiv(builder.sub(m, frame.names[M0]), tall)
-            place = _Place(m, first, tall, columns, number)
-            self._tile(place, vectors, full, most)
-
-        self._loop("_mp", frame.names[M0], frame.names[M1], height, body)
-        frame.leave()
+        return height
 
     def _left_panel(self) -> int:
         left = self.program.left
