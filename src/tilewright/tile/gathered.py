@@ -3,9 +3,9 @@
 The channels of one tap of one pixel are contiguous, so k is a run of channels per tap and the left
 operand is read in place: a table per block of pixels says where every run begins, or that it lies
 outside and reads zeros. Nothing is copied, and neither rows of the image nor images of a batch end
-a tile. A pointwise convolution needs no table. Where no tap lies outside, or channels are few and
-lines are copied between their padding, all taps along a line are one run: see ``lines``. Start with
-:func:`lower_channels_last`.
+a tile. A pointwise convolution needs no table. Where no tap lies outside, or lines are copied
+between their padding because channels are few or come first in memory, all taps along a line are
+one run: see ``lines``. Start with :func:`lower_channels_last`.
 """
 
 from __future__ import annotations

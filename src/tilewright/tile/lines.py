@@ -1,9 +1,10 @@
 """Left operands of convolutions whose runs lie alike in all rows: all taps along a line are one.
 
 Where no tap lies outside, data is read in place. Otherwise the lines that a block of pixels reads
-are copied between their padding first, every line once, however many taps meet it. Either way a
-table says where rows begin, and a short one how far their runs are from there. Start with
-:func:`windows_in_place` and :func:`windows_of_copies`.
+are copied between their padding first, every line once, however many taps meet it, and transposed
+if their channels come first in memory. Either way a table says where rows begin, and a short one
+how far their runs are from there. Start with :func:`windows_in_place` and
+:func:`windows_of_copies`.
 """
 
 from __future__ import annotations

@@ -406,14 +406,13 @@ class ResultTransform(_Transform):
                 def channel(o: Expr) -> None:
                     where = self._pixel(y - top, x - left, o - self.channel)
                     index = tuple(lowering.scope.resolve(i) for i in (self.batch, y, x, o))
-                    sum_ = self.load(self.lines, where)
-                    lowering.cached[self.node] = {index: sum_}.get
+                    lowering.cached[self.node] = {index: self.load(self.lines, where)}.get
+                    staged = self._pixel(constant(0), x - left, o - self.channel)
                     for output, buffer in targets.items():
                         base, place = shown(self.kernel, output, index, lowering.scope)
                         target, offset = buffer, linear(place, output.shape)
                         if output in stages:
-                            target = stages[output]
-                            offset = self._pixel(constant(0), x - left, o - self.channel)
+                            target, offset = stages[output], staged
                         lowering.store(target, offset, lowering.value(base, index))
 
                 bounds = (self.channel, self.channel + self.channels)
@@ -421,16 +420,20 @@ class ResultTransform(_Transform):
 
             self.loop((left, right), shape[2], column)
             for output, stage in stages.items():
-                _, place = shown(
-                    self.kernel, output, (self.batch, y, left, self.channel), lowering.scope
-                )
-                target = targets[output], linear(place, output.shape), shape[1] * shape[2]
-                size = right - left, self.channels
-                lowering.emit(
-                    TransposeBlock(stage, constant(0), constant(self.width), *target, *size)
-                )
+                self._leave(stage, output, targets[output], (y, left, right))
 
         self.loop((top, bottom), shape[1], row)
+
+    def _leave(
+        self, stage: TileBuffer, output: Node, target: TileBuffer, line: tuple[Expr, Expr, Expr]
+    ) -> None:
+        """Part of a line of results, from the stage to its place with the channels first."""
+        y, left, right = line
+        corner = (self.batch, y, left, self.channel)
+        _, place = shown(self.kernel, output, corner, self.lowering.scope)
+        source = stage, constant(0), constant(self.width)
+        result = target, linear(place, output.shape), self.node.shape[1] * self.node.shape[2]
+        self.lowering.emit(TransposeBlock(*source, *result, right - left, self.channels))
 
     def _is_turned(self, output: Node) -> bool:
         """Whether a result has its channels first."""

@@ -9,14 +9,15 @@ else on the tile's sums in the first-level cache. Start with :func:`write_contra
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from llvmlite import ir
 
+from tilewright.backend.cpu.blocks import K0, K1, M0, M1, N0, N1, Place
 from tilewright.backend.cpu.epilogue import FAR, Epilogue
 from tilewright.backend.cpu.function import Environment, KernelFunction, Signature, task_loop
 from tilewright.backend.cpu.indices import word
 from tilewright.backend.cpu.machine import Level
+from tilewright.backend.cpu.prefetch import Prefetcher
 from tilewright.backend.cpu.register_tile import (
     Gathered,
     TileOperands,
@@ -25,7 +26,6 @@ from tilewright.backend.cpu.register_tile import (
 )
 from tilewright.backend.cpu.statements import Frame
 from tilewright.backend.cpu.tile_functions import call_sums, store_sums
-from tilewright.cost import SHORT_ROW_BYTES
 from tilewright.ir.dtype import DType
 from tilewright.ir.tile import (
     OUTSIDE,
@@ -39,19 +39,14 @@ from tilewright.ir.tile import (
 from tilewright.shape import (
     Expr,
     ceil_div,
-    constant,
     less_equal,
-    logical_and,
     minimum,
     product,
-    select,
     symbol,
 )
 
 NEAR_PANELS = 20 << 10  # bytes of packed panels that stay in the first-level cache
 NEAR_RESULTS = 1 << 19  # bytes of results that stay in a cache until the next kernel reads them
-
-M0, M1, N0, N1, K0, K1 = "_m0", "_m1", "_n0", "_n1", "_k0", "_k1"
 
 
 def contraction_grid(program: Contraction) -> tuple[tuple[str, Expr], ...]:
@@ -94,26 +89,6 @@ def _told(program: Contraction) -> list[str]:
     return [*(name for name, _ in program.batch), *((M0, N0) if program.stages else ())]
 
 
-@dataclass
-class _Place:
-    """Where one tile is: first row and column, height, valid columns, its number in the panel."""
-
-    m: ir.Value
-    n: ir.Value
-    height: ir.Value
-    columns: ir.Value
-    number: ir.Value
-
-
-@dataclass
-class _Later:
-    """Rows at ``pointer``, ``row`` elements apart, that the tiles at column ``panel`` prefetch."""
-
-    pointer: ir.Value
-    row: ir.Value
-    panel: ir.Value
-
-
 class _Writer:
     def __init__(
         self, frame: Frame, program: Contraction, level: Level, epilogue: Epilogue
@@ -128,7 +103,7 @@ class _Writer:
         self.environment = epilogue.environment.allocate(frame)
         self.lanes = level.lanes(program.dtype.bytes)
         self.vectors = program.tile_columns // self.lanes
-        self.later: list[_Later] = []
+        self.prefetcher = Prefetcher(frame, program)
 
     def index(self, expression: Expr) -> ir.Value:
         return self.frame.index(expression)
@@ -149,7 +124,7 @@ class _Writer:
             self.epilogue.environment.set(frame, self.environment, name)
         if isinstance(program.left, Gathering):
             self._gather(program.left)
-        self.later = self._later() if self._streams() else []
+        self.prefetcher.begin_task()
         limit, stride = self.index(program.k), self.index(program.block_k)
         # A depth of 0 still has to store zeros: the loop runs at least once.
         self._loop(K0, word(0), limit, lambda _: stride, self._depth_block, always=True)
@@ -235,7 +210,7 @@ class _Writer:
             tall = height(frame.names["_mp"])
 
             def panel() -> None:
-                place = _Place(frame.names["_mp"], frame.names["_np"], tall, width, word(0))
+                place = Place(frame.names["_mp"], frame.names["_np"], tall, width, word(0))
                 self._tile(place, self.vectors, True, most)
 
             self._loop("_np", frame.names[N0], end, lambda _: width, panel)
@@ -322,7 +297,7 @@ class _Writer:
             m = frame.names["_mp"]
             tall = height(m)
             number = builder.udiv(builder.sub(m, frame.names[M0]), tall)
-            place = _Place(m, first, tall, columns, number)
+            place = Place(m, first, tall, columns, number)
             self._tile(place, vectors, full, most)
 
         self._loop("_mp", frame.names[M0], frame.names[M1], height, body)
@@ -358,7 +333,7 @@ class _Writer:
 
     # ------------------------------------------------------------ one tile
 
-    def _tile(self, place: _Place, vectors: int, full: bool, most: int) -> None:
+    def _tile(self, place: Place, vectors: int, full: bool, most: int) -> None:
         builder, frame = self.builder, self.frame
         sums, row = self._sums(place)
         resume = builder.icmp_signed(">", frame.names[K0], word(0))
@@ -369,8 +344,8 @@ class _Writer:
         gathered = isinstance(left, Gathering)
         shape = TileShape(
             self.program.dtype, 1, vectors, self._known_left(), self._known_right(), masked,
-            gathered, gathered and left.shifts is not None, self._prefetches(), self._streams(),
-            self.program.narrow,
+            gathered, gathered and left.shifts is not None, self.prefetcher.asks_right,
+            self.prefetcher.asks_left, self.program.narrow,
         )  # fmt: skip
         target = [sums, row, resume]
         light = full and self.epilogue.is_light
@@ -396,7 +371,7 @@ class _Writer:
                 where = [place.m, place.n, place.height, place.columns, sums, row]
                 builder.call(self.epilogue.rows(), [*where, self.environment])
 
-    def _prefetch(self, place: _Place, last: ir.Value, vectors: int) -> None:
+    def _prefetch(self, place: Place, last: ir.Value, vectors: int) -> None:
         """Ask for the lines that the tile will be stored to, where they are far away."""
         builder = self.builder
         far = builder.trunc(self.frame.names[FAR], ir.IntType(1))
@@ -433,7 +408,7 @@ class _Writer:
         depth = right.row if isinstance(right, Packing) else right.depth
         return depth.value if depth.is_constant and depth.value > 0 else None
 
-    def _sums(self, place: _Place) -> tuple[ir.Value, ir.Value]:
+    def _sums(self, place: Place) -> tuple[ir.Value, ir.Value]:
         """Where the tile's sums go: one small tile if k is one block, else the block of sums."""
         builder, frame, program = self.builder, self.frame, self.program
         pointer = frame.pointers["sums"]
@@ -447,7 +422,7 @@ class _Writer:
         offset = builder.select(single, word(0), offset)
         return frame.emitter.gep(pointer, program.dtype, offset), row
 
-    def _operands(self, place: _Place) -> TileOperands:
+    def _operands(self, place: Place) -> TileOperands:
         frame, left = self.frame, self.program.left
         right, right_depth = self._right(place)
         if isinstance(left, Gathering):
@@ -455,96 +430,17 @@ class _Writer:
             gathered = self._gathered(place, left)
             return TileOperands(
                 run, base, word(0), word(1), right, right_depth, place.columns, gathered,
-                self._ahead(place, right),
+                self.prefetcher.right(place, right),
             )  # fmt: skip
         steps = self.builder.sub(frame.names[K1], frame.names[K0])
         pointer, row, depth = self._left(place, left)
-        ahead = self._ahead(place, right)
+        ahead = self.prefetcher.right(place, right)
         return TileOperands(
             steps, pointer, row, depth, right, right_depth, place.columns, None, ahead,
-            self._left_ahead(place, pointer, row, steps),
+            self.prefetcher.left(place, pointer, row, steps),
         )  # fmt: skip
 
-    def _streams(self) -> bool:
-        left = self.program.left
-        return isinstance(left, Operand) and not left.panel and self._known_left() == 1
-
-    def _left_ahead(
-        self, place: _Place, left: ir.Value, row: ir.Value, steps: ir.Value
-    ) -> ir.Value:
-        """Short rows: of the next tile under the very first panel, else those of a later task.
-
-        The hardware foresees long rows; of short ones it has seen too little when they end. Where
-        there is nothing to ask for, it is what the tile reads itself.
-        """
-        builder, dtype = self.builder, self.program.dtype
-        short = builder.icmp_signed("<=", steps, word(SHORT_ROW_BYTES // dtype.bytes))
-        useful = builder.and_(short, builder.icmp_signed("==", row, steps))
-        first = builder.and_(useful, builder.icmp_signed("==", place.n, word(0)))
-        offset = builder.select(first, builder.mul(row, place.height), word(0))
-        ahead = self.frame.emitter.gep(left, dtype, offset)
-        rows = builder.sub(place.m, self.frame.names[M0])
-        for later in self.later:
-            here = builder.and_(short, builder.icmp_signed("==", place.n, later.panel))
-            alike = builder.and_(here, builder.icmp_signed("==", later.row, steps))
-            there = self.frame.emitter.gep(later.pointer, dtype, builder.mul(rows, later.row))
-            ahead = builder.select(alike, there, ahead)
-        return ahead
-
-    def _later(self) -> list[_Later]:
-        """What to ask for under which panel for the tasks that follow this one.
-
-        The columns of the next one, where packing transposes them, and the rows of the next batch
-        element, if those of this one are a single block.
-        """
-        program = self.program
-        name, size = program.batch[-1] if program.batch else ("", constant(1))
-        after = {name: minimum(symbol(name) + 1, size - 1)} if name else {}
-        width = program.tile_columns
-        last, alone = less_equal(program.n, symbol(N1)), less_equal(program.n, program.block_n)
-        rows = logical_and(last, less_equal(program.m, program.block_m))
-        left, right = program.left, program.right
-        assert isinstance(left, Operand)
-        # The very first panel is taken; under a block's only panel there is no other.
-        panel = select(rows, symbol(N0) + select(alone, width, 0), -1)
-        made = [self._asked(left.buffer, left.base.substitute(after), left.row, panel)]
-        body = right.body if isinstance(right, Packing) else ()
-        for block in body:
-            if isinstance(block, TransposeBlock):
-                base = block.source_offset.substitute({K0: constant(0)})
-                here, there = ({N0: symbol(N1)}, {N0: constant(0)} | after)
-                base = select(last, base.substitute(there), base.substitute(here))
-                panel = symbol(N0) + select(alone, 2 * width, width)
-                made.append(self._asked(block.source, base, block.source_row, panel))
-        return made
-
-    def _asked(self, buffer: TileBuffer, base: Expr, row: Expr, panel: Expr) -> _Later:
-        pointer = self.frame.pointers[buffer.name]
-        place = self.frame.emitter.gep(pointer, self.program.dtype, self.index(base))
-        return _Later(place, self.index(row), self.index(panel))
-
-    def _prefetches(self) -> bool:
-        right = self.program.right
-        return isinstance(right, Operand) and right.panel > 0
-
-    def _ahead(self, place: _Place, right: ir.Value) -> ir.Value | None:
-        """The next panel's part that this tile asks for; four tiles in turn cover all of it.
-
-        Where a panel has one tile, memory is the limit and the hardware knows what comes next.
-        """
-        if not self._prefetches():
-            return None
-        builder, program = self.builder, self.program
-        columns = word(program.tile_columns)
-        rows = builder.sub(self.frame.names[M1], self.frame.names[M0])
-        alone = builder.icmp_signed("==", rows, place.height)
-        turn = builder.mul(builder.and_(place.number, word(3)), columns)
-        assert isinstance(program.right, Operand)
-        panel = builder.mul(self.index(program.right.row), columns)
-        offset = builder.select(alone, word(0), builder.add(panel, turn))
-        return self.frame.emitter.gep(right, program.dtype, offset)
-
-    def _gathered(self, place: _Place, left: Gathering) -> Gathered:
+    def _gathered(self, place: Place, left: Gathering) -> Gathered:
         builder, frame = self.builder, self.frame
         first = self.index(symbol(K0) // left.run)
         runs = self.index((symbol(K1) - symbol(K0)) // left.run)
@@ -556,7 +452,7 @@ class _Writer:
         number = builder.add(builder.mul(first, row), number)
         return Gathered(runs, frame.emitter.gep(table, DType.INT64, number), row)
 
-    def _left(self, place: _Place, left: Operand) -> tuple[ir.Value, ir.Value, ir.Value]:
+    def _left(self, place: Place, left: Operand) -> tuple[ir.Value, ir.Value, ir.Value]:
         builder, frame = self.builder, self.frame
         base, depth = self.index(left.base), self.index(left.depth)
         k0 = builder.mul(frame.names[K0], depth)
@@ -567,7 +463,7 @@ class _Writer:
         row = word(1) if left.panel else self.index(left.row)
         return pointer, row, depth
 
-    def _right(self, place: _Place) -> tuple[ir.Value, ir.Value]:
+    def _right(self, place: Place) -> tuple[ir.Value, ir.Value]:
         builder, frame, right = self.builder, self.frame, self.program.right
         dtype = self.program.dtype
         if isinstance(right, Packing):

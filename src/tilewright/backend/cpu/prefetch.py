@@ -1,0 +1,126 @@
+"""What the register tiles of a contraction ask for before it is needed.
+
+Hardware foresees long rows and what follows in memory. Tiles ask for the rest: for the next panel
+of weights, for short rows of the next tile, and for those of the tasks that follow. Start with
+:class:`Prefetcher`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from llvmlite import ir
+
+from tilewright.backend.cpu.blocks import K0, M0, M1, N0, N1, Place
+from tilewright.backend.cpu.indices import word
+from tilewright.backend.cpu.statements import Frame
+from tilewright.cost import SHORT_ROW_BYTES
+from tilewright.ir.tile import Contraction, Operand, Packing, TileBuffer, TransposeBlock
+from tilewright.shape import (
+    Expr,
+    constant,
+    less_equal,
+    logical_and,
+    minimum,
+    select,
+    symbol,
+)
+
+
+@dataclass
+class _Later:
+    """Rows at ``pointer``, ``row`` elements apart, that the tiles at column ``panel`` prefetch."""
+
+    pointer: ir.Value
+    row: ir.Value
+    panel: ir.Value
+
+
+class Prefetcher:
+    """Where the tiles of a contraction's blocks prefetch.
+
+    ``asks_right`` and ``asks_left`` say whether they ask for parts of either operand at all.
+    """
+
+    def __init__(self, frame: Frame, program: Contraction) -> None:
+        self.frame = frame
+        self.builder = frame.builder
+        self.program = program
+        left, right = program.left, program.right
+        self.asks_right = isinstance(right, Operand) and right.panel > 0
+        self.asks_left = isinstance(left, Operand) and not left.panel and left.depth is constant(1)
+        self.later: list[_Later] = []
+
+    def begin_task(self) -> None:
+        """Note what the tasks after this one read, its bounds being named."""
+        if self.asks_left:
+            self.later = self._later()
+
+    def right(self, place: Place, right: ir.Value) -> ir.Value | None:
+        """The next panel's part that this tile asks for; four tiles in turn cover all of it.
+
+        Where a panel has one tile, memory is the limit and the hardware knows what comes next.
+        """
+        if not self.asks_right:
+            return None
+        builder, program = self.builder, self.program
+        columns = word(program.tile_columns)
+        rows = builder.sub(self.frame.names[M1], self.frame.names[M0])
+        alone = builder.icmp_signed("==", rows, place.height)
+        turn = builder.mul(builder.and_(place.number, word(3)), columns)
+        assert isinstance(program.right, Operand)
+        panel = builder.mul(self.frame.index(program.right.row), columns)
+        offset = builder.select(alone, word(0), builder.add(panel, turn))
+        return self.frame.emitter.gep(right, program.dtype, offset)
+
+    def left(self, place: Place, left: ir.Value, row: ir.Value, steps: ir.Value) -> ir.Value:
+        """Short rows: of the next tile under the very first panel, else those of a later task.
+
+        The hardware foresees long rows; of short ones it has seen too little when they end. Where
+        there is nothing to ask for, it is what the tile reads itself.
+        """
+        builder, dtype = self.builder, self.program.dtype
+        short = builder.icmp_signed("<=", steps, word(SHORT_ROW_BYTES // dtype.bytes))
+        useful = builder.and_(short, builder.icmp_signed("==", row, steps))
+        first = builder.and_(useful, builder.icmp_signed("==", place.n, word(0)))
+        offset = builder.select(first, builder.mul(row, place.height), word(0))
+        ahead = self.frame.emitter.gep(left, dtype, offset)
+        rows = builder.sub(place.m, self.frame.names[M0])
+        for later in self.later:
+            here = builder.and_(short, builder.icmp_signed("==", place.n, later.panel))
+            alike = builder.and_(here, builder.icmp_signed("==", later.row, steps))
+            there = self.frame.emitter.gep(later.pointer, dtype, builder.mul(rows, later.row))
+            ahead = builder.select(alike, there, ahead)
+        return ahead
+
+    def _later(self) -> list[_Later]:
+        """What to ask for under which panel for the tasks that follow this one.
+
+        The columns of the next one, where packing transposes them, and the rows of the next batch
+        element, if those of this one are a single block.
+        """
+        program = self.program
+        name, size = program.batch[-1] if program.batch else ("", constant(1))
+        after = {name: minimum(symbol(name) + 1, size - 1)} if name else {}
+        width = program.tile_columns
+        last, alone = less_equal(program.n, symbol(N1)), less_equal(program.n, program.block_n)
+        rows = logical_and(last, less_equal(program.m, program.block_m))
+        left, right = program.left, program.right
+        assert isinstance(left, Operand)
+        # The very first panel is taken; under a block's only panel there is no other.
+        panel = select(rows, symbol(N0) + select(alone, width, 0), -1)
+        made = [self._asked(left.buffer, left.base.substitute(after), left.row, panel)]
+        body = right.body if isinstance(right, Packing) else ()
+        for block in body:
+            if isinstance(block, TransposeBlock):
+                base = block.source_offset.substitute({K0: constant(0)})
+                here, there = ({N0: symbol(N1)}, {N0: constant(0)} | after)
+                base = select(last, base.substitute(there), base.substitute(here))
+                panel = symbol(N0) + select(alone, 2 * width, width)
+                made.append(self._asked(block.source, base, block.source_row, panel))
+        return made
+
+    def _asked(self, buffer: TileBuffer, base: Expr, row: Expr, panel: Expr) -> _Later:
+        pointer = self.frame.pointers[buffer.name]
+        place = self.frame.emitter.gep(pointer, self.program.dtype, self.frame.index(base))
+        return _Later(place, self.frame.index(row), self.frame.index(panel))
