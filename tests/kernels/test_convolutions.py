@@ -159,15 +159,10 @@ TURNED = (
 
 
 @pytest.mark.parametrize("name", mostly_slow(TURNED, "seven", "uneven"))
-@pytest.mark.parametrize("dtype", mostly_slow([F32, F64], "float32"))
-def test_channels_last_between_data_and_results_with_the_channels_first(
-    name: str, dtype: DType
-) -> None:
+def test_channels_last_between_data_and_results_with_the_channels_first(name: str) -> None:
     case = next(c for c in CASES if c.name == name)
     space = Space()
-    compiled = check(
-        space.graph(turned(convolution(space, case, dtype=dtype))), shapes(case), length=700
-    )
+    compiled = check(space.graph(turned(convolution(space, case))), shapes(case), length=700)
     copied = name not in ("dilated", "volume", "groups")
     assert len(compiled.plan.kernels) == (1 if copied else 2)
 

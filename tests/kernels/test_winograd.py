@@ -207,13 +207,13 @@ def test_paddings(form: Form, padding: tuple[int, int], only: Callable[[Form], N
 
 @pytest.mark.slow
 @EACH_FORM
-@pytest.mark.parametrize("channels", [(1, 1), (3, 64), (64, 3), (129, 31), (40, 272)], ids=str)
+@pytest.mark.parametrize("channels", [(1, 64), (129, 3), (40, 272)], ids=str)
 def test_channels(form: Form, channels: tuple[int, int], only: Callable[[Form], None]) -> None:
     only(form)
     space = Space()
     graph = space.graph(rectified(biased(convolution(space, channels, form))))
     cases = [{"n": 2, "h": 7, "w": 9}, {"n": 1, "h": 3, "w": 50}, {"n": 0, "h": 1, "w": 1}]
-    check(graph, cases, length=length(form, channels[0]), levels=(*BOTH_LEVELS, WIDE))
+    check(graph, cases, length=length(form, channels[0]), levels=(BOTH_LEVELS[-1], WIDE))
 
 
 @EACH_FORM
@@ -225,7 +225,7 @@ def test_data_and_results_with_the_channels_first(
     space = Space()
     made = rectified(biased(convolution(space, channels, form, channels_first=True)))
     graph = space.graph(node(Transpose((0, 3, 1, 2)), made))
-    compiled = check(graph, edges(form), length=length(form, channels[0]))
+    compiled = check(graph, edges(form), length=length(form, channels[0]), levels=BOTH_LEVELS[-1:])
     assert len(compiled.plan.kernels) == 1
 
 
