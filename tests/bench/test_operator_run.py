@@ -54,6 +54,7 @@ def run(peers: dict[str, ModuleType], text: str, seen: list[tuple[int, str]] | N
     return list(run_groups(groups, Plan(peers, 1, SHORT, self_checks=1), progress))
 
 
+@pytest.mark.slow
 def test_rows_of_two_groups() -> None:
     seen: list[tuple[int, str]] = []
     text = "M=3,N=4,K=5;M=6,N=4,K=5;M=2,N=3,K=5"

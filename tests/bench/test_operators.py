@@ -81,6 +81,7 @@ def assert_close(actual: np.ndarray[Any, Any], problem: Problem) -> None:
     np.testing.assert_allclose(actual, wanted, rtol=0, atol=24 * 0.25 * 2.0**-22)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("text", "constant"), [*PRODUCTS, *((c, "right") for c in CONVOLUTIONS)])
 def test_the_models_compute_what_the_case_says(text: str, constant: str) -> None:
     (group,) = group_cases(parse_shapes(text), constant)

@@ -35,6 +35,7 @@ def check(rows: list[Outcome]) -> None:
     assert not failed, "\n".join(failed)
 
 
+@pytest.mark.slow
 def test_a_sample_of_single_operators():
     rows = list(outcomes("node", SAMPLE))
     check(rows)

@@ -226,6 +226,7 @@ def in_parts(whole: LowerWay) -> LowerWay:
     return way
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("whole", WHOLE)
 def test_split_depth_of_rows_by_rows(force: Force, whole: str) -> None:
     force(in_parts(WHOLE[whole]))
@@ -237,6 +238,7 @@ def test_split_depth_of_rows_by_rows(force: Force, whole: str) -> None:
     check(space.graph(apply("hyperbolic_tangent", shifted)), LONG, length=depth, scale=40)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("whole", mostly_slow(["plain", "swapped"], "plain"))
 @pytest.mark.parametrize("dtype", mostly_slow([F32, F64, DType.INT32], "float32"))
 def test_split_depth_of_operands_read_in_place(force: Force, whole: str, dtype: DType) -> None:
@@ -248,6 +250,7 @@ def test_split_depth_of_operands_read_in_place(force: Force, whole: str, dtype: 
     check(space.graph(matmul(x, y)), cases, length=depth)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("whole", WHOLE)
 @pytest.mark.parametrize("k", mostly_slow([3, 64, 500, 9001], "500"))
 def test_split_depth_with_a_packed_operand(force: Force, whole: str, k: int) -> None:

@@ -106,6 +106,7 @@ def test_weights_stored_transposed() -> None:
           length=33)  # fmt: skip
 
 
+@pytest.mark.slow
 def test_epilogue_with_residual_row_column_and_several_outputs() -> None:
     space = Space()
     m, n, k = space.dimensions("m n k")

@@ -65,6 +65,7 @@ def test_products_at_edges(left: DType, size: tuple[int, int]) -> None:
     check(graph, cases, length=depth, fill=fill, levels=LEVELS_TESTED[left])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("left", [BF16, U8], ids=lambda dtype: dtype.value)
 @pytest.mark.parametrize(
     "shape",

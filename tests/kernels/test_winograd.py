@@ -51,7 +51,21 @@ GROWTH = {
     Form(4, 3, 2): (1.5, 1.4),
     Form(4, 5, 2): (1.5, 1.4),
 }
-EACH_FORM = pytest.mark.parametrize("form", GROWTH, ids=lambda f: f"{f.size}-{f.taps}-{f.stride}")
+
+
+def named(form: Form) -> str:
+    return f"{form.size}-{form.taps}-{form.stride}"
+
+
+EACH_FORM = pytest.mark.parametrize("form", GROWTH, ids=named)
+# The same, one of them in the quick suite.
+MOSTLY_SLOW = pytest.mark.parametrize(
+    "form",
+    [
+        pytest.param(form, id=named(form), marks=() if form == Form(4, 3, 2) else pytest.mark.slow)
+        for form in GROWTH
+    ],
+)
 SMALL = Form(2, 3, 1)
 
 
@@ -183,7 +197,7 @@ def edges(form: Form) -> list[dict[str, int]]:
     return [*cases, {"n": 0, "h": 5, "w": 5}, {"n": 2, "h": 0, "w": 4}, {"n": 2, "h": 4, "w": 0}]
 
 
-@EACH_FORM
+@MOSTLY_SLOW
 def test_every_edge_with_bias_residual_and_two_results(
     form: Form, only: Callable[[Form], None]
 ) -> None:
@@ -196,7 +210,7 @@ def test_every_edge_with_bias_residual_and_two_results(
     assert len(compiled.plan.kernels) == 1
 
 
-@EACH_FORM
+@MOSTLY_SLOW
 @pytest.mark.parametrize("padding", mostly_slow([(0, 2), (7, 6), (0, 0), (2, 1)], "(0,2)", "(7,6)"))
 def test_paddings(form: Form, padding: tuple[int, int], only: Callable[[Form], None]) -> None:
     only(form)
@@ -216,7 +230,7 @@ def test_channels(form: Form, channels: tuple[int, int], only: Callable[[Form], 
     check(graph, cases, length=length(form, channels[0]), levels=(BOTH_LEVELS[-1], WIDE))
 
 
-@EACH_FORM
+@MOSTLY_SLOW
 @pytest.mark.parametrize("channels", mostly_slow([(6, 10), (37, 24)], "(6,10)"))
 def test_data_and_results_with_the_channels_first(
     form: Form, channels: tuple[int, int], only: Callable[[Form], None]
@@ -229,7 +243,7 @@ def test_data_and_results_with_the_channels_first(
     assert len(compiled.plan.kernels) == 1
 
 
-@EACH_FORM
+@MOSTLY_SLOW
 @pytest.mark.parametrize("channels_first", mostly_slow([False, True], "True"))
 def test_a_wide_map_takes_several_blocks_of_tiles(
     form: Form, channels_first: bool, only: Callable[[Form], None]
@@ -241,7 +255,7 @@ def test_a_wide_map_takes_several_blocks_of_tiles(
     check(graph, [{"n": 1, "h": 4, "w": 101}], length=length(form, 130), levels=BOTH_LEVELS[-1:])
 
 
-@EACH_FORM
+@MOSTLY_SLOW
 def test_what_is_not_finite_stays_in_its_tiles(form: Form, only: Callable[[Form], None]) -> None:
     only(form)
     space = Space()
@@ -275,7 +289,7 @@ def met(place: int, step: int, width: int) -> slice:
 # ---------------------------------------------------------------- the error
 
 
-@EACH_FORM
+@MOSTLY_SLOW
 def test_the_error_grows_as_measured(form: Form, only: Callable[[Form], None]) -> None:
     """The root of the mean square error of several thousand sums over 128 channels."""
     sizes = {"n": 1, "h": 20, "w": 20}

@@ -71,6 +71,7 @@ def test_the_best_level_is_the_default(artifact: Path) -> None:
     assert CompiledModel.load(artifact).level == host_levels()[-1].name
 
 
+@pytest.mark.slow
 def test_code_of_every_level_is_there_and_differs() -> None:
     stages = compile_stages(small_network(), levels=list(LEVELS))
     images = {name: compiled.image for name, compiled in stages.levels.items()}
