@@ -81,7 +81,10 @@ class Reading(Enum):
 
 
 def lower_channels_last(kernel: Kernel, lowering: Lowering, tile: RegisterTile) -> LoweredStep:
-    """The tile program of a Convolve with its epilogue, its data being in memory."""
+    """The tile program of a Convolve with its epilogue.
+
+    Its data is in memory, or is the transposition of data with the channels first that is.
+    """
     node = kernel.backbone
     primitive = node.primitive
     assert isinstance(primitive, Convolve)

@@ -79,7 +79,7 @@ class BlockLines:
     @staticmethod
     def of(node: Node) -> BlockLines:
         """Of the block of a Convolve that "_m0" and "_m1" bound."""
-        width, begin, end = maximum(node.shape[-2], 1), symbol("_m0"), symbol("_m1")
+        width, begin, end = _across(node), symbol("_m0"), symbol("_m1")
         start = symbol("_q") * width
         return BlockLines(
             (begin // width, ceil_div(end, width)),
@@ -171,7 +171,7 @@ def pixels_of_copies(frame: Frame, node: Node, elements: int, most: Expr) -> Exp
     primitive, weights = node.primitive, node.inputs[1]
     assert isinstance(primitive, Convolve)
     height, channels = frame.tile.rows, maximum(weights.shape[1], 1)
-    across, padded = maximum(node.shape[-2], 1), _PaddedLines.of(node)
+    across, padded = _across(node), _PaddedLines.of(node)
     lines = padded.results(elements // (_reach(node, across) * channels))
     lines = minimum(lines, most // across)
     part = elements // (product(padded.taps) * primitive.strides[-1] * channels)
@@ -200,7 +200,7 @@ class _Copies:
     @staticmethod
     def of(frame: Frame, node: Node, row: Expr) -> _Copies:
         """The copies for blocks of ``row`` pixels."""
-        across, padded = maximum(node.shape[-2], 1), _PaddedLines.of(node)
+        across, padded = _across(node), _PaddedLines.of(node)
         parts = less(row, across)
         begin = padded.of_result(unflatten(symbol("_m0") // across, _outer(node)))
         size = _reach(node, select(parts, row, across)) * node.inputs[1].shape[1]
@@ -212,8 +212,7 @@ class _Copies:
     def pixels(self) -> tuple[Expr, Expr]:
         """The pixels of line "_q" of results that copies are for."""
         begin, end = BlockLines.of(self.node).pixels
-        across = maximum(self.node.shape[-2], 1)
-        return select(self.parts, begin, 0), select(self.parts, end, across)
+        return select(self.parts, begin, 0), select(self.parts, end, _across(self.node))
 
     def of_line(self, line: Expr) -> Expr:
         """The number of the copy that a line of results begins with."""
@@ -229,17 +228,23 @@ class _Copies:
         """The loop over all copies."""
         number, axes = frame.lowering.scope.declare("_v", 0), self.padded.taps
         block, around = BlockLines.of(self.node), product(axes)
-        across = maximum(self.node.shape[-2], 1)
         result = block.lines[0] + number // around
         own = self.padded.of_result(unflatten(result, _outer(self.node)))
         own += self.padded.of_taps(unflatten(number % around, [("", size) for size in axes]))
         line = select(self.parts, own, self.begin + number)
-        last = self.padded.of_result(unflatten((symbol("_m1") - 1) // across, _outer(self.node)))
+        last = self.padded.of_result(
+            unflatten((symbol("_m1") - 1) // _across(self.node), _outer(self.node))
+        )
         lines = last + self.padded.of_taps([size - 1 for size in axes]) + 1 - self.begin
         count = select(self.parts, (block.lines[1] - block.lines[0]) * around, lines)
         pixels = [bound.substitute({"_q": result}) for bound in self.pixels]
         body = _copied_line(frame, self, (number, line), (pixels[0], pixels[1]))
         return Loop("_v", constant(0), count, body)
+
+
+def _across(node: Node) -> Expr:
+    """How many results a line has, at least one."""
+    return maximum(node.shape[-2], 1)
 
 
 def _outer(node: Node) -> list[tuple[str, Expr]]:

@@ -100,16 +100,16 @@ class Prefetcher:
         element, if those of this one are a single block.
         """
         program = self.program
-        name, size = program.batch[-1] if program.batch else ("", constant(1))
-        after = {name: minimum(symbol(name) + 1, size - 1)} if name else {}
+        after = {name: minimum(symbol(name) + 1, size - 1) for name, size in program.batch[-1:]}
         width = program.tile_columns
         last, alone = less_equal(program.n, symbol(N1)), less_equal(program.n, program.block_n)
-        rows = logical_and(last, less_equal(program.m, program.block_m))
-        left, right = program.left, program.right
+        left, right, made = program.left, program.right, list[_Later]()
         assert isinstance(left, Operand)
-        # The very first panel is taken; under a block's only panel there is no other.
-        panel = select(rows, symbol(N0) + select(alone, width, 0), -1)
-        made = [self._asked(left.buffer, left.base.substitute(after), left.row, panel)]
+        if after:
+            # The very first panel is taken; under a block's only panel there is no other.
+            rows = logical_and(last, less_equal(program.m, program.block_m))
+            panel = select(rows, symbol(N0) + select(alone, width, 0), -1)
+            made.append(self._asked(left.buffer, left.base.substitute(after), left.row, panel))
         body = right.body if isinstance(right, Packing) else ()
         for block in body:
             if isinstance(block, TransposeBlock):
