@@ -79,7 +79,17 @@ def test_share_of_the_roofline() -> None:
     assert report.gflops(report.rows[0]) == pytest.approx(0.2)
     (summary,) = report.summaries()
     assert summary.roofline == pytest.approx(0.2)
-    assert (summary.best, summary.won, summary.slow) == (None, None, None)
+    assert (summary.best, summary.ceiling) == (summary.won, summary.slow) == (None, None)
+
+
+def test_what_there_is_to_win() -> None:
+    # The best peers take 0.3 and 0.4 ms for what cannot take less than 0.2.
+    rows = (
+        row_of("a", 100, {"x": 0.3, "y": 0.5}, seconds=1e-3),
+        row_of("a", 100, {"x": 2}, seconds=2e-4),
+    )
+    (summary,) = report_of(*rows).summaries()
+    assert summary.ceiling == pytest.approx((1.5 * 2) ** 0.5)
 
 
 def test_the_level_that_holds_the_operands_bounds_them() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from rewrite_harness import HIGH, Build, K, M, N, apply, fill, ones, shape, spread, tensor, value
 
@@ -301,6 +303,14 @@ def convolved(data: Node, channels_last: bool = False) -> Node:
     return node(primitive, data, value(np.arange(12.0).reshape(2, 3, 2) - 5))
 
 
+def pointwise(stride: int, low: Sequence[int | Expr], sizes: Sequence[int | Expr]) -> Node:
+    """A convolution of one tap of [m, 32, 3, n], mostly of padding."""
+    twice = (1, 1), (1, 1)
+    primitive = Convolve((stride, stride), *twice, shape(*low), shape(*sizes), 1)
+    weights = np.arange(64.0).reshape(2, 32, 1, 1) - 31
+    return node(primitive, tensor("deep", M, 32, 3, N), value(weights))
+
+
 WINDOWS: list[tuple[str, Build]] = [
     ("window_of_pad", lambda: pooled("sum", filled_out(x(), 0.0, (0, 2), (0, 1)), N + 1)),
     (
@@ -325,6 +335,9 @@ WINDOWS: list[tuple[str, Build]] = [
         "convolve_of_pad",
         lambda: convolved(filled_out(tensor("a", M, N, 3), 0.0, (0, 1, 0), (0, 0, 0)), True),
     ),
+    ("pad_of_pointwise", lambda: pointwise(1, (2, 0), (8, N))),
+    ("pad_of_pointwise", lambda: pointwise(2, (3, 0), (5, N + 1))),
+    ("pad_of_pointwise", lambda: pointwise(3, (7, 2), (2, N))),
 ]
 
 EXACT = FOLDING + LAYOUT + PARTS + ELEMENTWISE + MOTION + EXACT_LINEAR + WINDOWS

@@ -13,6 +13,7 @@ from rewrite_cases import (
     few,
     filled_out,
     line,
+    pointwise,
     pooled,
     shifted,
     size_of,
@@ -109,6 +110,8 @@ REFUSED: list[tuple[str, Build]] = [
     ("broadcast_back", lambda: spread(few(1), shape(M, FEW, 4), 0, 1, 2)),
     ("convolve_of_pad", lambda: convolved(filled_out(channels(), 1.0, (0, 0, 1), (0, 0, 0)))),
     ("convolve_of_pad", lambda: convolved(filled_out(channels(), 0.0, (1, 0, 1), (0, 0, 0)))),
+    ("pad_of_pointwise", lambda: pointwise(1, (1, 0), (4, N))),
+    ("pad_of_pointwise", lambda: pointwise(2, (0, 0), (5, N))),
 ]
 
 

@@ -64,6 +64,25 @@ def test_unequal(model: tw.Model) -> None:
     assert 'input "y", axis 0: size 2 differs from dimension "batch" = 4' in message
 
 
+@pytest.mark.parametrize(
+    ("left", "right", "sizes", "refused"),
+    [
+        (["n", "m"], ["k", "p"], [(2, 3), (3, 4)], [(2, 3), (4, 4)]),
+        (["n", "m"], ["n", "m"], [(3, 3), (3, 3)], [(3, 4), (4, 3)]),
+        (["n", "m"], ["n", "k"], [(3, 3), (3, 5)], [(3, 4), (3, 4)]),
+    ],
+)
+def test_dimensions_of_two_names_that_a_product_makes_equal(
+    left: list[str], right: list[str], sizes: list[tuple[int, int]], refused: list[tuple[int, int]]
+) -> None:
+    compiled = tw.compile(tiny_models.product(left, right), levels=["x86-64"])
+    a, b = (np.arange(i * j, dtype=np.float32).reshape(i, j) for i, j in sizes)
+    assert np.array_equal(compiled(a, b), a @ b)
+    assert "differs from dimension" in refusal(
+        DimensionError, compiled, *(np.ones(shape, np.float32) for shape in refused)
+    )
+
+
 def test_a_fixed_size_that_differs(model: tw.Model) -> None:
     message = refusal(DimensionError, model, np.ones((2, 5), np.float32), y())
     assert 'input "x", axis 1: size 5 differs from 4' in message

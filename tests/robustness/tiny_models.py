@@ -72,3 +72,9 @@ def unary(operator: str, element: int = FLOAT, **attributes: Any) -> onnx.ModelP
         [("x", element, ["n", 5])],
         [("y", element, ["n", 5])],
     )
+
+
+def product(left: Sequence[str], right: Sequence[str]) -> onnx.ModelProto:
+    """x @ w of named dimensions, which may need to be equal."""
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["out"])]
+    return model(nodes, [("x", FLOAT, left), ("w", FLOAT, right)], [("out", FLOAT, None)])

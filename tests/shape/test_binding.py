@@ -171,6 +171,16 @@ def test_equalities_of_run_time_symbols_stay_guards():
         guard.check({"n": 3, "count_0": 2})
 
 
+def test_declared_dimensions_that_no_pattern_names_any_more_follow_from_equalities():
+    scope = Scope()
+    n, m = scope.declare("n"), scope.declare("m", 2, 8)
+    scope.assume_equal(n, m)
+    binding = bind_inputs([InputPattern("x", (n, n))], scope, ["n", "m"])
+    assert binding.solve([(3, 3)]) == {"n": 3, "m": 3}
+    assert "9 is outside the declared range 2..8" in message(binding, (9, 9))
+    assert "size 4 differs" in message(binding, (3, 4))
+
+
 def test_ranges_that_follow_from_equalities_are_guarded():
     scope = Scope()
     area, h, w = scope.declare("area", 0, 12), scope.declare("h"), scope.declare("w")

@@ -113,12 +113,17 @@ def _bytes_per_second(reads: Reads) -> float:
 
 @dataclass(frozen=True)
 class Summary:
-    """Statistics over the rows of one suite. Means are geometric; None where no peer ran."""
+    """Statistics over the rows of one suite. Means are geometric; None where no peer ran.
+
+    ``best`` is the speed-up over the best peer of each case, ``ceiling`` what it would be with every
+    call at the roofline: nobody can win more than that by the plain algorithm.
+    """
 
     suite: str
     cases: int
     means: Mapping[str, float]
     best: float | None
+    ceiling: float | None
     won: float | None
     slow: float | None
     roofline: float | None
@@ -168,6 +173,9 @@ class OperatorReport:
             cases=len(rows),
             means=means,
             best=geometric_mean(best),
+            ceiling=geometric_mean(
+                [r.best_ratio / self.roofline_share(r) for r in ran if r.best_ratio]
+            ),
             won=sum(ratio > 1 for ratio in best) / len(best) if best else None,
             slow=sum(ratio < SLOW for ratio in best) / len(best) if best else None,
             roofline=geometric_mean([self.roofline_share(row) for row in ran]),
@@ -291,7 +299,8 @@ def render(report: OperatorReport) -> RenderableType:
 def _summary_table(report: OperatorReport) -> Table:
     table = _table("Speed-up over each peer, geometric means")
     table.add_column("suite")
-    for name in ("cases", *report.peers, "best peer", "won", f"below {SLOW}", "of roofline"):
+    shares = ("best peer", "won", f"below {SLOW}", "of roofline", "at roofline")
+    for name in ("cases", *report.peers, *shares):
         table.add_column(name, justify="right")
     for summary in report.summaries():
         table.add_row(
@@ -302,6 +311,7 @@ def _summary_table(report: OperatorReport) -> Table:
             _percent(summary.won),
             _percent(summary.slow),
             _percent(summary.roofline),
+            _ratio(summary.ceiling),
         )
     return table
 

@@ -110,4 +110,5 @@ RULES: tuple[Rule, ...] = (
     Rule((Window,), windows.window_of_pad),
     Rule((Window,), windows.window_of_unit_axes),
     Rule((Convolve,), windows.convolve_of_pad),
+    Rule((Convolve,), windows.pad_of_pointwise),
 )

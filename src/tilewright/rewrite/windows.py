@@ -9,20 +9,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.ir.graph import Node, node
-from tilewright.ir.primitives import Convolve, Pad, Reshape, Shape, Window
+from tilewright.ir.primitives import Convolve, Pad, Reshape, Shape, Slice, Window
 from tilewright.rewrite.build import (
     all_numbers,
     is_number,
     is_one,
+    literal,
     only_units_differ,
     reshape,
     single_value,
 )
 from tilewright.rewrite.facts import Facts
 from tilewright.rewrite.occupied import keeps_wide_axes
-from tilewright.shape import Expr, constant
+from tilewright.shape import Expr, ceil_div, constant, maximum, minimum, product
 
 NEUTRAL = {"sum": 0.0, "maximum": float("-inf"), "minimum": float("inf")}
+
+_SPARED = 2  # results for one that is computed, at least
+_DEEP = 32  # channels from which a result is more work than to write it once more
 
 
 @dataclass(frozen=True)
@@ -91,6 +95,57 @@ def convolve_of_pad(x: Node, facts: Facts) -> Node | None:
         return None
     low = _low_of_pad(padded.primitive, x.primitive.spatial, x.primitive.low)
     return None if low is None else node(replace(x.primitive, low=low), padded.inputs[0], weights)
+
+
+def pad_of_pointwise(x: Node, facts: Facts) -> Node | None:
+    """Convolve(a, W) of one tap, most results being of padding → Pad(Convolve(Slice(a), W), 0).
+
+    What is computed are the results whose tap lies inside, which a stride may have picked; the pass
+    over memory that padding takes must be little beside what is spared.
+    """
+    convolve, (data, weights) = x.primitive, x.inputs
+    assert isinstance(convolve, Convolve)
+    if not all_numbers(weights.shape[2:], 1) or any(s != 1 for s in convolve.spread):
+        return None
+    if all_numbers(convolve.low, 0):
+        return None
+    if not weights.shape[1].is_constant or weights.shape[1].value < _DEEP:
+        return None
+    axes = convolve.spatial
+    rows = zip(convolve.low, convolve.strides, data.shape[axes], convolve.sizes, strict=True)
+    parts = [_Inside.of(*row) for row in rows]
+    inside, all_of_it = product([p.size for p in parts]), product(convolve.sizes)
+    if not facts.is_less_equal(_SPARED * inside, all_of_it):
+        return None
+    starts, steps = [constant(0)] * x.rank, [constant(1)] * x.rank
+    sizes, low, high = list(data.shape), [constant(0)] * x.rank, [constant(0)] * x.rank
+    starts[axes], sizes[axes] = [p.start for p in parts], [p.size for p in parts]
+    steps[axes] = [constant(s) for s in convolve.strides]
+    low[axes] = [p.before for p in parts]
+    high[axes] = [s - p.before - p.size for s, p in zip(convolve.sizes, parts, strict=True)]
+    cut = node(Slice(tuple(starts), tuple(sizes), tuple(steps)), data)
+    ones, none = (1,) * len(parts), (constant(0),) * len(parts)
+    plain = replace(convolve, strides=ones, low=none, sizes=tuple(sizes[axes]))
+    return node(Pad(tuple(low), tuple(high)), node(plain, cut, weights), literal(0, x.dtype))
+
+
+@dataclass(frozen=True)
+class _Inside:
+    """Along one axis, the ``size`` results after ``before`` others whose tap lies inside.
+
+    The first of them reads element ``start`` of the data.
+    """
+
+    before: Expr
+    start: Expr
+    size: Expr
+
+    @staticmethod
+    def of(low: Expr, stride: int, data: Expr, results: Expr) -> _Inside:
+        before = minimum(ceil_div(low, stride), results)
+        start = maximum(minimum(before * stride - low, data), 0)
+        size = minimum(ceil_div(data - start, stride), results - before)
+        return _Inside(before, start, maximum(size, 0))
 
 
 def _low_of_pad(pad: Pad, axes: slice, low: Shape) -> Shape | None:

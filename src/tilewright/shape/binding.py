@@ -103,15 +103,18 @@ def size_symbol(input_index: int, axis: int) -> Expr:
     return symbol(f"_size.{input_index}.{axis}")
 
 
-def bind_inputs(patterns: Sequence[InputPattern], scope: Scope) -> BindingPlan:
+def bind_inputs(
+    patterns: Sequence[InputPattern], scope: Scope, declared: Iterable[str] = ()
+) -> BindingPlan:
     """Plan how the symbols of the patterns are found from actual sizes.
 
     A dimension that is a symbol by itself fixes it; what is left is solved from dimensions with one
     unknown symbol that can be inverted exactly (2*n + 1; n//2 for a multiple of 2), then from the
-    equalities of the scope. Every other dimension becomes a guard, and so does each fact of the
-    scope. :class:`DimensionError` where a symbol is determined by nothing.
+    equalities of the scope. Those give values to ``declared`` symbols too that the patterns name no
+    more, because the model needs them to equal others. Every other dimension becomes a guard, and
+    so does each fact of the scope. :class:`DimensionError` where a symbol is determined by nothing.
     """
-    binder = _Binder(patterns, scope)
+    binder = _Binder(patterns, scope, declared)
     binder.solve_symbols()
     binder.guard_dimensions()
     binder.guard_facts()
@@ -121,7 +124,9 @@ def bind_inputs(patterns: Sequence[InputPattern], scope: Scope) -> BindingPlan:
 class _Binder:
     """The state of one planning: sources by symbol, and the guards so far."""
 
-    def __init__(self, patterns: Sequence[InputPattern], scope: Scope) -> None:
+    def __init__(
+        self, patterns: Sequence[InputPattern], scope: Scope, declared: Iterable[str]
+    ) -> None:
         self.patterns = patterns
         self.scope = scope
         self.sources: dict[str, SymbolSource] = {}
@@ -129,7 +134,7 @@ class _Binder:
         self.derived: set[int] = set()
         self.named = {
             name for pattern in patterns for size in pattern.shape for name in size.free_symbols
-        }
+        }.union(declared)
         self.axes = [
             (index, axis, dimension)
             for index, pattern in enumerate(patterns)

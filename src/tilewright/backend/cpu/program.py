@@ -309,7 +309,7 @@ def build_program(
     builder.declare()
     code = CodeGenerator(level)
     patterns = [InputPattern(_input_name(n), n.shape) for n in graph.inputs]
-    binding = bind_inputs(patterns, graph.scope)
+    binding = bind_inputs(patterns, graph.scope, [dimension.name for dimension in dimensions])
     known = set(binding.symbols)
     items = [builder.bind_item(b) for b in graph.bindings]
     lowered: list[LoweredKernel] = []
