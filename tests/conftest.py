@@ -1,13 +1,34 @@
-"""For all tests: quick ones first, so that a mistake shows early; `small_models` for everyone."""
+"""For all tests: quick ones first, so that a mistake shows early; `small_models` for everyone.
+
+Compiled code is kept in a folder of the run, which all its workers share.
+"""
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
+
+
+_CACHE = "TILEWRIGHT_CACHE_DIR"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The first process of a run makes the cache directory, its workers inherit it."""
+    if not hasattr(config, "workerinput"):
+        os.environ[_CACHE] = tempfile.mkdtemp(prefix="tilewright-tests-")
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """The first process removes it."""
+    if not hasattr(config, "workerinput"):
+        shutil.rmtree(os.environ[_CACHE], ignore_errors=True)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

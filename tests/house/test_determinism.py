@@ -46,7 +46,8 @@ def test_equal_bytes_under_different_hash_seeds(tmp_path: Path) -> None:
     for seed in ("1", "2"):
         folder = tmp_path / f"folder {seed}"
         folder.mkdir()
-        environment = {**os.environ, "PYTHONHASHSEED": seed}
+        cache = str(tmp_path / f"cache {seed}")
+        environment = {**os.environ, "PYTHONHASHSEED": seed, "TILEWRIGHT_CACHE_DIR": cache}
         command = [sys.executable, "-c", SCRIPT, str(source), "out.tw"]
         subprocess.run(command, cwd=folder, env=environment, check=True)
         artifacts.append((folder / "out.tw").read_bytes())

@@ -1,4 +1,4 @@
-"""The command line writes the files it is told to write, and no others."""
+"""The command line writes the files it is told to write and its cache, and no others."""
 
 from __future__ import annotations
 
@@ -34,10 +34,12 @@ sys.exit(code)
 
 
 def run(folder: Path, *arguments: str) -> set[Path]:
-    """Run a command in ``folder`` with an empty home; what it wrote."""
+    """Run a command in ``folder`` with an empty home; what it wrote but for its cache."""
     home = folder.parent / "home"
     home.mkdir(exist_ok=True)
+    cache = folder.parent / "cache"
     environment = {**os.environ, "HOME": str(home), "TMPDIR": str(home)}
+    environment["TILEWRIGHT_CACHE_DIR"] = str(cache)
     environment["PYTHONDONTWRITEBYTECODE"] = "1"
     command = [sys.executable, "-c", WATCHER, *arguments]
     result = subprocess.run(
@@ -45,7 +47,8 @@ def run(folder: Path, *arguments: str) -> set[Path]:
     )
     assert list(home.iterdir()) == []
     listing = result.stderr.rpartition("\n\n")[2].split("\n")
-    return {Path(line) for line in listing if line and line != os.devnull}
+    written = {Path(line) for line in listing if line and line != os.devnull}
+    return {path for path in written if cache not in (path, path.parent)}
 
 
 def test_commands_write_what_they_are_told(tmp_path: Path) -> None:

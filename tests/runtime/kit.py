@@ -160,7 +160,7 @@ def assemble(text: str) -> bytes:
 
 @functools.cache
 def image() -> CodeImage:
-    return link(assemble(ADD + EXP + SCAN + GATHER + TABLE), LEVEL, ())
+    return link([assemble(ADD + EXP + SCAN + GATHER + TABLE)], LEVEL, ())
 
 
 def kernel(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 
 import numpy as np
 import pytest
@@ -24,7 +25,7 @@ def test_functions_and_externals() -> None:
 
 
 def test_addresses_in_data_are_relative_to_the_base() -> None:
-    made = link(assemble(TABLE), LEVEL, ())
+    made = link([assemble(TABLE)], LEVEL, ())
     assert [symbol for _, symbol, _ in made.fixups] == [""]
     compiled = model(
         program(
@@ -36,7 +37,7 @@ def test_addresses_in_data_are_relative_to_the_base() -> None:
 
 
 def test_same_object_same_image() -> None:
-    assert link(assemble(EXP), LEVEL, ()) == link(assemble(EXP), LEVEL, ())
+    assert link([assemble(EXP)], LEVEL, ()) == link([assemble(EXP)], LEVEL, ())
 
 
 @pytest.mark.parametrize(
@@ -55,19 +56,35 @@ def test_same_object_same_image() -> None:
 )
 def test_state_is_refused(text: str, words: str) -> None:
     with pytest.raises(TilewrightError, match=words):
-        link(assemble(text), LEVEL, ())
+        link([assemble(text)], LEVEL, ())
 
 
 def test_address_of_an_external_function() -> None:
     text = "declare double @cos(double)\ndefine ptr @f() { ret ptr @cos }"
-    made = link(assemble(text), LEVEL, ())
+    made = link([assemble(text)], LEVEL, ())
     assert made.externals == ("cos",)
     _native.Image(made.data, dict(made.functions), list(made.fixups))
 
 
+def test_objects_call_each_other() -> None:
+    library = "define i64 @three() { ret i64 3 }"
+    caller = "declare i64 @three()\ndefine i64 @f() { %v = call i64 @three() ret i64 %v }"
+    made = link([assemble(caller)], LEVEL, (), [assemble(library)])
+    assert list(made.functions) == ["f"] and made.externals == ()
+    code = _native.Image(made.data, dict(made.functions), list(made.fixups))
+    assert ctypes.CFUNCTYPE(ctypes.c_int64)(code.address("f"))() == 3
+    assert set(link([assemble(caller), assemble(library)], LEVEL, ()).functions) == {"f", "three"}
+
+
+def test_what_is_defined_twice_is_refused() -> None:
+    text = "define i64 @three() { ret i64 3 }"
+    with pytest.raises(TilewrightError, match="'three' is defined twice"):
+        link([assemble(text)], LEVEL, (), [assemble(text)])
+
+
 def test_unknown_external_is_refused_when_loaded() -> None:
     made = link(
-        assemble("declare void @system()\ndefine void @f() { call void @system() ret void }"),
+        [assemble("declare void @system()\ndefine void @f() { call void @system() ret void }")],
         LEVEL,
         (),
     )
@@ -106,4 +123,4 @@ def test_damaged_objects_are_refused_or_linked(changes: list[tuple[int, int]], l
         damaged[place] = value
     for data in (bytes(damaged), OBJECT[:length]):
         with contextlib.suppress(TilewrightError):
-            link(data, LEVEL, ())
+            link([data], LEVEL, ())

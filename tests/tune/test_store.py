@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from tilewright.support.cache import cache_directory, cached_files, clear
 from tilewright.support.errors import ResourceError
-from tilewright.tune import Profile, TileTiming, cache_directory, fingerprint
+from tilewright.tune import Profile, TileTiming, fingerprint
 from tilewright.tune import load_profile as load
 from tilewright.tune import save_profile as save
-from tilewright.tune.store import cached_files, clear, profile_path
+from tilewright.tune.store import profile_path
 
 PROFILE = Profile("avx2", 3.5, (TileTiming("tile", 6, 16, False, False, 1.75, 3.0, 2.0),))
 

@@ -115,8 +115,8 @@ def _bytes_per_second(reads: Reads) -> float:
 class Summary:
     """Statistics over the rows of one suite. Means are geometric; None where no peer ran.
 
-    ``best`` is the speed-up over the best peer of each case, ``ceiling`` what it would be with every
-    call at the roofline: nobody can win more than that by the plain algorithm.
+    ``best`` is the speed-up over the best peer of each case, ``ceiling`` what it would be with all
+    calls at the roofline: nobody can win more than that by the plain algorithm.
     """
 
     suite: str

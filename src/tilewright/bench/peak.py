@@ -44,7 +44,7 @@ def measure_peak() -> Peak:
     level = host_level()
     sums = min(24, level.registers - 4)
     text = f"{_declarations(level)}\n{_multiply_add(level, sums)}\n{_read(level)}"
-    image = link(compile_object(text, level), level.name, level.features)
+    image = link([compile_object(text, level)], level.name, level.features)
     code = _native.Image(image.data, dict(image.functions), list(image.fixups))
     signature = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64)
     multiply_add = signature(code.address("multiply_add"))

@@ -23,10 +23,11 @@ from tilewright.bench.peak import measure_peak
 from tilewright.cli.options import JsonFlag
 from tilewright.cli.output import Output, table
 from tilewright.runtime import _native
+from tilewright.support.cache import cache_directory
 from tilewright.support.text import format_bytes, format_count
 from tilewright.target import Target, detect, host
 from tilewright.tile.candidates import CandidateTable, candidates
-from tilewright.tune import cache_directory, load_profile
+from tilewright.tune import load_profile
 
 _PEERS = ("onnxruntime", "openvino", "torch", "transformers")
 _SHOWN = 12  # candidates of each level in the table

@@ -1,5 +1,6 @@
 """Room 0: what every other room may use.
 
 Errors with a place and a way out (``errors``), quantities as people write them (``text``), progress
-on a terminal or in a log (``progress``). Imports rich, and nothing of the project.
+on a terminal or in a log (``progress``), the cache directory (``cache``). Imports rich, and nothing
+of the project.
 """

@@ -7,12 +7,11 @@ written unless it is asked for. May import every lower room, numpy and llvmlite.
 """
 
 from tilewright.tune.profile import Profile, TileTiming, measure_profile, standard_shapes
-from tilewright.tune.store import cache_directory, fingerprint, load_profile, save_profile
+from tilewright.tune.store import fingerprint, load_profile, save_profile
 
 __all__ = [
     "Profile",
     "TileTiming",
-    "cache_directory",
     "fingerprint",
     "load_profile",
     "measure_profile",

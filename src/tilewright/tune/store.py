@@ -1,8 +1,7 @@
 """Where measurements are kept: one file for each machine and instruction set level.
 
-The folder is ``$TILEWRIGHT_CACHE_DIR``, or ``tilewright`` in the user's cache folder. Files are
-replaced whole, so readers never see half of one; a file that is damaged or from another version
-counts as not there. Imports target and support. Start with :func:`load_profile`.
+They are in the cache directory. A file that is damaged or from another version counts as not there.
+Imports target and support. Start with :func:`load_profile`.
 """
 
 from __future__ import annotations
@@ -10,12 +9,11 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import json
-import os
-import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from tilewright.support.cache import cache_directory, replace_file
 from tilewright.support.errors import ResourceError
 from tilewright.target import host
 from tilewright.tune.profile import Profile, TileTiming
@@ -50,16 +48,6 @@ def fingerprint(root: Path = host.ROOT) -> Fingerprint:
     return Fingerprint(name, tuple(sorted(found.features)), caches, version)
 
 
-def cache_directory() -> Path:
-    """The folder of measurements; it need not exist."""
-    chosen = os.environ.get("TILEWRIGHT_CACHE_DIR")
-    if chosen:
-        return Path(chosen)
-    # A relative path in XDG_CACHE_HOME is to be ignored, its specification says.
-    base = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    return (base if base.is_absolute() else Path.home() / ".cache") / "tilewright"
-
-
 def profile_path(level: str, machine: Fingerprint | None = None) -> Path:
     """The file of one level's profile on this machine."""
     digest = (machine or fingerprint()).digest
@@ -72,8 +60,7 @@ def save_profile(profile: Profile) -> Path:
     path = profile_path(profile.level, machine)
     content = {"format": _FORMAT, "machine": asdict(machine), "profile": asdict(profile)}
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _replace(path, json.dumps(content, indent=1) + "\n")
+        replace_file(path, (json.dumps(content, indent=1) + "\n").encode())
     except OSError as error:
         why = error.strerror or type(error).__name__
         raise ResourceError(
@@ -82,18 +69,6 @@ def save_profile(profile: Profile) -> Path:
             hint="set TILEWRIGHT_CACHE_DIR to a folder that can be written",
         ) from error
     return path
-
-
-def _replace(path: Path, text: str) -> None:
-    """Write beside the file, then take its place."""
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
 
 
 def load_profile(level: str) -> Profile | None:
@@ -112,19 +87,3 @@ def _parse(content: dict[str, Any]) -> Profile:
     if not all(time > 0 for time in (*times, found["clock_ghz"])):
         raise ValueError("a time is not positive")
     return Profile(str(found["level"]), float(found["clock_ghz"]), tiles)
-
-
-def cached_files() -> tuple[Path, ...]:
-    """The files of measurements that are kept, by name."""
-    return tuple(sorted(cache_directory().glob("profile-*.json")))
-
-
-def clear() -> int:
-    """Remove what is kept and the folder, if nothing else is in it; the number of files removed."""
-    files = cached_files()
-    for path in files:
-        path.unlink(missing_ok=True)
-    folder = cache_directory()
-    if files and not any(folder.iterdir()):
-        folder.rmdir()
-    return len(files)

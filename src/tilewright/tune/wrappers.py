@@ -18,10 +18,10 @@ from llvmlite import ir
 from tilewright.backend.cpu.emitter import Emitter
 from tilewright.backend.cpu.function import POINTER
 from tilewright.backend.cpu.indices import I64, word
-from tilewright.backend.cpu.link import link
-from tilewright.backend.cpu.machine import Level, compile_object
+from tilewright.backend.cpu.library import compile_module
+from tilewright.backend.cpu.machine import Level
 from tilewright.backend.cpu.register_tile import Gathered, TileOperands, TileShape
-from tilewright.backend.cpu.tile_functions import call_sums, store_sums
+from tilewright.backend.cpu.tile_functions import TileModule, call_sums, store_sums
 from tilewright.runtime import _native
 
 CHAIN = 16  # pairs of a multiplication and an exclusive or in one round of the clock
@@ -71,11 +71,11 @@ class Wrappers:
 
 def build(level: Level, shapes: Sequence[TileShape]) -> Wrappers:
     """Compile and map the wrappers of ``shapes`` for a level that this processor has."""
-    module = ir.Module("profile")
+    module = TileModule("profile")
     for shape in shapes:
         _write_wrapper(module, level, shape)
     _write_clock(module)
-    image = link(compile_object(module, level), level.name, level.features)
+    image = compile_module(module, level)
     code = _native.Image(image.data, dict(image.functions), list(image.fixups))
     signature = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64)
     tiles = {shape.name: signature(code.address(_name(shape))) for shape in shapes}

@@ -88,7 +88,7 @@ class Loops:
 
     def load(self, module: ir.Module, level: machine.Level) -> Callable[[str], int]:
         """Compile a module; the result gives the address of a function by name."""
-        image = link(machine.compile_object(module, level), level.name, level.features)
+        image = link([machine.compile_object(module, level)], level.name, level.features)
         protection = mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC
         memory = mmap.mmap(-1, len(image.data), prot=protection)
         memory[:] = image.data

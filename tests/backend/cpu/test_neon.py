@@ -5,27 +5,18 @@ from __future__ import annotations
 import re
 
 import pytest
-from llvmlite import ir
 
 from tilewright.backend.cpu.machine import NEON, assembly
-from tilewright.backend.cpu.register_tile import TileOperands, TileShape, most_rows
-from tilewright.backend.cpu.tile_functions import TILE_PLACE, call_sums, store_sums
+from tilewright.backend.cpu.register_tile import TileShape, most_rows
+from tilewright.backend.cpu.tile_functions import tile_module
 from tilewright.ir.dtype import DType
 
 
 @pytest.mark.parametrize("vectors", [1, 2, 4])
 def test_tiles_multiply_and_add_in_registers(vectors: int) -> None:
     height = most_rows(NEON, vectors)
-    module = ir.Module("neon")
     shape = TileShape(DType.FLOAT32, height, vectors, 1, 4 * vectors)
-    kinds = [*TileOperands.types(shape), *TILE_PLACE]
-    function = ir.Function(module, ir.FunctionType(ir.VoidType(), kinds), "tile")
-    builder = ir.IRBuilder(function.append_basic_block("entry"))
-    operands, place = TileOperands.of(shape, function.args[:-3]), function.args[-3:]
-    sums = call_sums(builder, NEON, shape, operands, place)
-    store_sums(builder, NEON, shape, sums, place)
-    builder.ret_void()
-    text = assembly(module, NEON)
+    text = assembly(tile_module(NEON, shape), NEON)
     assert text.count("fmla") >= height * vectors
     body = re.search(r"(?m)^(\.LBB\d+_\d+):.*?b\.\w+\s+\1$", text, re.DOTALL)
     assert body is not None, "the loop along k"

@@ -11,10 +11,10 @@ import pytest
 from llvmlite import ir
 
 from tilewright.backend.cpu.indices import I64, word
-from tilewright.backend.cpu.link import link
-from tilewright.backend.cpu.machine import LEVELS, Level, compile_object, host_level
+from tilewright.backend.cpu.library import compile_module
+from tilewright.backend.cpu.machine import LEVELS, Level, host_level
 from tilewright.backend.cpu.register_tile import TileOperands, TileShape, most_rows
-from tilewright.backend.cpu.tile_functions import TILE_PLACE, call_sums, store_sums
+from tilewright.backend.cpu.tile_functions import TILE_PLACE, TileModule, call_sums, store_sums
 from tilewright.ir.dtype import DType
 from tilewright.runtime import _native
 
@@ -38,7 +38,7 @@ class Tiles:
     """Callable tiles: ``run(shape, words)`` with the arguments as 64-bit words."""
 
     def __init__(self, level: Level, shapes: list[TileShape]) -> None:
-        module = ir.Module("tiles")
+        module = TileModule("tiles")
         for shape in shapes:
             kinds = [*TileOperands.types(shape), *TILE_PLACE]
             function = ir.Function(module, ir.FunctionType(ir.VoidType(), (POINTER,)), _name(shape))
@@ -57,7 +57,7 @@ class Tiles:
             tallest = shape.with_height(shape.height + shape.height % 2)
             store_sums(builder, level, tallest, sums, place)
             builder.ret_void()
-        image = link(compile_object(module, level), level.name, level.features)
+        image = compile_module(module, level)
         self.code = _native.Image(image.data, dict(image.functions), list(image.fixups))
 
     def run(self, shape: TileShape, words: list[int]) -> None:

@@ -1,11 +1,13 @@
-"""Tile programs to a code image: one LLVM module per instruction set level.
+"""Tile programs to a code image for one instruction set level.
 
-Kernels that are the same program (layers of a model usually are) become one function. Start with
+Kernels that are the same program (layers of a model usually are) become one function, named after
+what it computes. Start with
 :class:`CodeGenerator`.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -18,8 +20,8 @@ from tilewright.backend.cpu.contraction import (
     write_contraction,
 )
 from tilewright.backend.cpu.function import KernelFunction, Signature, scratch_bytes, task_loop
-from tilewright.backend.cpu.link import link
-from tilewright.backend.cpu.machine import Level, compile_object
+from tilewright.backend.cpu.library import Unit, compile_units
+from tilewright.backend.cpu.machine import Level
 from tilewright.backend.cpu.parameters import parametrise
 from tilewright.ir.tile import Contraction, LoopProgram, TileProgram
 from tilewright.ir.tile_print import print_tile
@@ -38,47 +40,52 @@ class KernelCode:
 
 
 class CodeGenerator:
-    """Collects kernels for one level and compiles them together."""
+    """Collects kernels for one level and compiles them, each by itself."""
 
     def __init__(self, level: Level) -> None:
         self.level = level
-        self.module = ir.Module("kernels")
-        self._known: dict[str, str] = {}  # text of a program → its function
-        self._choices: dict[tuple[int, ...], str] = {}  # byte-code → its function
+        self._units: dict[str, Unit] = {}  # by the name of the function
 
     def add(self, program: TileProgram) -> KernelCode:
         """The code of ``program``, shared with an equal one."""
         general, parameters = parametrise(program)
-        text = print_tile(general)
-        if text not in self._known:
-            self._known[text] = f"kernel_{len(self._known)}"
-            self._write(self._known[text], general, tuple(parameters))
+        symbols = tuple(parameters)
+        key = f"{print_tile(general)}\n{symbols}"
+        name = f"kernel_{_digest(key)}"
+        self._units.setdefault(
+            name, Unit(key, lambda module: self._write(module, name, general, symbols))
+        )
         if isinstance(program, Contraction):
             grid, scratch = contraction_grid(program), contraction_scratch(program)
         else:
             grid, scratch = program.grid, program.scratch
         tasks = product([size for _, size in grid])
-        values = tuple(parameters.values())
-        return KernelCode(self._known[text], values, tasks, scratch_bytes(scratch))
+        return KernelCode(name, tuple(parameters.values()), tasks, scratch_bytes(scratch))
 
     def add_choice(self, costs: Sequence[Expr]) -> tuple[str, tuple[str, ...]]:
         """The function that finds the least of ``costs``, and the names of its arguments."""
         arguments = tuple(sorted({name for cost in costs for name in cost.free_symbols}))
         code = encode_least(costs, {name: slot for slot, name in enumerate(arguments)})
-        if code not in self._choices:
-            self._choices[code] = f"choice_{len(self._choices)}"
-            write_choice(self.module, self._choices[code], code, arguments)
-        return self._choices[code], arguments
+        key = f"least {len(arguments)} {code}"
+        name = f"choice_{_digest(key)}"
+        self._units.setdefault(
+            name, Unit(key, lambda module: write_choice(module, name, code, arguments))
+        )
+        return name, arguments
 
-    def _write(self, name: str, program: TileProgram, symbols: tuple[str, ...]) -> None:
+    def _write(
+        self, module: ir.Module, name: str, program: TileProgram, symbols: tuple[str, ...]
+    ) -> None:
         if isinstance(program, Contraction):
-            write_contraction(self.module, name, program, symbols, self.level)
+            write_contraction(module, name, program, symbols, self.level)
         else:
-            self._write_loops(name, program, symbols)
+            self._write_loops(module, name, program, symbols)
 
-    def _write_loops(self, name: str, program: LoopProgram, symbols: tuple[str, ...]) -> None:
+    def _write_loops(
+        self, module: ir.Module, name: str, program: LoopProgram, symbols: tuple[str, ...]
+    ) -> None:
         signature = Signature(symbols, program.buffers, program.scratch)
-        function = KernelFunction(self.module, name, signature, self.level)
+        function = KernelFunction(module, name, signature, self.level)
         frame, begin, end = function.frame()
 
         def body() -> None:
@@ -89,5 +96,8 @@ class CodeGenerator:
 
     def image(self) -> CodeImage:
         """Machine code of everything added."""
-        data = compile_object(self.module, self.level)
-        return link(data, self.level.name, self.level.features)
+        return compile_units(list(self._units.values()), self.level)
+
+
+def _digest(key: str) -> str:
+    return hashlib.sha256(key.encode()).hexdigest()[:12]

@@ -1,8 +1,9 @@
 """Register tiles as functions that hand their sums over in registers.
 
 A tile's sums are returned by one function and taken by another: :func:`store_sums` or what a kernel
-does with finished tiles. So all kernels of a module share the loops along k, which are most of the
-code, and what follows them is written once for all heights. Start with :func:`call_sums`.
+does with finished tiles. So all kernels share the loops along k, which are most of the code, and
+what follows them is written once for all heights. Tiles are modules of their own, as
+``tile_library`` compiles them once for all models. Start with :func:`call_sums`.
 """
 
 from __future__ import annotations
@@ -22,6 +23,14 @@ MOST_PASSED = 16  # vectors that a call passes in registers
 TILE_PLACE = (POINTER, I64, ir.IntType(1))  # tile, elements between its rows, add to it?
 
 
+class TileModule(ir.Module):
+    """A module that calls register tiles; ``tiles`` are the shapes that are defined elsewhere."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.tiles: dict[str, TileShape] = {}
+
+
 def call_sums(
     builder: ir.IRBuilder,
     level: Level,
@@ -29,7 +38,10 @@ def call_sums(
     operands: TileOperands,
     place: Sequence[ir.Value],
 ) -> Sums:
-    """The sums of one tile, row by row; ``place`` is a TILE_PLACE with those of earlier steps."""
+    """The sums of one tile, row by row; ``place`` is a TILE_PLACE with those of earlier steps.
+
+    The builder's module is a :class:`TileModule`.
+    """
     function = _sums_function(builder.module, level, shape)
     made = builder.call(function, [*operands.values(shape), *place])
     return [builder.extract_value(made, number) for number in range(shape.height * shape.vectors)]
@@ -122,23 +134,52 @@ def _internal(
 
 
 def _sums_function(module: ir.Module, level: Level, shape: TileShape) -> ir.Function:
-    """The function that returns the sums of ``shape``, written on first use."""
+    """The function that returns the sums of ``shape``, declared or written on first use."""
     found = module.globals.get(shape.name)
     if isinstance(found, ir.Function):
         return found
+    kind, count = _sums_type(level, shape), shape.height * shape.vectors
+    if count > MOST_PASSED:
+        function, builder = _internal(module, level, shape.name, kind, count)
+        _write_sums(function, builder, level, shape)
+        return function
+    assert isinstance(module, TileModule)
+    module.tiles[shape.name] = shape
+    return _shared(module, level, shape)
+
+
+def tile_module(level: Level, shape: TileShape) -> ir.Module:
+    """A module with the function of one tile, for those that only call it."""
+    module = ir.Module(shape.name)
+    function = _shared(module, level, shape)
+    builder = ir.IRBuilder(function.append_basic_block("entry"))
+    _write_sums(function, builder, level, shape)
+    return module
+
+
+def _shared(module: ir.Module, level: Level, shape: TileShape) -> ir.Function:
+    function = ir.Function(module, _sums_type(level, shape), shape.name)
+    function.attributes.add("nounwind")
+    function.calling_convention = level.vector_call
+    return function
+
+
+def _sums_type(level: Level, shape: TileShape) -> ir.FunctionType:
     vector = register_type(shape.dtype, level.lanes(shape.dtype.bytes))
-    count = shape.height * shape.vectors
-    returned = ir.LiteralStructType([vector] * count)
-    kind = ir.FunctionType(returned, [*TileOperands.types(shape), *TILE_PLACE])
-    function, builder = _internal(module, level, shape.name, kind, count)
+    returned = ir.LiteralStructType([vector] * (shape.height * shape.vectors))
+    return ir.FunctionType(returned, [*TileOperands.types(shape), *TILE_PLACE])
+
+
+def _write_sums(
+    function: ir.Function, builder: ir.IRBuilder, level: Level, shape: TileShape
+) -> None:
     *values, tile, row, resume = function.args
     start = _starting_sums(builder, level, shape, (tile, row, resume))
     sums = TileLoop(builder, level, shape, TileOperands.of(shape, values)).sums(start)
-    made: ir.Value = ir.Constant(returned, ir.Undefined)
+    made: ir.Value = ir.Constant(function.function_type.return_type, ir.Undefined)
     for number, value in enumerate(sums):
         made = builder.insert_value(made, value, number)
     builder.ret(made)
-    return function
 
 
 def _starting_sums(
