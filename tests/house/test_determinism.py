@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 SCRIPT = """
@@ -39,6 +40,7 @@ def model(path: Path) -> None:
     onnx.save(helper.make_model(graph, opset_imports=[opset], ir_version=9), path)
 
 
+@pytest.mark.slow
 def test_equal_bytes_under_different_hash_seeds(tmp_path: Path) -> None:
     source = tmp_path / "model.onnx"
     model(source)

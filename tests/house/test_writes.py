@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from small_models import save_encoder
 
 # Runs one command and prints every path that Python opened to write or made on the way.
@@ -51,6 +53,7 @@ def run(folder: Path, *arguments: str) -> set[Path]:
     return {path for path in written if cache not in (path, path.parent)}
 
 
+@pytest.mark.slow
 def test_commands_write_what_they_are_told(tmp_path: Path) -> None:
     folder = tmp_path / "here"
     folder.mkdir()

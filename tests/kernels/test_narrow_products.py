@@ -20,6 +20,7 @@ from graph_kit import (
 from tilewright.backend.cpu.generate import CodeGenerator
 from tilewright.backend.cpu.machine import LEVELS, assembly, host_level
 from tilewright.backend.cpu.program import REGISTER_TILES
+from tilewright.backend.cpu.tile_functions import TileModule, tile_module
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Graph, Node, node
 from tilewright.ir.primitives import Cast, Contract, Convolve, Map
@@ -52,7 +53,7 @@ def product(left: DType, depth: int, columns: int, transposed: bool = False) -> 
 
 @pytest.mark.parametrize("left", [BF16, U8], ids=lambda dtype: dtype.value)
 @pytest.mark.parametrize(
-    "size", mostly_slow([(4, 1), (8, 16), (36, 17), (64, 65), (1204, 130)], "(36,17)")
+    "size", mostly_slow([(4, 1), (8, 16), (36, 17), (64, 65), (1204, 130)], "(8,16)")
 )
 def test_products_at_edges(left: DType, size: tuple[int, int]) -> None:
     depth, columns = size
@@ -123,7 +124,11 @@ def _assembly(graph: Graph, level: str) -> str:
         found = lower_kernel(kernel, plan.materialised, graph.scope, REGISTER_TILES[level])
         for step in found.ways[0].steps:
             code.add(step.program)
-    return assembly(code.module, LEVELS[level])
+    module = TileModule("kernels")
+    for unit in code.units.values():
+        unit.write(module)
+    tiles = [tile_module(LEVELS[level], shape) for shape in module.tiles.values()]
+    return "\n".join(assembly(part, LEVELS[level]) for part in (module, *tiles))
 
 
 def test_operands_of_other_types_are_refused() -> None:

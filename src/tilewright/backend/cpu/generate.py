@@ -44,7 +44,7 @@ class CodeGenerator:
 
     def __init__(self, level: Level) -> None:
         self.level = level
-        self._units: dict[str, Unit] = {}  # by the name of the function
+        self.units: dict[str, Unit] = {}  # by the name of the function
 
     def add(self, program: TileProgram) -> KernelCode:
         """The code of ``program``, shared with an equal one."""
@@ -52,7 +52,7 @@ class CodeGenerator:
         symbols = tuple(parameters)
         key = f"{print_tile(general)}\n{symbols}"
         name = f"kernel_{_digest(key)}"
-        self._units.setdefault(
+        self.units.setdefault(
             name, Unit(key, lambda module: self._write(module, name, general, symbols))
         )
         if isinstance(program, Contraction):
@@ -68,7 +68,7 @@ class CodeGenerator:
         code = encode_least(costs, {name: slot for slot, name in enumerate(arguments)})
         key = f"least {len(arguments)} {code}"
         name = f"choice_{_digest(key)}"
-        self._units.setdefault(
+        self.units.setdefault(
             name, Unit(key, lambda module: write_choice(module, name, code, arguments))
         )
         return name, arguments
@@ -96,7 +96,7 @@ class CodeGenerator:
 
     def image(self) -> CodeImage:
         """Machine code of everything added."""
-        return compile_units(list(self._units.values()), self.level)
+        return compile_units(list(self.units.values()), self.level)
 
 
 def _digest(key: str) -> str:

@@ -9,7 +9,7 @@ of a model are those of others, and register tiles are the same in all. Start wi
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -18,9 +18,9 @@ import llvmlite
 import llvmlite.binding as llvm
 
 from tilewright.backend.cpu.link import link
-from tilewright.backend.cpu.machine import Level, compile_object
-from tilewright.backend.cpu.register_tile import TileShape
+from tilewright.backend.cpu.machine import Level
 from tilewright.backend.cpu.tile_functions import TileModule, tile_module
+from tilewright.backend.cpu.workers import compile_objects
 from tilewright.runtime.program import CodeImage
 from tilewright.support.cache import cache_directory, read_cached, write_cached
 
@@ -39,49 +39,61 @@ class Unit:
     write: Callable[[TileModule], None]
 
 
+@dataclass(frozen=True)
+class _Compiled:
+    """The object of a unit, and the names of the tiles that it calls."""
+
+    code: bytes
+    tiles: tuple[str, ...]
+
+
 def compile_units(units: Sequence[Unit], level: Level) -> CodeImage:
     """The code of ``units`` for ``level``, with the tiles that they call."""
-    objects: list[bytes] = []
-    tiles: dict[str, bytes] = {}
-    for unit in units:
-        made, called = _compiled(unit, level)
-        objects.append(made)
-        tiles |= called
-    library = [tiles[name] for name in sorted(tiles)]
+    paths = [_path("kernel", level, unit.key) for unit in units]
+    known = {path: found for path in paths if (found := _kept(path)) is not None}
+    tiles = _kept_tiles(level, [name for found in known.values() for name in found.tiles])
+    # Without one of its tiles a kernel is written again, as only that tells the tile's shape.
+    known = {path: found for path, found in known.items() if tiles.keys() >= {*found.tiles}}
+    modules: dict[Path, TileModule] = {}
+    for path, unit in zip(paths, units, strict=True):
+        if path not in known:
+            modules[path] = TileModule("kernels")
+            unit.write(modules[path])
+    shapes = {name: shape for module in modules.values() for name, shape in module.tiles.items()}
+    tiles |= _kept_tiles(level, [name for name in shapes if name not in tiles])
+    missing = [shape for name, shape in shapes.items() if name not in tiles]
+    texts = [str(module) for module in modules.values()]
+    texts += [str(tile_module(level, shape)) for shape in missing]
+    made = compile_objects(texts, level)
+    for (path, module), code in zip(modules.items(), made, strict=False):
+        known[path] = _Compiled(code, tuple(module.tiles))
+        write_cached(path, " ".join(module.tiles).encode() + b"\0" + code)
+    for shape, code in zip(missing, made[len(modules) :], strict=True):
+        tiles[shape.name] = code
+        write_cached(_tile_path(level, shape.name), code)
+    called = sorted({name for path in paths for name in known[path].tiles})
+    objects, library = [known[path].code for path in paths], [tiles[name] for name in called]
     return link(objects, level.name, level.features, library)
 
 
 def compile_module(module: TileModule, level: Level) -> CodeImage:
-    """The code of one module, with the tiles that it calls; only those are kept."""
-    tiles = [_tile(level, module.tiles[name]) for name in sorted(module.tiles)]
-    return link([compile_object(module, level)], level.name, level.features, tiles)
+    """The code of one module, with the tiles that it calls; nothing of it is kept."""
+    texts = [str(module), *(str(tile_module(level, t)) for t in module.tiles.values())]
+    made, *tiles = compile_objects(texts, level)
+    return link([made], level.name, level.features, tiles)
 
 
-def _compiled(unit: Unit, level: Level) -> tuple[bytes, dict[str, bytes]]:
-    """The object of a unit, and those of the tiles that it calls by their names."""
-    path = _path("kernel", level, unit.key)
+def _kept(path: Path) -> _Compiled | None:
     kept = read_cached(path)
-    if kept is not None:
-        names, _, made = kept.partition(b"\0")
-        called = {name: read_cached(_tile_path(level, name)) for name in names.decode().split()}
-        found = {name: tile for name, tile in called.items() if tile is not None}
-        if len(found) == len(called):
-            return made, found
-    module = TileModule("kernels")
-    unit.write(module)
-    made = compile_object(module, level)
-    called = {name: _tile(level, shape) for name, shape in module.tiles.items()}
-    write_cached(path, " ".join(called).encode() + b"\0" + made)
-    return made, called
+    if kept is None:
+        return None
+    names, _, code = kept.partition(b"\0")
+    return _Compiled(code, tuple(names.decode().split()))
 
 
-def _tile(level: Level, shape: TileShape) -> bytes:
-    path = _tile_path(level, shape.name)
-    made = read_cached(path)
-    if made is None:
-        made = compile_object(tile_module(level, shape), level)
-        write_cached(path, made)
-    return made
+def _kept_tiles(level: Level, names: Iterable[str]) -> dict[str, bytes]:
+    kept = {name: read_cached(_tile_path(level, name)) for name in dict.fromkeys(names)}
+    return {name: code for name, code in kept.items() if code is not None}
 
 
 def _tile_path(level: Level, name: str) -> Path:
