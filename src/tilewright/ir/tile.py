@@ -252,6 +252,11 @@ class Packing:
     row: Expr
     body: tuple[Statement, ...]
 
+    @property
+    def transposes(self) -> bool:
+        """Whether the operand lies contiguous along k, so that squares of it are transposed."""
+        return any(isinstance(part, TransposeBlock) for part in self.body)
+
 
 @dataclass(frozen=True, eq=False)
 class Gathering:

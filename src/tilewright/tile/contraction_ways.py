@@ -13,7 +13,7 @@ from dataclasses import replace
 from tilewright.cost import Blocks, Machine, contraction_time, contraction_work
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Constant
-from tilewright.ir.tile import Contraction, Packing, TransposeBlock
+from tilewright.ir.tile import Contraction, Packing
 from tilewright.shape import Expr, ceil_div, less_equal, select, symbol
 from tilewright.tile.contraction import column_blocks, lower_contraction
 from tilewright.tile.dots import WIDEST, dots_time, lower_dots
@@ -38,7 +38,9 @@ PACKED = (
     Blocking(288, 256, 384, packed=True),
     Blocking(96, 32, 512, packed=True),
 )
-TRANSPOSED = (  # rows of the source lie far apart: the fewer at a time, the better
+# Rows of the source lie far apart: the fewer at a time, the better, unless they are short. Then
+# several panels fit the first-level cache, and results are written along whole rows of them.
+TRANSPOSED = (
     Blocking(1020, 16, 1024),
     Blocking(1020, 32, 512),
     Blocking(1020, 64, 512),
@@ -60,8 +62,7 @@ def contraction_ways(
     first = lower_contraction(kernel, fresh(), tile, IN_PLACE[0]).program
     assert isinstance(first, Contraction)
     if isinstance(first.right, Packing):
-        is_transposed = any(isinstance(part, TransposeBlock) for part in first.right.body)
-        blockings = TRANSPOSED if is_transposed else PACKED
+        blockings = TRANSPOSED if first.right.transposes else PACKED
     else:
         blockings = PREPARED if first.right.panel else (*IN_PLACE, *PACKED)
 

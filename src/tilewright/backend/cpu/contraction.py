@@ -34,7 +34,6 @@ from tilewright.ir.tile import (
     Operand,
     Packing,
     TileBuffer,
-    TransposeBlock,
 )
 from tilewright.shape import (
     Expr,
@@ -179,16 +178,12 @@ class _Writer:
     def _depth_block(self) -> None:
         program, frame = self.program, self.frame
         frame.names[K1] = self.index(minimum(symbol(K0) + program.block_k, program.k))
+        width, panels = word(program.tile_columns), frame.names[N0]
         if isinstance(program.right, Packing):
             frame.statements(program.right.body)
-        width, panels = word(program.tile_columns), frame.names[N0]
-        if self._packs_transposed():
-            panels = self._whole_panels(width)
+            if program.right.transposes:
+                panels = self._whole_panels(width)
         self._loop("_np", panels, frame.names[N1], lambda _: width, self._panel)
-
-    def _packs_transposed(self) -> bool:
-        right = self.program.right
-        return isinstance(right, Packing) and isinstance(right.body[0], TransposeBlock)
 
     def _whole_panels(self, width: ir.Value) -> ir.Value:
         """Tiles of all whole panels, row by row, if they fit the first-level cache; what is left.
