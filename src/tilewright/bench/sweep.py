@@ -1,13 +1,14 @@
 # pyright: basic
 """Speed along one axis: whether neighbouring sizes run at neighbouring speeds.
 
-A dip is how far a size is below the line through its neighbours. Sizes with a dip are timed again,
-since what else runs on the machine only ever makes them slower. May import compile and the rest of
-the room. Start with `measure_sweep`.
+A dip is how far a size is below the line through its neighbours. Where there seems to be one, the
+three sizes take turns, as a processor that others share is faster at times and slower at others.
+May import compile and the rest of the room. Start with `measure_sweep`.
 """
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -21,8 +22,8 @@ from tilewright.frontend.onnx import Dim
 from tilewright.runtime.model import CompiledModel
 from tilewright.support.errors import InputError
 
-_SUSPICIOUS = 0.02  # a dip from which on a size is timed again
-_PASSES = 4
+_SUSPICIOUS = 0.02  # a dip from which on a size is timed in turns with its neighbours
+_PASSES = 3  # times, of which the median counts
 
 
 @dataclass(frozen=True)
@@ -36,17 +37,16 @@ class Point:
 
 @dataclass(frozen=True)
 class Sweep:
-    """Points in the order of the sizes of ``axis``."""
+    """Points in the order of the sizes of ``axis``.
+
+    ``dips`` are what each inner point is below the line through its two neighbours, 0.1 for a
+    tenth.
+    """
 
     axis: str
     fixed: str
     points: tuple[Point, ...]
-
-    @property
-    def dips(self) -> tuple[float, ...]:
-        """What each inner point is below the line through its two neighbours, 0.1 for a tenth."""
-        speeds = [point.gflops for point in self.points]
-        return dips_of(speeds)
+    dips: tuple[float, ...]
 
 
 def dips_of(speeds: Sequence[float]) -> tuple[float, ...]:
@@ -98,26 +98,26 @@ def measure_sweep(
     made = compile_stages(build_model(group, group.extents, weight), dims=dims, fallback="error")
     model = CompiledModel.from_contents(made.contents, num_threads=threads)
     each = seconds / (2 * len(sizes))
-    best: dict[int, float] = {}
 
-    def visit(size: int) -> None:
-        case = Case("sweep", str(size), "gemm", {**shared, axis: size})
-        arrays = make_problem(group, case, weight).inputs.values()
-        (took,) = time_ways([partial(model, *arrays)], clock, each)
-        best[size] = max(best.get(size, 0.0), case.flops / took / 1e9)
+    def speeds(*chosen: int) -> list[float]:
+        cases = [Case("sweep", str(size), "gemm", {**shared, axis: size}) for size in chosen]
+        arrays = [make_problem(group, case, weight).inputs.values() for case in cases]
+        took = time_ways([partial(model, *x) for x in arrays], clock, each * len(cases))
+        return [case.flops / t / 1e9 for case, t in zip(cases, took, strict=True)]
 
+    found: list[float] = []
     for done, size in enumerate(sizes):
         progress(done)
-        visit(size)
-    for _ in range(_PASSES):
-        dips = dips_of([best[size] for size in sizes])
-        suspects = [size for size, dip in zip(sizes, dips, strict=True) if dip > _SUSPICIOUS]
-        for size in suspects:
-            visit(size)
+        found += speeds(size)
+    dips = list(dips_of(found))
+    for place, dip in enumerate(dips):
+        if dip > _SUSPICIOUS:
+            near = sizes[place - 1 : place + 2]
+            dips[place] = statistics.median(dips_of(speeds(*near))[1] for _ in range(_PASSES))
     names = ways_of(model.program) or ("only",)
     points = tuple(
-        Point(size, best[size], names[chosen_way(model.program, {axis: size}, threads)])
-        for size in sizes
+        Point(size, speed, names[chosen_way(model.program, {axis: size}, threads)])
+        for size, speed in zip(sizes, found, strict=True)
     )
     rest = ", ".join(f"{name}={size}" for name, size in fixed.items())
-    return Sweep(axis, rest, points)
+    return Sweep(axis, rest, points, tuple(dips))

@@ -68,7 +68,7 @@ CONFLICT_NEAR = 8  # elements from such a multiple that make no difference
 # Rows of the right operand in memory at a time, and half times as long as their bytes take.
 SCATTERED_ROWS = ((16, 4), (32, 6), (256, 7))
 SCATTERED_MOST = 9  # the same for more
-LONG_ROW, SCATTERED_SHORT = 768, 7  # and at least, for rows of fewer elements than so many
+LONG_ROW, SCATTERED_SHORT = 500, 7  # and at least, for rows of fewer elements than so many
 SCATTERED_PACKING = (3, 6)  # and for packing whole rows, or a part of each
 SCATTERED_NEAR = 12  # so many halves of that as a part are what it costs in the last cache
 STREAMED_CYCLES = 0.5  # of an element of the left operand that comes from memory, in long rows

@@ -24,7 +24,12 @@ def cache_directory() -> Path:
         return Path(chosen)
     # A relative path in XDG_CACHE_HOME is to be ignored, its specification says.
     base = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    return (base if base.is_absolute() else Path.home() / ".cache") / "tilewright"
+    if base.is_absolute():
+        return base / "tilewright"
+    try:
+        return Path.home() / ".cache" / "tilewright"
+    except RuntimeError:  # a user without a home, as in some containers
+        return Path(tempfile.gettempdir()) / f"tilewright-{os.geteuid()}"
 
 
 def replace_file(path: Path, data: bytes) -> None:

@@ -134,8 +134,11 @@ def dots_time(kernel: Kernel, machine: Machine, threads: Expr | int, parts: int 
     # Of short rows in memory, several streams at a time, the hardware foresees little.
     short = less_equal(depth, SHORT_ROW_BYTES // size)
     moved = moved * select(machine.holds(-2, 2 * read, size), 1, 1 + short)
-    # One row alone takes about half as long as a group.
-    alone = maximum(batch * (2 * groups + single) * row // 2, moved)
+    # One row alone takes about half as long as a group. Reading from beyond the second-level cache
+    # does not hide behind sums, as each of many streams is short.
+    sums = batch * (2 * groups + single) * row // 2
+    near = machine.holds(2, columns * depth // 2, size)
+    alone = maximum(sums, moved) + select(near, 0, minimum(sums, moved))
     alone = alone + batch * rows * columns * machine.picoseconds(RESULT_CYCLES)
     tasks = maximum(batch * ceil_div(rows, _row_block(rows, columns)), 1)
     small = less_equal(batch * rows * columns * depth, ALONE_PRODUCTS)
