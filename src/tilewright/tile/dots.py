@@ -128,9 +128,11 @@ def dots_time(kernel: Kernel, machine: Machine, threads: Expr | int, parts: int 
         row = row + count * (steps * step + group)
     # All columns are met by every group of rows, from memory if no near cache holds them.
     groups, single = rows // height, rows % height if height > 1 else constant(0)
-    met = select(machine.holds(2, columns * depth, size), 1, groups + single)
+    again = select(machine.holds(2, columns * depth, size), 0, maximum(groups + single - 1, 0))
     read = batch * (rows + columns) * depth
-    moved = batch * (rows + columns * met) * depth // 64 * machine.reading(read, size, 1)
+    moved = read // 64 * machine.reading(read, size, 1)
+    met = batch * columns * again * depth // 64
+    moved = moved + met * machine.reading(columns * depth, size, 1)
     # Of short rows in memory, several streams at a time, the hardware foresees little.
     short = less_equal(depth, SHORT_ROW_BYTES // size)
     moved = moved * select(machine.holds(-2, 2 * read, size), 1, 1 + short)
