@@ -5,6 +5,7 @@ May import ``shape`` and ``ir``. Start with :func:`window_of_pad`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -21,7 +22,7 @@ from tilewright.rewrite.build import (
 )
 from tilewright.rewrite.facts import Facts
 from tilewright.rewrite.occupied import keeps_wide_axes
-from tilewright.shape import Expr, ceil_div, constant, maximum, minimum, product
+from tilewright.shape import Expr, ceil_div, constant, maximum, minimum
 
 NEUTRAL = {"sum": 0.0, "maximum": float("-inf"), "minimum": float("inf")}
 
@@ -101,7 +102,7 @@ def pad_of_pointwise(x: Node, facts: Facts) -> Node | None:
     """Convolve(a, W) of one tap, most results being of padding → Pad(Convolve(Slice(a), W), 0).
 
     What is computed are the results whose tap lies inside, which a stride may have picked; the pass
-    over memory that padding takes must be little beside what is spared.
+    over memory that padding takes must be little beside what is spared. The largest sizes decide.
     """
     convolve, (data, weights) = x.primitive, x.inputs
     assert isinstance(convolve, Convolve)
@@ -114,8 +115,8 @@ def pad_of_pointwise(x: Node, facts: Facts) -> Node | None:
     axes = convolve.spatial
     rows = zip(convolve.low, convolve.strides, data.shape[axes], convolve.sizes, strict=True)
     parts = [_Inside.of(*row) for row in rows]
-    inside, all_of_it = product([p.size for p in parts]), product(convolve.sizes)
-    if not facts.is_less_equal(_SPARED * inside, all_of_it):
+    inside, results = _largest([p.size for p in parts], facts), _largest(convolve.sizes, facts)
+    if inside is None or results is None or _SPARED * inside > results:
         return None
     starts, steps = [constant(0)] * x.rank, [constant(1)] * x.rank
     sizes, low, high = list(data.shape), [constant(0)] * x.rank, [constant(0)] * x.rank
@@ -127,6 +128,13 @@ def pad_of_pointwise(x: Node, facts: Facts) -> Node | None:
     ones, none = (1,) * len(parts), (constant(0),) * len(parts)
     plain = replace(convolve, strides=ones, low=none, sizes=tuple(sizes[axes]))
     return node(Pad(tuple(low), tuple(high)), node(plain, cut, weights), literal(0, x.dtype))
+
+
+def _largest(sizes: Sequence[Expr], facts: Facts) -> int | None:
+    """The product of the most that sizes can be, None if one may be any."""
+    highs = [facts.scope.bounds(size).high for size in sizes]
+    known = [high for high in highs if high is not None]
+    return math.prod(known) if len(known) == len(highs) else None
 
 
 @dataclass(frozen=True)
