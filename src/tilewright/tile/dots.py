@@ -126,21 +126,22 @@ def dots_time(kernel: Kernel, machine: Machine, threads: Expr | int, parts: int 
         group = constant(machine.picoseconds(begun + summed * height * width))
         group = group + less(depth, lanes) * machine.picoseconds(MASKED_CYCLES)
         row = row + count * (steps * step + group)
-    # All columns are met by every group of rows, from memory if no near cache holds them.
+    # All columns are met by every group of rows: again from the cache that holds them, if that is
+    # not a near one.
     groups, single = rows // height, rows % height if height > 1 else constant(0)
-    again = select(machine.holds(2, columns * depth, size), 0, maximum(groups + single - 1, 0))
+    near = machine.holds(2, columns * depth, size)
+    again = select(near, 0, maximum(groups + single - 1, 0))
     read = batch * (rows + columns) * depth
     moved = read // 64 * machine.reading(read, size, 1)
-    met = batch * columns * again * depth // 64
-    moved = moved + met * machine.reading(columns * depth, size, 1)
     # Of short rows in memory, several streams at a time, the hardware foresees little.
     short = less_equal(depth, SHORT_ROW_BYTES // size)
     moved = moved * select(machine.holds(-2, 2 * read, size), 1, 1 + short)
-    # One row alone takes about half as long as a group. Reading from beyond the second-level cache
-    # does not hide behind sums, as each of many streams is short.
+    met = batch * columns * again * depth // 64 * machine.reading(columns * depth, size, 1)
+    # One row alone takes about half as long as a group. Reading again from beyond the second-level
+    # cache does not hide behind sums, as each of many streams is short.
     sums = batch * (2 * groups + single) * row // 2
-    near = machine.holds(2, columns * depth // 2, size)
-    alone = maximum(sums, moved) + select(near, 0, minimum(sums, moved))
+    within = machine.holds(2, columns * depth // 2, size)
+    alone = maximum(sums, moved + met) + select(within, 0, minimum(sums, met))
     alone = alone + batch * rows * columns * machine.picoseconds(RESULT_CYCLES)
     tasks = maximum(batch * ceil_div(rows, _row_block(rows, columns)), 1)
     small = less_equal(batch * rows * columns * depth, ALONE_PRODUCTS)
