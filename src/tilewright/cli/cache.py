@@ -20,7 +20,7 @@ def cache(
     remove: Annotated[bool, typer.Option("--clear", help="Remove what is kept.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show the cache directory and what it holds: measurements and the code of register tiles.
+    """Show the cache directory and what it holds: measurements and compiled code.
 
     Example: [bold]tilewright cache --clear[/]
     """
@@ -40,9 +40,9 @@ def cache(
 
 
 def _rows(files: Sequence[tuple[str, int]]) -> list[tuple[str, str]]:
-    """A row for each file, but one for all register tiles."""
-    tiles = [size for name, size in files if name.startswith("tile-")]
-    rows = [(name, format_bytes(size)) for name, size in files if not name.startswith("tile-")]
-    if tiles:
-        rows.append((format_count(len(tiles), "register tile"), format_bytes(sum(tiles))))
+    """A row for each measurement, and one for all compiled code."""
+    code = [size for name, size in files if name.endswith(".code")]
+    rows = [(name, format_bytes(size)) for name, size in files if not name.endswith(".code")]
+    if code:
+        rows.append((format_count(len(code), "compiled object"), format_bytes(sum(code))))
     return rows

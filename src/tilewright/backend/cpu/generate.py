@@ -1,8 +1,7 @@
 """Tile programs to a code image for one instruction set level.
 
 Kernels that are the same program (layers of a model usually are) become one function, named after
-what it computes. Start with
-:class:`CodeGenerator`.
+what it computes. Start with :class:`CodeGenerator`.
 """
 
 from __future__ import annotations
