@@ -22,7 +22,6 @@ from tilewright.ir.tile import (
     Packing,
     Statement,
     Store,
-    TransposeBlock,
 )
 from tilewright.shape import (
     Expr,
@@ -340,7 +339,7 @@ def _packing(program: Contraction, right: Packing, machine: Machine, blocks: Blo
     """Picoseconds to fill the panels of the right operand, for every block of rows."""
     copied = program.k * blocks.rows
     elements = program.n * program.k
-    if any(isinstance(statement, TransposeBlock) for statement in right.body):
+    if right.transposes:
         per_mebibyte = machine.picoseconds(REACH_CYCLES)
         far = minimum(elements // (MEBIBYTE // program.dtype.bytes), FARTHEST) * per_mebibyte
         block = maximum(blocks.columns, 1) * program.tile_columns

@@ -3,7 +3,7 @@
 A tile's sums are returned by one function and taken by another: :func:`store_sums` or what a kernel
 does with finished tiles. So all kernels share the loops along k, which are most of the code, and
 what follows them is written once for all heights. Tiles are modules of their own, as
-``tile_library`` compiles them once for all models. Start with :func:`call_sums`.
+``library`` compiles them once for all models. Start with :func:`call_sums`.
 """
 
 from __future__ import annotations
