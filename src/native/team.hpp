@@ -17,8 +17,9 @@ namespace tilewright {
 constexpr int kMaximumThreads = 256;
 
 // Nanoseconds of work that one more thread has to be given to pay: offering a kernel, joining and
-// the cold caches of another core cost about one microsecond, which should stay near a tenth.
-constexpr std::int64_t kWorkPerThread = 8000;
+// the cold caches of another core cost about one microsecond; from twice as much on, two threads are
+// faster than one. SHARED_NS of tilewright.cost is twice that as well.
+constexpr std::int64_t kWorkPerThread = 3000;
 
 // Nanoseconds of work per piece that threads take at a time. Pieces let the others take over what a
 // delayed thread has not begun; larger pieces keep what kernels prepare per piece worth while.

@@ -13,6 +13,7 @@ from tilewright.cost.contraction import (
     Machine,
     contraction_time,
     contraction_work,
+    workers_for,
 )
 from tilewright.cost.tiles import TileTime
 
@@ -24,4 +25,5 @@ __all__ = [
     "TileTime",
     "contraction_time",
     "contraction_work",
+    "workers_for",
 ]

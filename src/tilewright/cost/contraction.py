@@ -77,11 +77,15 @@ FEW_PAGES = 64
 PAGE_CYCLES, NEAR_PAGE_CYCLES = 9.0, 1.5
 LEFT_PAGE_CYCLES, NEAR_LEFT_PAGE_CYCLES = 120.0, 50.0
 LAST_SHARE = 4  # a part of the last cache that an operand may count on: others use it too
+# Eighths of their time that operands read once more do not hide behind multiply-adds: columns are
+# asked for ahead, rows are not.
+AGAIN_RIGHT, AGAIN_LEFT = 2, 5
+PANEL_CYCLES = 4000.0  # of a panel for which nobody asked; all tiles of the one before do that
 FEW_ROWS = 24  # with which tiles over rows in place read as fast as memory gives
 PAGE_BYTES = 4096
 MEBIBYTE = 1 << 20
 TASKS_WAITED = 8  # the part of a task for which threads wait for each other at the end
-ALONE_PRODUCTS = 700_000  # kernels with less multiply-adds stay on one thread
+SHARED_NS = 6000  # from which on the runtime gives a kernel to two threads
 
 
 @dataclass(frozen=True)
@@ -152,11 +156,16 @@ def contraction_time(
     """Picoseconds of ``program`` with ``threads`` threads."""
     blocks = blocks or Blocks.of(program)
     tasks = maximum(_batch(program) * blocks.rows * blocks.columns, 1)
-    small = less_equal(_batch(program) * program.m * program.n * program.k, ALONE_PRODUCTS)
-    workers = select(small, 1, threads)
+    alone = _alone(program, machine, blocks)
+    workers = workers_for(alone, threads)
     waiting = minimum(workers - 1, 1)
     rounds = ceil_div(tasks, workers) * TASKS_WAITED + waiting
-    return _alone(program, machine, blocks) // (tasks * TASKS_WAITED) * rounds
+    return alone // (tasks * TASKS_WAITED) * rounds
+
+
+def workers_for(alone: Expr, threads: Expr | int) -> Expr:
+    """How many threads share what takes so many picoseconds on one: all, or one if it is little."""
+    return select(less(alone, 1000 * SHARED_NS), 1, threads)
 
 
 def contraction_work(program: Contraction, machine: Machine) -> Expr:
@@ -165,7 +174,9 @@ def contraction_work(program: Contraction, machine: Machine) -> Expr:
     panels = ceil_div(program.n, program.tile_columns)
     stored = program.m * program.n * machine.picoseconds(_store_cycles(program.stores))
     computed = panels * (program.k * _panel_step(program, machine) + calls)
-    return _batch(program) * (computed + stored) // 1000 + 1
+    read = program.n * program.k
+    moved = read // 64 * machine.reading(_batch(program) * read, program.dtype.bytes, 2)
+    return _batch(program) * (maximum(computed, moved) + stored) // 1000 + 1
 
 
 def _batch(program: Contraction) -> Expr:
@@ -195,7 +206,7 @@ def _alone(program: Contraction, machine: Machine, blocks: Blocks) -> Expr:
     if isinstance(program.right, Packing):  # which waits for what it reads; tiles do not
         packed = maximum(_packing(program, program.right, machine, blocks), moved)
     elif program.right.panel:
-        compute = maximum(compute, moved)
+        compute = maximum(compute, moved) + _read_again(program, machine, blocks)
     else:  # tiles of many rows wait as well: too few loads are under way at a time
         few = less_equal(program.m, FEW_ROWS)
         compute = select(few, maximum(compute, moved), compute + moved)
@@ -290,6 +301,32 @@ def _left_moved(program: Contraction, machine: Machine) -> Expr:
     return elements // 64 * machine.reading(_batch(program) * elements, program.dtype.bytes, 2)
 
 
+def _read_again(program: Contraction, machine: Machine, blocks: Blocks) -> Expr:
+    """Picoseconds that operands add each time that they come from beyond the second-level cache.
+
+    If it holds a block of rows and a panel, rows come once for each block of columns, and columns
+    for each block of rows; else rows for each panel, and columns for each tile of rows.
+    """
+    size, batch = program.dtype.bytes, _batch(program)
+    deep = ceil_div(program.k, maximum(blocks.depth, 1))
+    tall = ceil_div(program.m, maximum(blocks.rows, 1))
+    inside = machine.holds(2, deep * (tall + program.tile_columns), size)
+    elements = program.n * program.k
+    tiles = ceil_div(program.m, program.tile_rows)
+    again = maximum(select(inside, blocks.rows, tiles) - 1, 0)
+    rate = machine.reading(batch * elements, size, 3) * AGAIN_RIGHT // 8
+    time = elements * again // 64 * rate
+    panels = ceil_div(program.n, program.tile_columns)
+    far = select(machine.holds(2, batch * elements, size), 0, machine.picoseconds(PANEL_CYCLES))
+    time = time + panels * blocks.depth * far // maximum(tiles, 1)
+    if isinstance(program.left, Operand) and not program.left.panel:
+        elements = program.m * program.k
+        again = maximum(select(inside, blocks.columns, panels) - 1, 0)
+        rate = machine.reading(batch * elements, size, 3) * AGAIN_LEFT // 8
+        time = time + elements * again // 64 * rate
+    return time
+
+
 def _scattered(program: Contraction, blocks: Blocks) -> Expr:
     """Twice the time over that of the bytes: rows in memory lie apart, each on its own pages."""
     right = program.right
@@ -382,4 +419,5 @@ __all__ = [
     "Machine",
     "contraction_time",
     "contraction_work",
+    "workers_for",
 ]

@@ -26,7 +26,13 @@ from tilewright.tile.ways import THREADS, LoweredStep, Way
 # Each is best at some shapes: whole rows of k while few rows share a panel, blocks of k that leave
 # the left operand in cache where there are many columns, and small ones that make more tasks.
 _WHOLE_DEPTH = 8192
-PREPARED = (Blocking(96, 128, _WHOLE_DEPTH), Blocking(48, 1024, 512), Blocking(48, 32, 1024))
+PREPARED = (
+    Blocking(96, 128, _WHOLE_DEPTH),
+    Blocking(96, 128, 1024),
+    Blocking(192, 512, 512),
+    Blocking(48, 1024, 512),
+    Blocking(48, 32, 1024),
+)
 IN_PLACE = (
     Blocking(96, 128, 1024),
     Blocking(48, 1024, 256),

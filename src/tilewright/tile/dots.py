@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from tilewright.cost import SHORT_ROW_BYTES, Machine
-from tilewright.cost.contraction import ALONE_PRODUCTS
+from tilewright.cost import SHORT_ROW_BYTES, Machine, workers_for
 from tilewright.ir.access import Access, ContractionAccess, contraction_access
 from tilewright.ir.dtype import DType
 from tilewright.ir.kernel import Kernel
@@ -144,8 +143,7 @@ def dots_time(kernel: Kernel, machine: Machine, threads: Expr | int, parts: int 
     alone = maximum(sums, moved + met) + select(within, 0, minimum(sums, met))
     alone = alone + batch * rows * columns * machine.picoseconds(RESULT_CYCLES)
     tasks = maximum(batch * ceil_div(rows, _row_block(rows, columns)), 1)
-    small = less_equal(batch * rows * columns * depth, ALONE_PRODUCTS)
-    return alone // tasks * ceil_div(tasks, select(small, 1, threads))
+    return alone // tasks * ceil_div(tasks, workers_for(alone, threads))
 
 
 def _step_cycles(target: Target, height: int, width: int) -> tuple[float, float]:

@@ -425,13 +425,13 @@ class _Writer:
             gathered = self._gathered(place, left)
             return TileOperands(
                 run, base, word(0), word(1), right, right_depth, place.columns, gathered,
-                self.prefetcher.right(place, right),
+                *(self.prefetcher.right(place, right) or (None, None)),
             )  # fmt: skip
         steps = self.builder.sub(frame.names[K1], frame.names[K0])
         pointer, row, depth = self._left(place, left)
-        ahead = self.prefetcher.right(place, right)
+        ahead, step = self.prefetcher.right(place, right) or (None, None)
         return TileOperands(
-            steps, pointer, row, depth, right, right_depth, place.columns, None, ahead,
+            steps, pointer, row, depth, right, right_depth, place.columns, None, ahead, step,
             self.prefetcher.left(place, pointer, row, steps),
         )  # fmt: skip
 

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 from llvmlite import ir
 
-from tilewright.backend.cpu.blocks import K0, M0, M1, N0, N1, Place
+from tilewright.backend.cpu.blocks import K0, K1, M0, M1, N0, N1, Place
 from tilewright.backend.cpu.indices import word
+from tilewright.backend.cpu.register_tile import UNROLL
 from tilewright.backend.cpu.statements import Frame
 from tilewright.cost import SHORT_ROW_BYTES
 from tilewright.ir.tile import Contraction, Operand, Packing, TileBuffer, TransposeBlock
@@ -56,22 +57,29 @@ class Prefetcher:
         if self.asks_left:
             self.later = self._later()
 
-    def right(self, place: Place, right: ir.Value) -> ir.Value | None:
-        """The next panel's part that this tile asks for; four tiles in turn cover all of it.
+    def right(self, place: Place, right: ir.Value) -> tuple[ir.Value, ir.Value] | None:
+        """Where the next panel's part that this tile asks for begins, and its elements a turn.
 
-        Where a panel has one tile, memory is the limit and the hardware knows what comes next.
+        A turn is ``UNROLL`` steps along k. The tiles of a panel have equal parts, so that memory is
+        busy all the time. Where a panel has one tile, memory is the limit and the hardware knows
+        what comes next.
         """
         if not self.asks_right:
             return None
-        builder, program = self.builder, self.program
-        columns = word(program.tile_columns)
-        rows = builder.sub(self.frame.names[M1], self.frame.names[M0])
-        alone = builder.icmp_signed("==", rows, place.height)
-        turn = builder.mul(builder.and_(place.number, word(3)), columns)
+        builder, names, program = self.builder, self.frame.names, self.program
+        columns, height = word(program.tile_columns), place.height
+        rows = builder.sub(names[M1], names[M0])
+        tiles = builder.udiv(builder.add(rows, builder.sub(height, word(1))), height)
+        alone = builder.icmp_signed("<=", tiles, word(1))
+        most = word(program.tile_columns * UNROLL)
+        step = builder.udiv(builder.add(most, builder.sub(tiles, word(1))), tiles)
+        turns = builder.udiv(builder.sub(names[K1], names[K0]), word(UNROLL))
         assert isinstance(program.right, Operand)
         panel = builder.mul(self.frame.index(program.right.row), columns)
-        offset = builder.select(alone, word(0), builder.add(panel, turn))
-        return self.frame.emitter.gep(right, program.dtype, offset)
+        part = builder.mul(builder.mul(step, turns), place.number)
+        offset = builder.select(alone, word(0), builder.add(panel, part))
+        step = builder.select(alone, word(0), step)
+        return self.frame.emitter.gep(right, program.dtype, offset), step
 
     def left(self, place: Place, left: ir.Value, row: ir.Value, steps: ir.Value) -> ir.Value:
         """Short rows: of the next tile under the very first panel, else those of a later task.

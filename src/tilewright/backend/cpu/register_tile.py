@@ -106,8 +106,9 @@ class TileOperands:
     """Where a tile reads: pointers, and strides in elements.
 
     ``steps`` is the length along k, or of one run of it where rows are gathered. ``columns``, for a
-    masked tile, is how many columns of the right operand there are. To prefetch are what lies at
-    ``ahead``, and as many elements as the tile reads from ``left_ahead`` on.
+    masked tile, is how many columns of the right operand there are. To prefetch are ``ahead_step``
+    elements from ``ahead`` on for every ``UNROLL`` steps, and as many as the tile reads from
+    ``left_ahead`` on.
     """
 
     steps: ir.Value
@@ -119,6 +120,7 @@ class TileOperands:
     columns: ir.Value | None = None
     gathered: Gathered | None = None
     ahead: ir.Value | None = None
+    ahead_step: ir.Value | None = None
     left_ahead: ir.Value | None = None
 
     @staticmethod
@@ -127,7 +129,7 @@ class TileOperands:
         out: list[ir.Type] = [I64, POINTER, I64, I64, POINTER, I64]
         out += [I64] if shape.masked else []
         out += [I64, POINTER, POINTER if shape.shifted else I64] if shape.gathered else []
-        out += [POINTER] if shape.prefetches else []
+        out += [POINTER, I64] if shape.prefetches else []
         return out + ([POINTER] if shape.streams else [])
 
     @staticmethod
@@ -140,9 +142,10 @@ class TileOperands:
             gathered = Gathered(*rest[:3])
             del rest[:3]
         ahead = rest.pop(0) if shape.prefetches else None
+        ahead_step = rest.pop(0) if shape.prefetches else None
         left_ahead = rest.pop(0) if shape.streams else None
         fixed = (steps, left, left_row, left_depth, right, right_depth)
-        return TileOperands(*fixed, columns, gathered, ahead, left_ahead)
+        return TileOperands(*fixed, columns, gathered, ahead, ahead_step, left_ahead)
 
     def values(self, shape: TileShape) -> list[ir.Value]:
         """What ``shape`` needs of it, as arguments."""
@@ -155,8 +158,8 @@ class TileOperands:
             g = self.gathered
             out += [g.runs, g.table, g.following]
         if shape.prefetches:
-            assert self.ahead is not None
-            out.append(self.ahead)
+            assert self.ahead is not None and self.ahead_step is not None
+            out += [self.ahead, self.ahead_step]
         if shape.streams:
             assert self.left_ahead is not None
             out.append(self.left_ahead)
@@ -302,12 +305,19 @@ class TileLoop:
             self.scalar.prefetch(self.scalar.gep(place, dtype, word(element)))
 
     def _prefetch_right(self, k: ir.Value, ahead: ir.Value) -> None:
-        """Ask for every fourth line of what the right operand is next."""
-        builder, dtype = self.builder, self.shape.dtype
-        row = self.scalar.gep(ahead, dtype, builder.mul(k, self.right_depth))
-        for line in range(max(1, self.shape.vectors * self.level.vector_bytes // LINE_BYTES)):
-            address = self.scalar.gep(row, dtype, word(line * LINE_BYTES // dtype.bytes))
-            self.scalar.prefetch(address)
+        """Ask for the next lines of what the right operand is next: those of two steps along k.
+
+        Where fewer are wanted, some are asked for twice.
+        """
+        builder, dtype, step = self.builder, self.shape.dtype, self.operands.ahead_step
+        assert step is not None
+        turn = builder.udiv(k, word(self.shape.unroll))
+        first = self.scalar.gep(ahead, dtype, builder.mul(turn, step))
+        second = self.scalar.gep(first, dtype, builder.lshr(step, word(1)))
+        for place in (first, second):
+            for line in range(max(1, self.shape.vectors * self.level.vector_bytes // LINE_BYTES)):
+                address = self.scalar.gep(place, dtype, word(line * LINE_BYTES // dtype.bytes))
+                self.scalar.prefetch(address)
 
     def _loop(
         self, name: str, bounds: tuple[ir.Value, ir.Value, int], start: list[Sums], body: object
