@@ -45,6 +45,7 @@ SHORT_ROW_BYTES = 2048  # of rows up to which those that follow are prefetched
 CALL_CYCLES = 24.0  # of one tile: the call, the choice of its height, its first values
 # More for a tile with a part of its columns, and for each row of it: results pass through memory.
 PART_CYCLES, PART_ROW_CYCLES = 20.0, 18.0
+MASKED_PART_CYCLES, MASKED_PART_ROW_CYCLES = 5.0, 2.0  # the same with registers for masks
 STORE_CYCLES = 0.3  # of one result: its epilogue and the store
 SCATTERED_CYCLES = 5.0  # the same where neighbouring lanes are rows apart
 SPILL_CYCLES = 0.3  # a sum stored for the next block of k and loaded again
@@ -56,6 +57,7 @@ FARTHEST = 30  # MiB from which on that is the same
 WIDEST = 3  # register tiles side by side that make it worse
 EVALUATE_CYCLES = 4.0  # the same for one that does not follow the one before: strided, or computed
 SPLIT_CYCLES = (1.0, 1.2, 1.6, 2.2)  # a tile's step over rows a multiple of 16, 8, 4, 1 apart
+SPLIT_BYTES = 64  # of a row that a tile reads; the same divided by more where it reads more
 SPLIT_PAGES = (20, 280)  # of memory: a part of that for few, and all of it for so many
 # The same at least for rows of more than so many elements, and what so many steps along k add: what
 # the hardware fetches ahead belongs to other panels and takes the place of this one.
@@ -211,8 +213,11 @@ def _alone(program: Contraction, machine: Machine, blocks: Blocks) -> Expr:
         few = less_equal(program.m, FEW_ROWS)
         compute = select(few, maximum(compute, moved), compute + moved)
     parts = logical_and(program.n % width, _has_parts(program, machine, blocks))
-    part = row_tiles * machine.picoseconds(PART_CYCLES)
-    part = select(parts, part + program.m * machine.picoseconds(PART_ROW_CYCLES), 0)
+    tile, row = PART_CYCLES, PART_ROW_CYCLES
+    if machine.target.vector_bytes >= 64:
+        tile, row = MASKED_PART_CYCLES, MASKED_PART_ROW_CYCLES
+    part = row_tiles * machine.picoseconds(tile) + program.m * machine.picoseconds(row)
+    part = select(parts, part, 0)
     called = tiles * (blocks.depth * again) + tiles * first + part
     begun = blocks.columns * blocks.rows * machine.picoseconds(TASK_CYCLES)
     streamed = _streamed(program, machine) + _paged(program, machine, blocks)
@@ -225,8 +230,7 @@ def _has_parts(program: Contraction, machine: Machine, blocks: Blocks) -> Expr:
         return constant(1)
     last = program.n - maximum(blocks.columns - 1, 0) * program.block_n
     lanes = _lanes(program, machine)
-    narrow = less_equal(program.n % program.tile_columns, lanes)
-    return less(last, select(narrow, lanes, program.tile_columns))
+    return less(last, ceil_div(program.n % program.tile_columns, lanes) * lanes)
 
 
 def _lanes(program: Contraction, machine: Machine) -> int:
@@ -238,13 +242,12 @@ def _filled_columns(program: Contraction, machine: Machine) -> Expr:
     width = program.tile_columns
     lanes = _lanes(program, machine)
     rest = program.n % width
-    if lanes >= width:
-        return ceil_div(program.n, width) * 16
-    whole = machine.line(program.dtype, width, program.tile_rows)
-    narrow = machine.line(program.dtype, lanes, program.tile_rows)
-    most = whole.at(program.tile_rows)
-    share = round(16 * narrow.at(program.tile_rows) / most)
-    last = select(less_equal(rest, lanes), min(16, share), 16)
+    most = machine.line(program.dtype, width, program.tile_rows).at(program.tile_rows)
+    last = constant(16)
+    for vectors in range(width // lanes - 1, 0, -1):
+        narrow = machine.line(program.dtype, vectors * lanes, program.tile_rows)
+        share = min(16, round(16 * narrow.at(program.tile_rows) / most))
+        last = select(less_equal(rest, vectors * lanes), share, last)
     return program.n // width * 16 + select(rest, last, 0)
 
 
@@ -253,8 +256,10 @@ def _step_penalty(program: Contraction, machine: Machine, blocks: Blocks) -> Exp
     right = program.right
     if isinstance(right, Packing) or right.panel:
         return constant(0)
-    best, good, fair, bad = (machine.picoseconds(cycles) for cycles in SPLIT_CYCLES)
     size = program.dtype.bytes
+    # What it costs to come to a row matters less the more of it is read.
+    share = min(1.0, SPLIT_BYTES / (program.tile_columns * size))
+    best, good, fair, bad = (machine.picoseconds(share * cycles) for cycles in SPLIT_CYCLES)
     line, page = 64 // size, PAGE_BYTES // size
     row = right.depth
     odd = select(row % (line // 2), select(row % (line // 4), bad, fair), good)
@@ -265,11 +270,11 @@ def _step_penalty(program: Contraction, machine: Machine, blocks: Blocks) -> Exp
     for distance, cycles in reversed(SHARED_SETS):
         # So many lines, six in each set, stay in the first-level cache from tile to tile.
         few_lines = less_equal(program.k, 6 * PAGE_BYTES // distance)
-        collides = select(few_lines, shared, machine.picoseconds(cycles))
+        collides = select(few_lines, shared, machine.picoseconds(share * cycles))
         shared = select(row % (distance // size), shared, collides)
     near = less_equal((row + CONFLICT_NEAR) % page, 2 * CONFLICT_NEAR)
     near = logical_and(less_equal(page // 2, row), near)
-    first, more = (machine.picoseconds(cycles) for cycles in WIDE_ROW_CYCLES)
+    first, more = (machine.picoseconds(share * cycles) for cycles in WIDE_ROW_CYCLES)
     wide = first + minimum(program.k, WIDE_ROW_STEPS) * more // WIDE_ROW_STEPS
     wide = select(less_equal(row, WIDE_ROW), 0, wide)
     lines = maximum(split * pages // many, wide) + shared

@@ -114,7 +114,7 @@ def _other_ways(
     packs = isinstance(plain.right, Packing)
     dots = lower_dots(kernel, fresh, tile) if few or packs else None
     if dots is not None:
-        found.append(Way("dots", dots, dots_time(kernel, machine, threads)))
+        found.append(Way("dots", dots, dots_time(kernel, tile, machine, threads)))
     split = lower_split_depth(kernel, fresh, tile) if few and _may_be_deep(plain.k) else None
     if split is not None:
         program = split[0].program

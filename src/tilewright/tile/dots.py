@@ -56,14 +56,14 @@ from tilewright.tile.ways import LoweredStep, Source
 
 MOST_ROWS = 64  # per task
 SHARES = 16  # tasks to make at least where there are enough rows
-MOST_SUMS = 12  # of one loop: as many as the registers hold beside what is loaded
-MOST_GROUP = 4  # rows or columns of one loop
+MOST_GROUP = 4  # columns of one loop, or rows where registers are few
 WIDEST = 8  # columns of known number that are not divided into groups
 
 # Cycles of one loop, and to add the lanes of a sum and store it, for columns of known and of any
 # number.
 KNOWN_GROUP_CYCLES = (16.0, 1.2)
 ANY_GROUP_CYCLES = (26.0, 3.2)
+WIDE_GROUP_CYCLES = (6.0, 0.6)  # of the former with vectors of 64 bytes
 MASKED_CYCLES = 40.0  # more of a loop over less than a vector
 STEP_SHARE = 1.15  # of a step beyond what its loads and multiply-adds take
 RESULT_CYCLES = 0.5  # of one element of the epilogue
@@ -99,51 +99,62 @@ def _size(axes: tuple[tuple[str, Expr], ...]) -> Expr:
 
 def _is_mirrored(rows: Expr, columns: Expr) -> bool:
     """Whether the columns serve as rows: unless they are known to be few, and not the longer."""
-    if not columns.is_constant or columns.value > WIDEST:
+    if not _are_few(columns):
         return True
     return rows.is_constant and rows.value < columns.value
 
 
-def dots_time(kernel: Kernel, machine: Machine, threads: Expr | int, parts: int = 1) -> Expr:
-    """Picoseconds of the step of :func:`lower_dots`, with k in so many ``parts``."""
+def dots_time(kernel: Kernel, tile: RegisterTile, machine: Machine, threads: Expr | int) -> Expr:
+    """Picoseconds of the step of :func:`lower_dots`."""
     backbone = kernel.backbone
     access = contraction_access(backbone, Scope())
     rows, columns = _size(access.rows), _size(access.columns)
     if _is_mirrored(rows, columns):
         rows, columns = columns, rows
-    batch, size = _size(access.batch) * parts, backbone.dtype.bytes
-    depth = ceil_div(_size(access.summed), parts)
-    height = _row_group(columns)
-    lanes = max(1, machine.target.vector_bytes // size)
-    steps = ceil_div(depth, lanes)
-    stays = machine.holds(1, _column_group(columns) * depth, size)
-    row = constant(0)
-    begun, summed = KNOWN_GROUP_CYCLES if columns.is_constant else ANY_GROUP_CYCLES
-    for _, _, count, width in _column_groups(columns):
-        near, far = _step_cycles(machine.target, height, width)
-        step = select(stays, machine.picoseconds(near), machine.picoseconds(far))
-        group = constant(machine.picoseconds(begun + summed * height * width))
-        group = group + less(depth, lanes) * machine.picoseconds(MASKED_CYCLES)
-        row = row + count * (steps * step + group)
+    batch, depth, size = _size(access.batch), _size(access.summed), backbone.dtype.bytes
+    heights = _row_groups(columns, tile.sums)
+    sums, left, met_by = constant(0), rows, constant(0)
+    for height in heights:
+        groups = left // height
+        sums = sums + groups * _group_time(columns, depth, height, size, machine)
+        left, met_by = left - groups * height, met_by + groups
     # All columns are met by every group of rows: again from the cache that holds them, if that is
     # not a near one.
-    groups, single = rows // height, rows % height if height > 1 else constant(0)
     near = machine.holds(2, columns * depth, size)
-    again = select(near, 0, maximum(groups + single - 1, 0))
+    again = select(near, 0, maximum(met_by - 1, 0))
     read = batch * (rows + columns) * depth
     moved = read // 64 * machine.reading(read, size, 1)
     # Of short rows in memory, several streams at a time, the hardware foresees little.
     short = less_equal(depth, SHORT_ROW_BYTES // size)
     moved = moved * select(machine.holds(-2, 2 * read, size), 1, 1 + short)
     met = batch * columns * again * depth // 64 * machine.reading(columns * depth, size, 1)
-    # One row alone takes about half as long as a group. Reading again from beyond the second-level
-    # cache does not hide behind sums, as each of many streams is short.
-    sums = batch * (2 * groups + single) * row // 2
+    # Reading again from beyond the second-level cache does not hide behind sums, as each of many
+    # streams is short.
+    sums = batch * sums
     within = machine.holds(2, columns * depth // 2, size)
     alone = maximum(sums, moved + met) + select(within, 0, minimum(sums, met))
     alone = alone + batch * rows * columns * machine.picoseconds(RESULT_CYCLES)
-    tasks = maximum(batch * ceil_div(rows, _row_block(rows, columns)), 1)
+    tasks = maximum(batch * ceil_div(rows, _row_block(rows, heights[0])), 1)
     return alone // tasks * ceil_div(tasks, workers_for(alone, threads))
+
+
+def _group_time(columns: Expr, depth: Expr, height: int, size: int, machine: Machine) -> Expr:
+    """Picoseconds of ``height`` rows by all columns."""
+    lanes = max(1, machine.target.vector_bytes // size)
+    steps = ceil_div(depth, lanes)
+    stays = machine.holds(1, _column_group(columns) * depth, size)
+    begun, summed = ANY_GROUP_CYCLES
+    if columns.is_constant:
+        wide = machine.target.vector_bytes >= 64
+        begun, summed = WIDE_GROUP_CYCLES if wide else KNOWN_GROUP_CYCLES
+    time = constant(0)
+    for _, _, count, width in _column_groups(columns):
+        near, far = _step_cycles(machine.target, height, width)
+        step = select(stays, machine.picoseconds(near), machine.picoseconds(far))
+        group = constant(machine.picoseconds(begun + summed * height * width))
+        group = group + less(depth, lanes) * machine.picoseconds(MASKED_CYCLES)
+        time = time + count * (steps * step + group)
+    return time
 
 
 def _step_cycles(target: Target, height: int, width: int) -> tuple[float, float]:
@@ -165,8 +176,8 @@ class _Dots:
         self.right = right
         self.sources = sources
         self.dtype = frame.kernel.backbone.dtype
-        self.rows = _row_group(frame.n)
-        self.block = _row_block(frame.m, frame.n)
+        self.heights = _row_groups(frame.n, frame.tile.sums)
+        self.block = _row_block(frame.m, self.heights[0])
         self.first = symbol("_mb") * self.block
         self.count = minimum(self.block, frame.m - self.first)
         self.depths = constant(0), frame.depth
@@ -208,20 +219,22 @@ class _Dots:
 
     def _groups(self) -> list[Statement]:
         """All rows: groups of several, then what is left one by one."""
-        groups = self.count // self.rows
-        body: list[Statement] = [self._rows("_g", constant(0), groups, self.rows)]
-        if self.rows > 1:
-            body.append(self._rows("_r", groups * self.rows, self.count, 1))
+        body: list[Statement] = []
+        first = constant(0)
+        for height in self.heights:
+            groups = (self.count - first) // height
+            body.append(self._rows(f"_g{height}", first, groups, height))
+            first = first + groups * height
         return body
 
-    def _rows(self, name: str, begin: Expr, end: Expr, height: int) -> Loop:
-        """A loop over groups of ``height`` rows; a group of one has the row as its number."""
+    def _rows(self, name: str, begin: Expr, groups: Expr, height: int) -> Loop:
+        """A loop over groups of ``height`` rows, the first at row ``begin`` of the task."""
         body: list[Statement] = []
         for variable, first, last, width in _column_groups(self.frame.n):
             columns = first + symbol(variable) * width
-            nest = self._products(symbol(name) * height, height, columns, width)
+            nest = self._products(begin + symbol(name) * height, height, columns, width)
             body.append(Loop(variable, constant(0), last, tuple(nest)))
-        return Loop(name, begin, end, tuple(body))
+        return Loop(name, constant(0), groups, tuple(body))
 
     def _products(self, row: Expr, height: int, column: Expr, width: int) -> list[Statement]:
         """One loop for ``height`` by ``width`` sums, and what stores them to scratch."""
@@ -288,27 +301,35 @@ def _operand(
     return Operand(packed.buffer, packed.base, frame.depth, constant(1), 1)
 
 
-def _row_group(columns: Expr) -> int:
-    """Rows of one loop: with its columns they make as many sums as the registers hold."""
-    return min(MOST_SUMS // _column_group(columns), MOST_GROUP)
+def _row_groups(columns: Expr, sums: int) -> tuple[int, ...]:
+    """Rows of one loop, so that there are up to so many sums; then fewer rows for what is left.
+
+    What is left meets all columns once: where they may be many, in one loop.
+    """
+    height = max(1, min(sums // _column_group(columns), max(MOST_GROUP, sums // MOST_GROUP)))
+    if _are_few(columns):
+        return tuple(dict.fromkeys((height, 1)))
+    return tuple(range(height, 0, -1))
+
+
+def _are_few(columns: Expr) -> bool:
+    return columns.is_constant and columns.value <= WIDEST
 
 
 def _column_group(columns: Expr) -> int:
     """Columns of one loop."""
-    known = columns.is_constant and columns.value <= WIDEST
-    return max(columns.value, 1) if known else MOST_GROUP
+    return max(columns.value, 1) if _are_few(columns) else MOST_GROUP
 
 
-def _row_block(rows: Expr, columns: Expr) -> Expr:
+def _row_block(rows: Expr, group: int) -> Expr:
     """Rows of one task, a multiple of those of a loop."""
-    group = _row_group(columns)
     share = ceil_div(ceil_div(rows, SHARES), group) * group
     return minimum(maximum(share, group), MOST_ROWS // group * group)
 
 
 def _column_groups(columns: Expr) -> Iterator[tuple[str, Expr, Expr, int]]:
     """Groups that cover the columns: loop variable, first column, number of groups, width."""
-    if columns.is_constant and columns.value <= WIDEST:
+    if _are_few(columns):
         if columns.value:
             yield "_w", constant(0), constant(1), columns.value
         return

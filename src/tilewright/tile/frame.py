@@ -23,12 +23,14 @@ Axes = Sequence[tuple[str, Expr]]
 class RegisterTile:
     """Rows and columns of float32 accumulators that one step of the innermost loop updates.
 
-    There are fewer rows where the elements of narrow operands have to be taken apart.
+    There are fewer rows where the elements of narrow operands have to be taken apart. ``sums`` is
+    how many vectors of them the registers hold beside what is loaded.
     """
 
     rows: int
     columns: int
     narrow_rows: int
+    sums: int = 12
 
     def for_type(self, dtype: DType) -> RegisterTile:
         """The tile with as many vectors of another type."""

@@ -231,26 +231,30 @@ class _Writer:
                 self._last(remaining)
 
     def _last(self, columns: ir.Value) -> None:
-        """The last panel, of one vector if that is enough: moved back until it is full.
+        """The last panel, of as many vectors as it needs: moved back until it is full.
 
         Some results are computed twice then, to the same bits: partial loads and stores would take
         longer. They are for blocks of fewer columns than that.
         """
-        builder, tail = self.builder, self.program.tail
-        right = self.program.right
+        tail, right = self.program.tail, self.program.right
         if isinstance(right, Operand) and right.panel:
             self._narrow(columns)
         elif tail is not None:
             self._moved_back(columns, -(-tail // self.lanes))
-        elif self.vectors == 1:
-            self._moved_back(columns, 1)
         else:
-            one = builder.icmp_signed("<=", columns, word(self.lanes))
-            with builder.if_else(one) as (narrow, wide):
-                with narrow:
-                    self._moved_back(columns, 1)
-                with wide:
-                    self._moved_back(columns, self.vectors)
+            self._of_few_vectors(columns, 1)
+
+    def _of_few_vectors(self, columns: ir.Value, vectors: int) -> None:
+        """The last panel of so many vectors, or of more where these do not hold its columns."""
+        if vectors == self.vectors:
+            self._moved_back(columns, vectors)
+            return
+        enough = self.builder.icmp_signed("<=", columns, word(vectors * self.lanes))
+        with self.builder.if_else(enough) as (narrow, wide):
+            with narrow:
+                self._moved_back(columns, vectors)
+            with wide:
+                self._of_few_vectors(columns, vectors + 1)
 
     def _moved_back(self, columns: ir.Value, vectors: int) -> None:
         """The last panel of so many vectors, full ones if the block has that many columns."""

@@ -63,9 +63,9 @@ REGISTER_TILES = {
     # 12 sums, 2 columns, 1 broadcast of 16 registers of 8 lanes; twice as many to take apart
     "avx2": RegisterTile(6, 16, narrow_rows=4),
     # 24 sums, 4 columns, 1 broadcast of 32 registers of 16 lanes
-    "avx512": RegisterTile(6, 64, narrow_rows=4),
-    "avx512-vnni": RegisterTile(6, 64, narrow_rows=6),
-    "avx512-bf16": RegisterTile(6, 64, narrow_rows=6),
+    "avx512": RegisterTile(6, 64, narrow_rows=4, sums=20),
+    "avx512-vnni": RegisterTile(6, 64, narrow_rows=6, sums=20),
+    "avx512-bf16": RegisterTile(6, 64, narrow_rows=6, sums=20),
 }
 
 USUAL_TARGETS = {
