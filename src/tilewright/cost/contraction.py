@@ -57,7 +57,7 @@ FARTHEST = 30  # MiB from which on that is the same
 WIDEST = 3  # register tiles side by side that make it worse
 EVALUATE_CYCLES = 4.0  # the same for one that does not follow the one before: strided, or computed
 SPLIT_CYCLES = (1.0, 1.2, 1.6, 2.2)  # a tile's step over rows a multiple of 16, 8, 4, 1 apart
-SPLIT_BYTES = 64  # of a row that a tile reads; the same divided by more where it reads more
+SPLIT_BYTES = 64  # of a row that a tile reads for that; where it reads more, it costs less
 SPLIT_PAGES = (20, 280)  # of memory: a part of that for few, and all of it for so many
 # The same at least for rows of more than so many elements, and what so many steps along k add: what
 # the hardware fetches ahead belongs to other panels and takes the place of this one.
@@ -257,8 +257,7 @@ def _step_penalty(program: Contraction, machine: Machine, blocks: Blocks) -> Exp
     if isinstance(right, Packing) or right.panel:
         return constant(0)
     size = program.dtype.bytes
-    # What it costs to come to a row matters less the more of it is read.
-    share = min(1.0, SPLIT_BYTES / (program.tile_columns * size))
+    share = _row_share(program)
     best, good, fair, bad = (machine.picoseconds(share * cycles) for cycles in SPLIT_CYCLES)
     line, page = 64 // size, PAGE_BYTES // size
     row = right.depth
@@ -292,9 +291,16 @@ def _store_cycles(stores: Sequence[Store]) -> float:
 
 
 def _moved(program: Contraction, machine: Machine, blocks: Blocks) -> Expr:
-    """Picoseconds to read the right operand from where it lies, for every block of rows."""
+    """Picoseconds to read the right operand: once from where it lies, then for more blocks of rows.
+
+    Those follow each other, so that it comes from the cache that holds one batch element of it.
+    """
     elements, size = program.n * program.k, program.dtype.bytes
-    rate = machine.reading(_batch(program) * elements, size, 2, _scattered(program, blocks))
+    scattered = _scattered(program, blocks)
+    rate = machine.reading(_batch(program) * elements, size, 2, scattered)
+    if program.batch:
+        again = machine.reading(elements, size, 2, scattered)
+        return elements // 64 * (rate + maximum(blocks.rows - 1, 0) * again)
     return elements * blocks.rows // 64 * rate
 
 
@@ -341,10 +347,20 @@ def _scattered(program: Contraction, blocks: Blocks) -> Expr:
     if right.panel:
         return constant(2)
     rows = ceil_div(program.k, maximum(blocks.depth, 1))
-    share = constant(SCATTERED_MOST)
+    wide = _row_share(program)
+
+    def of_wide(halves: int) -> int:
+        return round(2 + wide * (halves - 2))
+
+    share = constant(of_wide(SCATTERED_MOST))
     for most, halves in reversed(SCATTERED_ROWS):
-        share = select(less_equal(rows, most), halves, share)
-    return select(less(program.n, LONG_ROW), maximum(share, SCATTERED_SHORT), share)
+        share = select(less_equal(rows, most), of_wide(halves), share)
+    return select(less(program.n, LONG_ROW), maximum(share, of_wide(SCATTERED_SHORT)), share)
+
+
+def _row_share(program: Contraction) -> float:
+    """What part of the usual it costs to come to a row: the less the more of it is read then."""
+    return min(1.0, SPLIT_BYTES / (program.tile_columns * program.dtype.bytes))
 
 
 def _streamed(program: Contraction, machine: Machine) -> Expr:
