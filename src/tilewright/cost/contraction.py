@@ -56,6 +56,7 @@ REACH_CYCLES = 0.05  # more for each MiB of the operand, since its rows lie on p
 FARTHEST = 30  # MiB from which on that is the same
 WIDEST = 3  # register tiles side by side that make it worse
 EVALUATE_CYCLES = 4.0  # the same for one that does not follow the one before: strided, or computed
+FAR_EVALUATE_CYCLES = 12.0  # from beyond the second-level cache: short pieces, far apart
 SPLIT_CYCLES = (1.0, 1.2, 1.6, 2.2)  # a tile's step over rows a multiple of 16, 8, 4, 1 apart
 SPLIT_BYTES = 64  # of a row that a tile reads for that; where it reads more, it costs less
 SPLIT_PAGES = (20, 280)  # of memory: a part of that for few, and all of it for so many
@@ -211,7 +212,8 @@ def _alone(program: Contraction, machine: Machine, blocks: Blocks) -> Expr:
         compute = maximum(compute, moved) + _read_again(program, machine, blocks)
     else:  # tiles of many rows wait as well: too few loads are under way at a time
         few = less_equal(program.m, FEW_ROWS)
-        compute = select(few, maximum(compute, moved), compute + moved)
+        waited = moved * (4 + round(4 * _row_share(program))) // 8
+        compute = select(few, maximum(compute, moved), compute + waited)
     parts = logical_and(program.n % width, _has_parts(program, machine, blocks))
     tile, row = PART_CYCLES, PART_ROW_CYCLES
     if machine.target.vector_bytes >= 64:
@@ -404,11 +406,13 @@ def _packing(program: Contraction, right: Packing, machine: Machine, blocks: Blo
         wide = minimum(maximum(ceil_div(program.n, block), 1), WIDEST) - 1
         return copied * program.n * (machine.picoseconds(TRANSPOSE_CYCLES) + far * wide)
     near, far = (machine.picoseconds(cycles) for cycles in PACK_ROW_CYCLES)
-    element = PACK_CYCLES if _is_copy(right.body) else EVALUATE_CYCLES
+    element = constant(machine.picoseconds(PACK_CYCLES))
+    if not _is_copy(right.body):
+        cycles = (EVALUATE_CYCLES, FAR_EVALUATE_CYCLES)
+        all_inside = machine.holds(2, _batch(program) * elements, program.dtype.bytes)
+        element = select(all_inside, *(machine.picoseconds(c) for c in cycles))
     inside = less_equal(elements * program.dtype.bytes, machine.target.levels[2].capacity)
-    return copied * (
-        program.n * machine.picoseconds(element) + blocks.columns * select(inside, near, far)
-    )
+    return copied * (program.n * element + blocks.columns * select(inside, near, far))
 
 
 def _is_copy(body: Sequence[Statement]) -> bool:

@@ -47,8 +47,9 @@ from tilewright.tile.ways import THREADS, LoweredStep, PackedConstant, Source, W
 from tilewright.tile.work import estimate
 
 TURN_CYCLES = (1.4, 3.0)  # to transpose an element in the last cache or in memory
+WIDE_TURN_CYCLES = (0.6, 1.2)  # the same with vectors of 64 bytes
 START_CYCLES = 3000  # of one step more
-PICKED = 3  # times that of a transposed element, for one that is picked out of a line
+PICKED = 2  # times that of a transposed element, for one that is picked out of a line
 
 
 def turned_way(
@@ -63,7 +64,8 @@ def turned_way(
     picked = 1 if is_pointwise(kernel.backbone) else PICKED
     moved = program.m * (program.n + picked * program.k)
     near = machine.holds(-2, LAST_SHARE * moved, program.dtype.bytes)
-    moved = moved * select(near, *(machine.picoseconds(cycles) for cycles in TURN_CYCLES))
+    cycles = WIDE_TURN_CYCLES if machine.target.vector_bytes >= 64 else TURN_CYCLES
+    moved = moved * select(near, *(machine.picoseconds(each) for each in cycles))
     time = contraction_time(program, machine, symbol(THREADS))
     started = machine.picoseconds(START_CYCLES)
     return Way("channels last", steps, time + moved // symbol(THREADS) + started)
