@@ -20,7 +20,7 @@ from tilewright.backend.cpu.narrow_dots import Parts, dots_of, parts_of_word
 from tilewright.ir.dtype import DType
 
 UNROLL = 4  # steps along k per iteration of a full tile: hides the loop's own instructions
-MOST_ROWS = 12
+MOST_ROWS = (12, 6)  # of up to two vectors, or more: with more of both LLVM spills what it reads
 LINE_BYTES = 64
 
 
@@ -29,7 +29,7 @@ def most_rows(level: Level, vectors: int, narrow: DType | None = None) -> int:
     parts = parts_of_word(level, narrow)
     spare = level.temporaries + parts - 1
     free = level.registers - spare - (vectors + 1) * parts
-    return max(1, min(MOST_ROWS, free // vectors))
+    return max(1, min(MOST_ROWS[vectors > 2], free // vectors))
 
 
 @dataclass(frozen=True)
