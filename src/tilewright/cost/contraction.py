@@ -74,6 +74,7 @@ LONG_ROW, SCATTERED_SHORT = 500, 7  # and at least, for rows of fewer elements t
 SCATTERED_PACKING = (3, 6)  # and for packing whole rows, or a part of each
 SCATTERED_NEAR = 12  # so many halves of that as a part are what it costs in the last cache
 STREAMED_CYCLES = 0.5  # of an element of the left operand that comes from memory, in long rows
+LEFT_SHOWN = 6  # eighths of the time to read the left operand that wide cores do not hide
 # More rows at a time than there are pages at hand: cycles of a row of a tile whose results go to
 # memory, or to the last cache; and of a row of the left operand there, for each block of k.
 FEW_PAGES = 64
@@ -97,6 +98,11 @@ class Machine:
 
     target: Target
     tiles: tuple[TileTime, ...] = ()
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether it is of the cores with vectors of 64 bytes, registers for masks, more loads."""
+        return self.target.vector_bytes >= 64
 
     def line(self, dtype: DType, columns: int, most: int) -> TileLine:
         """The tiles of ``columns`` columns, for float32 as measured."""
@@ -204,7 +210,8 @@ def _alone(program: Contraction, machine: Machine, blocks: Blocks) -> Expr:
     steps = tiles * _step_penalty(program, machine, blocks) * program.k
     stored = program.m * program.n * machine.picoseconds(_store_cycles(program.stores))
     compute, packed = program.k * sixteenths * panel // 16, constant(0)
-    compute = maximum(compute, _left_moved(program, machine))
+    left = _left_moved(program, machine)
+    compute = compute + left * LEFT_SHOWN // 8 if machine.is_wide else maximum(compute, left)
     moved = _moved(program, machine, blocks)
     if isinstance(program.right, Packing):  # which waits for what it reads; tiles do not
         packed = maximum(_packing(program, program.right, machine, blocks), moved)
@@ -216,7 +223,7 @@ def _alone(program: Contraction, machine: Machine, blocks: Blocks) -> Expr:
         compute = select(few, maximum(compute, moved), compute + waited)
     parts = logical_and(program.n % width, _has_parts(program, machine, blocks))
     tile, row = PART_CYCLES, PART_ROW_CYCLES
-    if machine.target.vector_bytes >= 64:
+    if machine.is_wide:
         tile, row = MASKED_PART_CYCLES, MASKED_PART_ROW_CYCLES
     part = row_tiles * machine.picoseconds(tile) + program.m * machine.picoseconds(row)
     part = select(parts, part, 0)
@@ -244,11 +251,14 @@ def _filled_columns(program: Contraction, machine: Machine) -> Expr:
     width = program.tile_columns
     lanes = _lanes(program, machine)
     rest = program.n % width
-    most = machine.line(program.dtype, width, program.tile_rows).at(program.tile_rows)
+    height = program.tile_rows
+    whole = machine.line(program.dtype, width, height).at(height)
     last = constant(16)
     for vectors in range(width // lanes - 1, 0, -1):
-        narrow = machine.line(program.dtype, vectors * lanes, program.tile_rows)
-        share = min(16, round(16 * narrow.at(program.tile_rows) / most))
+        # Where the number of columns is known, tiles of few vectors are made twice as high.
+        high = 2 if program.tail is not None and vectors <= 2 else 1
+        narrow = machine.line(program.dtype, vectors * lanes, high * height).at(high * height)
+        share = min(16, round(16 * narrow / (high * whole)))
         last = select(less_equal(rest, vectors * lanes), share, last)
     return program.n // width * 16 + select(rest, last, 0)
 
@@ -368,7 +378,7 @@ def _row_share(program: Contraction) -> float:
 def _streamed(program: Contraction, machine: Machine) -> Expr:
     """Picoseconds to wait for a left operand in memory: long rows are many streams at a time."""
     left = program.left
-    if not isinstance(left, Operand) or left.panel:
+    if not isinstance(left, Operand) or left.panel or machine.is_wide:
         return constant(0)
     elements = program.m * program.k
     fits = machine.holds(-2, _batch(program) * elements * LAST_SHARE, program.dtype.bytes)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from tilewright.cost import SHORT_ROW_BYTES, Machine, workers_for
+from tilewright.cost import Machine, workers_for
 from tilewright.ir.access import Access, ContractionAccess, contraction_access
 from tilewright.ir.dtype import DType
 from tilewright.ir.kernel import Kernel
@@ -35,7 +35,6 @@ from tilewright.shape import (
     ceil_div,
     constant,
     less,
-    less_equal,
     maximum,
     minimum,
     product,
@@ -66,6 +65,7 @@ ANY_GROUP_CYCLES = (26.0, 3.2)
 WIDE_GROUP_CYCLES = (6.0, 0.6)  # of the former with vectors of 64 bytes
 MASKED_CYCLES = 40.0  # more of a loop over less than a vector
 STEP_SHARE = 1.15  # of a step beyond what its loads and multiply-adds take
+STREAM_SHARE = 1.5  # the same for what comes from the second-level cache
 RESULT_CYCLES = 0.5  # of one element of the epilogue
 
 
@@ -124,9 +124,9 @@ def dots_time(kernel: Kernel, tile: RegisterTile, machine: Machine, threads: Exp
     again = select(near, 0, maximum(met_by - 1, 0))
     read = batch * (rows + columns) * depth
     moved = read // 64 * machine.reading(read, size, 1)
-    # Of short rows in memory, several streams at a time, the hardware foresees little.
-    short = less_equal(depth, SHORT_ROW_BYTES // size)
-    moved = moved * select(machine.holds(-2, 2 * read, size), 1, 1 + short)
+    # Columns are streams as well, and the more there are, the less memory gives.
+    shared = 8 + _column_group(columns)
+    moved = moved * select(machine.holds(-2, 2 * read, size), 8, shared) // 8
     met = batch * columns * again * depth // 64 * machine.reading(columns * depth, size, 1)
     # Reading again from beyond the second-level cache does not hide behind sums, as each of many
     # streams is short.
@@ -145,7 +145,7 @@ def _group_time(columns: Expr, depth: Expr, height: int, size: int, machine: Mac
     stays = machine.holds(1, _column_group(columns) * depth, size)
     begun, summed = ANY_GROUP_CYCLES
     if columns.is_constant:
-        wide = machine.target.vector_bytes >= 64
+        wide = machine.is_wide
         begun, summed = WIDE_GROUP_CYCLES if wide else KNOWN_GROUP_CYCLES
     time = constant(0)
     for _, _, count, width in _column_groups(columns):
@@ -164,7 +164,8 @@ def _step_cycles(target: Target, height: int, width: int) -> tuple[float, float]
     """
     streams = height + width
     near = max(height * width / target.fma_pipes, streams / target.loads_per_cycle) * STEP_SHARE
-    return near, max(near, streams * target.vector_bytes / target.levels[2].bandwidth)
+    passed = streams * target.vector_bytes / target.levels[2].bandwidth
+    return near, max(near, STREAM_SHARE * passed)
 
 
 class _Dots:

@@ -64,7 +64,7 @@ def turned_way(
     picked = 1 if is_pointwise(kernel.backbone) else PICKED
     moved = program.m * (program.n + picked * program.k)
     near = machine.holds(-2, LAST_SHARE * moved, program.dtype.bytes)
-    cycles = WIDE_TURN_CYCLES if machine.target.vector_bytes >= 64 else TURN_CYCLES
+    cycles = WIDE_TURN_CYCLES if machine.is_wide else TURN_CYCLES
     moved = moved * select(near, *(machine.picoseconds(each) for each in cycles))
     time = contraction_time(program, machine, symbol(THREADS))
     started = machine.picoseconds(START_CYCLES)

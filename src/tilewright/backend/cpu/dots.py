@@ -16,14 +16,12 @@ from tilewright.backend.cpu.emitter import Emitter
 from tilewright.backend.cpu.indices import I64, word
 from tilewright.backend.cpu.machine import Level
 from tilewright.backend.cpu.math_arithmetic import call_intrinsic
-from tilewright.cost import SHORT_ROW_BYTES
 from tilewright.ir.dtype import DType
 from tilewright.ir.tile import Apply, Load, Loop
 
 SUMS_IN_FLIGHT = 12  # more than the 8 that a latency of 4 cycles and two starts in each ask for
 LEAST_UNROLL = 2  # vectors along the loop per iteration: hides the loop's own instructions
-LINE_BYTES = 64
-AHEAD_BYTES = 4096  # beyond the beginning of a stream
+AHEAD_BYTES = 4096  # that left streams are asked for before they are read
 MOST_READ_AHEAD = 8  # sums; of more, LLVM would spill what it reads ahead
 
 Sums = list[ir.Value]
@@ -89,7 +87,6 @@ class DotProducts:
         unroll = max(LEAST_UNROLL, copies) if len(self.pairs) <= MOST_READ_AHEAD else copies
         zero: ir.Value = self.vector.constant(0.0, self.dtype)
         carried: Sums = [zero] * (copies * len(self.pairs))
-        self._prefetch(steps)
         whole = builder.and_(steps, word(-self.lanes))
         main = builder.sub(whole, builder.srem(whole, word(self.lanes * unroll)))
         carried = self._vectors("dots", (word(0), main), carried, unroll)
@@ -138,22 +135,14 @@ class DotProducts:
         places = range(len(self.pairs))
         return sorted(places, key=lambda at: (self.pairs[at][passing], self.pairs[at][held]))
 
-    def _prefetch(self, steps: ir.Value) -> None:
-        """Ask for what follows short left streams: the hardware only foresees long ones."""
-        builder, size = self.builder, self.dtype.bytes
-        lefts = sorted({left for left, _ in self.pairs})
-        line = LINE_BYTES // size
+    def _prefetch(self, place: ir.Value) -> None:
+        """Ask for what follows in the left streams, which the hardware does not foresee.
 
-        def ask(place: ir.Value, _: Sums) -> Sums:
-            for stream in lefts:
-                address = self.scalar.gep(self.streams[stream], self.dtype, place)
-                self.scalar.prefetch(address)
-            return []
-
-        ahead = word(AHEAD_BYTES // size)
-        short = builder.icmp_signed("<=", steps, word(SHORT_ROW_BYTES // size))
-        end = builder.select(short, builder.add(ahead, steps), ahead)
-        self._loop("ahead", (ahead, end, line), [], ask)
+        They are short, or too many with those of the columns.
+        """
+        ahead = self.builder.add(place, word(AHEAD_BYTES // self.dtype.bytes))
+        for stream in sorted({left for left, _ in self.pairs}):
+            self.scalar.prefetch(self.scalar.gep(self.streams[stream], self.dtype, ahead))
 
     def _copies(self) -> int:
         copies = 1
@@ -175,6 +164,7 @@ class DotProducts:
             for turn in range(unroll):
                 first = turn * count % len(made)
                 place = self.builder.add(position, word(turn * self.lanes))
+                self._prefetch(place)
                 made[first : first + count] = self._step(
                     made[first : first + count], lambda stream, at=place: self._vector(stream, at)
                 )
