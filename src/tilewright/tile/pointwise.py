@@ -166,7 +166,7 @@ def _product(
     rows = (("_b0", data.shape[0]), *((f"_p{i}", size) for i, size in enumerate(node.shape[2:])))
     columns = (("_c0", weights.shape[0]),)
     shape = tile.for_type(node.dtype)
-    frame = Frame(kernel, lowering, shape, (), rows, columns, weights.shape[1], PREPARED[0])
+    frame = Frame(kernel, lowering, shape, (), rows, columns, weights.shape[1], PREPARED[1])
     image, *pixel = declare(lowering, rows)
     (channel,) = declare(lowering, columns)
     sources: list[Source] = []
