@@ -74,7 +74,7 @@ LONG_ROW, SCATTERED_SHORT = 500, 7  # and at least, for rows of fewer elements t
 SCATTERED_PACKING = (3, 6)  # and for packing whole rows, or a part of each
 SCATTERED_NEAR = 12  # so many halves of that as a part are what it costs in the last cache
 STREAMED_CYCLES = 0.5  # of an element of the left operand that comes from memory, in long rows
-LEFT_SHOWN = 6  # eighths of the time to read the left operand that wide cores do not hide
+LEFT_SHOWN = 4  # eighths of the time to read the left operand that wide cores do not hide
 # More rows at a time than there are pages at hand: cycles of a row of a tile whose results go to
 # memory, or to the last cache; and of a row of the left operand there, for each block of k.
 FEW_PAGES = 64
@@ -308,7 +308,7 @@ def _moved(program: Contraction, machine: Machine, blocks: Blocks) -> Expr:
     Those follow each other, so that it comes from the cache that holds one batch element of it.
     """
     elements, size = program.n * program.k, program.dtype.bytes
-    scattered = _scattered(program, blocks)
+    scattered = _scattered(program, machine, blocks)
     rate = machine.reading(_batch(program) * elements, size, 2, scattered)
     if program.batch:
         again = machine.reading(elements, size, 2, scattered)
@@ -350,24 +350,19 @@ def _read_again(program: Contraction, machine: Machine, blocks: Blocks) -> Expr:
     return time
 
 
-def _scattered(program: Contraction, blocks: Blocks) -> Expr:
+def _scattered(program: Contraction, machine: Machine, blocks: Blocks) -> Expr:
     """Twice the time over that of the bytes: rows in memory lie apart, each on its own pages."""
     right = program.right
     if isinstance(right, Packing):
         whole, part = SCATTERED_PACKING
         return select(less_equal(blocks.columns, 1), whole, part)
-    if right.panel:
+    if right.panel or machine.is_wide:  # wide cores have more misses under way
         return constant(2)
     rows = ceil_div(program.k, maximum(blocks.depth, 1))
-    wide = _row_share(program)
-
-    def of_wide(halves: int) -> int:
-        return round(2 + wide * (halves - 2))
-
-    share = constant(of_wide(SCATTERED_MOST))
+    share = constant(SCATTERED_MOST)
     for most, halves in reversed(SCATTERED_ROWS):
-        share = select(less_equal(rows, most), of_wide(halves), share)
-    return select(less(program.n, LONG_ROW), maximum(share, of_wide(SCATTERED_SHORT)), share)
+        share = select(less_equal(rows, most), halves, share)
+    return select(less(program.n, LONG_ROW), maximum(share, SCATTERED_SHORT), share)
 
 
 def _row_share(program: Contraction) -> float:

@@ -63,9 +63,10 @@ WIDEST = 8  # columns of known number that are not divided into groups
 KNOWN_GROUP_CYCLES = (16.0, 1.2)
 ANY_GROUP_CYCLES = (26.0, 3.2)
 WIDE_GROUP_CYCLES = (6.0, 0.6)  # of the former with vectors of 64 bytes
-MASKED_CYCLES = 40.0  # more of a loop over less than a vector
+MASKED_CYCLES, WIDE_MASKED_CYCLES = 40.0, 4.0  # more of a loop over less than a vector
 STEP_SHARE = 1.15  # of a step beyond what its loads and multiply-adds take
-STREAM_SHARE = 1.5  # the same for what comes from the second-level cache
+STREAM_SHARE = 2.0  # the same for what comes from the second-level cache
+MEMORY_SHOWN = 6  # eighths of the time that sums do not hide of what is read from memory
 RESULT_CYCLES = 0.5  # of one element of the epilogue
 
 
@@ -124,15 +125,14 @@ def dots_time(kernel: Kernel, tile: RegisterTile, machine: Machine, threads: Exp
     again = select(near, 0, maximum(met_by - 1, 0))
     read = batch * (rows + columns) * depth
     moved = read // 64 * machine.reading(read, size, 1)
-    # Columns are streams as well, and the more there are, the less memory gives.
-    shared = 8 + _column_group(columns)
-    moved = moved * select(machine.holds(-2, 2 * read, size), 8, shared) // 8
     met = batch * columns * again * depth // 64 * machine.reading(columns * depth, size, 1)
-    # Reading again from beyond the second-level cache does not hide behind sums, as each of many
-    # streams is short.
+    # Reading again from beyond the second-level cache does not hide behind sums, nor does most of
+    # what comes from memory, as each of many streams is short.
     sums = batch * sums
     within = machine.holds(2, columns * depth // 2, size)
     alone = maximum(sums, moved + met) + select(within, 0, minimum(sums, met))
+    near = machine.holds(-2, 2 * read, size)
+    alone = alone + select(near, 0, minimum(sums, moved) * MEMORY_SHOWN // 8)
     alone = alone + batch * rows * columns * machine.picoseconds(RESULT_CYCLES)
     tasks = maximum(batch * ceil_div(rows, _row_block(rows, heights[0])), 1)
     return alone // tasks * ceil_div(tasks, workers_for(alone, threads))
@@ -142,17 +142,17 @@ def _group_time(columns: Expr, depth: Expr, height: int, size: int, machine: Mac
     """Picoseconds of ``height`` rows by all columns."""
     lanes = max(1, machine.target.vector_bytes // size)
     steps = ceil_div(depth, lanes)
-    stays = machine.holds(1, _column_group(columns) * depth, size)
+    stays = machine.holds(1, (height + _column_group(columns)) * depth, size)
     begun, summed = ANY_GROUP_CYCLES
     if columns.is_constant:
-        wide = machine.is_wide
-        begun, summed = WIDE_GROUP_CYCLES if wide else KNOWN_GROUP_CYCLES
+        begun, summed = WIDE_GROUP_CYCLES if machine.is_wide else KNOWN_GROUP_CYCLES
     time = constant(0)
     for _, _, count, width in _column_groups(columns):
         near, far = _step_cycles(machine.target, height, width)
         step = select(stays, machine.picoseconds(near), machine.picoseconds(far))
         group = constant(machine.picoseconds(begun + summed * height * width))
-        group = group + less(depth, lanes) * machine.picoseconds(MASKED_CYCLES)
+        masked = WIDE_MASKED_CYCLES if machine.is_wide else MASKED_CYCLES
+        group = group + less(depth, lanes) * machine.picoseconds(masked)
         time = time + count * (steps * step + group)
     return time
 
@@ -242,11 +242,14 @@ class _Dots:
         lowering = self.frame.lowering
         k = lowering.name("k")
         places = [(row + i, column + j) for i in range(height) for j in range(width)]
+        # The first factor is what moves on from loop to loop: the backend asks for it ahead.
+        rows_move = _are_few(self.frame.n)
         sums: list[Accumulator] = []
         for i, j in places:
             left = self._load(self.left, self.first + i, k)
             right = self._load(self.right, j, k)
-            value = Apply("multiply", (left, right), self.dtype)
+            factors = (left, right) if rows_move else (right, left)
+            value = Apply("multiply", factors, self.dtype)
             sums.append(Accumulator(lowering.name("r"), "sum", value))
         statements: list[Statement] = [Loop(k, *self.depths, (), tuple(sums))]
         for (i, j), accumulator in zip(places, sums, strict=True):
