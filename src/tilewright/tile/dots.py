@@ -142,7 +142,8 @@ def _group_time(columns: Expr, depth: Expr, height: int, size: int, machine: Mac
     """Picoseconds of ``height`` rows by all columns."""
     lanes = max(1, machine.target.vector_bytes // size)
     steps = ceil_div(depth, lanes)
-    stays = machine.holds(1, (height + _column_group(columns)) * depth, size)
+    # Nothing else is read meanwhile, so that all of the first-level cache may be counted on.
+    stays = machine.holds(1, (height + _column_group(columns)) * depth * 3 // 4, size)
     begun, summed = ANY_GROUP_CYCLES
     if columns.is_constant:
         begun, summed = WIDE_GROUP_CYCLES if machine.is_wide else KNOWN_GROUP_CYCLES
