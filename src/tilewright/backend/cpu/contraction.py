@@ -336,7 +336,7 @@ class _Writer:
         builder, frame = self.builder, self.frame
         sums, row = self._sums(place)
         resume = builder.icmp_signed(">", frame.names[K0], word(0))
-        operands = self._operands(place)
+        operands = self._operands(place, most)
         last = builder.icmp_signed(">=", frame.names[K1], self.index(self.program.k))
         masked = not full and self._may_overread()
         left = self.program.left
@@ -421,7 +421,7 @@ class _Writer:
         offset = builder.select(single, word(0), offset)
         return frame.emitter.gep(pointer, program.dtype, offset), row
 
-    def _operands(self, place: Place) -> TileOperands:
+    def _operands(self, place: Place, most: int) -> TileOperands:
         frame, left = self.frame, self.program.left
         right, right_depth = self._right(place)
         if isinstance(left, Gathering):
@@ -429,11 +429,11 @@ class _Writer:
             gathered = self._gathered(place, left)
             return TileOperands(
                 run, base, word(0), word(1), right, right_depth, place.columns, gathered,
-                *(self.prefetcher.right(place, right) or (None, None)),
+                *(self.prefetcher.right(place, right, most) or (None, None)),
             )  # fmt: skip
         steps = self.builder.sub(frame.names[K1], frame.names[K0])
         pointer, row, depth = self._left(place, left)
-        ahead, step = self.prefetcher.right(place, right) or (None, None)
+        ahead, step = self.prefetcher.right(place, right, most) or (None, None)
         return TileOperands(
             steps, pointer, row, depth, right, right_depth, place.columns, None, ahead, step,
             self.prefetcher.left(place, pointer, row, steps),

@@ -57,28 +57,28 @@ class Prefetcher:
         if self.asks_left:
             self.later = self._later()
 
-    def right(self, place: Place, right: ir.Value) -> tuple[ir.Value, ir.Value] | None:
+    def right(self, place: Place, right: ir.Value, most: int) -> tuple[ir.Value, ir.Value] | None:
         """Where the next panel's part that this tile asks for begins, and its elements a turn.
 
-        A turn is ``UNROLL`` steps along k. The tiles of a panel have equal parts, so that memory is
-        busy all the time. Where a panel has one tile, memory is the limit and the hardware knows
-        what comes next.
+        A turn is ``UNROLL`` steps along k. The tiles of a panel, of at most ``most`` rows, have
+        equal parts, so that memory is busy all the time. Where a panel has one tile or two low
+        ones, memory is the limit and the hardware knows what comes next.
         """
         if not self.asks_right:
             return None
         builder, names, program = self.builder, self.frame.names, self.program
-        columns, height = word(program.tile_columns), place.height
+        columns = word(program.tile_columns)
         rows = builder.sub(names[M1], names[M0])
-        tiles = builder.udiv(builder.add(rows, builder.sub(height, word(1))), height)
-        alone = builder.icmp_signed("<=", tiles, word(1))
-        most = word(program.tile_columns * UNROLL)
-        step = builder.udiv(builder.add(most, builder.sub(tiles, word(1))), tiles)
+        tiles = builder.udiv(builder.add(rows, word(most - 1)), word(most))
+        few = builder.icmp_signed("<=", rows, word(2 * (most - 1)))
+        whole = builder.add(word(program.tile_columns * UNROLL - 1), tiles)
+        step = builder.udiv(whole, tiles)
         turns = builder.udiv(builder.sub(names[K1], names[K0]), word(UNROLL))
         assert isinstance(program.right, Operand)
         panel = builder.mul(self.frame.index(program.right.row), columns)
         part = builder.mul(builder.mul(step, turns), place.number)
-        offset = builder.select(alone, word(0), builder.add(panel, part))
-        step = builder.select(alone, word(0), step)
+        offset = builder.select(few, word(0), builder.add(panel, part))
+        step = builder.select(few, word(0), step)
         return self.frame.emitter.gep(right, program.dtype, offset), step
 
     def left(self, place: Place, left: ir.Value, row: ir.Value, steps: ir.Value) -> ir.Value:
