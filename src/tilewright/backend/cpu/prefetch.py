@@ -70,7 +70,7 @@ class Prefetcher:
         columns = word(program.tile_columns)
         rows = builder.sub(names[M1], names[M0])
         tiles = builder.udiv(builder.add(rows, word(most - 1)), word(most))
-        few = builder.icmp_signed("<=", rows, word(2 * (most - 1)))
+        few = builder.icmp_signed("<=", rows, word(2 * most - 1))
         whole = builder.add(word(program.tile_columns * UNROLL - 1), tiles)
         step = builder.udiv(whole, tiles)
         turns = builder.udiv(builder.sub(names[K1], names[K0]), word(UNROLL))
