@@ -33,6 +33,7 @@ from tilewright.ir.tile import (
 )
 from tilewright.shape import (
     Expr,
+    ceil_div,
     constant,
     less_equal,
     maximum,
@@ -141,11 +142,12 @@ class Rates:
     """What convolutions take on one thread of a machine, in picoseconds.
 
     The number of threads is left out: sums of the ways differ, and results shall not depend on it.
-    ``products`` is for sixteen multiply-adds, ``byte`` for one of the weights, which other layers
-    have driven out of the caches.
+    ``products`` is for sixteen multiply-adds, ``lanes`` how many results a vector holds, and
+    ``byte`` for one of the weights, which other layers have driven out of the caches.
     """
 
     products: int
+    lanes: int
     byte: int
     element: int
     far_element: int
@@ -160,6 +162,7 @@ class Rates:
         far = ELEMENT_CYCLES + FAR_BYTES / memory.bandwidth
         return Rates(
             round(16 * step / (tile.rows * tile.columns)),
+            machine.target.lanes("float32"),
             machine.picoseconds(1 / memory.bandwidth),
             machine.picoseconds(ELEMENT_CYCLES),
             machine.picoseconds(far),
@@ -172,17 +175,23 @@ class Rates:
         weights = node.inputs[1]
         depth = product(weights.shape[1:])
         streamed = weights.shape[0] * depth * (node.dtype.bytes * self.byte)
-        return maximum(product(node.shape) * (depth + ENDS) * self.products // 16, streamed)
+        results = product(node.shape) // weights.shape[0] * self._filled(weights.shape[0])
+        return maximum(results * (depth + ENDS) * self.products // 16, streamed)
 
     def winograd(self, tiles: Tiles) -> Expr:
         """The time of the three steps."""
         products, size = tiles.products**2, tiles.node.dtype.bytes
-        each = products * tiles.outputs * (tiles.channels + ENDS) * self.products // 16
+        outputs = self._filled(constant(tiles.outputs))
+        each = outputs * (products * (tiles.channels + ENDS) * self.products) // 16
         streamed = products * tiles.channels * tiles.outputs * size * self.byte
         elements = tiles.count * (products * (tiles.channels + tiles.outputs))
         near = less_equal(elements * size, self.near_bytes)
         moved = elements * select(near, self.element, self.far_element)
         return maximum(tiles.count * each, streamed) + moved + self.steps
+
+    def _filled(self, outputs: Expr) -> Expr:
+        """Output channels that are computed: those of whole vectors."""
+        return ceil_div(outputs, self.lanes) * self.lanes
 
 
 # ---------------------------------------------------------------- contractions
