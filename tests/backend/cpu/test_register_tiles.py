@@ -73,7 +73,7 @@ def _name(shape: TileShape) -> str:
 def shapes(level: Level) -> list[TileShape]:
     """Every height of every width, and the variants of each."""
     out: list[TileShape] = []
-    for vectors in (1, 2, 4):
+    for vectors in (1, 2, 3, 4):
         if vectors > 2 and level.registers < 32:
             continue
         for height in range(1, most_rows(level, vectors) + 1):
@@ -131,7 +131,7 @@ def _check(
     words = [depth, left.ctypes.data, left.shape[1], step, right.ctypes.data, right.shape[1]]
     words += [valid] if shape.masked else []
     words += [runs, table.ctypes.data, following] if shape.gathered else []
-    words += [right.ctypes.data] if shape.prefetches else []
+    words += [right.ctypes.data, 5 * columns] if shape.prefetches else []
     words += [left.ctypes.data] if shape.streams else []
     words += [tile.ctypes.data, tile.shape[1], resume]
     tiles.run(shape, words)
