@@ -16,7 +16,7 @@ from tilewright.backend.cpu.machine import Level
 from tilewright.ir.dtype import DType
 
 POINTER = ir.PointerType()
-SQUARE = 8  # rows and columns of a square at most: they fit 16 registers
+SQUARES = {16: (8,), 32: (16, 8)}  # rows and columns of squares that so many registers hold
 # (source, elements between its rows, target, elements between its rows, rows, columns)
 ARGUMENTS = (POINTER, I64, POINTER, I64, I64, I64)
 
@@ -50,26 +50,37 @@ class _Writer:
         self, function: ir.Function, level: Level, dtype: DType, along_target: bool
     ) -> None:
         self.builder = ir.IRBuilder(function.append_basic_block("entry"))
+        self.level = level
         self.dtype = dtype
-        self.lanes = min(SQUARE, level.lanes(dtype.bytes))
         self.along_target = along_target
-        self.scalar = Emitter(self.builder, level)
-        self.vector = Emitter(self.builder, level, self.lanes)
+        self.scalar = self.vector = Emitter(self.builder, level)
+        self.lanes = 1
         (self.source, self.source_row, self.target, self.target_row, self.rows,
          self.columns) = function.args  # fmt: skip
 
     def write(self) -> None:
         """Where a whole square fits, squares alone: the last ones overlap those before them."""
+        most = self.level.lanes(self.dtype.bytes)
+        sizes = dict.fromkeys(min(size, most) for size in SQUARES[self.level.registers])
+        self._of_squares(list(sizes))
+        self.builder.ret_void()
+
+    def _of_squares(self, sizes: list[int]) -> None:
+        """With the largest squares of which one fits, or element by element."""
+        if not sizes:
+            self._loop(word(0), self.columns, word(1), self._line)
+            return
+        self.lanes = sizes[0]
+        self.vector = Emitter(self.builder, self.level, self.lanes)
         lanes = word(self.lanes)
         tall = self.builder.icmp_signed(">=", self.rows, lanes)
         wide = self.builder.icmp_signed(">=", self.columns, lanes)
-        with self.builder.if_else(self.builder.and_(tall, wide)) as (squares, elements):
+        with self.builder.if_else(self.builder.and_(tall, wide)) as (squares, smaller):
             with squares:
                 banded = self.columns if self.along_target else self.rows
                 self._loop(word(0), banded, word(2 * self.lanes), self._band)
-            with elements:
-                self._loop(word(0), self.columns, word(1), self._line)
-        self.builder.ret_void()
+            with smaller:
+                self._of_squares(sizes[1:])
 
     def _band(self, first: ir.Value) -> None:
         """Two squares along one axis, and all along the other: few rows at a time, whole lines."""
