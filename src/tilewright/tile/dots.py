@@ -131,8 +131,8 @@ def dots_time(kernel: Kernel, tile: RegisterTile, machine: Machine, threads: Exp
     sums = batch * sums
     within = machine.holds(2, columns * depth // 2, size)
     alone = maximum(sums, moved + met) + select(within, 0, minimum(sums, met))
-    near = machine.holds(-2, 2 * read, size)
-    alone = alone + select(near, 0, minimum(sums, moved) * MEMORY_SHOWN // 8)
+    cached = machine.holds(-2, 2 * read, size)
+    alone = alone + select(cached, 0, minimum(sums, moved) * MEMORY_SHOWN // 8)
     alone = alone + batch * rows * columns * machine.picoseconds(RESULT_CYCLES)
     tasks = maximum(batch * ceil_div(rows, _row_block(rows, heights[0])), 1)
     return alone // tasks * ceil_div(tasks, workers_for(alone, threads))
@@ -220,7 +220,7 @@ class _Dots:
     # ------------------------------------------------------------ sums
 
     def _groups(self) -> list[Statement]:
-        """All rows: groups of several, then what is left one by one."""
+        """All rows: groups of the most rows, then what is left in groups of fewer."""
         body: list[Statement] = []
         first = constant(0)
         for height in self.heights:

@@ -24,7 +24,7 @@ class RegisterTile:
     """Rows and columns of float32 accumulators that one step of the innermost loop updates.
 
     There are fewer rows where the elements of narrow operands have to be taken apart. ``sums`` is
-    how many vectors of them the registers hold beside what is loaded.
+    how many vectors of them one loop of dot products has: what LLVM holds without spilling.
     """
 
     rows: int

@@ -424,16 +424,16 @@ class _Writer:
     def _operands(self, place: Place, most: int) -> TileOperands:
         frame, left = self.frame, self.program.left
         right, right_depth = self._right(place)
+        ahead, step = self.prefetcher.right(place, right, most)
         if isinstance(left, Gathering):
             run, base = self.index(left.run), self._gathered_left(left)
             gathered = self._gathered(place, left)
             return TileOperands(
                 run, base, word(0), word(1), right, right_depth, place.columns, gathered,
-                *(self.prefetcher.right(place, right, most) or (None, None)),
+                ahead, step,
             )  # fmt: skip
         steps = self.builder.sub(frame.names[K1], frame.names[K0])
         pointer, row, depth = self._left(place, left)
-        ahead, step = self.prefetcher.right(place, right, most) or (None, None)
         return TileOperands(
             steps, pointer, row, depth, right, right_depth, place.columns, None, ahead, step,
             self.prefetcher.left(place, pointer, row, steps),

@@ -76,6 +76,7 @@ class DotProducts:
         self.dtype = dtype
         self.streams = streams
         self.pairs = pairs
+        self.lefts = sorted({left for left, _ in pairs})
         self.order = self._order()
         self.lanes = level.lanes(dtype.bytes)
         self.vector = Emitter(builder, level, self.lanes)
@@ -141,7 +142,7 @@ class DotProducts:
         They are short, or too many with those of the columns.
         """
         ahead = self.builder.add(place, word(AHEAD_BYTES // self.dtype.bytes))
-        for stream in sorted({left for left, _ in self.pairs}):
+        for stream in self.lefts:
             self.scalar.prefetch(self.scalar.gep(self.streams[stream], self.dtype, ahead))
 
     def _copies(self) -> int:

@@ -27,6 +27,9 @@ from tilewright.shape import (
     symbol,
 )
 
+# Where to begin to prefetch, and elements a turn; or nothing at all.
+Ahead = tuple[ir.Value, ir.Value] | tuple[None, None]
+
 
 @dataclass
 class _Later:
@@ -57,7 +60,7 @@ class Prefetcher:
         if self.asks_left:
             self.later = self._later()
 
-    def right(self, place: Place, right: ir.Value, most: int) -> tuple[ir.Value, ir.Value] | None:
+    def right(self, place: Place, right: ir.Value, most: int) -> Ahead:
         """Where the next panel's part that this tile asks for begins, and its elements a turn.
 
         A turn is ``UNROLL`` steps along k. The tiles of a panel, of at most ``most`` rows, have
@@ -65,7 +68,7 @@ class Prefetcher:
         ones, memory is the limit and the hardware knows what comes next.
         """
         if not self.asks_right:
-            return None
+            return None, None
         builder, names, program = self.builder, self.frame.names, self.program
         columns = word(program.tile_columns)
         rows = builder.sub(names[M1], names[M0])
