@@ -17,7 +17,7 @@ using KernelFunction = void (*)(const std::int64_t* parameters, void* const* buf
                                 std::int64_t begin, std::int64_t end, void* scratch,
                                 Status* status);
 
-// Returns the position of the least of the costs of several ways.
+// Returns the position of the least of the costs of several variants.
 using ChoiceFunction = std::int64_t (*)(const std::int64_t* arguments);
 
 }  // namespace tilewright

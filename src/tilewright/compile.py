@@ -1,4 +1,4 @@
-"""Room 8: the pipeline, from a model to something that runs.
+"""Package 8: the pipeline, from a model to something that runs.
 
 import → simplify → prepare → plan → lower and generate, per instruction set level.
 Start with :func:`compile_model`.
@@ -31,7 +31,7 @@ from tilewright.runtime.model import CompiledModel
 from tilewright.runtime.program import Dimension, OperatorCount
 from tilewright.support.errors import UnsupportedError
 from tilewright.target import Target, detect, load_target, preset
-from tilewright.tile.ways import Accuracy
+from tilewright.tile.variants import Accuracy
 from tilewright.tune import load_profile
 
 _Options = TypeVar("_Options", bound=Enum)
@@ -99,11 +99,11 @@ def compile_model(
     """Compile an ONNX model once, for every shape in the ranges of its dimensions.
 
     ``source`` is a path, serialised bytes, or an ONNX model in memory. ``dims`` gives the ranges of
-    named dimensions; ``fallback="error"`` refuses operators that would run on the reference;
-    ``constants`` fixes inputs; ``levels`` names the instruction sets to generate code for (this
+    named dimensions; ``fallback="error"`` refuses operators that would run on the ONNX reference
+    evaluator; ``constants`` fixes inputs; ``levels`` names the instruction sets to generate code for (this
     machine's by default). ``accuracy="strict"`` refuses faster algorithms with larger errors, as
-    Winograd's for convolutions. ``precision="bfloat16"`` or ``"int8"`` holds known weights, and the
-    data they are multiplied by, in fewer bits, see ``rewrite.precision``. ``target`` is the machine
+    Winograd's for convolutions. ``precision="bfloat16"`` or ``"int8"`` holds constant weights, and
+    the data they are multiplied by, in fewer bits, see ``rewrite.precision``. ``target`` is the machine
     by whose costs the runtime chooses: a description, the name of a preset, or a TOML file; unless
     given, this machine as far as it is known (see ``tilewright tune``) for its own level.
     ``num_threads`` and ``max_bytes`` are those of the model returned. Raises only subclasses of

@@ -1,10 +1,10 @@
-"""The statistics of regret, how ways take turns, and the dips of a sweep."""
+"""The statistics of regret, how variants take turns, and the dips of a sweep."""
 
 from __future__ import annotations
 
 import pytest
 
-from tilewright.bench.regret import Sample, Setting, ablations, draw_cases, summarise, time_ways
+from tilewright.bench.regret import Sample, Setting, ablations, draw_cases, summarise, time_variants
 from tilewright.bench.suites import Case
 from tilewright.bench.sweep import dips_of, parse_sweep
 from tilewright.support.errors import TilewrightError
@@ -16,7 +16,7 @@ def sample(seconds: tuple[float, ...], chosen: int, case: Case = CASE) -> Sample
     return Sample(case, ("a", "b"), seconds, chosen, unmeasured=0)
 
 
-def test_regret_is_the_time_lost_against_the_best_way() -> None:
+def test_regret_is_the_time_lost_against_the_best_variant() -> None:
     samples = [sample((1.0, 2.0), 0), sample((3.0, 2.0), 0), sample((1.0, 1.1), 1)]
     found = summarise(samples)
     assert found.mean == pytest.approx((0.0 + 0.5 + 0.1) / 3)
@@ -49,7 +49,7 @@ class StubClock:
         self.time += seconds
 
 
-def test_ways_take_turns_and_are_compared_within_each() -> None:
+def test_variants_take_turns_and_are_compared_within_each() -> None:
     clock = StubClock()
     calls = 0
 
@@ -59,7 +59,7 @@ def test_ways_take_turns_and_are_compared_within_each() -> None:
         slow = 2.0 if calls // 6 % 2 else 1.0  # a processor that is slower at times
         clock.sleep(duration * slow)
 
-    found = time_ways([lambda: call(3.0), lambda: call(4.0)], clock, seconds=0.0)
+    found = time_variants([lambda: call(3.0), lambda: call(4.0)], clock, seconds=0.0)
     assert found == pytest.approx((3.0, 4.0))
 
 
@@ -67,11 +67,11 @@ def test_what_is_hopeless_is_not_timed_for_long() -> None:
     clock = StubClock()
     calls = [0, 0]
 
-    def call(way: int, duration: float) -> None:
-        calls[way] += 1
+    def call(variant: int, duration: float) -> None:
+        calls[variant] += 1
         clock.sleep(duration)
 
-    found = time_ways([lambda: call(0, 1.0), lambda: call(1, 9.0)], clock, seconds=0.05)
+    found = time_variants([lambda: call(0, 1.0), lambda: call(1, 9.0)], clock, seconds=0.05)
     assert found == pytest.approx((1.0, 9.0))
     assert calls[1] < 15 < calls[0]
 

@@ -72,7 +72,10 @@ def test_what_falls_back_is_named(command: Command, tmp_path: Path) -> None:
     model = determinant(tmp_path / "det.onnx")
     result = command("compile", model, "-o", tmp_path / "det.tw")
     assert result.code == 0
-    assert "1 operator on the reference" in result.out and "the_determinant" in result.out
+    assert (
+        "1 operator on the ONNX reference evaluator" in result.out
+        and "the_determinant" in result.out
+    )
     refused = command("compile", model, "-o", tmp_path / "no.tw", "--fallback", "error")
     assert refused.code == 1 and "the_determinant" in refused.err
     assert not (tmp_path / "no.tw").exists()

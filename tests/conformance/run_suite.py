@@ -3,8 +3,8 @@
     python tests/conformance/run_suite.py --mode interpreter --kind node -k softmax --json out.json
 
 ``interpreter`` evaluates the imported graph with numpy; ``compiled`` goes through the compiler. A
-case is *compiled* when no node runs on the reference, *partly* when some do, and *reference* when
-all do. Operands that decide structure and are inputs of the case become constants.
+case is *compiled* when no node runs on the ONNX reference evaluator, *partly* when some do, and
+*reference* when all do. Operands that decide structure and are inputs of the case become constants.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ def test_simple_models():
 
 
 def unexcused(rows: list[Outcome]) -> list[str]:
-    """Cases that ran an operator with a rule on the reference for another reason than its types."""
+    """Cases that used the reference evaluator for an operator with a rule, not for its types."""
     ruled = {name for _, name in OPERATORS}
     found: list[str] = []
     for row in rows:

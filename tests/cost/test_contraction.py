@@ -18,7 +18,7 @@ from tilewright.runtime.artifact import ArtifactContents
 from tilewright.runtime.model import CompiledModel
 from tilewright.shape import Scope
 from tilewright.target import preset, preset_names
-from tilewright.tile.ways import THREADS
+from tilewright.tile.variants import THREADS
 
 SIZES = st.integers(1, 3000)
 
@@ -46,7 +46,7 @@ def test_more_work_costs_more(product: CompiledProgram, m: int, n: int, k: int, 
         assert large > small
 
 
-def test_the_cheapest_way_is_taken(product: CompiledProgram) -> None:
+def test_the_cheapest_variant_is_taken(product: CompiledProgram) -> None:
     (choice,) = product.program.choices
     contents = ArtifactContents(
         {"x86-64": product.program}, {"x86-64": product.image}, {"x86-64": product.constants}
@@ -56,7 +56,7 @@ def test_the_cheapest_way_is_taken(product: CompiledProgram) -> None:
         sizes = {"m": m, "n": n, "k": k}
         costs = [cost.evaluate({**sizes, THREADS: 2}) for cost in choice.costs]
         (used,) = model.explain(**sizes)
-        assert used.way == choice.names[costs.index(min(costs))]
+        assert used.variant == choice.names[costs.index(min(costs))]
         x, y = np.ones((m, k), np.float32), np.ones((k, n), np.float32)
         assert (model(x, y) == k).all()
 

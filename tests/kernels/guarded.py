@@ -136,7 +136,7 @@ def execute(
 
 
 def _with_choices(program: Program, symbols: Mapping[str, int]) -> Mapping[str, int]:
-    """The symbols, the number of threads among them, and which ways are the cheapest."""
+    """The symbols, the number of threads among them, and which variants are the cheapest."""
     known = {**symbols, program.threads_symbol: 2}
     for choice in program.choices:
         costs = [cost.evaluate(known) for cost in choice.costs]

@@ -13,9 +13,9 @@ from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node, node
 from tilewright.ir.primitives import Broadcast, Convolve, Transpose, Window
 from tilewright.shape import Expr, constant, maximum
-from tilewright.tile import convolution as convolution_ways
+from tilewright.tile import convolution as convolution_variants
 from tilewright.tile.frame import Blocking
-from tilewright.tile.ways import LoweredStep, Way
+from tilewright.tile.variants import LoweredStep, Variant
 
 SPATIAL = ("h", "w", "d")
 
@@ -190,16 +190,16 @@ def test_blocks_of_copied_lines(name: str, sizes: tuple[int, ...]) -> None:
 @pytest.mark.parametrize("blocking", [Blocking(12, 16, 3), Blocking(1020, 32, 24, packed=True)])
 @pytest.mark.parametrize("stride", mostly_slow([1, 2]))
 @pytest.mark.parametrize("groups", mostly_slow([1, 2]))
-def test_every_way_of_a_pointwise_convolution(
+def test_every_variant_of_a_pointwise_convolution(
     blocking: Blocking, groups: int, stride: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def forced(
         _: Sequence[Blocking], lower: Callable[[Blocking], LoweredStep], __: Machine
-    ) -> tuple[Way, ...]:
-        return (Way("forced", (lower(blocking),), constant(0)),)
+    ) -> tuple[Variant, ...]:
+        return (Variant("forced", (lower(blocking),), constant(0)),)
 
-    monkeypatch.setattr(convolution_ways, "blocked_ways", forced)
-    monkeypatch.setattr(convolution_ways, "turned_way", lambda *_: None)
+    monkeypatch.setattr(convolution_variants, "blocked_variants", forced)
+    monkeypatch.setattr(convolution_variants, "turned_variant", lambda *_: None)
     case = Case("pointwise", (1, 1), (52, 20), stride, groups=groups)
     space = Space()
     graph = space.graph(apply("maximum", convolution(space, case), scalar(0.0)))
@@ -211,7 +211,7 @@ def test_every_way_of_a_pointwise_convolution(
 def test_one_tap_through_a_copy_with_channels_last(
     stride: int, dtype: DType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(convolution_ways, "blocked_ways", lambda *_: ())
+    monkeypatch.setattr(convolution_variants, "blocked_variants", lambda *_: ())
     case = Case("one tap", (1, 1), (37, 21), stride)
     space = Space()
     made = convolution(space, case, dtype=dtype)

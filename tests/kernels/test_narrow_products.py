@@ -122,7 +122,7 @@ def _assembly(graph: Graph, level: str) -> str:
     code = CodeGenerator(LEVELS[level])
     for kernel in plan.kernels:
         found = lower_kernel(kernel, plan.materialised, graph.scope, REGISTER_TILES[level])
-        for step in found.ways[0].steps:
+        for step in found.variants[0].steps:
             code.add(step.program)
     module = TileModule("kernels")
     for unit in code.units.values():

@@ -48,7 +48,7 @@ def test_the_transposition_is_part_of_the_kernel() -> None:
     plan = plan_greedily(graph)
     assert [k.outputs[0].primitive for k in plan.kernels] == [Transpose((0, 3, 1, 2))]
     (kernel,) = build_program(graph, plan, LEVELS["x86-64"]).lowered
-    program = kernel.ways[0].steps[0].program
+    program = kernel.variants[0].steps[0].program
     assert isinstance(program, Contraction)
     assert len(program.stages) == 1
     (loop,) = program.after

@@ -37,7 +37,7 @@ from tilewright.target import preset
 from tilewright.tile.frame import RegisterTile
 from tilewright.tile.lower import LoweredKernel, lower_kernel
 from tilewright.tile.lowering import Lowering
-from tilewright.tile.ways import Accuracy, Way
+from tilewright.tile.variants import Accuracy, Variant
 from tilewright.tile.winograd import winograd_forms, winograd_steps
 from tilewright.tile.winograd_transforms import Form, transforms
 
@@ -113,7 +113,7 @@ def only(monkeypatch: pytest.MonkeyPatch) -> Callable[[Form], None]:
             steps = winograd_steps(
                 kernel, lambda: Lowering(materialised, scope, kernel.label), tile, form
             )
-            return LoweredKernel(kernel, (Way("winograd", steps, constant(0)),))
+            return LoweredKernel(kernel, (Variant("winograd", steps, constant(0)),))
 
         monkeypatch.setattr(program, "lower_kernel", lower)
 
@@ -321,21 +321,21 @@ def summed(graph: Graph, inputs: dict[str, Array], form: Form) -> Array:
 # ---------------------------------------------------------------- the choice
 
 
-def ways(graph: Graph, accuracy: Accuracy = Accuracy.STANDARD) -> tuple[Way, ...]:
+def variants(graph: Graph, accuracy: Accuracy = Accuracy.STANDARD) -> tuple[Variant, ...]:
     plan = plan_greedily(graph)
     (kernel,) = plan.kernels
     tile, machine = program.REGISTER_TILES["avx2"], Machine(preset("zen3"))
-    return lower_kernel(kernel, plan.materialised, graph.scope, tile, accuracy, machine).ways
+    return lower_kernel(kernel, plan.materialised, graph.scope, tile, accuracy, machine).variants
 
 
-def chosen(found: tuple[Way, ...], **sizes: int) -> str:
-    return min(found, key=lambda way: way.cost.evaluate(sizes)).name
+def chosen(found: tuple[Variant, ...], **sizes: int) -> str:
+    return min(found, key=lambda variant: variant.cost.evaluate(sizes)).name
 
 
 def test_strict_accuracy_never_takes_it() -> None:
     space = Space()
     graph = space.graph(convolution(space, (64, 64)))
-    assert [way.name for way in ways(graph, Accuracy.STRICT)] == ["gathered"]
+    assert [variant.name for variant in variants(graph, Accuracy.STRICT)] == ["gathered"]
     made = build_program(
         graph, plan_greedily(graph), LEVELS[host_level().name], accuracy=Accuracy.STRICT
     )
@@ -344,21 +344,21 @@ def test_strict_accuracy_never_takes_it() -> None:
 
 def test_the_shape_decides() -> None:
     space = Space()
-    found = ways(space.graph(convolution(space, (64, 64))))
-    assert [way.name for way in found] == ["gathered", "winograd4"]
+    found = variants(space.graph(convolution(space, (64, 64))))
+    assert [variant.name for variant in found] == ["gathered", "winograd4"]
     assert chosen(found, n=1, h=2, w=2) == "gathered"
     assert chosen(found, n=1, h=56, w=56) == "winograd4"
 
 
 def test_large_weights_are_worth_their_bytes_for_many_tiles() -> None:
     space = Space()
-    found = ways(space.graph(convolution(space, (512, 512))))
+    found = variants(space.graph(convolution(space, (512, 512))))
     assert chosen(found, n=1, h=2, w=2) == "gathered"
     assert chosen(found, n=1, h=7, w=7) == "winograd2"
     assert chosen(found, n=8, h=14, w=14) == "winograd4"
 
 
-def test_of_sizes_that_are_known_only_the_best_way_stays() -> None:
+def test_of_sizes_that_are_known_only_the_best_variant_stays() -> None:
     for size, name in ((2, "gathered"), (28, "winograd4")):
         space = Space()
         x = space.input("x", F32, 1, size, size, 64)
@@ -366,13 +366,13 @@ def test_of_sizes_that_are_known_only_the_best_way_stays() -> None:
         sizes = (constant(size),) * 2
         low = (constant(1),) * 2
         made = node(Convolve((1, 1), (1, 1), (1, 1), low, sizes, 1, True), x, weights)
-        assert [way.name for way in ways(space.graph(made))] == [name]
+        assert [variant.name for variant in variants(space.graph(made))] == [name]
 
 
 def test_the_number_of_threads_decides_nothing() -> None:
     space = Space()
-    for way in ways(space.graph(convolution(space, (512, 512)))):
-        assert set(way.cost.free_symbols) <= {"n", "h", "w"}
+    for variant in variants(space.graph(convolution(space, (512, 512)))):
+        assert set(variant.cost.free_symbols) <= {"n", "h", "w"}
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Products by known weights in fewer bits: which ones, what they mean, and how far off they are."""
+"""Products by constant weights in fewer bits: which ones, what they mean, and their error."""
 
 from __future__ import annotations
 

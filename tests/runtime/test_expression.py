@@ -1,4 +1,4 @@
-"""The native evaluator agrees with the expressions of the shape room, and names what overflows."""
+"""The native evaluator agrees with the expressions of `shape`, and names what overflows."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Room 9: comparison with peers.
+"""Package 9: comparison with peers.
 
 Times a compiled model beside ONNX Runtime, OpenVINO and PyTorch in one run, fairly, and says how
-far the figures can be trusted. May import every lower room, numpy, onnx and rich; each peer is
+far the figures can be trusted. May import every lower package, numpy, onnx and rich; each peer is
 imported only by its own module in ``peers``, and only when it is asked for. Start with ``compare``
 (the whole of it), then ``measure`` (the alternation), ``report`` (results, JSON, table), ``inputs``
 (shapes and random inputs). Single contractions in suites: ``suites``, ``operators``,

@@ -3,7 +3,7 @@
 For each case all contenders get the same inputs and are timed in the same run, together with a
 second instance of the subject; if that one does not come out equal to the first, rounds are added,
 and if they do not help, the row says so. Slow rows, failures and skipped peers are all kept.
-May import the rest of the room but no peer. Start with `compare`.
+May import the rest of the package but no peer. Start with `compare`.
 """
 
 from __future__ import annotations

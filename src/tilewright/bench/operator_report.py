@@ -1,7 +1,7 @@
 """What a run over suites found: rows, statistics for each suite, JSON, CSV and tables.
 
 A ratio is a peer's time divided by the subject's, so above 1 the subject is faster; the best peer
-is the best of each case. Imports rich and the rest of the room's data only. Start with
+is the best of each case. Imports rich and the rest of the package's data only. Start with
 `OperatorReport`.
 """
 

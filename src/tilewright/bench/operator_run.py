@@ -3,7 +3,7 @@
 
 Contenders alternate in short blocks (see ``measure``); in some cases a second instance of the
 subject runs along, which shows how far ratios can be trusted. Memory is given back after each
-case. May import the rest of the room and compile. Start with `run_groups`.
+case. May import the rest of the package and compile. Start with `run_groups`.
 """
 
 from __future__ import annotations

@@ -107,11 +107,11 @@ def _draw_bands(axes: Axes, rows: Sequence[OperatorRow], sizes: Sequence[int]) -
 
 
 def draw_sweep(sweep: Sweep, path: Path) -> Path:
-    """Speed against the axis of a sweep, coloured by the way chosen."""
+    """Speed against the axis of a sweep, coloured by the variant chosen."""
     figure, axes = pyplot.subplots(figsize=_SIZE)
     axes.plot([p.size for p in sweep.points], [p.gflops for p in sweep.points], color="grey")
-    for name in dict.fromkeys(point.way for point in sweep.points):
-        own = [point for point in sweep.points if point.way == name]
+    for name in dict.fromkeys(point.variant for point in sweep.points):
+        own = [point for point in sweep.points if point.variant == name]
         axes.scatter([p.size for p in own], [p.gflops for p in own], s=8, label=name, zorder=3)
     axes.set(xlabel=sweep.axis, ylabel="GFLOP/s", ylim=(0, None))
     axes.set_title(f"{sweep.fixed}, deepest dip {100 * max(sweep.dips):.1f} %")

@@ -1,10 +1,10 @@
 # pyright: basic
-"""How often the cost model is wrong: every way of a contraction timed at random shapes.
+"""How often the cost model is wrong: every variant of a contraction timed at random shapes.
 
-Shapes are drawn log-uniformly. At each of them the compiled program runs once for every way, each
-time restricted to one of them; the regret is the time of the way that the runtime would choose over
-that of the best. Ablations put less behind the choice. May import compile and the rest of the room.
-Start with `measure_regret`.
+Shapes are drawn log-uniformly. At each of them the compiled program runs once for every variant,
+each time restricted to one of them; the regret is the time of the variant that the runtime would
+choose over that of the best. Ablations put less behind the choice. May import compile and the rest
+of the package. Start with `measure_regret`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ KINDS = ("gemm", "bmm", "conv")
 LARGEST_BYTES = 1 << 30
 LARGEST_FLOPS = 4e9
 
-_HOPELESS = 1.5  # times the best after some turns: a way is not timed again
+_HOPELESS = 1.5  # times the best after some turns: a variant is not timed again
 _FAIR_TURNS = 5
 _MOST_TURNS = 1000
 _SAMPLE_SECONDS = 2e-4
@@ -68,7 +68,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Sample:
-    """One shape: seconds of each way, the way chosen, and those chosen by other models.
+    """One shape: seconds of each variant, the variant chosen, and those chosen by other models.
 
     ``padded`` is the time where the register tile is fixed and all extents are rounded up to it.
     """
@@ -83,16 +83,16 @@ class Sample:
 
     @property
     def best(self) -> int:
-        """The fastest way."""
+        """The fastest variant."""
         return self.seconds.index(min(self.seconds))
 
-    def regret_of(self, way: int) -> float:
-        """What a way takes longer than the best, 0.1 for a tenth."""
-        return self.seconds[way] / min(self.seconds) - 1.0
+    def regret_of(self, variant: int) -> float:
+        """What a variant takes longer than the best, 0.1 for a tenth."""
+        return self.seconds[variant] / min(self.seconds) - 1.0
 
     @property
     def regret(self) -> float:
-        """That of the way chosen."""
+        """That of the variant chosen."""
         return self.regret_of(self.chosen)
 
 
@@ -161,21 +161,21 @@ def _group(cases: Sequence[Case], dynamic: Sequence[str], operand: str) -> Group
     return Group(cases[0].kind, operand, fixed, ranges, tuple(cases))
 
 
-# ---------------------------------------------------------------- ways
+# ---------------------------------------------------------------- variants
 
 
-def ways_of(program: Program) -> tuple[str, ...]:
-    """The names of the ways of the one kernel that has several; empty if none has."""
+def variants_of(program: Program) -> tuple[str, ...]:
+    """The names of the variants of the one kernel that has several; empty if none has."""
     if len(program.choices) > 1:
         raise InputError("Several kernels of this program have a choice.", where=program.name)
     return next((choice.names for choice in program.choices), ())
 
 
-def restricted(contents: ArtifactContents, way: int) -> ArtifactContents:
-    """The same programs with a choice that always falls on one way."""
+def restricted(contents: ArtifactContents, variant: int) -> ArtifactContents:
+    """The same programs with a choice that always falls on one variant."""
 
     def fixed(program: Program) -> Program:
-        chosen = {choice.symbol: way for choice in program.choices}
+        chosen = {choice.symbol: variant for choice in program.choices}
 
         def buffer(given: Buffer) -> Buffer:
             return replace(given, shape=tuple(size.substitute(chosen) for size in given.shape))
@@ -191,8 +191,8 @@ def restricted(contents: ArtifactContents, way: int) -> ArtifactContents:
     return replace(contents, programs={n: fixed(p) for n, p in contents.programs.items()})
 
 
-def chosen_way(program: Program, sizes: Mapping[str, int], threads: int) -> int:
-    """The way with the least cost, the first of equals."""
+def chosen_variant(program: Program, sizes: Mapping[str, int], threads: int) -> int:
+    """The variant with the least cost, the first of equals."""
     if not program.choices:
         return 0
     environment = {**sizes, program.threads_symbol: threads}
@@ -203,7 +203,7 @@ def chosen_way(program: Program, sizes: Mapping[str, int], threads: int) -> int:
 # ---------------------------------------------------------------- timing
 
 
-def time_ways(
+def time_variants(
     calls: Sequence[Callable[[], object]], clock: Clock, seconds: float
 ) -> tuple[float, ...]:
     """Seconds of one call of each; they take turns for about ``seconds``.
@@ -220,17 +220,17 @@ def time_ways(
         once = max(min(_timed(call, 1, clock) for _ in range(3)), 1e-7)
         counts.append(max(1, min(_MOST_CALLS, round(_SAMPLE_SECONDS / once))))
 
-    def turn(ways: Sequence[int]) -> list[float]:
-        return [_timed(calls[way], counts[way], clock) for way in ways]
+    def turn(variants: Sequence[int]) -> list[float]:
+        return [_timed(calls[variant], counts[variant], clock) for variant in variants]
 
     everyone = range(len(calls))
     found = _typical([turn(everyone) for _ in range(_FAIR_TURNS)])
-    left = [way for way in everyone if found[way] <= _HOPELESS * min(found)]
+    left = [variant for variant in everyone if found[variant] <= _HOPELESS * min(found)]
     turns = [turn(left) for _ in range(_FAIR_TURNS)]
     while time.perf_counter() - started < seconds and len(turns) < _MOST_TURNS:
         turns.append(turn(left))
-    for way, took in zip(left, _typical(turns), strict=True):
-        found[way] = took
+    for variant, took in zip(left, _typical(turns), strict=True):
+        found[variant] = took
     return tuple(found)
 
 
@@ -279,20 +279,20 @@ class _Compiled:
         return program
 
     def models(self, threads: int) -> list[CompiledModel]:
-        """One for each way, which share code and constants."""
-        contents, count = self.made.contents, max(1, len(ways_of(self.program)))
+        """One for each variant, which share code and constants."""
+        contents, count = self.made.contents, max(1, len(variants_of(self.program)))
         return [
-            CompiledModel.from_contents(restricted(contents, way), num_threads=threads)
-            for way in range(count)
+            CompiledModel.from_contents(restricted(contents, variant), num_threads=threads)
+            for variant in range(count)
         ]
 
     def choices(self, sizes: Mapping[str, int], threads: int) -> tuple[int, int]:
-        """The way chosen with measurements, and without; by name, as lists may differ."""
+        """The variant chosen with measurements, and without; by name, as lists may differ."""
         (other,) = self.unmeasured.contents.programs.values()
-        own, names = chosen_way(self.program, sizes, threads), ways_of(self.program)
-        if not names or not ways_of(other):
+        own, names = chosen_variant(self.program, sizes, threads), variants_of(self.program)
+        if not names or not variants_of(other):
             return own, own
-        name = ways_of(other)[chosen_way(other, sizes, threads)]
+        name = variants_of(other)[chosen_variant(other, sizes, threads)]
         return own, names.index(name) if name in names else own
 
 
@@ -328,17 +328,17 @@ def _sample(
     clock: Clock,
 ) -> Sample:
     calls = _calls(compiled, models, case)
-    times = list(time_ways(calls, clock, 0.6 * seconds))
+    times = list(time_variants(calls, clock, 0.6 * seconds))
     threads = setting.threads
     chosen, unmeasured = compiled.choices(case.sizes, threads)
     best = times.index(min(times))
     if best != chosen:  # the least of several noisy times flatters the best: these two once more
-        least, again = time_ways([calls[best], calls[chosen]], clock, 0.2 * seconds)
+        least, again = time_variants([calls[best], calls[chosen]], clock, 0.2 * seconds)
         times[chosen] = times[best] * again / least
     padded, padded_times = None, ()
     if case.kind != "conv":
         padded, padded_times = _padded(compiled, models, case, setting, 0.2 * seconds, clock)
-    names = ways_of(compiled.program) or ("only",)
+    names = variants_of(compiled.program) or ("only",)
     return Sample(case, names, tuple(times), chosen, unmeasured, padded, padded_times)
 
 
@@ -358,7 +358,7 @@ def _padded(
     seconds: float,
     clock: Clock,
 ) -> tuple[float, tuple[float, ...]]:
-    """Times of the shape rounded up to whole register tiles: of the choice there, of each way."""
+    """Times of the shape rounded up to whole register tiles: of the choice, of each variant."""
     rows, columns = _tile(compiled)
     sizes = dict(case.sizes)
     # Rows that are read in place would also become aligned, which is another matter.
@@ -367,14 +367,14 @@ def _padded(
         if name in compiled.group.ranges:
             sizes[name] = -(-sizes[name] // unit) * unit
     padded = replace(case, sizes=sizes)
-    times = time_ways(_calls(compiled, models, padded), clock, seconds)
+    times = time_variants(_calls(compiled, models, padded), clock, seconds)
     return times[compiled.choices(sizes, setting.threads)[0]], times
 
 
 def _tile(compiled: _Compiled) -> tuple[int, int]:
     (level,) = compiled.made.levels.values()
     for kernel in level.lowered:
-        program = kernel.ways[0].steps[0].program
+        program = kernel.variants[0].steps[0].program
         rows = getattr(program, "tile_rows", 0)
         if rows:
             return rows, getattr(program, "tile_columns", 1)
@@ -405,7 +405,7 @@ def ablations(samples: Sequence[Sample]) -> dict[str, float]:
     """Speed of less informed choices, as a mean share of the oracle's.
 
     "dynamic" is the runtime's choice. "static L0" has one register tile, so all extents are rounded
-    up to it; "static L0+L1" also one way for all shapes, the one that is best most often.
+    up to it; "static L0+L1" also one variant for all shapes, the one that is best most often.
     "no level measured" chooses by a model without any measurement.
     """
     rows = {
@@ -427,7 +427,7 @@ def ablations(samples: Sequence[Sample]) -> dict[str, float]:
 
 
 def most_often_best(samples: Sequence[Sample]) -> str:
-    """The name of the way that wins most shapes, the first of equals."""
+    """The name of the variant that wins most shapes, the first of equals."""
     wins: dict[str, int] = {}
     for sample in samples:
         name = sample.names[sample.best]
@@ -436,7 +436,7 @@ def most_often_best(samples: Sequence[Sample]) -> str:
 
 
 def wins_of(samples: Sequence[Sample]) -> dict[str, tuple[int, int]]:
-    """How often each way is best, and how often it is chosen."""
+    """How often each variant is best, and how often it is chosen."""
     names = dict.fromkeys(name for sample in samples for name in sample.names)
     return {
         name: (

@@ -1,7 +1,7 @@
 """What a comparison found: plain data, JSON, and a table for people.
 
 Every row is kept, slow ones included. A ratio is a peer's time divided by the subject's in the same
-round, so above 1 the subject is faster. Imports rich and the rest of the room's data only. Start
+round, so above 1 the subject is faster. Imports rich and the rest of the package's data only. Start
 with `Report`.
 """
 

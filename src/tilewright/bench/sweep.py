@@ -3,7 +3,7 @@
 
 A dip is how far a size is below the line through its neighbours. Where there seems to be one, the
 three sizes take turns, as a processor that others share is faster at times and slower at others.
-May import compile and the rest of the room. Start with `measure_sweep`.
+May import compile and the rest of the package. Start with `measure_sweep`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from functools import partial
 
 from tilewright.bench.measure import Clock
 from tilewright.bench.operators import Group, build_model, make_problem, make_weight
-from tilewright.bench.regret import chosen_way, clock_for, time_ways, ways_of
+from tilewright.bench.regret import chosen_variant, clock_for, time_variants, variants_of
 from tilewright.bench.suites import Case
 from tilewright.compile import compile_stages
 from tilewright.frontend.onnx import Dim
@@ -28,11 +28,11 @@ _PASSES = 3  # times, of which the median counts
 
 @dataclass(frozen=True)
 class Point:
-    """One size, its speed, and the way chosen there."""
+    """One size, its speed, and the variant chosen there."""
 
     size: int
     gflops: float
-    way: str
+    variant: str
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def measure_sweep(
     def speeds(*chosen: int) -> list[float]:
         cases = [Case("sweep", str(size), "gemm", {**shared, axis: size}) for size in chosen]
         arrays = [make_problem(group, case, weight).inputs.values() for case in cases]
-        took = time_ways([partial(model, *x) for x in arrays], clock, each * len(cases))
+        took = time_variants([partial(model, *x) for x in arrays], clock, each * len(cases))
         return [case.flops / t / 1e9 for case, t in zip(cases, took, strict=True)]
 
     found: list[float] = []
@@ -114,9 +114,9 @@ def measure_sweep(
         if dip > _SUSPICIOUS:
             near = sizes[place - 1 : place + 2]
             dips[place] = statistics.median(dips_of(speeds(*near))[1] for _ in range(_PASSES))
-    names = ways_of(model.program) or ("only",)
+    names = variants_of(model.program) or ("only",)
     points = tuple(
-        Point(size, speed, names[chosen_way(model.program, {axis: size}, threads)])
+        Point(size, speed, names[chosen_variant(model.program, {axis: size}, threads)])
         for size, speed in zip(sizes, found, strict=True)
     )
     rest = ", ".join(f"{name}={size}" for name, size in fixed.items())

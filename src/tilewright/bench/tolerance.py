@@ -4,8 +4,8 @@ Every value is taken as the sum of independent rounding errors along the longest
 of a dtype with machine epsilon ε that adds up K products contributes ε² · K to the variance;
 elementwise work counts as K = 1, moving data as 0, rounding to 8-bit integers as ε = 2⁻⁷. The
 tolerance of an output, relative to its largest magnitude, is ``FACTOR`` standard deviations of its
-worst way. Integers and booleans must be equal, but for 8-bit integers that floats were rounded to:
-those may be one apart. May import shape and ir. Start with :func:`tolerances`.
+worst variant. Integers and booleans must be equal, but for 8-bit integers that floats were rounded
+to: those may be one apart. May import shape and ir. Start with :func:`tolerances`.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 
 The model and the reference get the same seeded inputs at every shape; where the reference refuses a
 shape, the other one (onnx's own, in numpy) is asked. How far the outputs may differ is said by
-``tolerance``. May import lower rooms, numpy and onnx; onnxruntime only through ``peers``. Start
+``tolerance``. May import lower packages, numpy and onnx; onnxruntime only through ``peers``. Start
 with :func:`verify`.
 """
 

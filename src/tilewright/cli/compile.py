@@ -63,7 +63,7 @@ def compile_command(
         str,
         typer.Option(
             metavar="reference|error",
-            help="What to do with operators that have no rule: run them on the reference, or fail.",
+            help="Operators without a rule: run them on the ONNX reference evaluator, or fail.",
         ),
     ] = "reference",
     accuracy: AccuracyOption = "standard",

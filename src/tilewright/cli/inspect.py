@@ -1,7 +1,7 @@
 """``tilewright inspect``: what a model needs, before it is compiled.
 
-Dimensions with their ranges, operators, what runs on the reference and why, sizes that its export
-baked in. Start with :func:`inspect`.
+Dimensions with their ranges, operators, what runs on the ONNX reference evaluator and why, sizes
+that its export baked in. Start with :func:`inspect`.
 """
 
 from __future__ import annotations
@@ -82,15 +82,17 @@ def dimension_section(dimensions: Sequence[DimensionReport]) -> list[RenderableT
 
 
 def operator_section(report: ImportReport) -> list[RenderableType]:
-    """What compiles, by name and number, and what runs on the reference, with reasons."""
+    """What compiles, with numbers, and what runs on the ONNX reference evaluator and why."""
     counts = ", ".join(f"{name} {count}" for name, count in sorted(report.compiled.items()))
     number = format_count(sum(report.compiled.values()), "operator")
     parts: list[RenderableType] = [f"{number} compiled: {counts or 'none'}"]
     if not report.fallbacks:
-        return [*parts, "No operator runs on the reference.", ""]
+        return [*parts, "No operator runs on the ONNX reference evaluator.", ""]
     parts.append("")
     rows = [(f.operator, f.where, f.reason) for f in _distinct(report.fallbacks)]
-    title = f"{format_count(len(report.fallbacks), 'operator')} on the reference (slow)"
+    title = (
+        f"{format_count(len(report.fallbacks), 'operator')} on the ONNX reference evaluator (slow)"
+    )
     return [*parts, table("operator", "where", "reason", rows=rows, title=title), ""]
 
 

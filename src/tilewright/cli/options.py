@@ -47,7 +47,7 @@ PrecisionOption = Annotated[
     str,
     typer.Option(
         metavar="float32|bfloat16|int8",
-        help="In what known weights, and the data they are multiplied by, are held.",
+        help="In what constant weights, and the data they are multiplied by, are held.",
     ),
 ]
 TargetOption = Annotated[

@@ -1,4 +1,4 @@
-"""``tilewright regret``: how often the choice between ways is wrong, and by how much.
+"""``tilewright regret``: how often the choice between variants is wrong, and by how much.
 
 Start with :func:`regret`.
 """
@@ -55,7 +55,7 @@ def regret(
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Time all ways of contractions at random shapes beside the one that the model chooses.
+    """Time all variants of contractions at random shapes beside the one that the model chooses.
 
     Example: [bold]tilewright regret --kind gemm --samples 300 --range 1..4096[/]
     """
@@ -80,7 +80,7 @@ def regret(
         f"threads: {threads}, {describe_machine().processor}",
         f"Regret: mean {_percent(summary.mean)}, 95th percentile {_percent(summary.p95)}, "
         f"worst {_percent(summary.worst)} at {summary.at.case.describe()}",
-        _ways(found),
+        _variants(found),
         _shares(shares),
     )
 
@@ -97,9 +97,9 @@ def _percent(share: float) -> str:
     return f"{100 * share:.1f} %"
 
 
-def _ways(samples: Sequence[Sample]) -> Table:
+def _variants(samples: Sequence[Sample]) -> Table:
     rows = [(name, str(best), str(chosen)) for name, (best, chosen) in wins_of(samples).items()]
-    return table("way", ">best", ">chosen", rows=rows)
+    return table("variant", ">best", ">chosen", rows=rows)
 
 
 def _shares(shares: dict[str, float]) -> Table:
@@ -123,7 +123,7 @@ def _document(
         "samples": [
             {
                 "sizes": dict(sample.case.sizes),
-                "ways": dict(zip(sample.names, sample.seconds, strict=True)),
+                "variants": dict(zip(sample.names, sample.seconds, strict=True)),
                 "chosen": sample.names[sample.chosen],
                 "regret": sample.regret,
             }
@@ -150,7 +150,7 @@ def _sweep(text: str, threads: int, seconds: float, save: Path | None, output: O
             "fixed": found.fixed,
             "deepest_dip": dips[deepest],
             "deepest_at": found.points[deepest].size,
-            "points": [[p.size, p.gflops, p.way] for p in found.points],
+            "points": [[p.size, p.gflops, p.variant] for p in found.points],
         }
     )
     output.show(

@@ -1,4 +1,4 @@
-"""Room 4: what programs cost, as expressions over their sizes and the number of threads.
+"""Package 4: what programs cost, as expressions over their sizes and the number of threads.
 
 ``tiles`` holds the innermost level, measured or derived from a target; ``contraction`` the levels
 above it. Imports ir, shape and target. Start with :func:`contraction_time`.

@@ -2,7 +2,7 @@
 
 A *native* type is one that generated kernels load and store. The others (8-bit and narrower floats,
 4-bit integers, complex numbers, strings, and any Python value) pass only between operators that run
-on the reference. Read :class:`DType` first.
+on the ONNX reference evaluator. Read :class:`DType` first.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A kernel: the part of the primitive graph that one launch computes.
 
-The planner makes kernels, the tile room turns each into a tile program. ``group`` are the nodes
-computed around the backbone (topological order); everything else a kernel needs is read from memory
-if it is in the plan's materialised set, and recomputed in place otherwise.
+The planner makes kernels, the `tile` package turns each into a tile program. ``group`` are the
+nodes computed around the backbone (topological order); everything else a kernel needs is read from
+memory if it is in the plan's materialised set, and recomputed in place otherwise.
 """
 
 from __future__ import annotations

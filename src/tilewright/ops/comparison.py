@@ -43,7 +43,8 @@ def _unary(function: str) -> Rule:
     return rule
 
 
-# Before opset 7 broadcasting was told by attributes; those versions run on the reference.
+# Before opset 7 broadcasting was told by attributes; those versions run on the ONNX reference
+# evaluator.
 for _name, _function in BINARY.items():
     operator(_name, since=7)(_binary(_function, 0, 1))
 for _name, _function in SWAPPED.items():

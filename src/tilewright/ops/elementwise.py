@@ -76,7 +76,8 @@ def _variadic(function: str) -> Rule:
 
 for _name, _function in UNARY.items():
     operator(_name)(_unary(_function))
-# Before opset 7 broadcasting was told by attributes; those versions run on the reference.
+# Before opset 7 broadcasting was told by attributes; those versions run on the ONNX reference
+# evaluator.
 for _name, _function in BINARY.items():
     operator(_name, since=7)(_binary(_function))
 for _name, _function in VARIADIC.items():

@@ -38,8 +38,8 @@ AttributeValue = int | float | str | bytes | np.ndarray[Any, Any] | list[Any] | 
 class StructuralInput(UnsupportedError):
     """An operand that must be known when compiling (axes, a mode) is computed at run time.
 
-    ``operand`` is the node; the operator then runs on the reference, unless the caller can make the
-    operand a constant.
+    ``operand`` is the node; the operator then runs on the ONNX reference evaluator, unless the
+    caller can make the operand a constant.
     """
 
     def __init__(self, message: str, operand: Node, *, where: str) -> None:
@@ -49,7 +49,7 @@ class StructuralInput(UnsupportedError):
 
 
 class NoRule(UnsupportedError):
-    """This form of the operator has no fission rule; it runs on the reference."""
+    """This form of the operator has no fission rule; it runs on the ONNX reference evaluator."""
 
 
 @dataclass

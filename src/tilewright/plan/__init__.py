@@ -1,4 +1,4 @@
-"""Room 5: which primitives one kernel computes.
+"""Package 5: which primitives one kernel computes.
 
 ``greedy`` is the planner: backbone first, then what can be evaluated around each backbone.
 ``backbones`` says what seeds a kernel, ``inline`` which nodes may be recomputed where they are

@@ -249,7 +249,8 @@ def _gain(x: Node) -> int:
 
     With them first, a convolution of several taps copies its pixels once per tap; of a few channels
     that is less than to transpose the result. To many channels the conversions are little work in
-    comparison. One of a single tap has a way with the channels last of its own, if that is better.
+    comparison. One of a single tap has a variant with the channels last of its own, if that is
+    better.
     """
     primitive = x.primitive
     if not isinstance(primitive, Convolve):

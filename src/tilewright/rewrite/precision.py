@@ -1,4 +1,4 @@
-"""Products by known weights over narrower operands, where a user has asked for it.
+"""Products by constant weights over narrower operands, where a user has asked for it.
 
 With bfloat16 both operands are rounded, and products are summed in float32. With int8 every row of
 the data (of a convolution: every image) gets a scale at run time and every column of the weights
@@ -30,7 +30,7 @@ LEAST_SPAN = 1e-30  # of a row: below, all of it becomes 0
 
 
 class Precision(Enum):
-    """In what the operands of products by known weights are held."""
+    """In what the operands of products by constant weights are held."""
 
     FLOAT32 = "float32"
     BFLOAT16 = "bfloat16"

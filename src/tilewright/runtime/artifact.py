@@ -5,7 +5,7 @@ then sections at multiples of 64 bytes. The manifest lists each section with its
 SHA-256; equal sections are stored once. Constants are used in place from the mapped file. Equal
 contents give equal bytes. An artifact holds machine code that is run as it is: load only files you
 trust; the hashes protect against damage, not against malice. Imports ``support``, numpy and the
-rest of the room. Start reading at :func:`save_artifact`, :func:`open_artifact`.
+rest of the package. Start reading at :func:`save_artifact`, :func:`open_artifact`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Constants in memory: aligned addresses for kernels, arrays for opaque steps.
 
 Constants that are aligned already, as those of a mapped artifact are, stay where they are. Imports
-numpy and the rest of the room. Start reading at :func:`place_constants`.
+numpy and the rest of the package. Start reading at :func:`place_constants`.
 """
 
 from __future__ import annotations

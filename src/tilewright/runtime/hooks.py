@@ -1,7 +1,7 @@
 """What the native extension calls back for: odd arguments, wrong arguments, opaque operators.
 
 Nothing here runs in a call whose arguments are right and whose operators all have kernels. Imports
-``support``, numpy and the rest of the room. Start reading at :class:`Hooks`.
+``support``, numpy and the rest of the package. Start reading at :class:`Hooks`.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Decides, once per model, what does not depend on shapes: *phases* (a step that binds symbols ends
 one, as sizes can be computed only from there on), how long each buffer lives, and which arena block
 each phase uses (a block is used again as soon as nothing in it is needed any more). May import
-``shape``, ``support`` and the rest of the room. Start reading at :func:`lower`.
+``shape``, ``support`` and the rest of the package. Start reading at :func:`lower`.
 """
 
 from __future__ import annotations

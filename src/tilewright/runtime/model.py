@@ -1,7 +1,8 @@
 """A compiled model that can be called: the Python face of the native extension.
 
 Converting arguments, planning and running happen in ``_native``; here are construction from
-contents or a file, and the reports. Imports ``support`` and the rest of the room. Start reading at
+contents or a file, and the reports. Imports ``support`` and the rest of the package. Start reading
+at
 :class:`CompiledModel`.
 """
 
@@ -213,13 +214,13 @@ class CompiledModel:
     def explain(self, **dims: int) -> list[KernelUse]:
         """The kernels of a call at these dimensions, as far as they do not depend on values.
 
-        Of a kernel with several ways, only the steps of the chosen one are listed.
+        Of a kernel with several variants, only the steps of the chosen one are listed.
         """
         kernels: list[KernelUse] = []
         for phase in self._explain(dims):
             for number, grid, threads, work, scratch, size, parameters in phase["kernels"]:
                 step = cast("KernelStep", self._program.steps[number])
-                if step.way and grid == 0:
+                if step.variant and grid == 0:
                     continue
                 kernels.append(
                     KernelUse(
@@ -232,7 +233,7 @@ class CompiledModel:
                         bytes=size,
                         scratch=scratch,
                         parameters=tuple(parameters),
-                        way=step.way,
+                        variant=step.variant,
                         padded=_padded(step, dims),
                     )
                 )

@@ -64,10 +64,11 @@ class KernelStep:
 
     ``buffers`` index ``Program.buffers`` in the order the kernel takes them, ``outputs`` are those
     it writes. ``scratch`` is bytes per thread, ``work`` roughly the nanoseconds on one thread.
-    ``checks[code - 1]`` is the message for a status code, with {0} and {1} for its details. ``way``
-    names the way of a choice that the step belongs to, if there are several, and ``used`` is 1
-    where that is the way chosen, else 0, and nothing else of the step counts. ``useful`` and
-    ``spent`` are the multiply-adds of a contraction, without and with those on padding.
+    ``checks[code - 1]`` is the message for a status code, with {0} and {1} for its details.
+    ``variant`` names the variant of a choice that the step belongs to, if there are several, and
+    ``used`` is 1 where that is the variant chosen, else 0, and nothing else of the step counts.
+    ``useful`` and ``spent`` are the multiply-adds of a contraction, without and with those on
+    padding.
     """
 
     function: str
@@ -79,7 +80,7 @@ class KernelStep:
     work: Expr
     label: str
     checks: tuple[str, ...] = ()
-    way: str = ""
+    variant: str = ""
     used: Expr = _ALWAYS
     useful: Expr = _NONE
     spent: Expr = _NONE
@@ -133,10 +134,10 @@ class OperatorCount:
 
 @dataclass(frozen=True)
 class Choice:
-    """``symbol`` is the position of the least of ``costs``: the way chosen for ``label``.
+    """``symbol`` is the position of the least of ``costs``: the variant chosen for ``label``.
 
     Costs are modelled picoseconds, evaluated for every new shape; of equal ones the first wins.
-    ``names`` says for people what each way is.
+    ``names`` says for people what each variant is.
     ``function`` is the one of the code image that finds the position, of ``arguments``.
     """
 
@@ -261,7 +262,7 @@ class _Writer:
                     "sizes": self.expressions((step.grid, step.scratch, step.work, step.used)),
                     "label": step.label,
                     "checks": list(step.checks),
-                    "way": step.way,
+                    "variant": step.variant,
                     "multiply_adds": self.expressions((step.useful, step.spent)),
                 }
             case OpaqueStep():
@@ -362,7 +363,7 @@ class _Reader:
                     used=used,
                     label=_text(item["label"]),
                     checks=_texts(item["checks"]),
-                    way=_text(item["way"]),
+                    variant=_text(item["variant"]),
                     useful=useful,
                     spent=spent,
                 )

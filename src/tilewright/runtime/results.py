@@ -96,9 +96,10 @@ class Memory:
 class KernelUse:
     """One kernel at given dimensions; ``work`` in estimated nanoseconds on one thread.
 
-    ``bytes`` is the size of all buffers it is given, ``scratch`` bytes per thread. ``way`` names
-    the way chosen where there are several. ``padded`` is the share of a contraction's work that is
-    spent on padding (0.1: a tenth more than needed); None where it is unknown or there is none.
+    ``bytes`` is the size of all buffers it is given, ``scratch`` bytes per thread. ``variant``
+    names the variant chosen where there are several. ``padded`` is the share of a contraction's
+    work that is spent on padding (0.1: a tenth more than needed); None where it is unknown or there
+    is none.
     """
 
     step: int
@@ -110,7 +111,7 @@ class KernelUse:
     bytes: int
     scratch: int
     parameters: tuple[int, ...]
-    way: str = ""
+    variant: str = ""
     padded: float | None = None
 
 

@@ -2,7 +2,7 @@
 
 A `BindingPlan` is plain data, made once per model: from which input and axis each symbol is read,
 and by which formula; the runtime carries it out natively, `BindingPlan.solve` is its reference. May
-import the rest of the room. Start reading at :func:`bind_inputs`.
+import the rest of the package. Start reading at :func:`bind_inputs`.
 """
 
 from __future__ import annotations

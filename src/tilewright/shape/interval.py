@@ -1,6 +1,6 @@
 """Ranges of integers with open ends, and the arithmetic on them; all of it is sound (never narrow).
 
-Imports nothing of the room but the operation table. Start reading at :class:`Interval`.
+Imports nothing of the package but the operation table. Start reading at :class:`Interval`.
 """
 
 from __future__ import annotations

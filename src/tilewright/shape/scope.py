@@ -2,7 +2,7 @@
 
 Facts are ranges, multiples, upper bounds by other expressions (loop variables) and equalities.
 Every answer is proved or UNKNOWN. The rules of `resolve` are in `scoped.py`, bounds in `bounds.py`.
-May import the rest of the room; start reading at :class:`Scope`.
+May import the rest of the package; start reading at :class:`Scope`.
 """
 
 from __future__ import annotations

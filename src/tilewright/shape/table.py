@@ -1,8 +1,8 @@
 """The operations of expressions, and the table of the rules that simplify them.
 
 A rule is a named function with its formula and its precondition beside it; `structural.py` and
-`scoped.py` fill the two tables, and the tests prove every entry. Imports nothing of the room at run
-time. Start reading at :class:`Operation`.
+`scoped.py` fill the two tables, and the tests prove every entry. Imports nothing of the package at
+run time. Start reading at :class:`Operation`.
 """
 
 from __future__ import annotations

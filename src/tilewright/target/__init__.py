@@ -1,4 +1,4 @@
-"""Room 3: what a machine can do: levels of memory, units, vectors, instruction tiles.
+"""Package 3: what a machine can do: levels of memory, units, vectors, instruction tiles.
 
 ``description`` holds the plain data, ``presets`` published figures of known machines, ``detect``
 looks at the processor that runs this, ``toml`` reads and writes descriptions. Nothing here is

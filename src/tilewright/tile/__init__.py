@@ -1,4 +1,4 @@
-"""Room 5: kernels become tile programs.
+"""Package 5: kernels become tile programs.
 
 ``lowering`` turns primitives into scalar values, ``loops``, ``rows``, ``windows`` and
 ``contraction`` build the loops of each kind of kernel, ``lower`` chooses among them. May import

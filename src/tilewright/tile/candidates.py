@@ -277,13 +277,13 @@ def grids(
     sieve, element = _Sieve({}), element_bytes(dtype)
     last = target.levels[-2]
     room = limits.cache[1] * last.capacity * last.instances if last.sharing > 1 else None
-    ways = [
+    variants = [
         (factors, units / target.units)
         for units in dict.fromkeys((1, target.units))
         for factors in _factors(units)
     ]
     for number, block in enumerate(blocks):
-        for (down, across, splits), used in ways:
+        for (down, across, splits), used in variants:
             m, n, k = down * block.m, across * block.n, splits * block.k
             if room is None or (m + n) * k * element <= room:
                 sieve.add((m, n, k), 1.0, used, number)

@@ -55,7 +55,7 @@ from tilewright.tile.frame import (
 from tilewright.tile.lowering import Lowering
 from tilewright.tile.stages import Stage, staged
 from tilewright.tile.transposes import SIZES
-from tilewright.tile.ways import LoweredStep, PackedConstant, Source
+from tilewright.tile.variants import LoweredStep, PackedConstant, Source
 
 DEPTH_BLOCK = 1024  # sums leave the registers once per block; its right panel streams from cache
 ROW_BYTES = 288 << 10  # of the left operand per task: a good half of a second-level cache

@@ -46,14 +46,14 @@ from tilewright.tile.contraction import (
     taken_statements,
     unflatten,
 )
-from tilewright.tile.contraction_ways import IN_PLACE, PACKED, best_somewhere, blocked_ways
+from tilewright.tile.contraction_variants import IN_PLACE, PACKED, best_somewhere, blocked_variants
 from tilewright.tile.frame import Blocking, Frame, RegisterTile, declare
 from tilewright.tile.gathered import lower_channels_last
 from tilewright.tile.lowering import Lowering
-from tilewright.tile.pointwise import turned_way
+from tilewright.tile.pointwise import turned_variant
 from tilewright.tile.taps import geometry, has_one_tap, is_pointwise, tap_position
-from tilewright.tile.ways import Accuracy, LoweredStep, PackedConstant, Source, Way
-from tilewright.tile.winograd import Rates, winograd_ways
+from tilewright.tile.variants import Accuracy, LoweredStep, PackedConstant, Source, Variant
+from tilewright.tile.winograd import Rates, winograd_variants
 
 
 def lower_convolution(
@@ -62,29 +62,29 @@ def lower_convolution(
     tile: RegisterTile,
     accuracy: Accuracy,
     machine: Machine,
-) -> tuple[Way, ...]:
-    """The ways to compute a Convolve with its epilogue; ``fresh`` makes a lowering for each."""
+) -> tuple[Variant, ...]:
+    """The variants to compute a Convolve with its epilogue; ``fresh`` makes a lowering for each."""
     primitive = kernel.backbone.primitive
     assert isinstance(primitive, Convolve)
     if primitive.channels_last:
         step = lower_channels_last(kernel, fresh(), tile)
         rates = Rates.of(machine, tile)
-        direct = Way("gathered", (step,), rates.direct(kernel.backbone))
+        direct = Variant("gathered", (step,), rates.direct(kernel.backbone))
         direct_only = accuracy is Accuracy.STRICT or primitive.sums is not None
-        others = () if direct_only else winograd_ways(kernel, fresh, tile, rates)
+        others = () if direct_only else winograd_variants(kernel, fresh, tile, rates)
         return best_somewhere((direct, *others))
 
     def lower(blocking: Blocking) -> LoweredStep:
         return _packed(kernel, fresh(), tile, blocking)
 
     if not has_one_tap(kernel.backbone):
-        return (Way("packed", (lower(Blocking()),), constant(0)),)
+        return (Variant("packed", (lower(Blocking()),), constant(0)),)
     first = lower(IN_PLACE[0]).program
     assert isinstance(first, Contraction)
     has_choice = isinstance(first.right, Operand)
-    ways = blocked_ways((*IN_PLACE, *PACKED) if has_choice else PACKED, lower, machine)
-    turned = turned_way(kernel, fresh, tile, machine)
-    return best_somewhere(ways if turned is None else (*ways, turned))
+    variants = blocked_variants((*IN_PLACE, *PACKED) if has_choice else PACKED, lower, machine)
+    turned = turned_variant(kernel, fresh, tile, machine)
+    return best_somewhere(variants if turned is None else (*variants, turned))
 
 
 def _packed(

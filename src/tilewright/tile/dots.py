@@ -51,7 +51,7 @@ from tilewright.tile.contraction import (
 )
 from tilewright.tile.frame import Frame, RegisterTile, declare, mirror
 from tilewright.tile.lowering import Lowering
-from tilewright.tile.ways import LoweredStep, Source
+from tilewright.tile.variants import LoweredStep, Source
 
 MOST_ROWS = 64  # per task
 SHARES = 16  # tasks to make at least where there are enough rows

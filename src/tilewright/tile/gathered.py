@@ -59,7 +59,7 @@ from tilewright.tile.lines import (
 )
 from tilewright.tile.lowering import Lowering
 from tilewright.tile.taps import geometry, is_pointwise, tap_position
-from tilewright.tile.ways import LoweredStep, PackedConstant, Source
+from tilewright.tile.variants import LoweredStep, PackedConstant, Source
 
 TABLE_BYTES = 64 << 10  # of one block's table: it must leave room in a second-level cache
 PIXEL_BYTES = 288 << 10  # of the data that a block of pixels reads: a good half of such a cache

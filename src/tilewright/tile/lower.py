@@ -12,13 +12,13 @@ from tilewright.ir.primitives import Convolve
 from tilewright.ir.tile import LoopProgram
 from tilewright.shape import Scope, constant
 from tilewright.target import preset
-from tilewright.tile.contraction_ways import contraction_ways
+from tilewright.tile.contraction_variants import contraction_variants
 from tilewright.tile.convolution import lower_convolution
 from tilewright.tile.frame import RegisterTile
 from tilewright.tile.loops import lower_concat, lower_loops, lower_scan, lower_scatter
 from tilewright.tile.lowering import Lowering
 from tilewright.tile.rows import lower_rows
-from tilewright.tile.ways import Accuracy, LoweredStep, Way
+from tilewright.tile.variants import Accuracy, LoweredStep, Variant
 from tilewright.tile.windows import lower_windows
 
 _LOOPS: dict[KernelKind, Callable[[Kernel, Lowering], LoopProgram]] = {
@@ -33,10 +33,10 @@ _LOOPS: dict[KernelKind, Callable[[Kernel, Lowering], LoopProgram]] = {
 
 @dataclass(frozen=True)
 class LoweredKernel:
-    """A kernel and the ways to compute it, among which the runtime chooses for every shape."""
+    """A kernel and the variants to compute it, among which the runtime chooses for every shape."""
 
     kernel: Kernel
-    ways: tuple[Way, ...]
+    variants: tuple[Variant, ...]
 
 
 def lower_kernel(
@@ -47,7 +47,7 @@ def lower_kernel(
     accuracy: Accuracy = Accuracy.STANDARD,
     machine: Machine | None = None,
 ) -> LoweredKernel:
-    """The ways of any kernel that is not run by the reference; at least one.
+    """The variants of any kernel that is not run by the reference; at least one.
 
     Their costs are those of ``machine``, any x86-64 processor unless it is given.
     """
@@ -59,8 +59,8 @@ def lower_kernel(
     if kernel.kind is KernelKind.CONTRACTION:
         if isinstance(kernel.backbone.primitive, Convolve):
             return LoweredKernel(kernel, lower_convolution(kernel, fresh, tile, accuracy, machine))
-        return LoweredKernel(kernel, contraction_ways(kernel, fresh, tile, machine))
+        return LoweredKernel(kernel, contraction_variants(kernel, fresh, tile, machine))
     lowering = fresh()
     program = _LOOPS[kernel.kind](kernel, lowering)
     step = LoweredStep(program, tuple(lowering.buffers), tuple(kernel.outputs))
-    return LoweredKernel(kernel, (Way("loops", (step,), constant(0)),))
+    return LoweredKernel(kernel, (Variant("loops", (step,), constant(0)),))

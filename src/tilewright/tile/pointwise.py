@@ -38,12 +38,19 @@ from tilewright.shape import (
     symbol,
 )
 from tilewright.tile.contraction import assemble, packed_operand, unflatten
-from tilewright.tile.contraction_ways import PREPARED
+from tilewright.tile.contraction_variants import PREPARED
 from tilewright.tile.frame import Frame, RegisterTile, declare
 from tilewright.tile.lowering import Lowering
 from tilewright.tile.taps import has_one_tap, is_dense, is_pointwise
 from tilewright.tile.transposes import SIZES, STRIP
-from tilewright.tile.ways import THREADS, LoweredStep, PackedConstant, Source, Way, Workspace
+from tilewright.tile.variants import (
+    THREADS,
+    LoweredStep,
+    PackedConstant,
+    Source,
+    Variant,
+    Workspace,
+)
 from tilewright.tile.work import estimate
 
 TURN_CYCLES = (1.4, 3.0)  # to transpose an element in the last cache or in memory
@@ -52,10 +59,10 @@ START_CYCLES = 3000  # of one step more
 PICKED = 2  # times that of a transposed element, for one that is picked out of a line
 
 
-def turned_way(
+def turned_variant(
     kernel: Kernel, fresh: Callable[[], Lowering], tile: RegisterTile, machine: Machine
-) -> Way | None:
-    """The way of a Convolve of one tap without padding, or None where it does not fit."""
+) -> Variant | None:
+    """The variant of a Convolve of one tap without padding, or None where it does not fit."""
     steps = lower_turned(kernel, fresh, tile)
     if steps is None:
         return None
@@ -68,13 +75,13 @@ def turned_way(
     moved = moved * select(near, *(machine.picoseconds(each) for each in cycles))
     time = contraction_time(program, machine, symbol(THREADS))
     started = machine.picoseconds(START_CYCLES)
-    return Way("channels last", steps, time + moved // symbol(THREADS) + started)
+    return Variant("channels last", steps, time + moved // symbol(THREADS) + started)
 
 
 def lower_turned(
     kernel: Kernel, fresh: Callable[[], Lowering], tile: RegisterTile
 ) -> tuple[LoweredStep, LoweredStep] | None:
-    """The steps of a Convolve of one tap by known weights that nothing else is combined with.
+    """The steps of a Convolve of one tap by constant weights that nothing else is combined with.
 
     None for one in groups or with padding, and for an epilogue with operands of the result's shape,
     which would be read element by element.
@@ -182,4 +189,4 @@ def _product(
     return LoweredStep(program, (space, *step.reads), step.writes)
 
 
-__all__ = ["lower_turned", "turned_way"]
+__all__ = ["lower_turned", "turned_variant"]

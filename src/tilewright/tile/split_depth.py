@@ -1,9 +1,9 @@
 """Contractions whose sums are split: parts of k are tasks of their own, added up afterwards.
 
 That pays where there are too few rows and columns for the threads and k is long. The first step is
-any other way that has one step, with the parts as one more batch axis and what they sum up to in a
-workspace; the second adds the parts in a fixed order, as a tree, and evaluates the epilogue. The
-number of parts is fixed, so results do not depend on the number of threads. Start with
+any other variant that has one step, with the parts as one more batch axis and what they sum up to
+in a workspace; the second adds the parts in a fixed order, as a tree, and evaluates the epilogue.
+The number of parts is fixed, so results do not depend on the number of threads. Start with
 :func:`lower_split_depth`.
 """
 
@@ -37,7 +37,7 @@ from tilewright.tile.contraction import depth_block, lower_contraction
 from tilewright.tile.frame import RegisterTile
 from tilewright.tile.loops import lower_loops
 from tilewright.tile.lowering import Lowering
-from tilewright.tile.ways import LoweredStep, Workspace
+from tilewright.tile.variants import LoweredStep, Workspace
 
 PARTS = 8  # enough for the threads of a small machine, and few enough to add up in registers
 ALIGNMENT = 8  # parts begin at a multiple of it
@@ -46,13 +46,15 @@ COMBINE_CYCLES = 12.0  # a vector of results: additions, the epilogue, the store
 L2_BYTES = 16.0  # per cycle, of parts that other threads have written
 STEP_NS = 300.0  # of one more step
 
-LowerWay = Callable[[Kernel, Callable[[], Lowering], RegisterTile], tuple[LoweredStep, ...] | None]
+LowerVariant = Callable[
+    [Kernel, Callable[[], Lowering], RegisterTile], tuple[LoweredStep, ...] | None
+]
 
 
 def lower_plain(
     kernel: Kernel, fresh: Callable[[], Lowering], tile: RegisterTile
 ) -> tuple[LoweredStep, ...]:
-    """The standard way of a Contract."""
+    """The standard variant of a Contract."""
     return (lower_contraction(kernel, fresh(), tile),)
 
 
@@ -60,7 +62,7 @@ def lower_split_depth(
     kernel: Kernel,
     fresh: Callable[[], Lowering],
     tile: RegisterTile,
-    whole: LowerWay = lower_plain,
+    whole: LowerVariant = lower_plain,
 ) -> tuple[LoweredStep, ...] | None:
     """Two steps, the first of them ``whole`` in parts; None where that does not apply.
 

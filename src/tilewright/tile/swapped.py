@@ -16,7 +16,7 @@ from tilewright.ir.primitives import Contract
 from tilewright.tile.contraction import lower_contraction
 from tilewright.tile.frame import RegisterTile
 from tilewright.tile.lowering import Lowering
-from tilewright.tile.ways import LoweredStep
+from tilewright.tile.variants import LoweredStep
 
 
 def lower_swapped(

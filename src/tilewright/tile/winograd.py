@@ -3,7 +3,7 @@
 Three steps: every tile of pixels is transformed, products are summed over the input channels by
 as many contractions as a tile has elements, and each result is transformed back to size x size
 pixels with the kernel's epilogue. Data may come and results may leave with the channels first.
-Start with :func:`winograd_ways`.
+Start with :func:`winograd_variants`.
 
 Error against float64, of normal data and weights and 16 to 512 channels, relative to the error of
 summing over taps and channels in order: tiles of 2 have 0.2 to 0.4 times its maximum and 0.6 to
@@ -51,11 +51,11 @@ from tilewright.tile.contraction import (
 )
 from tilewright.tile.frame import Frame, RegisterTile
 from tilewright.tile.lowering import Lowering
-from tilewright.tile.ways import (
+from tilewright.tile.variants import (
     LoweredStep,
     PackedConstant,
     Source,
-    Way,
+    Variant,
     Workspace,
 )
 from tilewright.tile.winograd_tiles import DataTransform, ResultTransform, Tiles
@@ -90,16 +90,16 @@ def winograd_forms(node: Node) -> tuple[Form, ...]:
     return FORMS.get((taps[0], strides[0]), ()) if alike else ()
 
 
-def winograd_ways(
+def winograd_variants(
     kernel: Kernel, fresh: Callable[[], Lowering], tile: RegisterTile, rates: Rates
-) -> tuple[Way, ...]:
-    """The ways in Winograd's form, if any; where weights are few, large tiles are always better."""
+) -> tuple[Variant, ...]:
+    """The variants in Winograd's form, if any; of few weights, large tiles are always better."""
     node = kernel.backbone
     forms = winograd_forms(node)
     if len(forms) > 1 and _weight_bytes(node, forms[-1]) <= SMALL_WEIGHTS:
         forms = forms[-1:]
     return tuple(
-        Way(
+        Variant(
             f"winograd{form.size}",
             winograd_steps(kernel, fresh, tile, form),
             rates.winograd(Tiles.of(node, form)),
@@ -141,8 +141,8 @@ STEPS_CYCLES = 1000  # of starting two steps more
 class Rates:
     """What convolutions take on one thread of a machine, in picoseconds.
 
-    The number of threads is left out: sums of the ways differ, and results shall not depend on it.
-    ``products`` is for sixteen multiply-adds, ``lanes`` how many results a vector holds, and
+    The number of threads is left out: sums of the variants differ, and results shall not depend on
+    it. ``products`` is for sixteen multiply-adds, ``lanes`` how many results a vector holds, and
     ``byte`` for one of the weights, which other layers have driven out of the caches.
     """
 

@@ -44,7 +44,7 @@ from tilewright.shape import (
 from tilewright.tile.contraction import shown
 from tilewright.tile.lowering import Lowering
 from tilewright.tile.transposes import SIZES
-from tilewright.tile.ways import LoweredStep, Workspace
+from tilewright.tile.variants import LoweredStep, Workspace
 from tilewright.tile.winograd_transforms import Form, apply_columns, apply_rows, transforms
 
 CHANNEL_BLOCK = 128  # channels per task of a transform at most

@@ -1,8 +1,8 @@
-"""Room 7: what is measured once on a machine, and where it is kept.
+"""Package 7: what is measured once on a machine, and where it is kept.
 
 ``wrappers`` makes code that calls register tiles in a loop, ``profile`` times it, ``store`` keeps
 the result under the machine's fingerprint. Nothing here runs in a user's call, and nothing is
-written unless it is asked for. May import every lower room, numpy and llvmlite. Start with
+written unless it is asked for. May import every lower package, numpy and llvmlite. Start with
 ``profile``.
 """
 

@@ -1,4 +1,4 @@
-"""The choice of a way as machine code: the position of the least of several costs.
+"""The choice of a variant as machine code: the position of the least of several costs.
 
 A choice is made at every new shape, a model has one for every contraction, and an interpreter meets
 each of their operations cold. Start with :func:`write_choice`.

@@ -8,7 +8,7 @@ import numpy as np
 
 from tilewright.ir.evaluate import evaluate_node
 from tilewright.ir.graph import Node, topological
-from tilewright.tile.ways import PackedConstant
+from tilewright.tile.variants import PackedConstant
 
 Array = np.ndarray[Any, Any]
 

@@ -45,13 +45,13 @@ from tilewright.support.errors import UnsupportedError
 from tilewright.target import preset
 from tilewright.tile.frame import RegisterTile
 from tilewright.tile.lower import LoweredKernel, lower_kernel
-from tilewright.tile.ways import (
+from tilewright.tile.variants import (
     THREADS,
     Accuracy,
     LoweredStep,
     PackedConstant,
     Source,
-    Way,
+    Variant,
     Workspace,
 )
 
@@ -163,15 +163,17 @@ class _Builder:
     # ------------------------------------------------------------ steps
 
     def kernel_item(self, lowered: LoweredKernel, code: CodeGenerator) -> _Item:
-        kernel, ways = lowered.kernel, lowered.ways
-        chosen = self.choice(kernel.label, ways, code) if len(ways) > 1 else None
+        kernel, variants = lowered.kernel, lowered.variants
+        chosen = self.choice(kernel.label, variants, code) if len(variants) > 1 else None
         steps: list[Step] = []
-        symbols = _symbols(kernel.outputs) | {s for way in ways for s in way.cost.free_symbols}
+        symbols = _symbols(kernel.outputs) | {
+            s for variant in variants for s in variant.cost.free_symbols
+        }
         reads: list[Node] = []
-        for number, way in enumerate(ways):
+        for number, variant in enumerate(variants):
             used = constant(1) if chosen is None else equal(chosen, number)
-            name = "" if chosen is None else way.name
-            for lowered_step in way.steps:
+            name = "" if chosen is None else variant.name
+            for lowered_step in variant.steps:
                 step = self.kernel_step(kernel, lowered_step, (used, name), code)
                 steps.append(step)
                 sizes = (*step.parameters, step.grid, step.work)
@@ -180,19 +182,19 @@ class _Builder:
         own = set() if chosen is None else {str(chosen)}
         return _Item(steps, reads, list(kernel.outputs), symbols - own - {THREADS})
 
-    def choice(self, label: str, ways: tuple[Way, ...], code: CodeGenerator) -> Expr:
-        """The symbol that says which of several ways is taken."""
+    def choice(self, label: str, variants: tuple[Variant, ...], code: CodeGenerator) -> Expr:
+        """The symbol that says which of several variants is taken."""
         name = self.unused(f"choice_{len(self.choices)}")
-        names = tuple(way.name for way in ways)
-        costs = tuple(way.cost for way in ways)
+        names = tuple(variant.name for variant in variants)
+        costs = tuple(variant.cost for variant in variants)
         self.choices.append(Choice(name, label, names, costs, *code.add_choice(costs)))
         return symbol(name)
 
     def kernel_step(
-        self, kernel: Kernel, lowered: LoweredStep, way: tuple[Expr, str], code: CodeGenerator
+        self, kernel: Kernel, lowered: LoweredStep, variant: tuple[Expr, str], code: CodeGenerator
     ) -> KernelStep:
-        """One step of a way: (whether it is taken: 1 or 0, its name)."""
-        used, name = way
+        """One step of a variant: (whether it is taken: 1 or 0, its name)."""
+        used, name = variant
         for target in lowered.writes:
             if isinstance(target, Workspace) and target not in self.places:
                 type_ = TensorType(target.dtype, (target.elements * used,))

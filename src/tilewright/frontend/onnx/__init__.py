@@ -2,7 +2,8 @@
 
 :func:`import_model` is the entry; it gives the graph and an :class:`ImportReport`. ``source`` reads
 and checks files, ``dims`` names the dimensions, ``importer`` walks the nodes, ``opaque`` makes what
-has no rule run on the reference. May import ``support``, ``shape``, ``ir``, ``ops``, onnx, onnx-ir.
+has no rule run on the ONNX reference evaluator. May import ``support``, ``shape``, ``ir``, ``ops``,
+onnx, onnx-ir.
 """
 
 from tilewright.frontend.onnx.dims import DEFAULT_HIGH, Dim

@@ -1,7 +1,8 @@
 """A primitive graph written back as an ONNX model, so that others can run it and show it.
 
 Every primitive becomes standard operators; shape expressions become integer arithmetic on the
-shapes of the inputs. Operators that run on the reference become functions of the model. Start with
+shapes of the inputs. Operators that run on the ONNX reference evaluator become functions of the
+model. Start with
 :func:`to_onnx`. The other ``export_`` modules are its parts.
 """
 

@@ -105,7 +105,7 @@ def import_model(
     state = importer.state
     if fallback == "error" and state.fallbacks:
         raise UnsupportedError(
-            "these operators have no rule and would run on the reference:\n"
+            "these operators have no rule and would run on the ONNX reference evaluator:\n"
             + "\n".join(f"  {f.where}: {f.reason}" for f in state.fallbacks),
             where=loaded.name,
             hint="allow fallback='reference', or replace them in the model",

@@ -1,4 +1,4 @@
-"""Operators that run on the reference: their payload and the types of their results.
+"""Operators that run on the ONNX reference evaluator: their payload and the types of their results.
 
 A payload is an ONNX model of one node (and of the functions it calls) whose operands have canonical
 names, so that equal calls have equal payloads. Result types come from onnx's shape inference on
@@ -31,7 +31,7 @@ _RANK_HINT = "add value_info with a shape to the model (onnx.shape_inference), o
 
 @dataclass(frozen=True)
 class OpaqueCall:
-    """One ONNX node about to run on the reference.
+    """One ONNX node about to run on the ONNX reference evaluator.
 
     ``proto`` has no references to attributes of a function; ``captured`` are the outer values that
     its sub-graphs read, by name. By output: ``declared`` is the type that the model states,

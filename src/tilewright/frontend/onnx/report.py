@@ -27,7 +27,7 @@ class DimensionReport:
 
 @dataclass(frozen=True)
 class Fallback:
-    """A node that runs on the reference, and why."""
+    """A node that runs on the ONNX reference evaluator, and why."""
 
     operator: str
     where: str
@@ -61,7 +61,7 @@ class ImportReport:
 
     @property
     def opaque(self) -> dict[str, int]:
-        """How often each operator runs on the reference."""
+        """How often each operator runs on the ONNX reference evaluator."""
         counts: dict[str, int] = {}
         for fallback in self.fallbacks:
             counts[fallback.operator] = counts.get(fallback.operator, 0) + 1

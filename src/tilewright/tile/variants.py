@@ -1,7 +1,7 @@
-"""Ways to compute one kernel: the steps of each, what they read and write, and what they cost.
+"""Variants to compute one kernel: the steps of each, what they read and write, and what they cost.
 
-A kernel may be lowered in several ways that are best at different shapes. All are compiled; the
-runtime takes the cheapest by the model at every shape. Read :class:`Way`.
+A kernel may be lowered to several variants that are best at different shapes. All are compiled; the
+runtime takes the cheapest by the model at every shape. Read :class:`Variant`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ THREADS = "number_of_threads"  # stands for the number of threads in block sizes
 
 
 class Accuracy(Enum):
-    """What a way may do to the error of floating-point sums."""
+    """What a variant may do to the error of floating-point sums."""
 
     STANDARD = "standard"  # up to a few times that of summing in order; see ``winograd``
     STRICT = "strict"  # every sum is one of the products that define it, in some order
@@ -43,7 +43,7 @@ class PackedConstant:
 
 @dataclass(frozen=True, eq=False)
 class Workspace:
-    """Memory that one step of a way fills for a later one; ``elements`` of ``dtype``."""
+    """Memory that one step of a variant fills for a later one; ``elements`` of ``dtype``."""
 
     name: str
     dtype: DType
@@ -63,7 +63,7 @@ class LoweredStep:
 
 
 @dataclass(frozen=True)
-class Way:
+class Variant:
     """``steps`` in order, and their modelled time in picoseconds with all threads."""
 
     name: str

@@ -1,8 +1,8 @@
-"""All ways to compute a contraction, with their modelled costs.
+"""All variants to compute a contraction, with their modelled costs.
 
-The same code at other block sizes is another way, and so is a right operand that is packed although
-it could be read in place. Of sizes that are all known when compiling, only ways stay that are best
-for some number of threads. Start with :func:`contraction_ways`.
+The same code at other block sizes is another variant, and so is a right operand that is packed
+although it could be read in place. Of sizes that are all known when compiling, only variants stay
+that are best for some number of threads. Start with :func:`contraction_variants`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tilewright.tile.frame import Blocking, RegisterTile
 from tilewright.tile.lowering import Lowering
 from tilewright.tile.split_depth import combine_time, longest_part, lower_split_depth
 from tilewright.tile.swapped import lower_swapped
-from tilewright.tile.ways import THREADS, LoweredStep, Way
+from tilewright.tile.variants import THREADS, LoweredStep, Variant
 
 # Each is best at some shapes: whole rows of k while few rows share a panel, blocks of k that leave
 # the left operand in cache where there are many columns, and small ones that make more tasks.
@@ -61,10 +61,10 @@ _THREAD_COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 Fresh = Callable[[], Lowering]
 
 
-def contraction_ways(
+def contraction_variants(
     kernel: Kernel, fresh: Fresh, tile: RegisterTile, machine: Machine
-) -> tuple[Way, ...]:
-    """The ways to compute a Contract with its epilogue; ``fresh`` makes a lowering for each."""
+) -> tuple[Variant, ...]:
+    """The variants to compute a Contract with its epilogue; ``fresh`` makes a lowering for each."""
     first = lower_contraction(kernel, fresh(), tile, IN_PLACE[0]).program
     assert isinstance(first, Contraction)
     if isinstance(first.right, Packing):
@@ -75,28 +75,28 @@ def contraction_ways(
     def lower(blocking: Blocking) -> LoweredStep:
         return lower_contraction(kernel, fresh(), tile, blocking)
 
-    blocked = blocked_ways(blockings, lower, machine)
+    blocked = blocked_variants(blockings, lower, machine)
     if first.narrow is not None:
         return best_somewhere(blocked)
-    return best_somewhere((*blocked, *_other_ways(kernel, fresh, tile, machine, first)))
+    return best_somewhere((*blocked, *_other_variants(kernel, fresh, tile, machine, first)))
 
 
-def blocked_ways(
+def blocked_variants(
     blockings: Sequence[Blocking], lower: Callable[[Blocking], LoweredStep], machine: Machine
-) -> tuple[Way, ...]:
-    """A way for each blocking that ``lower`` makes other code for."""
-    found: dict[tuple[Expr | bool, ...], Way] = {}
+) -> tuple[Variant, ...]:
+    """A variant for each blocking that ``lower`` makes other code for."""
+    found: dict[tuple[Expr | bool, ...], Variant] = {}
     for blocking in blockings:
-        way = _way(lower(blocking), machine, blocking)
-        found.setdefault(_block_sizes(way), way)
+        variant = _variant(lower(blocking), machine, blocking)
+        found.setdefault(_block_sizes(variant), variant)
     return tuple(found.values())
 
 
-def _other_ways(
+def _other_variants(
     kernel: Kernel, fresh: Fresh, tile: RegisterTile, machine: Machine, plain: Contraction
-) -> list[Way]:
-    """Ways with code of their own, where the sizes known when compiling say they may pay."""
-    found: list[Way] = []
+) -> list[Variant]:
+    """Variants with code of their own, where the sizes known when compiling say they may pay."""
+    found: list[Variant] = []
     threads = symbol(THREADS)
     left = kernel.backbone.inputs[0]
     few = plain.n.is_constant and plain.n.value <= FEW_COLUMNS
@@ -110,17 +110,17 @@ def _other_ways(
         cost = cost + plain.m * plain.n * machine.picoseconds(MOVE_CYCLES)
         # Panels of weights that few rows share stream by, and hide behind little work.
         cost = cost + select(less_equal(plain.n, FEW_COLUMNS), 0, cost // STREAMING)
-        found.append(Way("swapped", swapped, cost))
+        found.append(Variant("swapped", swapped, cost))
     packs = isinstance(plain.right, Packing)
     dots = lower_dots(kernel, fresh, tile) if few or packs else None
     if dots is not None:
-        found.append(Way("dots", dots, dots_time(kernel, tile, machine, threads)))
+        found.append(Variant("dots", dots, dots_time(kernel, tile, machine, threads)))
     split = lower_split_depth(kernel, fresh, tile) if few and _may_be_deep(plain.k) else None
     if split is not None:
         program = split[0].program
         assert isinstance(program, Contraction)
         cost = contraction_time(longest_part(program), machine, threads)
-        found.append(Way("split depth", split, cost + combine_time(kernel, machine)))
+        found.append(Variant("split depth", split, cost + combine_time(kernel, machine)))
     return found
 
 
@@ -128,7 +128,7 @@ def _may_be_deep(depth: Expr) -> bool:
     return not depth.is_constant or depth.value >= DEEP
 
 
-def _way(step: LoweredStep, machine: Machine, blocking: Blocking) -> Way:
+def _variant(step: LoweredStep, machine: Machine, blocking: Blocking) -> Variant:
     program = step.program
     assert isinstance(program, Contraction)
     blocks = _blocks(program, blocking)
@@ -136,12 +136,12 @@ def _way(step: LoweredStep, machine: Machine, blocking: Blocking) -> Way:
     work = contraction_work(program, machine)
     name = f"{blocking.rows} x {blocking.columns} x {blocking.depth}"
     named = f"{name}, packed" if isinstance(program.right, Packing) else name
-    return Way(named, (replace(step, program=replace(program, work=work)),), cost)
+    return Variant(named, (replace(step, program=replace(program, work=work)),), cost)
 
 
-def _block_sizes(way: Way) -> tuple[Expr | bool, ...]:
-    """What tells ways of the same kernel apart: small sizes make some of them the same."""
-    program = way.steps[0].program
+def _block_sizes(variant: Variant) -> tuple[Expr | bool, ...]:
+    """What tells variants of the same kernel apart: small sizes make some of them the same."""
+    program = variant.steps[0].program
     assert isinstance(program, Contraction)
     sizes = (program.block_m, program.block_n, program.block_k)
     return (*sizes, isinstance(program.right, Packing))
@@ -157,10 +157,10 @@ def _blocks(program: Contraction, blocking: Blocking) -> Blocks:
     )
 
 
-def best_somewhere(ways: Sequence[Way]) -> tuple[Way, ...]:
-    """All ways, or of those whose sizes are known the ones that are best for some threads."""
-    if any(name != THREADS for way in ways for name in way.cost.free_symbols):
-        return tuple(ways)
-    costs = [[way.cost.evaluate({THREADS: t}) for way in ways] for t in _THREAD_COUNTS]
+def best_somewhere(variants: Sequence[Variant]) -> tuple[Variant, ...]:
+    """All variants, or of those whose sizes are known the ones that are best for some threads."""
+    if any(name != THREADS for variant in variants for name in variant.cost.free_symbols):
+        return tuple(variants)
+    costs = [[variant.cost.evaluate({THREADS: t}) for variant in variants] for t in _THREAD_COUNTS]
     winners = {row.index(min(row)) for row in costs}
-    return tuple(way for number, way in enumerate(ways) if number in winners)
+    return tuple(variant for number, variant in enumerate(variants) if number in winners)

@@ -1,4 +1,4 @@
-"""Every way to compute a contraction, each taken for itself: exchanged roles, dots, split k."""
+"""Every variant to compute a contraction, each taken for itself: exchanged roles, dots, split k."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ from tilewright.tile import lower
 from tilewright.tile.dots import lower_dots
 from tilewright.tile.frame import RegisterTile
 from tilewright.tile.lowering import Lowering
-from tilewright.tile.split_depth import LowerWay, lower_plain, lower_split_depth
+from tilewright.tile.split_depth import LowerVariant, lower_plain, lower_split_depth
 from tilewright.tile.swapped import lower_swapped
-from tilewright.tile.ways import LoweredStep, Way
+from tilewright.tile.variants import LoweredStep, Variant
 
-Force = Callable[[LowerWay], None]
+Force = Callable[[LowerVariant], None]
 Sizes = dict[str, int]
 
 
@@ -51,17 +51,17 @@ EDGES = sizes((1, 1, 1), (0, 5, 3), (5, 0, 3), (5, 3, 0), (16, 6, 4), (17, 7, 5)
 
 @pytest.fixture
 def force(monkeypatch: pytest.MonkeyPatch) -> Force:
-    """Lets a test say which way contractions are computed."""
+    """Lets a test say which variant contractions are computed."""
 
-    def take(way: LowerWay) -> None:
-        def ways(
+    def take(variant: LowerVariant) -> None:
+        def variants(
             kernel: Kernel, fresh: Callable[[], Lowering], tile: RegisterTile, machine: Machine
-        ) -> tuple[Way, ...]:
-            steps = way(kernel, fresh, tile)
+        ) -> tuple[Variant, ...]:
+            steps = variant(kernel, fresh, tile)
             assert steps is not None, f"{kernel.label} cannot be computed in this way"
-            return (Way("forced", steps, constant(0)),)
+            return (Variant("forced", steps, constant(0)),)
 
-        monkeypatch.setattr(lower, "contraction_ways", ways)
+        monkeypatch.setattr(lower, "contraction_variants", variants)
 
     return take
 
@@ -217,13 +217,13 @@ LONG = sizes((0, 3, 40), (5, 0, 9), (2, 3, 0), (1, 1, 1), (3, 2, 7), (6, 16, 63)
              (5, 3, 65), (13, 5, 1031))  # fmt: skip
 
 
-def in_parts(whole: LowerWay) -> LowerWay:
-    def way(
+def in_parts(whole: LowerVariant) -> LowerVariant:
+    def variant(
         kernel: Kernel, fresh: Callable[[], Lowering], tile: RegisterTile
     ) -> tuple[LoweredStep, ...] | None:
         return lower_split_depth(kernel, fresh, tile, whole)
 
-    return way
+    return variant
 
 
 @pytest.mark.slow

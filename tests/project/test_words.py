@@ -22,7 +22,7 @@ FILES = [path for path in tracked_files() if path.suffix in TEXT and path.name !
 @pytest.mark.parametrize("what", FORBIDDEN)
 def test_words(what: str) -> None:
     pattern = re.compile(FORBIDDEN[what], re.IGNORECASE)
-    own = "tests/house/test_words.py"
+    own = "tests/project/test_words.py"
     found = [
         f"{path}:{number}: {line.strip()}"
         for path in FILES

@@ -1,4 +1,4 @@
-"""Imports go down the table of rooms, everywhere and always."""
+"""Imports go down the table of packages, everywhere and always."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from packages import Package, package_of, read_table, violations
 from repository import ROOT, modules, tree
-from rooms import Room, read_table, room_of, violations
 
 TABLE = """
 ```
@@ -22,37 +22,37 @@ TABLE = """
 """
 
 
-def small() -> dict[str, Room]:
+def small() -> dict[str, Package]:
     return read_table(TABLE)
 
 
-def architecture() -> dict[str, Room]:
+def architecture() -> dict[str, Package]:
     return read_table((ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8"))
 
 
-def test_the_table_names_every_room() -> None:
-    rooms = architecture()
+def test_the_table_names_every_package() -> None:
+    packages = architecture()
     homeless = [
         module
         for module in modules()
-        if room_of(module, rooms) is None and module.name != "__init__.py"
+        if package_of(module, packages) is None and module.name != "__init__.py"
     ]
     assert homeless == []
 
 
 def test_imports_go_down() -> None:
-    rooms = architecture()
+    packages = architecture()
     assert [
-        found for module in modules() for found in violations(module, tree(module), rooms)
+        found for module in modules() for found in violations(module, tree(module), packages)
     ] == []
 
 
 def test_the_table_is_read() -> None:
-    rooms = small()
-    assert rooms["middle"] == Room("middle", 1, frozenset({"numpy", "onnx_ir"}))
-    assert rooms["beside"].third_party == frozenset()
-    assert room_of(Path("backend/cpu/link.py"), rooms) is rooms["backend/cpu"]
-    assert room_of(Path("backend/__init__.py"), rooms) is None
+    packages = small()
+    assert packages["middle"] == Package("middle", 1, frozenset({"numpy", "onnx_ir"}))
+    assert packages["beside"].third_party == frozenset()
+    assert package_of(Path("backend/cpu/link.py"), packages) is packages["backend/cpu"]
+    assert package_of(Path("backend/__init__.py"), packages) is None
 
 
 @pytest.mark.parametrize(
@@ -62,10 +62,10 @@ def test_the_table_is_read() -> None:
         ("from tilewright.backend import cpu", "may not use 2 backend/cpu"),
         ("import tilewright", "may not use 3 __init__"),
         ("def f():\n    from tilewright.low import y", "inside a function"),
-        ("def f():\n    import torch", "which room middle may not"),
+        ("def f():\n    import torch", "which package middle may not"),
         ("if TYPE_CHECKING:\n    from tilewright.beside import z", "may not use 1 beside"),
         ('TABLE = {"x": "tilewright.backend.cpu.link"}', "may not use 2 backend/cpu"),
-        ("from rich.console import Console", "which room middle may not"),
+        ("from rich.console import Console", "which package middle may not"),
     ],
 )
 def test_violations_are_found(source: str, why: str) -> None:

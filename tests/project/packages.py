@@ -1,8 +1,8 @@
-"""The table of rooms in ARCHITECTURE.md, and which imports of a module break it.
+"""The table of packages in ARCHITECTURE.md, and which imports of a module break it.
 
-The table is a fenced block with one line for each room: ``number room: third party, …``. A room is
-a package, a package within one ("backend/cpu"), or a module ("compile"); ``__init__`` is the root
-package with the public names.
+The table is a fenced block with one line for each package: ``number package: third party, …``. A
+package is a package, a package within one ("backend/cpu"), or a module ("compile"); ``__init__`` is
+the root package with the public names.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _PUBLIC = Path("__init__.py")
 
 
 @dataclass(frozen=True)
-class Room:
+class Package:
     """One line of the table."""
 
     name: str
@@ -41,21 +41,25 @@ class Import:
     is_lazy: bool
 
 
-def read_table(text: str) -> dict[str, Room]:
-    """The rooms by name, from the one fenced block whose lines all describe rooms."""
+def read_table(text: str) -> dict[str, Package]:
+    """The packages by name, from the one fenced block whose lines all describe packages."""
     for block in re.findall(r"^```\w*\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
         lines = [line for line in block.splitlines() if line.strip()]
         matches = [_LINE.match(line) for line in lines]
-        rooms = [_room(match) for match in matches if match is not None]
-        if lines and len(rooms) == len(lines):
-            assert len({room.name for room in rooms}) == len(rooms), "a room is listed twice"
-            return {room.name: room for room in rooms}
-    raise AssertionError("ARCHITECTURE.md has no fenced block of lines `number room: third party`")
+        packages = [_package(match) for match in matches if match is not None]
+        if lines and len(packages) == len(lines):
+            assert len({package.name for package in packages}) == len(packages), (
+                "a package is listed twice"
+            )
+            return {package.name: package for package in packages}
+    raise AssertionError(
+        "ARCHITECTURE.md has no fenced block of lines `number package: third party`"
+    )
 
 
-def _room(match: re.Match[str]) -> Room:
-    packages = [package.strip().replace("-", "_") for package in match[3].split(",")]
-    return Room(match[2], int(match[1]), frozenset(p for p in packages if p[:1].isalpha()))
+def _package(match: re.Match[str]) -> Package:
+    third_party = [package.strip().replace("-", "_") for package in match[3].split(",")]
+    return Package(match[2], int(match[1]), frozenset(p for p in third_party if p[:1].isalpha()))
 
 
 def imports(tree: ast.Module) -> Iterator[Import]:
@@ -88,19 +92,19 @@ def _names_a_module(value: object) -> bool:
     return path.is_dir() or path.with_suffix(".py").is_file()
 
 
-def room_of(module: Path, rooms: Mapping[str, Room]) -> Room | None:
-    """The room of a module of the package, None for an empty package that only holds rooms."""
+def package_of(module: Path, packages: Mapping[str, Package]) -> Package | None:
+    """The package that a module stands in, None for an empty one that only holds packages."""
     parts = module.with_suffix("").parts
     for length in range(len(parts), 0, -1):
-        found = rooms.get("/".join(parts[:length]))
+        found = packages.get("/".join(parts[:length]))
         if found is not None:
             return found
     return None
 
 
-def violations(module: Path, tree: ast.Module, rooms: Mapping[str, Room]) -> list[str]:
+def violations(module: Path, tree: ast.Module, packages: Mapping[str, Package]) -> list[str]:
     """What the imports of one module break, one sentence for each."""
-    own = room_of(module, rooms)
+    own = package_of(module, packages)
     found: list[str] = []
     for imported in imports(tree):
         top, _, rest = imported.module.partition(".")
@@ -108,21 +112,21 @@ def violations(module: Path, tree: ast.Module, rooms: Mapping[str, Room]) -> lis
             continue
         where = f"{module}:{imported.line} imports {imported.module}"
         if own is None:
-            found.append(f"{where}, but stands in no room")
+            found.append(f"{where}, but stands in no package")
         elif top == "tilewright":
-            found += [f"{where}{why}" for why in _inside(own, module, rest, imported, rooms)]
+            found += [f"{where}{why}" for why in _inside(own, module, rest, imported, packages)]
         elif _OWNERS.get(top, top) not in own.third_party:
-            found.append(f"{where}, which room {own.name} may not")
+            found.append(f"{where}, which package {own.name} may not")
     return found
 
 
 def _inside(
-    own: Room, module: Path, rest: str, imported: Import, rooms: Mapping[str, Room]
+    own: Package, module: Path, rest: str, imported: Import, packages: Mapping[str, Package]
 ) -> list[str]:
-    other = room_of(Path(*rest.split(".")), rooms) if rest else None
-    other = other or rooms["__init__"]
+    other = package_of(Path(*rest.split(".")), packages) if rest else None
+    other = other or packages["__init__"]
     if imported.is_lazy and module != _PUBLIC:
         return [" inside a function"]
     if other is not own and other.number >= own.number:
-        return [f": room {own.number} {own.name} may not use {other.number} {other.name}"]
+        return [f": package {own.number} {own.name} may not use {other.number} {other.name}"]
     return []
