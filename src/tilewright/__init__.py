@@ -52,14 +52,14 @@ def compile(
     ``source`` is a path, serialised bytes, or an ONNX model in memory. ``dims`` maps names of
     dimensions to ``Dim(low, high, multiple_of)``, to ``(low, high)`` with both ends included, or to
     the one size it may have; the others get what the model implies, or 0..65536.
-    ``fallback="error"`` refuses operators without a rule, which otherwise run on the ONNX
-    reference evaluator and are named in ``stats()``. ``constants`` fixes inputs. ``levels`` names the instruction sets to
-    generate code for, of "x86-64", "avx2", "avx512", "avx512-vnni", "avx512-bf16"; this machine's
-    by default. ``accuracy="strict"`` does without faster algorithms whose rounding errors are
-    larger. ``precision="bfloat16"`` rounds constant weights, and the data they are multiplied by,
-    to bfloat16 and sums products in float32; ``"int8"`` quantises them, data anew for every row, and
-    sums in int32. Both halve or quarter the weights on every processor; those with instructions for
-    such products compute them faster as well.
+    ``fallback="error"`` refuses operators without a rule, which otherwise run on the ONNX reference
+    evaluator and are named in ``stats()``. ``constants`` fixes inputs. ``levels`` names the
+    instruction sets to generate code for, of "x86-64", "avx2", "avx512", "avx512-vnni",
+    "avx512-bf16"; this machine's by default. ``accuracy="strict"`` does without faster algorithms
+    whose rounding errors are larger. ``precision="bfloat16"`` rounds constant weights, and the data
+    they are multiplied by, to bfloat16 and sums products in float32; ``"int8"`` quantises them,
+    data anew for every row, and sums in int32. Both halve or quarter the weights on every
+    processor; those with instructions for such products compute them faster as well.
     ``num_threads`` and ``max_bytes`` limit each call of the model. Raises subclasses of
     ``TilewrightError`` only.
     """

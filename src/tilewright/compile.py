@@ -100,14 +100,14 @@ def compile_model(
 
     ``source`` is a path, serialised bytes, or an ONNX model in memory. ``dims`` gives the ranges of
     named dimensions; ``fallback="error"`` refuses operators that would run on the ONNX reference
-    evaluator; ``constants`` fixes inputs; ``levels`` names the instruction sets to generate code for (this
-    machine's by default). ``accuracy="strict"`` refuses faster algorithms with larger errors, as
-    Winograd's for convolutions. ``precision="bfloat16"`` or ``"int8"`` holds constant weights, and
-    the data they are multiplied by, in fewer bits, see ``rewrite.precision``. ``target`` is the machine
-    by whose costs the runtime chooses: a description, the name of a preset, or a TOML file; unless
-    given, this machine as far as it is known (see ``tilewright tune``) for its own level.
-    ``num_threads`` and ``max_bytes`` are those of the model returned. Raises only subclasses of
-    ``TilewrightError``.
+    evaluator; ``constants`` fixes inputs; ``levels`` names the instruction sets to generate code
+    for (this machine's by default). ``accuracy="strict"`` refuses faster algorithms with larger
+    errors, as Winograd's for convolutions. ``precision="bfloat16"`` or ``"int8"`` holds constant
+    weights, and the data they are multiplied by, in fewer bits, see ``rewrite.precision``.
+    ``target`` is the machine by whose costs the runtime chooses: a description, the name of a
+    preset, or a TOML file; unless given, this machine as far as it is known (see ``tilewright
+    tune``) for its own level. ``num_threads`` and ``max_bytes`` are those of the model returned.
+    Raises only subclasses of ``TilewrightError``.
     """
     made = compile_stages(
         source,
