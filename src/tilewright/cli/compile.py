@@ -73,7 +73,8 @@ def compile_command(
 ) -> None:
     """Compile an ONNX model once, for every shape in the ranges of its dimensions.
 
-    Example: [bold]tilewright compile bert.onnx -o bert.tw --dim batch=1..64 --dim seq=0..512[/]
+    \b
+    Example: tilewright compile bert.onnx -o bert.tw --dim batch=1..64
     """
     output = Output(as_json=as_json)
     if not artifact.parent.is_dir():

@@ -53,7 +53,8 @@ def run(
 ) -> None:
     """Call a model once and show its outputs.
 
-    Example: [bold]tilewright run bert.tw --random batch=2,seq=17[/]
+    \b
+    Example: tilewright run bert.tw --random batch=2,seq=17
     """
     output = Output(as_json=as_json)
     if bool(inputs) == (random is not None):
