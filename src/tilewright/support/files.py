@@ -57,6 +57,7 @@ _SAFETENSORS = FileKind(
 )  # fmt: skip
 _LFS = FileKind("git-lfs", "a pointer of git-lfs, not the file itself", "Run git lfs pull")
 _PACKED = FileKind("packed", "a compressed archive", "Unpack it and give the .onnx file in it")
+_IMAGE = FileKind("image", "an image", "Save it as the array that the model takes: numpy.save")
 _WEB_PAGE = FileKind("html", "a web page", "Download the file itself, not the page about it")
 
 # What a file begins with, from the given byte on.
@@ -77,6 +78,8 @@ _SIGNATURES: tuple[tuple[int, bytes, FileKind], ...] = (
     (0, b"\xfd7zXZ", _PACKED),
     (0, b"7z\xbc\xaf", _PACKED),
     (257, b"ustar", _PACKED),
+    (0, b"\x89PNG\r\n", _IMAGE),
+    (0, b"\xff\xd8\xff", _IMAGE),
     (0, b"\x7fELF", FileKind("program", "a program or a library of this system")),
 )
 _PICKLES = tuple(bytes((0x80, version)) for version in range(2, 6))
