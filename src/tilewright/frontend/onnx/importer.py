@@ -318,11 +318,13 @@ class _Importer:
         if function is None:
             return None
         given = {a.name: a for a in proto.attribute}
-        known = len(self.state.fallbacks)
+        facts = self.state.facts.copy()
+        fallbacks, baked = len(self.state.fallbacks), len(self.state.baked)
         try:
             return self._call(function, given, use.operands, use.frame, use.where, counted=False)
         except UnsupportedError:
-            del self.state.fallbacks[known:]
+            self.state.facts.restore(facts)
+            del self.state.fallbacks[fallbacks:], self.state.baked[baked:]
             return None
 
     def _call(
