@@ -36,28 +36,32 @@ from tilewright.compile import compile_stages
 from tilewright.runtime.artifact import read_info, save_artifact
 from tilewright.support.text import format_bytes, format_seconds
 
+_Artifact = Annotated[
+    Path, typer.Option("-o", "--output", metavar="OUT.tw", help="The artifact to write.")
+]
+_Levels = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="portable|x86-64|avx2|avx512|avx512-vnni|avx512-bf16",
+        help="An instruction set to generate code for, or portable for all; repeat for more.",
+        show_default="the target's",
+    ),
+]
+_Fallback = Annotated[
+    str,
+    typer.Option(
+        metavar="reference|error",
+        help="Operators without a rule: run them on the ONNX reference evaluator, or fail.",
+    ),
+]
+
 
 def compile_command(
     model: ModelPath,
-    artifact: Annotated[
-        Path, typer.Option("-o", "--output", metavar="OUT.tw", help="The artifact to write.")
-    ],
+    artifact: _Artifact,
     dim: DimOptions = None,
-    level: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="portable|x86-64|avx2|avx512|avx512-vnni|avx512-bf16",
-            help="An instruction set to generate code for, or portable for all; repeat for more.",
-            show_default="the target's",
-        ),
-    ] = None,
-    fallback: Annotated[
-        str,
-        typer.Option(
-            metavar="reference|error",
-            help="Operators without a rule: run them on the ONNX reference evaluator, or fail.",
-        ),
-    ] = "reference",
+    level: _Levels = None,
+    fallback: _Fallback = "reference",
     accuracy: AccuracyOption = "standard",
     precision: PrecisionOption = "float32",
     target: TargetOption = None,

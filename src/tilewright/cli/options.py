@@ -142,7 +142,7 @@ def open_model(
     if not is_artifact(path):
         with output.progress.activity(f"Compiling {path.name}"):
             made = compile_stages(path, dims=dims, precision=precision or "float32")
-        return OpenedModel(instantiate(made, threads), made)
+        return OpenedModel(_instance(made, threads), made)
     refuse_for_artifact(path, dims=dims, precision=precision)
     model = CompiledModel.load(path, evaluate=evaluate_payload, num_threads=threads)
     return OpenedModel(model, None)
@@ -186,8 +186,14 @@ def only_case(model: CompiledModel, inputs: ModelInputs) -> dict[str, int]:
     return sizes
 
 
-def instantiate(made: Compilation, threads: int | None) -> CompiledModel:
-    """A model with its own memory and threads from a compilation."""
-    return CompiledModel.from_contents(
-        made.contents, evaluate=evaluate_payload, num_threads=threads
-    )
+def another(opened: OpenedModel, path: Path) -> CompiledModel:
+    """A second instance of an opened model, with its own memory and threads."""
+    threads = opened.model.num_threads
+    if opened.compilation is not None:
+        return _instance(opened.compilation, threads)
+    return CompiledModel.load(path, evaluate=evaluate_payload, num_threads=threads)
+
+
+def _instance(made: Compilation, threads: int | None) -> CompiledModel:
+    contents = made.contents
+    return CompiledModel.from_contents(contents, evaluate=evaluate_payload, num_threads=threads)
