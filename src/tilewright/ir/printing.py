@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.ir.graph import Graph, Node, topological
+from tilewright.ir.graph import Graph, Node
 from tilewright.ir.primitives import Constant, Input, Opaque, Primitive, TensorType
 from tilewright.shape import Expr
 
@@ -28,7 +28,7 @@ _COMMENT_COLUMN = 72
 
 def print_graph(graph: Graph, *, labels: bool = False) -> str:
     """The text of a graph; with ``labels`` every line says which operator it comes from."""
-    order = [n for n in topological(graph.roots) if not isinstance(n.primitive, Input)]
+    order = [n for n in graph.nodes() if not isinstance(n.primitive, Input)]
     names: dict[Node, str] = {}
     for value in graph.inputs:
         assert isinstance(value.primitive, Input)
