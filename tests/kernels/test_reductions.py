@@ -231,7 +231,6 @@ def test_rows_that_are_looked_up_or_padded() -> None:
 
 @pytest.mark.parametrize("rows", [0, "n"])
 def test_a_result_that_does_not_exist_reads_nothing(rows: int | str) -> None:
-    """Of an axis with at most one element the index is known outside of all loops."""
     space = Space()
     size = constant(0) if rows == 0 else space.dimension("n", 0, 1)
     space.carry(space.dimension("a"))

@@ -340,7 +340,7 @@ class Lowering:
     def _while_existing(self, node: Node, index: Index, end: Expr) -> Expr:
         """``end``, or 0 where ``node`` has no element ``index``, which may be known all the same.
 
-        Of an axis with one element or none the index is 0, outside of any loop.
+        Of an axis without elements the index is 0, outside of any loop.
         """
         known = [size for i, size in zip(index, node.shape, strict=True) if i.is_constant]
         exists = self.scope.resolve(logical_and(*(less(0, size) for size in known)))
