@@ -6,6 +6,7 @@ Start with :func:`compile_model`.
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
@@ -30,7 +31,12 @@ from tilewright.plan.greedy import plan_greedily
 from tilewright.plan.prepare import prepare
 from tilewright.rewrite import simplify
 from tilewright.rewrite.channels_last import prefer_channels_last
-from tilewright.rewrite.precision import Precision, narrow_products
+from tilewright.rewrite.precision import (
+    Narrowing,
+    Precision,
+    narrow_products,
+    narrowing_of,
+)
 from tilewright.runtime.artifact import ArtifactContents
 from tilewright.runtime.info import MachineInfo, Origin
 from tilewright.runtime.model import CompiledModel
@@ -50,6 +56,7 @@ class Compilation:
     """Every stage of one compilation, for inspection; ``contents`` is what runs.
 
     ``findings`` says what was proved of the tile programs, where the stages were verified.
+    ``narrowing`` counts the products of a precision other than float32.
     """
 
     report: ImportReport
@@ -58,6 +65,7 @@ class Compilation:
     levels: Mapping[str, CompiledProgram]
     contents: ArtifactContents
     findings: Findings | None = None
+    narrowing: Narrowing | None = None
 
 
 def compile_stages(
@@ -79,7 +87,7 @@ def compile_stages(
     chosen = _levels(levels, held, described)
     stages = Stages(is_checked(check), dump)
     imported = import_model(source, dims=dims, fallback=fallback, constants=constants)
-    graph = _rewritten(imported.graph, held, stages)
+    graph, narrowing = _rewritten(imported.graph, held, stages)
     plan = plan_greedily(graph)
     stages.plan(graph, plan)
     report = imported.report
@@ -106,19 +114,27 @@ def compile_stages(
         ),
     )
     findings = stages.findings if stages.check else None
-    return Compilation(report, graph, plan, compiled, contents, findings)
+    return Compilation(report, graph, plan, compiled, contents, findings, narrowing)
 
 
-def _rewritten(imported: Graph, precision: Precision, stages: Stages) -> Graph:
+def _rewritten(
+    imported: Graph, precision: Precision, stages: Stages
+) -> tuple[Graph, Narrowing | None]:
     """The graph that is planned, from the one that was imported."""
     stages.graph("import", imported)
     graph = simplify(imported, stages.rule, observe=stages.rewrite)
     graph = prepare(prefer_channels_last(graph, stages.rule, stages.rewrite))
     stages.graph("prepare", graph)
-    if precision is not Precision.FLOAT32:
+    narrowing = narrowing_of(graph, precision)
+    if narrowing is not None:
         graph = narrow_products(graph, precision)
         stages.graph("precision", graph)
-    return graph
+    return graph, narrowing
+
+
+def narrowed_graph(imported: Graph, precision: str) -> Graph:
+    """The graph in which products have the operands that a compiled model's have."""
+    return _rewritten(imported, _option(Precision, "precision", precision), Stages())[0]
 
 
 def compile_model(
@@ -207,16 +223,35 @@ def _target(given: Target | str | None) -> Target | None:
     if given is None:
         return None
     if isinstance(given, str):
-        given = load_target(given) if given.endswith(".toml") else preset(given)
-    known = {level.isa for level in LEVELS.values()}
-    if given.isa not in known:
-        fitting = [name for name in preset_names() if preset(name).isa in known]
+        given = load_target(given) if given.endswith(".toml") else _preset(given)
+    if given.isa not in _instruction_sets():
+        kind = "a GPU" if given.kind == "gpu" else "a processor"
         raise UnsupportedError(
-            f"Code cannot be generated for {given.name}, whose instruction set is {given.isa}",
+            f"Code cannot be generated for {given.name}: it is {kind} with the instruction set "
+            f"{given.isa}",
             where=f"target {given.name}",
-            hint=f"Choose one of {', '.join(fitting)}",
+            hint=f"Choose one of {', '.join(_fitting_presets())}",
         )
     return given
+
+
+def _preset(name: str) -> Target:
+    """The machine with published figures that has this name; it need not be one to compile for."""
+    if name in preset_names():
+        return preset(name)
+    fitting = _fitting_presets()
+    close = difflib.get_close_matches(name, fitting, 1)
+    hint = f"Did you mean {close[0]}?" if close else f"Choose one of {', '.join(fitting)}"
+    raise UnsupportedError(f"There is no target {name!r}", hint=hint)
+
+
+def _fitting_presets() -> list[str]:
+    """The machines by name that code can be generated for."""
+    return [name for name in preset_names() if preset(name).isa in _instruction_sets()]
+
+
+def _instruction_sets() -> set[str]:
+    return {level.isa for level in LEVELS.values()}
 
 
 def _machine(level: str, target: Target | None) -> Machine:
