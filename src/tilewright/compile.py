@@ -6,21 +6,23 @@ Start with :func:`compile_model`.
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, TypeVar
-
-import numpy as np
+from pathlib import Path
+from typing import TypeVar, Unpack, get_args
 
 from tilewright.backend.cpu.machine import LEVELS, host_level
 from tilewright.backend.cpu.program import CompiledProgram, build_program
 from tilewright.cost import Machine, TileTime
-from tilewright.frontend.onnx import Dim, ImportReport, import_model
+from tilewright.frontend.onnx import ImportReport, as_dims, import_model
 from tilewright.frontend.onnx.source import Source
 from tilewright.ir.graph import Graph
 from tilewright.ir.kernel import Plan
 from tilewright.ops.reference import evaluate_payload
+from tilewright.options import CompileOptions, FallbackName, complete
 from tilewright.plan.greedy import plan_greedily
 from tilewright.plan.prepare import prepare
 from tilewright.rewrite import simplify
@@ -29,12 +31,14 @@ from tilewright.rewrite.precision import Precision, narrow_products
 from tilewright.runtime.artifact import ArtifactContents
 from tilewright.runtime.model import CompiledModel
 from tilewright.runtime.program import Dimension, OperatorCount
-from tilewright.support.errors import UnsupportedError
+from tilewright.support.arguments import choice, choices, show
+from tilewright.support.errors import InputError
 from tilewright.target import Target, detect, load_target, preset
 from tilewright.tile.variants import Accuracy
 from tilewright.tune import load_profile
 
 _Options = TypeVar("_Options", bound=Enum)
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -48,26 +52,26 @@ class Compilation:
     contents: ArtifactContents
 
 
-def compile_stages(
-    source: Source,
-    *,
-    dims: Mapping[str, Dim] | None = None,
-    fallback: str = "reference",
-    constants: Mapping[str, np.ndarray[Any, Any]] | None = None,
-    levels: Sequence[str] | None = None,
-    accuracy: str = "standard",
-    precision: str = "float32",
-    target: Target | str | None = None,
-) -> Compilation:
-    """Compile and keep every stage; see :func:`compile_model`."""
-    held = _option(Precision, "precision", precision)
-    error, described = _option(Accuracy, "accuracy", accuracy), _target(target)
-    chosen = _levels(levels, held)
-    imported = import_model(source, dims=dims, fallback=fallback, constants=constants)
+def compile_stages(source: Source, **options: Unpack[CompileOptions]) -> Compilation:
+    """Compile and keep every stage; ``tilewright.compile`` says what the options mean."""
+    given = complete(options)
+    held = _option(Precision, "precision", given["precision"])
+    error = _option(Accuracy, "accuracy", given["accuracy"])
+    described = _target(given["target"])
+    chosen = _levels(given["levels"], held)
+    imported = import_model(
+        source,
+        dims=as_dims(given["dims"]),
+        fallback=choice("fallback", given["fallback"], get_args(FallbackName)),
+        constants=given["constants"],
+    )
     graph = prepare(prefer_channels_last(simplify(imported.graph)))
     graph = narrow_products(graph, held)
     plan = plan_greedily(graph)
     report = imported.report
+    if report.opaque:
+        _LOG.warning("Runs on the ONNX reference evaluator: %s", ", ".join(sorted(report.opaque)))
+    _LOG.info("Planned %d kernels for %s", len(plan.kernels), graph.name)
     dimensions, operators = _dimensions(report), _operators(report)
     compiled = {
         name: build_program(
@@ -86,59 +90,35 @@ def compile_stages(
 def compile_model(
     source: Source,
     *,
-    dims: Mapping[str, Dim] | None = None,
-    fallback: str = "reference",
-    constants: Mapping[str, np.ndarray[Any, Any]] | None = None,
-    levels: Sequence[str] | None = None,
-    accuracy: str = "standard",
-    precision: str = "float32",
-    target: Target | str | None = None,
     num_threads: int | None = None,
     max_bytes: int | None = None,
+    **options: Unpack[CompileOptions],
 ) -> CompiledModel:
-    """Compile an ONNX model once, for every shape in the ranges of its dimensions.
-
-    ``source`` is a path, serialised bytes, or an ONNX model in memory. ``dims`` gives the ranges of
-    named dimensions; ``fallback="error"`` refuses operators that would run on the ONNX reference
-    evaluator; ``constants`` fixes inputs; ``levels`` names the instruction sets to generate code
-    for (this machine's by default). ``accuracy="strict"`` refuses faster algorithms with larger
-    errors, as Winograd's for convolutions. ``precision="bfloat16"`` or ``"int8"`` holds constant
-    weights, and the data they are multiplied by, in fewer bits, see ``rewrite.precision``.
-    ``target`` is the machine by whose costs the runtime chooses: a description, the name of a
-    preset, or a TOML file; unless given, this machine as far as it is known (see ``tilewright
-    tune``) for its own level. ``num_threads`` and ``max_bytes`` are those of the model returned.
-    Raises only subclasses of ``TilewrightError``.
-    """
-    made = compile_stages(
-        source,
-        dims=dims,
-        fallback=fallback,
-        constants=constants,
-        levels=levels,
-        accuracy=accuracy,
-        precision=precision,
-        target=target,
-    )
+    """A model that can be called, from all stages; see ``tilewright.compile``."""
     return CompiledModel.from_contents(
-        made.contents, evaluate=evaluate_payload, num_threads=num_threads, max_bytes=max_bytes
+        compile_stages(source, **options).contents,
+        evaluate=evaluate_payload,
+        num_threads=num_threads,
+        max_bytes=max_bytes,
     )
 
 
-def _levels(levels: Sequence[str] | None, precision: Precision) -> list[str]:
+def _levels(levels: object, precision: Precision) -> Sequence[str]:
     if levels is None:
         return [host_level(precision.data.value).name]
-    for name in levels:
-        if name not in LEVELS:
-            known = ", ".join(LEVELS)
-            raise UnsupportedError(f"there is no level {name!r}", hint=f"choose from {known}")
-    return [name for name in LEVELS if name in levels]
+    return choices("level", levels, LEVELS)
 
 
-def _target(given: Target | str | None) -> Target | None:
+def _target(given: object) -> Target | None:
     """The machine described: by itself, as a preset, or in a file."""
     if given is None or isinstance(given, Target):
         return given
-    return load_target(given) if given.endswith(".toml") else preset(given)
+    if isinstance(given, str | Path):
+        return load_target(given) if str(given).endswith(".toml") else preset(str(given))
+    raise InputError(
+        f"target is {show(given)}, which describes no machine",
+        hint="Give the name of a preset, the path of a TOML file, or a tilewright.target.Target",
+    )
 
 
 def _machine(level: str, target: Target | None) -> Machine | None:
@@ -157,13 +137,9 @@ def host_machine() -> Machine:
     return Machine(detect(), times)
 
 
-def _option(options: type[_Options], what: str, name: str) -> _Options:
+def _option(options: type[_Options], what: str, name: object) -> _Options:
     """The member of an enumeration that an argument names."""
-    for option in options:
-        if option.value == name:
-            return option
-    known = ", ".join(str(option.value) for option in options)
-    raise UnsupportedError(f"there is no {what} {name!r}", hint=f"choose from {known}")
+    return options(choice(what, name, [str(option.value) for option in options]))
 
 
 def _dimensions(report: ImportReport) -> list[Dimension]:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, cast
 
 import typer
 from rich.table import Table
@@ -27,6 +27,7 @@ from tilewright.cli.options import (
 )
 from tilewright.cli.output import Output, table
 from tilewright.compile import Compilation, compile_stages
+from tilewright.options import CompileOptions
 from tilewright.runtime.artifact import save_artifact
 from tilewright.runtime.program import KernelStep, OpaqueStep
 from tilewright.support.errors import InputError
@@ -78,12 +79,12 @@ def compile_command(
     output = Output(as_json=as_json)
     if not artifact.parent.is_dir():
         raise InputError("The folder of the artifact does not exist.", where=str(artifact.parent))
+    # Names are texts here; compiling checks them.
+    named = {"fallback": fallback, "levels": level, "accuracy": accuracy, "precision": precision}
+    options = cast("CompileOptions", {**named, "dims": parse_dims(dim), "target": target})
     started = time.perf_counter()
     with output.progress.activity(f"Compiling {model.name}"):
-        made = compile_stages(
-            model, dims=parse_dims(dim), fallback=fallback, levels=level, accuracy=accuracy,
-            precision=precision, target=target,
-        )  # fmt: skip
+        made = compile_stages(model, **options)
         save_artifact(artifact, made.contents)
     seconds = time.perf_counter() - started
     size = artifact.stat().st_size

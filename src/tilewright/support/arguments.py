@@ -1,0 +1,81 @@
+"""Checks of what users pass as arguments: each gives the value, or an error that says what to pass.
+
+Numbers may be of any type that can stand for an index, numpy's included; truth values are none.
+Start with :func:`whole_number`. Imports the errors only.
+"""
+
+from __future__ import annotations
+
+import operator
+import reprlib
+from collections.abc import Iterable, Sequence
+from typing import Any, cast
+
+from tilewright.support.errors import InputError, TilewrightError, UnsupportedError
+
+LARGEST = (1 << 63) - 1  # the largest number that compiled code holds
+
+
+def show(value: object) -> str:
+    """A value in a message: short, whatever it is."""
+    try:
+        return reprlib.repr(value)
+    except Exception:  # a foreign type may fail in any way when it is printed
+        return f"a {type(value).__name__}"
+
+
+def as_integer(value: object) -> int | None:
+    """The integer that a value is, or None."""
+    if isinstance(value, bool):
+        return None
+    try:
+        return operator.index(cast("Any", value))
+    except Exception:  # a foreign type may fail in any way
+        return None
+
+
+def whole_number(
+    name: str, value: object, least: int, error: type[TilewrightError] = InputError
+) -> int:
+    """The value of an argument that is a whole number from ``least`` on."""
+    number = as_integer(value)
+    if number is None or not least <= number <= LARGEST:
+        problem = "no whole number" if number is None else "out of range"
+        hint = f"Give a whole number from {least} to {LARGEST}"
+        raise error(f"{name} is {show(value)}, which is {problem}", hint=hint)
+    return number
+
+
+def limit(name: str, value: object) -> int | None:
+    """The value of an argument that is a whole number above 0, or None for no limit."""
+    return None if value is None else whole_number(name, value, 1)
+
+
+def switch(name: str, value: object) -> bool:
+    """The value of an argument that is True or False."""
+    if not isinstance(value, bool):
+        raise InputError(f"{name} is {show(value)}", hint="Give True or False")
+    return value
+
+
+def choice(what: str, value: object, known: Iterable[str]) -> str:
+    """The value of an argument that is one of some names."""
+    names = tuple(known)
+    if isinstance(value, str) and value in names:
+        return value
+    raise UnsupportedError(
+        f"There is no {what} {show(value)}", hint=f"Choose from {', '.join(names)}"
+    )
+
+
+def choices(what: str, value: object, known: Iterable[str]) -> Sequence[str]:
+    """The value of an argument that is one name or several, in the order of the known ones."""
+    names = tuple(known)
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        given: list[object] = [value]
+    else:
+        given = list(cast("Iterable[object]", value))
+    if not given:
+        raise UnsupportedError(f"No {what} is named", hint=f"Choose from {', '.join(names)}")
+    chosen = {choice(what, name, names) for name in given}
+    return [name for name in names if name in chosen]
