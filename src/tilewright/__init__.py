@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Any
 
 from tilewright.options import CompileOptions, lists_options
 from tilewright.runtime.model import CompiledModel
+from tilewright.runtime.program import LEVELS
 from tilewright.support import errors
-from tilewright.support.arguments import limit, switch
+from tilewright.support.arguments import choice, file_path, limit, switch
 from tilewright.support.errors import TilewrightError
 
 if TYPE_CHECKING:
@@ -96,9 +97,9 @@ def load(
     code: load only files you trust. Raises subclasses of ``TilewrightError`` only.
     """
     return CompiledModel.load(
-        path,
+        file_path(path),
         verify=switch("verify", verify),
-        level=level,
+        level=None if level is None else choice("level", level, LEVELS),
         evaluate=_evaluate,
         num_threads=limit("num_threads", num_threads),
         max_bytes=limit("max_bytes", max_bytes),

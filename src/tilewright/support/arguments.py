@@ -7,6 +7,7 @@ Start with :func:`whole_number`. Imports the errors only.
 from __future__ import annotations
 
 import operator
+import os
 import reprlib
 from collections.abc import Iterable, Sequence
 from typing import Any, cast
@@ -56,6 +57,15 @@ def switch(name: str, value: object) -> bool:
     if not isinstance(value, bool):
         raise InputError(f"{name} is {show(value)}", hint="Give True or False")
     return value
+
+
+def file_path(value: object) -> str | os.PathLike[str]:
+    """The value of an argument that names a file."""
+    if isinstance(value, str) or (
+        isinstance(value, os.PathLike) and isinstance(os.fspath(cast("Any", value)), str)
+    ):
+        return cast("str | os.PathLike[str]", value)
+    raise InputError(f"{show(value)} names no file", hint="Give the path of a file as a text")
 
 
 def choice(what: str, value: object, known: Iterable[str]) -> str:
