@@ -22,7 +22,7 @@ from tilewright.options import CompileOptions, lists_options
 from tilewright.runtime.model import CompiledModel
 from tilewright.runtime.program import LEVELS
 from tilewright.support import errors
-from tilewright.support.arguments import choice, file_path, limit, switch
+from tilewright.support.arguments import MOST_THREADS, choice, file_path, limit, switch
 from tilewright.support.errors import TilewrightError
 
 if TYPE_CHECKING:
@@ -61,8 +61,11 @@ def compile(
     evaluator and are named in ``stats()``. ``constants`` fixes inputs.
 
     ``levels`` names the instruction sets to generate code for, one or several of "x86-64", "avx2",
-    "avx512", "avx512-vnni", "avx512-bf16"; this machine's by default. ``target`` is the machine
-    by whose costs kernel variants are chosen: the name of a preset, a TOML file, or this machine.
+    "avx512", "avx512-vnni", "avx512-bf16", or is "portable" for code that runs on every processor
+    and uses what it has; unless given, it is the level of ``target`` or of this machine.
+    ``target`` is the machine by whose costs kernel variants are chosen: the name of a preset, or a
+    TOML file, which gives the same artifact on any host; unless given, this machine as far as it is
+    known (see ``tilewright tune``) for its own levels, and usual ones for others.
 
     ``accuracy="strict"`` does without faster algorithms whose rounding errors are larger.
     ``precision="bfloat16"`` rounds constant weights, and the data they are multiplied by, to
@@ -70,13 +73,17 @@ def compile(
     sums in int32. Both halve or quarter the weights on every processor; those with instructions
     for such products compute them faster as well.
 
+    ``check=True`` verifies what every stage has made and raises ``VerificationError`` where it is
+    wrong; unless given, the environment variable ``TILEWRIGHT_CHECK`` decides. ``dump`` names a
+    folder into which every stage is written as text.
+
     Raises subclasses of ``TilewrightError`` only.
     """
     from tilewright.compile import compile_model
 
     return compile_model(
         source,
-        num_threads=limit("num_threads", num_threads),
+        num_threads=limit("num_threads", num_threads, MOST_THREADS),
         max_bytes=limit("max_bytes", max_bytes),
         **options,
     )
@@ -101,7 +108,7 @@ def load(
         verify=switch("verify", verify),
         level=None if level is None else choice("level", level, LEVELS),
         evaluate=_evaluate,
-        num_threads=limit("num_threads", num_threads),
+        num_threads=limit("num_threads", num_threads, MOST_THREADS),
         max_bytes=limit("max_bytes", max_bytes),
     )
 

@@ -6,21 +6,24 @@ Start with :func:`compile_model`.
 
 from __future__ import annotations
 
+import hashlib
 import logging
-import time
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from pathlib import Path
-from typing import TypeVar, Unpack, get_args
+from functools import partial
+from typing import TypeVar, Unpack, cast, get_args
 
-from tilewright.backend.cpu.machine import LEVELS, host_level
-from tilewright.backend.cpu.program import CompiledProgram, build_program
+from tilewright.backend.cpu.machine import LEVELS, host_level, host_levels
+from tilewright.backend.cpu.program import CompiledProgram, build_program, usual_machine
 from tilewright.cost import Machine, TileTime
-from tilewright.frontend.onnx import ImportReport, as_dims, import_model
+from tilewright.frontend.onnx import ImportReport, as_constants, as_dims, import_model
 from tilewright.frontend.onnx.source import Source
 from tilewright.ir.graph import Graph
 from tilewright.ir.kernel import Plan
+from tilewright.ir.tile_verify import Findings
+from tilewright.ir.value_ranges import range_texts
 from tilewright.ops.reference import evaluate_payload
 from tilewright.options import CompileOptions, FallbackName, complete
 from tilewright.plan.greedy import plan_greedily
@@ -29,27 +32,34 @@ from tilewright.rewrite import simplify
 from tilewright.rewrite.channels_last import prefer_channels_last
 from tilewright.rewrite.precision import Precision, narrow_products
 from tilewright.runtime.artifact import ArtifactContents
+from tilewright.runtime.info import MachineInfo, Origin
 from tilewright.runtime.model import CompiledModel
 from tilewright.runtime.program import Dimension, OperatorCount
-from tilewright.support.arguments import choice, choices, show
-from tilewright.support.errors import InputError
-from tilewright.target import Target, detect, load_target, preset
+from tilewright.stages import Stages, is_checked
+from tilewright.support.arguments import choice, choices, file_path, show, switch
+from tilewright.support.errors import InputError, UnsupportedError
+from tilewright.target import Target, detect, dump, load_target, preset, preset_names
 from tilewright.tile.variants import Accuracy
 from tilewright.tune import load_profile
 
+PORTABLE = "portable"  # stands for every level that serves the precision
 _Options = TypeVar("_Options", bound=Enum)
 _LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Compilation:
-    """Every stage of one compilation, for inspection; ``contents`` is what runs."""
+    """Every stage of one compilation, for inspection; ``contents`` is what runs.
+
+    ``findings`` says what was proved of the tile programs, where the stages were verified.
+    """
 
     report: ImportReport
     graph: Graph
     plan: Plan
     levels: Mapping[str, CompiledProgram]
     contents: ArtifactContents
+    findings: Findings | None = None
 
 
 def compile_stages(source: Source, **options: Unpack[CompileOptions]) -> Compilation:
@@ -58,33 +68,58 @@ def compile_stages(source: Source, **options: Unpack[CompileOptions]) -> Compila
     held = _option(Precision, "precision", given["precision"])
     error = _option(Accuracy, "accuracy", given["accuracy"])
     described = _target(given["target"])
-    chosen = _levels(given["levels"], held)
+    chosen = _levels(given["levels"], held, described)
+    stages = _stages(given["check"], given["dump"])
     imported = import_model(
         source,
         dims=as_dims(given["dims"]),
         fallback=choice("fallback", given["fallback"], get_args(FallbackName)),
-        constants=given["constants"],
+        constants=as_constants(given["constants"]),
     )
-    graph = prepare(prefer_channels_last(simplify(imported.graph)))
-    graph = narrow_products(graph, held)
+    graph = _rewritten(imported.graph, held, stages)
     plan = plan_greedily(graph)
+    stages.plan(graph, plan)
     report = imported.report
     if report.opaque:
         _LOG.warning("Runs on the ONNX reference evaluator: %s", ", ".join(sorted(report.opaque)))
     _LOG.info("Planned %d kernels for %s", len(plan.kernels), graph.name)
     dimensions, operators = _dimensions(report), _operators(report)
-    compiled = {
-        name: build_program(
-            graph, plan, LEVELS[name], dimensions, operators, error, _machine(name, described)
+    machines = {name: _machine(name, described) for name in chosen}
+    compiled: dict[str, CompiledProgram] = {}
+    for name in chosen:
+        machine, observe = machines[name], partial(stages.kernel, name)
+        compiled[name] = build_program(
+            graph, plan, LEVELS[name], dimensions, operators, error, machine, observe
         )
-        for name in chosen
-    }
+        stages.end_of_level(name)
+        _LOG.info("Generated %d bytes of code for %s", len(compiled[name].image.data), name)
     contents = ArtifactContents(
         programs={name: c.program for name, c in compiled.items()},
         images={name: c.image for name, c in compiled.items()},
         constants={name: c.constants for name, c in compiled.items()},
+        origin=Origin(
+            source=report.source,
+            source_sha256=report.source_sha256,
+            precision=held.value,
+            accuracy=error.value,
+            machines={name: _described(machine) for name, machine in machines.items()},
+            ranges=range_texts(imported.graph),
+        ),
     )
-    return Compilation(report, graph, plan, compiled, contents)
+    findings = stages.findings if stages.check else None
+    return Compilation(report, graph, plan, compiled, contents, findings)
+
+
+def _rewritten(imported: Graph, precision: Precision, stages: Stages) -> Graph:
+    """The graph that is planned, from the one that was imported."""
+    stages.graph("import", imported)
+    graph = simplify(imported, stages.rule, observe=stages.rewrite)
+    graph = prepare(prefer_channels_last(graph, stages.rule, stages.rewrite))
+    stages.graph("prepare", graph)
+    if precision is not Precision.FLOAT32:
+        graph = narrow_products(graph, precision)
+        stages.graph("precision", graph)
+    return graph
 
 
 def compile_model(
@@ -103,29 +138,77 @@ def compile_model(
     )
 
 
-def _levels(levels: object, precision: Precision) -> Sequence[str]:
+def _stages(check: object, dump: object) -> Stages:
+    """What looks at every stage: verifies it, writes it down, or neither."""
+    return Stages(
+        is_checked(None if check is None else switch("check", check)),
+        None if dump is None else file_path(dump),
+    )
+
+
+def _levels(levels: object, precision: Precision, target: Target | None) -> Sequence[str]:
+    narrow = precision.data.value
     if levels is None:
-        return [host_level(precision.data.value).name]
-    return choices("level", levels, LEVELS)
+        return [host_level(narrow).name if target is None else _own_level(target, narrow)]
+    wanted = {*choices("level", levels, (PORTABLE, *LEVELS))}
+    if PORTABLE in wanted:
+        wanted |= {level.name for level in LEVELS.values() if level.serves(narrow)}
+    return [name for name in LEVELS if name in wanted]
+
+
+def _own_level(target: Target, narrow: str) -> str:
+    """The highest level of a machine that is described."""
+    products = {tile.dtype.removeprefix("u") for tile in target.instruction_tiles}
+    return [
+        level.name
+        for level in LEVELS.values()
+        if level.isa == target.isa
+        and level.serves(narrow)
+        and products.issuperset(dtype.removeprefix("u") for dtype in level.dots)
+    ][-1]
 
 
 def _target(given: object) -> Target | None:
     """The machine described: by itself, as a preset, or in a file."""
-    if given is None or isinstance(given, Target):
-        return given
-    if isinstance(given, str | Path):
-        return load_target(given) if str(given).endswith(".toml") else preset(str(given))
-    raise InputError(
-        f"target is {show(given)}, which describes no machine",
-        hint="Give the name of a preset, the path of a TOML file, or a tilewright.target.Target",
-    )
+    if given is None:
+        return None
+    if isinstance(given, str | os.PathLike):
+        name = str(file_path(cast("object", given)))
+        given = load_target(name) if name.endswith(".toml") else preset(name)
+    if not isinstance(given, Target):
+        raise InputError(
+            f"target is {show(given)}, which describes no machine",
+            hint="Give the name of a preset, or the path of a TOML file",
+        )
+    known = {level.isa for level in LEVELS.values()}
+    if given.isa not in known:
+        fitting = [name for name in preset_names() if preset(name).isa in known]
+        raise UnsupportedError(
+            f"Code cannot be generated for {given.name}, whose instruction set is {given.isa}",
+            where=f"target {given.name}",
+            hint=f"Choose one of {', '.join(fitting)}",
+        )
+    return given
 
 
-def _machine(level: str, target: Target | None) -> Machine | None:
-    """Whose costs count for one level; None: those of a usual machine with that level."""
+def _machine(level: str, target: Target | None) -> Machine:
+    """Whose costs count for one level: of what is described, or this machine for its levels."""
     if target is not None:
         return Machine(target)
-    return host_machine() if level == host_level().name else None
+    own, wanted = host_level(), LEVELS[level]
+    if wanted in host_levels() and wanted.isa == own.isa:
+        return host_machine()
+    return usual_machine(wanted)
+
+
+def _described(machine: Machine) -> MachineInfo:
+    """What an artifact records of the machine by whose costs it chooses."""
+    profile = _digest(repr(machine.tiles)) if machine.tiles else ""
+    return MachineInfo(machine.target.name, _digest(dump(machine.target)), profile)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def host_machine() -> Machine:

@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, cast
 from tilewright.support.errors import InputError
 
 if TYPE_CHECKING:
+    import os
+
     import numpy as np
 
     from tilewright.frontend.onnx import DimLike
     from tilewright.target import Target
 
-LevelName = Literal["x86-64", "avx2", "avx512", "avx512-vnni", "avx512-bf16"]
+LevelName = Literal["portable", "x86-64", "avx2", "avx512", "avx512-vnni", "avx512-bf16"]
 FallbackName = Literal["reference", "error"]
 AccuracyName = Literal["standard", "strict"]
 PrecisionName = Literal["float32", "bfloat16", "int8"]
@@ -36,7 +38,9 @@ class CompileOptions(TypedDict, total=False):
     levels: LevelName | Sequence[LevelName] | None
     accuracy: AccuracyName
     precision: PrecisionName
-    target: Target | str | None
+    target: Target | str | os.PathLike[str] | None
+    check: bool | None
+    dump: str | os.PathLike[str] | None
 
 
 DEFAULTS: CompileOptions = {
@@ -47,6 +51,8 @@ DEFAULTS: CompileOptions = {
     "accuracy": "standard",
     "precision": "float32",
     "target": None,
+    "check": None,
+    "dump": None,
 }
 
 

@@ -15,6 +15,7 @@ from typing import Any, cast
 from tilewright.support.errors import InputError, TilewrightError, UnsupportedError
 
 LARGEST = (1 << 63) - 1  # the largest number that compiled code holds
+MOST_THREADS = (1 << 31) - 1
 
 
 def show(value: object) -> str:
@@ -36,20 +37,24 @@ def as_integer(value: object) -> int | None:
 
 
 def whole_number(
-    name: str, value: object, least: int, error: type[TilewrightError] = InputError
+    name: str,
+    value: object,
+    least: int,
+    error: type[TilewrightError] = InputError,
+    most: int = LARGEST,
 ) -> int:
-    """The value of an argument that is a whole number from ``least`` on."""
+    """The value of an argument that is a whole number from ``least`` to ``most``."""
     number = as_integer(value)
-    if number is None or not least <= number <= LARGEST:
+    if number is None or not least <= number <= most:
         problem = "no whole number" if number is None else "out of range"
-        hint = f"Give a whole number from {least} to {LARGEST}"
+        hint = f"Give a whole number from {least} to {most}"
         raise error(f"{name} is {show(value)}, which is {problem}", hint=hint)
     return number
 
 
-def limit(name: str, value: object) -> int | None:
+def limit(name: str, value: object, most: int = LARGEST) -> int | None:
     """The value of an argument that is a whole number above 0, or None for no limit."""
-    return None if value is None else whole_number(name, value, 1)
+    return None if value is None else whole_number(name, value, 1, most=most)
 
 
 def switch(name: str, value: object) -> bool:
@@ -81,10 +86,10 @@ def choice(what: str, value: object, known: Iterable[str]) -> str:
 def choices(what: str, value: object, known: Iterable[str]) -> Sequence[str]:
     """The value of an argument that is one name or several, in the order of the known ones."""
     names = tuple(known)
-    if isinstance(value, str) or not isinstance(value, Iterable):
-        given: list[object] = [value]
-    else:
-        given = list(cast("Iterable[object]", value))
+    try:
+        given = [value] if isinstance(value, str) else list(cast("Iterable[object]", value))
+    except Exception:  # no list, and a foreign type may fail in any way
+        given = [value]
     if not given:
         raise UnsupportedError(f"No {what} is named", hint=f"Choose from {', '.join(names)}")
     chosen = {choice(what, name, names) for name in given}

@@ -8,6 +8,7 @@ onnx, onnx-ir.
 
 from tilewright.frontend.onnx.dims import DEFAULT_HIGH, Dim, DimLike, as_dims
 from tilewright.frontend.onnx.importer import Imported, StructuralInputs, import_model
+from tilewright.frontend.onnx.interface import as_constants
 from tilewright.frontend.onnx.report import BakedSize, DimensionReport, Fallback, ImportReport
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "ImportReport",
     "Imported",
     "StructuralInputs",
+    "as_constants",
     "as_dims",
     "import_model",
 ]

@@ -150,7 +150,9 @@ def constant_input(value: onnx_ir.Value, array: Array) -> Node:
         if given.dtype.kind in "OUS":
             given = text_array(given.reshape(-1).tolist()).reshape(given.shape)
     except Exception as error:  # a foreign type may fail in any way
-        raise InputError(f"{show(array)} is no array", where=where, hint="Give a numpy array") from error
+        raise InputError(
+            f"{show(array)} is no array", where=where, hint="Give a numpy array"
+        ) from error
     try:
         dtype = DType.of(given.dtype)
     except KeyError:
