@@ -186,7 +186,7 @@ def _holds(dtype: DType, other: DType) -> bool:
 
 
 def _limits(dtype: DType) -> tuple[int, int]:
-    """The least and the greatest integer of a type; those of int64 for floats, as sizes are less."""
+    """The least and the greatest integer of a type; those of int64 for floats: sizes are less."""
     if dtype is DType.BOOL:
         return 0, 1
     bits = 64 if dtype.is_float else dtype.bytes * 8

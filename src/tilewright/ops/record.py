@@ -66,7 +66,7 @@ class Facts:
         return Facts(self.scope.copy(), [*self.guards], [*self.bindings], {**self.bound})
 
     def restore(self, saved: Facts) -> None:
-        """Forget all that was learnt after ``saved`` was copied: a rule that fails leaves nothing."""
+        """Forget all that was learnt after ``saved`` was copied: rules that fail leave nothing."""
         self.scope.restore(saved.scope)
         self.guards[:] = saved.guards
         self.bindings[:] = saved.bindings

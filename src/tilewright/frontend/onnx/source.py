@@ -58,13 +58,18 @@ def read_model(source: Source) -> LoadedModel:
         path = Path(source)
         data, where = _read(path), str(path)
     else:
-        raise InvalidModelError(
-            f"a {type(given).__name__} is not a model",
-            hint="give a path, bytes, an onnx.ModelProto or an onnx_ir.Model",
-        )
+        raise InvalidModelError(f"A {type(given).__name__} is not a model", hint=_way_out(given))
     loaded = _from_proto(_parse(data, where), where, None if path is None else path.parent)
     file = "" if path is None else path.name
     return replace(loaded, file=file, sha256=hashlib.sha256(data).hexdigest())
+
+
+def _way_out(given: object) -> str:
+    """What to give in place of something that is no model."""
+    modules = {kind.__module__.partition(".")[0] for kind in type(given).__mro__}
+    if "torch" in modules:
+        return "Export it first: torch.onnx.export(model, inputs, dynamo=True) gives a model"
+    return "Give a path, bytes, an onnx.ModelProto or an onnx_ir.Model"
 
 
 def _read(path: Path) -> bytes:
