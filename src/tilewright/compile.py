@@ -7,9 +7,11 @@ Start with :func:`compile_model`.
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -21,6 +23,8 @@ from tilewright.frontend.onnx import Dim, ImportReport, import_model
 from tilewright.frontend.onnx.source import Source
 from tilewright.ir.graph import Graph
 from tilewright.ir.kernel import Plan
+from tilewright.ir.tile_verify import Findings
+from tilewright.ir.value_ranges import range_texts
 from tilewright.ops.reference import evaluate_payload
 from tilewright.plan.greedy import plan_greedily
 from tilewright.plan.prepare import prepare
@@ -31,6 +35,7 @@ from tilewright.runtime.artifact import ArtifactContents
 from tilewright.runtime.info import MachineInfo, Origin
 from tilewright.runtime.model import CompiledModel
 from tilewright.runtime.program import Dimension, OperatorCount
+from tilewright.stages import Stages, is_checked
 from tilewright.support.errors import UnsupportedError
 from tilewright.target import Target, detect, dump, load_target, preset, preset_names
 from tilewright.tile.variants import Accuracy
@@ -42,13 +47,17 @@ _Options = TypeVar("_Options", bound=Enum)
 
 @dataclass(frozen=True)
 class Compilation:
-    """Every stage of one compilation, for inspection; ``contents`` is what runs."""
+    """Every stage of one compilation, for inspection; ``contents`` is what runs.
+
+    ``findings`` says what was proved of the tile programs, where the stages were verified.
+    """
 
     report: ImportReport
     graph: Graph
     plan: Plan
     levels: Mapping[str, CompiledProgram]
     contents: ArtifactContents
+    findings: Findings | None = None
 
 
 def compile_stages(
@@ -61,22 +70,28 @@ def compile_stages(
     accuracy: str = "standard",
     precision: str = "float32",
     target: Target | str | None = None,
+    check: bool | None = None,
+    dump: str | os.PathLike[str] | None = None,
 ) -> Compilation:
     """Compile and keep every stage; see :func:`compile_model`."""
     held = _option(Precision, "precision", precision)
     error, described = _option(Accuracy, "accuracy", accuracy), _target(target)
     chosen = _levels(levels, held, described)
+    stages = Stages(is_checked(check), dump)
     imported = import_model(source, dims=dims, fallback=fallback, constants=constants)
-    graph = prepare(prefer_channels_last(simplify(imported.graph)))
-    graph = narrow_products(graph, held)
+    graph = _rewritten(imported.graph, held, stages)
     plan = plan_greedily(graph)
+    stages.plan(graph, plan)
     report = imported.report
     dimensions, operators = _dimensions(report), _operators(report)
     machines = {name: _machine(name, described) for name in chosen}
-    compiled = {
-        name: build_program(graph, plan, LEVELS[name], dimensions, operators, error, machines[name])
-        for name in chosen
-    }
+    compiled: dict[str, CompiledProgram] = {}
+    for name in chosen:
+        machine, observe = machines[name], partial(stages.kernel, name)
+        compiled[name] = build_program(
+            graph, plan, LEVELS[name], dimensions, operators, error, machine, observe
+        )
+        stages.end_of_level(name)
     contents = ArtifactContents(
         programs={name: c.program for name, c in compiled.items()},
         images={name: c.image for name, c in compiled.items()},
@@ -87,9 +102,23 @@ def compile_stages(
             precision=held.value,
             accuracy=error.value,
             machines={name: _described(machine) for name, machine in machines.items()},
+            ranges=range_texts(imported.graph),
         ),
     )
-    return Compilation(report, graph, plan, compiled, contents)
+    findings = stages.findings if stages.check else None
+    return Compilation(report, graph, plan, compiled, contents, findings)
+
+
+def _rewritten(imported: Graph, precision: Precision, stages: Stages) -> Graph:
+    """The graph that is planned, from the one that was imported."""
+    stages.graph("import", imported)
+    graph = simplify(imported, stages.rule, observe=stages.rewrite)
+    graph = prepare(prefer_channels_last(graph, stages.rule, stages.rewrite))
+    stages.graph("prepare", graph)
+    if precision is not Precision.FLOAT32:
+        graph = narrow_products(graph, precision)
+        stages.graph("precision", graph)
+    return graph
 
 
 def compile_model(
@@ -104,6 +133,8 @@ def compile_model(
     target: Target | str | None = None,
     num_threads: int | None = None,
     max_bytes: int | None = None,
+    check: bool | None = None,
+    dump: str | os.PathLike[str] | None = None,
 ) -> CompiledModel:
     """Compile an ONNX model once, for every shape in the ranges of its dimensions.
 
@@ -118,7 +149,10 @@ def compile_model(
     ``target`` is the machine by whose costs the runtime chooses: a description, the name of a
     preset, or a TOML file, which gives the same artifact on any host; unless given, this machine as
     far as it is known (see ``tilewright tune``) for its own levels, and usual ones for others.
-    ``num_threads`` and ``max_bytes`` are those of the model returned.
+    ``num_threads`` and ``max_bytes`` are those of the model returned. ``check`` verifies what every
+    stage has made and raises ``VerificationError`` where it is wrong; unless given, the environment
+    variable ``TILEWRIGHT_CHECK`` decides. ``dump`` names a folder into which every stage is written
+    as text.
     Raises only subclasses of ``TilewrightError``.
     """
     made = compile_stages(
@@ -130,6 +164,8 @@ def compile_model(
         accuracy=accuracy,
         precision=precision,
         target=target,
+        check=check,
+        dump=dump,
     )
     return CompiledModel.from_contents(
         made.contents, evaluate=evaluate_payload, num_threads=num_threads, max_bytes=max_bytes

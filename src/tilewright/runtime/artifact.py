@@ -36,8 +36,9 @@ from tilewright.runtime.levels import choose_level
 from tilewright.runtime.program import LEVELS, CodeImage, Program
 from tilewright.runtime.reading import integer
 from tilewright.support.errors import ArtifactError
+from tilewright.support.files import ARTIFACT, require
+from tilewright.support.files import ARTIFACT_MAGIC as MAGIC
 
-MAGIC = b"TILEWRT\n"
 FORMAT = 2
 ALIGNMENT = 64
 # Magic, format, size of the header, size of the manifest, size of the file, hash of the manifest.
@@ -187,6 +188,7 @@ class _Writer:
                 for name, level in zip(names, self.levels, strict=True)
             ),
             weight_bytes=self.weight_bytes(n for e in self.levels for n in e["constants"]),
+            ranges=dict(origin.ranges),
         )
 
     def weight_bytes(self, numbers: Iterable[int]) -> int:
@@ -339,13 +341,10 @@ def open_artifact(path: str | os.PathLike[str], *, verify: bool = True) -> Artif
     ArtifactError for what is no artifact, is damaged or comes from a newer version.
     """
     place = Path(path)
+    require(place, ARTIFACT, error=ArtifactError)
     try:
         with place.open("rb") as file:
-            if os.fstat(file.fileno()).st_size == 0:
-                raise ArtifactError("The file is empty.", where=str(place))
             mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    except OSError as error:
-        raise ArtifactError(
-            f"The file cannot be read: {error.strerror}.", where=str(place)
-        ) from error
+    except (OSError, ValueError) as error:
+        raise ArtifactError(f"The file cannot be read: {error}", where=str(place)) from error
     return Artifact(place, mapping, verify=verify)

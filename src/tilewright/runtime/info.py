@@ -47,7 +47,8 @@ class Origin:
 
     ``source`` is the name of the ONNX file without its folder, "" where the model was given in
     memory; ``source_sha256`` is the SHA-256 of that file, or of the model as serialised (data in
-    other files is not part of it). ``machines`` are by level.
+    other files is not part of it). ``machines`` are by level. ``ranges`` says of inputs which least
+    and greatest value the model can use, as expressions over the dimensions, "" for an open end.
     """
 
     source: str = ""
@@ -55,6 +56,7 @@ class Origin:
     precision: str = "float32"
     accuracy: str = "standard"
     machines: Mapping[str, MachineInfo] = field(default_factory=dict[str, MachineInfo])
+    ranges: Mapping[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,7 @@ class ArtifactInfo:
 
     ``format`` is that of the file, ``version`` the tilewright that made it. ``weight_bytes`` counts
     weights that several levels share once. ``operators`` says how many run on the ONNX reference
-    evaluator.
+    evaluator. ``ranges`` are those of ``Origin``.
     """
 
     format: int
@@ -98,6 +100,7 @@ class ArtifactInfo:
     operators: tuple[OperatorCount, ...]
     levels: tuple[LevelInfo, ...]
     weight_bytes: int
+    ranges: Mapping[str, tuple[str, str]]
 
     @property
     def code_bytes(self) -> int:
@@ -130,6 +133,7 @@ class ArtifactInfo:
             "operators": [[o.operator, o.count, o.opaque] for o in self.operators],
             "levels": [_level_json(level) for level in self.levels],
             "weight_bytes": self.weight_bytes,
+            "ranges": {name: list(ends) for name, ends in sorted(self.ranges.items())},
         }
 
     @staticmethod
@@ -158,6 +162,9 @@ class ArtifactInfo:
             ),
             levels=levels,
             weight_bytes=integer(data["weight_bytes"]),
+            ranges={
+                text(name): (text(low), text(high)) for name, (low, high) in data["ranges"].items()
+            },
         )
 
 

@@ -5,7 +5,7 @@ Start with :func:`build_program`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -56,6 +56,7 @@ from tilewright.tile.variants import (
 )
 
 Array = np.ndarray[Any, Any]
+Observe = Callable[[LoweredKernel], None]
 
 REGISTER_TILES = {
     # 8 sums: a multiply-add is two instructions and needs temporaries
@@ -300,10 +301,12 @@ def build_program(
     operators: Sequence[OperatorCount] = (),
     accuracy: Accuracy = Accuracy.STANDARD,
     machine: Machine | None = None,
+    observe: Observe | None = None,
 ) -> CompiledProgram:
     """Compile a planned graph for one instruction set level.
 
-    Costs are those of ``machine``; a usual one of the level unless it is given.
+    Costs are those of ``machine``; a usual one of the level unless it is given. ``observe`` is
+    given every kernel before its code is generated.
     """
     if THREADS in graph.scope.symbols:
         raise UnsupportedError(
@@ -328,6 +331,8 @@ def build_program(
             continue
         tile = REGISTER_TILES[level.name]
         found = lower_kernel(kernel, plan.materialised, graph.scope, tile, accuracy, machine)
+        if observe is not None:
+            observe(found)
         lowered.append(found)
         items.append(builder.kernel_item(lowered[-1], code))
     ordered = _ordered(items, set(known), set(graph.inputs))

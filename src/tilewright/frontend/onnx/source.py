@@ -19,6 +19,7 @@ from onnx import numpy_helper
 from tilewright.frontend.onnx.boundary import third_party
 from tilewright.frontend.onnx.external import attach, check_initializers, inline_attributes
 from tilewright.support.errors import InvalidModelError, UnsupportedError
+from tilewright.support.files import MODEL, require
 
 Source = str | os.PathLike[str] | bytes | onnx.ModelProto | onnx_ir.Model
 NEWEST_OPSET = onnx.defs.onnx_opset_version()
@@ -68,17 +69,10 @@ def read_model(source: Source) -> LoadedModel:
 
 def _read(path: Path) -> bytes:
     try:
-        if path.is_dir():
-            raise InvalidModelError(
-                "this is a folder, not a model", where=str(path), hint="name the .onnx file in it"
-            )
+        require(path, MODEL, error=InvalidModelError)
         return path.read_bytes()
-    except FileNotFoundError:
-        raise InvalidModelError(
-            "there is no such file", where=str(path), hint="check the path"
-        ) from None
     except (OSError, ValueError) as error:
-        raise InvalidModelError(f"the file cannot be read: {error}", where=str(path)) from error
+        raise InvalidModelError(f"The file cannot be read: {error}", where=str(path)) from error
 
 
 def _parse(data: bytes, where: str) -> onnx.ModelProto:
