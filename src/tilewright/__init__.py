@@ -83,19 +83,23 @@ def load(
     path: str | os.PathLike[str],
     *,
     verify: bool = True,
+    copy: bool = False,
     level: str | None = None,
     num_threads: int | None = None,
     max_bytes: int | None = None,
 ) -> Model:
     """A model from an artifact that ``Model.save`` or ``tilewright compile`` wrote.
 
-    No compiler is loaded. ``verify=False`` skips the hashes of the sections, which protect against
-    damage. ``level`` is the best one for this processor unless given. An artifact holds machine
-    code: load only files you trust. Raises ``ArtifactError``.
+    No compiler is loaded. ``verify=False`` skips the digests of the weights, which protect against
+    damage. Weights stay in the file, where processes share them; a call after the file was written
+    into is refused, and ``copy=True`` reads the weights into memory for files that may change.
+    ``level`` is the best one for this processor unless given. An artifact holds machine code: load
+    only files you trust. Raises ``ArtifactError``.
     """
     return CompiledModel.load(
         path,
         verify=verify,
+        copy=copy,
         level=level,
         evaluate=_evaluate,
         num_threads=num_threads,
