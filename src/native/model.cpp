@@ -83,6 +83,7 @@ void Model::release(std::unique_ptr<Context> context) {
 }
 
 nb::object Model::call(nb::tuple arguments, nb::dict keywords, std::vector<std::int64_t>* times) {
+  if (files_ != nullptr) files_->check();
   // Gives the context back however the call ends.
   struct Lease {
     Model& model;

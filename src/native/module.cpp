@@ -7,12 +7,14 @@
 #include <nanobind/stl/unordered_map.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <tuple>
 
 #include "arena.hpp"
 #include "cpu.hpp"
 #include "expression.hpp"
 #include "failure.hpp"
+#include "files.hpp"
 #include "image.hpp"
 #include "model.hpp"
 #include "tensors.hpp"
@@ -84,6 +86,23 @@ std::pair<std::vector<std::int64_t>, std::int64_t> place(
   return {offsets, total};
 }
 
+// The checksums of all parts of `size` bytes of a buffer, the last one shorter, 8 bytes each.
+nb::bytes part_checksums(nb::handle buffer, std::size_t size) {
+  Py_buffer view;
+  if (size == 0) throw nb::value_error("a part is at least one byte");
+  if (PyObject_GetBuffer(buffer.ptr(), &view, PyBUF_SIMPLE) != 0) throw nb::python_error();
+  std::vector<std::uint64_t> sums;
+  {
+    nb::gil_scoped_release release;
+    const auto* data = static_cast<const unsigned char*>(view.buf);
+    const auto total = static_cast<std::size_t>(view.len);
+    for (std::size_t begin = 0; begin < total; begin += size)
+      sums.push_back(checksum(data + begin, std::min(size, total - begin)));
+  }
+  PyBuffer_Release(&view);
+  return nb::bytes(reinterpret_cast<const char*>(sums.data()), sums.size() * sizeof sums[0]);
+}
+
 nb::object call_profiled(Model& model, nb::tuple arguments, nb::dict keywords) {
   std::vector<std::int64_t> times;
   nb::object result = model.call(std::move(arguments), std::move(keywords), &times);
@@ -103,6 +122,10 @@ NB_MODULE(_native, module) {
   module.def("evaluate", &evaluate, "code"_a, "text"_a, "symbols"_a);
   module.def("place", &place, "sizes"_a, "lifetimes"_a);
   module.def("from_dlpack", &from_dlpack, "capsule"_a, "dtypes"_a);
+  module.def("part_checksums", &part_checksums, "buffer"_a, "size"_a);
+  nb::class_<FileWatch>(module, "FileWatch")
+      .def(nb::init<int, std::string>(), "descriptor"_a, "path"_a)
+      .def("check", &FileWatch::check);
   nb::class_<Image>(module, "Image")
       .def(nb::new_(&make_image), "data"_a, "functions"_a, "fixups"_a)
       .def_prop_ro("mapped_bytes", &Image::mapped_bytes)
@@ -119,6 +142,7 @@ NB_MODULE(_native, module) {
            [](Model& model, nb::tuple arguments, nb::dict keywords) {
              return model.call(std::move(arguments), std::move(keywords), nullptr);
            })
+      .def("watch", &Model::watch, "files"_a)
       .def("profile", &call_profiled)
       .def("explain", &Model::explain, "symbols"_a)
       .def("stats", &Model::stats)

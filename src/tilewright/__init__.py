@@ -93,19 +93,23 @@ def load(
     path: str | os.PathLike[str],
     *,
     verify: bool = True,
+    copy: bool = False,
     level: str | None = None,
     num_threads: int | None = None,
     max_bytes: int | None = None,
 ) -> Model:
     """A model from an artifact that ``Model.save`` or ``tilewright compile`` wrote.
 
-    No compiler is loaded. ``verify=False`` skips the hashes of the sections, which protect against
-    damage. ``level`` is the best one for this processor unless given. An artifact holds machine
-    code: load only files you trust. Raises subclasses of ``TilewrightError`` only.
+    No compiler is loaded. ``verify=False`` skips the digests of the weights, which protect against
+    damage. Weights stay in the file, where processes share them; a call after the file was written
+    into is refused, and ``copy=True`` reads the weights into memory for files that may change.
+    ``level`` is the best one for this processor unless given. An artifact holds machine code: load
+    only files you trust. Raises subclasses of ``TilewrightError`` only.
     """
     return CompiledModel.load(
         file_path(path),
         verify=switch("verify", verify),
+        copy=switch("copy", copy),
         level=None if level is None else choice("level", level, LEVELS),
         evaluate=_evaluate,
         num_threads=limit("num_threads", num_threads, MOST_THREADS),
