@@ -179,7 +179,7 @@ def test_a_range_that_is_none(given: object) -> None:
 
 
 def test_an_unknown_level() -> None:
-    with pytest.raises(UnsupportedError, match="there is no level 'sse9'"):
+    with pytest.raises(UnsupportedError, match="There is no level 'sse9'"):
         tw.compile(tiny_models.two_inputs(), levels=["sse9"])
 
 

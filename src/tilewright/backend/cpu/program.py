@@ -287,6 +287,11 @@ def _ordered(items: list[_Item], known: set[str], ready: set[Node]) -> list[_Ite
     return done
 
 
+def usual_machine(level: Level) -> Machine:
+    """A machine that is common among those with the level."""
+    return Machine(preset(USUAL_TARGETS[level.name]))
+
+
 def build_program(
     graph: Graph,
     plan: Plan,
@@ -306,7 +311,7 @@ def build_program(
             where=f"graph '{graph.name}'",
             hint="another name for the dimension",
         )
-    machine = machine or Machine(preset(USUAL_TARGETS[level.name]))
+    machine = machine or usual_machine(level)
     builder = _Builder(graph, plan, level)
     builder.declare()
     code = CodeGenerator(level)
@@ -350,4 +355,4 @@ def _input_name(node: Node) -> str:
     return primitive.name
 
 
-__all__ = ["CompiledProgram", "build_program"]
+__all__ = ["CompiledProgram", "build_program", "usual_machine"]

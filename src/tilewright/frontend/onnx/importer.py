@@ -110,7 +110,8 @@ def import_model(
             where=loaded.name,
             hint="allow fallback='reference', or replace them in the model",
         )
-    return Imported(graph, state.report(importer.main.opsets))
+    report = state.report(importer.main.opsets)
+    return Imported(graph, replace(report, source=loaded.file, source_sha256=loaded.sha256))
 
 
 class _Narrower(Exception):
