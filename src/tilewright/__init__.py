@@ -17,6 +17,7 @@ from importlib.metadata import version
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from tilewright.runtime.limits import set_memory_limit
 from tilewright.runtime.model import CompiledModel
 from tilewright.support import errors
 from tilewright.support.errors import DimensionError, TilewrightError
@@ -29,7 +30,16 @@ if TYPE_CHECKING:
 
     DimLike = Dim | int | tuple[int, int] | tuple[int, int, int]
 
-__all__ = ["Dim", "Model", "TilewrightError", "__version__", "compile", "errors", "load"]
+__all__ = [
+    "Dim",
+    "Model",
+    "TilewrightError",
+    "__version__",
+    "compile",
+    "errors",
+    "load",
+    "set_memory_limit",
+]
 
 __version__ = version("tilewright")
 Model = CompiledModel
@@ -46,6 +56,7 @@ def compile(
     precision: str = "float32",
     num_threads: int | None = None,
     max_bytes: int | None = None,
+    flush_denormals: bool = False,
 ) -> Model:
     """Compile an ONNX model once, for every shape in the ranges of its dimensions.
 
@@ -60,8 +71,9 @@ def compile(
     they are multiplied by, to bfloat16 and sums products in float32; ``"int8"`` quantises them,
     data anew for every row, and sums in int32. Both halve or quarter the weights on every
     processor; those with instructions for such products compute them faster as well.
-    ``num_threads`` and ``max_bytes`` limit each call of the model. Raises subclasses of
-    ``TilewrightError`` only.
+    ``num_threads`` and ``max_bytes`` limit each call of the model; ``flush_denormals=True`` takes
+    numbers below the normal ones as zeros, which some processors compute much faster. Raises
+    subclasses of ``TilewrightError`` only.
     """
     from tilewright.compile import compile_model
 
@@ -76,6 +88,7 @@ def compile(
         precision=precision,
         num_threads=num_threads,
         max_bytes=max_bytes,
+        flush_denormals=flush_denormals,
     )
 
 
@@ -86,12 +99,13 @@ def load(
     level: str | None = None,
     num_threads: int | None = None,
     max_bytes: int | None = None,
+    flush_denormals: bool = False,
 ) -> Model:
     """A model from an artifact that ``Model.save`` or ``tilewright compile`` wrote.
 
     No compiler is loaded. ``verify=False`` skips the hashes of the sections, which protect against
     damage. ``level`` is the best one for this processor unless given. An artifact holds machine
-    code: load only files you trust. Raises ``ArtifactError``.
+    code: load only files you trust. For the rest see :func:`compile`. Raises ``ArtifactError``.
     """
     return CompiledModel.load(
         path,
@@ -100,6 +114,7 @@ def load(
         evaluate=_evaluate,
         num_threads=num_threads,
         max_bytes=max_bytes,
+        flush_denormals=flush_denormals,
     )
 
 

@@ -104,6 +104,7 @@ def compile_model(
     target: Target | str | None = None,
     num_threads: int | None = None,
     max_bytes: int | None = None,
+    flush_denormals: bool = False,
 ) -> CompiledModel:
     """Compile an ONNX model once, for every shape in the ranges of its dimensions.
 
@@ -118,7 +119,7 @@ def compile_model(
     ``target`` is the machine by whose costs the runtime chooses: a description, the name of a
     preset, or a TOML file, which gives the same artifact on any host; unless given, this machine as
     far as it is known (see ``tilewright tune``) for its own levels, and usual ones for others.
-    ``num_threads`` and ``max_bytes`` are those of the model returned.
+    ``num_threads``, ``max_bytes`` and ``flush_denormals`` are those of the model returned.
     Raises only subclasses of ``TilewrightError``.
     """
     made = compile_stages(
@@ -132,7 +133,11 @@ def compile_model(
         target=target,
     )
     return CompiledModel.from_contents(
-        made.contents, evaluate=evaluate_payload, num_threads=num_threads, max_bytes=max_bytes
+        made.contents,
+        evaluate=evaluate_payload,
+        num_threads=num_threads,
+        max_bytes=max_bytes,
+        flush_denormals=flush_denormals,
     )
 
 
