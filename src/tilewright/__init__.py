@@ -19,6 +19,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from tilewright.options import CompileOptions, lists_options
+from tilewright.runtime.limits import set_memory_limit
 from tilewright.runtime.model import CompiledModel
 from tilewright.runtime.program import LEVELS
 from tilewright.support import errors
@@ -31,7 +32,16 @@ if TYPE_CHECKING:
     from tilewright.frontend.onnx import Dim
     from tilewright.frontend.onnx.source import Source
 
-__all__ = ["Dim", "Model", "TilewrightError", "__version__", "compile", "errors", "load"]
+__all__ = [
+    "Dim",
+    "Model",
+    "TilewrightError",
+    "__version__",
+    "compile",
+    "errors",
+    "load",
+    "set_memory_limit",
+]
 
 __version__ = "0.1.0"
 Model = CompiledModel
@@ -45,12 +55,14 @@ def compile(
     *,
     num_threads: int | None = None,
     max_bytes: int | None = None,
+    flush_denormals: bool = False,
     **options: Unpack[CompileOptions],
 ) -> Model:
     """Compile an ONNX model once, for every shape in the ranges of its dimensions.
 
     ``source`` is a path, serialised bytes, or an ONNX model in memory. ``num_threads`` and
-    ``max_bytes`` limit each call of the model. The options:
+    ``max_bytes`` limit each call of the model; ``flush_denormals=True`` takes numbers below the
+    normal ones as zeros, which some processors compute much faster. The options:
 
     ``dims`` maps names of dimensions to ``Dim(low, high, multiple_of)``, to ``(low, high)`` or
     ``(low, high, multiple_of)`` with both ends included and None for an open one, to a Python
@@ -85,6 +97,7 @@ def compile(
         source,
         num_threads=limit("num_threads", num_threads, MOST_THREADS),
         max_bytes=limit("max_bytes", max_bytes),
+        flush_denormals=switch("flush_denormals", flush_denormals),
         **options,
     )
 
@@ -97,6 +110,7 @@ def load(
     level: str | None = None,
     num_threads: int | None = None,
     max_bytes: int | None = None,
+    flush_denormals: bool = False,
 ) -> Model:
     """A model from an artifact that ``Model.save`` or ``tilewright compile`` wrote.
 
@@ -114,6 +128,7 @@ def load(
         evaluate=_evaluate,
         num_threads=limit("num_threads", num_threads, MOST_THREADS),
         max_bytes=limit("max_bytes", max_bytes),
+        flush_denormals=switch("flush_denormals", flush_denormals),
     )
 
 

@@ -143,6 +143,7 @@ def compile_model(
     *,
     num_threads: int | None = None,
     max_bytes: int | None = None,
+    flush_denormals: bool = False,
     **options: Unpack[CompileOptions],
 ) -> CompiledModel:
     """A model that can be called, from all stages; see ``tilewright.compile``."""
@@ -151,6 +152,7 @@ def compile_model(
         evaluate=evaluate_payload,
         num_threads=num_threads,
         max_bytes=max_bytes,
+        flush_denormals=flush_denormals,
     )
 
 
