@@ -60,8 +60,8 @@ def bench(
 ) -> None:
     """Time a model beside other engines at several shapes, as ratios with their spread.
 
-    Example: [bold]tilewright bench bert.onnx --shapes "batch=1,seq=5;batch=4,seq=128"
-    --against onnxruntime,openvino[/]
+    \b
+    Example: tilewright bench bert.onnx --shapes "batch=1,seq=5;batch=4,seq=128"
     """
     output = Output(as_json=as_json)
     if is_artifact(model):

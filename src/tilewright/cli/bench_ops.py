@@ -80,8 +80,8 @@ def bench_ops(
 ) -> None:
     """Time matrix products and convolutions beside other engines, as speed-ups per suite.
 
-    Example: [bold]tilewright bench-ops --shapes "M=5,N=2304,K=768;M=24,N=2304,K=768"
-    --against onnxruntime,openvino[/]
+    \b
+    Example: tilewright bench-ops --shapes "M=5,N=2304,K=768;M=24,N=2304,K=768"
     """
     output = Output(as_json=as_json)
     cases = _cases(suite or (), shapes, _names(only), sample_size)

@@ -22,7 +22,8 @@ def cache(
 ) -> None:
     """Show the cache directory and what it holds: measurements and compiled code.
 
-    Example: [bold]tilewright cache --clear[/]
+    \b
+    Example: tilewright cache --clear
     """
     output = Output(as_json=as_json)
     files = [(path.name, path.stat().st_size) for path in cached_files()]

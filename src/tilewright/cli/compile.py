@@ -26,10 +26,10 @@ from tilewright.cli.options import (
     parse_dims,
 )
 from tilewright.cli.output import Output, table
+from tilewright.cli.writing import ARTIFACTS, writable
 from tilewright.compile import Compilation, compile_stages
 from tilewright.runtime.artifact import save_artifact
 from tilewright.runtime.program import KernelStep, OpaqueStep
-from tilewright.support.errors import InputError
 from tilewright.support.text import format_bytes, format_seconds
 
 
@@ -73,11 +73,11 @@ def compile_command(
 ) -> None:
     """Compile an ONNX model once, for every shape in the ranges of its dimensions.
 
-    Example: [bold]tilewright compile bert.onnx -o bert.tw --dim batch=1..64 --dim seq=0..512[/]
+    \b
+    Example: tilewright compile bert.onnx -o bert.tw --dim batch=1..64
     """
     output = Output(as_json=as_json)
-    if not artifact.parent.is_dir():
-        raise InputError("The folder of the artifact does not exist.", where=str(artifact.parent))
+    writable(artifact, ARTIFACTS, [model])
     started = time.perf_counter()
     with output.progress.activity(f"Compiling {model.name}"):
         made = compile_stages(

@@ -44,7 +44,8 @@ def doctor(
 ) -> None:
     """Show the processor, threads, versions, and what one core can do; exit code 1 if parts miss.
 
-    Example: [bold]tilewright doctor[/]
+    \b
+    Example: tilewright doctor
     """
     output = Output(as_json=as_json)
     level, target = host_level(), detect()

@@ -24,7 +24,8 @@ _ORIGINS = {"given": "given", "model": "implied by the model", "default": "defau
 def inspect(model: ModelPath, dim: DimOptions = None, as_json: JsonFlag = False) -> None:
     """Show dimensions, operators, what falls back to the reference, and baked-in sizes.
 
-    Example: [bold]tilewright inspect model.onnx --dim batch=1..64[/]
+    \b
+    Example: tilewright inspect model.onnx --dim batch=1..64
     """
     output = Output(as_json=as_json)
     with output.progress.activity(f"Reading {model.name}"):

@@ -12,17 +12,32 @@ from typing import Annotated
 
 import typer
 
-from tilewright.bench import InputSpecification
+from tilewright.bench import InputSpecification, ModelInputs, read_arrays
 from tilewright.cli.output import Output
 from tilewright.compile import Compilation, compile_stages
 from tilewright.frontend.onnx import Dim
 from tilewright.ir.dtype import DType
 from tilewright.ops.reference import evaluate_payload
-from tilewright.runtime.artifact import MAGIC
 from tilewright.runtime.model import CompiledModel
 from tilewright.support.errors import DimensionError, InputError
+from tilewright.support.files import is_artifact
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
+QuietFlag = Annotated[
+    bool, typer.Option("--quiet", "-q", help="Print errors only; the exit code says the rest.")
+]
+VerboseFlag = Annotated[
+    bool, typer.Option("--verbose", "-v", help="Show on stderr what the compiler does, and how long.")
+]
+InputOptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--input",
+        metavar="[NAME=]FILE",
+        help="Inputs from a .npy or .npz file, or from an ONNX tensor in a .pb file. Repeat for "
+        "more.",
+    ),
+]
 ModelPath = Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file.")]
 EitherPath = Annotated[
     Path, typer.Argument(metavar="ARTIFACT|MODEL", help="A compiled model (.tw) or an ONNX file.")
@@ -93,15 +108,6 @@ class OpenedModel:
 
     model: CompiledModel
     compilation: Compilation | None
-
-
-def is_artifact(path: Path) -> bool:
-    """Whether the file is a compiled model, by its first bytes; False where it cannot be read."""
-    try:
-        with path.open("rb") as file:
-            return file.read(len(MAGIC)) == MAGIC
-    except OSError:
-        return False
 
 
 def open_model(

@@ -61,5 +61,6 @@ def load_plots() -> ModuleType:
         return importlib.import_module("tilewright.bench.plots")
     except ImportError as error:
         raise UnsupportedError(
-            f"Plots cannot be drawn: {error}.", hint="pip install matplotlib, or leave out --save"
+            f"Plots cannot be drawn: {error}.",
+            hint='Install it with "pip install matplotlib", or leave out --save',
         ) from error

@@ -57,7 +57,8 @@ def regret(
 ) -> None:
     """Time all variants of contractions at random shapes beside the one that the model chooses.
 
-    Example: [bold]tilewright regret --kind gemm --samples 300 --range 1..4096[/]
+    \b
+    Example: tilewright regret --kind gemm --samples 300 --range 1..4096
     """
     output = Output(as_json=as_json)
     if sweep:

@@ -34,7 +34,8 @@ def tune(
 ) -> None:
     """Measure every register tile of this machine, and keep the times in the cache directory.
 
-    Example: [bold]tilewright tune[/]
+    \b
+    Example: tilewright tune
     """
     output = Output(as_json=as_json)
     level = host_level()

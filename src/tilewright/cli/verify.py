@@ -65,7 +65,8 @@ def verify(
 ) -> None:
     """Compare a model with a reference at many shapes; exit code 1 if it differs anywhere.
 
-    Example: [bold]tilewright verify model.onnx --shapes edge,random:20[/]
+    \b
+    Example: tilewright verify model.onnx --shapes edge,random:20
     """
     output = Output(as_json=as_json)
     source = model or path

@@ -61,6 +61,17 @@ class Facts:
     bindings: list[Binding] = field(default_factory=list[Binding])
     bound: dict[Node, Contents] = field(default_factory=dict[Node, Contents])
 
+    def copy(self) -> Facts:
+        """The same facts, to go back to with :meth:`restore`."""
+        return Facts(self.scope.copy(), [*self.guards], [*self.bindings], {**self.bound})
+
+    def restore(self, saved: Facts) -> None:
+        """Forget all that was learnt after ``saved`` was copied: a rule that fails leaves nothing."""
+        self.scope.restore(saved.scope)
+        self.guards[:] = saved.guards
+        self.bindings[:] = saved.bindings
+        self.bound = {**saved.bound}
+
 
 @dataclass
 class RuleContext:
@@ -96,20 +107,21 @@ class RuleContext:
 
     def integer(self, name: str, default: int | None = None) -> int:
         """An integer attribute; without a default it is required."""
-        return int(self._attribute(name, default))  # type: ignore[call-overload]
+        return self._typed(name, self._attribute(name, default), int)
 
     def number(self, name: str, default: float | None = None) -> float:
         """A float attribute."""
-        return float(self._attribute(name, default))  # type: ignore[arg-type]
+        return float(self._typed(name, self._attribute(name, default), (int, float)))
 
     def text(self, name: str, default: str | None = None) -> str:
         """A string attribute."""
-        value = self._attribute(name, default)
-        return value.decode() if isinstance(value, bytes) else str(value)
+        value = self._typed(name, self._attribute(name, default), (bytes, str))
+        return value.decode() if isinstance(value, bytes) else value
 
     def integer_list(self, name: str, default: Sequence[int] | None = None) -> list[int]:
         """A list of integers attribute."""
-        return [int(v) for v in self._attribute(name, default)]  # type: ignore[attr-defined]
+        values = self._typed(name, self._attribute(name, default), (list, tuple, range))
+        return [self._typed(name, value, int) for value in values]
 
     def has(self, name: str) -> bool:
         """Whether the attribute is present."""
@@ -121,6 +133,13 @@ class RuleContext:
         if default is None:
             raise InvalidModelError(f"attribute {name!r} is missing", where=self.where)
         return default
+
+    def _typed(self, name: str, value: object, kind: type | tuple[type, ...]) -> Any:
+        """An attribute's value, which must be of a type that the rule can use."""
+        if not isinstance(value, kind):
+            message = f"attribute {name!r} has a value of type {type(value).__name__}"
+            raise InvalidModelError(message, where=self.where)
+        return value
 
     def constant(self, index: int) -> np.ndarray[Any, Any] | None:
         """The contents of operand ``index`` if it is a constant tensor, else None."""

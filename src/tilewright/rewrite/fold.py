@@ -15,6 +15,7 @@ from tilewright.ir.evaluate import evaluate_node
 from tilewright.ir.graph import Node, node
 from tilewright.ir.primitives import Broadcast, Constant, Dimension, Iota, Map, Transpose
 from tilewright.ir.symbolic import LARGEST, integer_contents
+from tilewright.ir.verify import expressions_of
 from tilewright.rewrite.build import broadcast, contents, is_one, literal, static_shape
 from tilewright.rewrite.facts import Facts
 from tilewright.shape import product
@@ -33,6 +34,8 @@ def fold_constants(x: Node, facts: Facts) -> Node | None:
     shape = static_shape(x)
     if shape is None or min(shape, default=0) < 0 or not _numeric(x):
         return None
+    if not all(e.is_constant for e in expressions_of(x)):
+        return None  # where a constant is cut may be a size
     if all(isinstance(i.primitive, Broadcast) for i in x.inputs):
         return None
     elements = math.prod(shape)

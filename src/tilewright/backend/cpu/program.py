@@ -5,7 +5,7 @@ Start with :func:`build_program`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -56,6 +56,7 @@ from tilewright.tile.variants import (
 )
 
 Array = np.ndarray[Any, Any]
+Observe = Callable[[LoweredKernel], None]
 
 REGISTER_TILES = {
     # 8 sums: a multiply-add is two instructions and needs temporaries
@@ -287,6 +288,11 @@ def _ordered(items: list[_Item], known: set[str], ready: set[Node]) -> list[_Ite
     return done
 
 
+def usual_machine(level: Level) -> Machine:
+    """A machine that is common among those with the level."""
+    return Machine(preset(USUAL_TARGETS[level.name]))
+
+
 def build_program(
     graph: Graph,
     plan: Plan,
@@ -295,10 +301,12 @@ def build_program(
     operators: Sequence[OperatorCount] = (),
     accuracy: Accuracy = Accuracy.STANDARD,
     machine: Machine | None = None,
+    observe: Observe | None = None,
 ) -> CompiledProgram:
     """Compile a planned graph for one instruction set level.
 
-    Costs are those of ``machine``; a usual one of the level unless it is given.
+    Costs are those of ``machine``; a usual one of the level unless it is given. ``observe`` is
+    given every kernel before its code is generated.
     """
     if THREADS in graph.scope.symbols:
         raise UnsupportedError(
@@ -306,7 +314,7 @@ def build_program(
             where=f"graph '{graph.name}'",
             hint="another name for the dimension",
         )
-    machine = machine or Machine(preset(USUAL_TARGETS[level.name]))
+    machine = machine or usual_machine(level)
     builder = _Builder(graph, plan, level)
     builder.declare()
     code = CodeGenerator(level)
@@ -323,6 +331,8 @@ def build_program(
             continue
         tile = REGISTER_TILES[level.name]
         found = lower_kernel(kernel, plan.materialised, graph.scope, tile, accuracy, machine)
+        if observe is not None:
+            observe(found)
         lowered.append(found)
         items.append(builder.kernel_item(lowered[-1], code))
     ordered = _ordered(items, set(known), set(graph.inputs))
@@ -350,4 +360,4 @@ def _input_name(node: Node) -> str:
     return primitive.name
 
 
-__all__ = ["CompiledProgram", "build_program"]
+__all__ = ["CompiledProgram", "build_program", "usual_machine"]

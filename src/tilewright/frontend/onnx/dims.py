@@ -1,8 +1,9 @@
 """Dimensions of graph inputs: their names, ranges and symbols.
 
 A named dimension (``dim_param``) is a symbol; an expression over other names stays one; any other
-text is turned into a name; a size without a name is called after its input and axis. Ranges come
-from the caller, or are 0..``DEFAULT_HIGH``. Start with :class:`DimensionTable`.
+text is turned into a name, and so is one that begins with ``_``, as names of the compiler's own do;
+a size without a name is called after its input and axis. Ranges come from the caller, from demands
+of the model, or are 0..``DEFAULT_HIGH``. Start with :class:`DimensionTable`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from tilewright.shape import Expr, Scope, constant, parse
 from tilewright.support.errors import DimensionError, InvalidModelError
 
 DEFAULT_HIGH = 1 << 16
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*\Z")
+_RESERVED = re.compile(r"_[A-Za-z0-9_.]*\Z")  # index variables and sizes have such names
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,14 @@ class Dim:
             )
 
 
+@dataclass(frozen=True)
+class Implied:
+    """A range that a demand of the model implies, with the demand as a sentence."""
+
+    dim: Dim
+    reason: str
+
+
 Size = int | str | None  # a constant, the model's text, or nothing
 
 
@@ -48,7 +58,9 @@ class DimensionTable:
     Call :meth:`survey` with every input, then :meth:`shape` for each, then :meth:`finish`.
     """
 
-    def __init__(self, scope: Scope, given: Mapping[str, Dim], implied: Mapping[str, Dim]) -> None:
+    def __init__(
+        self, scope: Scope, given: Mapping[str, Dim], implied: Mapping[str, Implied]
+    ) -> None:
         self.scope = scope
         self.given = dict(given)
         self.implied = dict(implied)
@@ -57,7 +69,7 @@ class DimensionTable:
         self._names: dict[str, str] = {}  # symbol name -> the model's text
         self._static: dict[str, int] = {}
         self._places: dict[str, list[tuple[str, int]]] = {}
-        self._origins: dict[str, tuple[Dim, str]] = {}
+        self._origins: dict[str, tuple[Dim, str, str]] = {}
 
     def survey(self, name: str, sizes: tuple[Size, ...]) -> None:
         """Take note of an input; all inputs come before the first :meth:`shape`."""
@@ -68,10 +80,13 @@ class DimensionTable:
 
         Raises ``DimensionError`` when a range was given for what is not a dimension of the model.
         """
-        for _, sizes in self._inputs:
-            for size in sizes:
-                if isinstance(size, str) and _NAME.match(size):
-                    self._declare(size, size)
+        texts = [s for _, sizes in self._inputs for s in sizes if isinstance(s, str)]
+        for text in texts:
+            if _NAME.match(text):
+                self._declare(text, text)
+        for text in texts:
+            if _RESERVED.match(text) and text not in self._by_text:
+                self._declare(self._free_name(text), text)
         shapes = {
             name: tuple(self._size(name, axis, size) for axis, size in enumerate(sizes))
             for name, sizes in self._inputs
@@ -102,8 +117,10 @@ class DimensionTable:
             expression = parse(text)
         except DimensionError:
             return None
+        texts = {s: self._by_text[s] for s in expression.free_symbols if s in self._by_text}
+        expression = expression.substitute(texts)
         unknown = [s for s in expression.free_symbols if s not in self._names]
-        if not expression.free_symbols or len(unknown) > 1:
+        if not expression.free_symbols or len(unknown) > 1 or any(map(_RESERVED.match, unknown)):
             return None
         if unknown:
             # One new symbol can be read back from the size only if the size is linear in it.
@@ -126,16 +143,17 @@ class DimensionTable:
 
     def _declare(self, name: str, text: str) -> Expr:
         if name not in self._names:
-            dim, origin = Dim(), "default"
+            dim, origin, reason = Dim(), "default", ""
             for key in (text, name):
                 if key in self.given:
                     dim, origin = self.given[key], "given"
                     break
                 if key in self.implied:
-                    dim, origin = self.implied[key], "model"
+                    dim, origin = self.implied[key].dim, "model"
+                    reason = self.implied[key].reason
                     break
             self._names[name] = text
-            self._origins[name] = (dim, origin)
+            self._origins[name] = (dim, origin, reason)
             self._by_text[text] = self.scope.declare(name, dim.low, dim.high, dim.multiple_of)
         return self._by_text[text]
 
@@ -159,11 +177,14 @@ class DimensionTable:
             DimensionReport(
                 name,
                 text,
-                self._origins[name][0].low,
-                self._origins[name][0].high,
-                self._origins[name][0].multiple_of,
-                self._origins[name][1],
+                dim.low,
+                dim.high,
+                dim.multiple_of,
+                origin,
                 tuple(self._places.get(name, ())),
+                reason,
             )
-            for name, text in self._names.items()
+            for name, (dim, origin, reason), text in (
+                (name, self._origins[name], text) for name, text in self._names.items()
+            )
         )

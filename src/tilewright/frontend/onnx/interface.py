@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import numpy as np
 import onnx_ir
 
-from tilewright.frontend.onnx.dims import Dim, DimensionTable
+from tilewright.frontend.onnx.dims import Dim, DimensionTable, Implied
 from tilewright.frontend.onnx.state import State
 from tilewright.frontend.onnx.tensor_types import element_type
 from tilewright.frontend.onnx.values import constant_input, input_sizes, proto_of_value
@@ -25,7 +25,7 @@ def make_inputs(
     model: onnx_ir.Model,
     state: State,
     dims: Mapping[str, Dim],
-    narrower: Mapping[str, Dim],
+    narrower: Mapping[str, Implied],
     constants: Mapping[str, np.ndarray],
 ) -> dict[onnx_ir.Value, Node]:
     """The node of every input; inputs that have an initializer are left to be constants.
