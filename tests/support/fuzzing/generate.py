@@ -31,7 +31,7 @@ def generate(seed: int, number: int, levels: Sequence[str]) -> Case:
     chance = random.Random(f"{seed} {number}")
     shapes = _shapes(chance)
     data_seed = chance.randrange(1 << 30)
-    level = chance.choice(levels)
+    level = random.Random(f"{seed} {number} level").choice(levels)
     b = Builder(chance, chance.choice(OPSETS), shapes, data_seed)
     names = [*shapes[0]]
     for _ in range(chance.choice((1, 1, 2))):
