@@ -71,11 +71,6 @@ def replay(options: Options) -> int:
     return 1
 
 
-def outcomes(options: Options) -> dict[int, Outcome]:
-    """Outcomes by number, without a word."""
-    return dict(_run(options, lambda number, outcome: None))
-
-
 def judge(case: Case) -> Outcome:
     """One case in a child; a crash of an oracle is no finding, the case runs without it."""
     without: tuple[str, ...] = ()
