@@ -6,7 +6,6 @@ it knows whose a crash is. Start with :func:`check`.
 
 from __future__ import annotations
 
-import inspect
 import tempfile
 import traceback
 from collections.abc import Callable, Collection
@@ -17,7 +16,7 @@ from typing import Any
 import numpy as np
 
 import tilewright
-from tilewright.support.errors import TilewrightError
+from tilewright.support.errors import InternalError, TilewrightError
 
 from .case import Array, Case, Finding, Sizes
 from .limits import doubts_reference, limit
@@ -56,9 +55,10 @@ def check(
     stage("compile")
     try:
         with tempfile.TemporaryDirectory() as folder:
-            stage("compile")
             model = _through_artifact(case, Path(folder) / "case.tw", stage)
             _run(case, model, expected, outcome, stage)
+    except InternalError as error:
+        outcome.finding = _foreign(error, None)
     except TilewrightError as error:
         _refused(error, expected, outcome)
     except Exception as error:
@@ -67,10 +67,7 @@ def check(
 
 
 def _through_artifact(case: Case, path: Path, stage: Callable[[str], None]) -> Any:
-    options: dict[str, Any] = {"dims": case.ranges, "levels": [case.level]}
-    if "check" in inspect.signature(tilewright.compile).parameters:
-        options["check"] = True
-    made = tilewright.compile(case.model, **options)
+    made = tilewright.compile(case.model, dims=case.ranges, levels=[case.level])
     stage("save")
     made.save(path)
     stage("load")
@@ -137,6 +134,9 @@ def _run(
             stage(f"call with {threads} threads at {one.sizes}")
             try:
                 results = {k: np.asarray(v) for k, v in model.run(one.feeds).items()}
+            except InternalError as error:
+                outcome.finding = _foreign(error, one.sizes)
+                return
             except TilewrightError as error:
                 why = limit(str(error))
                 if why is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 import tempfile
@@ -17,6 +18,7 @@ from onnx import parser, printer
 import tilewright
 from tilewright.backend.cpu import workers
 from tilewright.backend.cpu.machine import host_levels
+from tilewright.stages import CHECK_VARIABLE
 
 from .case import Case, Finding
 from .check import REFERENCE, RUNTIME, Outcome, check
@@ -57,7 +59,9 @@ def fuzz(options: Options) -> int:
 
 def replay(options: Options) -> int:
     """Run one case again, print it whole, then as small as it goes."""
-    case = generate(options.seed, options.first, _levels(options))
+    levels = _levels(options)
+    _warm_up(levels)
+    case = generate(options.seed, options.first, levels)
     print(printer.to_text(case.proto()))
     print(f"inputs: {case.recipes}\nshapes: {case.shapes}\nranges: {case.ranges}")
     print(f"level: {case.level}")
@@ -118,7 +122,11 @@ def _generate_and_check(
 
 
 def _warm_up(levels: Sequence[str]) -> None:
-    """Start LLVM and import all there is before the first fork, so that no child does."""
+    """Start LLVM and import all there is before the first fork, so that no child does.
+
+    Every stage of every compilation is verified.
+    """
+    os.environ[CHECK_VARIABLE] = "1"
     workers.MOST_WORKERS = 1  # other processes take longer to start than such kernels to compile
     text = '<ir_version: 10, opset_import: ["": 20]> g (float[n] x) => (float[n] y) {y = Neg(x)}'
     with tempfile.TemporaryDirectory() as folder:
