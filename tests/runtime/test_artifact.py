@@ -15,7 +15,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from kit import LEVEL, buffers, chain_program, contents, image, kernel, program
 
-from tilewright.runtime.artifact import MAGIC, ArtifactContents, open_artifact, save_artifact
+from tilewright.runtime.artifact import (
+    FORMAT,
+    MAGIC,
+    ArtifactContents,
+    open_artifact,
+    save_artifact,
+)
 from tilewright.runtime.model import CompiledModel
 from tilewright.runtime.program import CodeImage
 from tilewright.shape import symbol
@@ -95,7 +101,7 @@ def test_levels_share_constants_and_the_best_is_taken(tmp_path: Path) -> None:
         lambda: CompiledModel.load(tmp_path / "only.tw"),
         lambda: CompiledModel.from_contents(only),
     ):
-        with pytest.raises(ArtifactError, match="This CPU can run no"):
+        with pytest.raises(ArtifactError, match="This processor cannot run"):
             attempt()
 
 
@@ -112,12 +118,14 @@ def test_what_is_no_artifact(tmp_path: Path) -> None:
         save_artifact(tmp_path / "no" / "folder.tw", weighted())
 
 
-def test_newer_format(saved: Path) -> None:
+@pytest.mark.parametrize(("version", "way_out"), [(FORMAT + 1, "newer"), (1, "again")])
+def test_another_format_is_refused_with_what_to_do(saved: Path, version: int, way_out: str) -> None:
     data = bytearray(saved.read_bytes())
-    data[8:12] = struct.pack("<I", 2)
+    data[8:12] = struct.pack("<I", version)
     saved.write_bytes(data)
-    with pytest.raises(ArtifactError, match="format 2; this version reads up to 1"):
+    with pytest.raises(ArtifactError, match=f"format {version}, .* reads format") as caught:
         CompiledModel.load(saved)
+    assert way_out in str(caught.value.hint)
 
 
 def test_damaged_constants(saved: Path) -> None:
@@ -238,15 +246,13 @@ def test_any_program_is_read_or_refused(tmp_path: Path, data: st.DataObject) -> 
     place[data.draw(st.sampled_from(keys))] = data.draw(JUNK)
 
     class Changed:
-        name, dimensions, operators = "changed", (), ()
+        name, dimensions, operators, buffers, steps = "changed", (), (), (), ()
 
         def to_json(self) -> Any:
             return text
 
     changed: Any = Changed()
     path = tmp_path / "program.tw"
-    save_artifact(
-        path, ArtifactContents({LEVEL: changed}, good.images, good.constants, good.metadata)
-    )
+    save_artifact(path, ArtifactContents({LEVEL: changed}, good.images, good.constants))
     with contextlib.suppress(ArtifactError):
         CompiledModel.load(path)

@@ -27,7 +27,9 @@ from tilewright.cli.options import (
     DimOptions,
     JsonFlag,
     ModelPath,
+    QuietFlag,
     ThreadsOption,
+    VerboseFlag,
     input_specifications,
     instantiate,
     is_artifact,
@@ -57,13 +59,15 @@ def bench(
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="For the inputs.")] = 0,
     as_json: JsonFlag = False,
+    quiet: QuietFlag = False,
+    verbose: VerboseFlag = 0,
 ) -> None:
     """Time a model beside other engines at several shapes, as ratios with their spread.
 
-    Example: [bold]tilewright bench bert.onnx --shapes "batch=1,seq=5;batch=4,seq=128"
-    --against onnxruntime,openvino[/]
+    \b
+    Example: tilewright bench bert.onnx --shapes "batch=1,seq=5;batch=4,seq=128"
     """
-    output = Output(as_json=as_json)
+    output = Output(as_json=as_json, quiet=quiet, verbose=verbose)
     if is_artifact(model):
         raise InputError("The peers need the ONNX file.", where=str(model))
     cases = parse_suite(shapes)

@@ -1,11 +1,12 @@
 """One file per compiled model: header, manifest, programs, code and constants.
 
 Layout: 64 bytes of header (magic, format version, sizes, hash of the manifest), a JSON manifest,
-then sections at multiples of 64 bytes. The manifest lists each section with its place, size and
-SHA-256; equal sections are stored once. Constants are used in place from the mapped file. Equal
-contents give equal bytes. An artifact holds machine code that is run as it is: load only files you
-trust; the hashes protect against damage, not against malice. Imports ``support``, numpy and the
-rest of the package. Start reading at :func:`save_artifact`, :func:`open_artifact`.
+then sections at multiples of 64 bytes. The manifest holds the record of ``info`` and lists each
+section with its place, size and SHA-256; equal sections are stored once. Constants are used in
+place from the mapped file. Equal contents give equal bytes. An artifact holds machine code that is
+run as it is: load only files you trust; the hashes protect against damage, not against malice.
+Imports ``support``, numpy and the rest of the package. Start reading at :func:`save_artifact`,
+:func:`open_artifact`, :func:`read_info`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import mmap
 import os
 import struct
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata as package_metadata
 from pathlib import Path
@@ -24,11 +25,21 @@ from typing import Any, cast
 
 import numpy as np
 
+from tilewright.runtime.info import (
+    ArtifactInfo,
+    MachineInfo,
+    Origin,
+    level_info,
+    specifications,
+)
+from tilewright.runtime.levels import choose_level
 from tilewright.runtime.program import LEVELS, CodeImage, Program
+from tilewright.runtime.reading import integer
 from tilewright.support.errors import ArtifactError
+from tilewright.support.files import ARTIFACT, require
+from tilewright.support.files import ARTIFACT_MAGIC as MAGIC
 
-MAGIC = b"TILEWRT\n"
-FORMAT = 1
+FORMAT = 2
 ALIGNMENT = 64
 # Magic, format, size of the header, size of the manifest, size of the file, hash of the manifest.
 _HEADER = struct.Struct("<8sIIQQ32s")
@@ -44,7 +55,7 @@ class ArtifactContents:
     programs: Mapping[str, Program]
     images: Mapping[str, CodeImage]
     constants: Mapping[str, Sequence[Bytes]]
-    metadata: Mapping[str, str] = field(default_factory=dict[str, str])
+    origin: Origin = field(default_factory=Origin)
 
 
 @dataclass(frozen=True)
@@ -57,9 +68,8 @@ class _Section:
 
 @dataclass(frozen=True)
 class _Level:
-    """What a level needs of the CPU, and the numbers of its sections."""
+    """The numbers of the sections of a level."""
 
-    features: tuple[str, ...]
     program: int
     image: int
     code: int
@@ -68,19 +78,10 @@ class _Level:
 
 def save_artifact(path: str | os.PathLike[str], contents: ArtifactContents) -> None:
     """Write the file as a whole or not at all. Raises ArtifactError where it cannot be written."""
-    writer = _Writer()
-    levels = [writer.level(level, contents) for level in LEVELS if level in contents.programs]
-    if not levels:
-        raise ArtifactError("There is nothing to save: the contents have no level.")
-    first = next(contents.programs[level] for level in LEVELS if level in contents.programs)
+    writer = _Writer(contents)
     manifest = {
-        "format": FORMAT,
-        "tool": f"tilewright {package_metadata.version('tilewright')}",
-        "name": first.name,
-        "metadata": dict(sorted(contents.metadata.items())),
-        "dimensions": [[d.name, d.low, d.high, d.multiple_of] for d in first.dimensions],
-        "operators": [[o.operator, o.count, o.opaque] for o in first.operators],
-        "levels": levels,
+        "info": writer.info.to_json(),
+        "levels": writer.levels,
         "sections": [[s.kind, s.offset, s.size, s.sha256] for s in writer.sections],
     }
     text = _json(manifest)
@@ -94,6 +95,11 @@ def save_artifact(path: str | os.PathLike[str], contents: ArtifactContents) -> N
         for section, data in zip(writer.sections, writer.data, strict=True)
     ]
     _write_atomically(Path(path), chunks, size)
+
+
+def describe(contents: ArtifactContents) -> ArtifactInfo:
+    """The record that the contents have in a file."""
+    return _Writer(contents).info
 
 
 def _write_atomically(path: Path, chunks: Sequence[tuple[int, Any]], size: int) -> None:
@@ -125,11 +131,16 @@ def _write_atomically(path: Path, chunks: Sequence[tuple[int, Any]], size: int) 
 class _Writer:
     """Collects sections; equal contents of one kind become one section."""
 
-    def __init__(self) -> None:
+    def __init__(self, contents: ArtifactContents) -> None:
         self.sections: list[_Section] = []
         self.data: list[Any] = []
         self.end = 0
         self.found: dict[tuple[str, str], int] = {}
+        names = [level for level in LEVELS if level in contents.programs]
+        if not names:
+            raise ArtifactError("There is nothing to save: the contents have no level.")
+        self.levels = [self.level(name, contents) for name in names]
+        self.info = self.describe(names, contents)
 
     def add(self, kind: str, data: Any) -> int:
         digest = hashlib.sha256(data).hexdigest()
@@ -146,13 +157,43 @@ class _Writer:
     def level(self, level: str, contents: ArtifactContents) -> dict[str, Any]:
         image = contents.images[level]
         return {
-            "level": level,
-            "features": list(image.features),
             "program": self.add("program", _json(contents.programs[level].to_json())),
             "image": self.add("image", _json(image.to_json())),
             "code": self.add("code", image.data),
             "constants": [self.add("constant", raw_bytes(c)) for c in contents.constants[level]],
         }
+
+    def describe(self, names: Sequence[str], contents: ArtifactContents) -> ArtifactInfo:
+        first, origin = contents.programs[names[0]], contents.origin
+        return ArtifactInfo(
+            format=FORMAT,
+            version=package_metadata.version("tilewright"),
+            name=first.name,
+            source=origin.source,
+            source_sha256=origin.source_sha256,
+            precision=origin.precision,
+            accuracy=origin.accuracy,
+            inputs=specifications(first, "input"),
+            outputs=specifications(first, "output"),
+            dimensions=tuple(first.dimensions),
+            operators=tuple(first.operators),
+            levels=tuple(
+                level_info(
+                    name,
+                    contents.programs[name],
+                    contents.images[name],
+                    origin.machines.get(name, MachineInfo()),
+                    self.weight_bytes(level["constants"]),
+                )
+                for name, level in zip(names, self.levels, strict=True)
+            ),
+            weight_bytes=self.weight_bytes(n for e in self.levels for n in e["constants"]),
+            ranges=dict(origin.ranges),
+        )
+
+    def weight_bytes(self, numbers: Iterable[int]) -> int:
+        """What these sections take, each once."""
+        return sum(self.sections[number].size for number in set(numbers))
 
 
 def raw_bytes(data: Bytes) -> memoryview:
@@ -179,9 +220,12 @@ class Artifact:
         self.mapping = mapping
         self.verify = verify
         self.bytes = np.frombuffer(cast("Any", mapping), np.uint8)
-        self.manifest, self.start = self._read_manifest()
+        manifest, self.start = self._read_manifest()
         try:
-            self._read_tables()
+            self.info = ArtifactInfo.from_json(manifest["info"])
+            self.sections = self._read_sections(manifest["sections"])
+            names = [level.name for level in self.info.levels]
+            self.levels = dict(zip(names, map(_level, manifest["levels"]), strict=True))
         except (KeyError, TypeError, ValueError, RecursionError) as error:
             raise self._damaged(f"its manifest is malformed ({error!r})") from error
 
@@ -200,13 +244,16 @@ class Artifact:
         if len(head) < _HEADER.size:
             raise self._damaged("it is truncated")
         _, version, header_size, manifest_size, file_size, digest = _HEADER.unpack(head)
-        if version > FORMAT:
+        if version != FORMAT:
+            reads = f"this version of tilewright reads format {FORMAT}"
+            newer = "Install a newer tilewright, or compile the model again with this one"
+            older = "Compile the model again with this version"
             raise ArtifactError(
-                f"The artifact has format {version}; this version reads up to {FORMAT}.",
+                f"The artifact has format {version}, {reads}",
                 where=str(self.path),
-                hint="a newer tilewright, or compiling the model again with this one",
+                hint=newer if version > FORMAT else older,
             )
-        if version != FORMAT or header_size != _HEADER.size:
+        if header_size != _HEADER.size:
             raise self._damaged("its header is malformed")
         if file_size != total:
             raise self._damaged(f"it should have {file_size} bytes, but has {total}")
@@ -223,25 +270,15 @@ class Artifact:
             raise self._damaged("its manifest is malformed")
         return cast("dict[str, Any]", manifest), _aligned(_HEADER.size + manifest_size)
 
-    def _read_tables(self) -> None:
+    def _read_sections(self, rows: Any) -> list[_Section]:
         room = len(self.bytes) - self.start
-        self.sections: list[_Section] = []
-        for kind, offset, size, digest in self.manifest["sections"]:
+        sections: list[_Section] = []
+        for kind, offset, size, digest in rows:
             inside = isinstance(offset, int) and isinstance(size, int) and offset >= 0 and size >= 0
             if not inside or offset % ALIGNMENT or offset + size > max(room, 0):
                 raise ValueError(f"a section of {size} bytes at {offset}")
-            self.sections.append(_Section(str(kind), offset, size, str(digest)))
-        self.levels: dict[str, _Level] = {}
-        for entry in self.manifest["levels"]:
-            if entry["level"] not in LEVELS:
-                raise ValueError(f"the level {entry['level']!r}")
-            self.levels[entry["level"]] = _Level(
-                features=tuple(str(feature) for feature in entry["features"]),
-                program=int(entry["program"]),
-                image=int(entry["image"]),
-                code=int(entry["code"]),
-                constants=tuple(int(number) for number in entry["constants"]),
-            )
+            sections.append(_Section(str(kind), offset, size, str(digest)))
+        return sections
 
     def _section(self, number: int, kind: str) -> np.ndarray[Any, Any]:
         if not 0 <= number < len(self.sections):
@@ -257,21 +294,10 @@ class Artifact:
             raise self._damaged(f"section {number} ({kind}) does not match its hash")
         return data
 
-    def choose_level(self, cpu_features: Sequence[str]) -> str:
-        """The best level this CPU can run. Raises ArtifactError when there is none."""
-        for level in reversed(LEVELS):
-            entry = self.levels.get(level)
-            if entry is not None and set(entry.features) <= set(cpu_features):
-                return level
-        needed = "; ".join(
-            f"{name} needs {', '.join(entry.features) or 'nothing'}"
-            for name, entry in self.levels.items()
-        )
-        raise ArtifactError(
-            f"This CPU can run no level of the artifact: {needed}.",
-            where=str(self.path),
-            hint="compiling the model for this machine, or for the level x86-64",
-        )
+    def choose_level(self, processor: Sequence[str], wanted: str | None = None) -> str:
+        """The level that is ``wanted``, or the best that a processor with such features runs."""
+        features = {level.name: level.features for level in self.info.levels}
+        return choose_level(features, processor, wanted, where=str(self.path))
 
     def contents(self, levels: Sequence[str]) -> ArtifactContents:
         """These levels. Raises ArtifactError for damaged sections."""
@@ -287,14 +313,25 @@ class Artifact:
                 programs[level] = Program.from_json(program)
                 images[level] = CodeImage.from_json(table, code)
                 constants[level] = [self._section(n, "constant") for n in entry.constants]
-            texts = dict(self.manifest["metadata"])
         except (KeyError, TypeError, ValueError, RecursionError) as error:
             raise self._damaged(f"a section is malformed ({error!r})") from error
-        return ArtifactContents(programs, images, constants, texts)
+        return ArtifactContents(programs, images, constants)
 
     def copy_to(self, path: str | os.PathLike[str]) -> None:
         """Write the same bytes to another file, as a whole or not at all."""
         _write_atomically(Path(path), [(0, self.bytes)], len(self.bytes))
+
+
+def _level(entry: Any) -> _Level:
+    constants = tuple(integer(number) for number in entry["constants"])
+    return _Level(
+        integer(entry["program"]), integer(entry["image"]), integer(entry["code"]), constants
+    )
+
+
+def read_info(path: str | os.PathLike[str]) -> ArtifactInfo:
+    """What an artifact is; reads its header and manifest alone. Raises ArtifactError."""
+    return open_artifact(path).info
 
 
 def open_artifact(path: str | os.PathLike[str], *, verify: bool = True) -> Artifact:
@@ -304,13 +341,10 @@ def open_artifact(path: str | os.PathLike[str], *, verify: bool = True) -> Artif
     ArtifactError for what is no artifact, is damaged or comes from a newer version.
     """
     place = Path(path)
+    require(place, ARTIFACT, error=ArtifactError)
     try:
         with place.open("rb") as file:
-            if os.fstat(file.fileno()).st_size == 0:
-                raise ArtifactError("The file is empty.", where=str(place))
             mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    except OSError as error:
-        raise ArtifactError(
-            f"The file cannot be read: {error.strerror}.", where=str(place)
-        ) from error
+    except (OSError, ValueError) as error:
+        raise ArtifactError(f"The file cannot be read: {error}", where=str(place)) from error
     return Artifact(place, mapping, verify=verify)

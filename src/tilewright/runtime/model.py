@@ -8,18 +8,27 @@ at
 
 from __future__ import annotations
 
+import functools
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, cast
 
 from tilewright.runtime import _native
-from tilewright.runtime.artifact import Artifact, ArtifactContents, open_artifact, save_artifact
+from tilewright.runtime.artifact import (
+    Artifact,
+    ArtifactContents,
+    describe,
+    open_artifact,
+    save_artifact,
+)
 from tilewright.runtime.constants import place_constants
 from tilewright.runtime.hooks import Evaluate, Hooks
+from tilewright.runtime.info import ArtifactInfo, specifications
+from tilewright.runtime.levels import choose_level
 from tilewright.runtime.lower import lower
-from tilewright.runtime.program import LEVELS, Dimension, KernelStep, OpaqueStep, Program
+from tilewright.runtime.program import Dimension, KernelStep, OpaqueStep, Program
 from tilewright.runtime.results import KernelUse, Memory, Outputs, Stats, StepTime, TensorSpec
-from tilewright.support.errors import ArtifactError, DimensionError, InputError
+from tilewright.support.errors import DimensionError, InputError
 
 
 class CompiledModel:
@@ -38,15 +47,14 @@ class CompiledModel:
         evaluate: Evaluate | None = None,
         num_threads: int | None = None,
         max_bytes: int | None = None,
-        save: Callable[[str | os.PathLike[str]], None] | None = None,
+        artifact: Artifact | None = None,
     ) -> None:
         program = contents.programs[level]
         image = contents.images[level]
         self.level = level
-        self.metadata = dict(contents.metadata)
         self._program = program
         self._contents = contents
-        self._save = save
+        self._artifact = artifact
         constants = place_constants(program, contents.constants[level])
         self._constant_bytes = sum(size for _, size, _ in constants.entries)
         code = None
@@ -78,9 +86,10 @@ class CompiledModel:
         ``level`` is the best one for this CPU unless given. ``evaluate(payload, inputs)`` runs the
         operators that have no kernel. Raises ArtifactError when no level fits.
         """
+        features = {name: image.features for name, image in contents.images.items()}
         return CompiledModel(
             contents,
-            level or _best_level(contents),
+            choose_level(features, _native.cpu_features(), level),
             evaluate=evaluate,
             num_threads=num_threads,
             max_bytes=max_bytes,
@@ -98,14 +107,14 @@ class CompiledModel:
     ) -> CompiledModel:
         """A model from an artifact; see :func:`open_artifact` for ``verify`` and errors."""
         artifact: Artifact = open_artifact(path, verify=verify)
-        chosen = level or artifact.choose_level(_native.cpu_features())
+        chosen = artifact.choose_level(_native.cpu_features(), level)
         return CompiledModel(
             artifact.contents([chosen]),
             chosen,
             evaluate=evaluate,
             num_threads=num_threads,
             max_bytes=max_bytes,
-            save=artifact.copy_to,
+            artifact=artifact,
         )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -136,10 +145,15 @@ class CompiledModel:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model as one artifact file; all levels that it was made with are kept."""
-        if self._save is not None:
-            self._save(path)
+        if self._artifact is not None:
+            self._artifact.copy_to(path)
         else:
             save_artifact(path, self._contents)
+
+    @functools.cached_property
+    def info(self) -> ArtifactInfo:
+        """What the artifact is: its source, precision, levels with their machines, sizes."""
+        return describe(self._contents) if self._artifact is None else self._artifact.info
 
     @property
     def name(self) -> str:
@@ -154,12 +168,12 @@ class CompiledModel:
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
         """Name, dtype and shape of each input, in order."""
-        return self._specs("input")
+        return specifications(self._program, "input")
 
     @property
     def outputs(self) -> tuple[TensorSpec, ...]:
         """Name, dtype and shape of each output, in order."""
-        return self._specs("output")
+        return specifications(self._program, "output")
 
     @property
     def dimensions(self) -> tuple[Dimension, ...]:
@@ -244,14 +258,6 @@ class CompiledModel:
         outputs = ", ".join(str(spec) for spec in self.outputs)
         return f"<CompiledModel '{self.name}' ({self.level}): ({inputs}) -> ({outputs})>"
 
-    def _specs(self, kind: str) -> tuple[TensorSpec, ...]:
-        found = sorted(
-            (buffer.index, TensorSpec(buffer.name, buffer.dtype, tuple(map(str, buffer.shape))))
-            for buffer in self._program.buffers
-            if buffer.kind == kind
-        )
-        return tuple(spec for _, spec in found)
-
     def _explain(self, dims: Mapping[str, int]) -> list[dict[str, Any]]:
         """The native numbers of each phase whose symbols are all given."""
         symbols = self._program.symbols
@@ -280,14 +286,3 @@ def _padded(step: KernelStep, dims: Mapping[str, int]) -> float | None:
         return None
     useful = step.useful.evaluate(dims)
     return step.spent.evaluate(dims) / useful - 1 if useful else None
-
-
-def _best_level(contents: ArtifactContents) -> str:
-    features = set(_native.cpu_features())
-    for level in reversed(LEVELS):
-        if level in contents.programs and set(contents.images[level].features) <= features:
-            return level
-    raise ArtifactError(
-        f"This CPU can run none of the levels {', '.join(contents.programs) or '(none)'}.",
-        hint="compiling for the level x86-64",
-    )

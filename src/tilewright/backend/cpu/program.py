@@ -5,7 +5,7 @@ Start with :func:`build_program`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +19,7 @@ from tilewright.ir.graph import Binding, Graph, Node
 from tilewright.ir.kernel import Kernel, KernelKind, Plan
 from tilewright.ir.primitives import Constant, Input, Opaque, Project, TensorType
 from tilewright.ir.tile import Contraction, TileProgram
+from tilewright.ir.verify import VerificationError
 from tilewright.runtime.program import (
     BindStep,
     Buffer,
@@ -56,6 +57,7 @@ from tilewright.tile.variants import (
 )
 
 Array = np.ndarray[Any, Any]
+Observe = Callable[[LoweredKernel], None]
 
 REGISTER_TILES = {
     # 8 sums: a multiply-add is two instructions and needs temporaries
@@ -278,13 +280,22 @@ def _ordered(items: list[_Item], known: set[str], ready: set[Node]) -> list[_Ite
             ),
             None,
         )
-        stuck = [s.label for w in waiting for s in w.steps if not isinstance(s, BindStep)]
-        assert following is not None, f"no order for {stuck}"
+        if following is None:
+            stuck = [s.label for w in waiting for s in w.steps if not isinstance(s, BindStep)]
+            raise VerificationError(
+                f"There is no order for {', '.join(dict.fromkeys(stuck))}",
+                hint="Report this with the model",
+            )
         waiting.remove(following)
         done.append(following)
         ready.update(following.makes)
         known |= set(following.binds)
     return done
+
+
+def usual_machine(level: Level) -> Machine:
+    """A machine that is common among those with the level."""
+    return Machine(preset(USUAL_TARGETS[level.name]))
 
 
 def build_program(
@@ -295,10 +306,12 @@ def build_program(
     operators: Sequence[OperatorCount] = (),
     accuracy: Accuracy = Accuracy.STANDARD,
     machine: Machine | None = None,
+    observe: Observe | None = None,
 ) -> CompiledProgram:
     """Compile a planned graph for one instruction set level.
 
-    Costs are those of ``machine``; a usual one of the level unless it is given.
+    Costs are those of ``machine``; a usual one of the level unless it is given. ``observe`` is
+    given every kernel before its code is generated.
     """
     if THREADS in graph.scope.symbols:
         raise UnsupportedError(
@@ -306,7 +319,7 @@ def build_program(
             where=f"graph '{graph.name}'",
             hint="another name for the dimension",
         )
-    machine = machine or Machine(preset(USUAL_TARGETS[level.name]))
+    machine = machine or usual_machine(level)
     builder = _Builder(graph, plan, level)
     builder.declare()
     code = CodeGenerator(level)
@@ -323,6 +336,8 @@ def build_program(
             continue
         tile = REGISTER_TILES[level.name]
         found = lower_kernel(kernel, plan.materialised, graph.scope, tile, accuracy, machine)
+        if observe is not None:
+            observe(found)
         lowered.append(found)
         items.append(builder.kernel_item(lowered[-1], code))
     ordered = _ordered(items, set(known), set(graph.inputs))
@@ -350,4 +365,4 @@ def _input_name(node: Node) -> str:
     return primitive.name
 
 
-__all__ = ["CompiledProgram", "build_program"]
+__all__ = ["CompiledProgram", "build_program", "usual_machine"]

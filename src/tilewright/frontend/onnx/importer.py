@@ -41,7 +41,7 @@ from tilewright.frontend.onnx.values import (
 )
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Graph, Node, node
-from tilewright.ir.primitives import Input, TensorType
+from tilewright.ir.primitives import Input, Opaque, TensorType
 from tilewright.ir.symbolic import integer_contents
 from tilewright.ops.schema import disagreement, find_schema
 from tilewright.support.errors import (
@@ -111,7 +111,8 @@ def import_model(
             where=loaded.name,
             hint="allow fallback='reference', or replace them in the model",
         )
-    return Imported(graph, state.report(importer.main.opsets))
+    report = state.report(importer.main.opsets)
+    return Imported(graph, replace(report, source=loaded.file, source_sha256=loaded.sha256))
 
 
 class _Narrower(Exception):
@@ -148,6 +149,9 @@ class _Importer:
             where = f'output "{value.name}"'
             made = self.value(self.main, value, where)
             check_output(value, made, where)
+            taken = {n for _, n in outputs}
+            if not made.dtype.is_native and (made in taken or not made.inputs):
+                made = self._copied(made, where)
             outputs.append((value.name or "", made))
         state = self.state
         return finished(
@@ -159,8 +163,21 @@ class _Importer:
                 tuple(state.facts.bindings),
                 tuple(state.facts.guards),
                 state.labels,
-            )
+            ),
+            state.opaque,
         )
+
+    def _copied(self, value: Node, where: str) -> Node:
+        """A node of its own for strings and sequences, which no kernel can copy."""
+        self.state.count += 1
+        call = OpaqueCall(
+            onnx.helper.make_node("Identity", ["value"], ["copy"]), where, (value,), (),
+            self._payload_opsets(self.main), (), (self.state.objects.get(value),),
+            (None if value.dtype is DType.OBJECT else value.type,), (True,), self.state.count,
+        )  # fmt: skip
+        (made,) = opaque_nodes(call, self.state.scope, self.state.objects)
+        assert made is not None
+        return made
 
     # ------------------------------------------------------------ values and nodes
 
@@ -408,6 +425,8 @@ class _Importer:
         for value in made:
             if value is not None:
                 self.state.labels.setdefault(value, use.where)
+                if isinstance(value.primitive, Opaque):
+                    self.state.opaque.append(value)
         return made
 
     def _trial(self, use: Use) -> Trial:

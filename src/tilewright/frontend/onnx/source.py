@@ -6,8 +6,9 @@ size of a model does not matter. External data is confined to the model's folder
 
 from __future__ import annotations
 
+import hashlib
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,7 @@ from tilewright.frontend.onnx.external import (
     inline_attributes,
 )
 from tilewright.support.errors import InvalidModelError, UnsupportedError
+from tilewright.support.files import MODEL, require
 
 Source = str | os.PathLike[str] | bytes | onnx.ModelProto | onnx_ir.Model
 NEWEST_OPSET = onnx.defs.onnx_opset_version()
@@ -31,10 +33,16 @@ _EXPORT = "export the model again, or check the file with onnx.checker.check_mod
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """A model that passed the checks, and what it is called in messages."""
+    """A model that passed the checks, and what it is called in messages.
+
+    ``file`` is the name of its file without the folder, ``sha256`` that of the bytes of the file or
+    of those given; "" for a model that was an object.
+    """
 
     model: onnx_ir.Model
     name: str
+    file: str = ""
+    sha256: str = ""
 
 
 def read_model(source: Source) -> LoadedModel:
@@ -47,35 +55,29 @@ def read_model(source: Source) -> LoadedModel:
         _check_opsets(dict(source.opset_imports), "the model")
         return LoadedModel(source, source.graph.name or "model")
     given: object = source
-    folder: Path | None = None
     if isinstance(source, onnx.ModelProto):
-        proto, where = source, "the model"
-    elif isinstance(source, bytes | bytearray | memoryview):
-        proto, where = _parse(bytes(source), "the given bytes"), "the given bytes"
+        return _from_proto(source, "the model", None)
+    if isinstance(source, bytes | bytearray | memoryview):
+        data, where, path = bytes(source), "the given bytes", None
     elif isinstance(given, str | os.PathLike):
         path = Path(source)
-        proto, where, folder = _parse(_read(path), str(path)), str(path), path.parent
+        data, where = _read(path), str(path)
     else:
         raise InvalidModelError(
             f"a {type(given).__name__} is not a model",
             hint="give a path, bytes, an onnx.ModelProto or an onnx_ir.Model",
         )
-    return _from_proto(proto, where, folder)
+    loaded = _from_proto(_parse(data, where), where, None if path is None else path.parent)
+    file = "" if path is None else path.name
+    return replace(loaded, file=file, sha256=hashlib.sha256(data).hexdigest())
 
 
 def _read(path: Path) -> bytes:
     try:
-        if path.is_dir():
-            raise InvalidModelError(
-                "this is a folder, not a model", where=str(path), hint="name the .onnx file in it"
-            )
+        require(path, MODEL, error=InvalidModelError)
         return path.read_bytes()
-    except FileNotFoundError:
-        raise InvalidModelError(
-            "there is no such file", where=str(path), hint="check the path"
-        ) from None
     except (OSError, ValueError) as error:
-        raise InvalidModelError(f"the file cannot be read: {error}", where=str(path)) from error
+        raise InvalidModelError(f"The file cannot be read: {error}", where=str(path)) from error
 
 
 def _parse(data: bytes, where: str) -> onnx.ModelProto:
