@@ -19,7 +19,7 @@ from tilewright.frontend.onnx.boundary import THIRD_PARTY, third_party
 from tilewright.frontend.onnx.control import Trial, result_types
 from tilewright.frontend.onnx.dims import Dim, Implied
 from tilewright.frontend.onnx.finish import deciding_inputs, finished
-from tilewright.frontend.onnx.functions import bind, definition, find_schema
+from tilewright.frontend.onnx.functions import bind, definition
 from tilewright.frontend.onnx.gradient import gradient
 from tilewright.frontend.onnx.interface import check_output, make_inputs
 from tilewright.frontend.onnx.opaque import OpaqueCall, opaque_nodes
@@ -43,6 +43,7 @@ from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Graph, Node, node
 from tilewright.ir.primitives import Input, Opaque, TensorType
 from tilewright.ir.symbolic import integer_contents
+from tilewright.ops.schema import disagreement, find_schema
 from tilewright.support.errors import (
     InputError,
     InvalidModelError,
@@ -293,6 +294,13 @@ class _Importer:
         if not isinstance(made, str):
             self._count(use)
             return made
+        schema = find_schema(use.domain, use.item.op_type, use.opset)
+        names = ["" if v is None else v.name or "" for v in use.item.inputs]
+        mixed = None if schema is None else disagreement(schema, use.operands, names)
+        if mixed is not None:
+            raise InvalidModelError(
+                mixed, where=use.where, hint="Add a Cast to the model, or export it again"
+            )
         known = len(self.state.fallbacks)
         defined = self._by_definition(use)
         if defined is not None:

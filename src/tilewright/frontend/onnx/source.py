@@ -17,7 +17,12 @@ import onnx_ir
 from onnx import numpy_helper
 
 from tilewright.frontend.onnx.boundary import third_party
-from tilewright.frontend.onnx.external import attach, check_initializers, inline_attributes
+from tilewright.frontend.onnx.external import (
+    attach,
+    attributes_of,
+    check_initializers,
+    inline_attributes,
+)
 from tilewright.support.errors import InvalidModelError, UnsupportedError
 from tilewright.support.files import MODEL, require
 
@@ -119,16 +124,26 @@ def _check_opsets(opsets: dict[str, int], where: str) -> None:
 def _normalised(proto: onnx.ModelProto, where: str, folder: Path | None) -> onnx.ModelProto:
     """The model with dense tensors in place of sparse ones and no external data in attributes."""
     proto = inline_attributes(proto, where, folder)
-    if not proto.graph.sparse_initializer:
+    if not proto.graph.sparse_initializer and not any(map(_is_sparse, attributes_of(proto))):
         return proto
     copy = onnx.ModelProto()
     copy.CopyFrom(proto)
-    for sparse in copy.graph.sparse_initializer:
-        copy.graph.initializer.append(
-            numpy_helper.from_array(densify(sparse), name=sparse.values.name)
-        )
+    for initializer in copy.graph.sparse_initializer:
+        dense = numpy_helper.from_array(densify(initializer), name=initializer.values.name)
+        copy.graph.initializer.append(dense)
     del copy.graph.sparse_initializer[:]
+    for attribute in attributes_of(copy):
+        if _is_sparse(attribute):
+            attribute.t.CopyFrom(numpy_helper.from_array(densify(attribute.sparse_tensor)))
+            attribute.type = onnx.AttributeProto.TENSOR
+            attribute.name = "value"
+            attribute.ClearField("sparse_tensor")
     return copy
+
+
+def _is_sparse(attribute: onnx.AttributeProto) -> bool:
+    """Whether this is the attribute of a Constant that holds a sparse tensor."""
+    return attribute.name == "sparse_value" and attribute.HasField("sparse_tensor")
 
 
 def densify(sparse: onnx.SparseTensorProto) -> np.ndarray:
