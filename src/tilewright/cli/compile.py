@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, cast
 
 import typer
 
@@ -33,6 +33,7 @@ from tilewright.cli.sections import (
 )
 from tilewright.cli.writing import ARTIFACTS, writable
 from tilewright.compile import compile_stages
+from tilewright.options import CompileOptions
 from tilewright.runtime.artifact import read_info, save_artifact
 from tilewright.support.text import format_bytes, format_seconds
 
@@ -76,13 +77,12 @@ def compile_command(
     """
     output = Output(as_json=as_json, quiet=quiet, verbose=verbose)
     writable(artifact, ARTIFACTS, [model])
-    dims = parse_dims(dim)
+    # Names are texts here; compiling checks them.
+    named = {"fallback": fallback, "levels": level, "accuracy": accuracy, "precision": precision}
+    options = cast("CompileOptions", {**named, "dims": parse_dims(dim), "target": target})
     started = time.perf_counter()
     with output.progress.activity(f"Compiling {model.name}"):
-        made = compile_stages(
-            model, dims=dims, fallback=fallback, levels=level, accuracy=accuracy,
-            precision=precision, target=target,
-        )  # fmt: skip
+        made = compile_stages(model, **options)
         save_artifact(artifact, made.contents)
     seconds = time.perf_counter() - started
     size, info = artifact.stat().st_size, read_info(artifact)
