@@ -24,6 +24,7 @@ from tilewright.runtime.program import LEVELS
 from tilewright.support import errors
 from tilewright.support.arguments import MOST_THREADS, choice, file_path, limit, switch
 from tilewright.support.errors import TilewrightError
+from tilewright.support.version import VERSION
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Dim", "Model", "TilewrightError", "__version__", "compile", "errors", "load"]
 
-__version__ = "0.1.0"
+__version__ = VERSION
 Model = CompiledModel
 
 logging.getLogger(__name__).addHandler(logging.NullHandler())

@@ -19,7 +19,6 @@ import struct
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import metadata as package_metadata
 from pathlib import Path
 from typing import Any, cast
 
@@ -38,6 +37,7 @@ from tilewright.runtime.reading import integer
 from tilewright.support.errors import ArtifactError
 from tilewright.support.files import ARTIFACT, require
 from tilewright.support.files import ARTIFACT_MAGIC as MAGIC
+from tilewright.support.version import VERSION
 
 FORMAT = 2
 ALIGNMENT = 64
@@ -167,7 +167,7 @@ class _Writer:
         first, origin = contents.programs[names[0]], contents.origin
         return ArtifactInfo(
             format=FORMAT,
-            version=package_metadata.version("tilewright"),
+            version=VERSION,
             name=first.name,
             source=origin.source,
             source_sha256=origin.source_sha256,
