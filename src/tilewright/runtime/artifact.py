@@ -20,7 +20,6 @@ import struct
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import metadata as package_metadata
 from io import BufferedReader
 from pathlib import Path
 from typing import Any, cast
@@ -41,6 +40,7 @@ from tilewright.runtime.reading import integer
 from tilewright.runtime.sections import digests, equal
 from tilewright.support.errors import ArtifactError
 from tilewright.support.files import ARTIFACT_MAGIC as MAGIC
+from tilewright.support.version import VERSION
 
 FORMAT = 2
 ALIGNMENT = 64
@@ -176,7 +176,7 @@ class _Writer:
         first, origin = contents.programs[names[0]], contents.origin
         return ArtifactInfo(
             format=FORMAT,
-            version=package_metadata.version("tilewright"),
+            version=VERSION,
             name=first.name,
             source=origin.source,
             source_sha256=origin.source_sha256,
