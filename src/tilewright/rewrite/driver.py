@@ -45,7 +45,9 @@ def simplify(graph: Graph, trace: Trace | None = None, rules: Sequence[Rule] = R
 
 
 def _endless(why: str) -> VerificationError:
-    return VerificationError(f"The rules of rewriting do not end: {why}", hint="Report this with the model")
+    return VerificationError(
+        f"The rules of rewriting do not end: {why}", hint="Report this with the model"
+    )
 
 
 RuleTable = dict[type[Primitive], list[Rule]]
