@@ -55,7 +55,7 @@ def _standardise_rows(
     mean, centred, square = _moments(builder, x, axes)
     rest = builder.mean(centred, axes, keep=True)
     # Where squares are infinite, so is the variance, as if it had not been corrected.
-    largest = float(np.finfo(x.dtype.numpy).max)
+    largest = float(np.finfo(np.float64 if x.dtype is DType.FLOAT64 else np.float32).max)
     correction = builder.map("minimum", builder.multiply(rest, rest), largest)
     variance = builder.map("maximum", builder.subtract(square, correction), 0.0)
     inverse = _inverse_root(builder, variance, epsilon)
