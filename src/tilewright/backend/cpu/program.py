@@ -44,8 +44,9 @@ from tilewright.shape import (
 )
 from tilewright.support.errors import UnsupportedError
 from tilewright.target import preset
+from tilewright.tile.alike import LoweringOnce
 from tilewright.tile.frame import RegisterTile
-from tilewright.tile.lower import LoweredKernel, lower_kernel
+from tilewright.tile.lower import LoweredKernel
 from tilewright.tile.variants import (
     THREADS,
     Accuracy,
@@ -328,14 +329,15 @@ def build_program(
     known = set(binding.symbols)
     items = [builder.bind_item(b) for b in graph.bindings]
     lowered: list[LoweredKernel] = []
+    tile = REGISTER_TILES[level.name]
+    once = LoweringOnce(plan.materialised, graph.scope, tile, accuracy, machine)
     taken = known | {s for b in graph.bindings for s in b.symbols}
     for kernel in plan.kernels:
         if kernel.kind is KernelKind.OPAQUE:
             items.append(builder.opaque_item(kernel, taken))
             taken |= set(items[-1].binds)
             continue
-        tile = REGISTER_TILES[level.name]
-        found = lower_kernel(kernel, plan.materialised, graph.scope, tile, accuracy, machine)
+        found = once.lowered(kernel)
         if observe is not None:
             observe(found)
         lowered.append(found)
