@@ -117,7 +117,7 @@ def test_integers_in_and_wide_integers_out() -> None:
 def test_types_without_kernels_have_no_rule(name: str) -> None:
     number = onnx.TensorProto.DataType.Value(name)
     operands = [_floats((4,)), np.array(1.0, np.float32)]
-    with pytest.raises(NoRule, match="the result has type"):
+    with pytest.raises(NoRule, match="The result has type"):
         fission("QuantizeLinear", operands, {"output_dtype": number}, opset=23)
 
 

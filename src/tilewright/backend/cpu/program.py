@@ -19,6 +19,7 @@ from tilewright.ir.graph import Binding, Graph, Node
 from tilewright.ir.kernel import Kernel, KernelKind, Plan
 from tilewright.ir.primitives import Constant, Input, Opaque, Project, TensorType
 from tilewright.ir.tile import Contraction, TileProgram
+from tilewright.ir.verify import VerificationError
 from tilewright.runtime.program import (
     BindStep,
     Buffer,
@@ -279,13 +280,22 @@ def _ordered(items: list[_Item], known: set[str], ready: set[Node]) -> list[_Ite
             ),
             None,
         )
-        stuck = [s.label for w in waiting for s in w.steps if not isinstance(s, BindStep)]
-        assert following is not None, f"no order for {stuck}"
+        if following is None:
+            stuck = [s.label for w in waiting for s in w.steps if not isinstance(s, BindStep)]
+            raise VerificationError(
+                f"There is no order for {', '.join(dict.fromkeys(stuck))}",
+                hint="Report this with the model",
+            )
         waiting.remove(following)
         done.append(following)
         ready.update(following.makes)
         known |= set(following.binds)
     return done
+
+
+def usual_machine(level: Level) -> Machine:
+    """A machine that is common among those with the level."""
+    return Machine(preset(USUAL_TARGETS[level.name]))
 
 
 def build_program(
@@ -309,7 +319,7 @@ def build_program(
             where=f"graph '{graph.name}'",
             hint="another name for the dimension",
         )
-    machine = machine or Machine(preset(USUAL_TARGETS[level.name]))
+    machine = machine or usual_machine(level)
     builder = _Builder(graph, plan, level)
     builder.declare()
     code = CodeGenerator(level)
@@ -355,4 +365,4 @@ def _input_name(node: Node) -> str:
     return primitive.name
 
 
-__all__ = ["CompiledProgram", "build_program"]
+__all__ = ["CompiledProgram", "build_program", "usual_machine"]
