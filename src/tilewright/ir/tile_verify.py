@@ -62,7 +62,9 @@ def verify_tile(
     """
     facts = scope.copy()
     found = trace(program, facts)
-    return [*found.problems, *_Questions(found, dict(sizes), facts, samples, findings).problems()]
+    if found.problems:
+        return [*found.problems]
+    return _Questions(found, dict(sizes), facts, samples, findings).problems()
 
 
 class _Abstraction:
