@@ -263,7 +263,10 @@ def _option(options: type[_Options], what: str, name: object) -> _Options:
 
 
 def _dimensions(report: ImportReport) -> list[Dimension]:
-    return [Dimension(d.name, d.low, d.high, d.multiple_of) for d in report.dimensions]
+    return [
+        Dimension(d.name, d.low, d.high, d.multiple_of, d.origin, d.reason)
+        for d in report.dimensions
+    ]
 
 
 def _operators(report: ImportReport) -> list[OperatorCount]:

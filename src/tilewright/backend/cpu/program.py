@@ -42,7 +42,6 @@ from tilewright.shape import (
     product,
     symbol,
 )
-from tilewright.support.errors import UnsupportedError
 from tilewright.target import preset
 from tilewright.tile.alike import LoweringOnce
 from tilewright.tile.frame import RegisterTile
@@ -314,18 +313,12 @@ def build_program(
     Costs are those of ``machine``; a usual one of the level unless it is given. ``observe`` is
     given every kernel before its code is generated.
     """
-    if THREADS in graph.scope.symbols:
-        raise UnsupportedError(
-            f"a dimension is called {THREADS}, which has another meaning here",
-            where=f"graph '{graph.name}'",
-            hint="another name for the dimension",
-        )
     machine = machine or usual_machine(level)
     builder = _Builder(graph, plan, level)
     builder.declare()
     code = CodeGenerator(level)
     patterns = [InputPattern(_input_name(n), n.shape) for n in graph.inputs]
-    binding = bind_inputs(patterns, graph.scope, [dimension.name for dimension in dimensions])
+    binding = bind_inputs(patterns, graph.scope, dimensions)
     known = set(binding.symbols)
     items = [builder.bind_item(b) for b in graph.bindings]
     lowered: list[LoweredKernel] = []
