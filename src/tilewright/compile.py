@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from tilewright.backend.cpu.machine import LEVELS, host_level, host_levels
+from tilewright.backend.cpu.pack import ConstantStore
 from tilewright.backend.cpu.program import CompiledProgram, build_program, usual_machine
 from tilewright.cost import Machine, TileTime
 from tilewright.frontend.onnx import Dim, ImportReport, import_model
@@ -86,10 +87,11 @@ def compile_stages(
     dimensions, operators = _dimensions(report), _operators(report)
     machines = {name: _machine(name, described) for name in chosen}
     compiled: dict[str, CompiledProgram] = {}
+    store = ConstantStore()
     for name in chosen:
         machine, observe = machines[name], partial(stages.kernel, name)
         compiled[name] = build_program(
-            graph, plan, LEVELS[name], dimensions, operators, error, machine, observe
+            graph, plan, LEVELS[name], dimensions, operators, error, machine, observe, store
         )
         stages.end_of_level(name)
     contents = ArtifactContents(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -62,9 +63,11 @@ def read_model(source: Source) -> LoadedModel:
             f"a {type(given).__name__} is not a model",
             hint="give a path, bytes, an onnx.ModelProto or an onnx_ir.Model",
         )
-    loaded = _from_proto(_parse(data, where), where, None if path is None else path.parent)
+    with ThreadPoolExecutor(1) as pool:
+        digest = pool.submit(lambda: hashlib.sha256(data).hexdigest())
+        loaded = _from_proto(_parse(data, where), where, None if path is None else path.parent)
     file = "" if path is None else path.name
-    return replace(loaded, file=file, sha256=hashlib.sha256(data).hexdigest())
+    return replace(loaded, file=file, sha256=digest.result())
 
 
 def _read(path: Path) -> bytes:
