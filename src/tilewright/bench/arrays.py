@@ -73,9 +73,7 @@ def _read(path: Path, name: str, inputs: Sequence[str], where: str) -> Mapping[s
     return {own: array}
 
 
-def _of_archive(
-    found: Mapping[str, np.ndarray], name: str, where: str
-) -> Mapping[str, np.ndarray]:
+def _of_archive(found: Mapping[str, np.ndarray], name: str, where: str) -> Mapping[str, np.ndarray]:
     """All arrays of an archive, or the one that a name asks for."""
     if not name:
         return found

@@ -51,7 +51,7 @@ def run(
     threads: ThreadsOption = None,
     as_json: JsonFlag = False,
     quiet: QuietFlag = False,
-    verbose: VerboseFlag = False,
+    verbose: VerboseFlag = 0,
 ) -> None:
     """Call a model once and show its outputs.
 

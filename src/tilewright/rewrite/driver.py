@@ -82,7 +82,8 @@ class _Rewriter:
         """The graph with every root simplified."""
         outputs = tuple((name, self.simplified(n)) for name, n in graph.outputs)
         bindings = tuple(replace(b, source=self.simplified(b.source)) for b in graph.bindings)
-        return replace(graph, outputs=outputs, bindings=bindings)
+        measured = tuple(self.simplified(n) for n in graph.measured)
+        return replace(graph, outputs=outputs, bindings=bindings, measured=measured)
 
     def simplified(self, root: Node) -> Node:
         """The form of ``root``, without recursion: graphs are deep."""

@@ -22,28 +22,30 @@ _EXTERNAL = onnx.TensorProto.EXTERNAL
 _KEEP = "keep the files that the model refers to in its folder, and give the model by its path"
 
 
-def _attribute_tensors(attribute: onnx.AttributeProto) -> Iterator[onnx.TensorProto]:
-    if attribute.HasField("t"):
-        yield attribute.t
-    yield from attribute.tensors
-    if attribute.HasField("sparse_tensor"):
-        yield attribute.sparse_tensor.values
-        yield attribute.sparse_tensor.indices
-    for graph in [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]:
-        yield from graph.initializer
-        yield from _node_tensors(graph.node)
+def attributes_of(proto: onnx.ModelProto) -> Iterator[onnx.AttributeProto]:
+    """The attributes of all nodes, those of functions and sub-graphs included."""
+    pending = [*proto.graph.node, *(n for function in proto.functions for n in function.node)]
+    while pending:
+        for attribute in pending.pop().attribute:
+            yield attribute
+            for graph in _graphs(attribute):
+                pending.extend(graph.node)
 
 
-def _node_tensors(nodes: object) -> Iterator[onnx.TensorProto]:
-    for node in nodes:  # type: ignore[attr-defined]
-        for attribute in node.attribute:
-            yield from _attribute_tensors(attribute)
+def _graphs(attribute: onnx.AttributeProto) -> list[onnx.GraphProto]:
+    return [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]
 
 
 def _inner_tensors(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
-    yield from _node_tensors(proto.graph.node)
-    for function in proto.functions:
-        yield from _node_tensors(function.node)
+    for attribute in attributes_of(proto):
+        if attribute.HasField("t"):
+            yield attribute.t
+        yield from attribute.tensors
+        if attribute.HasField("sparse_tensor"):
+            yield attribute.sparse_tensor.values
+            yield attribute.sparse_tensor.indices
+        for graph in _graphs(attribute):
+            yield from graph.initializer
     for sparse in proto.graph.sparse_initializer:
         yield sparse.values
         yield sparse.indices
