@@ -19,6 +19,7 @@ import os
 import struct
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from io import BufferedReader
 from pathlib import Path
@@ -325,23 +326,26 @@ class Artifact:
         """These levels. Raises ArtifactError for damaged sections."""
         programs: dict[str, Program] = {}
         images: dict[str, CodeImage] = {}
-        constants: dict[str, list[Bytes]] = {}
+        entries = {level: self.levels[level] for level in levels}
         try:
-            for level in levels:
-                entry = self.levels[level]
-                (program,) = self._checked([entry.program], "program")
-                (table,) = self._checked([entry.image], "image")
-                (code,) = self._checked([entry.code], "code")
-                programs[level] = Program.from_json(json.loads(bytes(program)))
-                images[level] = CodeImage.from_json(json.loads(bytes(table)), bytes(code))
-                constants[level] = list(
-                    self._checked(entry.constants, "constant")
-                    if self.verify
-                    else [self._section(number, "constant") for number in entry.constants]
-                )
+            # Weights are checked while programs are read.
+            with ThreadPoolExecutor(1) as pool:
+                waiting = {name: pool.submit(self._constants, e) for name, e in entries.items()}
+                for level, entry in entries.items():
+                    (program,) = self._checked([entry.program], "program")
+                    (table,) = self._checked([entry.image], "image")
+                    (code,) = self._checked([entry.code], "code")
+                    programs[level] = Program.from_json(json.loads(bytes(program)))
+                    images[level] = CodeImage.from_json(json.loads(bytes(table)), bytes(code))
+                constants = {level: found.result() for level, found in waiting.items()}
         except (KeyError, TypeError, ValueError, RecursionError) as error:
             raise self._damaged(f"a section is malformed ({error!r})") from error
         return ArtifactContents(programs, images, constants)
+
+    def _constants(self, level: _Level) -> list[np.ndarray[Any, Any]]:
+        if self.verify:
+            return self._checked(level.constants, "constant")
+        return [self._section(number, "constant") for number in level.constants]
 
     def copy_to(self, path: str | os.PathLike[str]) -> None:
         """Write the same bytes to another file, as a whole or not at all."""
