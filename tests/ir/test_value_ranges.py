@@ -52,7 +52,11 @@ LOOKUP = node("Gather", ["table", "i"])
         ([node("Mul", ["x", "two"], "i"), LOOKUP], {"two": 2}, ("0", "ceil_div(m, 2) - 1")),
         ([node("Max", ["x", "one"], "i"), LOOKUP], {"one": 1}, ("", "m - 1")),
         ([node("Reshape", ["x", "flat"], "i"), LOOKUP], {"flat": [-1, 1]}, ("0", "m - 1")),
-        ([node("OneHot", ["x", "depth", "ends"])], {"depth": 7, "ends": np.array([0, 1], np.float32)}, ("0", "6")),
+        (
+            [node("OneHot", ["x", "depth", "ends"])],
+            {"depth": 7, "ends": np.array([0, 1], np.float32)},
+            ("0", "6"),
+        ),
     ],
     ids=["gather", "axis", "add", "subtract", "multiply", "maximum", "reshape", "one-hot"],
 )
