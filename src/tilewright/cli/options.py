@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, cast
 
 import typer
 
@@ -19,6 +19,7 @@ from tilewright.compile import Compilation, compile_stages
 from tilewright.frontend.onnx import Dim
 from tilewright.ir.dtype import DType
 from tilewright.ops.reference import evaluate_payload
+from tilewright.options import PrecisionName
 from tilewright.runtime.model import CompiledModel
 from tilewright.support.errors import DimensionError
 from tilewright.support.files import is_artifact
@@ -141,7 +142,9 @@ def open_model(
     """
     if not is_artifact(path):
         with output.progress.activity(f"Compiling {path.name}"):
-            made = compile_stages(path, dims=dims, precision=precision or "float32")
+            # The name is a text here; compiling checks it.
+            named = cast("PrecisionName", precision or "float32")
+            made = compile_stages(path, dims=dims, precision=named)
         return OpenedModel(_instance(made, threads), made)
     refuse_for_artifact(path, dims=dims, precision=precision)
     model = CompiledModel.load(path, evaluate=evaluate_payload, num_threads=threads)
