@@ -14,7 +14,6 @@ OPERATORS = [
     "Col2Im",
     "Compress",
     "Concat",
-    "Constant",
     "ConstantOfShape",
     "DepthToSpace",
     "Expand",
