@@ -8,25 +8,26 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
-from typing import Any, TypeVar
-
-import numpy as np
+from typing import TypeVar, Unpack, cast, get_args
 
 from tilewright.backend.cpu.machine import LEVELS, host_level, host_levels
+from tilewright.backend.cpu.pack import ConstantStore
 from tilewright.backend.cpu.program import CompiledProgram, build_program, usual_machine
 from tilewright.cost import Machine, TileTime
-from tilewright.frontend.onnx import Dim, ImportReport, import_model
+from tilewright.frontend.onnx import ImportReport, as_constants, as_dims, import_model
 from tilewright.frontend.onnx.source import Source
 from tilewright.ir.graph import Graph
 from tilewright.ir.kernel import Plan
 from tilewright.ir.tile_verify import Findings
 from tilewright.ir.value_ranges import range_texts
 from tilewright.ops.reference import evaluate_payload
+from tilewright.options import CompileOptions, FallbackName, complete
 from tilewright.plan.greedy import plan_greedily
 from tilewright.plan.prepare import prepare
 from tilewright.rewrite import simplify
@@ -42,13 +43,15 @@ from tilewright.runtime.info import MachineInfo, Origin
 from tilewright.runtime.model import CompiledModel
 from tilewright.runtime.program import Dimension, OperatorCount
 from tilewright.stages import Stages, is_checked
-from tilewright.support.errors import UnsupportedError
+from tilewright.support.arguments import choice, choices, file_path, show, switch
+from tilewright.support.errors import InputError, UnsupportedError
 from tilewright.target import Target, detect, dump, load_target, preset, preset_names
 from tilewright.tile.variants import Accuracy
 from tilewright.tune import load_profile
 
 PORTABLE = "portable"  # stands for every level that serves the precision
 _Options = TypeVar("_Options", bound=Enum)
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -68,38 +71,38 @@ class Compilation:
     narrowing: Narrowing | None = None
 
 
-def compile_stages(
-    source: Source,
-    *,
-    dims: Mapping[str, Dim] | None = None,
-    fallback: str = "reference",
-    constants: Mapping[str, np.ndarray[Any, Any]] | None = None,
-    levels: Sequence[str] | str | None = None,
-    accuracy: str = "standard",
-    precision: str = "float32",
-    target: Target | str | None = None,
-    check: bool | None = None,
-    dump: str | os.PathLike[str] | None = None,
-) -> Compilation:
-    """Compile and keep every stage; see :func:`compile_model`."""
-    held = _option(Precision, "precision", precision)
-    error, described = _option(Accuracy, "accuracy", accuracy), _target(target)
-    chosen = _levels(levels, held, described)
-    stages = Stages(is_checked(check), dump)
-    imported = import_model(source, dims=dims, fallback=fallback, constants=constants)
+def compile_stages(source: Source, **options: Unpack[CompileOptions]) -> Compilation:
+    """Compile and keep every stage; ``tilewright.compile`` says what the options mean."""
+    given = complete(options)
+    held = _option(Precision, "precision", given["precision"])
+    error = _option(Accuracy, "accuracy", given["accuracy"])
+    described = _target(given["target"])
+    chosen = _levels(given["levels"], held, described)
+    stages = _stages(given["check"], given["dump"])
+    imported = import_model(
+        source,
+        dims=as_dims(given["dims"]),
+        fallback=choice("fallback", given["fallback"], get_args(FallbackName)),
+        constants=as_constants(given["constants"]),
+    )
     graph, narrowing = _rewritten(imported.graph, held, stages)
     plan = plan_greedily(graph)
     stages.plan(graph, plan)
     report = imported.report
+    if report.opaque:
+        _LOG.warning("Runs on the ONNX reference evaluator: %s", ", ".join(sorted(report.opaque)))
+    _LOG.info("Planned %d kernels for %s", len(plan.kernels), graph.name)
     dimensions, operators = _dimensions(report), _operators(report)
     machines = {name: _machine(name, described) for name in chosen}
     compiled: dict[str, CompiledProgram] = {}
+    store = ConstantStore()
     for name in chosen:
         machine, observe = machines[name], partial(stages.kernel, name)
         compiled[name] = build_program(
-            graph, plan, LEVELS[name], dimensions, operators, error, machine, observe
+            graph, plan, LEVELS[name], dimensions, operators, error, machine, observe, store
         )
         stages.end_of_level(name)
+        _LOG.info("Generated %d bytes of code for %s", len(compiled[name].image.data), name)
     contents = ArtifactContents(
         programs={name: c.program for name, c in compiled.items()},
         images={name: c.image for name, c in compiled.items()},
@@ -140,69 +143,36 @@ def narrowed_graph(imported: Graph, precision: str) -> Graph:
 def compile_model(
     source: Source,
     *,
-    dims: Mapping[str, Dim] | None = None,
-    fallback: str = "reference",
-    constants: Mapping[str, np.ndarray[Any, Any]] | None = None,
-    levels: Sequence[str] | str | None = None,
-    accuracy: str = "standard",
-    precision: str = "float32",
-    target: Target | str | None = None,
     num_threads: int | None = None,
     max_bytes: int | None = None,
-    check: bool | None = None,
-    dump: str | os.PathLike[str] | None = None,
+    flush_denormals: bool = False,
+    **options: Unpack[CompileOptions],
 ) -> CompiledModel:
-    """Compile an ONNX model once, for every shape in the ranges of its dimensions.
-
-    ``source`` is a path, serialised bytes, or an ONNX model in memory. ``dims`` gives the ranges of
-    named dimensions; ``fallback="error"`` refuses operators that would run on the ONNX reference
-    evaluator; ``constants`` fixes inputs; ``levels`` names the instruction sets to generate code
-    for, or is "portable" for code that runs on every processor and uses what it has; unless given,
-    it is the level of ``target`` or of this machine. ``accuracy="strict"`` refuses faster
-    algorithms with larger errors, as Winograd's for convolutions. ``precision="bfloat16"`` or
-    ``"int8"`` holds constant weights, and the data they are multiplied by, in fewer bits, see
-    ``rewrite.precision``.
-    ``target`` is the machine by whose costs the runtime chooses: a description, the name of a
-    preset, or a TOML file, which gives the same artifact on any host; unless given, this machine as
-    far as it is known (see ``tilewright tune``) for its own levels, and usual ones for others.
-    ``num_threads`` and ``max_bytes`` are those of the model returned. ``check`` verifies what every
-    stage has made and raises ``VerificationError`` where it is wrong; unless given, the environment
-    variable ``TILEWRIGHT_CHECK`` decides. ``dump`` names a folder into which every stage is written
-    as text.
-    Raises only subclasses of ``TilewrightError``.
-    """
-    made = compile_stages(
-        source,
-        dims=dims,
-        fallback=fallback,
-        constants=constants,
-        levels=levels,
-        accuracy=accuracy,
-        precision=precision,
-        target=target,
-        check=check,
-        dump=dump,
-    )
+    """A model that can be called, from all stages; see ``tilewright.compile``."""
     return CompiledModel.from_contents(
-        made.contents, evaluate=evaluate_payload, num_threads=num_threads, max_bytes=max_bytes
+        compile_stages(source, **options).contents,
+        evaluate=evaluate_payload,
+        num_threads=num_threads,
+        max_bytes=max_bytes,
+        flush_denormals=flush_denormals,
     )
 
 
-def _levels(
-    levels: Sequence[str] | str | None, precision: Precision, target: Target | None
-) -> list[str]:
+def _stages(check: object, dump: object) -> Stages:
+    """What looks at every stage: verifies it, writes it down, or neither."""
+    return Stages(
+        is_checked(None if check is None else switch("check", check)),
+        None if dump is None else file_path(dump),
+    )
+
+
+def _levels(levels: object, precision: Precision, target: Target | None) -> Sequence[str]:
     narrow = precision.data.value
     if levels is None:
         return [host_level(narrow).name if target is None else _own_level(target, narrow)]
-    given = [levels] if isinstance(levels, str) else list(levels)
-    wanted = {name for name in given if name != PORTABLE}
-    if PORTABLE in given:
+    wanted = {*choices("level", levels, (PORTABLE, *LEVELS))}
+    if PORTABLE in wanted:
         wanted |= {level.name for level in LEVELS.values() if level.serves(narrow)}
-    for name in given:
-        if name not in (PORTABLE, *LEVELS):
-            raise UnsupportedError(
-                f"There is no level {name!r}", hint=f"Choose from {PORTABLE}, {', '.join(LEVELS)}"
-            )
     return [name for name in LEVELS if name in wanted]
 
 
@@ -218,12 +188,18 @@ def _own_level(target: Target, narrow: str) -> str:
     ][-1]
 
 
-def _target(given: Target | str | None) -> Target | None:
+def _target(given: object) -> Target | None:
     """The machine described: by itself, as a preset, or in a file."""
     if given is None:
         return None
-    if isinstance(given, str):
-        given = load_target(given) if given.endswith(".toml") else _preset(given)
+    if isinstance(given, str | os.PathLike):
+        name = str(file_path(cast("object", given)))
+        given = load_target(name) if name.endswith(".toml") else _preset(name)
+    if not isinstance(given, Target):
+        raise InputError(
+            f"target is {show(given)}, which describes no machine",
+            hint="Give the name of a preset, or the path of a TOML file",
+        )
     if given.isa not in _instruction_sets():
         kind = "a GPU" if given.kind == "gpu" else "a processor"
         raise UnsupportedError(
@@ -283,13 +259,9 @@ def host_machine() -> Machine:
     return Machine(detect(), times)
 
 
-def _option(options: type[_Options], what: str, name: str) -> _Options:
+def _option(options: type[_Options], what: str, name: object) -> _Options:
     """The member of an enumeration that an argument names."""
-    for option in options:
-        if option.value == name:
-            return option
-    known = ", ".join(str(option.value) for option in options)
-    raise UnsupportedError(f"there is no {what} {name!r}", hint=f"choose from {known}")
+    return options(choice(what, name, [str(option.value) for option in options]))
 
 
 def _dimensions(report: ImportReport) -> list[Dimension]:

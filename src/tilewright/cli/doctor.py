@@ -24,7 +24,9 @@ from tilewright.cli.options import JsonFlag, QuietFlag, VerboseFlag
 from tilewright.cli.output import Output, table
 from tilewright.runtime import _native
 from tilewright.support.cache import cache_directory
+from tilewright.support.processors import default_threads, quota
 from tilewright.support.text import format_bytes, format_count
+from tilewright.support.version import VERSION
 from tilewright.target import Target, detect, host
 from tilewright.tile.candidates import CandidateTable, candidates
 from tilewright.tune import load_profile
@@ -52,7 +54,7 @@ def doctor(
     output = Output(as_json=as_json, quiet=quiet, verbose=verbose)
     level, target = host_level(), detect()
     facts: dict[str, object] = {
-        "tilewright": importlib.metadata.version("tilewright"),
+        "tilewright": VERSION,
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
         "processor": describe_machine().processor,
@@ -61,8 +63,8 @@ def doctor(
         "caches": caches(),
         "cores": os.cpu_count(),
         "cores_by_affinity": usable_cores(),
-        "cores_by_quota": host.quota(),
-        "default_threads": _native.default_threads(),
+        "cores_by_quota": quota(),
+        "default_threads": default_threads(),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "native_extension": Path(_native.__file__).name,
         "cache_directory": str(cache_directory()),

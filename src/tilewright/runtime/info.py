@@ -159,10 +159,13 @@ class ArtifactInfo:
             ),
             levels=levels,
             weight_bytes=integer(data["weight_bytes"]),
-            ranges={
-                text(name): (text(low), text(high)) for name, (low, high) in data["ranges"].items()
-            },
+            ranges={text(name): _ends(ends) for name, ends in dict(data["ranges"]).items()},
         )
+
+
+def _ends(data: Any) -> tuple[str, str]:
+    low, high = texts(data)
+    return low, high
 
 
 def level_info(

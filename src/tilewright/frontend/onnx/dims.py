@@ -10,10 +10,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import EllipsisType
+from typing import Any, SupportsIndex, cast
 
 from tilewright.frontend.onnx.report import DimensionReport
 from tilewright.shape import Expr, Scope, constant, parse
+from tilewright.support.arguments import as_integer, show, whole_number
 from tilewright.support.errors import DimensionError, InvalidModelError
 
 DEFAULT_HIGH = 1 << 16
@@ -21,24 +24,107 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*\Z")
 _RESERVED = re.compile(r"_[A-Za-z0-9_.]*\Z")  # index variables and sizes have such names
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class Dim:
-    """The declared range of a dimension, both ends included, and a number that divides it."""
+    """The declared range of a dimension, both ends included, and a number that divides it.
 
-    low: int = 0
-    high: int = DEFAULT_HIGH
-    multiple_of: int = 1
+    ``Dim(1, 64)`` has two ends, ``Dim(1, None)`` is open above and ``Dim(None, 64)`` below, and
+    ``Dim(5)`` is the one size 5. ``Dim()`` is open at both ends. An open end lies where the model
+    ends by itself, such as at its last position, and at 0 or 65536 otherwise.
+    """
 
-    def __post_init__(self) -> None:
-        if not 0 <= self.low <= self.high:
+    low: int
+    high: int
+    multiple_of: int
+    is_open: bool = field(init=False, compare=False, repr=False)
+
+    def __init__(
+        self,
+        low: SupportsIndex | None = None,
+        high: SupportsIndex | EllipsisType | None = ...,
+        multiple_of: SupportsIndex = 1,
+    ) -> None:
+        factor = whole_number("The divisor of a dimension", multiple_of, 1, DimensionError)
+        if high is ... and low is not None and factor != 1:
             raise DimensionError(
-                f"a dimension cannot have the range {self.low}..{self.high}",
-                hint="give 0 <= low <= high",
+                "A dimension that is a multiple of a number needs both ends",
+                hint=f"Write Dim({show(low)}, None, {factor}) for an open end",
             )
-        if self.multiple_of < 1:
+        if high is ...:
+            high = low
+        first = 0 if low is None else whole_number("The low end", low, 0, DimensionError)
+        last = DEFAULT_HIGH
+        if high is not None:
+            last = whole_number("The high end", high, 0, DimensionError)
+        if first > last:
             raise DimensionError(
-                f"a dimension cannot be a multiple of {self.multiple_of}", hint="give 1 or more"
+                f"A dimension cannot have the range {first}..{last}",
+                hint="Name the largest size, which is 65536 unless given"
+                if high is None
+                else "Give 0 <= low <= high",
             )
+        object.__setattr__(self, "low", first)
+        object.__setattr__(self, "high", last)
+        object.__setattr__(self, "multiple_of", factor)
+        object.__setattr__(self, "is_open", high is None)
+
+
+End = SupportsIndex | None
+DimLike = Dim | SupportsIndex | range | tuple[End, End] | tuple[End, End, SupportsIndex]
+
+
+def as_dims(given: object) -> dict[str, Dim]:
+    """Ranges by name from what users write: see :func:`as_dim`. Raises ``DimensionError``."""
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        raise DimensionError(
+            f"dims is {show(given)}, which is no mapping",
+            hint='Give names and ranges, such as dims={"batch": (1, 64)}',
+        )
+    ranges: dict[str, Dim] = {}
+    for name, extent in cast("Mapping[object, object]", given).items():
+        if not isinstance(name, str):
+            raise DimensionError(
+                f"dims names a dimension {show(name)}, which is no text",
+                hint='Give names and ranges, such as dims={"batch": (1, 64)}',
+            )
+        ranges[name] = as_dim(name, extent)
+    return ranges
+
+
+def as_dim(name: str, given: object) -> Dim:
+    """The range that a ``Dim``, a size, a Python range, or a tuple of ends and a divisor means."""
+    where = f'dimension "{name}"'
+    try:
+        match given:
+            case Dim():
+                return given
+            case range():
+                return _from_range(given)
+            case (_, _) | (_, _, _) if isinstance(given, tuple | list):
+                return Dim(*cast("tuple[Any, ...]", given))
+            case _ if as_integer(given) is not None:
+                return Dim(cast("SupportsIndex", given))
+            case _:
+                raise DimensionError(
+                    f"{show(given)} is not a range",
+                    hint="Give tilewright.Dim(low, high, multiple_of), (low, high), or one size",
+                )
+    except DimensionError as error:
+        raise DimensionError(error.message, where=where, hint=error.hint) from None
+
+
+def _from_range(given: range) -> Dim:
+    """The sizes that a Python range lists; its end is not one of them."""
+    if not given or given.step < 1:
+        raise DimensionError(f"{given} lists no sizes", hint="Write range(low, high + 1)")
+    if len(given) > 1 and given.start % given.step:
+        raise DimensionError(
+            f"The sizes of {given} are not the multiples of {given.step}",
+            hint=f"Start at a multiple of {given.step}",
+        )
+    return Dim(given.start, given[-1], given.step if len(given) > 1 else 1)
 
 
 @dataclass(frozen=True)
@@ -143,19 +229,21 @@ class DimensionTable:
 
     def _declare(self, name: str, text: str) -> Expr:
         if name not in self._names:
-            dim, origin, reason = Dim(), "default", ""
-            for key in (text, name):
-                if key in self.given:
-                    dim, origin = self.given[key], "given"
-                    break
-                if key in self.implied:
-                    dim, origin = self.implied[key].dim, "model"
-                    reason = self.implied[key].reason
-                    break
+            dim, origin, reason = self._range(text, name)
             self._names[name] = text
             self._origins[name] = (dim, origin, reason)
             self._by_text[text] = self.scope.declare(name, dim.low, dim.high, dim.multiple_of)
         return self._by_text[text]
+
+    def _range(self, text: str, name: str) -> tuple[Dim, str, str]:
+        """The range of a dimension, who gave it and why; an open end leaves the model its say."""
+        given = next((self.given[key] for key in (text, name) if key in self.given), None)
+        if given is not None and not given.is_open:
+            return given, "given", ""
+        for key in (text, name):
+            if key in self.implied:
+                return self.implied[key].dim, "model", self.implied[key].reason
+        return given or Dim(), "default", ""
 
     def _check_given(self) -> None:
         known = [*self._names, *(t for t in self._names.values() if t not in self._names)]

@@ -6,6 +6,7 @@ Start with :func:`make_inputs`.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import cast
 
 import numpy as np
 import onnx_ir
@@ -18,6 +19,7 @@ from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node, node
 from tilewright.ir.primitives import Input
 from tilewright.shape import Expr
+from tilewright.support.arguments import show
 from tilewright.support.errors import InputError, InvalidModelError
 
 
@@ -72,6 +74,19 @@ def _input(
     state.inputs.append(made)
     state.labels[made] = f'input "{name}"'
     return made
+
+
+def as_constants(given: object) -> dict[str, np.ndarray]:
+    """Inputs whose values are fixed, by name. Raises ``InputError`` for what names none."""
+    if given is None:
+        return {}
+    named = isinstance(given, Mapping) and all(isinstance(name, str) for name in given)
+    if not named:
+        raise InputError(
+            f"constants is {show(given)}, which names no inputs",
+            hint='Give names of inputs and arrays, such as constants={"k": array}',
+        )
+    return dict(cast("Mapping[str, np.ndarray]", given))
 
 
 def check_output(value: onnx_ir.Value, made: Node, where: str) -> None:

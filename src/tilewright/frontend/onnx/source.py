@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -63,13 +64,20 @@ def read_model(source: Source) -> LoadedModel:
         path = Path(source)
         data, where = _read(path), str(path)
     else:
-        raise InvalidModelError(
-            f"a {type(given).__name__} is not a model",
-            hint="give a path, bytes, an onnx.ModelProto or an onnx_ir.Model",
-        )
-    loaded = _from_proto(_parse(data, where), where, None if path is None else path.parent)
+        raise InvalidModelError(f"A {type(given).__name__} is not a model", hint=_way_out(given))
+    with ThreadPoolExecutor(1) as pool:
+        digest = pool.submit(lambda: hashlib.sha256(data).hexdigest())
+        loaded = _from_proto(_parse(data, where), where, None if path is None else path.parent)
     file = "" if path is None else path.name
-    return replace(loaded, file=file, sha256=hashlib.sha256(data).hexdigest())
+    return replace(loaded, file=file, sha256=digest.result())
+
+
+def _way_out(given: object) -> str:
+    """What to give in place of something that is no model."""
+    modules = {kind.__module__.partition(".")[0] for kind in type(given).__mro__}
+    if "torch" in modules:
+        return "Export it first: torch.onnx.export(model, inputs, dynamo=True) gives a model"
+    return "Give a path, bytes, an onnx.ModelProto or an onnx_ir.Model"
 
 
 def _read(path: Path) -> bytes:
