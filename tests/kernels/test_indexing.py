@@ -191,7 +191,7 @@ def test_integer_division_by_zero(function: str, dtype: DType) -> None:
     space = Space()
     (n,) = space.dimensions("n")
     x, y = space.input("x", dtype, n), space.input("y", dtype, n)
-    refuses(space.graph(apply(function, x, y)), {"n": 20}, fill, "integer division by zero")
+    refuses(space.graph(apply(function, x, y)), {"n": 20}, fill, "Integer division by zero")
 
 
 def test_the_least_integer_divided_by_minus_one() -> None:

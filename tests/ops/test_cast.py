@@ -48,14 +48,16 @@ def test_truth_is_not_zero() -> None:
     "name", ["STRING", "FLOAT8E4M3FN", "FLOAT8E8M0", "INT4", "UINT2", "FLOAT6E2M3", "COMPLEX64"]
 )
 def test_types_without_kernels_have_no_rule(name: str) -> None:
+    if name not in [*onnx.TensorProto.DataType.keys()]:
+        pytest.skip("the installed onnx is older than the type")
     number = onnx.TensorProto.DataType.Value(name)
-    with pytest.raises(NoRule, match="the result has type"):
+    with pytest.raises(NoRule, match="The result has type"):
         fission("Cast", [np.ones(2, np.float32)], {"to": number}, opset=28)
 
 
 @pytest.mark.parametrize("dtype", [ml_dtypes.float8_e5m2, ml_dtypes.int4, np.complex64, object])
 def test_operands_without_kernels_have_no_rule(dtype: type) -> None:
-    with pytest.raises(NoRule, match="operand 0 has type"):
+    with pytest.raises(NoRule, match="Operand 0 has type"):
         fission("Cast", [np.ones(2).astype(dtype)], {"to": onnx.TensorProto.FLOAT}, opset=28)
 
 

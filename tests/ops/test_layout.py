@@ -80,7 +80,7 @@ def test_flatten(axis: int) -> None:
 
 
 def test_flatten_beyond_the_axes() -> None:
-    with pytest.raises(InvalidModelError, match="axis 4"):
+    with pytest.raises(InvalidModelError, match="Axis 4"):
         fission("Flatten", [_numbers(2, 3)], {"axis": 4}, opset=13)
 
 

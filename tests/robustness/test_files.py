@@ -34,15 +34,15 @@ def refusal(source: object, error: type[TilewrightError] = InvalidModelError) ->
 
 
 def test_no_such_file(tmp_path: Path) -> None:
-    assert "there is no such file" in refusal(tmp_path / "missing.onnx")
+    assert "There is no such file" in refusal(tmp_path / "missing.onnx")
 
 
 def test_a_folder(tmp_path: Path) -> None:
-    assert "this is a folder" in refusal(tmp_path)
+    assert "This is a folder" in refusal(tmp_path)
 
 
 def test_not_a_source_at_all() -> None:
-    assert "a float is not a model" in refusal(3.5)
+    assert "A float is not a model" in refusal(3.5)
 
 
 @pytest.mark.parametrize("content", [b"", b"\x00" * 100, b"hello, world\n" * 50, b"\x89PNG\r\n"])
@@ -50,7 +50,7 @@ def test_not_onnx(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "picture.onnx"
     path.write_bytes(content)
     message = refusal(path)
-    assert "this is not an ONNX model" in message and str(path) in message
+    assert "not an ONNX model" in message and str(path) in message
 
 
 def test_every_truncation_is_refused_or_a_smaller_model() -> None:
@@ -74,7 +74,7 @@ def test_no_operator_set() -> None:
 def test_an_opset_of_the_future() -> None:
     made = tiny_models.two_inputs()
     made.opset_import[0].version = 999
-    assert "the model uses opset 999" in refusal(made, UnsupportedError)
+    assert "The model uses opset 999" in refusal(made, UnsupportedError)
 
 
 def test_a_node_that_reads_a_missing_value() -> None:
@@ -113,19 +113,19 @@ def test_external_data_is_read(external: Path) -> None:
 def test_external_data_missing(external: Path) -> None:
     (external.parent / "weights.bin").unlink()
     message = refusal(external)
-    assert "a file with the model's data is missing" in message and "weights.bin" in message
+    assert "A file with the model's data is missing" in message and "weights.bin" in message
 
 
 def test_external_data_too_short(external: Path) -> None:
     (external.parent / "weights.bin").write_bytes(b"\x00" * 20)
-    assert "the tensor needs 48 bytes" in refusal(external)
+    assert "The tensor needs 48 bytes" in refusal(external)
 
 
 @pytest.mark.parametrize("place", ["../secret.bin", "/etc/passwd", "a/../../secret.bin", ""])
 def test_external_data_outside_of_the_folder(external: Path, place: str) -> None:
     (external.parent.parent / "secret.bin").write_bytes(b"\x00" * 48)
     relocate(external, location=place)
-    assert "the model refers to a file outside of its folder" in refusal(external)
+    assert "The model refers to a file outside of its folder" in refusal(external)
 
 
 def test_external_data_through_a_link_that_leads_outside(external: Path) -> None:
@@ -133,17 +133,17 @@ def test_external_data_through_a_link_that_leads_outside(external: Path) -> None
     secret.write_bytes(b"\x00" * 48)
     (external.parent / "weights.bin").unlink()
     os.symlink(secret, external.parent / "weights.bin")
-    assert "the model refers to a file outside of its folder" in refusal(external)
+    assert "The model refers to a file outside of its folder" in refusal(external)
 
 
 def test_external_data_with_a_wild_offset(external: Path) -> None:
     relocate(external, offset="-4")
-    assert "an offset or length is '-4'" in refusal(external)
+    assert "An offset or length is '-4'" in refusal(external)
 
 
 def test_external_data_of_bytes(external: Path) -> None:
     message = refusal(external.read_bytes())
-    assert "the model keeps data in other files, but was not given as a file" in message
+    assert "The model keeps data in other files, but was not given as a file" in message
 
 
 # ---------------------------------------------------------------- operators and dimensions
@@ -179,7 +179,7 @@ def test_a_range_that_is_none(given: object) -> None:
 
 
 def test_an_unknown_level() -> None:
-    with pytest.raises(UnsupportedError, match="there is no level 'sse9'"):
+    with pytest.raises(UnsupportedError, match="There is no level 'sse9'"):
         tw.compile(tiny_models.two_inputs(), levels=["sse9"])
 
 

@@ -26,10 +26,12 @@ def integers(*shape: int) -> np.ndarray:
     return np.random.default_rng(sum(shape)).integers(-9, 10, shape)
 
 
-def assert_as_reference(text: str, *feeds: dict[str, np.ndarray]) -> None:
+def assert_as_reference(
+    source: str | onnx.ModelProto, *feeds: dict[str, np.ndarray], dims: dict | None = None
+) -> None:
     """Compiled once, a graph gives what ONNX's reference gives for each of the feeds."""
-    proto = model(text)
-    compiled = tw.compile(proto)
+    proto = model(source) if isinstance(source, str) else source
+    compiled = tw.compile(proto, dims=dims)
     for feed in feeds:
         with np.errstate(all="ignore"):
             want = ReferenceEvaluator(proto).run(None, feed)

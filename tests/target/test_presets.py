@@ -90,7 +90,7 @@ def test_the_plain_instruction_comes_first() -> None:
 
 
 def test_unknown_names() -> None:
-    with pytest.raises(InputError, match="did you mean zen4"):
+    with pytest.raises(InputError, match="Did you mean zen4"):
         preset("zen44")
     with pytest.raises(InputError, match=r"no level 'L9'.*\n.*registers, L1, L2, L3, memory"):
         preset("zen4").level("L9")

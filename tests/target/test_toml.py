@@ -54,18 +54,18 @@ def test_from_a_preset(tmp_path: Path) -> None:
     [
         ("units = ", "not TOML"),
         ('base = "zen9"', "no target called 'zen9'"),
-        ("base = 3", "base is 3, not the name of a preset"),
+        ("base = 3", "'base' is 3, not the name of a preset"),
         ("name = 'x'", "The key kind is missing"),
-        ('base = "zen4"\nunit = 3', "did you mean units"),
-        ('base = "zen4"\nunits = 0', "units is 0"),
-        ('base = "zen4"\nunits = 1.5', "units is 1.5, not an integer"),
-        ('base = "zen4"\nunits = true', "units is True, not an integer"),
-        ('base = "zen4"\nclock_ghz = "fast"', "clock_ghz is 'fast', not a number"),
-        ('base = "zen4"\nclock_ghz = nan', "clock_ghz is nan"),
-        ('base = "zen4"\nkind = "tpu"', "one of cpu, gpu"),
+        ('base = "zen4"\nunit = 3', "Did you mean units"),
+        ('base = "zen4"\nunits = 0', "'units' is 0"),
+        ('base = "zen4"\nunits = 1.5', "'units' is 1.5, not an integer"),
+        ('base = "zen4"\nunits = true', "'units' is True, not an integer"),
+        ('base = "zen4"\nclock_ghz = "fast"', "'clock_ghz' is 'fast', not a number"),
+        ('base = "zen4"\nclock_ghz = nan', "'clock_ghz' is nan"),
+        ('base = "zen4"\nkind = "tpu"', "Give one of cpu, gpu"),
         ('base = "zen4"\nvector_bytes = 48', "no vector width"),
         ('base = "zen4"\nlevels = 3', r"not tables \[\[levels\]\]"),
-        ('base = "zen4"\n[[levels]]\nname = "L7"', "one of registers, L1, L2, L3, memory"),
+        ('base = "zen4"\n[[levels]]\nname = "L7"', "Give one of registers, L1, L2, L3, memory"),
         ('base = "zen4"\n[[levels]]\nname = "L1"\ncapacity = -1', "key levels.L1.capacity"),
         ('base = "zen4"\n[[levels]]\nname = "L1"\ncapacity = 0', "Only the last level"),
         ('base = "zen4"\n[[levels]]\nname = "L1"\nsize = 1', r"levels\[0\].size is unknown"),
@@ -78,7 +78,7 @@ def test_from_a_preset(tmp_path: Path) -> None:
 def test_errors_are_sentences(tmp_path: Path, text: str, says: str) -> None:
     with pytest.raises(InputError, match=says) as caught:
         load_target(written(tmp_path, text))
-    assert caught.value.message.endswith(".")
+    assert caught.value.message[-1] != "."
     assert "machine.toml" in str(caught.value.where)
 
 

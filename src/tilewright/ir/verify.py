@@ -1,12 +1,12 @@
 """Checks that a primitive graph is what it claims to be.
 
-:func:`problems` lists everything that is wrong, :func:`verify` raises. Run after every stage in
-tests, and after the import of a model.
+:func:`problems` lists everything that is wrong, :func:`verify` raises. ``stages`` runs it after
+every stage of a compilation that is checked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Graph, Node, expressions_of, node, topological
@@ -17,29 +17,45 @@ from tilewright.ir.primitives import (
     PrimitiveError,
     Project,
 )
-from tilewright.support.errors import TilewrightError
+from tilewright.support.errors import InternalError
+
+REPORT = "Report this as a defect, with the model and what --dump writes"
 
 
-class VerificationError(TilewrightError):
-    """A graph that a stage of the compiler must not have made; a defect of tilewright."""
+class VerificationError(InternalError):
+    """What a stage of the compiler has made is not what it must be; a defect of tilewright.
+
+    ``where`` names the stage, and the rule or the kernel.
+    """
 
 
-def verify(graph: Graph) -> None:
-    """Raise ``VerificationError`` with the first of all problems."""
-    found = problems(graph)
+def failure(found: Sequence[str], where: str) -> VerificationError:
+    """The error for problems that were found, of which there is at least one."""
+    more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+    return VerificationError(f"{found[0]}{more}", where=where, hint=REPORT)
+
+
+def verify(graph: Graph, stage: str | None = None, known: set[Node] | None = None) -> None:
+    """Raise ``VerificationError`` with the first of all problems; ``stage`` is named in it."""
+    found = problems(graph, known)
     if found:
-        more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
-        raise VerificationError(
-            f"{found[0]}{more}", where=graph.name, hint="report this with the model"
-        )
+        where = f"graph '{graph.name}'"
+        raise failure(found, where if stage is None else f"stage {stage}, {where}")
 
 
-def problems(graph: Graph) -> list[str]:
-    """Everything that is wrong with a graph, as sentences; empty if nothing is."""
+def problems(graph: Graph, known: set[Node] | None = None) -> list[str]:
+    """Everything that is wrong with a graph, as sentences; empty if nothing is.
+
+    Nodes in ``known`` have been found right before; those that are found right now are added.
+    """
     nodes = topological((*graph.inputs, *graph.roots))
     found = _interface(graph, nodes)
     for current in nodes:
-        found += _node(current, graph)
+        if known is None or current not in known:
+            wrong = node_problems(current, graph.label(current))
+            found += wrong
+            if known is not None and not wrong:
+                known.add(current)
     found += _dimensions(graph)
     return found
 
@@ -73,8 +89,9 @@ def _repeated(names: Iterable[str]) -> list[str]:
     return out
 
 
-def _node(current: Node, graph: Graph) -> list[str]:
-    label = f"{graph.label(current)}: {current!r}"
+def node_problems(current: Node, label: str) -> list[str]:
+    """Everything that is wrong with one node by itself."""
+    label = f"{label}: {current!r}"
     try:
         derived = current.primitive.result(*(i.type for i in current.inputs))
     except (PrimitiveError, TypeError, LookupError) as error:

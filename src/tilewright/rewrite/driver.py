@@ -19,25 +19,34 @@ from tilewright.rewrite.rules import RULES
 from tilewright.shape import Scope
 
 Trace = Callable[[str, Node, Node], None]
+Observe = Callable[[str, Graph], None]
 MOST_PASSES = 64
 MOST_STEPS = 64  # rules applied per node of the graph, on average
 
 
-def simplify(graph: Graph, trace: Trace | None = None, rules: Sequence[Rule] = RULES) -> Graph:
+def simplify(
+    graph: Graph,
+    trace: Trace | None = None,
+    rules: Sequence[Rule] = RULES,
+    observe: Observe | None = None,
+) -> Graph:
     """A graph of the same meaning with the rules applied until none applies.
 
     Inputs, the names and types of outputs, the symbols of bindings, guards and scope stay as they
-    are. ``trace`` is told the rule's name, the node before and the one after.
+    are. ``trace`` is told the rule's name, the node before and the one after; ``observe`` is given
+    the graph after every pass, with the pass's name.
     """
     labels = dict(graph.labels)
     by_primitive = _by_primitive(rules)
     current = graph
-    for _ in range(MOST_PASSES):
+    for number in range(MOST_PASSES):
         rewriter = _Rewriter(current, labels, by_primitive, trace)
         following = rewriter.rebuilt(current)
         if following.roots == current.roots:
             break
         current = following
+        if observe is not None:
+            observe(f"simplify-{number + 1}", current)
     else:
         raise _endless(f"{MOST_PASSES} passes over {graph.name!r} were not enough")
     alive = set(current.nodes())

@@ -10,9 +10,17 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal, cast
+from dataclasses import dataclass
+from typing import Any, Literal
 
+from tilewright.runtime.reading import (
+    integer,
+    integers,
+    mapping,
+    optional_integer,
+    text,
+    texts,
+)
 from tilewright.shape import Expr, Guard, SymbolSource, constant, parse
 from tilewright.support.errors import TilewrightError
 
@@ -115,12 +123,29 @@ Step = KernelStep | OpaqueStep | BindStep
 
 @dataclass(frozen=True)
 class Dimension:
-    """The declared range of a dimension: low ≤ size ≤ high (None: no limit), a multiple of."""
+    """The range of a dimension: low ≤ size ≤ high (None: no limit), a multiple of.
+
+    ``origin`` says where the range is from: "given" by the user, implied by the "model", by a
+    demand that ``reason`` states, or the "default".
+    """
 
     name: str
     low: int = 0
     high: int | None = None
     multiple_of: int = 1
+    origin: str = "given"
+    reason: str = ""
+
+    def row(self) -> list[Any]:
+        """What is stored of it."""
+        return [self.name, self.low, self.high, self.multiple_of, self.origin, self.reason]
+
+    @staticmethod
+    def of(row: Any) -> Dimension:
+        """From what :meth:`row` gave; ``TypeError`` or ``ValueError`` where it is damaged."""
+        name, low, high, multiple, origin, reason = row
+        numbers = integer(low), optional_integer(high), integer(multiple)
+        return Dimension(text(name), *numbers, text(origin), text(reason))
 
 
 @dataclass(frozen=True)
@@ -172,7 +197,6 @@ class Program:
     operators: tuple[OperatorCount, ...] = ()
     choices: tuple[Choice, ...] = ()
     threads_symbol: str = ""
-    metadata: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def to_json(self) -> dict[str, Any]:
         """Plain dicts, lists, strings and ints; equal programs give equal JSON."""
@@ -218,15 +242,15 @@ class CodeImage:
     def from_json(data: Mapping[str, Any], code: bytes) -> CodeImage:
         """The inverse of :meth:`to_json`; KeyError, TypeError or ValueError on malformed data."""
         return CodeImage(
-            level=_text(data["level"]),
-            features=tuple(_text(feature) for feature in data["features"]),
+            level=text(data["level"]),
+            features=tuple(text(feature) for feature in data["features"]),
             data=code,
-            functions={name: _integer(offset) for name, offset in _mapping(data["functions"])},
+            functions={name: integer(offset) for name, offset in mapping(data["functions"])},
             fixups=tuple(
-                (_integer(offset), _text(symbol), _integer(addend))
+                (integer(offset), text(symbol), integer(addend))
                 for offset, symbol, addend in data["fixups"]
             ),
-            code_size=_integer(data["code_size"]),
+            code_size=integer(data["code_size"]),
         )
 
 
@@ -295,7 +319,7 @@ class _Writer:
                 for source in program.bindings
             ],
             "guards": self.guards(program.guards),
-            "dimensions": [[d.name, d.low, d.high, d.multiple_of] for d in program.dimensions],
+            "dimensions": [d.row() for d in program.dimensions],
             "operators": [[o.operator, o.count, o.opaque] for o in program.operators],
             "choices": [
                 [
@@ -309,7 +333,6 @@ class _Writer:
                 for c in program.choices
             ],
             "threads_symbol": program.threads_symbol,
-            "metadata": dict(sorted(program.metadata.items())),
         }
         data["expressions"] = list(self.texts)
         return data
@@ -320,10 +343,10 @@ class _Reader:
 
     def __init__(self, data: Mapping[str, Any]) -> None:
         self.data = data
-        self.table = [_expression(_text(text)) for text in data["expressions"]]
+        self.table = [_expression(text(item)) for item in data["expressions"]]
 
     def expression(self, number: Any) -> Expr:
-        position = _integer(number)
+        position = integer(number)
         if not 0 <= position < len(self.table):
             raise ValueError(f"expression {position} is not in the table")
         return self.table[position]
@@ -332,18 +355,18 @@ class _Reader:
         return tuple(self.expression(number) for number in numbers)
 
     def guards(self, items: Iterable[Any]) -> tuple[Guard, ...]:
-        return tuple(Guard(self.expression(number), _text(message)) for number, message in items)
+        return tuple(Guard(self.expression(number), text(message)) for number, message in items)
 
     def buffer(self, item: Any) -> Buffer:
         name, dtype, shape, kind, index, packed = item
         if kind not in BUFFER_KINDS:
             raise ValueError(f"{kind!r} is not a kind of buffer")
         return Buffer(
-            name=_text(name),
-            dtype=_text(dtype),
+            name=text(name),
+            dtype=text(dtype),
             shape=self.expressions(shape),
             kind=kind,
-            index=_integer(index),
+            index=integer(index),
             packed_bytes=None if packed is None else self.expression(packed),
         )
 
@@ -353,30 +376,30 @@ class _Reader:
                 grid, scratch, work, used = self.expressions(item["sizes"])
                 useful, spent = self.expressions(item["multiply_adds"])
                 return KernelStep(
-                    function=_text(item["function"]),
+                    function=text(item["function"]),
                     parameters=self.expressions(item["parameters"]),
-                    buffers=_integers(item["buffers"]),
-                    outputs=_integers(item["outputs"]),
+                    buffers=integers(item["buffers"]),
+                    outputs=integers(item["outputs"]),
                     grid=grid,
                     scratch=scratch,
                     work=work,
                     used=used,
-                    label=_text(item["label"]),
-                    checks=_texts(item["checks"]),
-                    variant=_text(item["variant"]),
+                    label=text(item["label"]),
+                    checks=texts(item["checks"]),
+                    variant=text(item["variant"]),
                     useful=useful,
                     spent=spent,
                 )
             case "opaque":
                 return OpaqueStep(
-                    operator=_text(item["operator"]),
-                    payload=base64.b64decode(_text(item["payload"]), validate=True),
-                    inputs=_integers(item["inputs"]),
-                    outputs=_integers(item["outputs"]),
-                    label=_text(item["label"]),
+                    operator=text(item["operator"]),
+                    payload=base64.b64decode(text(item["payload"]), validate=True),
+                    inputs=integers(item["inputs"]),
+                    outputs=integers(item["outputs"]),
+                    label=text(item["label"]),
                 )
             case "bind":
-                buffer, symbols = _integer(item["buffer"]), _texts(item["symbols"])
+                buffer, symbols = integer(item["buffer"]), texts(item["symbols"])
                 return BindStep(buffer, symbols, self.guards(item["guards"]))
             case other:
                 raise ValueError(f"{other!r} is not a kind of step")
@@ -384,83 +407,44 @@ class _Reader:
     def program(self) -> Program:
         data = self.data
         return Program(
-            name=_text(data["name"]),
+            name=text(data["name"]),
             buffers=tuple(self.buffer(item) for item in data["buffers"]),
             steps=tuple(self.step(item) for item in data["steps"]),
-            symbols=_texts(data["symbols"]),
-            input_names=_texts(data["input_names"]),
-            output_names=_texts(data["output_names"]),
+            symbols=texts(data["symbols"]),
+            input_names=texts(data["input_names"]),
+            output_names=texts(data["output_names"]),
             bindings=tuple(
                 SymbolSource(
-                    _text(symbol),
-                    _optional_integer(index),
-                    _optional_integer(axis),
+                    text(symbol),
+                    optional_integer(index),
+                    optional_integer(axis),
                     self.expression(formula),
                 )
                 for symbol, index, axis, formula in data["bindings"]
             ),
             guards=self.guards(data["guards"]),
-            dimensions=tuple(
-                Dimension(
-                    _text(name),
-                    _integer(low),
-                    _optional_integer(high),
-                    _integer(multiple),
-                )
-                for name, low, high, multiple in data["dimensions"]
-            ),
+            dimensions=tuple(map(Dimension.of, data["dimensions"])),
             operators=tuple(
-                OperatorCount(_text(name), _integer(count), _integer(opaque))
+                OperatorCount(text(name), integer(count), integer(opaque))
                 for name, count, opaque in data["operators"]
             ),
             choices=tuple(
                 Choice(
-                    _text(symbol),
-                    _text(label),
-                    _texts(names),
+                    text(symbol),
+                    text(label),
+                    texts(names),
                     self.expressions(costs),
-                    _text(function),
-                    _texts(arguments),
+                    text(function),
+                    texts(arguments),
                 )
                 for symbol, label, names, costs, function, arguments in data["choices"]
             ),
-            threads_symbol=_text(data["threads_symbol"]),
-            metadata={_text(key): _text(value) for key, value in _mapping(data["metadata"])},
+            threads_symbol=text(data["threads_symbol"]),
         )
 
 
-def _mapping(value: Any) -> list[tuple[str, Any]]:
-    if not isinstance(value, dict):
-        raise TypeError(f"an object is expected, not {value!r}")
-    return list(cast("dict[str, Any]", value).items())
-
-
-def _expression(text: str) -> Expr:
+def _expression(written: str) -> Expr:
     try:
-        return parse(text)
+        return parse(written)
     except TilewrightError as error:
         raise ValueError(error.message) from error
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"a text is expected, not {value!r}")
-    return value
-
-
-def _texts(values: Iterable[Any]) -> tuple[str, ...]:
-    return tuple(_text(value) for value in values)
-
-
-def _integer(value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not -(2**63) <= value < 2**63:
-        raise TypeError(f"a 64-bit integer is expected, not {value!r}")
-    return value
-
-
-def _optional_integer(value: Any) -> int | None:
-    return None if value is None else _integer(value)
-
-
-def _integers(values: Iterable[Any]) -> tuple[int, ...]:
-    return tuple(_integer(value) for value in values)

@@ -34,6 +34,13 @@ def format_count(count: int, singular: str, plural: str | None = None) -> str:
     return f"{count} {singular if count == 1 else plural or singular + 's'}"
 
 
+def format_list(items: Sequence[str]) -> str:
+    """Items in a sentence: "a", "a and b", "a, b and c", or "none"."""
+    if len(items) < 2:
+        return items[0] if items else "none"
+    return f"{', '.join(items[:-1])} and {items[-1]}"
+
+
 def format_sizes(sizes: Sequence[tuple[str, int]]) -> str:
     """Sizes of dimensions: "batch=1, sequence=5", or "no dimensions"."""
     return ", ".join(f"{name}={size}" for name, size in sizes) or "no dimensions"

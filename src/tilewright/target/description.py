@@ -107,7 +107,9 @@ class Target:
             if level.name == name:
                 return level
         names = ", ".join(level.name for level in self.levels)
-        raise InputError(f"The target {self.name} has no level '{name}'.", hint=f"one of {names}")
+        raise InputError(
+            f"The target {self.name} has no level '{name}'.", hint=f"Use one of {names}"
+        )
 
     def has_level(self, name: str) -> bool:
         """Whether there is a level of memory called ``name``."""
@@ -149,7 +151,7 @@ def element_bytes(dtype: str) -> int:
     try:
         return ELEMENT_BYTES[dtype]
     except KeyError:
-        hint = f"one of {', '.join(ELEMENT_BYTES)}"
+        hint = f"Use one of {', '.join(ELEMENT_BYTES)}"
         raise InputError(f"No target multiplies elements of type '{dtype}'.", hint=hint) from None
 
 
@@ -158,7 +160,7 @@ def check(target: Target, where: str) -> Target:
     problem = _scalars(target) or _levels(target) or _products(target)
     if problem is not None:
         key, message, allowed = problem
-        raise InputError(message, where=f"{where}, key {key}", hint=allowed)
+        raise InputError(message, where=f"{where}, key {key}", hint=f"Give {allowed}")
     return target
 
 
@@ -173,13 +175,13 @@ def _scalars(target: Target) -> _Problem | None:
             return key, f"The {key} is empty.", "any text"
     for key in ("units", "vector_bytes", "vector_registers", "block_threads"):
         if getattr(target, key) < 1:
-            return key, f"{key} is {getattr(target, key)}.", "an integer of at least 1"
+            return key, f"'{key}' is {getattr(target, key)}", "an integer of at least 1"
     for key in ("clock_ghz", "fma_pipes", "fma_latency", "loads_per_cycle", "stores_per_cycle"):
         if not getattr(target, key) > 0:
-            return key, f"{key} is {getattr(target, key)}.", "a number above 0"
+            return key, f"'{key}' is {getattr(target, key)}", "a number above 0"
     for key in ("sync_ns", "launch_ns", "block_shared_bytes"):
         if not getattr(target, key) >= 0:
-            return key, f"{key} is {getattr(target, key)}.", "a number of at least 0"
+            return key, f"'{key}' is {getattr(target, key)}", "a number of at least 0"
     if target.vector_bytes & (target.vector_bytes - 1) or target.vector_bytes < 8:
         return "vector_bytes", f"{target.vector_bytes} is no vector width.", "8, 16, 32, 64, 128, …"
     return None
@@ -200,7 +202,7 @@ def _levels(target: Target) -> _Problem | None:
             low = 0 if field.name in ("capacity", "latency") else 1e-9
             if field.name != "name" and not value >= low:
                 key = f"levels.{level.name}.{field.name}"
-                return key, f"{field.name} is {value}.", "a number above 0"
+                return key, f"'{field.name}' is {value}", "a number above 0"
         if level.capacity == 0 and level is not target.levels[-1]:
             key = f"levels.{level.name}.capacity"
             return key, "Only the last level may be unbounded.", "its bytes"

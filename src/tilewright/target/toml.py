@@ -145,7 +145,7 @@ def _refuse_unknown(
 
 def _wrong(where: str, key: str, value: object, allowed: str) -> InputError:
     place = f"{where}, key {key}"
-    return InputError(f"{key} is {value!r}, not {allowed}.", where=place, hint=allowed)
+    return InputError(f"'{key}' is {value!r}, not {allowed}.", where=place, hint=f"Give {allowed}")
 
 
 def dump(target: Target) -> str:

@@ -24,7 +24,8 @@ class Level:
     ``features`` are the names, as LLVM and the artifact spell them, that a host must have.
     ``vector_bytes`` and ``registers`` describe the vector register file; ``temporaries`` of them
     are taken where a multiply-add is two instructions, or cannot read one operand from memory.
-    ``dots`` are the types of narrow elements of which an instruction sums several products.
+    ``dots`` are the types of narrow elements of which an instruction sums several products, ``isa``
+    is the instruction set as descriptions of machines name it.
     """
 
     name: str
@@ -39,6 +40,11 @@ class Level:
     temporaries: int = 0
     triple: str = "x86_64-unknown-linux-gnu"
     dots: tuple[str, ...] = ()
+    isa: str = "x86-64"
+
+    def serves(self, narrow: str | None) -> bool:
+        """Whether it is for code that has products of ``narrow`` elements, or for any code."""
+        return not self.dots or narrow in self.dots
 
     @property
     def vector_call(self) -> str:
@@ -54,8 +60,11 @@ _AVX2_FEATURES = ("avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe",
 _AVX512_FEATURES = (*_AVX2_FEATURES, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
 
 BASELINE = Level("x86-64", "x86-64", "", (), 16, 16, False, False, False, temporaries=4)
-AVX2 = Level("avx2", "x86-64-v3", "", _AVX2_FEATURES, 32, 16, True, True, True)
-AVX512 = Level("avx512", "x86-64-v4", "-prefer-256-bit", _AVX512_FEATURES, 64, 32, True, True, True)
+AVX2 = Level("avx2", "x86-64-v3", "", _AVX2_FEATURES, 32, 16, True, True, True, isa="avx2")
+AVX512 = Level(
+    "avx512", "x86-64-v4", "-prefer-256-bit", _AVX512_FEATURES, 64, 32, True, True, True,
+    isa="avx512",
+)  # fmt: skip
 # With instructions for sums of products of narrow elements; used where such are asked for.
 AVX512_VNNI = replace(
     AVX512,
@@ -73,7 +82,8 @@ AVX512_BF16 = replace(
 )
 # For cross-compiling alone: the linker and the runtime know x86-64 only.
 NEON = Level(
-    "neon", "neoverse-n1", "", (), 16, 32, True, True, True, 4, "aarch64-unknown-linux-gnu"
+    "neon", "neoverse-n1", "", (), 16, 32, True, True, True, 4, "aarch64-unknown-linux-gnu",
+    isa="neon",
 )  # fmt: skip
 
 LEVELS: dict[str, Level] = {
@@ -116,7 +126,7 @@ def host_level(narrow: str | None = None) -> Level:
 
     Levels that differ only in sums of narrow products count where ``narrow`` is their type.
     """
-    return [level for level in host_levels() if not level.dots or narrow in level.dots][-1]
+    return [level for level in host_levels() if level.serves(narrow)][-1]
 
 
 def target_machine(level: Level) -> llvm.TargetMachine:

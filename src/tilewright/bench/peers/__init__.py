@@ -49,7 +49,8 @@ def create_peer(name: str, model: Path, options: PeerOptions) -> Contender:
         module = importlib.import_module(module_name)
     except ImportError as error:
         raise UnsupportedError(
-            f"The peer {name} cannot be loaded: {error}.", hint=f"pip install {packages}"
+            f"The peer {name} cannot be loaded: {error}.",
+            hint=f'Install it with "pip install {packages}"',
         ) from error
     peer: Contender = module.create(model, options)
     return peer

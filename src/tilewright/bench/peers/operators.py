@@ -57,7 +57,7 @@ def load_peers(names: Sequence[str]) -> dict[str, ModuleType]:
         except ImportError as error:
             raise UnsupportedError(
                 f"The peer {name} cannot be loaded: {error}.",
-                hint=f"pip install {package}, or leave it out of --against",
+                hint=f'Install it with "pip install {package}", or leave out --against',
             ) from error
     return loaded
 

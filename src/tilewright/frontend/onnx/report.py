@@ -12,8 +12,9 @@ from dataclasses import dataclass
 class DimensionReport:
     """One named dimension: its range, and where the range comes from.
 
-    ``origin`` is "given" by the caller, implied by the "model", or the "default". ``text`` is what
-    the model calls it; ``places`` are input and axis pairs where it stands.
+    ``origin`` is "given" by the caller, implied by the "model" (``reason`` is the demand), or the
+    "default". ``text`` is what the model calls it; ``places`` are input and axis pairs where it
+    stands.
     """
 
     name: str
@@ -23,6 +24,7 @@ class DimensionReport:
     multiple_of: int
     origin: str
     places: tuple[tuple[str, int], ...]
+    reason: str = ""
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,8 @@ class ImportReport:
 
     ``compiled`` counts operators that became primitives; ``fallbacks`` lists nodes that run on the
     reference. ``structural_inputs`` names graph inputs that would have to be constants for more
-    operators to compile. ``notes`` are sentences on what was assumed.
+    operators to compile. ``notes`` are sentences on what was assumed. ``source`` is the name of the
+    file without its folder and ``source_sha256`` that of its bytes, "" for a model in memory.
     """
 
     opsets: dict[str, int]
@@ -58,6 +61,8 @@ class ImportReport:
     baked: tuple[BakedSize, ...]
     structural_inputs: tuple[str, ...]
     notes: tuple[str, ...]
+    source: str = ""
+    source_sha256: str = ""
 
     @property
     def opaque(self) -> dict[str, int]:
