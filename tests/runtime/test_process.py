@@ -49,7 +49,8 @@ from tilewright.shape import symbol
 n = symbol("n")
 
 def kernels():
-    compiled, x = model(chain_program(3, 10_000_000), num_threads=2), np.zeros((64, 4096), np.float32)
+    compiled = model(chain_program(3, 10_000_000), num_threads=2)
+    x = np.zeros((64, 4096), np.float32)
     while True:
         compiled(x)
 
