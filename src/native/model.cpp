@@ -101,6 +101,7 @@ void Model::release(std::unique_ptr<Context> context) {
 
 nb::object Model::call(nb::tuple arguments, nb::dict keywords, nb::object out,
                        std::vector<std::int64_t>* times) {
+  if (files_ != nullptr) files_->check();
   // Gives the context back however the call ends. Freeing arguments may run Python code.
   struct Lease {
     Model& model;

@@ -7,8 +7,10 @@
 
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
+#include "files.hpp"
 #include "image.hpp"
 #include "kernel.hpp"
 #include "memory.hpp"
@@ -74,6 +76,9 @@ class Model {
   nb::dict stats() const;
   void shrink();
 
+  // Every call asks `files` first whether the constants are still what they were.
+  void watch(std::shared_ptr<FileWatch> files) { files_ = std::move(files); }
+
   int num_threads() const { return num_threads_; }
   void set_num_threads(int threads);
 
@@ -99,6 +104,7 @@ class Model {
   std::shared_ptr<Image> image_;
   ProgramInfo program_;
   std::vector<Constant> constants_;
+  std::shared_ptr<FileWatch> files_;
   std::vector<nb::object> input_names_;
   nb::object owner_, convert_, reject_, run_opaque_;
   std::vector<std::unique_ptr<Context>> idle_;

@@ -6,29 +6,32 @@
 
 These are the public names. Loading and running an artifact needs the runtime alone, so the compiler
 is imported by the first use of :func:`compile` or ``Dim``: the only imports inside functions.
+Records of what is done go to the logger ``tilewright``.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
-from collections.abc import Mapping, Sequence
-from importlib.metadata import version
+from collections.abc import Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from tilewright.options import CompileOptions, lists_options
 from tilewright.runtime.limits import set_memory_limit
 from tilewright.runtime.model import CompiledModel
+from tilewright.runtime.program import LEVELS
 from tilewright.support import errors
-from tilewright.support.errors import DimensionError, TilewrightError
+from tilewright.support.arguments import MOST_THREADS, choice, file_path, limit, switch
+from tilewright.support.errors import TilewrightError
+from tilewright.support.version import VERSION
 
 if TYPE_CHECKING:
-    import numpy as np
+    from typing import Unpack
 
-    from tilewright.compile import Source
     from tilewright.frontend.onnx import Dim
-
-    DimLike = Dim | int | tuple[int, int] | tuple[int, int, int]
+    from tilewright.frontend.onnx.source import Source
 
 __all__ = [
     "Dim",
@@ -41,54 +44,62 @@ __all__ = [
     "set_memory_limit",
 ]
 
-__version__ = version("tilewright")
+__version__ = VERSION
 Model = CompiledModel
 
+logging.getLogger(__name__).addHandler(logging.NullHandler())
 
+
+@lists_options
 def compile(
     source: Source,
     *,
-    dims: Mapping[str, DimLike] | None = None,
-    fallback: str = "reference",
-    constants: Mapping[str, np.ndarray[Any, Any]] | None = None,
-    levels: Sequence[str] | None = None,
-    accuracy: str = "standard",
-    precision: str = "float32",
     num_threads: int | None = None,
     max_bytes: int | None = None,
     flush_denormals: bool = False,
+    **options: Unpack[CompileOptions],
 ) -> Model:
     """Compile an ONNX model once, for every shape in the ranges of its dimensions.
 
-    ``source`` is a path, serialised bytes, or an ONNX model in memory. ``dims`` maps names of
-    dimensions to ``Dim(low, high, multiple_of)``, to ``(low, high)`` with both ends included, or to
-    the one size it may have; the others get what the model implies, or 0..65536.
+    ``source`` is a path, serialised bytes, or an ONNX model in memory. ``num_threads`` and
+    ``max_bytes`` limit each call of the model; ``flush_denormals=True`` takes numbers below the
+    normal ones as zeros, which some processors compute much faster. The options:
+
+    ``dims`` maps names of dimensions to ``Dim(low, high, multiple_of)``, to ``(low, high)`` or
+    ``(low, high, multiple_of)`` with both ends included and None for an open one, to a Python
+    ``range``, or to the one size that it may have. An open end, and a dimension that is not named,
+    ends where the model does, or lies at 0 and 65536.
+
     ``fallback="error"`` refuses operators without a rule, which otherwise run on the ONNX reference
-    evaluator and are named in ``stats()``. ``constants`` fixes inputs. ``levels`` names the
-    instruction sets to generate code for, of "x86-64", "avx2", "avx512", "avx512-vnni",
-    "avx512-bf16"; this machine's by default. ``accuracy="strict"`` does without faster algorithms
-    whose rounding errors are larger. ``precision="bfloat16"`` rounds constant weights, and the data
-    they are multiplied by, to bfloat16 and sums products in float32; ``"int8"`` quantises them,
-    data anew for every row, and sums in int32. Both halve or quarter the weights on every
-    processor; those with instructions for such products compute them faster as well.
-    ``num_threads`` and ``max_bytes`` limit each call of the model; ``flush_denormals=True`` takes
-    numbers below the normal ones as zeros, which some processors compute much faster. Raises
-    subclasses of ``TilewrightError`` only.
+    evaluator and are named in ``stats()``. ``constants`` fixes inputs.
+
+    ``levels`` names the instruction sets to generate code for, one or several of "x86-64", "avx2",
+    "avx512", "avx512-vnni", "avx512-bf16", or is "portable" for code that runs on every processor
+    and uses what it has; unless given, it is the level of ``target`` or of this machine.
+    ``target`` is the machine by whose costs kernel variants are chosen: the name of a preset, or a
+    TOML file, which gives the same artifact on any host; unless given, this machine as far as it is
+    known (see ``tilewright tune``) for its own levels, and usual ones for others.
+
+    ``accuracy="strict"`` does without faster algorithms whose rounding errors are larger.
+    ``precision="bfloat16"`` rounds constant weights, and the data they are multiplied by, to
+    bfloat16 and sums products in float32; ``"int8"`` quantises them, data anew for every row, and
+    sums in int32. Both halve or quarter the weights on every processor; those with instructions
+    for such products compute them faster as well.
+
+    ``check=True`` verifies what every stage has made and raises ``VerificationError`` where it is
+    wrong; unless given, the environment variable ``TILEWRIGHT_CHECK`` decides. ``dump`` names a
+    folder into which every stage is written as text.
+
+    Raises subclasses of ``TilewrightError`` only.
     """
     from tilewright.compile import compile_model
 
-    ranges = {name: _dim(name, given) for name, given in (dims or {}).items()}
     return compile_model(
         source,
-        dims=ranges,
-        fallback=fallback,
-        constants=constants,
-        levels=levels,
-        accuracy=accuracy,
-        precision=precision,
-        num_threads=num_threads,
-        max_bytes=max_bytes,
-        flush_denormals=flush_denormals,
+        num_threads=limit("num_threads", num_threads, MOST_THREADS),
+        max_bytes=limit("max_bytes", max_bytes),
+        flush_denormals=switch("flush_denormals", flush_denormals),
+        **options,
     )
 
 
@@ -96,6 +107,7 @@ def load(
     path: str | os.PathLike[str],
     *,
     verify: bool = True,
+    copy: bool = False,
     level: str | None = None,
     num_threads: int | None = None,
     max_bytes: int | None = None,
@@ -103,18 +115,21 @@ def load(
 ) -> Model:
     """A model from an artifact that ``Model.save`` or ``tilewright compile`` wrote.
 
-    No compiler is loaded. ``verify=False`` skips the hashes of the sections, which protect against
-    damage. ``level`` is the best one for this processor unless given. An artifact holds machine
-    code: load only files you trust. For the rest see :func:`compile`. Raises ``ArtifactError``.
+    No compiler is loaded. ``verify=False`` skips the digests of the weights, which protect against
+    damage. Weights stay in the file, where processes share them; a call after the file was written
+    into is refused, and ``copy=True`` reads the weights into memory for files that may change.
+    ``level`` is the best one for this processor unless given. An artifact holds machine code: load
+    only files you trust. Raises subclasses of ``TilewrightError`` only.
     """
     return CompiledModel.load(
-        path,
-        verify=verify,
-        level=level,
+        file_path(path),
+        verify=switch("verify", verify),
+        copy=switch("copy", copy),
+        level=None if level is None else choice("level", level, LEVELS),
         evaluate=_evaluate,
-        num_threads=num_threads,
-        max_bytes=max_bytes,
-        flush_denormals=flush_denormals,
+        num_threads=limit("num_threads", num_threads, MOST_THREADS),
+        max_bytes=limit("max_bytes", max_bytes),
+        flush_denormals=switch("flush_denormals", flush_denormals),
     )
 
 
@@ -125,32 +140,17 @@ def _evaluate(payload: bytes, inputs: Sequence[Any]) -> list[Any]:
     return evaluate_payload(payload, inputs)
 
 
-def _dim(name: str, given: object) -> Dim:
-    from tilewright.frontend.onnx import Dim
-
-    match given:
-        case Dim():
-            return given
-        case int():
-            return Dim(given, given)
-        case (int(low), int(high)):
-            return Dim(low, high)
-        case (int(low), int(high), int(multiple_of)):
-            return Dim(low, high, multiple_of)
-        case _:
-            raise DimensionError(
-                f"{given!r} is not a range",
-                where=f'dimension "{name}"',
-                hint="give tilewright.Dim(low, high, multiple_of), (low, high), or one size",
-            )
-
-
 def __getattr__(name: str) -> Any:
     if name == "Dim":
         from tilewright.frontend.onnx import Dim
 
         return Dim
     raise AttributeError(f"module 'tilewright' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """The public names, the lazy ones included, and nothing that they are made of."""
+    return list(__all__)
 
 
 class _Package(ModuleType):

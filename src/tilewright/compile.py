@@ -6,77 +6,103 @@ Start with :func:`compile_model`.
 
 from __future__ import annotations
 
+import difflib
 import hashlib
+import logging
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, TypeVar
-
-import numpy as np
+from functools import partial
+from typing import TypeVar, Unpack, cast, get_args
 
 from tilewright.backend.cpu.machine import LEVELS, host_level, host_levels
+from tilewright.backend.cpu.pack import ConstantStore
 from tilewright.backend.cpu.program import CompiledProgram, build_program, usual_machine
 from tilewright.cost import Machine, TileTime
-from tilewright.frontend.onnx import Dim, ImportReport, import_model
+from tilewright.frontend.onnx import ImportReport, as_constants, as_dims, import_model
 from tilewright.frontend.onnx.source import Source
 from tilewright.ir.graph import Graph
 from tilewright.ir.kernel import Plan
+from tilewright.ir.tile_verify import Findings
+from tilewright.ir.value_ranges import range_texts
 from tilewright.ops.reference import evaluate_payload
+from tilewright.options import CompileOptions, FallbackName, complete
 from tilewright.plan.greedy import plan_greedily
 from tilewright.plan.prepare import prepare
 from tilewright.rewrite import simplify
 from tilewright.rewrite.channels_last import prefer_channels_last
-from tilewright.rewrite.precision import Precision, narrow_products
+from tilewright.rewrite.precision import (
+    Narrowing,
+    Precision,
+    narrow_products,
+    narrowing_of,
+)
 from tilewright.runtime.artifact import ArtifactContents
 from tilewright.runtime.info import MachineInfo, Origin
 from tilewright.runtime.model import CompiledModel
 from tilewright.runtime.program import Dimension, OperatorCount
-from tilewright.support.errors import UnsupportedError
+from tilewright.stages import Stages, is_checked
+from tilewright.support.arguments import choice, choices, file_path, show, switch
+from tilewright.support.errors import InputError, UnsupportedError
 from tilewright.target import Target, detect, dump, load_target, preset, preset_names
 from tilewright.tile.variants import Accuracy
 from tilewright.tune import load_profile
 
 PORTABLE = "portable"  # stands for every level that serves the precision
 _Options = TypeVar("_Options", bound=Enum)
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Compilation:
-    """Every stage of one compilation, for inspection; ``contents`` is what runs."""
+    """Every stage of one compilation, for inspection; ``contents`` is what runs.
+
+    ``findings`` says what was proved of the tile programs, where the stages were verified.
+    ``narrowing`` counts the products of a precision other than float32.
+    """
 
     report: ImportReport
     graph: Graph
     plan: Plan
     levels: Mapping[str, CompiledProgram]
     contents: ArtifactContents
+    findings: Findings | None = None
+    narrowing: Narrowing | None = None
 
 
-def compile_stages(
-    source: Source,
-    *,
-    dims: Mapping[str, Dim] | None = None,
-    fallback: str = "reference",
-    constants: Mapping[str, np.ndarray[Any, Any]] | None = None,
-    levels: Sequence[str] | str | None = None,
-    accuracy: str = "standard",
-    precision: str = "float32",
-    target: Target | str | None = None,
-) -> Compilation:
-    """Compile and keep every stage; see :func:`compile_model`."""
-    held = _option(Precision, "precision", precision)
-    error, described = _option(Accuracy, "accuracy", accuracy), _target(target)
-    chosen = _levels(levels, held, described)
-    imported = import_model(source, dims=dims, fallback=fallback, constants=constants)
-    graph = prepare(prefer_channels_last(simplify(imported.graph)))
-    graph = narrow_products(graph, held)
+def compile_stages(source: Source, **options: Unpack[CompileOptions]) -> Compilation:
+    """Compile and keep every stage; ``tilewright.compile`` says what the options mean."""
+    given = complete(options)
+    held = _option(Precision, "precision", given["precision"])
+    error = _option(Accuracy, "accuracy", given["accuracy"])
+    described = _target(given["target"])
+    chosen = _levels(given["levels"], held, described)
+    stages = _stages(given["check"], given["dump"])
+    imported = import_model(
+        source,
+        dims=as_dims(given["dims"]),
+        fallback=choice("fallback", given["fallback"], get_args(FallbackName)),
+        constants=as_constants(given["constants"]),
+    )
+    graph, narrowing = _rewritten(imported.graph, held, stages)
     plan = plan_greedily(graph)
+    stages.plan(graph, plan)
     report = imported.report
+    if report.opaque:
+        _LOG.warning("Runs on the ONNX reference evaluator: %s", ", ".join(sorted(report.opaque)))
+    _LOG.info("Planned %d kernels for %s", len(plan.kernels), graph.name)
     dimensions, operators = _dimensions(report), _operators(report)
     machines = {name: _machine(name, described) for name in chosen}
-    compiled = {
-        name: build_program(graph, plan, LEVELS[name], dimensions, operators, error, machines[name])
-        for name in chosen
-    }
+    compiled: dict[str, CompiledProgram] = {}
+    store = ConstantStore()
+    for name in chosen:
+        machine, observe = machines[name], partial(stages.kernel, name)
+        compiled[name] = build_program(
+            graph, plan, LEVELS[name], dimensions, operators, error, machine, observe, store
+        )
+        stages.end_of_level(name)
+        _LOG.info("Generated %d bytes of code for %s", len(compiled[name].image.data), name)
     contents = ArtifactContents(
         programs={name: c.program for name, c in compiled.items()},
         images={name: c.image for name, c in compiled.items()},
@@ -87,53 +113,44 @@ def compile_stages(
             precision=held.value,
             accuracy=error.value,
             machines={name: _described(machine) for name, machine in machines.items()},
+            ranges=range_texts(imported.graph),
         ),
     )
-    return Compilation(report, graph, plan, compiled, contents)
+    findings = stages.findings if stages.check else None
+    return Compilation(report, graph, plan, compiled, contents, findings, narrowing)
+
+
+def _rewritten(
+    imported: Graph, precision: Precision, stages: Stages
+) -> tuple[Graph, Narrowing | None]:
+    """The graph that is planned, from the one that was imported."""
+    stages.graph("import", imported)
+    graph = simplify(imported, stages.rule, observe=stages.rewrite)
+    graph = prepare(prefer_channels_last(graph, stages.rule, stages.rewrite))
+    stages.graph("prepare", graph)
+    narrowing = narrowing_of(graph, precision)
+    if narrowing is not None:
+        graph = narrow_products(graph, precision)
+        stages.graph("precision", graph)
+    return graph, narrowing
+
+
+def narrowed_graph(imported: Graph, precision: str) -> Graph:
+    """The graph in which products have the operands that a compiled model's have."""
+    return _rewritten(imported, _option(Precision, "precision", precision), Stages())[0]
 
 
 def compile_model(
     source: Source,
     *,
-    dims: Mapping[str, Dim] | None = None,
-    fallback: str = "reference",
-    constants: Mapping[str, np.ndarray[Any, Any]] | None = None,
-    levels: Sequence[str] | str | None = None,
-    accuracy: str = "standard",
-    precision: str = "float32",
-    target: Target | str | None = None,
     num_threads: int | None = None,
     max_bytes: int | None = None,
     flush_denormals: bool = False,
+    **options: Unpack[CompileOptions],
 ) -> CompiledModel:
-    """Compile an ONNX model once, for every shape in the ranges of its dimensions.
-
-    ``source`` is a path, serialised bytes, or an ONNX model in memory. ``dims`` gives the ranges of
-    named dimensions; ``fallback="error"`` refuses operators that would run on the ONNX reference
-    evaluator; ``constants`` fixes inputs; ``levels`` names the instruction sets to generate code
-    for, or is "portable" for code that runs on every processor and uses what it has; unless given,
-    it is the level of ``target`` or of this machine. ``accuracy="strict"`` refuses faster
-    algorithms with larger errors, as Winograd's for convolutions. ``precision="bfloat16"`` or
-    ``"int8"`` holds constant weights, and the data they are multiplied by, in fewer bits, see
-    ``rewrite.precision``.
-    ``target`` is the machine by whose costs the runtime chooses: a description, the name of a
-    preset, or a TOML file, which gives the same artifact on any host; unless given, this machine as
-    far as it is known (see ``tilewright tune``) for its own levels, and usual ones for others.
-    ``num_threads``, ``max_bytes`` and ``flush_denormals`` are those of the model returned.
-    Raises only subclasses of ``TilewrightError``.
-    """
-    made = compile_stages(
-        source,
-        dims=dims,
-        fallback=fallback,
-        constants=constants,
-        levels=levels,
-        accuracy=accuracy,
-        precision=precision,
-        target=target,
-    )
+    """A model that can be called, from all stages; see ``tilewright.compile``."""
     return CompiledModel.from_contents(
-        made.contents,
+        compile_stages(source, **options).contents,
         evaluate=evaluate_payload,
         num_threads=num_threads,
         max_bytes=max_bytes,
@@ -141,21 +158,21 @@ def compile_model(
     )
 
 
-def _levels(
-    levels: Sequence[str] | str | None, precision: Precision, target: Target | None
-) -> list[str]:
+def _stages(check: object, dump: object) -> Stages:
+    """What looks at every stage: verifies it, writes it down, or neither."""
+    return Stages(
+        is_checked(None if check is None else switch("check", check)),
+        None if dump is None else file_path(dump),
+    )
+
+
+def _levels(levels: object, precision: Precision, target: Target | None) -> Sequence[str]:
     narrow = precision.data.value
     if levels is None:
         return [host_level(narrow).name if target is None else _own_level(target, narrow)]
-    given = [levels] if isinstance(levels, str) else list(levels)
-    wanted = {name for name in given if name != PORTABLE}
-    if PORTABLE in given:
+    wanted = {*choices("level", levels, (PORTABLE, *LEVELS))}
+    if PORTABLE in wanted:
         wanted |= {level.name for level in LEVELS.values() if level.serves(narrow)}
-    for name in given:
-        if name not in (PORTABLE, *LEVELS):
-            raise UnsupportedError(
-                f"There is no level {name!r}", hint=f"Choose from {PORTABLE}, {', '.join(LEVELS)}"
-            )
     return [name for name in LEVELS if name in wanted]
 
 
@@ -171,21 +188,46 @@ def _own_level(target: Target, narrow: str) -> str:
     ][-1]
 
 
-def _target(given: Target | str | None) -> Target | None:
+def _target(given: object) -> Target | None:
     """The machine described: by itself, as a preset, or in a file."""
     if given is None:
         return None
-    if isinstance(given, str):
-        given = load_target(given) if given.endswith(".toml") else preset(given)
-    known = {level.isa for level in LEVELS.values()}
-    if given.isa not in known:
-        fitting = [name for name in preset_names() if preset(name).isa in known]
+    if isinstance(given, str | os.PathLike):
+        name = str(file_path(cast("object", given)))
+        given = load_target(name) if name.endswith(".toml") else _preset(name)
+    if not isinstance(given, Target):
+        raise InputError(
+            f"target is {show(given)}, which describes no machine",
+            hint="Give the name of a preset, or the path of a TOML file",
+        )
+    if given.isa not in _instruction_sets():
+        kind = "a GPU" if given.kind == "gpu" else "a processor"
         raise UnsupportedError(
-            f"Code cannot be generated for {given.name}, whose instruction set is {given.isa}",
+            f"Code cannot be generated for {given.name}: it is {kind} with the instruction set "
+            f"{given.isa}",
             where=f"target {given.name}",
-            hint=f"Choose one of {', '.join(fitting)}",
+            hint=f"Choose one of {', '.join(_fitting_presets())}",
         )
     return given
+
+
+def _preset(name: str) -> Target:
+    """The machine with published figures that has this name; it need not be one to compile for."""
+    if name in preset_names():
+        return preset(name)
+    fitting = _fitting_presets()
+    close = difflib.get_close_matches(name, fitting, 1)
+    hint = f"Did you mean {close[0]}?" if close else f"Choose one of {', '.join(fitting)}"
+    raise UnsupportedError(f"There is no target {name!r}", hint=hint)
+
+
+def _fitting_presets() -> list[str]:
+    """The machines by name that code can be generated for."""
+    return [name for name in preset_names() if preset(name).isa in _instruction_sets()]
+
+
+def _instruction_sets() -> set[str]:
+    return {level.isa for level in LEVELS.values()}
 
 
 def _machine(level: str, target: Target | None) -> Machine:
@@ -217,17 +259,16 @@ def host_machine() -> Machine:
     return Machine(detect(), times)
 
 
-def _option(options: type[_Options], what: str, name: str) -> _Options:
+def _option(options: type[_Options], what: str, name: object) -> _Options:
     """The member of an enumeration that an argument names."""
-    for option in options:
-        if option.value == name:
-            return option
-    known = ", ".join(str(option.value) for option in options)
-    raise UnsupportedError(f"there is no {what} {name!r}", hint=f"choose from {known}")
+    return options(choice(what, name, [str(option.value) for option in options]))
 
 
 def _dimensions(report: ImportReport) -> list[Dimension]:
-    return [Dimension(d.name, d.low, d.high, d.multiple_of) for d in report.dimensions]
+    return [
+        Dimension(d.name, d.low, d.high, d.multiple_of, d.origin, d.reason)
+        for d in report.dimensions
+    ]
 
 
 def _operators(report: ImportReport) -> list[OperatorCount]:

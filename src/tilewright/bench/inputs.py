@@ -2,8 +2,8 @@
 """Sizes from the command line, and random inputs of a model at given sizes.
 
 `parse_suite` reads ``"batch=1,seq=5;batch=4,seq=128"``; `model_inputs` lists what a model file
-takes; `random_inputs` fills it with seeded values that a network of that kind would see: token ids,
-masks of ones, normally distributed floats. Used by the verbs bench, run and verify.
+takes; `random_inputs` fills it with seeded values that the model can use; `ModelInputs` adds arrays
+that are given. Used by the verbs bench, run and verify.
 May import support, shape, numpy and onnx.
 """
 
@@ -29,11 +29,15 @@ class InputSpecification:
     """One input: its name, numpy dtype, and per axis a size or an expression over dimension names.
 
     An axis that has no name in the model is None; a model with such an axis cannot be filled.
+    ``low`` and ``high`` say in what range the model can use values, as expressions over the
+    dimensions; "" where nothing is known.
     """
 
     name: str
     dtype: np.dtype
     shape: tuple[int | str | None, ...]
+    low: str = ""
+    high: str = ""
 
 
 def parse_sizes(text: str) -> dict[str, int]:
@@ -130,28 +134,34 @@ def random_inputs(
 ) -> dict[str, np.ndarray]:
     """Seeded inputs by name.
 
-    Floats are normal; inputs named mask are ones; token types are 0 or 1; other integers are ids
-    below 1000 (below 100 where the type is 8 bits wide); booleans are even odds.
+    Where the model says in what range it can use values, they are spread evenly over it. Else
+    floats are normal; inputs named mask are ones; token types are 0 or 1; positions count up; other
+    integers are below 1000 (below 100 where the type is 8 bits wide); booleans are even odds.
     """
     generator = np.random.default_rng(seed)
     return {
-        specification.name: _random_array(
-            generator, specification, concrete_shape(specification, sizes)
-        )
+        specification.name: _random_array(generator, specification, sizes)
         for specification in specifications
     }
 
 
 def _random_array(
-    generator: np.random.Generator, specification: InputSpecification, shape: tuple[int, ...]
+    generator: np.random.Generator, specification: InputSpecification, sizes: Mapping[str, int]
 ) -> np.ndarray:
-    dtype, name = specification.dtype, specification.name.lower()
+    shape, dtype = concrete_shape(specification, sizes), specification.dtype
+    name, where = specification.name.lower(), f"input {specification.name}"
     if dtype.kind not in "biufcV":
-        raise InputError(f"Random values of type {dtype} cannot be made.", where=f"input {name}")
-    if "mask" in name:
-        return np.ones(shape, dtype)
+        hint = f"Give them in a file: --input {specification.name}=FILE.npy"
+        raise InputError(f"Random values of type {dtype} cannot be made", where=where, hint=hint)
     if dtype.kind == "b":
         return generator.integers(0, 2, shape).astype(dtype)
+    if specification.low or specification.high:
+        low, high = _range(specification, sizes, where)
+        if dtype.kind in "iu":
+            return generator.integers(low, high, shape, endpoint=True).astype(dtype)
+        return generator.uniform(low, high, shape).astype(dtype)
+    if "mask" in name:
+        return np.ones(shape, dtype)
     if dtype.kind in "iu":
         if "token_type" in name or "segment" in name:
             return generator.integers(0, 2, shape).astype(dtype)
@@ -159,3 +169,63 @@ def _random_array(
             return np.broadcast_to(np.arange(shape[-1]), shape).astype(dtype)
         return generator.integers(0, VOCABULARY if dtype.itemsize > 1 else 100, shape).astype(dtype)
     return generator.standard_normal(shape).astype(dtype)
+
+
+def _range(
+    specification: InputSpecification, sizes: Mapping[str, int], where: str
+) -> tuple[int, int]:
+    """The least and the greatest value at these sizes; an open end is as far as random ids go."""
+    low, high = (
+        _evaluate(end, sizes, where) if end else None
+        for end in (specification.low, specification.high)
+    )
+    if low is None:
+        assert high is not None, "one end at least"
+        low = min(0, high)
+    high = low + VOCABULARY - 1 if high is None else high
+    if specification.dtype.kind in "iu":
+        limits = np.iinfo(specification.dtype)
+        low, high = max(low, int(limits.min)), min(high, int(limits.max))
+    # A table without rows has no valid index; any value gets the same refusal.
+    return low, max(low, high)
+
+
+@dataclass(frozen=True)
+class ModelInputs:
+    """The inputs of a model at any sizes: some from files, the others random."""
+
+    specifications: tuple[InputSpecification, ...]
+    given: Mapping[str, np.ndarray]
+    seed: int = 0
+
+    @property
+    def given_sizes(self) -> dict[str, int]:
+        """The dimensions whose sizes the given arrays say. Raises InputError if they differ."""
+        found: dict[str, tuple[int, str]] = {}
+        for specification in self.specifications:
+            array = self.given.get(specification.name)
+            if array is None or array.ndim != len(specification.shape):
+                continue
+            for extent, size in zip(specification.shape, array.shape, strict=True):
+                if not isinstance(extent, str) or not extent.isidentifier():
+                    continue
+                known, source = found.setdefault(extent, (size, specification.name))
+                if known != size:
+                    raise InputError(
+                        f"The dimension {extent} is {known} in {source}, "
+                        f"but {size} in {specification.name}",
+                        where=f"input {specification.name}",
+                        hint="Give arrays whose sizes agree",
+                    )
+        return {name: size for name, (size, _) in found.items()}
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every input is given."""
+        return all(one.name in self.given for one in self.specifications)
+
+    def at(self, sizes: Mapping[str, int], seed: int | None = None) -> dict[str, np.ndarray]:
+        """All inputs at these sizes, which do not matter for those that are given."""
+        missing = [one for one in self.specifications if one.name not in self.given]
+        made = random_inputs(missing, sizes, self.seed if seed is None else seed)
+        return {one.name: {**made, **self.given}[one.name] for one in self.specifications}

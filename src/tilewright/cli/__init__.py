@@ -1,11 +1,29 @@
-"""Package 9: the command line.
+"""Package 10: the command line.
 
 One module per verb (``inspect``, ``compile``, ``run``, ``verify``, ``bench``, ``doctor``, ``tune``,
 …), each a function that typer turns into a command; ``app`` puts them together and turns errors
-into messages and exit codes, ``options`` reads what verbs have in common, ``output`` prints tables
-or JSON. May import every lower package, typer and rich. Start with ``app``.
+into messages and exit codes, ``verbs`` imports a verb when it is asked for, ``options`` reads what
+verbs have in common, ``output`` prints tables or JSON. May import every lower package, typer and
+rich. Start with ``app``.
 """
 
-from tilewright.cli.app import main
+from __future__ import annotations
 
-__all__ = ["main"]
+import importlib
+from collections.abc import Sequence
+
+INTERRUPTED = 130  # the exit code of a command that Ctrl-C ended
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line (``sys.argv`` by default) and return its exit code.
+
+    What the command line needs is imported in here, so that Ctrl-C meanwhile is no traceback.
+    """
+    try:
+        return importlib.import_module("tilewright.cli.app").run(arguments)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+__all__ = ["INTERRUPTED", "main"]

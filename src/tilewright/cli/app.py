@@ -1,73 +1,105 @@
-"""The verbs put together, and errors for people.
+"""The command line as a whole, and errors for people.
 
-:func:`main` is the entry of the command ``tilewright``. Results go to stdout, progress and errors
-to stderr; with ``--json`` an error is a JSON object on stdout, too. Exit codes: 0 fine, 1 failure,
-2 wrong usage.
+:func:`run` is all that happens between the arguments and the exit code. Results go to stdout,
+progress and errors to stderr; with ``--json`` an error is a JSON object on stdout, too. Exit codes:
+0 fine, 1 failure, 2 wrong usage, 130 interrupted.
 """
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
+import os
 import sys
 from collections.abc import Sequence
+from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.text import Text
 
-from tilewright.cli.bench import bench
-from tilewright.cli.bench_ops import bench_ops
-from tilewright.cli.cache import cache
-from tilewright.cli.compile import compile_command
-from tilewright.cli.doctor import doctor
-from tilewright.cli.inspect import inspect
-from tilewright.cli.regret import regret
-from tilewright.cli.run import run
-from tilewright.cli.tune import tune
-from tilewright.cli.verify import verify
+from tilewright.cli.usage import UsageError
+from tilewright.cli.verbs import VerbGroup
 from tilewright.support.errors import TilewrightError
+from tilewright.support.version import VERSION
+
+FAILURE, WRONG_USAGE = 1, 2
 
 app = typer.Typer(
     name="tilewright",
-    help="Compile a tensor program of unknown shapes once, for every shape in its range.",
+    cls=VerbGroup,
     no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode="rich",
+    rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-app.command("inspect")(inspect)
-app.command("compile")(compile_command)
-app.command("run")(run)
-app.command("verify")(verify)
-app.command("bench")(bench)
-app.command("bench-ops")(bench_ops)
-app.command("regret")(regret)
-app.command("doctor")(doctor)
-app.command("tune")(tune)
-app.command("cache")(cache)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"tilewright {VERSION}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    _version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    """Compile a tensor program of unknown shapes once, for every shape in its range.
+
+    \b
+    Example: tilewright compile model.onnx -o model.tw
+    """
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
     """Run the command line (``sys.argv`` by default) and return its exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
+        try:
+            code = _run(given)
+        finally:
+            # What waits to be written would fail when Python ends, where nobody can answer.
+            sys.stdout.flush()
+    except OSError as error:
+        _discard_output()
+        if error.errno != errno.EPIPE:
+            where = "stdout" if error.filename is None else error.filename
+            why = error.strerror or type(error).__name__
+            _print_error(f"A file cannot be read or written: {why}\n  where: {where}")
+        return FAILURE
+    return code
+
+
+def _run(given: list[str]) -> int:
+    try:
         app(args=given, prog_name="tilewright")
     except TilewrightError as error:
-        _report(error, as_json="--json" in given)
-        return 1
+        is_usage = isinstance(error, UsageError)
+        if "--json" in given:
+            document = {
+                "kind": type(error.__cause__ if is_usage else error).__name__,
+                "message": error.message,
+                "where": error.where,
+                "hint": error.hint,
+            }
+            print(json.dumps({"error": document}, indent=2))
+        _print_error(str(error))
+        return WRONG_USAGE if is_usage else FAILURE
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
     return 0
 
 
-def _report(error: TilewrightError, *, as_json: bool) -> None:
-    if as_json:
-        document = {
-            "kind": type(error).__name__,
-            "message": error.message,
-            "where": error.where,
-            "hint": error.hint,
-        }
-        print(json.dumps({"error": document}, indent=2))
-    console = Console(stderr=True, soft_wrap=True)
-    console.print(Text("error: ", style="bold red") + Text(str(error), style="default"))
+def _print_error(text: str) -> None:
+    red, plain = ("\033[1;31m", "\033[0m") if sys.stderr.isatty() else ("", "")
+    print(f"{red}error:{plain} {text}", file=sys.stderr)
+
+
+def _discard_output() -> None:
+    """Send what is still in the buffer of stdout nowhere: nobody reads it, or it has no room."""
+    with contextlib.suppress(OSError):  # a stdout that is no file
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)

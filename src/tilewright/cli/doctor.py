@@ -20,12 +20,13 @@ from rich.console import RenderableType
 from tilewright.backend.cpu.machine import host_level
 from tilewright.bench.machine import describe_machine, usable_cores
 from tilewright.bench.peak import measure_peak
-from tilewright.cli.options import JsonFlag
+from tilewright.cli.options import JsonFlag, QuietFlag, VerboseFlag
 from tilewright.cli.output import Output, table
 from tilewright.runtime import _native
 from tilewright.support.cache import cache_directory
 from tilewright.support.processors import default_threads, quota
 from tilewright.support.text import format_bytes, format_count
+from tilewright.support.version import VERSION
 from tilewright.target import Target, detect, host
 from tilewright.tile.candidates import CandidateTable, candidates
 from tilewright.tune import load_profile
@@ -42,15 +43,18 @@ def doctor(
         bool, typer.Option("--candidates", help="Show the f32 candidates of every level.")
     ] = False,
     as_json: JsonFlag = False,
+    quiet: QuietFlag = False,
+    verbose: VerboseFlag = 0,
 ) -> None:
     """Show the processor, threads, versions, and what one core can do; exit code 1 if parts miss.
 
-    Example: [bold]tilewright doctor[/]
+    \b
+    Example: tilewright doctor
     """
-    output = Output(as_json=as_json)
+    output = Output(as_json=as_json, quiet=quiet, verbose=verbose)
     level, target = host_level(), detect()
     facts: dict[str, object] = {
-        "tilewright": importlib.metadata.version("tilewright"),
+        "tilewright": VERSION,
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
         "processor": describe_machine().processor,

@@ -13,18 +13,24 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from tilewright.bench import parse_sizes, random_inputs
+from tilewright.bench import ModelInputs, check_sizes, parse_sizes
 from tilewright.cli.options import (
+    CheckFlag,
     DimOptions,
     EitherPath,
+    InputOptions,
     JsonFlag,
+    QuietFlag,
     ThreadsOption,
-    input_specifications,
+    VerboseFlag,
+    inputs_for,
     open_model,
     parse_dims,
 )
 from tilewright.cli.output import Output, table
-from tilewright.support.errors import InputError
+from tilewright.cli.usage import UsageError, as_usage
+from tilewright.cli.writing import ARRAYS, writable
+from tilewright.runtime.model import CompiledModel
 from tilewright.support.text import format_seconds
 
 Array = np.ndarray[Any, Any]
@@ -32,15 +38,10 @@ Array = np.ndarray[Any, Any]
 
 def run(
     path: EitherPath,
-    inputs: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--input", metavar="NAME=FILE.npy", help="An input from a file; repeat for more."
-        ),
-    ] = None,
+    inputs: InputOptions = None,
     random: Annotated[
         str | None,
-        typer.Option(metavar="batch=2,seq=17", help="Random inputs at these sizes instead."),
+        typer.Option(metavar="batch=2,seq=17", help="Random values at these sizes for the others."),
     ] = None,
     folder: Annotated[
         Path | None,
@@ -49,29 +50,37 @@ def run(
     seed: Annotated[int, typer.Option(min=0, help="For the random inputs.")] = 0,
     dim: DimOptions = None,
     threads: ThreadsOption = None,
+    check: CheckFlag = False,
     as_json: JsonFlag = False,
+    quiet: QuietFlag = False,
+    verbose: VerboseFlag = 0,
 ) -> None:
     """Call a model once and show its outputs.
 
-    Example: [bold]tilewright run bert.tw --random batch=2,seq=17[/]
+    Random inputs lie in the ranges that the model can use: an index into ten rows is below ten.
+
+    \b
+    Example: tilewright run bert.tw --random batch=2,seq=17
     """
-    output = Output(as_json=as_json)
-    if bool(inputs) == (random is not None):
-        raise InputError(
-            "Inputs come either from files or from a random generator.",
-            hint="write --input x=x.npy for each input, or --random batch=2,seq=17",
+    output = Output(as_json=as_json, quiet=quiet, verbose=verbose)
+    if not inputs and random is None:
+        raise UsageError(
+            "The inputs are missing",
+            hint="Write --input x=x.npy for each input, or --random batch=2,seq=17",
         )
-    model = open_model(path, parse_dims(dim), threads, output).model
-    if random is not None:
-        sizes = parse_sizes(random) if random.strip() else {}
-        feeds = random_inputs(input_specifications(model), sizes, seed)
-    else:
-        feeds = read_inputs(inputs or ())
+    with as_usage():
+        sizes = parse_sizes(random) if random is not None and random.strip() else {}
+    model = open_model(path, parse_dims(dim), threads, output, check=check).model
+    feeds = _feeds(model, inputs_for(model, inputs, seed), sizes, random is not None)
+    names = [spec.name for spec in model.outputs]
+    files = {} if folder is None else _files(folder, names, inputs or ())
     started = time.perf_counter()
     results = {name: np.asarray(value) for name, value in model.run(feeds).items()}
     seconds = time.perf_counter() - started
-    written = _write(folder, results) if folder is not None else {}
+    for name, file in files.items():
+        np.save(file, results[name], allow_pickle=False)
     rows = {name: _describe(value) for name, value in results.items()}
+    written = {name: str(file) for name, file in files.items()}
     output.document({"seconds": seconds, "outputs": rows, "files": written})
     columns = ("output", "dtype", "shape", ">smallest", ">mean", ">largest")
     cells = [(name, *(_cell(value) for value in row.values())) for name, row in rows.items()]
@@ -80,30 +89,38 @@ def run(
         output.show(f"Wrote {name} to {file}.")
 
 
-def read_inputs(texts: Sequence[str]) -> dict[str, Array]:
-    """Arrays from ``NAME=FILE.npy``. Raises InputError for what cannot be read."""
-    arrays: dict[str, Array] = {}
-    for text in texts:
-        name, separator, file = text.partition("=")
-        where = f"--input {text}"
-        if not (name and separator and file):
-            raise InputError("This names no file.", where=where, hint="write --input x=x.npy")
-        try:
-            arrays[name] = np.load(file, allow_pickle=False)
-        except (OSError, ValueError) as error:
-            raise InputError(f"The array cannot be read: {error}", where=where) from error
-    return arrays
+def _feeds(
+    model: CompiledModel, source: ModelInputs, sizes: Mapping[str, int], is_random: bool
+) -> dict[str, Array]:
+    """The inputs of the call. Raises UsageError where some have no values."""
+    missing = [one.name for one in source.specifications if one.name not in source.given]
+    if missing and not is_random:
+        raise UsageError(
+            f"There are no values for {', '.join(missing)}",
+            hint=f"Add --input {missing[0]}=FILE.npy, or --random batch=2,seq=17 for the rest",
+        )
+    with as_usage():
+        given = source.given_sizes
+        for name, size in sizes.items():
+            if given.get(name, size) != size:
+                raise UsageError(
+                    f"The dimension {name} is {given[name]} in the files, but {size} in --random",
+                    hint=f"Leave {name} out of --random",
+                )
+        known = {**given, **sizes}
+        if missing:
+            check_sizes(model, known)
+        return source.at(known)
 
 
-def _write(folder: Path, results: Mapping[str, Array]) -> dict[str, str]:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        files = {name: folder / f"{name.replace('/', '_')}.npy" for name in results}
-        for name, file in files.items():
-            np.save(file, results[name], allow_pickle=False)
-    except (OSError, ValueError) as error:
-        raise InputError(f"The outputs cannot be written: {error}", where=str(folder)) from error
-    return {name: str(file) for name, file in files.items()}
+def _files(folder: Path, names: Sequence[str], inputs: Sequence[str]) -> dict[str, Path]:
+    """The file of each output, none of which is an input."""
+    if folder.exists() and not folder.is_dir():
+        raise UsageError("This is not a folder", where=str(folder), hint="Name a folder")
+    folder.mkdir(parents=True, exist_ok=True)
+    given = [Path(part) for text in inputs for part in (text, text.partition("=")[2]) if part]
+    files = {name: folder / f"{name.replace('/', '_')}.npy" for name in names}
+    return {name: writable(file, ARRAYS, given) for name, file in files.items()}
 
 
 def _describe(value: Array) -> dict[str, object]:

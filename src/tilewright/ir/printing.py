@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.ir.graph import Graph, Node, topological
+from tilewright.ir.graph import Graph, Node
 from tilewright.ir.primitives import Constant, Input, Opaque, Primitive, TensorType
 from tilewright.shape import Expr
 
@@ -28,13 +28,8 @@ _COMMENT_COLUMN = 72
 
 def print_graph(graph: Graph, *, labels: bool = False) -> str:
     """The text of a graph; with ``labels`` every line says which operator it comes from."""
-    order = [n for n in topological(graph.roots) if not isinstance(n.primitive, Input)]
-    names: dict[Node, str] = {}
-    for value in graph.inputs:
-        assert isinstance(value.primitive, Input)
-        names[value] = value.primitive.name
-    for number, current in enumerate(order):
-        names[current] = f"%{number}"
+    names = node_names(graph)
+    order = [n for n in names if not isinstance(n.primitive, Input)]
     parameters = ", ".join(f"{names[i]}: {i.type}" for i in graph.inputs)
     lines = [f"graph {graph.name}({parameters})"]
     lines += [f"  {line}" for line in _facts(graph)]
@@ -51,6 +46,16 @@ def print_graph(graph: Graph, *, labels: bool = False) -> str:
     outputs = ", ".join(f"{name} = {names[value]}" for name, value in graph.outputs)
     lines.append(f"  return {outputs}")
     return "\n".join(lines) + "\n"
+
+
+def node_names(graph: Graph) -> dict[Node, str]:
+    """What the nodes are called in the text: inputs by their name, the others %n in order."""
+    names: dict[Node, str] = {}
+    for value in graph.inputs:
+        assert isinstance(value.primitive, Input)
+        names[value] = value.primitive.name
+    order = [n for n in graph.nodes() if not isinstance(n.primitive, Input)]
+    return names | {current: f"%{number}" for number, current in enumerate(order)}
 
 
 def _facts(graph: Graph) -> list[str]:

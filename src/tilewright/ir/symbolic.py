@@ -4,6 +4,7 @@ Shape arithmetic in a model (Shape, Gather, Concat, Mul, … on small integer te
 primitives here; :func:`integer_contents` reads it back as expressions, so that a Reshape by a
 computed shape gets symbolic sizes. None means: known only when the data is. Floats on the way (a
 size times 0.5, rounded down) are followed where they are exact; ``ratio`` holds those in between.
+Integers wrap as those of their type do; where an expression may leave its type, that is part of it.
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ from tilewright.shape import (
 
 Contents = np.ndarray[Any, np.dtype[np.object_]]
 LARGEST = 256  # elements; shape vectors are short, and larger tables are data
+_MAY_OVERFLOW = ("add", "subtract", "multiply", "negate", "absolute", "divide")
 _cache: WeakKeyDictionary[Node, Contents | None] = WeakKeyDictionary()
 
 
@@ -143,7 +145,8 @@ def _of_constant(array: np.ndarray[Any, Any]) -> Contents | None:
 def _apply(node: Node, operands: Sequence[Contents], shape: tuple[int, ...]) -> Contents | None:
     match node.primitive:
         case Map(function=function):
-            return _apply_map(function, operands, shape, node.inputs[0].dtype)
+            results = _apply_map(function, operands, shape, node.inputs[0].dtype)
+            return _wrapped(results, node.dtype) if function in _MAY_OVERFLOW else results
         case Cast():
             return _cast(node, operands[0])
         case Reshape():
@@ -162,7 +165,7 @@ def _apply(node: Node, operands: Sequence[Contents], shape: tuple[int, ...]) -> 
         case Gather(axis=axis):
             return _gather(operands[0], operands[1], axis)
         case Reduce(kind=kind, axes=axes):
-            return _reduce(kind, operands[0], axes, shape)
+            return _wrapped(_reduce(kind, operands[0], axes, shape), node.dtype)
         case _:
             return None
 
@@ -171,7 +174,41 @@ def _cast(node: Node, operand: Contents) -> Contents | None:
     if node.dtype.is_float:
         return operand
     function = "is_not_zero" if node.dtype is DType.BOOL else "truncate"
-    return _apply_map(function, [operand], operand.shape, node.inputs[0].dtype)
+    cast = _apply_map(function, [operand], operand.shape, node.inputs[0].dtype)
+    narrower = not _holds(node.dtype, node.inputs[0].dtype)
+    return _wrapped(cast, node.dtype) if narrower else cast
+
+
+def _holds(dtype: DType, other: DType) -> bool:
+    """Whether a type holds all integers of another one."""
+    (low, high), (least, most) = _limits(dtype), _limits(other)
+    return low <= least and most <= high
+
+
+def _limits(dtype: DType) -> tuple[int, int]:
+    """The least and the greatest integer of a type; those of int64 for floats."""
+    if dtype is DType.BOOL:
+        return 0, 1
+    bits = 64 if dtype.is_float else dtype.bytes * 8
+    return (0, (1 << bits) - 1) if dtype.is_unsigned else (-(1 << bits - 1), (1 << bits - 1) - 1)
+
+
+def _wrapped(contents: Contents | None, dtype: DType) -> Contents | None:
+    """Contents as a type holds them; None where that cannot be said in integers of 64 bits."""
+    if contents is None or not dtype.is_integer:
+        return contents
+    out = _filled(contents.shape)
+    low, high = _limits(dtype)
+    count = high - low + 1
+    for index in np.ndindex(*contents.shape):
+        element: Expr = contents.item(index)
+        if element.is_constant:
+            out[index] = constant((element.value - low) % count + low)
+        elif dtype is DType.UINT64:
+            return None
+        else:
+            out[index] = element if dtype is DType.INT64 else (element - low) % count + low
+    return out
 
 
 def _apply_map(

@@ -1,49 +1,61 @@
 """Checks that a primitive graph is what it claims to be.
 
-:func:`problems` lists everything that is wrong, :func:`verify` raises. Run after every stage in
-tests, and after the import of a model.
+:func:`problems` lists everything that is wrong, :func:`verify` raises. ``stages`` runs it after
+every stage of a compilation that is checked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import fields
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 from tilewright.ir.dtype import DType
-from tilewright.ir.graph import Graph, Node, node, topological
+from tilewright.ir.graph import Graph, Node, expressions_of, node, topological
 from tilewright.ir.primitives import (
     Constant,
     Input,
     Opaque,
     PrimitiveError,
     Project,
-    TensorType,
 )
-from tilewright.shape import Expr
-from tilewright.support.errors import TilewrightError
+from tilewright.support.errors import InternalError
+
+REPORT = "Report this as a defect, with the model and what --dump writes"
 
 
-class VerificationError(TilewrightError):
-    """A graph that a stage of the compiler must not have made; a defect of tilewright."""
+class VerificationError(InternalError):
+    """What a stage of the compiler has made is not what it must be; a defect of tilewright.
+
+    ``where`` names the stage, and the rule or the kernel.
+    """
 
 
-def verify(graph: Graph) -> None:
-    """Raise ``VerificationError`` with the first of all problems."""
-    found = problems(graph)
+def failure(found: Sequence[str], where: str) -> VerificationError:
+    """The error for problems that were found, of which there is at least one."""
+    more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+    return VerificationError(f"{found[0]}{more}", where=where, hint=REPORT)
+
+
+def verify(graph: Graph, stage: str | None = None, known: set[Node] | None = None) -> None:
+    """Raise ``VerificationError`` with the first of all problems; ``stage`` is named in it."""
+    found = problems(graph, known)
     if found:
-        more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
-        raise VerificationError(
-            f"{found[0]}{more}", where=graph.name, hint="report this with the model"
-        )
+        where = f"graph '{graph.name}'"
+        raise failure(found, where if stage is None else f"stage {stage}, {where}")
 
 
-def problems(graph: Graph) -> list[str]:
-    """Everything that is wrong with a graph, as sentences; empty if nothing is."""
+def problems(graph: Graph, known: set[Node] | None = None) -> list[str]:
+    """Everything that is wrong with a graph, as sentences; empty if nothing is.
+
+    Nodes in ``known`` have been found right before; those that are found right now are added.
+    """
     nodes = topological((*graph.inputs, *graph.roots))
     found = _interface(graph, nodes)
     for current in nodes:
-        found += _node(current, graph)
+        if known is None or current not in known:
+            wrong = node_problems(current, graph.label(current))
+            found += wrong
+            if known is not None and not wrong:
+                known.add(current)
     found += _dimensions(graph)
     return found
 
@@ -77,8 +89,9 @@ def _repeated(names: Iterable[str]) -> list[str]:
     return out
 
 
-def _node(current: Node, graph: Graph) -> list[str]:
-    label = f"{graph.label(current)}: {current!r}"
+def node_problems(current: Node, label: str) -> list[str]:
+    """Everything that is wrong with one node by itself."""
+    label = f"{label}: {current!r}"
     try:
         derived = current.primitive.result(*(i.type for i in current.inputs))
     except (PrimitiveError, TypeError, LookupError) as error:
@@ -101,31 +114,15 @@ def _node(current: Node, graph: Graph) -> list[str]:
     return found
 
 
-def expressions_of(current: Node) -> list[Expr]:
-    """The shape expressions that a node's primitive holds, its results' shapes included."""
-    out: list[Expr] = list(current.shape)
-    primitive = current.primitive
-    values: list[Any] = [getattr(primitive, item.name) for item in fields(primitive)]
-    for value in values:
-        members: tuple[Any, ...] = value if isinstance(value, tuple) else (value,)
-        for member in members:
-            if isinstance(member, Expr):
-                out.append(member)
-            elif isinstance(member, TensorType):
-                out.extend(member.shape)
-    return out
-
-
 def _dimensions(graph: Graph) -> list[str]:
     """Every dimension is known where it is used."""
     found: list[str] = []
     known = {s for value in graph.inputs for e in value.shape for s in e.free_symbols}
     known |= {s for s in graph.scope.symbols if _follows(graph, s, known)}
-    done: set[Node] = set()
-    for binding in graph.bindings:
-        found += _used(topological((binding.source,)), known, done, graph)
-        known |= set(binding.symbols)
-    found += _used(topological(n for _, n in graph.outputs), known, done, graph)
+    bound = {b.source: b.symbols for b in graph.bindings}
+    for current in graph.nodes():
+        found += _used(current, known, graph)
+        known |= set(bound.get(current, ()))
     for guard in graph.guards:
         missing = [s for s in guard.condition.free_symbols if s not in known]
         if missing:
@@ -139,18 +136,14 @@ def _follows(graph: Graph, name: str, known: set[str]) -> bool:
     return name not in value.free_symbols and set(value.free_symbols) <= known
 
 
-def _used(nodes: Iterable[Node], known: set[str], done: set[Node], graph: Graph) -> list[str]:
+def _used(current: Node, known: set[str], graph: Graph) -> list[str]:
     found: list[str] = []
-    for current in nodes:
-        if current in done:
-            continue
-        done.add(current)
-        if isinstance(current.primitive, Opaque):
-            for kind in current.primitive.outputs:
-                known |= {s for e in kind.shape for s in e.free_symbols}
-        for expression in expressions_of(current):
-            for name in expression.free_symbols:
-                if name not in known:
-                    found.append(f'{graph.label(current)}: nothing determines "{name}" before')
-                    known.add(name)
+    if isinstance(current.primitive, Opaque):
+        for kind in current.primitive.outputs:
+            known |= {s for e in kind.shape for s in e.free_symbols}
+    for expression in expressions_of(current):
+        for name in expression.free_symbols:
+            if name not in known:
+                found.append(f'{graph.label(current)}: nothing determines "{name}" before')
+                known.add(name)
     return found

@@ -23,8 +23,8 @@ MOST_KEPT = 256
 _kept: OrderedDict[bytes, ReferenceEvaluator] = OrderedDict()
 _lock = threading.Lock()
 
-# What the reference's Python code raises on operands it cannot take.
-_FAILURES: tuple[type[Exception], ...] = (
+# What the Python code of the reference, and of readers of models, raises on what it cannot take.
+FAILURES: tuple[type[Exception], ...] = (
     ValueError,
     TypeError,
     LookupError,
@@ -64,7 +64,7 @@ def check_payload(payload: bytes, where: str) -> None:
     """Raise ``UnsupportedError`` if the reference has no such operator."""
     try:
         _evaluator(payload)
-    except _FAILURES as error:
+    except FAILURES as error:
         lines = str(error).splitlines() or [type(error).__name__]
         raise UnsupportedError(
             f"there is neither a rule nor a reference for this operator: {lines[0][:200]}",
@@ -84,7 +84,7 @@ def evaluate_payload(payload: bytes, inputs: Sequence[Any]) -> list[Any]:
     try:
         with np.errstate(all="ignore"):
             return list(evaluator.run(None, feeds))
-    except _FAILURES as error:
+    except FAILURES as error:
         lines = str(error).splitlines() or [type(error).__name__]
         raise ExecutionError(
             f"the reference of {_label(payload)} failed: {lines[0][:200]}", where=_label(payload)

@@ -5,8 +5,8 @@ the table of all of them and :func:`simplify` applies them, operands first, unti
 import ``support``, ``shape`` and ``ir``. Start with ``driver``, then ``rules``.
 """
 
-from tilewright.rewrite.driver import Trace, simplify
+from tilewright.rewrite.driver import Observe, Trace, simplify
 from tilewright.rewrite.facts import Facts, Rule
 from tilewright.rewrite.rules import RULES
 
-__all__ = ["RULES", "Facts", "Rule", "Trace", "simplify"]
+__all__ = ["RULES", "Facts", "Observe", "Rule", "Trace", "simplify"]

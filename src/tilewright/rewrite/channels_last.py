@@ -23,7 +23,7 @@ from tilewright.ir.primitives import (
     Reshape,
     Transpose,
 )
-from tilewright.rewrite.driver import simplify
+from tilewright.rewrite.driver import Observe, Trace, simplify
 from tilewright.rewrite.flatten import flattening, keeps_free_axes
 from tilewright.rewrite.orders import (
     Arrangement,
@@ -44,14 +44,22 @@ FEW_CHANNELS = 4  # an input with no more of them is read through its transposit
 MANY_CHANNELS = 128  # of a result: a transposed element costs as much as 16 multiply-adds or so
 
 
-def prefer_channels_last(graph: Graph) -> Graph:
+def prefer_channels_last(
+    graph: Graph, trace: Trace | None = None, observe: Observe | None = None
+) -> Graph:
     """A simplified graph of the same meaning whose convolutional regions have channels last.
 
     ``graph`` should be simplified; it is returned as it is where no region pays. Inputs, the names
-    and types of outputs, the symbols of bindings, guards and scope stay as they are.
+    and types of outputs, the symbols of bindings, guards and scope stay as they are. ``trace`` and
+    ``observe`` are those of :func:`simplify`.
     """
     plan = _Regions(graph).worthwhile()
-    return simplify(_Builder(graph, plan).built()) if plan else graph
+    if not plan:
+        return graph
+    built = _Builder(graph, plan).built()
+    if observe is not None:
+        observe("channels-last", built)
+    return simplify(built, trace, observe=observe)
 
 
 class _Regions:
@@ -227,7 +235,14 @@ class _Builder:
             self.made[x] = self._labelled(made, x)
         bindings = (Binding(self._plain(b.source), b.symbols) for b in self.graph.bindings)
         outputs = tuple((name, self._plain(root)) for name, root in self.graph.outputs)
-        return replace(self.graph, outputs=outputs, bindings=tuple(bindings), labels=self.labels)
+        measured = tuple(self.made[x] for x in self.graph.measured)
+        return replace(
+            self.graph,
+            outputs=outputs,
+            bindings=tuple(bindings),
+            labels=self.labels,
+            measured=measured,
+        )
 
     def _plain(self, x: Node) -> Node:
         return self._in_order(x, identity(x.rank))

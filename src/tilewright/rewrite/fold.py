@@ -12,7 +12,7 @@ import numpy as np
 
 from tilewright.ir.dtype import DType
 from tilewright.ir.evaluate import evaluate_node
-from tilewright.ir.graph import Node, node
+from tilewright.ir.graph import Node, expressions_of, node
 from tilewright.ir.primitives import Broadcast, Constant, Dimension, Iota, Map, Transpose
 from tilewright.ir.symbolic import LARGEST, integer_contents
 from tilewright.rewrite.build import broadcast, contents, is_one, literal, static_shape
@@ -33,6 +33,8 @@ def fold_constants(x: Node, facts: Facts) -> Node | None:
     shape = static_shape(x)
     if shape is None or min(shape, default=0) < 0 or not _numeric(x):
         return None
+    if not all(e.is_constant for e in expressions_of(x)):
+        return None  # where a constant is cut may be a size
     if all(isinstance(i.primitive, Broadcast) for i in x.inputs):
         return None
     elements = math.prod(shape)

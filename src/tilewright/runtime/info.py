@@ -23,7 +23,7 @@ from tilewright.runtime.program import (
     OperatorCount,
     Program,
 )
-from tilewright.runtime.reading import integer, optional_integer, text, texts
+from tilewright.runtime.reading import integer, text, texts
 from tilewright.runtime.results import TensorSpec
 
 
@@ -47,7 +47,8 @@ class Origin:
 
     ``source`` is the name of the ONNX file without its folder, "" where the model was given in
     memory; ``source_sha256`` is the SHA-256 of that file, or of the model as serialised (data in
-    other files is not part of it). ``machines`` are by level.
+    other files is not part of it). ``machines`` are by level. ``ranges`` says of inputs which least
+    and greatest value the model can use, as expressions over the dimensions, "" for an open end.
     """
 
     source: str = ""
@@ -55,6 +56,7 @@ class Origin:
     precision: str = "float32"
     accuracy: str = "standard"
     machines: Mapping[str, MachineInfo] = field(default_factory=dict[str, MachineInfo])
+    ranges: Mapping[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,7 @@ class ArtifactInfo:
 
     ``format`` is that of the file, ``version`` the tilewright that made it. ``weight_bytes`` counts
     weights that several levels share once. ``operators`` says how many run on the ONNX reference
-    evaluator.
+    evaluator. ``ranges`` are those of ``Origin``.
     """
 
     format: int
@@ -98,6 +100,7 @@ class ArtifactInfo:
     operators: tuple[OperatorCount, ...]
     levels: tuple[LevelInfo, ...]
     weight_bytes: int
+    ranges: Mapping[str, tuple[str, str]]
 
     @property
     def code_bytes(self) -> int:
@@ -126,10 +129,11 @@ class ArtifactInfo:
             "accuracy": self.accuracy,
             "inputs": [[t.name, t.dtype, list(t.shape)] for t in self.inputs],
             "outputs": [[t.name, t.dtype, list(t.shape)] for t in self.outputs],
-            "dimensions": [[d.name, d.low, d.high, d.multiple_of] for d in self.dimensions],
+            "dimensions": [d.row() for d in self.dimensions],
             "operators": [[o.operator, o.count, o.opaque] for o in self.operators],
             "levels": [_level_json(level) for level in self.levels],
             "weight_bytes": self.weight_bytes,
+            "ranges": {name: list(ends) for name, ends in sorted(self.ranges.items())},
         }
 
     @staticmethod
@@ -148,17 +152,20 @@ class ArtifactInfo:
             accuracy=text(data["accuracy"]),
             inputs=tuple(TensorSpec(text(n), text(d), texts(s)) for n, d, s in data["inputs"]),
             outputs=tuple(TensorSpec(text(n), text(d), texts(s)) for n, d, s in data["outputs"]),
-            dimensions=tuple(
-                Dimension(text(name), integer(low), optional_integer(high), integer(multiple))
-                for name, low, high, multiple in data["dimensions"]
-            ),
+            dimensions=tuple(map(Dimension.of, data["dimensions"])),
             operators=tuple(
                 OperatorCount(text(name), integer(count), integer(opaque))
                 for name, count, opaque in data["operators"]
             ),
             levels=levels,
             weight_bytes=integer(data["weight_bytes"]),
+            ranges={text(name): _ends(ends) for name, ends in dict(data["ranges"]).items()},
         )
+
+
+def _ends(data: Any) -> tuple[str, str]:
+    low, high = texts(data)
+    return low, high
 
 
 def level_info(

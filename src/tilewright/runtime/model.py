@@ -89,6 +89,8 @@ class CompiledModel:
         hooks = Hooks(program, evaluate)
         description = lower(program, [size for _, size, _ in constants.entries])
         self._native = _native.Model(description, code, constants.entries, constants.owners, hooks)
+        if artifact is not None and artifact.watch is not None:
+            self._native.watch(artifact.watch)
         self._symbols: list[str] = description["symbols"]
         self._sizes: list[tuple[int, int, int]] = description["sizes"]
         self._phase_count = len(description["phases"])
@@ -134,14 +136,15 @@ class CompiledModel:
         path: str | os.PathLike[str],
         *,
         verify: bool = True,
+        copy: bool = False,
         level: str | None = None,
         evaluate: Evaluate | None = None,
         num_threads: int | None = None,
         max_bytes: int | None = None,
         flush_denormals: bool = False,
     ) -> CompiledModel:
-        """A model from an artifact; see :func:`open_artifact` for ``verify`` and errors."""
-        artifact: Artifact = open_artifact(path, verify=verify)
+        """A model from an artifact; see :func:`open_artifact` for its arguments and errors."""
+        artifact: Artifact = open_artifact(path, verify=verify, copy=copy)
         chosen = artifact.choose_level(_native.cpu_features(), level)
         return CompiledModel(
             artifact.contents([chosen]),

@@ -81,6 +81,17 @@ class Scope:
         other._clear()
         return other
 
+    def restore(self, saved: Scope) -> None:
+        """Forget all facts that were added after `saved` was copied from this scope."""
+        again = saved.copy()
+        self._declared = again._declared
+        self._equalities = again._equalities
+        self._rewrites = again._rewrites
+        self._zeros = again._zeros
+        self._assumptions = again._assumptions
+        self._fresh = again._fresh
+        self._clear()
+
     def occupied(self, sizes: Iterable[Expr]) -> Scope | None:
         """A scope in which all of `sizes` are 1 or more too; None where one of them never is."""
         other = self.copy()

@@ -69,3 +69,10 @@ class ExecutionError(TilewrightError):
 
 class ResourceError(TilewrightError):
     """More memory or threads are needed than are allowed or present."""
+
+
+class InternalError(TilewrightError):
+    """A defect of tilewright itself, which no model and no argument should be able to cause.
+
+    It is never caught to go on in another way: a wrong result would be worse than none.
+    """

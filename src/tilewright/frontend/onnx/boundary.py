@@ -1,7 +1,7 @@
 """Where errors of onnx, onnx-ir and numpy become errors for people.
 
 Third-party readers fail in many ways on a damaged model; :func:`third_party` turns exactly those
-kinds into one of our errors, with a place. Imports only ``support`` and the exception types.
+kinds into one of our errors, with a place.
 """
 
 from __future__ import annotations
@@ -13,21 +13,16 @@ from google.protobuf.message import DecodeError, EncodeError
 from onnx.checker import ValidationError
 from onnx.shape_inference import InferenceError
 
+from tilewright.ops.reference import FAILURES
 from tilewright.support.errors import InvalidModelError, TilewrightError
 
-# What numpy and Python code that trusts its input raises on a damaged one.
-CARELESS: tuple[type[Exception], ...] = (
-    ValueError,
-    TypeError,
-    LookupError,
-    AttributeError,
-    ArithmeticError,
-    AssertionError,
-    RuntimeError,
-    MemoryError,
-)
+# What rules and numpy raise on operands that do not fit each other. An AssertionError, TypeError or
+# MemoryError of our own code is a defect, and never an operator without a rule.
+UNFIT: tuple[type[Exception], ...] = (ValueError, LookupError, ArithmeticError)
+# What readers of models raise on a damaged one.
 THIRD_PARTY: tuple[type[Exception], ...] = (
-    *CARELESS,
+    *FAILURES,
+    MemoryError,
     DecodeError,
     EncodeError,
     ValidationError,

@@ -1,42 +1,138 @@
 """Dimensions of graph inputs: their names, ranges and symbols.
 
 A named dimension (``dim_param``) is a symbol; an expression over other names stays one; any other
-text is turned into a name; a size without a name is called after its input and axis. Ranges come
-from the caller, or are 0..``DEFAULT_HIGH``. Start with :class:`DimensionTable`.
+text is turned into a name, and so is one that begins with ``_``, as names of the compiler's own do;
+a size without a name is called after its input and axis. Ranges come from the caller, from demands
+of the model, or are 0..``DEFAULT_HIGH``. Start with :class:`DimensionTable`.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import EllipsisType
+from typing import Any, SupportsIndex, cast
 
 from tilewright.frontend.onnx.report import DimensionReport
 from tilewright.shape import Expr, Scope, constant, parse
+from tilewright.support.arguments import as_integer, show, whole_number
 from tilewright.support.errors import DimensionError, InvalidModelError
 
 DEFAULT_HIGH = 1 << 16
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*\Z")
+_RESERVED = re.compile(r"_[A-Za-z0-9_.]*\Z")  # index variables and sizes have such names
+
+
+@dataclass(frozen=True, init=False)
+class Dim:
+    """The declared range of a dimension, both ends included, and a number that divides it.
+
+    ``Dim(1, 64)`` has two ends, ``Dim(1, None)`` is open above and ``Dim(None, 64)`` below, and
+    ``Dim(5)`` is the one size 5. ``Dim()`` is open at both ends. An open end lies where the model
+    ends by itself, such as at its last position, and at 0 or 65536 otherwise.
+    """
+
+    low: int
+    high: int
+    multiple_of: int
+    is_open: bool = field(init=False, compare=False, repr=False)
+
+    def __init__(
+        self,
+        low: SupportsIndex | None = None,
+        high: SupportsIndex | EllipsisType | None = ...,
+        multiple_of: SupportsIndex = 1,
+    ) -> None:
+        factor = whole_number("The divisor of a dimension", multiple_of, 1, DimensionError)
+        if high is ... and low is not None and factor != 1:
+            raise DimensionError(
+                "A dimension that is a multiple of a number needs both ends",
+                hint=f"Write Dim({show(low)}, None, {factor}) for an open end",
+            )
+        if high is ...:
+            high = low
+        first = 0 if low is None else whole_number("The low end", low, 0, DimensionError)
+        last = DEFAULT_HIGH
+        if high is not None:
+            last = whole_number("The high end", high, 0, DimensionError)
+        if first > last:
+            raise DimensionError(
+                f"A dimension cannot have the range {first}..{last}",
+                hint="Name the largest size, which is 65536 unless given"
+                if high is None
+                else "Give 0 <= low <= high",
+            )
+        object.__setattr__(self, "low", first)
+        object.__setattr__(self, "high", last)
+        object.__setattr__(self, "multiple_of", factor)
+        object.__setattr__(self, "is_open", high is None)
+
+
+End = SupportsIndex | None
+DimLike = Dim | SupportsIndex | range | tuple[End, End] | tuple[End, End, SupportsIndex]
+
+
+def as_dims(given: object) -> dict[str, Dim]:
+    """Ranges by name from what users write: see :func:`as_dim`. Raises ``DimensionError``."""
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        raise DimensionError(
+            f"dims is {show(given)}, which is no mapping",
+            hint='Give names and ranges, such as dims={"batch": (1, 64)}',
+        )
+    ranges: dict[str, Dim] = {}
+    for name, extent in cast("Mapping[object, object]", given).items():
+        if not isinstance(name, str):
+            raise DimensionError(
+                f"dims names a dimension {show(name)}, which is no text",
+                hint='Give names and ranges, such as dims={"batch": (1, 64)}',
+            )
+        ranges[name] = as_dim(name, extent)
+    return ranges
+
+
+def as_dim(name: str, given: object) -> Dim:
+    """The range that a ``Dim``, a size, a Python range, or a tuple of ends and a divisor means."""
+    where = f'dimension "{name}"'
+    try:
+        match given:
+            case Dim():
+                return given
+            case range():
+                return _from_range(given)
+            case (_, _) | (_, _, _) if isinstance(given, tuple | list):
+                return Dim(*cast("tuple[Any, ...]", given))
+            case _ if as_integer(given) is not None:
+                return Dim(cast("SupportsIndex", given))
+            case _:
+                raise DimensionError(
+                    f"{show(given)} is not a range",
+                    hint="Give tilewright.Dim(low, high, multiple_of), (low, high), or one size",
+                )
+    except DimensionError as error:
+        raise DimensionError(error.message, where=where, hint=error.hint) from None
+
+
+def _from_range(given: range) -> Dim:
+    """The sizes that a Python range lists; its end is not one of them."""
+    if not given or given.step < 1:
+        raise DimensionError(f"{given} lists no sizes", hint="Write range(low, high + 1)")
+    if len(given) > 1 and given.start % given.step:
+        raise DimensionError(
+            f"The sizes of {given} are not the multiples of {given.step}",
+            hint=f"Start at a multiple of {given.step}",
+        )
+    return Dim(given.start, given[-1], given.step if len(given) > 1 else 1)
 
 
 @dataclass(frozen=True)
-class Dim:
-    """The declared range of a dimension, both ends included, and a number that divides it."""
+class Implied:
+    """A range that a demand of the model implies, with the demand as a sentence."""
 
-    low: int = 0
-    high: int = DEFAULT_HIGH
-    multiple_of: int = 1
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.low <= self.high:
-            raise DimensionError(
-                f"a dimension cannot have the range {self.low}..{self.high}",
-                hint="give 0 <= low <= high",
-            )
-        if self.multiple_of < 1:
-            raise DimensionError(
-                f"a dimension cannot be a multiple of {self.multiple_of}", hint="give 1 or more"
-            )
+    dim: Dim
+    reason: str
 
 
 Size = int | str | None  # a constant, the model's text, or nothing
@@ -48,7 +144,9 @@ class DimensionTable:
     Call :meth:`survey` with every input, then :meth:`shape` for each, then :meth:`finish`.
     """
 
-    def __init__(self, scope: Scope, given: Mapping[str, Dim], implied: Mapping[str, Dim]) -> None:
+    def __init__(
+        self, scope: Scope, given: Mapping[str, Dim], implied: Mapping[str, Implied]
+    ) -> None:
         self.scope = scope
         self.given = dict(given)
         self.implied = dict(implied)
@@ -57,7 +155,7 @@ class DimensionTable:
         self._names: dict[str, str] = {}  # symbol name -> the model's text
         self._static: dict[str, int] = {}
         self._places: dict[str, list[tuple[str, int]]] = {}
-        self._origins: dict[str, tuple[Dim, str]] = {}
+        self._origins: dict[str, tuple[Dim, str, str]] = {}
 
     def survey(self, name: str, sizes: tuple[Size, ...]) -> None:
         """Take note of an input; all inputs come before the first :meth:`shape`."""
@@ -68,10 +166,13 @@ class DimensionTable:
 
         Raises ``DimensionError`` when a range was given for what is not a dimension of the model.
         """
-        for _, sizes in self._inputs:
-            for size in sizes:
-                if isinstance(size, str) and _NAME.match(size):
-                    self._declare(size, size)
+        texts = [s for _, sizes in self._inputs for s in sizes if isinstance(s, str)]
+        for text in texts:
+            if _NAME.match(text):
+                self._declare(text, text)
+        for text in texts:
+            if _RESERVED.match(text) and text not in self._by_text:
+                self._declare(self._free_name(text), text)
         shapes = {
             name: tuple(self._size(name, axis, size) for axis, size in enumerate(sizes))
             for name, sizes in self._inputs
@@ -102,8 +203,10 @@ class DimensionTable:
             expression = parse(text)
         except DimensionError:
             return None
+        texts = {s: self._by_text[s] for s in expression.free_symbols if s in self._by_text}
+        expression = expression.substitute(texts)
         unknown = [s for s in expression.free_symbols if s not in self._names]
-        if not expression.free_symbols or len(unknown) > 1:
+        if not expression.free_symbols or len(unknown) > 1 or any(map(_RESERVED.match, unknown)):
             return None
         if unknown:
             # One new symbol can be read back from the size only if the size is linear in it.
@@ -126,18 +229,21 @@ class DimensionTable:
 
     def _declare(self, name: str, text: str) -> Expr:
         if name not in self._names:
-            dim, origin = Dim(), "default"
-            for key in (text, name):
-                if key in self.given:
-                    dim, origin = self.given[key], "given"
-                    break
-                if key in self.implied:
-                    dim, origin = self.implied[key], "model"
-                    break
+            dim, origin, reason = self._range(text, name)
             self._names[name] = text
-            self._origins[name] = (dim, origin)
+            self._origins[name] = (dim, origin, reason)
             self._by_text[text] = self.scope.declare(name, dim.low, dim.high, dim.multiple_of)
         return self._by_text[text]
+
+    def _range(self, text: str, name: str) -> tuple[Dim, str, str]:
+        """The range of a dimension, who gave it and why; an open end leaves the model its say."""
+        given = next((self.given[key] for key in (text, name) if key in self.given), None)
+        if given is not None and not given.is_open:
+            return given, "given", ""
+        for key in (text, name):
+            if key in self.implied:
+                return self.implied[key].dim, "model", self.implied[key].reason
+        return given or Dim(), "default", ""
 
     def _check_given(self) -> None:
         known = [*self._names, *(t for t in self._names.values() if t not in self._names)]
@@ -159,11 +265,14 @@ class DimensionTable:
             DimensionReport(
                 name,
                 text,
-                self._origins[name][0].low,
-                self._origins[name][0].high,
-                self._origins[name][0].multiple_of,
-                self._origins[name][1],
+                dim.low,
+                dim.high,
+                dim.multiple_of,
+                origin,
                 tuple(self._places.get(name, ())),
+                reason,
             )
-            for name, text in self._names.items()
+            for name, (dim, origin, reason), text in (
+                (name, self._origins[name], text) for name, text in self._names.items()
+            )
         )

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tilewright.frontend.onnx.boundary import CARELESS
+from tilewright.frontend.onnx.boundary import UNFIT
 from tilewright.ir.dtype import DType
 from tilewright.ir.evaluate import evaluate
 from tilewright.ir.graph import Graph, Node, node
@@ -51,7 +51,7 @@ def folded(value: Node, region: Sequence[Node], scope: Scope, constant: bool) ->
     graph = Graph("fold", (), (("value", value),), scope)
     try:
         result = evaluate(graph, {}, {})["value"]
-    except (TilewrightError, *CARELESS):
+    except (TilewrightError, *UNFIT):
         return value  # an error of the model's; it is raised where it happens, in the call
     return node(Constant.of(np.asarray(result), value.dtype))
 

@@ -6,11 +6,12 @@ Start with :func:`make_inputs`.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import cast
 
 import numpy as np
 import onnx_ir
 
-from tilewright.frontend.onnx.dims import Dim, DimensionTable
+from tilewright.frontend.onnx.dims import Dim, DimensionTable, Implied
 from tilewright.frontend.onnx.state import State
 from tilewright.frontend.onnx.tensor_types import element_type
 from tilewright.frontend.onnx.values import constant_input, input_sizes, proto_of_value
@@ -18,6 +19,7 @@ from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node, node
 from tilewright.ir.primitives import Input
 from tilewright.shape import Expr
+from tilewright.support.arguments import show
 from tilewright.support.errors import InputError, InvalidModelError
 
 
@@ -25,7 +27,7 @@ def make_inputs(
     model: onnx_ir.Model,
     state: State,
     dims: Mapping[str, Dim],
-    narrower: Mapping[str, Dim],
+    narrower: Mapping[str, Implied],
     constants: Mapping[str, np.ndarray],
 ) -> dict[onnx_ir.Value, Node]:
     """The node of every input; inputs that have an initializer are left to be constants.
@@ -72,6 +74,19 @@ def _input(
     state.inputs.append(made)
     state.labels[made] = f'input "{name}"'
     return made
+
+
+def as_constants(given: object) -> dict[str, np.ndarray]:
+    """Inputs whose values are fixed, by name. Raises ``InputError`` for what names none."""
+    if given is None:
+        return {}
+    named = isinstance(given, Mapping) and all(isinstance(name, str) for name in given)
+    if not named:
+        raise InputError(
+            f"constants is {show(given)}, which names no inputs",
+            hint='Give names of inputs and arrays, such as constants={"k": array}',
+        )
+    return dict(cast("Mapping[str, np.ndarray]", given))
 
 
 def check_output(value: onnx_ir.Value, made: Node, where: str) -> None:

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 class DimensionReport:
     """One named dimension: its range, and where the range comes from.
 
-    ``origin`` is "given" by the caller, implied by the "model", or the "default". ``text`` is what
-    the model calls it; ``places`` are input and axis pairs where it stands.
+    ``origin`` is "given" by the caller, implied by the "model" (``reason`` is the demand), or the
+    "default". ``text`` is what the model calls it; ``places`` are input and axis pairs where it
+    stands.
     """
 
     name: str
@@ -23,6 +24,7 @@ class DimensionReport:
     multiple_of: int
     origin: str
     places: tuple[tuple[str, int], ...]
+    reason: str = ""
 
 
 @dataclass(frozen=True)

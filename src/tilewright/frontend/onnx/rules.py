@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
-from tilewright.frontend.onnx.boundary import CARELESS, summary
+from collections.abc import Callable
+
+from tilewright.frontend.onnx.boundary import UNFIT, summary
 from tilewright.frontend.onnx.finish import input_names
 from tilewright.frontend.onnx.fold import between, folded
 from tilewright.frontend.onnx.legacy import OLDEST_RULES, Call, flattened, modernise
@@ -15,7 +17,7 @@ from tilewright.frontend.onnx.state import State, Use
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node
 from tilewright.ir.primitives import Constant
-from tilewright.ops.record import RuleContext, StructuralInput, apply_rule, find_operator
+from tilewright.ops.record import Operator, RuleContext, StructuralInput, apply_rule, find_operator
 from tilewright.support.errors import InvalidModelError, UnsupportedError
 
 
@@ -29,32 +31,45 @@ def by_rule(state: State, use: Use) -> list[Node] | str:
         if use.domain == "" and opset < OLDEST_RULES:
             call, opset = modernise(call, opset), OLDEST_RULES
         operands, restore = flattened(call)
-    except CARELESS as error:
+    except UNFIT as error:
         message = f"the operator has no such form: {summary(error)}"
         raise InvalidModelError(message, where=use.where) from error
     row = find_operator(use.domain, call.name, opset)
     if row is None:
         return "there is no rule for this operator"
-    guards = len(state.facts.guards)
+    known = state.facts.copy()
     context = RuleContext(
         call.name, operands, call.attributes, use.output_count, opset, use.where, state.facts
     )
-    try:
-        made = [restore(out) for out in apply_rule(row, context)]
-    except StructuralInput as error:
-        state.structural.update(dict.fromkeys(input_names(error.operand)))
-        return error.message
-    except UnsupportedError as error:
-        return error.message
-    except CARELESS as error:
-        return f"the rule failed: {type(error).__name__}: {summary(error)}"
+    made = _applied(state, row, context, restore)
+    if isinstance(made, str):
+        state.facts.restore(known)
+        return made
     if len(made) < use.output_count:
         raise InvalidModelError(
             f"the node has {use.output_count} outputs where the operator makes {len(made)}",
             where=use.where,
             hint="check the model with onnx.checker.check_model",
         )
-    return _accepted(state, use, call, made, guards)
+    accepted = _accepted(state, use, call, made, len(known.guards))
+    if isinstance(accepted, str):
+        state.facts.restore(known)
+    return accepted
+
+
+def _applied(
+    state: State, row: Operator, context: RuleContext, restore: Callable[[Node], Node]
+) -> list[Node] | str:
+    """What the rule makes, or why it makes nothing; then its demands have to be forgotten."""
+    try:
+        return [restore(out) for out in apply_rule(row, context)]
+    except StructuralInput as error:
+        state.structural.update(dict.fromkeys(input_names(error.operand)))
+        return error.message
+    except UnsupportedError as error:
+        return error.message
+    except UNFIT as error:
+        return f"the rule failed: {type(error).__name__}: {summary(error)}"
 
 
 def _accepted(

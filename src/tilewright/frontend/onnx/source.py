@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,8 +18,14 @@ import onnx_ir
 from onnx import numpy_helper
 
 from tilewright.frontend.onnx.boundary import third_party
-from tilewright.frontend.onnx.external import attach, check_initializers, inline_attributes
+from tilewright.frontend.onnx.external import (
+    attach,
+    attributes_of,
+    check_initializers,
+    inline_attributes,
+)
 from tilewright.support.errors import InvalidModelError, UnsupportedError
+from tilewright.support.files import MODEL, require
 
 Source = str | os.PathLike[str] | bytes | onnx.ModelProto | onnx_ir.Model
 NEWEST_OPSET = onnx.defs.onnx_opset_version()
@@ -57,28 +64,28 @@ def read_model(source: Source) -> LoadedModel:
         path = Path(source)
         data, where = _read(path), str(path)
     else:
-        raise InvalidModelError(
-            f"a {type(given).__name__} is not a model",
-            hint="give a path, bytes, an onnx.ModelProto or an onnx_ir.Model",
-        )
-    loaded = _from_proto(_parse(data, where), where, None if path is None else path.parent)
+        raise InvalidModelError(f"A {type(given).__name__} is not a model", hint=_way_out(given))
+    with ThreadPoolExecutor(1) as pool:
+        digest = pool.submit(lambda: hashlib.sha256(data).hexdigest())
+        loaded = _from_proto(_parse(data, where), where, None if path is None else path.parent)
     file = "" if path is None else path.name
-    return replace(loaded, file=file, sha256=hashlib.sha256(data).hexdigest())
+    return replace(loaded, file=file, sha256=digest.result())
+
+
+def _way_out(given: object) -> str:
+    """What to give in place of something that is no model."""
+    modules = {kind.__module__.partition(".")[0] for kind in type(given).__mro__}
+    if "torch" in modules:
+        return "Export it first: torch.onnx.export(model, inputs, dynamo=True) gives a model"
+    return "Give a path, bytes, an onnx.ModelProto or an onnx_ir.Model"
 
 
 def _read(path: Path) -> bytes:
     try:
-        if path.is_dir():
-            raise InvalidModelError(
-                "this is a folder, not a model", where=str(path), hint="name the .onnx file in it"
-            )
+        require(path, MODEL, error=InvalidModelError)
         return path.read_bytes()
-    except FileNotFoundError:
-        raise InvalidModelError(
-            "there is no such file", where=str(path), hint="check the path"
-        ) from None
     except (OSError, ValueError) as error:
-        raise InvalidModelError(f"the file cannot be read: {error}", where=str(path)) from error
+        raise InvalidModelError(f"The file cannot be read: {error}", where=str(path)) from error
 
 
 def _parse(data: bytes, where: str) -> onnx.ModelProto:
@@ -120,16 +127,26 @@ def _check_opsets(opsets: dict[str, int], where: str) -> None:
 def _normalised(proto: onnx.ModelProto, where: str, folder: Path | None) -> onnx.ModelProto:
     """The model with dense tensors in place of sparse ones and no external data in attributes."""
     proto = inline_attributes(proto, where, folder)
-    if not proto.graph.sparse_initializer:
+    if not proto.graph.sparse_initializer and not any(map(_is_sparse, attributes_of(proto))):
         return proto
     copy = onnx.ModelProto()
     copy.CopyFrom(proto)
-    for sparse in copy.graph.sparse_initializer:
-        copy.graph.initializer.append(
-            numpy_helper.from_array(densify(sparse), name=sparse.values.name)
-        )
+    for initializer in copy.graph.sparse_initializer:
+        dense = numpy_helper.from_array(densify(initializer), name=initializer.values.name)
+        copy.graph.initializer.append(dense)
     del copy.graph.sparse_initializer[:]
+    for attribute in attributes_of(copy):
+        if _is_sparse(attribute):
+            attribute.t.CopyFrom(numpy_helper.from_array(densify(attribute.sparse_tensor)))
+            attribute.type = onnx.AttributeProto.TENSOR
+            attribute.name = "value"
+            attribute.ClearField("sparse_tensor")
     return copy
+
+
+def _is_sparse(attribute: onnx.AttributeProto) -> bool:
+    """Whether this is the attribute of a Constant that holds a sparse tensor."""
+    return attribute.name == "sparse_value" and attribute.HasField("sparse_tensor")
 
 
 def densify(sparse: onnx.SparseTensorProto) -> np.ndarray:

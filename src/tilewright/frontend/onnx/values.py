@@ -19,6 +19,7 @@ from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node, node
 from tilewright.ir.primitives import Constant
 from tilewright.ops.record import AttributeValue
+from tilewright.support.arguments import show
 from tilewright.support.errors import InputError, InvalidModelError, UnsupportedError
 
 Array = np.ndarray[Any, Any]
@@ -144,9 +145,14 @@ def input_sizes(value: onnx_ir.Value) -> tuple[int | str | None, ...] | None:
 def constant_input(value: onnx_ir.Value, array: Array) -> Node:
     """The constant that takes the place of an input; raises ``InputError`` if it does not fit."""
     where = f'input "{value.name}"'
-    given = np.asarray(array)
-    if given.dtype.kind in "OUS":
-        given = text_array(given.reshape(-1).tolist()).reshape(given.shape)
+    try:
+        given = np.asarray(array)
+        if given.dtype.kind in "OUS":
+            given = text_array(given.reshape(-1).tolist()).reshape(given.shape)
+    except Exception as error:  # a foreign type may fail in any way
+        raise InputError(
+            f"{show(array)} is no array", where=where, hint="Give a numpy array"
+        ) from error
     try:
         dtype = DType.of(given.dtype)
     except KeyError:

@@ -1,0 +1,148 @@
+"""Make the pages that are not written by hand, and give them to mkdocs.
+
+    python scripts/documentation.py operators -o docs/operators.md
+
+`docs/operators.md` is kept in the repository and a test holds it against the rules. As a hook of
+mkdocs (`mkdocs build`) this module also makes two pages of the site from files that stand
+elsewhere: the home page from README.md, and the architecture from ARCHITECTURE.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import inspect
+import re
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+from tilewright.frontend.onnx.functions import find_schema
+from tilewright.frontend.onnx.legacy import OLDEST_RULES
+from tilewright.ops.record import OPERATORS
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = {"index.md": "README.md", "architecture.md": "ARCHITECTURE.md"}
+DOMAINS = {"": "ONNX", "ai.onnx.ml": "ONNX-ML", "com.microsoft": "com.microsoft"}
+# The importer runs these itself where it can: a body that is known when compiling is unrolled.
+FILLED_IN = "…"  # a part of a message that is known only for a node
+BODIES = {
+    "If": "the condition is computed at run time",
+    "Loop": "the number of turns is computed at run time",
+    "Scan": "the number of turns is computed at run time",
+}
+
+INTRODUCTION = """\
+How every operator of ONNX (opset {newest}) is executed. *Compiled* means that a rule splits it into
+primitives; *by its definition* that ONNX defines it by other operators, which are compiled;
+*reference evaluator* that it runs in Python on the ONNX reference evaluator: right, but slow. The
+last column quotes the reasons for which a rule leaves a form of its operator to the reference
+evaluator. `tilewright inspect MODEL` tells for each node of a model what happens to it, and why.
+Models of opsets below {oldest} are lifted to it first.
+"""
+
+
+def operator_table() -> str:
+    """The page of operators: how each operator of the installed onnx is executed."""
+    newest = onnx.defs.onnx_opset_version()
+    names = {s.name for s in onnx.defs.get_all_schemas() if s.domain == "" and not s.deprecated}
+    keys = [("", name) for name in sorted(names)] + sorted(key for key in OPERATORS if key[0])
+    lines = [
+        "# Operators",
+        "",
+        "<!-- Made by scripts/documentation.py: change that, not this. -->",
+        "",
+        *INTRODUCTION.format(newest=newest, oldest=OLDEST_RULES).splitlines(),
+        "",
+        "| operator | domain | executed | not compiled where |",
+        "|---|---|---|---|",
+    ]
+    for domain, name in keys:
+        how, limits = _executed(domain, name, newest)
+        lines.append(f"| {name} | {DOMAINS.get(domain, domain)} | {how} | {limits} |")
+    return "\n".join([*lines, ""])
+
+
+def _executed(domain: str, name: str, newest: int) -> tuple[str, str]:
+    """How an operator is executed, and what its rule refuses."""
+    rows = OPERATORS.get((domain, name))
+    if rows:
+        return "compiled", "; ".join(dict.fromkeys(_refusals(rows[-1].rule)))
+    if name in BODIES:
+        return "compiled", BODIES[name]
+    schema: Any = find_schema("", name, newest)
+    if schema.has_function or schema.has_context_dependent_function:
+        return "by its definition", ""
+    return "reference evaluator", ""
+
+
+def _refusals(rule: Callable[..., Any]) -> Iterator[str]:
+    """The messages of every ``NoRule`` in a rule and in what it calls of its own module."""
+    module = inspect.getmodule(rule)
+    waiting, seen = [rule], set[Any]()
+    while waiting:
+        function = waiting.pop(0)
+        if function in seen:
+            continue
+        seen.add(function)
+        for call in ast.walk(ast.parse(textwrap.dedent(inspect.getsource(function)))):
+            if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
+                continue
+            if call.func.id == "NoRule":
+                words = _words(call.args[0])
+                yield "some forms" if words == FILLED_IN else words
+                continue
+            called = getattr(module, call.func.id, None)
+            if inspect.isfunction(called) and called.__module__ == rule.__module__:
+                waiting.append(called)
+
+
+def _words(message: ast.expr) -> str:
+    """The text of a message; an ellipsis for what it fills in."""
+    match message:
+        case ast.Constant(value=str(text)):
+            return text
+        case ast.JoinedStr(values=parts):
+            return "".join(_words(part) for part in parts)
+        case _:
+            return FILLED_IN
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """A hook of mkdocs: add the pages whose text stands elsewhere in the repository."""
+    from mkdocs.structure.files import File
+
+    for page, source in PAGES.items():
+        text = (ROOT / source).read_text(encoding="utf-8")
+        files.append(File.generated(config, page, content=relinked(text)))
+    return files
+
+
+def relinked(text: str) -> str:
+    """Links of a file at the root of the repository, as a page among `docs` needs them."""
+
+    def moved(match: re.Match[str]) -> str:
+        target = match[1]
+        for page, source in PAGES.items():
+            target = page if target == source else target
+        return f"]({target.removeprefix('docs/')})"
+
+    text = re.sub(r"\]\((?!https?:)([^)]+)\)", moved, text)
+    # Files that are no page of the site stay as plain words.
+    return re.sub(r"(?<!!)\[([^\]]+)\]\((?:CONTRIBUTING\.md|CHANGELOG\.md|LICENSE)\)", r"\1", text)
+
+
+def main() -> None:
+    """Write one generated page."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("page", choices=("operators",))
+    parser.add_argument("-o", "--output", type=Path, required=True, help="the file to write")
+    arguments = parser.parse_args()
+    arguments.output.write_text(operator_table(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

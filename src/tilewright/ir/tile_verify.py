@@ -1,0 +1,480 @@
+"""Checks of tile programs: bounds of every access, scratch written before it is read, one writer.
+
+What follows from the facts about sizes is *proved*. What does not is tried at a few sizes, at the
+ends of all loops: an access that is outside there is *wrong*, and the sizes are told. All the rest
+is *unknown* and counted, not called proved. Start with :func:`verify_tile`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tilewright.ir.tile import TileProgram
+from tilewright.ir.tile_access import Access, Axis, Trace, conjuncts, trace
+from tilewright.shape import Expr, Scope, Truth, constant, symbol
+from tilewright.shape.expr import Atom, apply_operation, evaluate_operation, from_atoms, rebuild
+from tilewright.shape.table import Operation
+
+MOST_POINTS = 16  # of an access that are tried at one sample of sizes
+MOST_APPLICATIONS = 4  # in what a proof is tried of: it takes long for more, and hardly succeeds
+Sample = Mapping[str, int]
+
+
+@dataclass
+class Findings:
+    """How much was proved of tile programs, and what is left open.
+
+    Counts are by the kind of question: "bounds", "scratch" and "writers".
+    """
+
+    proved: Counter[str] = field(default_factory=Counter[str])
+    unknown: Counter[str] = field(default_factory=Counter[str])
+    open: dict[str, int] = field(default_factory=dict[str, int])
+
+    def add(self, kind: str, is_proved: bool, what: str) -> None:
+        """Count one question."""
+        if is_proved:
+            self.proved[kind] += 1
+        else:
+            self.unknown[kind] += 1
+            self.open[f"{kind}: {what}"] = self.open.get(f"{kind}: {what}", 0) + 1
+
+    def __str__(self) -> str:
+        kinds = sorted({*self.proved, *self.unknown})
+        return ", ".join(
+            f"{kind} {self.proved[kind]} proved and {self.unknown[kind]} unknown" for kind in kinds
+        )
+
+
+def verify_tile(
+    program: TileProgram,
+    sizes: Mapping[str, Expr],
+    scope: Scope,
+    samples: Sequence[Sample],
+    findings: Findings,
+) -> list[str]:
+    """Everything that is wrong with a program, as sentences; the rest goes to ``findings``.
+
+    ``sizes`` are the bytes of its buffers, ``scope`` what is known of its symbols (it is not
+    changed), ``samples`` values of all of them at which it may be called.
+    """
+    facts = scope.copy()
+    found = trace(program, facts)
+    if found.problems:
+        return [*found.problems]
+    return _Questions(found, dict(sizes), facts, samples, findings).problems()
+
+
+class _Abstraction:
+    """Expressions in which every involved one over sizes alone is a symbol with its bounds.
+
+    Block sizes are such: for a proof it matters that they are the same in two places and at least
+    1, not how they come about.
+    """
+
+    def __init__(self, scope: Scope, facts: Scope, axes: Iterable[Axis]) -> None:
+        self.scope = scope
+        self.facts = facts
+        self.axes = {axis.name for axis in axes}
+        self._atoms: dict[Atom, Expr] = {}
+        self._done: dict[Expr, Expr] = {}
+
+    def of(self, expression: Expr) -> Expr:
+        """The expression with its involved parts replaced."""
+        found = self._done.get(expression)
+        if found is None:
+            atoms = {atom for monomial, _ in expression.terms for atom in monomial.atoms}
+            replace = {a: self._atom(a) for a in atoms if a.operation is not Operation.SYMBOL}
+            found = rebuild(expression, replace) if replace else expression
+            self._done[expression] = found
+        return found
+
+    def _atom(self, atom: Atom) -> Expr:
+        found = self._atoms.get(atom)
+        if found is None:
+            whole = from_atoms((atom,))
+            if self.axes.isdisjoint(whole.free_symbols) and _is_involved(atom):
+                bounds = self.scope.bounds(whole)
+                found = self.facts.fresh("_size", bounds.low, bounds.high)
+            else:
+                found = apply_operation(atom.operation, tuple(map(self.of, atom.operands)))
+            self._atoms[atom] = found
+        return found
+
+
+def _is_involved(atom: Atom) -> bool:
+    """Whether an application has another one inside."""
+    return any(
+        inner.operation is not Operation.SYMBOL
+        for operand in atom.operands
+        for monomial, _ in operand.terms
+        for inner in monomial.atoms
+    )
+
+
+class _Questions:
+    def __init__(
+        self,
+        found: Trace,
+        sizes: dict[str, Expr],
+        scope: Scope,
+        samples: Sequence[Sample],
+        findings: Findings,
+    ) -> None:
+        self.found = found
+        self.sizes = sizes
+        self.scope = scope.copy()
+        self.samples = [_Point(sample) for sample in samples]
+        self.findings = findings
+        self.accesses = list(found.accesses)
+        axes = dict.fromkeys(axis for access in self.accesses for axis in access.nest)
+        self.simple = _Abstraction(scope, self.scope, axes)
+        self.extents = {axis.name: self.simple.of(axis.extent) for axis in axes}
+        for name, extent in self.extents.items():
+            self.scope.declare(name, 0, extent - 1)
+        self._inside: dict[Expr, frozenset[Atom]] = {}
+
+    # ------------------------------------------------------------ what can be proved
+
+    def _is_simple(self, *expressions: Expr) -> bool:
+        """Whether there are so few applications that it pays to try a proof."""
+        found: set[Atom] = set()
+        for expression in expressions:
+            found |= self._applications(expression)
+        return len(found) <= MOST_APPLICATIONS
+
+    def _applications(self, expression: Expr) -> frozenset[Atom]:
+        """Those in an expression and in the extents of its axes."""
+        known = self._inside.get(expression)
+        if known is None:
+            found: set[Atom] = set()
+            for monomial, _ in expression.terms:
+                for atom in monomial.atoms:
+                    if atom.operation is not Operation.SYMBOL:
+                        found.add(atom)
+                    elif atom.name in self.extents:
+                        found |= self._applications(self.extents[atom.name])
+                    for operand in atom.operands:
+                        found |= self._applications(operand)
+            known = self._inside[expression] = frozenset(found)
+        return known
+
+    def _is_natural(self, expression: Expr, scope: Scope | None = None) -> bool:
+        """Whether the value is proved to be 0 or more, wherever the axes have values."""
+        if not self._is_simple(expression):
+            return False
+        facts = self.scope if scope is None else scope
+        for name in expression.free_symbols:
+            extent = self.extents.get(name)
+            affine = expression.affine((name,)) if extent is not None else None
+            if extent is None or affine is None or not extent.is_constant:
+                continue
+            slope, rest = affine[0][name], affine[1]
+            if facts.is_less_equal(0, slope) is Truth.YES:
+                expression = rest
+            elif facts.is_less_equal(slope, 0) is Truth.YES:
+                expression = rest + slope * (extent - 1)
+        return facts.is_less_equal(0, expression) is Truth.YES
+
+    def problems(self) -> list[str]:
+        """Ask everything."""
+        wrong: list[str] = []
+        for access in self.accesses:
+            wrong += self._bounds(access)
+        for what in self.found.unread:
+            self.findings.add("bounds", False, what)
+        return wrong + self._scratch() + self._writers()
+
+    def _elements(self, access: Access) -> Expr:
+        if access.buffer.name in self.sizes:
+            return self.sizes[access.buffer.name] // access.width
+        assert access.buffer.elements is not None, access.buffer
+        return access.buffer.elements
+
+    # ------------------------------------------------------------ bounds
+
+    def _bounds(self, access: Access) -> list[str]:
+        """An access lies within its buffer."""
+        size = self._elements(access)
+        most = self.simple.of(size)
+        if any(self._is_within(offset, most) for offset in self._forms(access)):
+            self.findings.add("bounds", True, "")
+            return []
+        for sample, point in self._points(access):
+            there, there_are = point.of(access.offset), point.of(size)
+            if there is not None and there_are is not None and not 0 <= there < there_are:
+                told = _told(sample, access)
+                return [f"{access} is element {there} of {there_are} at {told}"]
+        self.findings.add("bounds", False, str(access))
+        return []
+
+    def _is_within(self, offset: Expr, size: Expr) -> bool:
+        return self._is_natural(offset) and self._is_natural(size - offset - 1)
+
+    def _forms(self, access: Access) -> Iterator[Expr]:
+        """The offset, and what it is where the predicates around it hold."""
+        offset = self.simple.of(access.offset)
+        yield offset
+        known = [self.simple.of(d) for p in access.under for d in conjuncts(p)]
+        if known:
+            yield self._assuming(offset, known, {axis.name for axis in access.nest})
+
+    def _assuming(self, offset: Expr, known: list[Expr], axes: set[str]) -> Expr:
+        """``offset`` with an axis replaced by a new one that counts from where a demand is met."""
+        for position, demand in enumerate(known):
+            for name in demand.free_symbols:
+                if name not in axes or name not in offset.free_symbols:
+                    continue
+                affine = demand.affine((name,))
+                if affine is None or affine[0][name] not in (constant(1), constant(-1)):
+                    continue
+                sign = affine[0][name].value
+                others = [d for i, d in enumerate(known) if i != position]
+                span = self._span(demand, name, sign, [*others, *self._implied(name)])
+                fresh = self.scope.fresh("_axis", 0, span)
+                replaced = (fresh - affine[1]) * sign
+                offset = offset.substitute({name: replaced})
+                known = [d.substitute({name: replaced}) for d in known]
+                break
+        return offset
+
+    def _implied(self, axis: str) -> list[Expr]:
+        """What holds of an axis in any case, as expressions that are at least 0."""
+        return [symbol(axis), self.extents[axis] - 1 - symbol(axis)]
+
+    def _span(self, demand: Expr, name: str, sign: int, others: Sequence[Expr]) -> Expr | None:
+        """What ``demand`` is at most, by another demand that holds the axis with the other sign."""
+        for other in others:
+            affine = other.affine((name,))
+            if affine is not None and affine[0][name] is constant(-sign):
+                return self.scope.resolve(demand + other)
+        return None
+
+    # ------------------------------------------------------------ scratch
+
+    def _scratch(self) -> list[str]:
+        """Scratch memory is written before it is read."""
+        wrong: list[str] = []
+        for position, read in enumerate(self.accesses):
+            if read.writes or not read.buffer.scratch:
+                continue
+            writes = [w for w in self.accesses[:position] if w.writes and w.buffer == read.buffer]
+            if not writes:
+                wrong.append(f"{read}: nothing is written there before")
+                continue
+            covered = any(self._covers(write, read) for write in writes)
+            self.findings.add("scratch", covered, str(read))
+        return wrong
+
+    def _covers(self, write: Access, read: Access) -> bool:
+        """Whether a write, in all of its iterations, reaches every element that is read."""
+        shared = set(write.nest) & set(read.nest)
+        own = [a.name for a in write.nest if a not in shared]
+        new = [a.name for a in read.nest if a not in shared]
+        written = self.simple.of(write.offset).affine(own)
+        wanted = self.simple.of(read.offset).affine(new)
+        if write.under or written is None or wanted is None:
+            return False
+        if not self._is_simple(written[1], wanted[1]):
+            return False
+        left = self.scope.resolve(wanted[1] - written[1])
+        taken: set[str] = set()
+        for name in own:
+            slope = written[0][name]
+            twins = [n for n in new if n not in taken and self._same(wanted[0][n], slope)]
+            value = symbol(twins[0]) if twins else constant(0)
+            taken |= set(twins[:1])
+            if self._same(slope, constant(1)):
+                value, left = value + left, constant(0)
+            beyond = self.extents[name] - 1 - value
+            if not self._is_natural(beyond) or not self._is_natural(value):
+                return False
+        rest = [n for n in new if n not in taken and not self._same(wanted[0][n], constant(0))]
+        return not rest and self._same(left, constant(0))
+
+    def _same(self, left: Expr, right: Expr) -> bool:
+        return self.scope.is_equal(left, right) is Truth.YES
+
+    # ------------------------------------------------------------ writers
+
+    def _writers(self) -> list[str]:
+        """No element of a result is written by two tasks."""
+        wrong: list[str] = []
+        results: dict[str, list[Access]] = {}
+        for access in self.accesses:
+            if access.writes and not access.buffer.scratch:
+                results.setdefault(access.buffer.name, []).append(access)
+        for name, writes in results.items():
+            tasks = any(axis.task for write in writes for axis in write.nest)
+            alone = len(writes) == 1 and self._is_one_to_one(writes[0])
+            if not tasks or alone or self._have_own_regions(writes):
+                self.findings.add("writers", True, "")
+                continue
+            collision = self._collision(writes)
+            if collision is None:
+                self.findings.add("writers", False, f"{name}: {writes[0]}")
+            else:
+                wrong.append(f"two tasks write element {collision}")
+        return wrong
+
+    def _is_one_to_one(self, write: Access) -> bool:
+        """Whether different values of the axes mean different elements."""
+        return self._is_chain(write, [*write.nest], constant(0))
+
+    def _have_own_regions(self, writes: Sequence[Access]) -> bool:
+        """Whether what tasks add to offsets keeps them further apart than what else is added."""
+        common: dict[str, Expr] | None = None
+        for write in writes:
+            axes = [a for a in write.nest if a.task]
+            affine = self.simple.of(write.offset).affine([a.name for a in axes])
+            if affine is None or common not in (None, affine[0]):
+                return False
+            common = affine[0]
+            if not self._is_natural(affine[1]) or not self._is_chain(write, axes, affine[1]):
+                return False
+        return True
+
+    def _is_chain(self, write: Access, axes: Sequence[Axis], reach: Expr) -> bool:
+        """Whether each slope is more than all smaller ones with their axes, and ``reach``, make."""
+        affine = self.simple.of(write.offset).affine([axis.name for axis in axes])
+        scope = self.scope.occupied([self.extents[axis.name] for axis in write.nest])
+        if affine is None or scope is None:
+            return scope is None  # these loops never run
+        slopes = affine[0]
+        several = [a for a in axes if not (a.extent.is_constant and a.extent.value == 1)]
+        for axis in sorted(several, key=lambda a: _magnitude(slopes[a.name])):
+            slope = slopes[axis.name]
+            if not self._is_natural(slope - reach - 1, scope):
+                return False
+            reach = reach + slope * symbol(axis.name)
+        return True
+
+    def _collision(self, writes: Sequence[Access]) -> str | None:
+        """An element that two tasks write at some sample of sizes."""
+        for sample in self.samples:
+            first: dict[int, tuple[int, ...]] = {}
+            for write in writes:
+                for point in _corners(write, sample):
+                    task = tuple(point.values[a.name] for a in write.nest if a.task)
+                    there = point.of(write.offset)
+                    if there is not None and first.setdefault(there, task) != task:
+                        told = _told(sample, write)
+                        return f"{there} of {write.buffer.name} at {told}: {write}"
+        return None
+
+    def _points(self, access: Access) -> Iterator[tuple[_Point, _Point]]:
+        for sample in self.samples:
+            for point in _corners(access, sample):
+                yield sample, point
+
+
+def _magnitude(slope: Expr) -> tuple[int, int, str]:
+    """A key by which slopes are in order for most sizes."""
+    degree = max((len(monomial.atoms) for monomial, _ in slope.terms), default=0)
+    return degree, max((abs(size) for _, size in slope.terms), default=0), str(slope)
+
+
+class _Point:
+    """Values of symbols, and of all that was computed from them."""
+
+    def __init__(self, values: Sample, outer: _Point | None = None) -> None:
+        self.values: dict[str, int] = {**(outer.values if outer else {}), **values}
+        self._atoms: dict[Atom, int] = {} if outer is None else outer._atoms.copy()
+
+    def of(self, expression: Expr) -> int | None:
+        """The value; None where it divides by a size that is 0."""
+        try:
+            return self._sum(expression)
+        except ZeroDivisionError:
+            return None
+
+    def _sum(self, expression: Expr) -> int:
+        value = 0
+        for monomial, size in expression.terms:
+            for atom in monomial.atoms:
+                size *= self._atom(atom)
+            value += size
+        return value
+
+    def _atom(self, atom: Atom) -> int:
+        if atom.operation is Operation.SYMBOL:
+            return self.values[atom.name]
+        found = self._atoms.get(atom)
+        if found is None:
+            found = evaluate_operation(atom.operation, [self._sum(o) for o in atom.operands])
+            self._atoms[atom] = found
+        return found
+
+
+def _corners(access: Access, sample: _Point) -> Iterator[_Point]:
+    """Values of the axes at the ends of their ranges, where the access happens."""
+    points = [sample]
+    for axis in access.nest:
+        following: list[_Point] = []
+        for point in points:
+            extent = point.of(axis.extent) or 0
+            ends = dict.fromkeys((0, extent - 1)) if extent > 0 else ()
+            following += [_Point({axis.name: end}, point) for end in ends]
+        points = following[:: max(1, len(following) // MOST_POINTS)]
+    for point in points:
+        if all(point.of(predicate) for predicate in access.under):
+            yield point
+
+
+def _value(expression: Expr, values: Sample) -> int | None:
+    return _Point(values).of(expression)
+
+
+def _told(sample: _Point, access: Access) -> str:
+    names = {s for axis in access.nest for s in axis.extent.free_symbols}
+    names |= set(access.offset.free_symbols)
+    return (
+        ", ".join(f"{n} = {sample.values[n]}" for n in sorted(names) if n in sample.values)
+        or "any size"
+    )
+
+
+def sample_sizes(scope: Scope, demands: Sequence[Expr], names: Sequence[str]) -> list[Sample]:
+    """A few values of all symbols by which every fact and demand is met; small ones."""
+    free = [n for n in scope.symbols if scope.resolve(symbol(n)) is symbol(n)]
+    choices: list[tuple[int, ...]] = [(0,), (1,), (2,), (3, 2, 5), (9, 17, 4), (70, 33, 1)]
+    found: dict[tuple[int, ...], Sample] = {}
+    for steps in choices:
+        sample = {n: steps[i % len(steps)] for i, n in enumerate(names)}
+        for position, name in enumerate(free):
+            low, high, multiple = scope.symbols[name]
+            value = steps[position % len(steps)]
+            value = max(-(-value // multiple) * multiple, low if low is not None else value)
+            sample[name] = value if high is None else min(value, high)
+        for name in scope.symbols:
+            value = _value(scope.resolve(symbol(name)), sample)
+            sample[name] = 0 if value is None else value
+        if _is_possible(scope, demands, sample):
+            found.setdefault(tuple(sample.values()), sample)
+    return list(found.values())
+
+
+def _is_possible(scope: Scope, demands: Sequence[Expr], sample: Sample) -> bool:
+    for name, (low, high, multiple) in scope.symbols.items():
+        value = sample[name]
+        if (low is not None and value < low) or (high is not None and value > high):
+            return False
+        if value % multiple:
+            return False
+    for left, right in scope.assumptions:
+        if _value(left, sample) != _value(right, sample):
+            return False
+    for name, limit in scope.limits:
+        most = _value(limit, sample)
+        if most is None or sample[name] > most:
+            return False
+    for expression, bounds in scope.known_bounds:
+        value = _value(expression, sample)
+        if value is None or value not in bounds:
+            return False
+    return all(_value(demand, sample) for demand in demands)
+
+
+__all__ = ["Findings", "sample_sizes", "verify_tile"]

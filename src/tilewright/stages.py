@@ -1,0 +1,150 @@
+"""Package 7: looking at every stage of a compilation, to verify it and to write it down.
+
+:class:`Stages` is told of every stage as soon as it is there. With ``check`` each is verified
+before the next one begins; with ``dump`` each becomes a numbered file of text, the same under any
+hash seed, so that two versions of the compiler can be compared by ``diff``. Start with
+:class:`Stages`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from tilewright.ir.graph import Graph, Node
+from tilewright.ir.kernel import Plan
+from tilewright.ir.printing import node_names, print_graph
+from tilewright.ir.tile_print import print_tile
+from tilewright.ir.tile_verify import Findings
+from tilewright.ir.verify import VerificationError, failure, node_problems, verify
+from tilewright.plan.printing import kernel_line, print_plan
+from tilewright.plan.verify import verify as verify_plan
+from tilewright.support.errors import InputError
+from tilewright.tile.lower import LoweredKernel
+from tilewright.tile.variants import LoweredStep, PackedConstant, Workspace
+from tilewright.tile.verify import KernelVerifier
+
+CHECK_VARIABLE = "TILEWRIGHT_CHECK"
+
+
+def is_checked(given: bool | None) -> bool:
+    """Whether to verify: as given, or else as the environment says."""
+    return os.environ.get(CHECK_VARIABLE, "") not in ("", "0") if given is None else given
+
+
+class Stages:
+    """Verifies and writes down the stages of one compilation, in their order."""
+
+    def __init__(self, check: bool = False, dump: str | os.PathLike[str] | None = None) -> None:
+        self.check = check
+        self.folder = None if dump is None else _folder(Path(dump))
+        self.findings = Findings()
+        self._known: set[Node] = set()
+        self._written = 0
+        self._tiles: list[str] = []
+        self._names: dict[Node, str] = {}
+        self._kernels: KernelVerifier | None = None
+
+    def graph(self, stage: str, graph: Graph) -> None:
+        """A graph that a stage has made."""
+        self._write(stage, lambda: print_graph(graph, labels=True))
+        if self.check:
+            verify(graph, stage, self._known)
+
+    def rewrite(self, stage: str, graph: Graph) -> None:
+        """The graph after one pass of rewriting."""
+        self.graph(f"rewrite-{stage}", graph)
+
+    def rule(self, name: str, before: Node, after: Node) -> None:
+        """A rule has put ``after`` in the place of ``before``."""
+        if not self.check:
+            return
+        stack = [after]
+        while stack:
+            current = stack.pop()
+            if current in self._known:
+                continue
+            found = node_problems(current, f"in the place of {before!r}")
+            if found:
+                raise failure(found, f"stage rewrite, rule {name}")
+            self._known.add(current)
+            stack += current.inputs
+
+    def plan(self, graph: Graph, plan: Plan) -> None:
+        """The plan of a graph."""
+        self._write("plan", lambda: print_plan(graph, plan))
+        if self.check:
+            verify_plan(graph, plan)
+            self._kernels = KernelVerifier(graph, self.findings)
+        if self.folder is not None:
+            self._names = node_names(graph)
+
+    def kernel(self, level: str, lowered: LoweredKernel) -> None:
+        """A kernel as tile programs, for one instruction set level."""
+        if self.folder is not None:
+            self._tiles += self._kernel_lines(lowered)
+        if self._kernels is not None:
+            try:
+                self._kernels.verify(lowered, f"stage tile-{level}")
+            except VerificationError:
+                self.end_of_level(level)
+                raise
+
+    def end_of_level(self, level: str) -> None:
+        """All kernels of a level are lowered."""
+        lines, self._tiles = self._tiles, []
+        self._write(f"tile-{level}", lambda: "\n".join(lines) + "\n")
+
+    def _kernel_lines(self, lowered: LoweredKernel) -> list[str]:
+        number = sum(line.startswith("  kernel ") for line in self._tiles)
+        lines = [kernel_line(number, lowered.kernel, self._names)]
+        for variant in lowered.variants:
+            lines.append(f"    variant {variant.name}")
+            for step in variant.steps:
+                lines += [f"      {line}" for line in self._step_lines(step)]
+        return lines
+
+    def _step_lines(self, step: LoweredStep) -> list[str]:
+        names = [self._source(s) for s in (*step.reads, *step.writes)]
+        pairs = zip(step.program.buffers, names, strict=True)
+        places = ", ".join(f"{buffer.name} = {name}" for buffer, name in pairs)
+        checks = [f"check {n}: {text}" for n, text in enumerate(step.program.checks)]
+        return [f"step {places}", *checks, *print_tile(step.program).splitlines()]
+
+    def _source(self, source: Node | PackedConstant | Workspace) -> str:
+        if isinstance(source, Workspace):
+            return f"{source.name} of {source.elements}"
+        if isinstance(source, PackedConstant):
+            order = ", ".join(map(str, source.order))
+            return f"packed {self._source(source.node)} by [{order}] in panels of {source.panel}"
+        return self._names.get(source, f"({source.type})")
+
+    def _write(self, stage: str, text: Callable[[], str]) -> None:
+        if self.folder is None:
+            return
+        name = f"{self._written:02}-{stage}.txt"
+        self._written += 1
+        try:
+            (self.folder / name).write_text(text(), encoding="utf-8")
+        except OSError as error:
+            raise _cannot_write(self.folder, error) from error
+
+
+def _folder(folder: Path) -> Path:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _cannot_write(folder, error) from error
+    return folder
+
+
+def _cannot_write(folder: Path, error: OSError) -> InputError:
+    return InputError(
+        f"The stages cannot be written: {error}",
+        where=str(folder),
+        hint="Give a folder that can be written to",
+    )
+
+
+__all__ = ["CHECK_VARIABLE", "Stages", "is_checked"]

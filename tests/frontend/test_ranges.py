@@ -1,0 +1,131 @@
+"""Ranges that a model implies: inferred where they are proved, else left to the call as guards."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+from onnx import helper
+from onnx_models import model, run, tensor
+
+from tilewright.frontend.onnx import DEFAULT_HIGH, import_model
+from tilewright.frontend.onnx.ranges import implied
+from tilewright.frontend.onnx.report import DimensionReport
+from tilewright.shape import (
+    Guard,
+    equal,
+    less,
+    less_equal,
+    logical_and,
+    logical_or,
+    maximum,
+    minimum,
+    symbol,
+)
+from tilewright.support.errors import DimensionError
+
+NODE = helper.make_node
+N = symbol("n")
+
+
+def reshaped(shape, wanted):
+    nodes = [NODE("Reshape", ["x", "s"], ["y"])]
+    weights = {"s": np.array(wanted)}
+    return model(nodes, [tensor("x", shape)], [tensor("y", [None] * len(wanted))], weights=weights)
+
+
+def blocks(size):
+    nodes = [NODE("SpaceToDepth", ["x"], ["y"], blocksize=size)]
+    return model(nodes, [tensor("x", [1, 3, "h", "w"])], [tensor("y", [None] * 4)])
+
+
+@pytest.mark.parametrize(
+    ("proto", "good", "bad"),
+    [
+        (reshaped(["n"], [-1, 80]), [(0,), (160,), (800,)], (100,)),
+        (blocks(14), [(1, 3, 224, 28), (1, 3, 0, 14)], (1, 3, 224, 225)),
+        (reshaped([1, "h", 8], [1, -1, 12, 8]), [(1, 384, 8), (1, 12, 8)], (1, 385, 8)),
+    ],
+)
+def test_a_reshape_that_divides_a_dimension_leaves_the_guard_to_the_call(proto, good, bad):
+    graph, report = import_model(proto)
+    assert {(d.low, d.high, d.origin) for d in report.dimensions} == {(0, DEFAULT_HIGH, "default")}
+    for shape in good:
+        assert run(graph, x=np.ones(shape, np.float32))["y"].size == np.prod(shape)
+    with pytest.raises(DimensionError):
+        run(graph, x=np.ones(bad, np.float32))
+
+
+def narrowed(condition, low=0, high=DEFAULT_HIGH):
+    row = DimensionReport("n", "n", low, high, 1, "default", ())
+    found = implied([Guard(condition, "a demand")], [row])
+    assert all(f.reason == "a demand" for f in found.values())
+    return None if not found else (found["n"].dim.low, found["n"].dim.high)
+
+
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [
+        (less_equal(N, 512), (0, 512)),
+        (less_equal(7, N * 2), (4, DEFAULT_HIGH)),
+        (logical_and(less_equal(3, N), less(N, 9)), (3, 8)),
+        (equal(N * 3, 12), (4, 4)),
+        (equal(N, minimum(N, 100)), (0, 100)),
+        (logical_or(equal(N, 1), equal(N, minimum(N, 100))), (0, 100)),
+        (less_equal(N * N, 1000), (0, 31)),
+        (less_equal(2, 100 // maximum(N, 1)), (0, 50)),
+        (equal(N % 80, 0), None),
+        (equal(N // 12 * 12, N), None),
+        (logical_or(equal(N, 1), equal(N, 12)), None),
+        (less_equal(N, -1), None),
+        (equal(N % 2 * N, 0), None),
+    ],
+)
+def test_only_proved_ranges_are_inferred(condition, expected):
+    assert narrowed(condition) == expected
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_random_condition_never_loses_a_size_that_fulfils_it(seed):
+    generator = random.Random(seed)
+
+    def part():
+        a, b = generator.randint(-3, 5), generator.randint(-40, 40)
+        c = generator.choice([2, 3, 8, 12])
+        left = generator.choice([N, N * a, N // c, N % c, minimum(N, b), maximum(N, b), N * N])
+        return generator.choice([less_equal, equal, less])(left, N * generator.randint(-1, 1) + b)
+
+    for _ in range(20):
+        join = generator.choice([logical_and, logical_or])
+        condition = join(part(), part()) if generator.random() < 0.7 else part()
+        if not condition.free_symbols:
+            continue
+        good = [n for n in range(61) if condition.evaluate({"n": n})]
+        found = narrowed(condition, high=60)
+        if found is not None and good:
+            assert found[0] <= good[0]
+            assert good[-1] <= found[1]
+
+
+def test_the_report_says_which_demand_implies_a_range():
+    nodes = [NODE("Slice", ["t", "zero", "n"], ["rows"]), NODE("Add", ["x", "rows"], ["y"])]
+    nodes.insert(0, NODE("Shape", ["x"], ["n"]))
+    weights = {"t": np.arange(512, dtype=np.float32), "zero": np.array([0])}
+    proto = model(nodes, [tensor("x", ["s"])], [tensor("y", ["s"])], weights=weights)
+    (row,) = import_model(proto).report.dimensions
+    assert (row.high, row.origin) == (512, "model")
+    assert row.reason.startswith('Add "y": ')
+
+
+@pytest.mark.parametrize("names", [("_m0", "_n0"), ("_n", "_m"), ("_k", "_size.0.0"), ("_", "__")])
+def test_names_of_the_compiler_are_no_names_of_dimensions(names):
+    nodes = [NODE("MatMul", ["x", "w"], ["p"]), NODE("Relu", ["p"], ["y"])]
+    inputs = [
+        tensor("x", [names[0], 5]),
+        tensor("w", [5, names[1]]),
+        tensor("z", [f"2*{names[0]}"]),
+    ]
+    report = import_model(model(nodes, inputs, [tensor("y", [None] * 2)])).report
+    assert not any(d.name.startswith("_") for d in report.dimensions)
+    assert {d.text for d in report.dimensions} >= set(names)
