@@ -3,10 +3,10 @@
     python scripts/stress.py --seconds 600
 
 Ten small models are compiled and saved. Callers take one of them and one of some random shapes
-again and again, and compare the bits of what they get with those of a call made alone. Meanwhile two
-threads replace models by newly loaded ones and free what is kept. All of it happens under a memory
-limit for the process. Exit code 1 where bits differ, an error other
-than that of the limit is raised, most calls are refused by it, or more memory is held than it says.
+again and again, and compare the bits of what they get with those of a call made alone. Meanwhile
+two threads replace models by newly loaded ones and free what is kept. All of it happens under a
+memory limit for the process. Exit code 1 where bits differ, an error other than that of the limit
+is raised, most calls are refused by it, or more memory is held than it says.
 """
 
 from __future__ import annotations
