@@ -1,4 +1,4 @@
-"""Arguments that change, mislead or are of the wrong type: a result or a sentence, never a crash."""
+"""Arguments that change, mislead or have the wrong type: a result or a sentence, never a crash."""
 
 from __future__ import annotations
 
