@@ -210,8 +210,8 @@ def test_what_is_no_artifact(tmp_path: Path) -> None:
         path.write_bytes(data)
         with pytest.raises(ArtifactError, match=words):
             CompiledModel.load(path)
-    for place in (tmp_path, tmp_path / "missing"):
-        with pytest.raises(ArtifactError, match="cannot be read"):
+    for place, words in [(tmp_path, "a folder, not a tilewright"), (tmp_path / "no", "no such")]:
+        with pytest.raises(ArtifactError, match=words):
             CompiledModel.load(place)
     with pytest.raises(ArtifactError, match="cannot be written"):
         save_artifact(tmp_path / "no" / "folder.tw", weighted())

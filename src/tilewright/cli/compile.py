@@ -14,7 +14,9 @@ import typer
 
 from tilewright.cli.options import (
     AccuracyOption,
+    CheckFlag,
     DimOptions,
+    DumpOption,
     JsonFlag,
     ModelPath,
     PrecisionOption,
@@ -37,31 +39,37 @@ from tilewright.options import CompileOptions
 from tilewright.runtime.artifact import read_info, save_artifact
 from tilewright.support.text import format_bytes, format_seconds
 
+_Artifact = Annotated[
+    Path, typer.Option("-o", "--output", metavar="OUT.tw", help="The artifact to write.")
+]
+_Levels = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="portable|x86-64|avx2|avx512|avx512-vnni|avx512-bf16",
+        help="An instruction set to generate code for, or portable for all; repeat for more.",
+        show_default="the target's",
+    ),
+]
+_Fallback = Annotated[
+    str,
+    typer.Option(
+        metavar="reference|error",
+        help="Operators without a rule: run them on the ONNX reference evaluator, or fail.",
+    ),
+]
+
 
 def compile_command(
     model: ModelPath,
-    artifact: Annotated[
-        Path, typer.Option("-o", "--output", metavar="OUT.tw", help="The artifact to write.")
-    ],
+    artifact: _Artifact,
     dim: DimOptions = None,
-    level: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="portable|x86-64|avx2|avx512|avx512-vnni|avx512-bf16",
-            help="An instruction set to generate code for, or portable for all; repeat for more.",
-            show_default="the target's",
-        ),
-    ] = None,
-    fallback: Annotated[
-        str,
-        typer.Option(
-            metavar="reference|error",
-            help="Operators without a rule: run them on the ONNX reference evaluator, or fail.",
-        ),
-    ] = "reference",
+    level: _Levels = None,
+    fallback: _Fallback = "reference",
     accuracy: AccuracyOption = "standard",
     precision: PrecisionOption = "float32",
     target: TargetOption = None,
+    check: CheckFlag = False,
+    dump: DumpOption = None,
     as_json: JsonFlag = False,
     quiet: QuietFlag = False,
     verbose: VerboseFlag = 0,
@@ -76,6 +84,7 @@ def compile_command(
     # Names are texts here; compiling checks them.
     named = {"fallback": fallback, "levels": level, "accuracy": accuracy, "precision": precision}
     options = cast("CompileOptions", {**named, "dims": parse_dims(dim), "target": target})
+    options |= {"check": check or None, "dump": dump}
     started = time.perf_counter()
     with output.progress.activity(f"Compiling {model.name}"):
         made = compile_stages(model, **options)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, cast
 
 import typer
 
@@ -19,6 +19,7 @@ from tilewright.compile import Compilation, compile_stages
 from tilewright.frontend.onnx import Dim
 from tilewright.ir.dtype import DType
 from tilewright.ops.reference import evaluate_payload
+from tilewright.options import CompileOptions
 from tilewright.runtime.model import CompiledModel
 from tilewright.support.errors import DimensionError
 from tilewright.support.files import is_artifact
@@ -98,6 +99,19 @@ ThreadsOption = Annotated[
     ),
 ]
 
+CheckFlag = Annotated[
+    bool,
+    typer.Option(
+        "--check", help="Verify what every stage of the compiler makes; an error is a defect of it."
+    ),
+]
+DumpOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--dump", metavar="DIR", help="Write every stage of the compiler as text into a folder."
+    ),
+]
+
 
 def parse_dims(texts: Sequence[str] | None) -> dict[str, Dim]:
     """Ranges from ``batch=1..64``, ``seq=0..512%8`` or ``channels=3``. Raises UsageError."""
@@ -134,15 +148,19 @@ def open_model(
     threads: int | None,
     output: Output,
     precision: str | None = None,
+    check: bool = False,
 ) -> OpenedModel:
     """Load an artifact, or compile an ONNX file for this machine.
 
-    Raises UsageError where ranges or a precision are given for an artifact, which has its own.
+    With ``check`` every stage of the compiler is verified. Raises UsageError where ranges or a
+    precision are given for an artifact, which has its own.
     """
     if not is_artifact(path):
         with output.progress.activity(f"Compiling {path.name}"):
-            made = compile_stages(path, dims=dims, precision=precision or "float32")
-        return OpenedModel(instantiate(made, threads), made)
+            named = {"precision": precision or "float32", "dims": dims, "check": check or None}
+            # The precision is a text here; compiling checks it.
+            made = compile_stages(path, **cast("CompileOptions", named))
+        return OpenedModel(_instance(made, threads), made)
     refuse_for_artifact(path, dims=dims, precision=precision)
     model = CompiledModel.load(path, evaluate=evaluate_payload, num_threads=threads)
     return OpenedModel(model, None)
@@ -186,8 +204,14 @@ def only_case(model: CompiledModel, inputs: ModelInputs) -> dict[str, int]:
     return sizes
 
 
-def instantiate(made: Compilation, threads: int | None) -> CompiledModel:
-    """A model with its own memory and threads from a compilation."""
-    return CompiledModel.from_contents(
-        made.contents, evaluate=evaluate_payload, num_threads=threads
-    )
+def another(opened: OpenedModel, path: Path) -> CompiledModel:
+    """A second instance of an opened model, with its own memory and threads."""
+    threads = opened.model.num_threads
+    if opened.compilation is not None:
+        return _instance(opened.compilation, threads)
+    return CompiledModel.load(path, evaluate=evaluate_payload, num_threads=threads)
+
+
+def _instance(made: Compilation, threads: int | None) -> CompiledModel:
+    contents = made.contents
+    return CompiledModel.from_contents(contents, evaluate=evaluate_payload, num_threads=threads)

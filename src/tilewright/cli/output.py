@@ -88,5 +88,5 @@ def load_plots() -> ModuleType:
     except ImportError as error:
         raise UnsupportedError(
             f"Plots cannot be drawn: {error}.",
-            hint='Install it with "pip install matplotlib", or leave out --save',
+            hint='Install it with "pip install matplotlib", or leave the plot out',
         ) from error

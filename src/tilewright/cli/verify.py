@@ -20,6 +20,7 @@ from tilewright.bench.tolerance import FORMULA, NARROW_FORMULA
 from tilewright.bench.verify import AGREES, Check, References, Verification
 from tilewright.bench.verify import verify as verify_model
 from tilewright.cli.options import (
+    CheckFlag,
     DimOptions,
     EitherPath,
     InputOptions,
@@ -45,31 +46,34 @@ from tilewright.support.text import format_count, format_sizes
 
 _STYLES = {"agrees": "green", "differs": "bold red", "refused": "yellow", "no reference": "yellow"}
 
+_Source = Annotated[
+    Path | None,
+    typer.Option(metavar="MODEL", help="The ONNX file that an artifact was compiled from."),
+]
+_Reference = Annotated[
+    str, typer.Option(metavar="onnxruntime|onnx", help="What to compare with first.")
+]
+_Shapes = Annotated[
+    str,
+    typer.Option(metavar="SHAPES", help="edge, random:N, or batch=1,seq=5;batch=2,seq=7."),
+]
+_Bytes = Annotated[int, typer.Option(min=1, metavar="BYTES", help="Most memory of one call.")]
+_Seconds = Annotated[float, typer.Option(min=0, metavar="SECONDS", help="Longest estimated call.")]
+
 
 def verify(
     path: EitherPath,
-    model: Annotated[
-        Path | None,
-        typer.Option(metavar="MODEL", help="The ONNX file that an artifact was compiled from."),
-    ] = None,
-    reference: Annotated[
-        str, typer.Option(metavar="onnxruntime|onnx", help="What to compare with first.")
-    ] = "onnxruntime",
-    shapes: Annotated[
-        str,
-        typer.Option(metavar="SHAPES", help="edge, random:N, or batch=1,seq=5;batch=2,seq=7."),
-    ] = "edge,random:20",
+    model: _Source = None,
+    reference: _Reference = "onnxruntime",
+    shapes: _Shapes = "edge,random:20",
     inputs: InputOptions = None,
     dim: DimOptions = None,
     precision: OwnPrecisionOption = None,
     seed: Annotated[int, typer.Option(min=0, help="For the shapes and the inputs.")] = 0,
-    most_bytes: Annotated[
-        int, typer.Option(min=1, metavar="BYTES", help="Most memory of one call.")
-    ] = Budget.bytes,
-    most_seconds: Annotated[
-        float, typer.Option(min=0, metavar="SECONDS", help="Longest estimated call.")
-    ] = Budget.seconds,
+    most_bytes: _Bytes = Budget.bytes,
+    most_seconds: _Seconds = Budget.seconds,
     threads: ThreadsOption = None,
+    check: CheckFlag = False,
     as_json: JsonFlag = False,
     quiet: QuietFlag = False,
     verbose: VerboseFlag = 0,
@@ -90,7 +94,7 @@ def verify(
             where=str(source),
             hint="Add --model model.onnx",
         )
-    opened = open_model(path, parse_dims(dim), threads, output, precision)
+    opened = open_model(path, parse_dims(dim), threads, output, precision, check)
     compiled = opened.model
     feeds = inputs_for(compiled, inputs, seed)
     with as_usage():
