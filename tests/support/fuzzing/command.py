@@ -49,7 +49,7 @@ def fuzz(options: Options) -> int:
     found = {number: o.finding for number, o in sorted(outcomes.items()) if o.finding is not None}
     for rank, (number, finding) in enumerate(found.items()):
         print(f"\n--- {options.seed}:{number} {finding.title}", flush=True)
-        if rank < options.most_shrunk:
+        if rank < options.most_shrunk and options.shrink_seconds > 0:
             print(shrunk_test(options, number, finding), flush=True)
     _summary(options, outcomes)
     return 1 if found else 0

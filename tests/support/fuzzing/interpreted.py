@@ -48,8 +48,7 @@ class Interpreted:
             InputPattern(name, node.shape)
             for name, node in zip(self._inputs, graph.inputs, strict=True)
         ]
-        names = [dimension.name for dimension in imported.report.dimensions]
-        self._binding = bind_inputs(patterns, graph.scope, names)
+        self._binding = bind_inputs(patterns, graph.scope, imported.report.dimensions)
         machine = usual_machine(LEVELS[LEVEL])
         for kernel in plan.kernels:
             if kernel.kind is not KernelKind.OPAQUE:
