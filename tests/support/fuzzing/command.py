@@ -171,5 +171,5 @@ def _summary(options: Options, outcomes: dict[int, Outcome]) -> None:
     print(f"{len(outcomes)} graphs of seed {options.seed}, {compared} calls compared")
     print(f"{idle} graphs without a call that could be compared")
     for why, count in limits.items():
-        print(f"{count} refusals by a documented limit: {why}")
+        print(f"{count} shapes without a verdict: {why}")
     print("findings: " + (", ".join(f"{c} {kind}" for kind, c in kinds.items()) or "none"))
