@@ -1,5 +1,7 @@
 #include "call.hpp"
 
+#include <sys/syscall.h>
+#include <unistd.h>
 #include <xmmintrin.h>
 
 #include <algorithm>
@@ -7,6 +9,7 @@
 #include <cstring>
 
 #include "failure.hpp"
+#include "gil.hpp"
 #include "team.hpp"
 #include "tensors.hpp"
 
@@ -15,10 +18,20 @@ namespace {
 
 alignas(64) char no_elements[64];
 
-// Kernels run with denormals kept and nearest rounding, whatever the caller has set.
+// Signals are looked at after this long in kernels, which is known only by the clock; that is looked
+// at after so much estimated work, of which every kernel counts as at least a little.
+constexpr std::int64_t kSignalTime = 100'000'000;
+constexpr std::int64_t kClockWork = 1'000'000;
+constexpr std::int64_t kLeastWork = 10'000;
+
+// How much larger than needed memory for arena and scratch may be: what it is, or a little.
+constexpr std::int64_t kWorkingExcess = 3;
+constexpr std::int64_t kLeastExcess = 64 << 10;
+
+// Kernels run with their own rounding and denormals, whatever the caller has set.
 class FloatControl {
  public:
-  FloatControl() : before_(_mm_getcsr()) { _mm_setcsr(0x1f80); }
+  explicit FloatControl(unsigned control) : before_(_mm_getcsr()) { _mm_setcsr(control); }
   ~FloatControl() { _mm_setcsr(before_); }
   FloatControl(const FloatControl&) = delete;
   FloatControl& operator=(const FloatControl&) = delete;
@@ -58,12 +71,8 @@ std::int64_t now() {
       .count();
 }
 
-std::string shape_text(const std::int64_t* dims, std::size_t rank) {
-  std::string text = "[";
-  for (std::size_t axis = 0; axis < rank; ++axis)
-    text += (axis > 0 ? ", " : "") + std::to_string(dims[axis]);
-  return text + "]";
-}
+// Python handles signals in the main thread only.
+bool is_main_thread() { return syscall(SYS_gettid) == getpid(); }
 
 void replace_all(std::string& text, const std::string& what, const std::string& by) {
   for (std::size_t at = text.find(what); at != std::string::npos;
@@ -85,78 +94,40 @@ void replace_all(std::string& text, const std::string& what, const std::string& 
   throw Failure(FailureKind::execution, message, kernel.label);
 }
 
-std::int64_t read_integer(const void* data, std::int64_t index, std::int64_t item_size) {
-  const char* const at = static_cast<const char*>(data) + index * item_size;
-  const auto read = [at]<typename T>(T value) {
-    std::memcpy(&value, at, sizeof value);
-    return static_cast<std::int64_t>(value);
-  };
-  switch (item_size) {
+template <typename Signed, typename Unsigned>
+std::int64_t read_as(const void* data, bool is_unsigned) {
+  Signed value{};
+  std::memcpy(&value, data, sizeof value);
+  return is_unsigned ? static_cast<std::int64_t>(static_cast<Unsigned>(value)) : value;
+}
+
+// Element `index` of a buffer of integers; those of 2^63 and more are negative.
+std::int64_t read_integer(const BufferInfo& buffer, const void* data, std::int64_t index) {
+  const void* const at = static_cast<const char*>(data) + index * buffer.item_size;
+  switch (buffer.item_size) {
     case 1:
-      return read(std::int8_t{});
+      return read_as<std::int8_t, std::uint8_t>(at, buffer.is_unsigned);
     case 2:
-      return read(std::int16_t{});
+      return read_as<std::int16_t, std::uint16_t>(at, buffer.is_unsigned);
     case 4:
-      return read(std::int32_t{});
+      return read_as<std::int32_t, std::uint32_t>(at, buffer.is_unsigned);
     default:
-      return read(std::int64_t{});
+      return read_as<std::int64_t, std::uint64_t>(at, buffer.is_unsigned);
   }
 }
 
 }  // namespace
 
-nb::object Call::run(nb::tuple arguments, nb::dict keywords) {
+nb::object Call::run(nb::tuple arguments, nb::dict keywords, nb::handle out) {
   std::fill(context_.needed.begin(), context_.needed.end(), 0);
   context_.scratch_needed = context_.output_bytes = 0;
-  if (times_ != nullptr) times_->assign(program_.steps.size(), 0);
+  if (times_ != nullptr) times_->assign(program_.steps.size(), -1);
   read_inputs(arguments, keywords);
+  if (!out.is_none()) read_outputs(out);
   for (const SizeInfo& size : program_.sizes)
     context_.symbols[size.slot] = context_.dims[program_.inputs[size.input]][size.axis];
   for (std::uint32_t phase = 0; phase < program_.phases.size(); ++phase) run_phase(phase);
   return results();
-}
-
-void Call::read_inputs(nb::tuple arguments, nb::dict keywords) {
-  const std::size_t count = program_.inputs.size();
-  const std::size_t positional = arguments.size();
-  if (positional + keywords.size() != count) model_.reject()(arguments, keywords);
-  for (std::uint32_t input = 0; input < count; ++input) {
-    PyObject* value = nullptr;
-    if (input < positional) {
-      value = PyTuple_GET_ITEM(arguments.ptr(), static_cast<Py_ssize_t>(input));
-    } else {
-      value = PyDict_GetItemWithError(keywords.ptr(), model_.input_names()[input].ptr());
-      if (value == nullptr && PyErr_Occurred()) throw nb::python_error();
-      if (value == nullptr) model_.reject()(arguments, keywords);
-    }
-    if (value == nullptr) throw Failure(FailureKind::input, "An input is missing.");
-    read_input(input, value);
-  }
-}
-
-void Call::read_input(std::uint32_t input, PyObject* value) {
-  const std::uint32_t number = program_.inputs[input];
-  const BufferInfo& buffer = program_.buffers[number];
-  const int rank = static_cast<int>(buffer.shape.size());
-  ArrayView view{};
-  context_.objects[number] = nb::borrow(value);
-  if (!buffer.native) {
-    context_.objects[number] = model_.convert()(input, nb::handle(value));
-    if (!buffer.shaped) return;
-    if (!view_shape(context_.objects[number].ptr(), view) || view.rank != rank)
-      throw Failure(FailureKind::input, "An input cannot be used as " + buffer.expected + ".",
-                    "input '" + buffer.name + "'");
-    context_.dims[number] = view.dims;
-    return;
-  }
-  if (!view_array(value, buffer.dtype.ptr(), view) || view.rank != rank) {
-    context_.objects[number] = model_.convert()(input, nb::handle(value));
-    if (!view_array(context_.objects[number].ptr(), buffer.dtype.ptr(), view) || view.rank != rank)
-      throw Failure(FailureKind::input, "An input cannot be used as " + buffer.expected + ".",
-                    "input '" + buffer.name + "'");
-  }
-  context_.pointers[number] = view.data;
-  context_.dims[number] = view.dims;
 }
 
 void Call::run_phase(std::uint32_t number) {
@@ -222,23 +193,40 @@ void Call::provide_memory(const PhaseInfo& phase, const PhasePlan& plan) {
     context_.scratch_needed =
         std::max(context_.scratch_needed, kernel.scratch * std::min(kernel.threads, threads_));
   context_.output_bytes += plan.output_bytes;
-  if (model_.max_bytes > 0) check_limit(phase);
+  for (std::size_t position = 0; position < phase.buffers.size(); ++position) {
+    const BufferInfo& buffer = program_.buffers[phase.buffers[position]];
+    if (buffer.storage == Storage::output && context_.given[buffer.index].is_valid())
+      context_.output_bytes -= align_up(plan.bytes[position]);
+  }
+  if (model_.max_bytes > 0) check_limit();
   Block& block = context_.blocks[phase.block];
-  block.reserve(plan.arena_bytes);
-  context_.scratch.reserve(context_.scratch_needed);
+  reserve(block, plan.arena_bytes);
+  reserve(context_.scratch, context_.scratch_needed);
   for (std::size_t item = 0; item < phase.items.size(); ++item)
     context_.pointers[phase.buffers[phase.items[item]]] =
         plan.bytes[phase.items[item]] > 0 ? block.data() + plan.offsets[item] : no_elements;
-  for (std::size_t position = 0; position < phase.buffers.size(); ++position) {
-    const BufferInfo& buffer = program_.buffers[phase.buffers[position]];
-    if (buffer.storage != Storage::output) continue;
-    Block& output = context_.outputs[buffer.index];
-    output = model_.pool()->take(plan.bytes[position]);
-    context_.pointers[phase.buffers[position]] = output.data();
-  }
+  for (std::size_t position = 0; position < phase.buffers.size(); ++position)
+    if (program_.buffers[phase.buffers[position]].storage == Storage::output)
+      provide_output(phase.buffers[position], plan.bytes[position],
+                     plan.dims.data() + plan.first_dim[position]);
 }
 
-void Call::check_limit(const PhaseInfo& phase) const {
+// What earlier calls have left may be larger than needed, but not push a call past its limit.
+void Call::reserve(Block& block, std::int64_t bytes) {
+  if (block.capacity() >= bytes) return;
+  Memory& memory = Memory::shared();
+  memory.give_back(Memory::Purpose::working, std::exchange(block, Block()));
+  std::int64_t excess = std::max(kWorkingExcess * std::min(bytes, INT64_MAX / 4), kLeastExcess);
+  if (model_.max_bytes > 0) {
+    const std::int64_t others = context_.held_bytes() + context_.output_bytes;
+    const std::int64_t left = model_.max_bytes - others - bytes;
+    // Later phases may need it.
+    excess = program_.phases.size() > 1 ? 0 : std::clamp<std::int64_t>(left, 0, excess);
+  }
+  block = memory.take(Memory::Purpose::working, bytes, excess);
+}
+
+void Call::check_limit() const {
   std::int64_t total = context_.scratch_needed + context_.output_bytes;
   for (const std::int64_t bytes : context_.needed) total += bytes;
   if (total > model_.max_bytes)
@@ -246,23 +234,27 @@ void Call::check_limit(const PhaseInfo& phase) const {
                   "This call needs " + std::to_string(total) + " bytes for intermediate tensors (" +
                       std::to_string(total - context_.output_bytes) + ") and outputs (" +
                       std::to_string(context_.output_bytes) + "), but max_bytes is " +
-                      std::to_string(model_.max_bytes) + ".",
-                  {}, "smaller dimensions, fewer threads, or a larger max_bytes");
-  // What earlier calls at larger shapes have left must not push the memory held past the limit.
-  if (context_.held_bytes() + context_.output_bytes <= model_.max_bytes) return;
-  for (std::size_t block = 0; block < context_.blocks.size(); ++block)
-    if (context_.needed[block] == 0 || (block == phase.block && !phase.items.empty()))
-      context_.blocks[block] = Block();
-  context_.scratch = Block();
+                      std::to_string(model_.max_bytes),
+                  {}, "Use smaller dimensions, fewer threads, or a larger max_bytes");
 }
 
 void Call::run_kernels(const PhaseInfo& phase, const PhasePlan& plan, std::uint32_t first,
                        std::uint32_t end) {
-  const nb::gil_scoped_release without_gil;
-  const FloatControl float_control;
+  while (first < end) {
+    first = run_stretch(phase, plan, first, end);
+    if (first < end && PyErr_CheckSignals() != 0) throw nb::python_error();
+  }
+}
+
+std::uint32_t Call::run_stretch(const PhaseInfo& phase, const PhasePlan& plan, std::uint32_t first,
+                                std::uint32_t end) {
+  const WithoutGil without_gil;
+  const FloatControl float_control(float_control_);
   TeamLease lease;
   void** const arguments = context_.arguments.data();
   Status* const statuses = context_.statuses.data();
+  char* const scratch = context_.scratch.data() != nullptr ? context_.scratch.data() : no_elements;
+  std::int64_t work = 0, deadline = 0;
   for (std::uint32_t step = first; step < end; ++step) {
     const KernelPlan& numbers = plan.kernels[step - phase.first_step];
     if (numbers.grid == 0) continue;
@@ -274,33 +266,48 @@ void Call::run_kernels(const PhaseInfo& phase, const PhasePlan& plan, std::uint3
     if (threads > 1) threads = std::min(threads, lease.acquire(threads_));
     const std::int64_t* const parameters = plan.parameters.data() + numbers.parameters;
     if (threads > 1) {
-      lease.team().run({kernel.function, parameters, arguments, numbers.grid,
-                        context_.scratch.data(), numbers.scratch, statuses, threads,
-                        pieces_per_thread(numbers, threads)});
+      lease.team().run({kernel.function, parameters, arguments, numbers.grid, scratch,
+                        numbers.scratch, statuses, threads, pieces_per_thread(numbers, threads),
+                        float_control_});
     } else {
-      kernel.function(parameters, arguments, 0, numbers.grid, context_.scratch.data(), statuses);
+      kernel.function(parameters, arguments, 0, numbers.grid, scratch, statuses);
     }
     if (times_ != nullptr) (*times_)[step] = now() - start;
-    if (kernel.checks.empty()) continue;
-    for (int thread = 0; thread < threads; ++thread)
+    for (int thread = 0; thread < threads && !kernel.checks.empty(); ++thread)
       if (statuses[thread].code != 0) fail(kernel, context_.statuses);
+    work += std::max(numbers.work, kLeastWork);
+    if (work < kClockWork) continue;
+    work = 0;
+    const std::int64_t moment = now();
+    if (deadline == 0) deadline = moment + kSignalTime;
+    if (moment < deadline) continue;
+    if (is_main_thread()) return step + 1;
+    deadline = INT64_MAX;
   }
+  return end;
 }
 
+// What an opaque step is given, which may keep it: in a traceback, say. The arena is used again.
 nb::object Call::operand(std::uint32_t number) const {
   const BufferInfo& buffer = program_.buffers[number];
   const nb::object& object = context_.objects[number];
-  if (object.is_valid() && !(buffer.native && buffer.kind == BufferKind::input)) return object;
+  const bool is_input = buffer.kind == BufferKind::input;
+  if (object.is_valid() && !(buffer.native && is_input)) return object;
   // Read-only, as a reference that wrote to its input would change the caller's array.
-  return make_array(buffer.dtype.ptr(), static_cast<int>(buffer.shape.size()),
-                    context_.dims[number], context_.pointers[number],
-                    object.is_valid() ? object : nb::none(), false);
+  const int rank = static_cast<int>(buffer.shape.size());
+  if (object.is_valid())
+    return make_array(buffer.dtype.ptr(), rank, context_.dims[number], context_.pointers[number],
+                      object, false);
+  const std::int64_t bytes = bytes_of(number);
+  Block copy = Memory::shared().take(Memory::Purpose::output, bytes, bytes / 2);
+  if (bytes > 0) std::memcpy(copy.data(), context_.pointers[number], static_cast<std::size_t>(bytes));
+  return make_output(buffer.dtype.ptr(), rank, context_.dims[number], std::move(copy), false);
 }
 
 void Call::run_opaque(std::uint32_t step, const OpaqueInfo& opaque, std::uint32_t phase) {
   nb::list inputs;
   for (const std::uint32_t input : opaque.inputs) inputs.append(operand(input));
-  const nb::object results = model_.run_opaque()(step, inputs);
+  const nb::object results = in_python([&] { return model_.run_opaque()(step, inputs); });
   for (std::size_t position = 0; position < opaque.outputs.size(); ++position) {
     const std::uint32_t number = opaque.outputs[position];
     const BufferInfo& buffer = program_.buffers[number];
@@ -315,7 +322,7 @@ void Call::run_opaque(std::uint32_t step, const OpaqueInfo& opaque, std::uint32_
                     opaque.label);
     if (!is_array) continue;
     context_.pointers[number] = view.data;
-    context_.dims[number] = view.dims;
+    context_.set_dims(number, view.dims, view.rank);
     if (buffer.phase <= phase && expected != nullptr) check_shape(number, expected);
   }
   for (const OpaqueInfo::Binding& binding : opaque.bindings) {
@@ -334,25 +341,16 @@ void Call::run_bind(const BindInfo& bind) {
                                               std::to_string(count) +
                                               " elements, but its values give " +
                                               std::to_string(bind.slots.size()) + " dimensions.");
-  for (std::size_t position = 0; position < bind.slots.size(); ++position)
-    context_.symbols[bind.slots[position]] = read_integer(
-        context_.pointers[bind.buffer], static_cast<std::int64_t>(position), buffer.item_size);
-}
-
-nb::object Call::results() {
-  const auto result = [this](std::uint32_t number) {
-    const BufferInfo& buffer = program_.buffers[number];
-    if (buffer.storage != Storage::output) return context_.objects[number];
-    return make_output(buffer.dtype.ptr(), static_cast<int>(buffer.shape.size()),
-                       context_.dims[number],
-                       std::exchange(context_.outputs[buffer.index], Block()), model_.pool());
-  };
-  if (program_.outputs.size() == 1) return result(program_.outputs[0]);
-  nb::object values = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(program_.outputs.size())));
-  for (std::size_t position = 0; position < program_.outputs.size(); ++position)
-    PyTuple_SET_ITEM(values.ptr(), static_cast<Py_ssize_t>(position),
-                     result(program_.outputs[position]).release().ptr());
-  return values;
+  for (std::size_t position = 0; position < bind.slots.size(); ++position) {
+    const std::int64_t value = read_integer(buffer, context_.pointers[bind.buffer],
+                                            static_cast<std::int64_t>(position));
+    if (buffer.is_unsigned && value < 0)
+      throw Failure(FailureKind::dimension,
+                    "Tensor '" + buffer.name + "' gives a dimension the size " +
+                        std::to_string(static_cast<std::uint64_t>(value)) +
+                        ", which is 2^63 or more");
+    context_.symbols[bind.slots[position]] = value;
+  }
 }
 
 }  // namespace tilewright

@@ -1,16 +1,8 @@
 #include "cpu.hpp"
 
 #include <cpuid.h>
-#include <sched.h>
 
 #include <algorithm>
-#include <cmath>
-#include <cstdlib>
-#include <fstream>
-#include <sstream>
-#include <thread>
-
-#include "team.hpp"
 
 namespace tilewright {
 namespace {
@@ -19,57 +11,6 @@ namespace {
 bool cpuid_bit(unsigned leaf, unsigned bit) {
   unsigned a = 0, b = 0, c = 0, d = 0;
   return __get_cpuid(leaf, &a, &b, &c, &d) && (c & bit) != 0;
-}
-
-int affinity_count() {
-  const int available = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
-  cpu_set_t set;
-  // Fails on machines with more processors than a cpu_set_t holds.
-  if (sched_getaffinity(0, sizeof set, &set) != 0) return available;
-  return std::max(1, CPU_COUNT(&set));
-}
-
-// The quota of one directory of the control-group tree in processors, 0 when there is none.
-double directory_quota(const std::string& directory) {
-  std::string quota_text;
-  double period = 0;
-  if (std::ifstream file(directory + "/cpu.max"); file >> quota_text >> period) {
-    if (quota_text == "max" || period <= 0) return 0;
-    return std::atof(quota_text.c_str()) / period;
-  }
-  double quota = 0;
-  std::ifstream quota_file(directory + "/cpu.cfs_quota_us");
-  std::ifstream period_file(directory + "/cpu.cfs_period_us");
-  if (quota_file >> quota && period_file >> period && quota > 0 && period > 0)
-    return quota / period;
-  return 0;
-}
-
-// The least quota from this process's group up to the root, for versions 1 and 2; 0: no limit.
-double group_quota() {
-  double least = 0;
-  const auto consider = [&least](const std::string& mount, std::string path) {
-    for (;;) {
-      const double quota = directory_quota(mount + (path == "/" ? "" : path));
-      if (quota > 0) least = least > 0 ? std::min(least, quota) : quota;
-      const std::size_t slash = path.rfind('/');
-      if (path.empty() || slash == std::string::npos) break;
-      path = path.substr(0, slash);
-    }
-  };
-  std::ifstream groups("/proc/self/cgroup");
-  for (std::string line; std::getline(groups, line);) {
-    const std::size_t first = line.find(':');
-    const std::size_t second = line.find(':', first + 1);
-    if (first == std::string::npos || second == std::string::npos) continue;
-    const std::string controllers = line.substr(first + 1, second - first - 1);
-    const std::string path = line.substr(second + 1);
-    if (controllers.empty()) consider("/sys/fs/cgroup", path);
-    std::stringstream list(controllers);
-    for (std::string controller; std::getline(list, controller, ',');)
-      if (controller == "cpu") consider("/sys/fs/cgroup/cpu", path);
-  }
-  return least;
 }
 
 }  // namespace
@@ -108,18 +49,6 @@ std::string cpu_level() {
   if (!all({"avx2", "fma", "f16c", "bmi", "bmi2", "lzcnt", "movbe", "popcnt"})) return "x86-64";
   if (!all({"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512cd"})) return "avx2";
   return "avx512";
-}
-
-int default_threads() {
-  if (const char* text = std::getenv("TILEWRIGHT_NUM_THREADS")) {
-    const int wanted = std::atoi(text);
-    if (wanted > 0) return std::min(wanted, kMaximumThreads);
-  }
-  int threads = affinity_count();
-  const double quota = group_quota();
-  // A part of a processor still lets one more thread make progress.
-  if (quota > 0) threads = std::min(threads, std::max(1, static_cast<int>(std::ceil(quota))));
-  return std::clamp(threads, 1, kMaximumThreads);
 }
 
 }  // namespace tilewright

@@ -6,11 +6,22 @@
 #include <algorithm>
 
 #include "call.hpp"
-#include "cpu.hpp"
 #include "failure.hpp"
+#include "gil.hpp"
 #include "team.hpp"
 
 namespace tilewright {
+namespace {
+
+// Contexts are small and quickly made; those of a peak of callers need not stay.
+constexpr std::size_t kMostIdleContexts = 16;
+
+}  // namespace
+
+void Context::set_dims(std::uint32_t buffer, const std::int64_t* sizes, int rank) {
+  own_dims[buffer].assign(sizes, sizes + rank);
+  dims[buffer] = own_dims[buffer].data();
+}
 
 std::int64_t Context::held_bytes() const {
   std::int64_t bytes = scratch.capacity();
@@ -25,8 +36,7 @@ Model::Model(nb::dict description, std::shared_ptr<Image> image, nb::list consta
       owner_(std::move(owner)),
       convert_(hooks.attr("convert")),
       reject_(hooks.attr("reject")),
-      run_opaque_(hooks.attr("run_opaque")),
-      num_threads_(default_threads()) {
+      run_opaque_(hooks.attr("run_opaque")) {
   for (nb::handle item : constants)
     constants_.push_back({reinterpret_cast<void*>(nb::cast<std::uintptr_t>(item[0])),
                           nb::cast<std::int64_t>(item[1]), nb::object(item[2])});
@@ -50,8 +60,10 @@ std::unique_ptr<Context> Model::acquire() {
   context->symbols.resize(program_.symbols.size());
   context->pointers.resize(buffers);
   context->dims.resize(buffers);
+  context->own_dims.resize(buffers);
   context->objects.resize(buffers);
   context->outputs.resize(program_.outputs.size());
+  context->given.resize(program_.outputs.size());
   context->memos.resize(program_.phases.size());
   context->blocks.resize(program_.block_count);
   context->needed.resize(program_.block_count);
@@ -67,7 +79,6 @@ std::unique_ptr<Context> Model::acquire() {
     context->pointers[number] = constants_[buffer.index].data;
     context->objects[number] = constants_[buffer.index].array;
   }
-  ++contexts_;
   return context;
 }
 
@@ -77,21 +88,31 @@ void Model::release(std::unique_ptr<Context> context) {
     context->objects[number].reset();
     context->dims[number] = nullptr;
   }
+  for (nb::object& array : context->given) array.reset();
+  // Other models may have the memory until the next call.
+  Memory& memory = Memory::shared();
   for (Block& block : context->outputs)
-    if (block.data() != nullptr) pool_->give_back(std::exchange(block, Block()));
-  idle_.push_back(std::move(context));
+    memory.give_back(Memory::Purpose::output, std::exchange(block, Block()));
+  for (Block& block : context->blocks)
+    memory.give_back(Memory::Purpose::working, std::exchange(block, Block()));
+  memory.give_back(Memory::Purpose::working, std::exchange(context->scratch, Block()));
+  if (idle_.size() < kMostIdleContexts) idle_.push_back(std::move(context));
 }
 
-nb::object Model::call(nb::tuple arguments, nb::dict keywords, std::vector<std::int64_t>* times) {
-  // Gives the context back however the call ends.
+nb::object Model::call(nb::tuple arguments, nb::dict keywords, nb::object out,
+                       std::vector<std::int64_t>* times) {
+  if (files_ != nullptr) files_->check();
+  // Gives the context back however the call ends. Freeing arguments may run Python code.
   struct Lease {
     Model& model;
     std::unique_ptr<Context> context;
-    ~Lease() { model.release(std::move(context)); }
+    ~Lease() {
+      in_python([this] { model.release(std::move(context)); });
+    }
   };
   const Lease lease{*this, acquire()};
   ++calls_;
-  return Call(*this, *lease.context, times).run(arguments, keywords);
+  return Call(*this, *lease.context, times).run(arguments, keywords, out);
 }
 
 const PhasePlan& Model::plan(Context& context, std::uint32_t number) {
@@ -179,29 +200,27 @@ nb::dict Model::explain_phase(std::uint32_t number, const PhasePlan& plan,
 }
 
 nb::dict Model::stats() const {
-  std::int64_t held = 0;
-  for (const auto& context : idle_) held += context->held_bytes();
+  const MemoryUse memory = Memory::shared().use();
   nb::dict result;
   result["calls"] = calls_;
   result["plans_made"] = plans_made_;
   result["plan_hits"] = plan_hits_;
   result["plans_kept"] = plans_.size();
-  result["contexts"] = contexts_;
-  result["arena_bytes"] = held;
-  result["output_pool_bytes"] = pool_->retained_bytes();
   result["threads"] = num_threads_;
+  result["process_bytes"] = memory.held;
+  result["process_idle_bytes"] = memory.idle;
+  result["process_peak_bytes"] = memory.peak;
   return result;
 }
 
 void Model::shrink() {
-  contexts_ -= static_cast<std::int64_t>(idle_.size());
   idle_.clear();
   plans_.clear();
-  pool_->clear();
+  Memory::shared().free_idle();
 }
 
 void Model::set_num_threads(int threads) {
-  num_threads_ = threads <= 0 ? default_threads() : std::min(threads, kMaximumThreads);
+  num_threads_ = std::clamp(threads, 1, kMaximumThreads);
 }
 
 }  // namespace tilewright

@@ -7,8 +7,10 @@
 
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
+#include "files.hpp"
 #include "image.hpp"
 #include "kernel.hpp"
 #include "memory.hpp"
@@ -27,8 +29,11 @@ struct Context {
   std::vector<std::int64_t> symbols;
   std::vector<void*> pointers;            // by buffer
   std::vector<const std::int64_t*> dims;  // by buffer; null: not known yet
-  std::vector<nb::object> objects;        // by buffer: inputs, results of opaque steps, constants
-  std::vector<Block> outputs;             // by output
+  // Copies of the sizes of arrays, by buffer: an array's own can change while Python runs.
+  std::vector<std::vector<std::int64_t>> own_dims;
+  std::vector<nb::object> objects;  // by buffer: inputs, results of opaque steps, constants
+  std::vector<Block> outputs;       // by output
+  std::vector<nb::object> given;    // by output: the caller's array that it is written to
   std::vector<Memo> memos;                // by phase: the plan used last
   std::vector<Block> blocks;              // arena
   std::vector<std::int64_t> needed;       // bytes of each block that this call needs
@@ -39,6 +44,8 @@ struct Context {
   std::vector<void*> arguments;  // of the kernel that runs
   std::vector<std::int64_t> key;
 
+  void set_dims(std::uint32_t buffer, const std::int64_t* sizes, int rank);
+  // Of arena and scratch.
   std::int64_t held_bytes() const;
 };
 
@@ -57,8 +64,11 @@ class Model {
   Model(const Model&) = delete;
   Model& operator=(const Model&) = delete;
 
-  // The output, or a tuple of outputs. `times`, if given, is filled with nanoseconds by step.
-  nb::object call(nb::tuple arguments, nb::dict keywords, std::vector<std::int64_t>* times);
+  // The output, or a tuple of outputs. `out` is None, or has by output None or the row-major array
+  // to write to. `times`, if given, is filled with nanoseconds by step, -1 for those that did not
+  // run.
+  nb::object call(nb::tuple arguments, nb::dict keywords, nb::object out,
+                  std::vector<std::int64_t>* times);
 
   // One dict per phase whose symbols are all given (None: unknown).
   nb::list explain(nb::list symbols);
@@ -66,10 +76,14 @@ class Model {
   nb::dict stats() const;
   void shrink();
 
+  // Every call asks `files` first whether the constants are still what they were.
+  void watch(std::shared_ptr<FileWatch> files) { files_ = std::move(files); }
+
   int num_threads() const { return num_threads_; }
   void set_num_threads(int threads);
 
   std::int64_t max_bytes = 0;  // 0: no limit
+  bool flush_denormals = false;
 
   const ProgramInfo& program() const { return program_; }
   const std::vector<Constant>& constants() const { return constants_; }
@@ -77,7 +91,6 @@ class Model {
   nb::handle convert() const { return convert_; }
   nb::handle reject() const { return reject_; }
   nb::handle run_opaque() const { return run_opaque_; }
-  const std::shared_ptr<OutputPool>& pool() const { return pool_; }
 
   // The plan of a phase at the context's symbols, from the context, the table, or made now.
   const PhasePlan& plan(Context& context, std::uint32_t phase);
@@ -91,13 +104,13 @@ class Model {
   std::shared_ptr<Image> image_;
   ProgramInfo program_;
   std::vector<Constant> constants_;
+  std::shared_ptr<FileWatch> files_;
   std::vector<nb::object> input_names_;
   nb::object owner_, convert_, reject_, run_opaque_;
-  std::shared_ptr<OutputPool> pool_ = std::make_shared<OutputPool>();
   std::vector<std::unique_ptr<Context>> idle_;
   PlanTable plans_;
-  int num_threads_;
-  std::int64_t calls_ = 0, plans_made_ = 0, plan_hits_ = 0, contexts_ = 0;
+  int num_threads_ = 1;
+  std::int64_t calls_ = 0, plans_made_ = 0, plan_hits_ = 0;
 };
 
 }  // namespace tilewright

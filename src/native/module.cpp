@@ -7,14 +7,19 @@
 #include <nanobind/stl/unordered_map.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <tuple>
 
 #include "arena.hpp"
 #include "cpu.hpp"
 #include "expression.hpp"
 #include "failure.hpp"
+#include "files.hpp"
+#include "gil.hpp"
 #include "image.hpp"
+#include "memory.hpp"
 #include "model.hpp"
+#include "team.hpp"
 #include "tensors.hpp"
 
 namespace nb = nanobind;
@@ -84,10 +89,49 @@ std::pair<std::vector<std::int64_t>, std::int64_t> place(
   return {offsets, total};
 }
 
+// The checksums of all parts of `size` bytes of a buffer, the last one shorter, 8 bytes each.
+nb::bytes part_checksums(nb::handle buffer, std::size_t size) {
+  Py_buffer view;
+  if (size == 0) throw nb::value_error("a part is at least one byte");
+  if (PyObject_GetBuffer(buffer.ptr(), &view, PyBUF_SIMPLE) != 0) throw nb::python_error();
+  std::vector<std::uint64_t> sums;
+  {
+    nb::gil_scoped_release release;
+    const auto* data = static_cast<const unsigned char*>(view.buf);
+    const auto total = static_cast<std::size_t>(view.len);
+    for (std::size_t begin = 0; begin < total; begin += size)
+      sums.push_back(checksum(data + begin, std::min(size, total - begin)));
+  }
+  PyBuffer_Release(&view);
+  return nb::bytes(reinterpret_cast<const char*>(sums.data()), sums.size() * sizeof sums[0]);
+}
+
+nb::object call(Model& model, nb::tuple arguments, nb::dict keywords, nb::object out) {
+  return in_python([&] {
+    return model.call(std::move(arguments), std::move(keywords), std::move(out), nullptr);
+  });
+}
+
 nb::object call_profiled(Model& model, nb::tuple arguments, nb::dict keywords) {
   std::vector<std::int64_t> times;
-  nb::object result = model.call(std::move(arguments), std::move(keywords), &times);
+  nb::object result = in_python([&] {
+    return model.call(std::move(arguments), std::move(keywords), nb::none(), &times);
+  });
   return nb::make_tuple(result, times);
+}
+
+void set_idle_seconds(double seconds) {
+  Memory::shared().set_idle_time(std::chrono::nanoseconds(static_cast<std::int64_t>(seconds * 1e9)));
+}
+
+nb::dict memory_use() {
+  const MemoryUse use = Memory::shared().use();
+  nb::dict result;
+  result["held"] = use.held;
+  result["idle"] = use.idle;
+  result["peak"] = use.peak;
+  result["limit"] = use.limit;
+  return result;
 }
 
 }  // namespace
@@ -96,13 +140,22 @@ nb::object call_profiled(Model& model, nb::tuple arguments, nb::dict keywords) {
 NB_MODULE(_native, module) {
   using namespace tilewright;
   import_numpy();
+  // What a daemon thread still holds when the process ends is no defect.
+  nb::set_leak_warnings(false);
   nb::register_exception_translator(translate);
   module.def("cpu_features", &cpu_features);
   module.def("cpu_level", &cpu_level);
-  module.def("default_threads", &default_threads);
+  module.attr("most_threads") = kMaximumThreads;
   module.def("evaluate", &evaluate, "code"_a, "text"_a, "symbols"_a);
   module.def("place", &place, "sizes"_a, "lifetimes"_a);
-  module.def("from_dlpack", &from_dlpack, "capsule"_a, "dtypes"_a);
+  module.def("from_dlpack", &from_dlpack, "capsule"_a, "dtypes"_a, "writeable"_a);
+  module.def("part_checksums", &part_checksums, "buffer"_a, "size"_a);
+  nb::class_<FileWatch>(module, "FileWatch")
+      .def(nb::init<int, std::string>(), "descriptor"_a, "path"_a)
+      .def("check", &FileWatch::check);
+  module.def("memory_use", &memory_use);
+  module.def("set_memory_limit", [](std::int64_t bytes) { Memory::shared().set_limit(bytes); });
+  module.def("set_idle_seconds", &set_idle_seconds);
   nb::class_<Image>(module, "Image")
       .def(nb::new_(&make_image), "data"_a, "functions"_a, "fixups"_a)
       .def_prop_ro("mapped_bytes", &Image::mapped_bytes)
@@ -115,14 +168,13 @@ NB_MODULE(_native, module) {
   nb::class_<Model>(module, "Model")
       .def(nb::init<nb::dict, std::shared_ptr<Image>, nb::list, nb::object, nb::object>(),
            "description"_a, "image"_a.none(), "constants"_a, "owner"_a, "hooks"_a)
-      .def("call",
-           [](Model& model, nb::tuple arguments, nb::dict keywords) {
-             return model.call(std::move(arguments), std::move(keywords), nullptr);
-           })
+      .def("call", &call, "arguments"_a, "keywords"_a, "out"_a = nb::none())
+      .def("watch", &Model::watch, "files"_a)
       .def("profile", &call_profiled)
       .def("explain", &Model::explain, "symbols"_a)
       .def("stats", &Model::stats)
       .def("shrink", &Model::shrink)
       .def_prop_rw("num_threads", &Model::num_threads, &Model::set_num_threads)
-      .def_rw("max_bytes", &Model::max_bytes);
+      .def_rw("max_bytes", &Model::max_bytes)
+      .def_rw("flush_denormals", &Model::flush_denormals);
 }

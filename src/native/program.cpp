@@ -68,6 +68,7 @@ void ProgramInfo::read_buffers(nb::list items) {
     buffer.packed = get<std::int64_t>(item, "packed");
     buffer.phase = get<std::uint32_t>(item, "phase");
     buffer.dtype = nb::object(item["dtype"]);
+    buffer.is_unsigned = buffer.native && nb::cast<std::string>(buffer.dtype.attr("kind")) == "u";
     buffer.expected = get<std::string>(item, "expected");
     check(buffer.shape, expressions.size(), "expression");
     if (buffer.packed >= static_cast<std::int64_t>(expressions.size()))

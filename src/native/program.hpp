@@ -32,6 +32,7 @@ struct BufferInfo {
   std::uint32_t index;  // within its kind
   bool native;          // false: lives in Python objects only
   bool shaped;          // false: a sequence or another value without a shape
+  bool is_unsigned;     // its elements are unsigned integers
   Storage storage;
   std::int64_t item_size;
   std::vector<std::uint32_t> shape;  // expressions

@@ -1,22 +1,18 @@
 #include "team.hpp"
 
 #include <linux/futex.h>
-#include <pthread.h>
-#include <signal.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 #include <xmmintrin.h>
 
 #include <algorithm>
-#include <chrono>
-#include <system_error>
-#include <thread>
+#include <cstring>
 
 namespace tilewright {
 namespace {
 
-constexpr unsigned kDefaultFloatControl = 0x1f80;  // round to nearest, denormals kept, no traps
 constexpr auto kSpinTime = std::chrono::microseconds(50);
+constexpr auto kLookUpTime = std::chrono::milliseconds(100);
 
 std::atomic<Team*> instance{nullptr};
 
@@ -47,7 +43,9 @@ std::uint32_t sequence_of(std::uint64_t range) { return static_cast<std::uint32_
 
 }  // namespace
 
-Team::Team() : slots_(std::make_unique<Slot[]>(kMaximumThreads)) {}
+Team::Team() : slots_(std::make_unique<Slot[]>(kMaximumThreads)) {
+  for (int rank = 0; rank < kMaximumThreads; ++rank) slots_[rank].team = this;
+}
 
 Team& Team::shared() {
   if (Team* team = instance.load(std::memory_order_acquire)) return *team;
@@ -63,25 +61,47 @@ Team& Team::shared() {
   return *created;
 }
 
-int Team::try_acquire(int threads) {
+int Team::try_acquire(int threads) noexcept {
   if (busy_.load(std::memory_order_relaxed) || busy_.exchange(true, std::memory_order_acquire))
     return 0;
-  if (threads > threads_) {
-    // Signals are for the threads of Python, not for workers, which inherit this mask.
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    try {
-      while (threads_ < std::min(threads, kMaximumThreads)) {
-        std::thread(&Team::work, this, threads_).detach();
-        ++threads_;
-      }
-    } catch (const std::system_error&) {
-      // The system allows no more threads; those that exist do all the work.
+  const auto now = std::chrono::steady_clock::now();
+  if (now - looked_up_ >= kLookUpTime) {
+    looked_up_ = now;
+    Processors allowed{};
+    // The main thread of a process has its number.
+    if (sched_getaffinity(getpid(), sizeof allowed, allowed.data()) >= 0 &&
+        std::memcmp(&allowed, &processors_, sizeof allowed) != 0) {
+      processors_ = allowed;
+      place(1);
     }
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
   }
+  if (threads > threads_) start(std::min(threads, kMaximumThreads));
   return std::min(threads, threads_);
+}
+
+void Team::start(int threads) noexcept {
+  const int first = threads_;
+  const SignalsBlocked signals_blocked;
+  while (threads_ < threads) {
+    Slot& slot = slots_[threads_];
+    if (pthread_create(&slot.thread, nullptr, &Team::enter, &slot) != 0) break;
+    // Workers never end, so the handle stays good.
+    pthread_detach(slot.thread);
+    ++threads_;
+  }
+  place(first);
+}
+
+// Tells the workers from `first` on where they may run.
+void Team::place(int first) noexcept {
+  for (int rank = first; rank < threads_; ++rank)
+    pthread_setaffinity_np(slots_[rank].thread, sizeof processors_, processors_.data());
+}
+
+void* Team::enter(void* slot) {
+  Slot& own = *static_cast<Slot*>(slot);
+  own.team->work(static_cast<int>(&own - own.team->slots_.get()));
+  return nullptr;
 }
 
 void Team::release() { busy_.store(false, std::memory_order_release); }
@@ -136,6 +156,7 @@ void Team::participate(int rank, std::uint32_t sequence) {
   }
   // A piece is held, so the job stays as it is until remaining_ is lowered below.
   const Job& job = job_;
+  if (rank != 0) _mm_setcsr(job.float_control);
   const std::int64_t pieces = static_cast<std::int64_t>(job.threads) * job.pieces_per_thread;
   const std::int64_t share = job.grid / pieces;
   const std::int64_t extra = job.grid % pieces;
@@ -171,7 +192,6 @@ void Team::await_completion() {
 }
 
 void Team::work(int rank) {
-  _mm_setcsr(kDefaultFloatControl);
   pthread_setname_np(pthread_self(), "tilewright");
   Slot& slot = slots_[rank];
   std::uint32_t last = 0;

@@ -6,7 +6,13 @@
 // a worker sees their results through the release store that offers the next shared kernel.
 #pragma once
 
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+
+#include <array>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 
@@ -26,6 +32,25 @@ constexpr std::int64_t kWorkPerThread = 3000;
 constexpr std::int64_t kWorkPerPiece = 10000;
 constexpr std::int64_t kMaximumPieces = 8;  // per thread
 
+// Signals are for the threads of Python: threads that are started while this exists get none.
+class SignalsBlocked {
+ public:
+  SignalsBlocked() {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  SignalsBlocked(const SignalsBlocked&) = delete;
+  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
+
+ private:
+  sigset_t before_;
+};
+
+// Processors, as many as Linux can have.
+using Processors = std::array<cpu_set_t, 8>;
+
 struct Job {
   KernelFunction function;
   const std::int64_t* parameters;
@@ -36,6 +61,7 @@ struct Job {
   Status* statuses;             // one per thread
   int threads;                  // 2 … min(grid, kMaximumThreads)
   int pieces_per_thread;        // 1 … grid / threads
+  unsigned float_control;       // of the vector units
 };
 
 class Team {
@@ -43,8 +69,12 @@ class Team {
   static Team& shared();
 
   // Makes the caller the owner, unless another call is; `threads` include the caller. Returns how
-  // many threads the owner may use, 0 when the team is busy.
-  int try_acquire(int threads);
+  // many threads the owner may use, 0 when the team is busy. Allocates nothing, so that nothing can
+  // be left half done; where the system allows no more threads, those that exist do all the work.
+  //
+  // Workers run where the process may run, that is, its main thread, whoever calls first. That is
+  // looked up now and then, as it may change.
+  int try_acquire(int threads) noexcept;
   void release();
 
   // Runs all tasks of the job; only for the owner. Everything the kernel wrote is visible after.
@@ -57,9 +87,14 @@ class Team {
   struct alignas(64) Slot {
     std::atomic<std::uint64_t> range{0};
     std::atomic<std::uint32_t> parked{0};
+    Team* team = nullptr;
+    pthread_t thread{};
   };
 
   Team();
+  void start(int threads) noexcept;
+  void place(int first) noexcept;
+  static void* enter(void* slot);
   void work(int rank);
   std::uint64_t await_job(Slot& slot, std::uint32_t last);
   void participate(int rank, std::uint32_t sequence);
@@ -68,7 +103,10 @@ class Team {
 
   std::unique_ptr<Slot[]> slots_;
   std::atomic<bool> busy_{false};
-  int threads_ = 1;  // started, the owner's included; guarded by ownership
+  // Guarded by ownership:
+  int threads_ = 1;  // started, the owner's included
+  Processors processors_{};
+  std::chrono::steady_clock::time_point looked_up_{};
   std::uint32_t sequence_ = 0;
   Job job_{};
   alignas(64) std::atomic<std::uint32_t> remaining_{0};  // pieces not yet finished

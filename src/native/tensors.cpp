@@ -4,6 +4,7 @@
 #define NPY_TARGET_VERSION NPY_2_0_API_VERSION
 #include <numpy/arrayobject.h>
 
+#include <memory>
 #include <vector>
 
 namespace tilewright {
@@ -34,13 +35,20 @@ struct DlManagedTensor {
   void (*deleter)(DlManagedTensor*);
 };
 
-constexpr const char* kFreshCapsule = "dltensor";
-constexpr const char* kUsedCapsule = "used_dltensor";
-
-struct OwnedBlock {
-  Block block;
-  std::shared_ptr<OutputPool> pool;
+// The capsule of version 1 and later.
+struct DlVersionedTensor {
+  struct {
+    std::uint32_t major;
+    std::uint32_t minor;
+  } version;
+  void* context;
+  void (*deleter)(DlVersionedTensor*);
+  std::uint64_t flags;
+  DlTensor tensor;
 };
+
+constexpr std::uint32_t kKnownMajor = 1;
+constexpr std::uint64_t kReadOnlyFlag = 1;
 
 alignas(64) char no_elements[64];
 
@@ -82,7 +90,7 @@ void import_numpy() {
 }
 
 bool view_array(PyObject* value, PyObject* dtype, ArrayView& view) {
-  if (!PyArray_Check(value)) return false;
+  if (!PyArray_CheckExact(value)) return false;
   auto* const array = reinterpret_cast<PyArrayObject*>(value);
   const int expected = reinterpret_cast<PyArray_Descr*>(dtype)->type_num;
   if (!same_type(PyArray_DESCR(array)->type_num, expected)) return false;
@@ -109,22 +117,49 @@ nb::object make_array(PyObject* dtype, int rank, const std::int64_t* dims, void*
 }
 
 nb::object make_output(PyObject* dtype, int rank, const std::int64_t* dims, Block block,
-                       std::shared_ptr<OutputPool> pool) {
-  auto owned = std::make_unique<OwnedBlock>(OwnedBlock{std::move(block), std::move(pool)});
-  void* const data = owned->block.data();
+                       bool writeable) {
+  auto owned = std::make_unique<Block>(std::move(block));
+  void* const data = owned->data();
   nb::capsule owner(owned.get(), [](void* pointer) noexcept {
-    std::unique_ptr<OwnedBlock> freed(static_cast<OwnedBlock*>(pointer));
-    freed->pool->give_back(std::move(freed->block));
+    const std::unique_ptr<Block> freed(static_cast<Block*>(pointer));
+    Memory::shared().give_back(Memory::Purpose::output, std::move(*freed));
   });
   owned.release();
-  return make_array(dtype, rank, dims, data, std::move(owner), true);
+  return make_array(dtype, rank, dims, data, std::move(owner), writeable);
 }
 
-nb::object from_dlpack(nb::handle capsule, nb::dict dtypes) {
-  auto* const managed =
-      static_cast<DlManagedTensor*>(PyCapsule_GetPointer(capsule.ptr(), kFreshCapsule));
+namespace {
+
+// Takes a capsule over, which is then used; `owner` calls the deleter.
+template <typename Managed>
+Managed* take_over(nb::handle capsule, const char* fresh, const char* used, nb::object& owner) {
+  auto* const managed = static_cast<Managed*>(PyCapsule_GetPointer(capsule.ptr(), fresh));
   if (managed == nullptr) throw nb::python_error();
-  const DlTensor& tensor = managed->tensor;
+  if (PyCapsule_SetName(capsule.ptr(), used) < 0) throw nb::python_error();
+  owner = nb::capsule(managed, [](void* pointer) noexcept {
+    auto* const freed = static_cast<Managed*>(pointer);
+    if (freed->deleter != nullptr) freed->deleter(freed);
+  });
+  return managed;
+}
+
+}  // namespace
+
+nb::object from_dlpack(nb::handle capsule, nb::dict dtypes, bool writeable) {
+  nb::object owner;
+  const DlTensor* described = nullptr;
+  if (PyCapsule_IsValid(capsule.ptr(), "dltensor_versioned")) {
+    const auto* const managed = take_over<DlVersionedTensor>(capsule, "dltensor_versioned",
+                                                             "used_dltensor_versioned", owner);
+    if (managed->version.major != kKnownMajor)
+      throw nb::value_error("its version of DLPack is not known");
+    if (writeable && (managed->flags & kReadOnlyFlag) != 0)
+      throw nb::value_error("it is read-only");
+    described = &managed->tensor;
+  } else {
+    described = &take_over<DlManagedTensor>(capsule, "dltensor", "used_dltensor", owner)->tensor;
+  }
+  const DlTensor& tensor = *described;
   const nb::tuple key = nb::make_tuple(tensor.dtype.code, tensor.dtype.bits);
   if (tensor.dtype.lanes != 1 || !dtypes.contains(key))
     throw nb::value_error("its element type is not known");
@@ -133,19 +168,15 @@ nb::object from_dlpack(nb::handle capsule, nb::dict dtypes) {
   const npy_intp item = tensor.dtype.bits / 8;
   if (tensor.strides != nullptr)
     for (int axis = 0; axis < tensor.rank; ++axis) strides.push_back(tensor.strides[axis] * item);
-  if (PyCapsule_SetName(capsule.ptr(), kUsedCapsule) < 0) throw nb::python_error();
-  nb::capsule owner(managed, [](void* pointer) noexcept {
-    auto* const freed = static_cast<DlManagedTensor*>(pointer);
-    if (freed->deleter != nullptr) freed->deleter(freed);
-  });
   char* data = static_cast<char*>(tensor.data);
   if (data != nullptr) data += tensor.byte_offset;
   // Without strides numpy takes the memory as row-major and sets the flags itself.
-  const int flags = tensor.strides != nullptr ? 0 : NPY_ARRAY_CARRAY_RO;
+  const int layout = tensor.strides != nullptr ? 0 : NPY_ARRAY_CARRAY_RO;
   nb::object array = new_array(dtype.ptr(), tensor.rank, as_intp(tensor.shape),
                                tensor.strides != nullptr ? strides.data() : nullptr, data,
-                               std::move(owner), flags);
-  PyArray_UpdateFlags(reinterpret_cast<PyArrayObject*>(array.ptr()), NPY_ARRAY_UPDATE_ALL);
+                               std::move(owner), layout | (writeable ? NPY_ARRAY_WRITEABLE : 0));
+  PyArray_UpdateFlags(reinterpret_cast<PyArrayObject*>(array.ptr()),
+                      NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_F_CONTIGUOUS | NPY_ARRAY_ALIGNED);
   return array;
 }
 

@@ -4,7 +4,6 @@
 #include <nanobind/nanobind.h>
 
 #include <cstdint>
-#include <memory>
 
 #include "memory.hpp"
 
@@ -22,7 +21,7 @@ struct ArrayView {
 };
 
 // Reads a numpy array that kernels can use as it is: this dtype in native byte order, row-major,
-// aligned to its elements. False for everything else.
+// aligned to its elements. False for everything else, subclasses such as masked arrays included.
 bool view_array(PyObject* value, PyObject* dtype, ArrayView& view);
 
 // The sizes of any numpy array; false when the value is none.
@@ -34,10 +33,11 @@ nb::object make_array(PyObject* dtype, int rank, const std::int64_t* dims, void*
 
 // An array that owns its block and gives it back to the pool when it is freed.
 nb::object make_output(PyObject* dtype, int rank, const std::int64_t* dims, Block block,
-                       std::shared_ptr<OutputPool> pool);
+                       bool writeable);
 
-// A numpy array over the memory of a DLPack capsule, which it keeps alive. `dtypes` maps DLPack's
-// (type code, bits) to numpy dtypes; ValueError for others.
-nb::object from_dlpack(nb::handle capsule, nb::dict dtypes);
+// A numpy array over the memory of a DLPack capsule of either kind, which it keeps alive; read-only
+// unless `writeable`. `dtypes` maps DLPack's (type code, bits) to numpy dtypes. ValueError for
+// others, and for what its owner says is read-only where it is to be written.
+nb::object from_dlpack(nb::handle capsule, nb::dict dtypes, bool writeable);
 
 }  // namespace tilewright

@@ -19,6 +19,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from tilewright.options import CompileOptions, lists_options
+from tilewright.runtime.limits import set_memory_limit
 from tilewright.runtime.model import CompiledModel
 from tilewright.runtime.program import LEVELS
 from tilewright.support import errors
@@ -32,7 +33,16 @@ if TYPE_CHECKING:
     from tilewright.frontend.onnx import Dim
     from tilewright.frontend.onnx.source import Source
 
-__all__ = ["Dim", "Model", "TilewrightError", "__version__", "compile", "errors", "load"]
+__all__ = [
+    "Dim",
+    "Model",
+    "TilewrightError",
+    "__version__",
+    "compile",
+    "errors",
+    "load",
+    "set_memory_limit",
+]
 
 __version__ = VERSION
 Model = CompiledModel
@@ -46,12 +56,14 @@ def compile(
     *,
     num_threads: int | None = None,
     max_bytes: int | None = None,
+    flush_denormals: bool = False,
     **options: Unpack[CompileOptions],
 ) -> Model:
     """Compile an ONNX model once, for every shape in the ranges of its dimensions.
 
     ``source`` is a path, serialised bytes, or an ONNX model in memory. ``num_threads`` and
-    ``max_bytes`` limit each call of the model. The options:
+    ``max_bytes`` limit each call of the model; ``flush_denormals=True`` takes numbers below the
+    normal ones as zeros, which some processors compute much faster. The options:
 
     ``dims`` maps names of dimensions to ``Dim(low, high, multiple_of)``, to ``(low, high)`` or
     ``(low, high, multiple_of)`` with both ends included and None for an open one, to a Python
@@ -86,6 +98,7 @@ def compile(
         source,
         num_threads=limit("num_threads", num_threads, MOST_THREADS),
         max_bytes=limit("max_bytes", max_bytes),
+        flush_denormals=switch("flush_denormals", flush_denormals),
         **options,
     )
 
@@ -94,23 +107,29 @@ def load(
     path: str | os.PathLike[str],
     *,
     verify: bool = True,
+    copy: bool = False,
     level: str | None = None,
     num_threads: int | None = None,
     max_bytes: int | None = None,
+    flush_denormals: bool = False,
 ) -> Model:
     """A model from an artifact that ``Model.save`` or ``tilewright compile`` wrote.
 
-    No compiler is loaded. ``verify=False`` skips the hashes of the sections, which protect against
-    damage. ``level`` is the best one for this processor unless given. An artifact holds machine
-    code: load only files you trust. Raises subclasses of ``TilewrightError`` only.
+    No compiler is loaded. ``verify=False`` skips the digests of the weights, which protect against
+    damage. Weights stay in the file, where processes share them; a call after the file was written
+    into is refused, and ``copy=True`` reads the weights into memory for files that may change.
+    ``level`` is the best one for this processor unless given. An artifact holds machine code: load
+    only files you trust. Raises subclasses of ``TilewrightError`` only.
     """
     return CompiledModel.load(
         file_path(path),
         verify=switch("verify", verify),
+        copy=switch("copy", copy),
         level=None if level is None else choice("level", level, LEVELS),
         evaluate=_evaluate,
         num_threads=limit("num_threads", num_threads, MOST_THREADS),
         max_bytes=limit("max_bytes", max_bytes),
+        flush_denormals=switch("flush_denormals", flush_denormals),
     )
 
 

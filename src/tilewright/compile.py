@@ -6,6 +6,7 @@ Start with :func:`compile_model`.
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import logging
 import os
@@ -16,6 +17,7 @@ from functools import partial
 from typing import TypeVar, Unpack, cast, get_args
 
 from tilewright.backend.cpu.machine import LEVELS, host_level, host_levels
+from tilewright.backend.cpu.pack import ConstantStore
 from tilewright.backend.cpu.program import CompiledProgram, build_program, usual_machine
 from tilewright.cost import Machine, TileTime
 from tilewright.frontend.onnx import ImportReport, as_constants, as_dims, import_model
@@ -30,7 +32,12 @@ from tilewright.plan.greedy import plan_greedily
 from tilewright.plan.prepare import prepare
 from tilewright.rewrite import simplify
 from tilewright.rewrite.channels_last import prefer_channels_last
-from tilewright.rewrite.precision import Precision, narrow_products
+from tilewright.rewrite.precision import (
+    Narrowing,
+    Precision,
+    narrow_products,
+    narrowing_of,
+)
 from tilewright.runtime.artifact import ArtifactContents
 from tilewright.runtime.info import MachineInfo, Origin
 from tilewright.runtime.model import CompiledModel
@@ -52,6 +59,7 @@ class Compilation:
     """Every stage of one compilation, for inspection; ``contents`` is what runs.
 
     ``findings`` says what was proved of the tile programs, where the stages were verified.
+    ``narrowing`` counts the products of a precision other than float32.
     """
 
     report: ImportReport
@@ -60,6 +68,7 @@ class Compilation:
     levels: Mapping[str, CompiledProgram]
     contents: ArtifactContents
     findings: Findings | None = None
+    narrowing: Narrowing | None = None
 
 
 def compile_stages(source: Source, **options: Unpack[CompileOptions]) -> Compilation:
@@ -76,7 +85,7 @@ def compile_stages(source: Source, **options: Unpack[CompileOptions]) -> Compila
         fallback=choice("fallback", given["fallback"], get_args(FallbackName)),
         constants=as_constants(given["constants"]),
     )
-    graph = _rewritten(imported.graph, held, stages)
+    graph, narrowing = _rewritten(imported.graph, held, stages)
     plan = plan_greedily(graph)
     stages.plan(graph, plan)
     report = imported.report
@@ -86,10 +95,11 @@ def compile_stages(source: Source, **options: Unpack[CompileOptions]) -> Compila
     dimensions, operators = _dimensions(report), _operators(report)
     machines = {name: _machine(name, described) for name in chosen}
     compiled: dict[str, CompiledProgram] = {}
+    store = ConstantStore()
     for name in chosen:
         machine, observe = machines[name], partial(stages.kernel, name)
         compiled[name] = build_program(
-            graph, plan, LEVELS[name], dimensions, operators, error, machine, observe
+            graph, plan, LEVELS[name], dimensions, operators, error, machine, observe, store
         )
         stages.end_of_level(name)
         _LOG.info("Generated %d bytes of code for %s", len(compiled[name].image.data), name)
@@ -107,19 +117,27 @@ def compile_stages(source: Source, **options: Unpack[CompileOptions]) -> Compila
         ),
     )
     findings = stages.findings if stages.check else None
-    return Compilation(report, graph, plan, compiled, contents, findings)
+    return Compilation(report, graph, plan, compiled, contents, findings, narrowing)
 
 
-def _rewritten(imported: Graph, precision: Precision, stages: Stages) -> Graph:
+def _rewritten(
+    imported: Graph, precision: Precision, stages: Stages
+) -> tuple[Graph, Narrowing | None]:
     """The graph that is planned, from the one that was imported."""
     stages.graph("import", imported)
     graph = simplify(imported, stages.rule, observe=stages.rewrite)
     graph = prepare(prefer_channels_last(graph, stages.rule, stages.rewrite))
     stages.graph("prepare", graph)
-    if precision is not Precision.FLOAT32:
+    narrowing = narrowing_of(graph, precision)
+    if narrowing is not None:
         graph = narrow_products(graph, precision)
         stages.graph("precision", graph)
-    return graph
+    return graph, narrowing
+
+
+def narrowed_graph(imported: Graph, precision: str) -> Graph:
+    """The graph in which products have the operands that a compiled model's have."""
+    return _rewritten(imported, _option(Precision, "precision", precision), Stages())[0]
 
 
 def compile_model(
@@ -127,6 +145,7 @@ def compile_model(
     *,
     num_threads: int | None = None,
     max_bytes: int | None = None,
+    flush_denormals: bool = False,
     **options: Unpack[CompileOptions],
 ) -> CompiledModel:
     """A model that can be called, from all stages; see ``tilewright.compile``."""
@@ -135,6 +154,7 @@ def compile_model(
         evaluate=evaluate_payload,
         num_threads=num_threads,
         max_bytes=max_bytes,
+        flush_denormals=flush_denormals,
     )
 
 
@@ -174,21 +194,40 @@ def _target(given: object) -> Target | None:
         return None
     if isinstance(given, str | os.PathLike):
         name = str(file_path(cast("object", given)))
-        given = load_target(name) if name.endswith(".toml") else preset(name)
+        given = load_target(name) if name.endswith(".toml") else _preset(name)
     if not isinstance(given, Target):
         raise InputError(
             f"target is {show(given)}, which describes no machine",
             hint="Give the name of a preset, or the path of a TOML file",
         )
-    known = {level.isa for level in LEVELS.values()}
-    if given.isa not in known:
-        fitting = [name for name in preset_names() if preset(name).isa in known]
+    if given.isa not in _instruction_sets():
+        kind = "a GPU" if given.kind == "gpu" else "a processor"
         raise UnsupportedError(
-            f"Code cannot be generated for {given.name}, whose instruction set is {given.isa}",
+            f"Code cannot be generated for {given.name}: it is {kind} with the instruction set "
+            f"{given.isa}",
             where=f"target {given.name}",
-            hint=f"Choose one of {', '.join(fitting)}",
+            hint=f"Choose one of {', '.join(_fitting_presets())}",
         )
     return given
+
+
+def _preset(name: str) -> Target:
+    """The machine with published figures that has this name; it need not be one to compile for."""
+    if name in preset_names():
+        return preset(name)
+    fitting = _fitting_presets()
+    close = difflib.get_close_matches(name, fitting, 1)
+    hint = f"Did you mean {close[0]}?" if close else f"Choose one of {', '.join(fitting)}"
+    raise UnsupportedError(f"There is no target {name!r}", hint=hint)
+
+
+def _fitting_presets() -> list[str]:
+    """The machines by name that code can be generated for."""
+    return [name for name in preset_names() if preset(name).isa in _instruction_sets()]
+
+
+def _instruction_sets() -> set[str]:
+    return {level.isa for level in LEVELS.values()}
 
 
 def _machine(level: str, target: Target | None) -> Machine:
@@ -226,7 +265,10 @@ def _option(options: type[_Options], what: str, name: object) -> _Options:
 
 
 def _dimensions(report: ImportReport) -> list[Dimension]:
-    return [Dimension(d.name, d.low, d.high, d.multiple_of) for d in report.dimensions]
+    return [
+        Dimension(d.name, d.low, d.high, d.multiple_of, d.origin, d.reason)
+        for d in report.dimensions
+    ]
 
 
 def _operators(report: ImportReport) -> list[OperatorCount]:

@@ -84,7 +84,7 @@ def test_a_group_that_does_not_compile_keeps_its_rows(monkeypatch: pytest.Monkey
     monkeypatch.setattr(operator_run, "compile_stages", fail)
     rows = run({"numpy": numpy_peer()}, "M=3,N=4,K=5;M=4,N=4,K=5")
     assert [row.failures[0].contender for row in rows] == [SUBJECT, SUBJECT]
-    assert rows[0].rounds == {} and "not that" in rows[0].failures[0].reason
+    assert rows[0].rounds == {} and "Not that" in rows[0].failures[0].reason
 
 
 def test_large_results_are_compared_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:

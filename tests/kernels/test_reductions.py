@@ -227,3 +227,19 @@ def test_rows_that_are_looked_up_or_padded() -> None:
     padded = node(Reduce("minimum", (0,)), node(Pad(*amounts), table, scalar(0.5)))
     cases = [{"a": a, "b": b} for a, b in ((1, 1), (0, 3), (2, 0), (3, 29))]
     check(space.graph(looked_up, padded), cases, length=30, fill=fill)
+
+
+@pytest.mark.parametrize("rows", [0, "n"])
+def test_a_result_that_does_not_exist_reads_nothing(rows: int | str) -> None:
+    space = Space()
+    size = constant(0) if rows == 0 else space.dimension("n", 0, 1)
+    space.carry(space.dimension("a"))
+    x = space.input("x", F32, size, 5)
+    outputs = [
+        node(ArgReduce("maximum", 1, False), x),
+        node(Reduce("sum", (1,)), apply("negate", x)),
+    ]
+    counts = space.input("i", I64, size)
+    outputs.append(node(Gather(0), fixed(np.arange(3.0, dtype=np.float32)), counts))
+    cases = [{"n": 0, "a": 1}] if rows == 0 else [{"n": n, "a": 1} for n in (0, 1)]
+    check(space.graph(*outputs), cases, length=5, fill=lambda n, t, s: data(t, s, low=0, high=2))

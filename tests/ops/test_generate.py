@@ -8,46 +8,11 @@ import onnx
 import pytest
 from harness import check_node, fission, run
 
-from tilewright.ops.record import NoRule
 from tilewright.support.errors import DimensionError, InvalidModelError
 
 
 def _one(value: float, dtype: object) -> np.ndarray:
     return np.array(value, dtype=dtype)  # type: ignore[call-overload]
-
-
-@pytest.mark.parametrize(
-    ("attributes", "expected"),
-    [
-        ({"value": np.array([[1, 2]], np.int8)}, np.array([[1, 2]], np.int8)),
-        ({"value_int": 5}, np.array(5, np.int64)),
-        ({"value_float": 0.5}, np.array(0.5, np.float32)),
-        ({"value_ints": [3, 4]}, np.array([3, 4], np.int64)),
-        ({"value_floats": [3, 0.25]}, np.array([3, 0.25], np.float32)),
-        ({"value_string": b"ab"}, np.array("ab", object)),
-        ({"value_strings": [b"ab", b"c"]}, np.array(["ab", "c"], object)),
-    ],
-)
-def test_constant(attributes: dict[str, object], expected: np.ndarray) -> None:
-    (own,) = run(fission("Constant", [], attributes, opset=13), [])
-    assert own.dtype == expected.dtype
-    np.testing.assert_array_equal(own, expected)
-
-
-@pytest.mark.parametrize("indices", [np.array([1, 5]), np.array([[0, 1], [1, 2]])])
-def test_constant_given_sparsely(indices: np.ndarray) -> None:
-    sparse = onnx.helper.make_sparse_tensor(
-        onnx.numpy_helper.from_array(np.array([7, 8], np.float32)),
-        onnx.numpy_helper.from_array(indices),
-        [2, 3],
-    )
-    (own,) = run(fission("Constant", [], {"sparse_value": sparse}, opset=13), [])
-    np.testing.assert_array_equal(own, [[0, 7, 0], [0, 0, 8]])
-
-
-def test_constant_of_no_known_form() -> None:
-    with pytest.raises(NoRule):
-        fission("Constant", [], {}, opset=13)
 
 
 @pytest.mark.parametrize("where", [{"constants": (0,)}, {"fixed": (0,)}])

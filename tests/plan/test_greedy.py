@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 
 from tilewright.ir.dtype import DType
-from tilewright.ir.graph import Graph, Node, node
+from tilewright.ir.graph import Binding, Graph, Node, node
 from tilewright.ir.kernel import KernelKind, Plan
 from tilewright.ir.primitives import (
     Broadcast,
+    Cast,
     Constant,
     Contract,
+    Dimension,
     Input,
     Map,
     Reduce,
@@ -128,13 +130,57 @@ def test_every_kernel_reads_what_was_written_before(layers: int) -> None:
     for _ in range(layers):
         hidden = dense(current, sketch.weights(32, 32), sketch.weights(32))
         current = node(Map("add"), softmax(hidden), current)
-    plan = sketch.plan(current)
-    written: set[Node] = {x}
+    assert_in_order(sketch, sketch.plan(current))
+
+
+def assert_in_order(sketch: Sketch, plan: Plan) -> None:
+    written: set[Node] = set(sketch.inputs)
     for kernel in plan.kernels:
         for source in kernel_reads(kernel, plan.materialised):
-            if not isinstance(source.primitive, Constant):
-                assert source in written
+            assert isinstance(source.primitive, Constant) or source in written
         written |= set(kernel.outputs)
+
+
+def products(sketch: Sketch) -> tuple[Node, Node]:
+    left, right, third, fourth = (sketch.input(sketch.batch, sketch.batch) for _ in range(4))
+    made = [node(Contract((), ((1, 0),)), *pair) for pair in ((left, right), (third, fourth))]
+    return made[0], made[1]
+
+
+@pytest.mark.parametrize("rows", [False, True])
+def test_two_kernels_do_not_need_each_other(rows: bool) -> None:
+    """p + s may join p, and s + tp may join s, but not both: tp is made of p."""
+    sketch = Sketch()
+    p, s = products(sketch)
+    if rows:
+        s = softmax(sketch.input(sketch.batch, sketch.batch))
+    tp = node(Transpose((1, 0)), p)
+    plan = sketch.plan(tp, node(Map("add"), p, s), node(Map("add"), s, tp))
+    assert_in_order(sketch, plan)
+
+
+def test_a_kernel_does_not_join_what_reads_it_through_a_third() -> None:
+    sketch = Sketch()
+    p, s = products(sketch)
+    through = node(Map("add"), s, node(Transpose((1, 0)), p))
+    last = node(Map("multiply"), p, softmax(through))
+    plan = sketch.plan(last, node(Map("negate"), s))
+    assert_in_order(sketch, plan)
+
+
+def test_a_kernel_does_not_name_a_size_that_is_read_from_it() -> None:
+    sketch = Sketch()
+    p, _ = products(sketch)
+    count = node(Cast(DType.INT64), node(Reduce("sum", (0, 1)), p))
+    learnt = sketch.scope.declare("learnt", 0)
+    size = node(Cast(DType.FLOAT32), node(Dimension(learnt)))
+    last = node(Map("add"), p, node(Broadcast(p.shape, ()), size))
+    graph = Graph(
+        "late", tuple(sketch.inputs), (("y", last),), sketch.scope, (Binding(count, ("learnt",)),)
+    )
+    plan = plan_greedily(prepare(graph))
+    makes = {o: i for i, kernel in enumerate(plan.kernels) for o in kernel.outputs}
+    assert makes[p] < makes[count] < makes[last]
 
 
 def test_an_output_that_is_an_input_is_copied() -> None:

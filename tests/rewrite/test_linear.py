@@ -24,8 +24,8 @@ from rewrite_harness import (
 
 from tilewright.ir.evaluate import evaluate
 from tilewright.ir.graph import Graph, Node, node
-from tilewright.ir.primitives import Contract, Convolve, Reshape, Slice
-from tilewright.shape import constant
+from tilewright.ir.primitives import Contract, Convolve, Input, Reshape, Slice
+from tilewright.shape import Expr, constant
 
 CHANNELS = 4
 SIZES = {"m": 2, "n": 5, "k": 3}
@@ -149,3 +149,39 @@ def test_scale_of_a_result_stays_in_its_kernel() -> None:
     scaled = apply("multiply", apply("add", made, made), fill(0.35, made))
     root = node(Contract(((0, 0),), ((2, 2),)), scaled, tensor("w", M, K, 6))
     assert "scale_after_contraction" not in simplified(root)[1]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_reshaped_operands_keep_every_sum_over_nothing(seed: int) -> None:
+    """Any pairing of axes of an operand that a guard alone says has as many elements as before."""
+    generator = np.random.default_rng(seed)
+    pool = [M, N, K, constant(2), constant(6), M * N, N * K]
+
+    def some(most: int) -> list[Expr]:
+        return [pool[i] for i in generator.integers(0, len(pool), generator.integers(1, most))]
+
+    shared = some(3)
+    source, target = [*shared, *some(3)], [*shared, *some(3)]
+    reshaped = node(Reshape(tuple(target)), tensor("x", *source))
+    count = int(generator.integers(0, len(target) + 1))
+    paired = sorted(int(a) for a in generator.permutation(len(target))[:count])
+    other = tensor("w", *(target[axis] for axis in paired), 2)
+    pairs = tuple((axis, place) for place, axis in enumerate(paired))
+    batch = pairs[: int(generator.integers(0, count + 1))]
+    root = node(Contract(batch, pairs[len(batch) :]), reshaped, other)
+    after, _ = simplified(root)
+    for sizes in np.ndindex(4, 4, 4):
+        known = dict(zip("mnk", (int(s) for s in sizes), strict=True))
+        counts = [int(np.prod([e.evaluate(known) for e in side])) for side in (source, target)]
+        if counts[0] == counts[1]:
+            before = graph_of(root)
+            inputs = {
+                i.primitive.name: generator.integers(
+                    -9, 9, [e.evaluate(known) for e in i.shape]
+                ).astype(np.float32)
+                for i in before.inputs
+                if isinstance(i.primitive, Input)
+            }
+            want = evaluate(before, inputs, known)["out"]
+            got = evaluate(after, inputs, known)["out"]
+            np.testing.assert_array_equal(got, want, strict=True)

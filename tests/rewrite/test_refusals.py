@@ -44,6 +44,7 @@ from tilewright.ir.primitives import (
     Cast,
     Concat,
     Constant,
+    Contract,
     Gather,
     Reduce,
     Reshape,
@@ -56,6 +57,11 @@ WIDE = value(np.arange(100.0 * 60).reshape(100, 60))
 INT64 = DType.INT64
 
 REFUSED: list[tuple[str, Build]] = [
+    ("gather_by_view", lambda: node(Gather(0), line(M), spread(value(0, INT64), shape(M)))),
+    (
+        "contract_of_reshape",  # m rows for n = 0, too
+        lambda: node(Contract((), ((0, 0),)), to(shape(N, M), tensor("a", N, 6)), tensor("b", N)),
+    ),
     ("neutral_operand", lambda: apply("add", x(), fill(0.0, x()))),
     ("neutral_operand", lambda: apply("subtract", x(), fill(-0.0, x()))),
     ("neutral_operand", lambda: apply("subtract", fill(0.0, x()), x())),

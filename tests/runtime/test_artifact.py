@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import os
 import struct
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from kit import LEVEL, buffers, chain_program, contents, image, kernel, program
 
+from tilewright.runtime import _native, artifact
 from tilewright.runtime.artifact import (
     FORMAT,
     MAGIC,
@@ -72,6 +74,103 @@ def test_replacing_the_file_of_a_loaded_model(saved: Path) -> None:
     check(CompiledModel.load(saved))
 
 
+def change_in_place(path: Path, at: int, data: bytes) -> None:
+    with path.open("r+b") as file:
+        file.seek(at)
+        file.write(data)
+
+
+@pytest.mark.parametrize("way", ["weights", "longer", "shorter", "empty"])
+def test_a_file_changed_in_place_is_noticed_by_the_next_call(saved: Path, way: str) -> None:
+    compiled = CompiledModel.load(saved)
+    check(compiled)
+    data = saved.read_bytes()
+    os.utime(saved, ns=(0, os.stat(saved).st_mtime_ns))  # reading it again is no change
+    check(compiled)
+    match way:
+        case "weights":
+            change_in_place(saved, data.index(WEIGHTS.tobytes()), b"\1")
+            os.utime(saved, ns=(0, 1))  # the clock of files may be slower than this test
+        case "longer":
+            change_in_place(saved, len(data), b"\1")
+        case "shorter":
+            os.truncate(saved, len(data) - 1)
+        case _:
+            os.truncate(saved, 0)
+    for attempt in (
+        lambda: compiled(np.zeros(5, np.float32)),
+        lambda: compiled.run({"x": np.zeros(5, np.float32)}),
+        lambda: compiled.profile(np.zeros(5, np.float32)),
+        lambda: compiled.save(saved.parent / "other.tw"),
+    ):
+        with pytest.raises(ArtifactError, match="was changed in place") as caught:
+            attempt()
+        assert str(saved) in str(caught.value) and "copy=True" in str(caught.value.hint)
+    assert not (saved.parent / "other.tw").exists()
+
+
+def test_a_copy_does_not_depend_on_the_file(saved: Path) -> None:
+    compiled = CompiledModel.load(saved, copy=True)
+    data = saved.read_bytes()
+    change_in_place(saved, data.index(WEIGHTS.tobytes()), b"\xff" * 64)
+    check(compiled)
+    os.truncate(saved, 0)
+    check(compiled)
+    saved.unlink()
+    compiled.save(saved)
+    assert saved.read_bytes() == data
+
+
+def test_a_file_that_is_replaced_or_removed_is_no_change(saved: Path) -> None:
+    compiled = CompiledModel.load(saved)
+    other = saved.with_suffix(".new")
+    other.write_bytes(b"something else")
+    os.replace(other, saved)
+    check(compiled)
+    saved.unlink()
+    check(compiled)
+
+
+def test_large_weights_are_checked_part_by_part(tmp_path: Path) -> None:
+    """By several threads, wherever the damage is."""
+    count = 10 << 20
+    n = symbol("n")
+    rows = buffers(
+        ("x", "float32", [n], "input"),
+        ("w", "float32", [count], "constant"),
+        ("y", "float32", [n], "output"),
+    )
+    weights = np.arange(count, dtype=np.float32)
+    path = tmp_path / "large.tw"
+    save_artifact(path, contents(program(rows, [kernel("add", [1], [2], n, [1])]), [weights]))
+    data = bytearray(path.read_bytes())
+    begin = len(data) - weights.nbytes
+    for at in (begin, begin + (17 << 20) + 3, len(data) - 1):
+        data[at] ^= 1
+        path.write_bytes(data)
+        with pytest.raises(ArtifactError, match="does not match its digest"):
+            CompiledModel.load(path)
+        data[at] ^= 1
+    path.write_bytes(data)
+    CompiledModel.load(path)
+
+
+def test_constants_of_equal_digests_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(artifact, "digests", lambda sections: ["0" * 64 for _ in sections])
+    base = weighted()
+    other = ArtifactContents(base.programs, base.images, {LEVEL: [WEIGHTS, WEIGHTS + 1]})
+    assert CompiledModel.from_contents(other).info.weight_bytes == 2 * WEIGHTS.nbytes
+    assert CompiledModel.from_contents(base).info.weight_bytes == WEIGHTS.nbytes
+
+
+def test_the_sums_are_those_of_xxh64() -> None:
+    text = b"Nobody inspects the spammish repetition"
+    assert _native.part_checksums(text, 1 << 20)[::-1].hex() == "fbcea83c8a378bf1"
+    assert _native.part_checksums(b"", 1 << 20) == b""
+    parts = _native.part_checksums(b"abcab", 3)
+    assert parts[7::-1].hex() == "44bc2cf5ad770999" and len(parts) == 16
+
+
 def test_constants_are_stored_once_and_used_in_place(saved: Path) -> None:
     assert saved.read_bytes().count(WEIGHTS.tobytes()) == 1
     (first, second) = open_artifact(saved).contents([LEVEL]).constants[LEVEL]
@@ -111,8 +210,8 @@ def test_what_is_no_artifact(tmp_path: Path) -> None:
         path.write_bytes(data)
         with pytest.raises(ArtifactError, match=words):
             CompiledModel.load(path)
-    for place in (tmp_path, tmp_path / "missing"):
-        with pytest.raises(ArtifactError, match="cannot be read"):
+    for place, words in [(tmp_path, "a folder, not a tilewright"), (tmp_path / "no", "no such")]:
+        with pytest.raises(ArtifactError, match=words):
             CompiledModel.load(place)
     with pytest.raises(ArtifactError, match="cannot be written"):
         save_artifact(tmp_path / "no" / "folder.tw", weighted())
@@ -132,7 +231,7 @@ def test_damaged_constants(saved: Path) -> None:
     data = bytearray(saved.read_bytes())
     data[data.index(WEIGHTS.tobytes()) + 401] ^= 1
     saved.write_bytes(data)
-    with pytest.raises(ArtifactError, match="does not match its hash"):
+    with pytest.raises(ArtifactError, match="does not match its digest"):
         CompiledModel.load(saved)
     CompiledModel.load(saved, verify=False)
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from fake_system import AVX2, AVX512, caches, siblings, write, x86
 
+from tilewright.support.processors import processor_list, quota, usable_units
 from tilewright.target import detect, preset
 from tilewright.target.description import check
-from tilewright.target.host import processor_list, quota, usable_units
 
 
 def test_this_machine() -> None:

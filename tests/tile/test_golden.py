@@ -6,8 +6,8 @@ import numpy as np
 
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Graph, Node, node
-from tilewright.ir.primitives import Broadcast, Constant, Contract, Input, Map, Reduce
-from tilewright.ir.tile import Contraction, LoopProgram, TileProgram
+from tilewright.ir.primitives import ArgReduce, Broadcast, Constant, Contract, Input, Map, Reduce
+from tilewright.ir.tile import ArgLoop, Contraction, LoopProgram, TileProgram
 from tilewright.ir.tile_print import print_tile
 from tilewright.plan.greedy import plan_greedily
 from tilewright.shape import Scope, constant
@@ -66,3 +66,12 @@ def test_a_dense_layer_packs_its_weights_and_adds_its_bias_at_the_end() -> None:
     assert "  right p0[0], row 32, depth 16, panel 16" in text
     assert text[-1].endswith("add.float32(accumulator, b1[_n])")
     assert text[-1].startswith("  o0[48*_m + _n] = ")
+
+
+def test_the_position_of_a_maximum_that_does_not_exist_reads_nothing() -> None:
+    """Of no row the index is 0, and so it is known outside of the loop over rows."""
+    x = node(Input("x", DType.FLOAT32, (constant(0), constant(5))))
+    program = lower_only_kernel(Scope(), (x,), node(ArgReduce("maximum", 1, False), x))
+    assert isinstance(program, LoopProgram)
+    (search,) = (part for part in program.body if isinstance(part, ArgLoop))
+    assert search.end is constant(0)

@@ -8,10 +8,12 @@ imported only by its own module in ``peers``, and only when it is asked for. Sta
 ``operator_run``, ``operator_report``.
 """
 
+from tilewright.bench.arrays import read_arrays
 from tilewright.bench.compare import compare
 from tilewright.bench.contender import Contender, ModelContender, as_arrays
 from tilewright.bench.inputs import (
     InputSpecification,
+    ModelInputs,
     model_inputs,
     parse_sizes,
     parse_suite,
@@ -20,6 +22,7 @@ from tilewright.bench.inputs import (
 from tilewright.bench.measure import Settings, Spread
 from tilewright.bench.peers import PEERS, PeerOptions, create_peer, create_peers
 from tilewright.bench.report import Failure, Report, Row, Timing, render_table
+from tilewright.bench.shapes import check_sizes
 
 __all__ = [
     "PEERS",
@@ -27,6 +30,7 @@ __all__ = [
     "Failure",
     "InputSpecification",
     "ModelContender",
+    "ModelInputs",
     "PeerOptions",
     "Report",
     "Row",
@@ -34,6 +38,7 @@ __all__ = [
     "Spread",
     "Timing",
     "as_arrays",
+    "check_sizes",
     "compare",
     "create_peer",
     "create_peers",
@@ -41,5 +46,6 @@ __all__ = [
     "parse_sizes",
     "parse_suite",
     "random_inputs",
+    "read_arrays",
     "render_table",
 ]

@@ -33,13 +33,15 @@ def compare(
     settings: Settings | None = None,
     clock: Clock | None = None,
     progress: Progress | None = None,
+    precision: str = "float32",
 ) -> Report:
     """Time `subject` and `peers` at every case.
 
     `make_inputs` makes the inputs of a case; `threads` is the number that every contender was set
-    up with, for the report; `skipped` are the peers that could not be set up. `progress` is called
-    before each case with the number done, the number in all, and the case as text. An error of the
-    subject is raised; an error of a peer becomes a failure in the row.
+    up with and `precision` what the subject's products have, for the report; `skipped` are the
+    peers that could not be set up. `progress` is called before each case with the number done, the
+    number in all, and the case as text. An error of the subject is raised; an error of a peer
+    becomes a failure in the row.
     """
     settings = settings or Settings()
     clock = clock or SystemClock()
@@ -57,6 +59,7 @@ def compare(
         threads=threads,
         machine=describe_machine(),
         settings=settings,
+        precision=precision,
     )
 
 
@@ -72,14 +75,16 @@ def _compare_case(
     calls: dict[str, Call] = {}
     failures: list[Failure] = []
     differences: dict[str, float] = {}
-    expected = subject.outputs(inputs)
+    first: dict[str, float] = {}
+    expected, first[subject.name] = _first_call(subject, inputs, clock)
     calls[subject.name] = subject.prepare(inputs)
     calls[subject.name + TWIN] = twin.prepare(inputs)
     calls[subject.name + TWIN]()
     for peer in peers:
         # A peer may raise any error of its own, and it must not end the comparison.
         try:
-            differences[peer.name] = largest_difference(expected, peer.outputs(inputs))
+            outputs, first[peer.name] = _first_call(peer, inputs, clock)
+            differences[peer.name] = largest_difference(expected, outputs)
             call = peer.prepare(inputs)
             call()
         except Exception as error:
@@ -93,6 +98,9 @@ def _compare_case(
     timings = tuple(
         Timing(
             contender=name,
+            first=first[name],
+            p90=measured.percentile(name, 0.9),
+            p99=measured.percentile(name, 0.99),
             seconds=measured.seconds(name),
             ratio=measured.ratio(name, subject.name),
             rounds=measured.rounds[name],
@@ -108,6 +116,15 @@ def _compare_case(
         self_ratio=self_ratio,
         is_quiet=is_quiet(self_ratio, settings),
     )
+
+
+def _first_call(
+    contender: Contender, inputs: Inputs, clock: Clock
+) -> tuple[tuple[np.ndarray, ...], float]:
+    """The outputs of the first call at a shape, and its seconds."""
+    started = clock.now()
+    outputs = contender.outputs(inputs)
+    return outputs, clock.now() - started
 
 
 def largest_difference(one: Sequence[np.ndarray], other: Sequence[np.ndarray]) -> float:

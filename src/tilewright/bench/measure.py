@@ -11,7 +11,7 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -94,13 +94,18 @@ class Spread:
 
 @dataclass(frozen=True)
 class Measurement:
-    """Seconds per call, by contender: one median for each round."""
+    """Seconds per call, by contender: one median for each round, and every call that was timed."""
 
     rounds: Mapping[str, tuple[float, ...]]
+    calls: Mapping[str, tuple[float, ...]] = field(default_factory=dict[str, tuple[float, ...]])
 
     def seconds(self, name: str) -> Spread:
         """Seconds per call of one contender, over the rounds."""
         return Spread.of(self.rounds[name])
+
+    def percentile(self, name: str, share: float) -> float:
+        """Seconds within which this share of the calls of one contender ended."""
+        return float(np.quantile(self.calls[name], share))
 
     def ratio(self, name: str, base: str) -> Spread:
         """How many times longer `name` takes than `base`, compared round by round."""
@@ -121,6 +126,7 @@ def measure(
     """
     names = tuple(calls)
     rounds: dict[str, list[float]] = {name: [] for name in names}
+    timed: dict[str, list[float]] = {name: [] for name in names}
     wanted = settings.rounds
     started = clock.now()
     was_enabled = gc.isenabled()
@@ -130,9 +136,11 @@ def measure(
             for index in range(len(rounds[names[0]]), wanted):
                 start = index % len(names)
                 for name in names[start:] + names[:start]:
-                    rounds[name].append(_block(calls[name], settings, clock))
+                    durations = _block(calls[name], settings, clock)
+                    rounds[name].append(float(np.median(durations)))
+                    timed[name] += durations
                 gc.collect()
-            measured = Measurement({name: tuple(values) for name, values in rounds.items()})
+            measured = Measurement(_frozen(rounds), _frozen(timed))
             elapsed = clock.now() - started
             is_over = settings.patience is not None and elapsed >= settings.patience
             if wanted == settings.most_rounds or is_over or _is_done(measured, twins, settings):
@@ -141,6 +149,10 @@ def measure(
     finally:
         if was_enabled:
             gc.enable()
+
+
+def _frozen(values: Mapping[str, Sequence[float]]) -> dict[str, tuple[float, ...]]:
+    return {name: tuple(own) for name, own in values.items()}
 
 
 def _is_done(measured: Measurement, twins: tuple[str, str] | None, settings: Settings) -> bool:
@@ -155,14 +167,14 @@ def is_quiet(self_ratio: Spread, settings: Settings) -> bool:
     return abs(self_ratio.median - 1.0) <= settings.tolerance
 
 
-def _block(call: Call, settings: Settings, clock: Clock) -> float:
-    """The median seconds per call of one block."""
+def _block(call: Call, settings: Settings, clock: Clock) -> list[float]:
+    """The seconds of every timed call of one block."""
     clock.sleep(settings.quiet)
     started = clock.now()
     call()
     first = clock.now() - started
     if settings.single is not None and first >= settings.single:
-        return first
+        return [first]
     durations: list[float] = []
     started = clock.now()
     while True:
@@ -173,4 +185,4 @@ def _block(call: Call, settings: Settings, clock: Clock) -> float:
         is_long = after - before >= settings.block
         enough = is_long or len(durations) >= settings.fewest_calls
         if enough and after - started >= settings.block:
-            return float(np.median(durations))
+            return durations

@@ -8,7 +8,7 @@ top: load this module only when plots are asked for. Start with `draw_plots`.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import matplotlib
@@ -20,6 +20,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from tilewright.bench.operator_report import SUBJECT, OperatorReport, OperatorRow
+from tilewright.bench.report import Report
 from tilewright.bench.sweep import Sweep
 
 _SIZE = (9.0, 5.0)
@@ -104,6 +105,35 @@ def _draw_bands(axes: Axes, rows: Sequence[OperatorRow], sizes: Sequence[int]) -
         if row.micro_kernel:
             colour = pyplot.get_cmap("Pastel1")(names.index(row.micro_kernel) % 9)
             axes.axvspan(bounds[index], bounds[index + 1], color=colour, linewidth=0)
+
+
+def draw_comparison(report: Report, path: Path) -> Path:
+    """Times of a call against what varies between the cases: medians, and bands up to p90."""
+    figure, axes = pyplot.subplots(figsize=_SIZE)
+    axis = _varying([row.case for row in report.rows])
+    places = [row.case[axis] if axis else number for number, row in enumerate(report.rows)]
+    for number, name in enumerate((report.subject, *report.peers)):
+        found = [(place, row.timing(name)) for place, row in zip(places, report.rows, strict=True)]
+        points = sorted((place, timing) for place, timing in found if timing is not None)
+        x = [place for place, _ in points]
+        medians = [1000 * timing.seconds.median for _, timing in points]
+        ends = [1000 * timing.p90 for _, timing in points]
+        axes.plot(x, medians, color=f"C{number}", marker="o", label=name)
+        axes.fill_between(x, medians, ends, color=f"C{number}", alpha=0.15, linewidth=0)
+    if axis is None:
+        labels = [", ".join(f"{k}={v}" for k, v in row.case.items()) for row in report.rows]
+        axes.set_xticks(places, labels, rotation=20, ha="right")
+    axes.set(xlabel=axis or "", ylabel="ms, median to p90", ylim=(0, None))
+    axes.set_title(f"{report.machine.processor}, threads: {report.threads}")
+    return _finish(figure, axes, path)
+
+
+def _varying(cases: Sequence[Mapping[str, int]]) -> str | None:
+    """The one dimension that differs between the cases; None for none or several."""
+    names = dict.fromkeys(name for case in cases for name in case)
+    found = [name for name in names if len({case.get(name) for case in cases}) > 1]
+    is_everywhere = len(found) == 1 and all(found[0] in case for case in cases)
+    return found[0] if is_everywhere else None
 
 
 def draw_sweep(sweep: Sweep, path: Path) -> Path:

@@ -7,6 +7,7 @@ with `Report`.
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import json
 import math
@@ -20,6 +21,7 @@ from rich.text import Text
 
 from tilewright.bench.machine import Machine
 from tilewright.bench.measure import Settings, Spread
+from tilewright.support.text import format_count, format_sizes
 
 
 @dataclass(frozen=True)
@@ -34,12 +36,16 @@ class Failure:
 class Timing:
     """One contender at one case.
 
-    `seconds` per call; `ratio` to the subject's time; `rounds` the medians of the rounds in
-    seconds; `difference` the largest relative difference of the outputs from the subject's, None
-    for the subject itself.
+    `first` are the seconds of the first call at this shape; `seconds` per call after that, `p90`
+    and `p99` those within which so many of the calls ended; `ratio` to the subject's time; `rounds`
+    the medians of the rounds in seconds; `difference` the largest relative difference of the
+    outputs from the subject's, None for the subject itself.
     """
 
     contender: str
+    first: float
+    p90: float
+    p99: float
     seconds: Spread
     ratio: Spread
     rounds: tuple[float, ...]
@@ -85,6 +91,7 @@ class Report:
     threads: int
     machine: Machine
     settings: Settings
+    precision: str = "float32"
 
     @property
     def is_quiet(self) -> bool:
@@ -116,38 +123,89 @@ class Report:
         """Write the JSON to a file."""
         path.write_text(self.to_json() + "\n", encoding="utf-8")
 
+    def save_csv(self, path: Path) -> None:
+        """Write a line for each contender at each case, with times in seconds."""
+        dimensions = list(dict.fromkeys(name for row in self.rows for name in row.case))
+        with path.open("w", encoding="utf-8", newline="") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow([*dimensions, *_CSV_COLUMNS])
+            for row in self.rows:
+                sizes = [row.case.get(name, "") for name in dimensions]
+                for timing in row.timings:
+                    writer.writerow([*sizes, *_csv_cells(row, timing)])
+
+
+_CSV_COLUMNS = (
+    "contender", "first", "median", "p90", "p99", "ratio", "ratio_low", "ratio_high",
+    "difference", "self_ratio", "is_quiet",
+)  # fmt: skip
+
+
+def _csv_cells(row: Row, timing: Timing) -> list[object]:
+    ratio = timing.ratio
+    return [
+        timing.contender, timing.first, timing.seconds.median, timing.p90, timing.p99,
+        ratio.median, ratio.low, ratio.high,
+        "" if timing.difference is None else timing.difference,
+        row.self_ratio.median, int(row.is_quiet),
+    ]  # fmt: skip
+
+
+# Widths of the columns: the table is no wider than a terminal of 80 characters.
+_NAME_WIDTH, _TIME_WIDTH, _RATIO_WIDTH = 15, 9, 20
+
 
 def render_table(report: Report, title: str | None = None) -> RenderableType:
     """The comparison for a terminal: a table, the means, and everything that is doubtful."""
-    table = Table(title=title, header_style="bold", title_style="bold", pad_edge=False)
-    dimensions = tuple(dict.fromkeys(name for row in report.rows for name in row.case))
-    for name in dimensions:
-        table.add_column(name, justify="right")
-    table.add_column(f"{report.subject}\nms", justify="right", style="bold")
-    for peer in report.peers:
-        table.add_column(f"{peer}\nms", justify="right")
-        table.add_column("ratio\n(quartiles)", justify="right")
-    table.add_column("largest\ndifference", justify="right")
-    table.add_column("itself", justify="right")
+    heads = ["ms", *("first", "median", "p90", "p99"), "ratio (quartiles)"]
+    table = _columns()
+    table.add_row(*(Text(head, style="bold") for head in heads))
+    parts: list[RenderableType] = [] if title is None else [Text(title, style="bold")]
+    parts.append(table)
     for row in report.rows:
-        cells: list[Text | str] = [str(row.case.get(name, "")) for name in dimensions]
-        subject = row.timings[0]
-        cells.append(_milliseconds(subject.seconds.median))
-        for peer in report.peers:
-            cells += _peer_cells(row.timing(peer))
-        cells += [_difference(row), _self_ratio(row)]
-        table.add_row(*cells)
-    return Group(table, *_remarks(report))
+        parts.append(_case_line(row))
+        table = _columns()
+        for peer in (report.subject, *report.peers):
+            table.add_row(*_cells(peer, row.timing(peer), is_subject=peer == report.subject))
+        parts.append(table)
+    return Group(*parts, "", *_remarks(report))
 
 
-def _peer_cells(timing: Timing | None) -> list[Text | str]:
+def _columns() -> Table:
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column(width=_NAME_WIDTH, no_wrap=True)
+    for _ in range(4):
+        table.add_column(width=_TIME_WIDTH, justify="right", no_wrap=True)
+    table.add_column(width=_RATIO_WIDTH, justify="right", no_wrap=True)
+    return table
+
+
+def _case_line(row: Row) -> Text:
+    """The sizes of a case, how far the outputs are apart, and whether to believe the times."""
+    line = Text(format_sizes(list(row.case.items())), style="bold")
+    differences = [timing.difference for timing in row.timings if timing.difference is not None]
+    if differences:
+        worst = max(differences)
+        text = "disagree" if math.isinf(worst) else f"differ by {worst:.1e}"
+        style = "bold red" if math.isinf(worst) else "red" if worst > 1e-3 else "dim"
+        line.append(f"  outputs {text}", style=style)
+    if not row.is_quiet:
+        line.append(f"  noisy: itself {row.self_ratio.median:.2f} !", style="bold red")
+    return line
+
+
+def _cells(name: str, timing: Timing | None, *, is_subject: bool) -> list[Text | str]:
+    label = Text(f"  {name}", style="bold" if is_subject else "")
     if timing is None:
-        return [Text("failed", style="red"), ""]
+        return [label, Text("failed", style="red"), "", "", "", ""]
+    seconds = (timing.first, timing.seconds.median, timing.p90, timing.p99)
+    cells: list[Text | str] = [label, *(_milliseconds(value) for value in seconds)]
+    if is_subject:
+        return [*cells, ""]
     ratio = timing.ratio
-    style = "green" if ratio.median >= 1 else "yellow"
-    cell = Text(f"{ratio.median:.2f}×", style=style)
+    cell = Text(f"{ratio.median:.2f}×", style="green" if ratio.median >= 1 else "yellow")
     cell.append(f" ({ratio.low:.2f}–{ratio.high:.2f})", style="dim")
-    return [_milliseconds(timing.seconds.median), cell]
+    return [*cells, cell]
 
 
 def _milliseconds(seconds: float) -> str:
@@ -155,27 +213,14 @@ def _milliseconds(seconds: float) -> str:
     return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.3f}"
 
 
-def _difference(row: Row) -> Text | str:
-    differences = [timing.difference for timing in row.timings if timing.difference is not None]
-    if not differences:
-        return ""
-    worst = max(differences)
-    if math.isinf(worst):
-        return Text("disagrees", style="bold red")
-    return Text(f"{worst:.1e}", style="red" if worst > 1e-3 else "")
-
-
-def _self_ratio(row: Row) -> Text:
-    style = "dim" if row.is_quiet else "bold red"
-    return Text(f"{row.self_ratio.median:.2f}{'' if row.is_quiet else ' !'}", style=style)
-
-
 def _remarks(report: Report) -> list[Text]:
     remarks: list[Text] = []
     for peer in report.peers:
         mean = report.geometric_mean(peer)
         if mean is not None:
-            remarks.append(Text(f"{peer}: {mean:.2f}× the time of {report.subject} on average"))
+            remarks.append(
+                Text(f"{peer}: {mean:.2f}× the time of {report.subject}, geometric mean")
+            )
     best = report.geometric_mean()
     if best is not None and len(report.peers) > 1:
         remarks.append(Text(f"best peer of each case: {best:.2f}×", style="bold"))
@@ -194,7 +239,8 @@ def _remarks(report: Report) -> list[Text]:
         )
     remarks.append(
         Text(
-            f"{report.machine.processor}, {report.threads} threads, f32, medians; "
+            f"{report.machine.processor}, {format_count(report.threads, 'thread')}, "
+            f"{report.subject} in {report.precision}, peers in float32; "
             "a ratio above 1 means that the peer takes longer",
             style="dim",
         )

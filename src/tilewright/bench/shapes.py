@@ -64,28 +64,44 @@ def choose_shapes(
                 chosen += random_shapes(model, int(count), seed, limit)
             else:
                 raise InputError(
-                    f"{word!r} says no shapes.",
+                    f"{word!r} does not say which shapes to take",
                     where=f"shapes {text!r}",
-                    hint='Write for example "edge,random:20" or "batch=1,seq=5;batch=2,seq=7".',
+                    hint='Write for example "edge,random:20" or "batch=1,seq=5;batch=2,seq=7"',
                 )
     unique = {tuple(sizes.items()): sizes for sizes in chosen}
     if not unique:
-        raise InputError("No shape is asked for.", hint='Write for example "edge,random:20".')
+        raise InputError("No shape is asked for", hint='Write for example "edge,random:20"')
     return tuple(unique.values())
 
 
 def _named(model: CompiledModel, piece: str) -> Sizes:
     given = parse_sizes(piece)
+    check_sizes(model, given)
+    return {dimension.name: given[dimension.name] for dimension in model.dimensions}
+
+
+def check_sizes(model: CompiledModel, given: Mapping[str, int]) -> None:
+    """Raise DimensionError unless ``given`` has a size in its range for every dimension."""
+    text = ",".join(f"{name}={size}" for name, size in given.items())
     names = [dimension.name for dimension in model.dimensions]
     wrong = [name for name in given if name not in names]
     missing = [name for name in names if name not in given]
     if wrong or missing:
         problem = f"there is no dimension {wrong[0]}" if wrong else f"{missing[0]} has no size"
         raise DimensionError(
-            f"The shape {piece!r} does not fit the model: {problem}.",
-            hint=f"Give a size for each of {', '.join(names) or 'no dimension'}.",
+            f"The shape {text!r} does not fit the model: {problem}",
+            hint=f"Give a size for each of {', '.join(names) or 'no dimension'}",
         )
-    return {name: given[name] for name in names}
+    for dimension in model.dimensions:
+        size = given[dimension.name]
+        if _fitted(dimension, size) != size:
+            every = f" in steps of {dimension.multiple_of}" if dimension.multiple_of > 1 else ""
+            end = "" if dimension.high is None else str(dimension.high)
+            raise DimensionError(
+                f"{dimension.name}={size} is outside of the range {dimension.low}..{end}{every}",
+                where=f"shape {text!r}",
+                hint="Give a size in the range, or compile the model for a wider one with --dim",
+            )
 
 
 def edge_shapes(model: CompiledModel, budget: Budget) -> list[Sizes]:

@@ -2,7 +2,11 @@
 
 Every value is taken as the sum of independent rounding errors along the longest way to it. A node
 of a dtype with machine epsilon ε that adds up K products contributes ε² · K to the variance;
-elementwise work counts as K = 1, moving data as 0, rounding to 8-bit integers as ε = 2⁻⁷. The
+elementwise work counts as K = 1, moving data as 0, rounding to 8-bit integers as ε = 2⁻⁷. A product
+of narrow operands (``precision=`` bfloat16 or int8) errs by both of them: its data was rounded by a
+node of its own, with ε = 2⁻⁷ of either type, and its weights add as much again; a relative error of
+every factor is one of the sum, however many there are. So ``tolerances`` wants the graph with
+those products as they are computed, see ``compile.narrowed_graph``. The
 tolerance of an output, relative to its largest magnitude, is ``FACTOR`` standard deviations of its
 worst variant. Integers and booleans must be equal, but for 8-bit integers that floats were rounded
 to: those may be one apart. May import shape and ir. Start with :func:`tolerances`.
@@ -32,6 +36,7 @@ from tilewright.shape import product
 # lies some five deviations out: 5 · √2 / 2, rounded up.
 FACTOR = 4.0
 FORMULA = "4 · √(Σ ε²·K) along the longest way to the output, relative to its largest magnitude"
+NARROW_FORMULA = f"{FORMULA}; products of narrow operands add 2 · (2⁻⁷)²"
 # An operator run by the reference may do anything; a size that only data decides may be anything.
 _UNKNOWN_LENGTH = 1024
 _UNKNOWN_SIZE = 64
@@ -56,7 +61,7 @@ def tolerances(graph: Graph, sizes: Mapping[str, int]) -> dict[str, float]:
     variance: dict[Node, float] = {}
     for node in graph.nodes():
         inherited = max((variance[operand] for operand in node.inputs), default=0.0)
-        variance[node] = inherited + _contribution(node, sizes)
+        variance[node] = inherited + _contribution(node, sizes) + _of_weights(node)
     return {name: _allowed(root, variance[root]) for name, root in graph.outputs}
 
 
@@ -73,6 +78,13 @@ def _contribution(node: Node, sizes: Mapping[str, int]) -> float:
     if not _is_inexact(node.dtype):
         return 0.0
     return _EPSILON.get(node.dtype, _COARSE) ** 2 * _length(node, sizes)
+
+
+def _of_weights(node: Node) -> float:
+    """What the rounded weights of a product add; its rounded data is a node of its own."""
+    primitive = node.primitive
+    is_product = isinstance(primitive, Contract | Convolve)
+    return _QUANTISED**2 if is_product and primitive.sums is not None else 0.0
 
 
 def _is_inexact(dtype: DType) -> bool:

@@ -21,7 +21,7 @@ from onnx.reference import ReferenceEvaluator
 
 from tilewright.bench.compare import largest_difference
 from tilewright.bench.contender import as_arrays
-from tilewright.bench.inputs import InputSpecification, random_inputs
+from tilewright.bench.inputs import ModelInputs
 from tilewright.bench.peers import PeerOptions, create_peer
 from tilewright.bench.shapes import estimated_cost
 from tilewright.bench.tolerance import tolerances
@@ -84,7 +84,7 @@ class References:
         if first not in REFERENCES:
             raise InputError(
                 f"There is no reference called {first!r}.",
-                hint=f"Choose among {', '.join(REFERENCES)}.",
+                hint=f"Choose from {', '.join(REFERENCES)}",
             )
         self._model = model
         self._threads = threads
@@ -152,34 +152,33 @@ def verify(
     model: CompiledModel,
     graph: Graph,
     references: References,
-    specifications: Sequence[InputSpecification],
+    inputs: ModelInputs,
     shapes: Sequence[Mapping[str, int]],
     *,
-    seed: int = 0,
     progress: Progress | None = None,
 ) -> Verification:
     """Compare ``model`` with the references at every shape.
 
-    ``graph`` is the model's graph as imported, for the tolerances. ``progress`` is called before
-    each shape with the number done and the shape as text.
+    ``graph`` is the model's graph with its narrow products, for the tolerances; every shape has a
+    seed of its own. ``progress`` is called before each shape with the number done and the shape as
+    text.
     """
     checks: list[Check] = []
     for index, sizes in enumerate(shapes):
         if progress is not None:
             progress(index, format_sizes(list(sizes.items())))
-        checks.append(_check(model, graph, references, specifications, sizes, seed + index))
-    return Verification(tuple(checks), seed)
+        feeds = inputs.at(sizes, inputs.seed + index)
+        checks.append(_check(model, graph, references, feeds, sizes))
+    return Verification(tuple(checks), inputs.seed)
 
 
 def _check(
     model: CompiledModel,
     graph: Graph,
     references: References,
-    specifications: Sequence[InputSpecification],
+    inputs: Inputs,
     sizes: Mapping[str, int],
-    seed: int,
 ) -> Check:
-    inputs = random_inputs(specifications, sizes, seed)
     try:
         actual: dict[str, Any] | TilewrightError = model.run(inputs)
     except TilewrightError as error:

@@ -5,95 +5,193 @@ Start with :func:`bench`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-import numpy as np
 import typer
 
 from tilewright.bench import (
     PEERS,
+    Failure,
     ModelContender,
+    ModelInputs,
     PeerOptions,
+    Report,
     Settings,
+    check_sizes,
     compare,
     create_peers,
     parse_suite,
-    random_inputs,
     render_table,
 )
+from tilewright.bench.contender import Contender
 from tilewright.cli.options import (
+    CheckFlag,
     DimOptions,
+    EitherPath,
+    InputOptions,
     JsonFlag,
-    ModelPath,
+    OpenedModel,
+    OwnPrecisionOption,
+    QuietFlag,
     ThreadsOption,
-    input_specifications,
-    instantiate,
-    is_artifact,
+    VerboseFlag,
+    another,
+    inputs_for,
+    only_case,
+    open_model,
     parse_dims,
 )
-from tilewright.cli.output import Output
-from tilewright.compile import compile_stages
+from tilewright.cli.output import Output, load_plots
+from tilewright.cli.usage import UsageError, as_usage
+from tilewright.cli.writing import IMAGES, TEXTS, writable
 from tilewright.runtime.model import CompiledModel
-from tilewright.support.errors import InputError
+from tilewright.support.files import is_artifact
+
+_Shapes = Annotated[
+    str, typer.Option(metavar="SHAPES", help="The cases: batch=1,seq=5;batch=4,seq=128.")
+]
+_Source = Annotated[
+    Path | None, typer.Option(metavar="MODEL", help="The ONNX file of an artifact, for peers.")
+]
+_Peers = Annotated[
+    str | None,
+    typer.Option(
+        metavar="PEERS",
+        help=f"Any of {', '.join(PEERS)}, with commas, or none.",
+        show_default="onnxruntime where there is an ONNX file",
+    ),
+]
+_Json = Annotated[Path | None, typer.Option(metavar="FILE.json", help="Write all figures as JSON.")]
+_Csv = Annotated[
+    Path | None, typer.Option(metavar="FILE.csv", help="Write a line for each case and engine.")
+]
+_Plot = Annotated[
+    Path | None, typer.Option(metavar="FILE.png", help="Draw times against the sizes.")
+]
 
 
 def bench(
-    model: ModelPath,
-    shapes: Annotated[
-        str, typer.Option(metavar="SHAPES", help="The cases: batch=1,seq=5;batch=4,seq=128.")
-    ],
-    against: Annotated[
-        str, typer.Option(metavar="PEERS", help=f"Any of {', '.join(PEERS)}, with commas.")
-    ] = "onnxruntime",
+    path: EitherPath,
+    shapes: _Shapes = "",
+    model: _Source = None,
+    against: _Peers = None,
+    inputs: InputOptions = None,
     dim: DimOptions = None,
+    precision: OwnPrecisionOption = None,
     threads: ThreadsOption = None,
     rounds: Annotated[int, typer.Option(min=1, help="Blocks of timing for each.")] = (
         Settings.rounds
     ),
-    save: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write all figures as JSON.")
-    ] = None,
+    save: _Json = None,
+    csv: _Csv = None,
+    plot: _Plot = None,
     seed: Annotated[int, typer.Option(min=0, help="For the inputs.")] = 0,
+    check: CheckFlag = False,
     as_json: JsonFlag = False,
+    quiet: QuietFlag = False,
+    verbose: VerboseFlag = 0,
 ) -> None:
-    """Time a model beside other engines at several shapes, as ratios with their spread.
+    """Time a model beside other engines: first call, median, p90, p99, and ratios.
+
+    Takes a model or an artifact. All engines get the same inputs and the same number of threads,
+    take turns, and are compared round by round.
 
     \b
     Example: tilewright bench bert.onnx --shapes "batch=1,seq=5;batch=4,seq=128"
     """
-    output = Output(as_json=as_json)
-    if is_artifact(model):
-        raise InputError("The peers need the ONNX file.", where=str(model))
-    cases = parse_suite(shapes)
-    names = [name for name in (part.strip() for part in against.split(",")) if name]
-    with output.progress.activity(f"Compiling {model.name}"):
-        made = compile_stages(model, dims=parse_dims(dim))
-    subject = instantiate(made, threads)
-    with output.progress.activity("Setting up the peers"):
-        peers, skipped = create_peers(names, model, PeerOptions(subject.num_threads))
-    specifications = input_specifications(subject)
+    output = Output(as_json=as_json, quiet=quiet, verbose=verbose)
+    for file, kinds in ((save, TEXTS), (csv, TEXTS), (plot, IMAGES)):
+        if file is not None:
+            writable(file, kinds, [path, model])
+    if plot is not None and plot.suffix != ".png":
+        name = plot.with_suffix(".png")
+        raise UsageError("Plots are PNG files", where=str(plot), hint=f"Write --plot {name}")
+    plots = None if plot is None else load_plots()
+    source = model if model is not None else None if is_artifact(path) else path
+    names = _peers(against, source)
+    opened = open_model(path, parse_dims(dim), threads, output, precision, check)
+    subject = opened.model
+    feeds = inputs_for(subject, inputs, seed)
+    cases = _cases(subject, shapes, feeds)
+    peers, skipped = _set_up(names, source, subject.num_threads, output)
+    settings = Settings(rounds=rounds, most_rounds=4 * rounds)
+    report = _timed(opened, peers, skipped, cases, feeds, settings, output, path)
+    if save is not None:
+        report.save(save)
+    if csv is not None:
+        report.save_csv(csv)
+    if plot is not None and plots is not None:
+        plots.draw_comparison(report, plot)
+    if as_json:
+        print(report.to_json())
+    output.show(render_table(report, title=path.name))
+    if source is None and against is None:
+        output.show("No peers: they need the ONNX file, add --model model.onnx")
+
+
+def _peers(against: str | None, source: Path | None) -> list[str]:
+    """The names of the peers; they run the ONNX file ``source``."""
+    default = "none" if source is None else "onnxruntime"
+    names = [name.strip() for name in (default if against is None else against).split(",")]
+    names = [name for name in names if name not in ("", "none")]
+    if names and source is None:
+        raise UsageError(
+            "The peers need the ONNX file that the artifact was compiled from",
+            hint="Add --model model.onnx, or --against none",
+        )
+    return names
+
+
+def _cases(model: CompiledModel, shapes: str, feeds: ModelInputs) -> Sequence[dict[str, int]]:
+    """The shapes to time; arrays from files are the only one, as is that of fixed sizes."""
+    with as_usage():
+        if feeds.given:
+            if shapes:
+                raise UsageError("The files of the inputs say the shape", hint="Leave --shapes out")
+            return [only_case(model, feeds)]
+        if not model.dimensions and not shapes:
+            return [{}]
+        cases = parse_suite(shapes)
+        for case in cases:
+            check_sizes(model, case)
+        return cases
+
+
+def _set_up(
+    names: Sequence[str], source: Path | None, threads: int, output: Output
+) -> tuple[Sequence[Contender], Sequence[Failure]]:
+    if source is None or not names:
+        return (), ()
+    with output.progress.activity("Setting up the peers"), as_usage():
+        return create_peers(names, source, PeerOptions(threads))
+
+
+def _timed(
+    opened: OpenedModel,
+    peers: Sequence[Contender],
+    skipped: Sequence[Failure],
+    cases: Sequence[dict[str, int]],
+    feeds: ModelInputs,
+    settings: Settings,
+    output: Output,
+    path: Path,
+) -> Report:
+    subject = opened.model
 
     def second() -> CompiledModel:
-        return instantiate(made, threads)
-
-    def inputs_of(case: Mapping[str, int]) -> dict[str, np.ndarray[Any, Any]]:
-        return random_inputs(specifications, case, seed)
+        return another(opened, path)
 
     with output.progress.steps("Timing", len(cases)) as steps:
-        report = compare(
+        return compare(
             ModelContender(subject, second),
             peers,
             cases,
-            inputs_of,
+            feeds.at,
             threads=subject.num_threads,
             skipped=skipped,
-            settings=Settings(rounds=rounds, most_rounds=4 * rounds),
+            settings=settings,
             progress=lambda done, _, case: steps.at(done, case),
+            precision=subject.info.precision,
         )
-    if save is not None:
-        report.save(save)
-    if as_json:
-        print(report.to_json())
-    output.show(render_table(report, title=model.name))

@@ -34,7 +34,7 @@ from tilewright.bench.suites import (
     read_suite,
     sample,
 )
-from tilewright.cli.options import JsonFlag
+from tilewright.cli.options import JsonFlag, QuietFlag, VerboseFlag
 from tilewright.cli.output import Output, load_plots
 from tilewright.support.errors import InputError
 from tilewright.support.progress import Steps
@@ -77,13 +77,15 @@ def bench_ops(
         typer.Option(metavar="DIR", help="Write report.json, rows.csv and plots there."),
     ] = None,
     as_json: JsonFlag = False,
+    quiet: QuietFlag = False,
+    verbose: VerboseFlag = 0,
 ) -> None:
     """Time matrix products and convolutions beside other engines, as speed-ups per suite.
 
     \b
     Example: tilewright bench-ops --shapes "M=5,N=2304,K=768;M=24,N=2304,K=768"
     """
-    output = Output(as_json=as_json)
+    output = Output(as_json=as_json, quiet=quiet, verbose=verbose)
     cases = _cases(suite or (), shapes, _names(only), sample_size)
     plots = None if save is None else load_plots()
     with output.progress.activity("Setting up"):

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from tilewright.cli.options import JsonFlag
+from tilewright.cli.options import JsonFlag, QuietFlag, VerboseFlag
 from tilewright.cli.output import Output, table
 from tilewright.support.cache import cache_directory, cached_files, clear
 from tilewright.support.text import format_bytes, format_count
@@ -19,13 +19,15 @@ from tilewright.support.text import format_bytes, format_count
 def cache(
     remove: Annotated[bool, typer.Option("--clear", help="Remove what is kept.")] = False,
     as_json: JsonFlag = False,
+    quiet: QuietFlag = False,
+    verbose: VerboseFlag = 0,
 ) -> None:
     """Show the cache directory and what it holds: measurements and compiled code.
 
     \b
     Example: tilewright cache --clear
     """
-    output = Output(as_json=as_json)
+    output = Output(as_json=as_json, quiet=quiet, verbose=verbose)
     files = [(path.name, path.stat().st_size) for path in cached_files()]
     removed = clear() if remove else 0
     total = 0 if remove else sum(size for _, size in files)

@@ -20,10 +20,11 @@ from rich.console import RenderableType
 from tilewright.backend.cpu.machine import host_level
 from tilewright.bench.machine import describe_machine, usable_cores
 from tilewright.bench.peak import measure_peak
-from tilewright.cli.options import JsonFlag
+from tilewright.cli.options import JsonFlag, QuietFlag, VerboseFlag
 from tilewright.cli.output import Output, table
 from tilewright.runtime import _native
 from tilewright.support.cache import cache_directory
+from tilewright.support.processors import default_threads, quota
 from tilewright.support.text import format_bytes, format_count
 from tilewright.support.version import VERSION
 from tilewright.target import Target, detect, host
@@ -42,13 +43,15 @@ def doctor(
         bool, typer.Option("--candidates", help="Show the f32 candidates of every level.")
     ] = False,
     as_json: JsonFlag = False,
+    quiet: QuietFlag = False,
+    verbose: VerboseFlag = 0,
 ) -> None:
     """Show the processor, threads, versions, and what one core can do; exit code 1 if parts miss.
 
     \b
     Example: tilewright doctor
     """
-    output = Output(as_json=as_json)
+    output = Output(as_json=as_json, quiet=quiet, verbose=verbose)
     level, target = host_level(), detect()
     facts: dict[str, object] = {
         "tilewright": VERSION,
@@ -60,8 +63,8 @@ def doctor(
         "caches": caches(),
         "cores": os.cpu_count(),
         "cores_by_affinity": usable_cores(),
-        "cores_by_quota": host.quota(),
-        "default_threads": _native.default_threads(),
+        "cores_by_quota": quota(),
+        "default_threads": default_threads(),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "native_extension": Path(_native.__file__).name,
         "cache_directory": str(cache_directory()),

@@ -1,41 +1,76 @@
-"""``tilewright inspect``: what a model needs, before it is compiled.
+"""``tilewright inspect``: what a model needs before it is compiled, and what an artifact is.
 
-Dimensions with their ranges, operators, what runs on the ONNX reference evaluator and why, sizes
-that its export baked in. Start with :func:`inspect`.
+Of a model: dimensions with their ranges, operators, what runs on the ONNX reference evaluator and
+why, sizes that its export baked in. Of an artifact: levels, precision, machines, source, sizes.
+Start with :func:`inspect`.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from rich.console import RenderableType
 
-from tilewright.cli.options import DimOptions, JsonFlag, ModelPath, parse_dims
+from tilewright.cli.options import (
+    DimOptions,
+    EitherPath,
+    JsonFlag,
+    QuietFlag,
+    VerboseFlag,
+    parse_dims,
+    refuse_for_artifact,
+)
 from tilewright.cli.output import Output, table
-from tilewright.frontend.onnx import DimensionReport, Fallback, ImportReport, import_model
+from tilewright.cli.sections import (
+    artifact_sections,
+    dimension_section,
+    level_table,
+    operator_section,
+    origin_lines,
+)
+from tilewright.frontend.onnx import ImportReport, import_model
 from tilewright.ir.graph import Graph
 from tilewright.ir.primitives import Input
-from tilewright.support.text import format_count
+from tilewright.runtime.artifact import read_info
+from tilewright.runtime.info import ArtifactInfo
+from tilewright.support.errors import InvalidModelError
+from tilewright.support.files import ARTIFACT, MODEL, require
+from tilewright.support.text import format_bytes
 
-_ORIGINS = {"given": "given", "model": "implied by the model", "default": "default"}
 
+def inspect(
+    path: EitherPath,
+    dim: DimOptions = None,
+    as_json: JsonFlag = False,
+    quiet: QuietFlag = False,
+    verbose: VerboseFlag = 0,
+) -> None:
+    """Show what a model needs, or what an artifact is.
 
-def inspect(model: ModelPath, dim: DimOptions = None, as_json: JsonFlag = False) -> None:
-    """Show dimensions, operators, what falls back to the reference, and baked-in sizes.
+    Of a model: its dimensions, its operators, what falls back to the ONNX reference evaluator, and
+    sizes that were baked in. Of an artifact: levels, precision, target, source and sizes.
 
     \b
     Example: tilewright inspect model.onnx --dim batch=1..64
     """
-    output = Output(as_json=as_json)
-    with output.progress.activity(f"Reading {model.name}"):
-        graph, report = import_model(model, dims=parse_dims(dim))
+    output = Output(as_json=as_json, quiet=quiet, verbose=verbose)
+    if require(path, MODEL, ARTIFACT, error=InvalidModelError) is ARTIFACT:
+        refuse_for_artifact(path, dims=dim)
+        info, size = read_info(path), path.stat().st_size
+        output.document({"artifact": str(path), "bytes": size, **info.to_json()})
+        output.show(*_artifact(path, size, info))
+        return
+    dims = parse_dims(dim)
+    with output.progress.activity(f"Reading {path.name}"):
+        graph, report = import_model(path, dims=dims)
     primitives = [node.primitive for node in graph.inputs]
     inputs = {p.name: str(p.result()) for p in primitives if isinstance(p, Input)}
     outputs = {name: str(root.type) for name, root in graph.outputs}
     output.document(
         {
-            "model": str(model),
+            "model": str(path),
             "inputs": inputs,
             "outputs": outputs,
             "primitives": len(graph.nodes()),
@@ -43,6 +78,23 @@ def inspect(model: ModelPath, dim: DimOptions = None, as_json: JsonFlag = False)
         }
     )
     output.show(*_sections(graph, report, inputs, outputs))
+
+
+def _artifact(path: Path, size: int, info: ArtifactInfo) -> list[RenderableType]:
+    source = info.source or "a model in memory"
+    return [
+        f"{path.name}: {info.name}, made by tilewright {info.version}, format {info.format}, "
+        f"{format_bytes(size)}",
+        f"Compiled from {source}, SHA-256 {info.source_sha256 or 'unknown'}",
+        f"Precision {info.precision}, accuracy {info.accuracy}",
+        "",
+        *artifact_sections(info),
+        level_table(info),
+        f"{format_bytes(info.code_bytes)} of code, {format_bytes(info.weight_bytes)} of weights, "
+        "which levels share where they can",
+        "",
+        *origin_lines(info),
+    ]
 
 
 def _sections(
@@ -64,50 +116,6 @@ def _sections(
     parts += _sentences("Sizes that look baked in by the export:", baked)
     parts += _sentences(wanted, report.structural_inputs)
     return parts + _sentences("Notes:", report.notes)
-
-
-def dimension_section(dimensions: Sequence[DimensionReport]) -> list[RenderableType]:
-    """Every dimension with its range, where the range is from, and where it stands."""
-    if not dimensions:
-        return ["No dimension varies: every size of the inputs is a constant.", ""]
-    rows = [
-        (
-            row.name,
-            f"{row.low}..{row.high}" + (f" % {row.multiple_of}" if row.multiple_of > 1 else ""),
-            _ORIGINS.get(row.origin, row.origin),
-            ", ".join(f"{name}[{axis}]" for name, axis in row.places),
-        )
-        for row in dimensions
-    ]
-    return [table("dimension", "range", "range is", "stands at", rows=rows), ""]
-
-
-def operator_section(report: ImportReport) -> list[RenderableType]:
-    """What compiles, with numbers, and what runs on the ONNX reference evaluator and why."""
-    counts = ", ".join(f"{name} {count}" for name, count in sorted(report.compiled.items()))
-    number = format_count(sum(report.compiled.values()), "operator")
-    parts: list[RenderableType] = [f"{number} compiled: {counts or 'none'}"]
-    if not report.fallbacks:
-        return [*parts, "No operator runs on the ONNX reference evaluator.", ""]
-    parts.append("")
-    rows = [(f.operator, f.where, f.reason) for f in _distinct(report.fallbacks)]
-    title = (
-        f"{format_count(len(report.fallbacks), 'operator')} on the ONNX reference evaluator (slow)"
-    )
-    return [*parts, table("operator", "where", "reason", rows=rows, title=title), ""]
-
-
-def _distinct(fallbacks: Sequence[Fallback]) -> list[Fallback]:
-    """One row for each operator and reason; the others are counted in it."""
-    groups: dict[tuple[str, str], list[Fallback]] = {}
-    for fallback in fallbacks:
-        groups.setdefault((fallback.operator, fallback.reason), []).append(fallback)
-    return [
-        rows[0]
-        if len(rows) == 1
-        else dataclasses.replace(rows[0], where=f"{rows[0].where} and {len(rows) - 1} more")
-        for rows in groups.values()
-    ]
 
 
 def _sentences(title: str, lines: Sequence[str]) -> list[RenderableType]:

@@ -8,18 +8,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, cast
 
 import typer
 
-from tilewright.bench import InputSpecification
+from tilewright.bench import InputSpecification, ModelInputs, check_sizes, read_arrays
 from tilewright.cli.output import Output
+from tilewright.cli.usage import UsageError, as_usage
 from tilewright.compile import Compilation, compile_stages
 from tilewright.frontend.onnx import Dim
 from tilewright.ir.dtype import DType
 from tilewright.ops.reference import evaluate_payload
+from tilewright.options import CompileOptions
 from tilewright.runtime.model import CompiledModel
-from tilewright.support.errors import DimensionError, InputError
+from tilewright.support.errors import DimensionError
 from tilewright.support.files import is_artifact
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
@@ -27,8 +29,15 @@ QuietFlag = Annotated[
     bool, typer.Option("--quiet", "-q", help="Print errors only; the exit code says the rest.")
 ]
 VerboseFlag = Annotated[
-    bool,
-    typer.Option("--verbose", "-v", help="Show on stderr what the compiler does, and when."),
+    int,
+    typer.Option(
+        "--verbose",
+        "-v",
+        count=True,
+        metavar="",
+        show_default=False,
+        help="Show on stderr what the compiler does; twice for details.",
+    ),
 ]
 InputOptions = Annotated[
     list[str] | None,
@@ -66,6 +75,15 @@ PrecisionOption = Annotated[
         help="In what constant weights, and the data they are multiplied by, are held.",
     ),
 ]
+OwnPrecisionOption = Annotated[
+    str | None,
+    typer.Option(
+        "--precision",
+        metavar="float32|bfloat16|int8",
+        help="In what constant weights, and the data they are multiplied by, are held.",
+        show_default="float32; an artifact has its own",
+    ),
+]
 TargetOption = Annotated[
     str | None,
     typer.Option(
@@ -81,9 +99,22 @@ ThreadsOption = Annotated[
     ),
 ]
 
+CheckFlag = Annotated[
+    bool,
+    typer.Option(
+        "--check", help="Verify what every stage of the compiler makes; an error is a defect of it."
+    ),
+]
+DumpOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--dump", metavar="DIR", help="Write every stage of the compiler as text into a folder."
+    ),
+]
+
 
 def parse_dims(texts: Sequence[str] | None) -> dict[str, Dim]:
-    """Ranges from ``batch=1..64``, ``seq=0..512%8`` or ``channels=3``. Raises InputError."""
+    """Ranges from ``batch=1..64``, ``seq=0..512%8`` or ``channels=3``. Raises UsageError."""
     dims: dict[str, Dim] = {}
     for text in texts or ():
         name, _, extent = (part.strip() for part in text.partition("="))
@@ -92,14 +123,14 @@ def parse_dims(texts: Sequence[str] | None) -> dict[str, Dim]:
         numbers = [low, high if dots else low, multiple if percent else "1"]
         where = f"--dim {text}"
         if not name or not all(number.strip().isdecimal() for number in numbers):
-            hint = "write --dim batch=1..64, --dim seq=0..512%8 or --dim channels=3"
-            raise InputError("This is not the range of a dimension.", where=where, hint=hint)
+            hint = "Write --dim batch=1..64, --dim seq=0..512%8 or --dim channels=3"
+            raise UsageError("This is not the range of a dimension", where=where, hint=hint)
         if name in dims:
-            raise InputError(f"The dimension {name} is given twice.", where=where)
+            raise UsageError(f"The dimension {name} is given twice", where=where)
         try:
             dims[name] = Dim(*map(int, numbers))
         except DimensionError as error:
-            raise DimensionError(error.message, where=where, hint=error.hint) from error
+            raise UsageError(error.message, where=where, hint=error.hint) from error
     return dims
 
 
@@ -112,40 +143,75 @@ class OpenedModel:
 
 
 def open_model(
-    path: Path, dims: Mapping[str, Dim], threads: int | None, output: Output
+    path: Path,
+    dims: Mapping[str, Dim],
+    threads: int | None,
+    output: Output,
+    precision: str | None = None,
+    check: bool = False,
 ) -> OpenedModel:
     """Load an artifact, or compile an ONNX file for this machine.
 
-    Raises InputError where ranges are given for an artifact, which has its own.
+    With ``check`` every stage of the compiler is verified. Raises UsageError where ranges or a
+    precision are given for an artifact, which has its own.
     """
     if not is_artifact(path):
         with output.progress.activity(f"Compiling {path.name}"):
-            made = compile_stages(path, dims=dims)
-        return OpenedModel(instantiate(made, threads), made)
-    if dims:
-        raise InputError(
-            "An artifact has the ranges that it was compiled for.",
-            where=str(path),
-            hint="leave --dim out, or give the ONNX file",
-        )
+            named = {"precision": precision or "float32", "dims": dims, "check": check or None}
+            # The precision is a text here; compiling checks it.
+            made = compile_stages(path, **cast("CompileOptions", named))
+        return OpenedModel(_instance(made, threads), made)
+    refuse_for_artifact(path, dims=dims, precision=precision)
     model = CompiledModel.load(path, evaluate=evaluate_payload, num_threads=threads)
     return OpenedModel(model, None)
 
 
-def input_specifications(model: CompiledModel) -> tuple[InputSpecification, ...]:
-    """What the model takes, for random inputs."""
-    return tuple(
+def refuse_for_artifact(path: Path, *, dims: object, precision: str | None = None) -> None:
+    """Raise UsageError where something is given that an artifact was compiled with."""
+    given = {"ranges": ("--dim", dims), "precision": ("--precision", precision)}
+    for what, (option, value) in given.items():
+        if value:
+            raise UsageError(
+                f"An artifact has the {what} that it was compiled for",
+                where=str(path),
+                hint=f"Leave {option} out, or give the ONNX file",
+            )
+
+
+def inputs_for(model: CompiledModel, files: Sequence[str] | None, seed: int) -> ModelInputs:
+    """The inputs of a model: those in files, and random ones in the ranges it can use.
+
+    Raises UsageError for files that hold no inputs of the model.
+    """
+    ranges = model.info.ranges
+    specifications = tuple(
         InputSpecification(
             spec.name,
             DType(spec.dtype).numpy,
             tuple(int(extent) if extent.isdecimal() else extent for extent in spec.shape),
+            *ranges.get(spec.name, ("", "")),
         )
         for spec in model.inputs
     )
+    with as_usage():
+        return ModelInputs(specifications, read_arrays(files or (), specifications), seed)
 
 
-def instantiate(made: Compilation, threads: int | None) -> CompiledModel:
-    """A model with its own memory and threads from a compilation."""
-    return CompiledModel.from_contents(
-        made.contents, evaluate=evaluate_payload, num_threads=threads
-    )
+def only_case(model: CompiledModel, inputs: ModelInputs) -> dict[str, int]:
+    """The one shape that the arrays in files have. Raises DimensionError if they leave any open."""
+    sizes = inputs.given_sizes
+    check_sizes(model, sizes)
+    return sizes
+
+
+def another(opened: OpenedModel, path: Path) -> CompiledModel:
+    """A second instance of an opened model, with its own memory and threads."""
+    threads = opened.model.num_threads
+    if opened.compilation is not None:
+        return _instance(opened.compilation, threads)
+    return CompiledModel.load(path, evaluate=evaluate_payload, num_threads=threads)
+
+
+def _instance(made: Compilation, threads: int | None) -> CompiledModel:
+    contents = made.contents
+    return CompiledModel.from_contents(contents, evaluate=evaluate_payload, num_threads=threads)

@@ -1,4 +1,4 @@
-"""Where results go: rich tables or JSON on stdout, progress on stderr.
+"""Where results go: rich tables or JSON on stdout, progress and the log on stderr.
 
 Imports support and rich. Start with :class:`Output`.
 """
@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import importlib
 import json
+import logging
+import sys
 from collections.abc import Mapping, Sequence
 from types import ModuleType
+from typing import TextIO
 
 from rich.console import Console, RenderableType
 from rich.table import Table
@@ -18,21 +21,28 @@ from tilewright.support.errors import UnsupportedError
 from tilewright.support.progress import Progress
 
 _LOG_WIDTH = 160
+LOGGER = "tilewright"
 
 
 class Output:
-    """One command's results; with ``as_json`` only :meth:`document` prints."""
+    """One command's results; with ``as_json`` only :meth:`document` prints.
 
-    def __init__(self, *, as_json: bool) -> None:
+    With ``quiet`` nothing is shown but what was asked for as JSON; ``verbose`` shows the log of the
+    library, 1 for its stages, 2 for details, in the place of progress.
+    """
+
+    def __init__(self, *, as_json: bool, quiet: bool = False, verbose: int = 0) -> None:
         self.as_json = as_json
+        self._is_quiet = quiet
         self._console = Console()
         if not self._console.is_terminal:
             self._console.width = _LOG_WIDTH
-        self.progress = Progress(Console(stderr=True))
+        self.progress = Progress(Console(stderr=True, quiet=quiet or verbose > 0))
+        _show_log(verbose)
 
     def show(self, *parts: RenderableType) -> None:
         """Print for people."""
-        if not self.as_json:
+        if not self.as_json and not self._is_quiet:
             for part in parts:
                 is_text = isinstance(part, str | Text)
                 self._console.print(part, soft_wrap=is_text, markup=False, highlight=False)
@@ -41,6 +51,22 @@ class Output:
         """Print for programs."""
         if self.as_json:
             print(json.dumps(content, indent=2, allow_nan=False))
+
+
+class _Handler(logging.StreamHandler[TextIO]):
+    """The one handler of the command line, so that another command takes its place."""
+
+
+def _show_log(verbose: int) -> None:
+    logger = logging.getLogger(LOGGER)
+    for handler in [h for h in logger.handlers if isinstance(h, _Handler)]:
+        logger.removeHandler(handler)
+    logger.setLevel(logging.NOTSET)
+    if verbose:
+        handler = _Handler(sys.stderr)
+        handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO if verbose == 1 else logging.DEBUG)
 
 
 def table(*columns: str, rows: Sequence[Sequence[str | Text]], title: str | None = None) -> Table:
@@ -62,5 +88,5 @@ def load_plots() -> ModuleType:
     except ImportError as error:
         raise UnsupportedError(
             f"Plots cannot be drawn: {error}.",
-            hint='Install it with "pip install matplotlib", or leave out --save',
+            hint='Install it with "pip install matplotlib", or leave the plot out',
         ) from error

@@ -26,7 +26,7 @@ from tilewright.bench.regret import (
 )
 from tilewright.bench.suites import Case
 from tilewright.bench.sweep import Sweep, measure_sweep
-from tilewright.cli.options import JsonFlag
+from tilewright.cli.options import JsonFlag, QuietFlag, VerboseFlag
 from tilewright.cli.output import Output, load_plots, table
 from tilewright.support.errors import InputError
 
@@ -54,13 +54,15 @@ def regret(
         Path | None, typer.Option(metavar="FILE.png", help="With --sweep: draw it there.")
     ] = None,
     as_json: JsonFlag = False,
+    quiet: QuietFlag = False,
+    verbose: VerboseFlag = 0,
 ) -> None:
     """Time all variants of contractions at random shapes beside the one that the model chooses.
 
     \b
     Example: tilewright regret --kind gemm --samples 300 --range 1..4096
     """
-    output = Output(as_json=as_json)
+    output = Output(as_json=as_json, quiet=quiet, verbose=verbose)
     if sweep:
         _sweep(sweep, threads, budget, save, output)
         return

@@ -12,7 +12,7 @@ import typer
 from rich.table import Table
 
 from tilewright.backend.cpu.machine import host_level
-from tilewright.cli.options import JsonFlag
+from tilewright.cli.options import JsonFlag, QuietFlag, VerboseFlag
 from tilewright.cli.output import Output, table
 from tilewright.target import detect
 from tilewright.tune import (
@@ -31,13 +31,15 @@ def tune(
         float, typer.Option(min=0.1, max=600.0, help="How long to measure, after compiling.")
     ] = 5.0,
     as_json: JsonFlag = False,
+    quiet: QuietFlag = False,
+    verbose: VerboseFlag = 0,
 ) -> None:
     """Measure every register tile of this machine, and keep the times in the cache directory.
 
     \b
     Example: tilewright tune
     """
-    output = Output(as_json=as_json)
+    output = Output(as_json=as_json, quiet=quiet, verbose=verbose)
     level = host_level()
     shapes = standard_shapes(level)
     profile = None if again else load_profile(level.name)

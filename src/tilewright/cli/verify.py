@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import textwrap
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -15,92 +16,128 @@ import typer
 from rich.text import Text
 
 from tilewright.bench.shapes import Budget, choose_shapes
-from tilewright.bench.tolerance import FORMULA
+from tilewright.bench.tolerance import FORMULA, NARROW_FORMULA
 from tilewright.bench.verify import AGREES, Check, References, Verification
 from tilewright.bench.verify import verify as verify_model
 from tilewright.cli.options import (
+    CheckFlag,
     DimOptions,
     EitherPath,
+    InputOptions,
     JsonFlag,
     OpenedModel,
+    OwnPrecisionOption,
+    QuietFlag,
     ThreadsOption,
-    input_specifications,
-    is_artifact,
+    VerboseFlag,
+    inputs_for,
+    only_case,
     open_model,
     parse_dims,
 )
 from tilewright.cli.output import Output, table
+from tilewright.cli.usage import UsageError, as_usage
+from tilewright.compile import narrowed_graph
 from tilewright.frontend.onnx import Dim, import_model
 from tilewright.ir.graph import Graph
 from tilewright.runtime.model import CompiledModel
-from tilewright.support.errors import InputError
+from tilewright.support.files import is_artifact
 from tilewright.support.text import format_count, format_sizes
 
 _STYLES = {"agrees": "green", "differs": "bold red", "refused": "yellow", "no reference": "yellow"}
 
+_Source = Annotated[
+    Path | None,
+    typer.Option(metavar="MODEL", help="The ONNX file that an artifact was compiled from."),
+]
+_Reference = Annotated[
+    str, typer.Option(metavar="onnxruntime|onnx", help="What to compare with first.")
+]
+_Shapes = Annotated[
+    str,
+    typer.Option(metavar="SHAPES", help="edge, random:N, or batch=1,seq=5;batch=2,seq=7."),
+]
+_Bytes = Annotated[int, typer.Option(min=1, metavar="BYTES", help="Most memory of one call.")]
+_Seconds = Annotated[float, typer.Option(min=0, metavar="SECONDS", help="Longest estimated call.")]
+
 
 def verify(
     path: EitherPath,
-    model: Annotated[
-        Path | None,
-        typer.Option(metavar="MODEL", help="The ONNX file that an artifact was compiled from."),
-    ] = None,
-    reference: Annotated[
-        str, typer.Option(metavar="onnxruntime|onnx", help="What to compare with first.")
-    ] = "onnxruntime",
-    shapes: Annotated[
-        str,
-        typer.Option(metavar="SHAPES", help="edge, random:N, or batch=1,seq=5;batch=2,seq=7."),
-    ] = "edge,random:20",
+    model: _Source = None,
+    reference: _Reference = "onnxruntime",
+    shapes: _Shapes = "edge,random:20",
+    inputs: InputOptions = None,
     dim: DimOptions = None,
+    precision: OwnPrecisionOption = None,
     seed: Annotated[int, typer.Option(min=0, help="For the shapes and the inputs.")] = 0,
-    most_bytes: Annotated[
-        int, typer.Option(min=1, metavar="BYTES", help="Most memory of one call.")
-    ] = Budget.bytes,
-    most_seconds: Annotated[
-        float, typer.Option(min=0, metavar="SECONDS", help="Longest estimated call.")
-    ] = Budget.seconds,
+    most_bytes: _Bytes = Budget.bytes,
+    most_seconds: _Seconds = Budget.seconds,
     threads: ThreadsOption = None,
+    check: CheckFlag = False,
     as_json: JsonFlag = False,
+    quiet: QuietFlag = False,
+    verbose: VerboseFlag = 0,
 ) -> None:
     """Compare a model with a reference at many shapes; exit code 1 if it differs anywhere.
+
+    What may differ follows from the model's depth and the precision it was compiled with. Inputs
+    from files are one shape; else they are random, in the ranges that the model can use.
 
     \b
     Example: tilewright verify model.onnx --shapes edge,random:20
     """
-    output = Output(as_json=as_json)
+    output = Output(as_json=as_json, quiet=quiet, verbose=verbose)
     source = model or path
     if is_artifact(source):
-        raise InputError(
-            "The reference needs the ONNX file that the artifact was compiled from.",
+        raise UsageError(
+            "The reference needs the ONNX file that the artifact was compiled from",
             where=str(source),
-            hint="add --model model.onnx",
+            hint="Add --model model.onnx",
         )
-    opened = open_model(path, parse_dims(dim), threads, output)
+    opened = open_model(path, parse_dims(dim), threads, output, precision, check)
     compiled = opened.model
-    graph = _graph(opened, source)
-    cases = choose_shapes(compiled, shapes, seed=seed, budget=Budget(most_bytes, most_seconds))
+    feeds = inputs_for(compiled, inputs, seed)
+    with as_usage():
+        references = References(source, reference, compiled.num_threads)
+        cases = [only_case(compiled, feeds)] if inputs else None
+        if cases is None:
+            budget = Budget(most_bytes, most_seconds)
+            cases = choose_shapes(compiled, shapes, seed=seed, budget=budget)
+    subject = _subject(opened, source)
     with output.progress.steps("Verifying", len(cases)) as steps:
-        found = verify_model(
-            compiled,
-            graph,
-            References(source, reference, compiled.num_threads),
-            input_specifications(compiled),
-            cases,
-            seed=seed,
-            progress=steps.at,
-        )
-    output.document(_document(source, found))
-    output.show(table(*_COLUMNS, rows=[_row(check) for check in found.checks]), "", _verdict(found))
+        found = verify_model(compiled, subject.graph, references, feeds, cases, progress=steps.at)
+    output.document(_document(source, found, compiled.info.precision))
+    output.show(
+        table(*_COLUMNS, rows=[_row(check) for check in found.checks]),
+        "",
+        _verdict(found, compiled.info.precision),
+        *subject.notes,
+    )
     if not found.is_right:
         raise typer.Exit(1)
 
 
-def _graph(opened: OpenedModel, source: Path) -> Graph:
-    """The graph as imported, with the ranges that the model was compiled for."""
+@dataclass(frozen=True)
+class _Subject:
+    """The graph that says what is tolerated, and sentences about the model."""
+
+    graph: Graph
+    notes: tuple[str, ...]
+
+
+def _subject(opened: OpenedModel, source: Path) -> _Subject:
+    """The graph with the ranges and the narrow products that the model was compiled with."""
     if opened.compilation is not None:
-        return opened.compilation.graph
-    return import_model(source, dims=_ranges(opened.model)).graph
+        return _Subject(opened.compilation.graph, ())
+    imported, info = import_model(source, dims=_ranges(opened.model)), opened.model.info
+    graph = imported.graph
+    if info.precision != "float32":
+        graph = narrowed_graph(graph, info.precision)
+    if info.source_sha256 in ("", imported.report.source_sha256):
+        return _Subject(graph, ())
+    name = info.source or "a model in memory"
+    note = f"The artifact was compiled from {name} with other contents than {source} has"
+    return _Subject(graph, (note,))
 
 
 def _ranges(model: CompiledModel) -> dict[str, Dim]:
@@ -128,7 +165,11 @@ def _number(value: float | None) -> str:
     return "" if value is None else "disagrees" if math.isinf(value) else f"{value:.1e}"
 
 
-def _verdict(found: Verification) -> Text:
+def _formula(precision: str) -> str:
+    return FORMULA if precision == "float32" else NARROW_FORMULA
+
+
+def _verdict(found: Verification, precision: str) -> Text:
     agreed, total = found.count(AGREES), len(found.checks)
     others = ", ".join(
         f"{found.count(verdict)} {verdict}"
@@ -137,11 +178,11 @@ def _verdict(found: Verification) -> Text:
     )
     text = f"{agreed} of {format_count(total, 'shape')} agree{': ' + others if others else ''}. "
     return Text(text, style="green" if found.is_right else "bold red") + Text(
-        f"Tolerance: {FORMULA}. Seed {found.seed}.", style="dim"
+        f"Tolerance of {precision}: {_formula(precision)}. Seed {found.seed}.", style="dim"
     )
 
 
-def _document(source: Path, found: Verification) -> dict[str, object]:
+def _document(source: Path, found: Verification, precision: str) -> dict[str, object]:
     checks = [dataclasses.asdict(check) for check in found.checks]
     for check in checks:
         # JSON has no infinity.
@@ -151,7 +192,8 @@ def _document(source: Path, found: Verification) -> dict[str, object]:
         "model": str(source),
         "is_right": found.is_right,
         "seed": found.seed,
-        "tolerance": FORMULA,
+        "precision": precision,
+        "tolerance": _formula(precision),
         "counts": {verdict: found.count(verdict) for verdict in _STYLES},
         "checks": checks,
     }

@@ -25,7 +25,11 @@ def writable(path: Path, kinds: Iterable[str], inputs: Iterable[Path | None] = (
     if found.name == "missing":
         return _new(path)
     if path.is_dir():
-        raise UsageError("This is a folder, not a file", where=where, hint=f"Write {path / 'NAME'}")
+        raise UsageError(
+            "This is a folder, not a file",
+            where=where,
+            hint=f"Name a file in it, for example {path / 'NAME'}",
+        )
     if any(given is not None and given.exists() and path.samefile(given) for given in inputs):
         raise UsageError(
             "This is an input of the command, and would be overwritten",

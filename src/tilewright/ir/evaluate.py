@@ -13,7 +13,7 @@ import numpy as np
 
 from tilewright.ir.dtype import DType
 from tilewright.ir.evaluate_linear import contract, convolve, window
-from tilewright.ir.graph import Graph, Node, topological
+from tilewright.ir.graph import Graph, Node
 from tilewright.ir.primitives import (
     ArgReduce,
     Broadcast,
@@ -60,8 +60,7 @@ def evaluate(
     environment: Environment = dict(symbols)
     bindings = {b.source: b.symbols for b in graph.bindings}
     values: dict[Node, Any] = {}
-    roots = tuple(b.source for b in graph.bindings) + graph.roots
-    for current in topological(roots):
+    for current in graph.nodes():
         operands = [values[i] for i in current.inputs]
         values[current] = evaluate_node(current, operands, environment, inputs, opaque)
         if current in bindings:

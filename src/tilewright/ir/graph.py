@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from typing import Any, ClassVar
 
 from tilewright.ir.dtype import DType
-from tilewright.ir.primitives import Primitive, Shape, TensorType
-from tilewright.shape import Guard, Scope
+from tilewright.ir.primitives import Opaque, Primitive, Shape, TensorType
+from tilewright.shape import Expr, Guard, Scope, symbol
 
 
 class Node:
@@ -78,6 +79,8 @@ class Graph:
     """A program: inputs in call order, named outputs, and the facts about its symbols.
 
     ``guards`` must hold for every call; each is checked once all of its symbols are bound.
+    ``measured`` are opaque nodes, in the order in which they were made, that are computed for the
+    sizes of their results, whether or not anything reads those.
     """
 
     name: str
@@ -87,15 +90,44 @@ class Graph:
     bindings: tuple[Binding, ...] = ()
     guards: tuple[Guard, ...] = ()
     labels: dict[Node, str] = field(default_factory=dict[Node, str], compare=False)
+    measured: tuple[Node, ...] = ()
 
     @property
     def roots(self) -> tuple[Node, ...]:
-        """Nodes that must be computed: outputs, then sources of bindings."""
-        return tuple(n for _, n in self.outputs) + tuple(b.source for b in self.bindings)
+        """Nodes that must be computed: outputs, sources of bindings, and what is measured."""
+        bound = tuple(b.source for b in self.bindings)
+        return tuple(n for _, n in self.outputs) + bound + self.measured
 
     def nodes(self) -> list[Node]:
-        """All nodes reachable from the roots, operands first, in a deterministic order."""
-        return topological(self.roots)
+        """All nodes reachable from the roots in a deterministic order.
+
+        Operands come first, and so does what decides the sizes that a node names.
+        """
+        if not self.deciders:
+            return topological(self.roots)
+        return topological(self.roots, lambda n: n.inputs + self.sizes_from(n))
+
+    @cached_property
+    def deciders(self) -> Mapping[str, Node]:
+        """For every symbol that is learnt while the graph runs, the node that it is learnt from."""
+        given = {s for i in self.inputs for e in i.shape for s in e.free_symbols}
+        found = {name: b.source for b in self.bindings for name in b.symbols}
+        for current in self.measured:
+            for name in own_sizes(current):
+                if name not in given:
+                    found.setdefault(name, current)
+        return found
+
+    def sizes_from(self, wanted: Node) -> tuple[Node, ...]:
+        """The other nodes that decide the sizes which ``wanted`` names."""
+        deciders = self.deciders
+        if not deciders:
+            return ()
+        names = dict.fromkeys(s for e in expressions_of(wanted) for s in e.free_symbols)
+        for name in tuple(names):
+            names.update(dict.fromkeys(self.scope.resolve(symbol(name)).free_symbols))
+        found = dict.fromkeys(deciders[name] for name in names if name in deciders)
+        return tuple(n for n in found if n is not wanted)
 
     def label(self, wanted: Node) -> str:
         """Where a node comes from: the model's operator, for people."""
@@ -118,6 +150,7 @@ def mapped(graph: Graph, change: Callable[[Node, tuple[Node, ...]], Node]) -> Gr
         outputs=tuple((name, made[root]) for name, root in graph.outputs),
         bindings=tuple(Binding(made[b.source], b.symbols) for b in graph.bindings),
         labels=labels,
+        measured=tuple(made[n] for n in graph.measured),
     )
 
 
@@ -126,12 +159,41 @@ def same(current: Node, operands: tuple[Node, ...]) -> Node:
     return current if operands == current.inputs else node(current.primitive, *operands)
 
 
-def topological(roots: Iterable[Node]) -> list[Node]:
-    """Every node reachable from ``roots``, operands before users, each once."""
+def expressions_of(current: Node) -> list[Expr]:
+    """The shape expressions that a node's primitive holds, its results' shapes included."""
+    out: list[Expr] = list(current.shape)
+    primitive = current.primitive
+    values: list[Any] = [getattr(primitive, item.name) for item in fields(primitive)]
+    for value in values:
+        members: tuple[Any, ...] = value if isinstance(value, tuple) else (value,)
+        for member in members:
+            if isinstance(member, Expr):
+                out.append(member)
+            elif isinstance(member, TensorType):
+                out.extend(member.shape)
+    return out
+
+
+def own_sizes(current: Node) -> tuple[str, ...]:
+    """The symbols that sizes of an opaque node's results consist of: it may give them values."""
+    if not isinstance(current.primitive, Opaque):
+        return ()
+    names = (size.symbol_name for kind in current.primitive.outputs for size in kind.shape)
+    return tuple(dict.fromkeys(name for name in names if name is not None))
+
+
+def _inputs(current: Node) -> tuple[Node, ...]:
+    return current.inputs
+
+
+def topological(
+    roots: Iterable[Node], needs: Callable[[Node], tuple[Node, ...]] = _inputs
+) -> list[Node]:
+    """Every node reachable from ``roots``, what a node ``needs`` before it, each once."""
     order: list[Node] = []
     done: set[Node] = set()
     for root in roots:
-        stack: list[tuple[Node, Iterator[Node]]] = [(root, iter(root.inputs))]
+        stack: list[tuple[Node, Iterator[Node]]] = [(root, iter(needs(root)))]
         if root in done:
             continue
         done.add(root)
@@ -143,7 +205,7 @@ def topological(roots: Iterable[Node]) -> list[Node]:
                 stack.pop()
             else:
                 done.add(following)
-                stack.append((following, iter(following.inputs)))
+                stack.append((following, iter(needs(following))))
     return order
 
 

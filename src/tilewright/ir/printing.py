@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.ir.graph import Graph, Node, topological
+from tilewright.ir.graph import Graph, Node
 from tilewright.ir.primitives import Constant, Input, Opaque, Primitive, TensorType
 from tilewright.shape import Expr
 
@@ -54,7 +54,7 @@ def node_names(graph: Graph) -> dict[Node, str]:
     for value in graph.inputs:
         assert isinstance(value.primitive, Input)
         names[value] = value.primitive.name
-    order = [n for n in topological(graph.roots) if not isinstance(n.primitive, Input)]
+    order = [n for n in graph.nodes() if not isinstance(n.primitive, Input)]
     return names | {current: f"%{number}" for number, current in enumerate(order)}
 
 

@@ -18,6 +18,8 @@ from tilewright.ir.dtype import DType
 
 Array = np.ndarray[Any, Any]
 
+DIVISIONS = ("divide", "remainder", "truncated_remainder")  # by 0, integers have no result
+
 
 @dataclass(frozen=True)
 class ScalarFunction:

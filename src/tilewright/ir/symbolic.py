@@ -186,7 +186,7 @@ def _holds(dtype: DType, other: DType) -> bool:
 
 
 def _limits(dtype: DType) -> tuple[int, int]:
-    """The least and the greatest integer of a type; those of int64 for floats: sizes are less."""
+    """The least and the greatest integer of a type; those of int64 for floats."""
     if dtype is DType.BOOL:
         return 0, 1
     bits = 64 if dtype.is_float else dtype.bytes * 8
@@ -201,7 +201,7 @@ def _wrapped(contents: Contents | None, dtype: DType) -> Contents | None:
     low, high = _limits(dtype)
     count = high - low + 1
     for index in np.ndindex(*contents.shape):
-        element = contents[index]
+        element: Expr = contents.item(index)
         if element.is_constant:
             out[index] = constant((element.value - low) % count + low)
         elif dtype is DType.UINT64:

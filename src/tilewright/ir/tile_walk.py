@@ -15,7 +15,9 @@ from tilewright.ir.tile import (
     IndexValue,
     Let,
     LetIndex,
+    Literal,
     Load,
+    Local,
     Loop,
     Statement,
     Store,
@@ -51,6 +53,29 @@ def value_expressions(value: Value, seen: set[int] | None = None) -> Iterator[Ex
             yield from value_expressions(outside, visited)
         case _:
             pass
+
+
+def value_symbols(value: Value, known: dict[Value, frozenset[str]]) -> frozenset[str]:
+    """Loop variables and locals that a value depends on; ``known`` holds those of its parts."""
+    found = known.get(value)
+    if found is not None:
+        return found
+    match value:
+        case Load(offset=expression) | IndexValue(expression=expression):
+            found = frozenset(expression.free_symbols)
+        case Apply(operands=operands):
+            found = frozenset[str]().union(*(value_symbols(o, known) for o in operands))
+        case Convert(operand=operand):
+            found = value_symbols(operand, known)
+        case Local(name=name):
+            found = frozenset((name,))
+        case Guarded(predicate=predicate, inside=inside, outside=outside):
+            sides = value_symbols(inside, known) | value_symbols(outside, known)
+            found = sides.union(predicate.free_symbols)
+        case Literal():
+            found = frozenset[str]()
+    known[value] = found
+    return found
 
 
 def expressions(statements: Iterable[Statement]) -> Iterator[Expr]:

@@ -7,20 +7,16 @@ every stage of a compilation that is checked.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import fields
-from typing import Any
 
 from tilewright.ir.dtype import DType
-from tilewright.ir.graph import Graph, Node, node, topological
+from tilewright.ir.graph import Graph, Node, expressions_of, node, topological
 from tilewright.ir.primitives import (
     Constant,
     Input,
     Opaque,
     PrimitiveError,
     Project,
-    TensorType,
 )
-from tilewright.shape import Expr
 from tilewright.support.errors import InternalError
 
 REPORT = "Report this as a defect, with the model and what --dump writes"
@@ -118,31 +114,15 @@ def node_problems(current: Node, label: str) -> list[str]:
     return found
 
 
-def expressions_of(current: Node) -> list[Expr]:
-    """The shape expressions that a node's primitive holds, its results' shapes included."""
-    out: list[Expr] = list(current.shape)
-    primitive = current.primitive
-    values: list[Any] = [getattr(primitive, item.name) for item in fields(primitive)]
-    for value in values:
-        members: tuple[Any, ...] = value if isinstance(value, tuple) else (value,)
-        for member in members:
-            if isinstance(member, Expr):
-                out.append(member)
-            elif isinstance(member, TensorType):
-                out.extend(member.shape)
-    return out
-
-
 def _dimensions(graph: Graph) -> list[str]:
     """Every dimension is known where it is used."""
     found: list[str] = []
     known = {s for value in graph.inputs for e in value.shape for s in e.free_symbols}
     known |= {s for s in graph.scope.symbols if _follows(graph, s, known)}
-    done: set[Node] = set()
-    for binding in graph.bindings:
-        found += _used(topological((binding.source,)), known, done, graph)
-        known |= set(binding.symbols)
-    found += _used(topological(n for _, n in graph.outputs), known, done, graph)
+    bound = {b.source: b.symbols for b in graph.bindings}
+    for current in graph.nodes():
+        found += _used(current, known, graph)
+        known |= set(bound.get(current, ()))
     for guard in graph.guards:
         missing = [s for s in guard.condition.free_symbols if s not in known]
         if missing:
@@ -156,18 +136,14 @@ def _follows(graph: Graph, name: str, known: set[str]) -> bool:
     return name not in value.free_symbols and set(value.free_symbols) <= known
 
 
-def _used(nodes: Iterable[Node], known: set[str], done: set[Node], graph: Graph) -> list[str]:
+def _used(current: Node, known: set[str], graph: Graph) -> list[str]:
     found: list[str] = []
-    for current in nodes:
-        if current in done:
-            continue
-        done.add(current)
-        if isinstance(current.primitive, Opaque):
-            for kind in current.primitive.outputs:
-                known |= {s for e in kind.shape for s in e.free_symbols}
-        for expression in expressions_of(current):
-            for name in expression.free_symbols:
-                if name not in known:
-                    found.append(f'{graph.label(current)}: nothing determines "{name}" before')
-                    known.add(name)
+    if isinstance(current.primitive, Opaque):
+        for kind in current.primitive.outputs:
+            known |= {s for e in kind.shape for s in e.free_symbols}
+    for expression in expressions_of(current):
+        for name in expression.free_symbols:
+            if name not in known:
+                found.append(f'{graph.label(current)}: nothing determines "{name}" before')
+                known.add(name)
     return found

@@ -41,7 +41,11 @@ def linear(index: Sequence[Expr], shape: Shape) -> Expr:
 
 
 def groups(source: Shape, target: Shape) -> list[tuple[list[int], list[int]]]:
-    """Split two shapes of one element count into smallest runs of axes with equal products."""
+    """Split two shapes of one element count into smallest runs of axes with equal products.
+
+    Where they are not equal as expressions (in one run, as a rule the last), they are equal only
+    if all other axes have elements: an equality of positions, but not of sizes.
+    """
     out: list[tuple[list[int], list[int]]] = []
     i = j = 0
     while i < len(source) or j < len(target):

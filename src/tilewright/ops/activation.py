@@ -17,6 +17,9 @@ from tilewright.ops.record import RuleContext, operator
 
 SELU_ALPHA = 1.67326319217681884765625
 SELU_GAMMA = 1.05070102214813232421875
+# Terms of the series of log(1 + x) after which the next one is below half a unit in the last place:
+# the ratio of two is 1/9.
+SERIES_OF_FLOATS, SERIES_OF_DOUBLES = 8, 16
 
 
 def _logistic(builder: Builder, x: Node) -> Node:
@@ -33,8 +36,21 @@ def _exponential_minus_one(builder: Builder, x: Node) -> Node:
 def _soft_plus(builder: Builder, x: Node) -> Node:
     """log(1 + exp(x)) as max(x, 0) + log(1 + exp(-|x|))."""
     small = builder.map("exponential", builder.map("negate", builder.map("absolute", x)))
-    logarithm = builder.map("logarithm", builder.add(small, 1.0))
-    return builder.add(builder.maximum(x, 0.0), logarithm)
+    return builder.add(builder.maximum(x, 0.0), _logarithm_of_one_plus(builder, small))
+
+
+def _logarithm_of_one_plus(builder: Builder, x: Node) -> Node:
+    """log(1 + x) for x in 0..1, with all digits where x is small and 1 + x would round them off.
+
+    The series 2 (t + t³/3 + t⁵/5 + …) of t = x / (2 + x), which is at most 1/3.
+    """
+    t = builder.divide(x, builder.add(x, 2.0))
+    square = builder.multiply(t, t)
+    terms = SERIES_OF_DOUBLES if x.dtype is DType.FLOAT64 else SERIES_OF_FLOATS
+    series = builder.multiply(square, 2.0 / (2 * terms - 1))
+    for term in range(terms - 2, 0, -1):
+        series = builder.multiply(builder.add(series, 2.0 / (2 * term + 1)), square)
+    return builder.multiply(builder.add(series, 2.0), t)
 
 
 def _hard_sigmoid(builder: Builder, x: Node, alpha: float, beta: float) -> Node:

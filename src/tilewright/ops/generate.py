@@ -1,4 +1,4 @@
-"""Rules for tensors that come from little or no data: Constant, ConstantOfShape, Range, EyeLike, ….
+"""Rules for tensors that come from little or no data: ConstantOfShape, Range, EyeLike, ….
 
 Read ``_range`` for how a length that only data knows becomes a run-time symbol.
 """
@@ -6,10 +6,8 @@ Read ``_range`` for how a length that only data knows becomes a run-time symbol.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-from onnx import SparseTensorProto, TensorProto, numpy_helper
 
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node, node
@@ -28,60 +26,13 @@ from tilewright.ops.sizes import (
 from tilewright.ops.types import require_native
 from tilewright.shape import Expr, ceil_div, equal, logical_not, maximum
 
-Array = np.ndarray[Any, Any]
-
-
-def _dense(value: object) -> Array:
-    """The contents of a tensor attribute, as the importer's array or as a protobuf message."""
-    if isinstance(value, SparseTensorProto):
-        values = numpy_helper.to_array(value.values)
-        indices = numpy_helper.to_array(value.indices)
-        out = np.zeros(tuple(value.dims), dtype=values.dtype)
-        if indices.ndim == 1:
-            out.reshape(-1)[indices] = values
-        else:
-            out[tuple(indices.T)] = values
-        return out
-    return numpy_helper.to_array(value) if isinstance(value, TensorProto) else np.asarray(value)
-
-
-def _objects(value: object) -> list[object]:
-    return [*np.asarray(value, dtype=object).reshape(-1)]
-
-
-def _text(value: object) -> str:
-    return value.decode() if isinstance(value, bytes) else str(value)
-
-
-@operator("Constant", computes=False)
-def _constant(context: RuleContext) -> Sequence[Node]:
-    for name in ("value", "sparse_value"):
-        if context.has(name):
-            return [node(Constant.of(_dense(context.attributes[name])))]
-    if context.has("value_int"):
-        return [scalar(context.integer("value_int"), DType.INT64)]
-    if context.has("value_float"):
-        return [scalar(context.number("value_float"), DType.FLOAT32)]
-    if context.has("value_ints"):
-        values = np.array(context.integer_list("value_ints"), dtype=np.int64)
-        return [node(Constant.of(values))]
-    if context.has("value_floats"):
-        values = np.asarray(context.attributes["value_floats"], dtype=np.float32)
-        return [node(Constant.of(values))]
-    if context.has("value_string"):
-        return [node(Constant.of(np.array(context.text("value_string"), dtype=object)))]
-    if context.has("value_strings"):
-        texts = [_text(value) for value in _objects(context.attributes["value_strings"])]
-        return [node(Constant.of(np.array(texts, dtype=object)))]
-    raise NoRule("this form of Constant is not known", where=context.where)
-
 
 @operator("ConstantOfShape", since=9, computes=False)
 def _constant_of_shape(context: RuleContext) -> Sequence[Node]:
     sizes = [size_of(context, s, "a size") for s in context.integers(0)]
     value = np.zeros(1, dtype=np.float32)
     if context.has("value"):
-        value = _dense(context.attributes["value"])
+        value = np.asarray(context.attributes["value"])
     fill = node(Constant.of(value.reshape(())))
     if not fill.dtype.is_native:
         raise NoRule(f"elements of type {fill.dtype.value}", where=context.where)

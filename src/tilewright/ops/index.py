@@ -17,6 +17,7 @@ from tilewright.ir.primitives import (
     Constant,
     GatherElements,
     GatherND,
+    Reshape,
     ScatterElements,
     ScatterND,
     Shape,
@@ -24,7 +25,7 @@ from tilewright.ir.primitives import (
 from tilewright.ops.build import Builder, array, cast, dimension
 from tilewright.ops.record import NoRule, RuleContext, operator
 from tilewright.ops.sizes import data_operand, scalar_of, size_of, whole_numbers
-from tilewright.shape import less_equal, product
+from tilewright.shape import constant, less_equal, product
 
 REDUCTIONS = {"none": "none", "add": "add", "mul": "multiply", "max": "maximum", "min": "minimum"}
 
@@ -39,11 +40,16 @@ def _gather(context: RuleContext) -> Sequence[Node]:
 
 @operator("GatherElements", since=11, computes=False)
 def _gather_elements(context: RuleContext) -> Sequence[Node]:
-    data = data_operand(context)
-    indices = cast(context.operand(1), DType.INT64)
+    data, indices = _as_vector(data_operand(context)), _as_vector(context.operand(1))
     axis = Builder(context).axis(context.integer("axis", 0), data.rank)
     _require_within(context, indices.shape, data.shape, axis)
-    return [node(GatherElements(axis), data, indices)]
+    picked = node(GatherElements(axis), data, cast(indices, DType.INT64))
+    return [Builder(context).reshape(picked, context.operand(1).shape)]
+
+
+def _as_vector(x: Node) -> Node:
+    """``x``, or a vector of one element in place of a scalar, which has no axis to go along."""
+    return x if x.rank else node(Reshape((constant(1),)), x)
 
 
 def _require_within(context: RuleContext, inner: Shape, outer: Shape, axis: int) -> None:
@@ -90,14 +96,14 @@ def _reduction(context: RuleContext) -> str:
 @operator("Scatter", since=9, computes=False)
 @operator("ScatterElements", since=11, computes=False)
 def _scatter_elements(context: RuleContext) -> Sequence[Node]:
-    data = data_operand(context)
-    indices = cast(context.operand(1), DType.INT64)
-    axis = Builder(context).axis(context.integer("axis", 0), data.rank)
+    builder, shape = Builder(context), data_operand(context).shape
+    data, indices, updates = (_as_vector(context.operand(i)) for i in range(3))
+    axis = builder.axis(context.integer("axis", 0), data.rank)
     _require_within(context, indices.shape, data.shape, axis)
-    updates = _fit(context, context.operand(2), indices.shape, "indices and updates differ")
-    indices = Builder(context).reshape(indices, updates.shape)
+    updates = _fit(context, updates, indices.shape, "indices and updates differ")
+    indices = builder.reshape(cast(indices, DType.INT64), updates.shape)
     primitive = ScatterElements(axis, _reduction(context))
-    return [_scatter(primitive, data, indices, updates)]
+    return [builder.reshape(_scatter(primitive, data, indices, updates), shape)]
 
 
 @operator("ScatterND", since=11, computes=False)

@@ -96,13 +96,30 @@ def _inferred_sizes(context: RuleContext, data: Node, wanted: list[Expr]) -> lis
     if not unknown:
         context.require_equal(count, known, message)
         return wanted
-    # Where an exact quotient exists it also is the size meant when nothing is divided by nothing.
-    missing = exact_quotient(count, known)
+    # Where an exact quotient exists it also is the size meant when nothing is divided by nothing,
+    # above all one without the sizes that stay as they are.
+    kept = _leading_alike(context, data, wanted)
+    rest = scope.resolve(product(data.shape[kept:]))
+    missing = exact_quotient(
+        rest, scope.resolve(product(s for s in wanted[kept:] if s not in unknown))
+    )
+    if missing is None:
+        missing = exact_quotient(count, known)
     if missing is None:
         missing = scope.resolve(count // maximum(known, 1))
     sizes = [missing if size in unknown else size for size in wanted]
     context.require(equal(count, product(sizes)), f"{message} ({count} into {sizes})")
     return sizes
+
+
+def _leading_alike(context: RuleContext, data: Node, wanted: list[Expr]) -> int:
+    """How many leading axes keep their sizes."""
+    alike = 0
+    for own, size in zip(Builder(context).shape(data.shape), wanted, strict=False):
+        if own is not size:
+            break
+        alike += 1
+    return alike
 
 
 def _sizes_of_run_time(context: RuleContext, count: Expr, wanted: list[Expr]) -> list[Expr]:

@@ -30,7 +30,10 @@ def _matmul(context: RuleContext) -> Sequence[Node]:
 
 @operator("Gemm")
 def _gemm(context: RuleContext) -> Sequence[Node]:
-    """alpha * A' * B' + beta * C, with A and B matrices that may be stored transposed."""
+    """alpha * A' * B' + beta * C, with A and B matrices that may be stored transposed.
+
+    Where beta is 0, C is not read: its NaNs do not count.
+    """
     b = Builder(context)
     require_native(context)
     left, right, added = context.operand(0), context.operand(1), context.optional(2)
@@ -42,8 +45,9 @@ def _gemm(context: RuleContext) -> Sequence[Node]:
     product = _scaled(b, product, context.number("alpha", 1.0))
     if added is None:
         return [product]
-    added = _scaled(b, added, context.number("beta", 1.0))
-    return [b.add(product, _fitted(b, added, product))]
+    beta = context.number("beta", 1.0)
+    fitted = _fitted(b, _scaled(b, added, beta), product)
+    return [product if beta == 0.0 else b.add(product, fitted)]
 
 
 def _scaled(b: Builder, x: Node, factor: float) -> Node:

@@ -24,6 +24,7 @@ from tilewright.ir.symbolic import (
     integer_contents,
     known_elements,
 )
+from tilewright.ops.schema import find_schema, type_names
 from tilewright.shape import Expr, Guard, Scope, Truth, less_equal, product, symbol
 from tilewright.shape import equal as equal_expression
 from tilewright.support.errors import DimensionError, InvalidModelError, UnsupportedError
@@ -66,7 +67,7 @@ class Facts:
         return Facts(self.scope.copy(), [*self.guards], [*self.bindings], {**self.bound})
 
     def restore(self, saved: Facts) -> None:
-        """Forget all that was learnt after ``saved`` was copied: rules that fail leave nothing."""
+        """Forget all that was learnt after ``saved`` was copied."""
         self.scope.restore(saved.scope)
         self.guards[:] = saved.guards
         self.bindings[:] = saved.bindings
@@ -335,14 +336,30 @@ def find_operator(domain: str, name: str, opset: int) -> Operator | None:
 
 def apply_rule(row: Operator, context: RuleContext) -> list[Node]:
     """Run a rule, computing 16-bit floats in float32 where the record says so."""
-    halves = [i.dtype for i in context.inputs if i is not None and i.dtype.is_half]
-    if not row.computes or not halves:
+    given = context.inputs
+    if not row.computes or not any(i is not None and i.dtype.is_half for i in given):
         return list(row.rule(context))
-    half = halves[0]
     context.inputs = tuple(
         node(Cast(DType.FLOAT32), i) if i is not None and i.dtype.is_half else i
         for i in context.inputs
     )
+    made = row.rule(context)
+    wanted = _result_types(row, context.opset, given, len(made))
     return [
-        node(Cast(half), out) if out.dtype is DType.FLOAT32 else out for out in row.rule(context)
+        node(Cast(dtype), out) if out.dtype is DType.FLOAT32 and dtype.is_half else out
+        for out, dtype in zip(made, wanted, strict=True)
     ]
+
+
+def _result_types(
+    row: Operator, opset: int, operands: Sequence[Node | None], count: int
+) -> list[DType]:
+    """The types of float results: those of operands of the same type by ONNX, else of a half."""
+    schema = find_schema(row.domain, row.name, opset)
+    present = [(i, o.dtype) for i, o in enumerate(operands) if o is not None]
+    half = next(dtype for _, dtype in present if dtype.is_half)
+    if schema is None:
+        return [half] * count
+    names = type_names(schema.inputs, len(operands))
+    known = {names[i]: dtype for i, dtype in reversed(present) if names[i]}
+    return [known.get(name, half) for name in type_names(schema.outputs, count)]

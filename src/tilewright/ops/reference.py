@@ -23,7 +23,7 @@ MOST_KEPT = 256
 _kept: OrderedDict[bytes, ReferenceEvaluator] = OrderedDict()
 _lock = threading.Lock()
 
-# What Python code that trusts its input, as the reference's, raises on operands it cannot take.
+# What the Python code of the reference, and of readers of models, raises on what it cannot take.
 FAILURES: tuple[type[Exception], ...] = (
     ValueError,
     TypeError,

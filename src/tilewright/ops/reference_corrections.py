@@ -156,6 +156,37 @@ class Scan(ReferenceScan):
         return tuple(states)
 
 
+class SequenceMap(OpRun):
+    """SequenceMap whose body may read values from around it, which the reference forgets."""
+
+    op_domain = ""
+    body: Any
+    _run_body: Any
+
+    def need_context(self) -> bool:
+        """The body may read any value computed so far."""
+        return True
+
+    def _run(  # type: ignore[override]
+        self,
+        sequence: list[Array],
+        *further: Any,
+        context: dict[str, Any] | None = None,
+        body: Any = None,
+        attributes: Any = None,
+        bindings: Any = None,
+    ) -> tuple[list[Array], ...]:
+        columns: list[list[Array]] = [[] for _ in self.body.output_names]
+        for turn, element in enumerate(sequence):
+            feeds: dict[str, Any] = dict(context or {})
+            given = [x[turn] if isinstance(x, list) else x for x in further]
+            feeds.update(zip(self.body.input_names, [element, *given], strict=True))
+            results = self._run_body(feeds, attributes=attributes, bindings=bindings)
+            for column, result in zip(columns, results, strict=True):
+                column.append(result)
+        return tuple(columns)
+
+
 def _list(options: dict[str, Any], name: str, old: str | None, count: int) -> list[int]:
     """An optional list attribute with one entry per operand or result, 0 by default."""
     given = options.get(name)
@@ -164,4 +195,4 @@ def _list(options: dict[str, Any], name: str, old: str | None, count: int) -> li
     return [0] * count if given is None else [int(v) for v in given]
 
 
-CORRECTIONS: tuple[type[OpRun], ...] = (Loop, Optional, Scan, Scatter)
+CORRECTIONS: tuple[type[OpRun], ...] = (Loop, Optional, Scan, Scatter, SequenceMap)

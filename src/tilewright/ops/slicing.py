@@ -133,6 +133,8 @@ def _from_front(context: RuleContext, position: Expr, size: Expr) -> Expr:
 
     Written with ``minimum``, so that the sizes of a head and a tail add up to the whole again.
     """
+    if position.is_constant and position.value <= -UNLIMITED:
+        return constant(0)
     if position.is_constant and position.value < 0:
         return size - minimum(-position, size)
     return from_end(context, position, size)
@@ -164,6 +166,8 @@ def _backward(
     """As :func:`_forward` for a negative step, but the count is below 0 for none."""
     if _is_unlimited(start) or (start.is_constant and start.value == -1):
         first = size - 1
+    elif start.is_constant and start.value <= -UNLIMITED:
+        first = minimum(size - 1, 0)
     else:
         first = clamp(from_end(context, start, size), 0, size - 1)
     if end.is_constant and end.value <= -UNLIMITED:
@@ -232,6 +236,10 @@ def _pad_axis(
     if all(p.is_constant and p.value == 0 for p in (more_low, more_high)):
         return data
     wanted = kept + more_low + more_high
+    context.require(
+        logical_or(less_equal(1, kept), equal(wanted, 0)),
+        f"axis {axis} has no elements to pad it with in mode {mode!r}",
+    )
     position = builder.subtract(builder.iota([wanted], 0), dimension(more_low))
     match mode:
         case "edge":

@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from tilewright.ir.access import stored_view
 from tilewright.ir.graph import Graph, Node, users
@@ -36,6 +36,7 @@ from tilewright.ir.primitives import (
     Transpose,
     Window,
 )
+from tilewright.ir.verify import VerificationError
 from tilewright.ir.views import is_view
 from tilewright.plan.backbones import (
     kind_of_backbone,
@@ -43,6 +44,7 @@ from tilewright.plan.backbones import (
     operands_for_memory,
 )
 from tilewright.plan.inline import cost, is_light, is_simple
+from tilewright.plan.order import LaunchOrder
 
 RECOMPUTE_LIMIT = 6  # operations that two kernels may each compute rather than share in memory
 BROADCAST_LIMIT = 4  # operations that may be repeated for every element of a broadcast
@@ -64,6 +66,7 @@ class _Planner:
         self.nodes = graph.nodes()
         self.order = {n: i for i, n in enumerate(self.nodes)}
         self.users = users(self.nodes)
+        self.launches = LaunchOrder(graph, self.nodes)
         self.roots = dict.fromkeys(graph.roots)
         self.owner: dict[Node, int] = {}
         self.groups: list[list[Node]] = []
@@ -77,28 +80,6 @@ class _Planner:
     def _constant_memory(node: Node) -> bool:
         return isinstance(node.primitive, Constant) and node.rank > 0
 
-    # ------------------------------------------------------------ dependencies
-
-    def depends(self, node: Node, group: Iterable[Node]) -> bool:
-        """Whether ``node`` needs any of ``group``, other kernels taken as units."""
-        members = set(group)
-        first = min(self.order[n] for n in members)
-        stack, seen = [node], {node}
-        while stack:
-            current = stack.pop()
-            if current in members:
-                return True
-            sources = list(current.inputs)
-            if current in self.owner:
-                sources += [i for n in self.groups[self.owner[current]] for i in n.inputs]
-            elif self.order[current] < first:
-                continue
-            for source in sources:
-                if source not in seen:
-                    seen.add(source)
-                    stack.append(source)
-        return False
-
     # ------------------------------------------------------------ groups
 
     def _new_group(self, kind: KernelKind, seed: Node) -> int:
@@ -110,6 +91,7 @@ class _Planner:
         return number
 
     def _join(self, number: int, node: Node) -> None:
+        self.launches.join(self.backbones[number], node)
         self.groups[number].append(node)
         self.owner[node] = number
 
@@ -147,7 +129,6 @@ class _Planner:
         self._trim(number)
 
     def _fits(self, number: int, user: Node, space: tuple[object, ...], outer: int | None) -> bool:
-        group = self.groups[number]
         primitive = user.primitive
         if outer is None:
             if not isinstance(primitive, Map | Cast) or user.shape != space:
@@ -155,8 +136,8 @@ class _Planner:
         elif not self._fits_rows(user, space, outer):
             return False
         if user.dtype.is_half or any(i.dtype.is_half for i in user.inputs):
-            return outer is not None and self._operands_ready(user, group, False)
-        return self._operands_ready(user, group, outer is None)
+            return outer is not None and self._operands_ready(user, number, False)
+        return self._operands_ready(user, number, outer is None)
 
     def _fits_rows(self, user: Node, space: tuple[object, ...], outer: int) -> bool:
         lead = space[:outer]
@@ -185,13 +166,10 @@ class _Planner:
             size.is_constant and size.value == 1 for size in rest
         )
 
-    def _operands_ready(self, user: Node, group: list[Node], simple: bool) -> bool:
-        members = set(group)
+    def _operands_ready(self, user: Node, number: int, simple: bool) -> bool:
+        if not self.launches.may_join(self.backbones[number], user):
+            return False
         for operand in user.inputs:
-            if operand in members:
-                continue
-            if self.depends(operand, group):
-                return False
             if operand in self.memory or operand in self.owner:
                 continue
             if simple and not is_simple(operand, self.memory):
@@ -216,6 +194,7 @@ class _Planner:
                 dropped = next(u for u in reversed(self.users[dropped]) if u in members)
             group.remove(dropped)
             del self.owner[dropped]
+            self.launches.leave(self.backbones[number], dropped)
 
     # ------------------------------------------------------------ memory
 
@@ -326,51 +305,68 @@ class _Planner:
         return node in self.roots or any(u not in members for u in self.users[node])
 
     def _sorted(self, kernels: list[Kernel], memory: frozenset[Node]) -> list[Kernel]:
+        """Kernels after those that make what they read, or the sizes that they need."""
         producer = {o: k for k in kernels for o in k.outputs}
+        first = sorted(kernels, key=lambda k: min(self.order[o] for o in k.outputs))
+        needs = {k: _earlier(k, producer, self.graph, memory) for k in first}
         done: dict[Kernel, None] = {}
-        for kernel in sorted(kernels, key=lambda k: min(self.order[o] for o in k.outputs)):
-            self._visit(kernel, producer, memory, done)
+        for kernel in first:
+            _visit(kernel, needs, done)
         return list(done)
 
-    def _visit(
-        self,
-        kernel: Kernel,
-        producer: dict[Node, Kernel],
-        memory: frozenset[Node],
-        done: dict[Kernel, None],
-    ) -> None:
-        stack: list[tuple[Kernel, bool]] = [(kernel, False)]
-        while stack:
-            current, ready = stack.pop()
-            if current in done:
-                continue
-            if ready:
-                done[current] = None
-                continue
-            stack.append((current, True))
-            for source in reversed(kernel_reads(current, memory)):
-                made_by = producer.get(source, current)
-                if made_by is not current and made_by not in done:
-                    stack.append((made_by, False))
+
+def _earlier(
+    kernel: Kernel, producer: dict[Node, Kernel], graph: Graph, memory: frozenset[Node]
+) -> list[Kernel]:
+    """The kernels that must run before one, in a deterministic order."""
+    reads = kernel_reads(kernel, memory)
+    sources = [*reads, *(d for n in _evaluated(kernel, memory) for d in graph.sizes_from(n))]
+    # The results of an opaque operator come together.
+    whole = [s.inputs[0] if isinstance(s.primitive, Project) else s for s in sources]
+    found = dict.fromkeys(producer[s] for s in whole if s in producer)
+    return [k for k in found if k is not kernel]
+
+
+def _visit(kernel: Kernel, needs: dict[Kernel, list[Kernel]], done: dict[Kernel, None]) -> None:
+    """Append a kernel to those done, after all that it needs."""
+    stack: list[tuple[Kernel, bool]] = [(kernel, False)]
+    open_: set[Kernel] = set()
+    while stack:
+        current, ready = stack.pop()
+        if current in done:
+            continue
+        if ready:
+            done[current] = None
+            open_.discard(current)
+            continue
+        if current in open_:
+            raise VerificationError(
+                f"{current.label} needs its own results", hint="Report this with the model"
+            )
+        open_.add(current)
+        stack.append((current, True))
+        stack += [(k, False) for k in reversed(needs[current]) if k not in done]
 
 
 def kernel_reads(kernel: Kernel, memory: Iterable[Node]) -> list[Node]:
     """Nodes in memory that a kernel reads, in a deterministic order."""
     own = set(kernel.group)
     stored = set(memory) if not isinstance(memory, frozenset) else memory
-    reads: dict[Node, None] = {}
+    return [n for n in _evaluated(kernel, stored) if n in stored and n not in own]
+
+
+def _evaluated(kernel: Kernel, stored: Collection[Node]) -> list[Node]:
+    """What a kernel computes, and the nodes in memory that it reads."""
+    seen = dict.fromkeys(reversed(kernel.group))
     stack = [i for n in reversed(kernel.group) for i in reversed(n.inputs)]
-    seen: set[Node] = set()
     while stack:
         current = stack.pop()
-        if current in own or current in seen:
+        if current in seen:
             continue
-        seen.add(current)
-        if current in stored:
-            reads[current] = None
-            continue
-        stack.extend(reversed(current.inputs))
-    return list(reads)
+        seen[current] = None
+        if current not in stored:
+            stack.extend(reversed(current.inputs))
+    return list(seen)
 
 
 def _single_kind(node: Node) -> KernelKind | None:

@@ -26,14 +26,13 @@ from tilewright.ir.primitives import (
     Slice,
     Transpose,
 )
-from tilewright.ir.scalar import SCALAR_FUNCTIONS
+from tilewright.ir.scalar import DIVISIONS, SCALAR_FUNCTIONS
 
 SOURCES = (Input, Constant, Dimension, Iota)
 LIGHT = (
     *SOURCES, Map, Cast, Broadcast, Reshape, Transpose, Slice, Pad, Gather, GatherElements, GatherND
 )  # fmt: skip
 SIMPLE = (*SOURCES, Map, Cast, Broadcast, Reshape, Transpose, Slice)
-DIVISIONS = ("divide", "remainder", "truncated_remainder")
 
 
 def is_light(node: Node) -> bool:

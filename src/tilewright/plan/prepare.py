@@ -2,7 +2,8 @@
 
 Outputs are nodes of their own, neither inputs nor constants nor shared by two names; the left
 operand of a contraction has its axes in the order batch, rows, depth, so that in memory it can
-always be read by a register tile. Start with :func:`prepare`.
+always be read by a register tile; what a selection discards divides by 1, so that no kernel reports
+a division by 0 whose result nobody sees. Start with :func:`prepare`.
 """
 
 from __future__ import annotations
@@ -11,11 +12,12 @@ from dataclasses import replace
 
 from tilewright.ir.graph import Graph, Node, mapped, node, same
 from tilewright.ir.primitives import Cast, Constant, Contract, Input, Transpose
+from tilewright.rewrite.divisions import guard_divisions
 
 
 def prepare(graph: Graph) -> Graph:
     """The graph in the form that the planner takes."""
-    return separate_outputs(order_contractions(graph))
+    return separate_outputs(order_contractions(guard_divisions(graph)))
 
 
 def order_contractions(graph: Graph) -> Graph:

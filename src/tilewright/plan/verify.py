@@ -11,10 +11,10 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tilewright.ir.graph import Graph, Node, topological
+from tilewright.ir.graph import Graph, Node, expressions_of, topological
 from tilewright.ir.kernel import Kernel, KernelKind, Plan
 from tilewright.ir.primitives import Constant, Input, Opaque, Project
-from tilewright.ir.verify import expressions_of, failure
+from tilewright.ir.verify import failure
 from tilewright.ir.views import is_view
 from tilewright.plan.inline import is_light
 from tilewright.shape import Scope

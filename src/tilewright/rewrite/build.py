@@ -14,7 +14,7 @@ import numpy as np
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node, node
 from tilewright.ir.primitives import Broadcast, Constant, Map, Reshape, Shape, Slice, Transpose
-from tilewright.shape import Expr, constant
+from tilewright.shape import Expr, constant, product
 
 Array = np.ndarray[Any, Any]
 
@@ -108,6 +108,11 @@ def function_of(x: Node) -> str:
     """The scalar function of a Map."""
     assert isinstance(x.primitive, Map)
     return x.primitive.function
+
+
+def elements(shape: Shape, axes: Sequence[int]) -> Expr:
+    """How many elements some axes of a shape have together."""
+    return product([shape[axis] for axis in axes])
 
 
 def squeezed(shape: Shape) -> Shape:

@@ -235,7 +235,14 @@ class _Builder:
             self.made[x] = self._labelled(made, x)
         bindings = (Binding(self._plain(b.source), b.symbols) for b in self.graph.bindings)
         outputs = tuple((name, self._plain(root)) for name, root in self.graph.outputs)
-        return replace(self.graph, outputs=outputs, bindings=tuple(bindings), labels=self.labels)
+        measured = tuple(self.made[x] for x in self.graph.measured)
+        return replace(
+            self.graph,
+            outputs=outputs,
+            bindings=tuple(bindings),
+            labels=self.labels,
+            measured=measured,
+        )
 
     def _plain(self, x: Node) -> Node:
         return self._in_order(x, identity(x.rank))

@@ -12,10 +12,9 @@ import numpy as np
 
 from tilewright.ir.dtype import DType
 from tilewright.ir.evaluate import evaluate_node
-from tilewright.ir.graph import Node, node
+from tilewright.ir.graph import Node, expressions_of, node
 from tilewright.ir.primitives import Broadcast, Constant, Dimension, Iota, Map, Transpose
 from tilewright.ir.symbolic import LARGEST, integer_contents
-from tilewright.ir.verify import expressions_of
 from tilewright.rewrite.build import broadcast, contents, is_one, literal, static_shape
 from tilewright.rewrite.facts import Facts
 from tilewright.shape import product

@@ -24,6 +24,7 @@ from tilewright.ir.primitives import (
 from tilewright.ir.views import groups
 from tilewright.rewrite.build import (
     contents,
+    elements,
     filled,
     is_map,
     is_one,
@@ -176,7 +177,9 @@ def per_axis(x: Node, axis: int) -> np.ndarray | None:
 def contract_of_reshape(x: Node, facts: Facts) -> Node | None:
     """Contract(Reshape(a), b) → Reshape(Contract(a, b)), as far as only free axes are reshaped.
 
-    Where summed or batch axes are reshaped too, that part of the reshape stays: Reshape(a, …).
+    Where summed or batch axes are reshaped too, that part of the reshape stays: Reshape(a, …). So
+    does a part whose two sides are only known to have as many elements where no other axis is
+    empty: a sum over nothing has elements, and as many as the shape of the result says.
     """
     assert isinstance(x.primitive, Contract)
     pairs = (x.primitive.batch, x.primitive.summed)
@@ -185,7 +188,7 @@ def contract_of_reshape(x: Node, facts: Facts) -> Node | None:
             continue
         base = operand.inputs[0]
         paired = {pair[side] for row in pairs for pair in row}
-        shape, places = _without_free(base.shape, operand.shape, paired)
+        shape, places = _without_free(base.shape, operand.shape, paired, facts)
         if shape == operand.shape:
             continue
         moved = [tuple(_replaced(pair, side, places) for pair in row) for row in pairs]
@@ -218,7 +221,9 @@ def contract_of_unit_axes(x: Node, facts: Facts) -> Node | None:
     return reshape(node(Contract(rows[0], rows[1]), *operands), x.shape)
 
 
-def _without_free(source: Shape, target: Shape, paired: set[int]) -> tuple[Shape, dict[int, int]]:
+def _without_free(
+    source: Shape, target: Shape, paired: set[int], facts: Facts
+) -> tuple[Shape, dict[int, int]]:
     """``target`` with the groups of axes that are not ``paired`` as in ``source``.
 
     Also where each paired axis of ``target`` is in it.
@@ -226,7 +231,8 @@ def _without_free(source: Shape, target: Shape, paired: set[int]) -> tuple[Shape
     shape: list[Expr] = []
     places: dict[int, int] = {}
     for left, right in groups(source, target):
-        if paired.isdisjoint(right):
+        kept = facts.same(elements(source, left), elements(target, right))
+        if kept and paired.isdisjoint(right):
             shape += [source[axis] for axis in left]
             continue
         for axis in right:

@@ -19,6 +19,7 @@ from tilewright.ir.primitives import (
     Map,
     Pad,
     Reshape,
+    Shape,
     Slice,
 )
 from tilewright.ir.views import pull_back
@@ -33,7 +34,7 @@ from tilewright.rewrite.build import (
     slice_axis,
 )
 from tilewright.rewrite.facts import Facts
-from tilewright.shape import Expr, constant
+from tilewright.shape import Expr, Truth, constant
 
 
 def slice_of_all(x: Node, facts: Facts) -> Node | None:
@@ -187,19 +188,44 @@ def _in_range(index: Expr, size: Expr, facts: Facts) -> Expr | None:
 
 
 def gather_by_view(x: Node, facts: Facts) -> Node | None:
-    """Gather(a, V(i)) → V(Gather(a, i)), V being a Broadcast or a Reshape."""
+    """Gather(a, V(i)) → V(Gather(a, i)), V being a Broadcast or a Reshape.
+
+    An index out of bounds is an error, so i must be known to be within, or V(i) to have elements.
+    """
     data, indices = x.inputs
     assert isinstance(x.primitive, Gather)
     axis, view = x.primitive.axis, indices.primitive
     if not isinstance(view, Broadcast | Reshape) or any(is_number(s, 0) for s in data.shape):
         return None
-    gathered = node(x.primitive, data, indices.inputs[0])
+    inner = indices.inputs[0]
     if isinstance(view, Reshape):
-        return reshape(gathered, x.shape)
+        return reshape(node(x.primitive, data, inner), x.shape)
+    if not _are_occupied(indices.shape, facts) and not _are_within(inner, data.shape[axis], facts):
+        return None
+    gathered = node(x.primitive, data, inner)
     tail = data.rank - axis - 1
     new_axes = [axis + a for a in view.axes]
     last = range(axis + indices.rank, axis + indices.rank + tail)
     return broadcast(gathered, x.shape, [*range(axis), *new_axes, *last])
+
+
+def _are_occupied(shape: Shape, facts: Facts) -> bool:
+    """Whether a tensor is proved to have elements."""
+    return all(facts.is_less(constant(0), size) for size in shape)
+
+
+def _are_within(indices: Node, size: Expr, facts: Facts) -> bool:
+    """Whether all indices are proved to be within an axis of ``size``, counted from either end."""
+    array = contents(indices)
+    if array is not None and array.size:
+        least, most = int(array.min()), int(array.max())
+        return facts.is_less_equal(constant(-least), size) and facts.is_less(constant(most), size)
+    index = tuple(facts.position(axis, s) for axis, s in enumerate(indices.shape))
+    value = element(indices, index, facts)
+    if value is None:
+        return False
+    below = facts.indexed.is_less(value, size) is Truth.YES
+    return below and facts.indexed.is_less_equal(0, value) is Truth.YES
 
 
 def gather_from_one_row(x: Node, facts: Facts) -> Node | None:

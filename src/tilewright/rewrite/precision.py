@@ -5,12 +5,13 @@ the data (of a convolution: every image) gets a scale at run time and every colu
 one when compiling, so that the largest number in each becomes 127; rounded products are summed
 exactly in int32 and scaled back. Data is shifted by 128 to be without sign, as processors multiply
 such by signed weights; what that adds is known for every column. Start with
-:func:`narrow_products`.
+:func:`narrow_products`; :func:`narrowing_of` says what it does and why not more.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections import Counter
+from dataclasses import dataclass, replace
 from enum import Enum
 
 import numpy as np
@@ -57,30 +58,66 @@ def narrow_products(graph: Graph, precision: Precision) -> Graph:
 
     def change(current: Node, operands: tuple[Node, ...]) -> Node:
         found = same(current, operands)
-        return make(found) if _may_be_narrow(found, word) else found
+        is_product = isinstance(found.primitive, Contract | Convolve)
+        return make(found) if is_product and _obstacle(found, word) is None else found
 
     return mapped(graph, change)
 
 
-def _may_be_narrow(x: Node, word: int) -> bool:
-    if not isinstance(x.primitive, Contract | Convolve) or x.dtype is not DType.FLOAT32:
-        return False
+@dataclass(frozen=True)
+class Narrowing:
+    """How many products of a graph are narrowed, and how many are not, by the reason."""
+
+    narrowed: int
+    kept: dict[str, int]
+
+
+def narrowing_of(graph: Graph, precision: Precision) -> Narrowing | None:
+    """What :func:`narrow_products` does to a graph; None where nothing is to be narrowed."""
+    if precision is Precision.FLOAT32:
+        return None
+    word = DType.FLOAT32.bytes // precision.data.bytes
+    products = [x for x in graph.nodes() if isinstance(x.primitive, Contract | Convolve)]
+    reasons = [_obstacle(x, word) for x in products]
+    kept = Counter(reason for reason in reasons if reason is not None)
+    return Narrowing(len(products) - kept.total(), dict(sorted(kept.items())))
+
+
+def _obstacle(x: Node, word: int) -> str | None:
+    """Why a product cannot have operands of which ``word`` fit 32 bits, None if it can."""
+    assert isinstance(x.primitive, Contract | Convolve)
+    if x.dtype is not DType.FLOAT32 or x.primitive.sums is not None:
+        return "its elements are not float32"
     weights = contents(x.inputs[1])
-    if weights is None or x.primitive.sums is not None or not np.isfinite(weights).all():
-        return False
-    axes = _summed_of_weights(x)
-    summed = int(np.prod([weights.shape[axis] for axis in axes]))
+    if weights is None:
+        return "both operands are known at run time only"
+    if not np.isfinite(weights).all():
+        return "its weights are not all finite"
+    summed = int(np.prod([weights.shape[axis] for axis in _summed_of_weights(x)]))
+    if summed == 0 or weights.size // summed < LEAST_COLUMNS:
+        return f"its weights have fewer than {LEAST_COLUMNS} columns"
+    if word == 4 and summed > MOST_SUMMED:
+        return f"it sums up more than {MOST_SUMMED} products"
     if isinstance(x.primitive, Contract):
-        last = [i for i, _ in x.primitive.summed]
-        fits = last == list(range(x.inputs[0].rank))[-len(last) :] and not x.primitive.batch
-        cut = summed
-    else:
-        dense = all(size == 1 for size in x.primitive.spread)
-        fits = x.primitive.channels_last and x.primitive.groups == 1 and dense
-        cut = weights.shape[1] if weights.shape[1] > FEW_CHANNELS else 0
-    if not fits or not cut or cut % word or (word == 4 and summed > MOST_SUMMED):
-        return False
-    return summed > 0 and weights.size // summed >= LEAST_COLUMNS
+        return _obstacle_of_contract(x, x.primitive, summed, word)
+    return _obstacle_of_convolve(x.primitive, weights.shape[1], word)
+
+
+def _obstacle_of_contract(x: Node, primitive: Contract, summed: int, word: int) -> str | None:
+    last = [i for i, _ in primitive.summed]
+    if last != list(range(x.inputs[0].rank))[-len(last) :] or primitive.batch:
+        return "it is a batch of products"
+    return f"its depth is not a multiple of {word}" if summed % word else None
+
+
+def _obstacle_of_convolve(primitive: Convolve, channels: int, word: int) -> str | None:
+    if primitive.groups > 1 or any(size > 1 for size in primitive.spread):
+        return "it is a convolution in groups or a transposed one"
+    if not primitive.channels_last:
+        return "it is a convolution that keeps its channels first"
+    if channels <= FEW_CHANNELS:
+        return f"it is a convolution of at most {FEW_CHANNELS} channels"
+    return f"its channels are not a multiple of {word}" if channels % word else None
 
 
 def _summed_of_weights(x: Node) -> tuple[int, ...]:
@@ -163,4 +200,4 @@ def _padded(data: Node, weights: Node, primitive: Convolve) -> Node:
     return node(Pad((zero, *low, zero), (zero, *high, zero)), data, literal(OFFSET, DType.UINT8))
 
 
-__all__ = ["Precision", "narrow_products"]
+__all__ = ["Narrowing", "Precision", "narrow_products", "narrowing_of"]

@@ -2,9 +2,10 @@
 
 Layout: 64 bytes of header (magic, format version, sizes, hash of the manifest), a JSON manifest,
 then sections at multiples of 64 bytes. The manifest holds the record of ``info`` and lists each
-section with its place, size and SHA-256; equal sections are stored once. Constants are used in
-place from the mapped file. Equal contents give equal bytes. An artifact holds machine code that is
-run as it is: load only files you trust; the hashes protect against damage, not against malice.
+section with its place, size and digest; equal sections are stored once. Constants are used in place
+from the mapped file, which processes share; a change of the file is noticed by the next call. Equal
+contents give equal bytes. An artifact holds machine code that is run as it is: load only files you
+trust; the digests protect against damage, not against malice.
 Imports ``support``, numpy and the rest of the package. Start reading at :func:`save_artifact`,
 :func:`open_artifact`, :func:`read_info`.
 """
@@ -18,12 +19,15 @@ import os
 import struct
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from io import BufferedReader
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 
+from tilewright.runtime import _native
 from tilewright.runtime.info import (
     ArtifactInfo,
     MachineInfo,
@@ -34,8 +38,8 @@ from tilewright.runtime.info import (
 from tilewright.runtime.levels import choose_level
 from tilewright.runtime.program import LEVELS, CodeImage, Program
 from tilewright.runtime.reading import integer
+from tilewright.runtime.sections import digests, equal
 from tilewright.support.errors import ArtifactError
-from tilewright.support.files import ARTIFACT, require
 from tilewright.support.files import ARTIFACT_MAGIC as MAGIC
 from tilewright.support.version import VERSION
 
@@ -63,7 +67,7 @@ class _Section:
     kind: str
     offset: int  # from the first byte after header and manifest, aligned
     size: int
-    sha256: str
+    digest: str
 
 
 @dataclass(frozen=True)
@@ -82,7 +86,7 @@ def save_artifact(path: str | os.PathLike[str], contents: ArtifactContents) -> N
     manifest = {
         "info": writer.info.to_json(),
         "levels": writer.levels,
-        "sections": [[s.kind, s.offset, s.size, s.sha256] for s in writer.sections],
+        "sections": [[s.kind, s.offset, s.size, s.digest] for s in writer.sections],
     }
     text = _json(manifest)
     start = _aligned(_HEADER.size + len(text))
@@ -91,7 +95,7 @@ def save_artifact(path: str | os.PathLike[str], contents: ArtifactContents) -> N
     header = _HEADER.pack(MAGIC, FORMAT, _HEADER.size, len(text), size, digest)
     chunks: list[tuple[int, Any]] = [(0, header), (_HEADER.size, text)]
     chunks += [
-        (start + section.offset, data)
+        (start + section.offset, raw_bytes(data))
         for section, data in zip(writer.sections, writer.data, strict=True)
     ]
     _write_atomically(Path(path), chunks, size)
@@ -103,6 +107,10 @@ def describe(contents: ArtifactContents) -> ArtifactInfo:
 
 
 def _write_atomically(path: Path, chunks: Sequence[tuple[int, Any]], size: int) -> None:
+    """Replace the file by one with these bytes, for every process that opens it.
+
+    It is not waited for the disk: what a loss of power leaves unwritten, the digests tell.
+    """
     try:
         with tempfile.NamedTemporaryFile(
             dir=path.parent, prefix=f".{path.name}.", delete=False
@@ -113,7 +121,6 @@ def _write_atomically(path: Path, chunks: Sequence[tuple[int, Any]], size: int) 
                     file.write(data)
                 file.truncate(size)
                 file.flush()
-                os.fsync(file.fileno())
                 # A temporary file is private; an artifact has the usual permissions.
                 mask = os.umask(0)
                 os.umask(mask)
@@ -133,26 +140,29 @@ class _Writer:
 
     def __init__(self, contents: ArtifactContents) -> None:
         self.sections: list[_Section] = []
-        self.data: list[Any] = []
+        self.data: list[Bytes] = []
         self.end = 0
-        self.found: dict[tuple[str, str], int] = {}
+        self.found: dict[tuple[str, str], list[int]] = {}
         names = [level for level in LEVELS if level in contents.programs]
         if not names:
             raise ArtifactError("There is nothing to save: the contents have no level.")
+        self.digests = _digests_of_constants([contents.constants[name] for name in names])
         self.levels = [self.level(name, contents) for name in names]
         self.info = self.describe(names, contents)
 
-    def add(self, kind: str, data: Any) -> int:
-        digest = hashlib.sha256(data).hexdigest()
-        known = self.found.get((kind, digest))
-        if known is not None:
-            return known
-        size = len(data)
+    def add(self, kind: str, data: Bytes) -> int:
+        view = raw_bytes(data)
+        digest = self.digests.get(id(data)) or digests([view])[0]
+        known = self.found.setdefault((kind, digest), [])
+        for number in known:
+            if equal(raw_bytes(self.data[number]), view):
+                return number
         offset = _aligned(self.end)
-        self.sections.append(_Section(kind, offset, size, digest))
+        known.append(len(self.sections))
+        self.sections.append(_Section(kind, offset, len(view), digest))
         self.data.append(data)
-        self.end = offset + size
-        return self.found.setdefault((kind, digest), len(self.sections) - 1)
+        self.end = offset + len(view)
+        return known[-1]
 
     def level(self, level: str, contents: ArtifactContents) -> dict[str, Any]:
         image = contents.images[level]
@@ -160,7 +170,7 @@ class _Writer:
             "program": self.add("program", _json(contents.programs[level].to_json())),
             "image": self.add("image", _json(image.to_json())),
             "code": self.add("code", image.data),
-            "constants": [self.add("constant", raw_bytes(c)) for c in contents.constants[level]],
+            "constants": [self.add("constant", c) for c in contents.constants[level]],
         }
 
     def describe(self, names: Sequence[str], contents: ArtifactContents) -> ArtifactInfo:
@@ -196,6 +206,12 @@ class _Writer:
         return sum(self.sections[number].size for number in set(numbers))
 
 
+def _digests_of_constants(levels: Sequence[Sequence[Bytes]]) -> dict[int, str]:
+    """The digest of each constant by its identity; those of several levels are read once."""
+    each = {id(data): data for constants in levels for data in constants}
+    return dict(zip(each, digests([raw_bytes(data) for data in each.values()]), strict=True))
+
+
 def raw_bytes(data: Bytes) -> memoryview:
     """The contents of a constant in row-major order, one byte per item."""
     if isinstance(data, bytes):
@@ -215,11 +231,14 @@ def _aligned(offset: int) -> int:
 class Artifact:
     """An opened artifact: its manifest, checked, and its sections, read when asked for."""
 
-    def __init__(self, path: Path, mapping: mmap.mmap, *, verify: bool) -> None:
+    def __init__(
+        self, path: Path, content: np.ndarray[Any, Any], watch: _native.FileWatch | None, *,
+        verify: bool,
+    ) -> None:  # fmt: skip
         self.path = path
-        self.mapping = mapping
+        self.bytes = content
+        self.watch = watch
         self.verify = verify
-        self.bytes = np.frombuffer(cast("Any", mapping), np.uint8)
         manifest, self.start = self._read_manifest()
         try:
             self.info = ArtifactInfo.from_json(manifest["info"])
@@ -287,12 +306,16 @@ class Artifact:
         if section.kind != kind:
             raise ValueError(f"section {number} is {section.kind}, not {kind}")
         begin = self.start + section.offset
-        data = self.bytes[begin : begin + section.size]
-        if (self.verify or kind != "constant") and (
-            hashlib.sha256(cast("Any", data)).hexdigest() != section.sha256
-        ):
-            raise self._damaged(f"section {number} ({kind}) does not match its hash")
-        return data
+        return self.bytes[begin : begin + section.size]
+
+    def _checked(self, numbers: Sequence[int], kind: str) -> list[np.ndarray[Any, Any]]:
+        """These sections, each compared with its digest once."""
+        data = {number: self._section(number, kind) for number in numbers}
+        found = digests([memoryview(cast("Any", section)) for section in data.values()])
+        for number, digest in zip(data, found, strict=True):
+            if digest != self.sections[number].digest:
+                raise self._damaged(f"section {number} ({kind}) does not match its digest")
+        return [data[number] for number in numbers]
 
     def choose_level(self, processor: Sequence[str], wanted: str | None = None) -> str:
         """The level that is ``wanted``, or the best that a processor with such features runs."""
@@ -303,22 +326,31 @@ class Artifact:
         """These levels. Raises ArtifactError for damaged sections."""
         programs: dict[str, Program] = {}
         images: dict[str, CodeImage] = {}
-        constants: dict[str, list[Bytes]] = {}
+        entries = {level: self.levels[level] for level in levels}
         try:
-            for level in levels:
-                entry = self.levels[level]
-                program = json.loads(bytes(self._section(entry.program, "program")))
-                table = json.loads(bytes(self._section(entry.image, "image")))
-                code = bytes(self._section(entry.code, "code"))
-                programs[level] = Program.from_json(program)
-                images[level] = CodeImage.from_json(table, code)
-                constants[level] = [self._section(n, "constant") for n in entry.constants]
+            # Weights are checked while programs are read.
+            with ThreadPoolExecutor(1) as pool:
+                waiting = {name: pool.submit(self._constants, e) for name, e in entries.items()}
+                for level, entry in entries.items():
+                    (program,) = self._checked([entry.program], "program")
+                    (table,) = self._checked([entry.image], "image")
+                    (code,) = self._checked([entry.code], "code")
+                    programs[level] = Program.from_json(json.loads(bytes(program)))
+                    images[level] = CodeImage.from_json(json.loads(bytes(table)), bytes(code))
+                constants = {level: found.result() for level, found in waiting.items()}
         except (KeyError, TypeError, ValueError, RecursionError) as error:
             raise self._damaged(f"a section is malformed ({error!r})") from error
         return ArtifactContents(programs, images, constants)
 
+    def _constants(self, level: _Level) -> list[np.ndarray[Any, Any]]:
+        if self.verify:
+            return self._checked(level.constants, "constant")
+        return [self._section(number, "constant") for number in level.constants]
+
     def copy_to(self, path: str | os.PathLike[str]) -> None:
         """Write the same bytes to another file, as a whole or not at all."""
+        if self.watch is not None:
+            self.watch.check()
         _write_atomically(Path(path), [(0, self.bytes)], len(self.bytes))
 
 
@@ -334,17 +366,41 @@ def read_info(path: str | os.PathLike[str]) -> ArtifactInfo:
     return open_artifact(path).info
 
 
-def open_artifact(path: str | os.PathLike[str], *, verify: bool = True) -> Artifact:
+def open_artifact(
+    path: str | os.PathLike[str], *, verify: bool = True, copy: bool = False
+) -> Artifact:
     """Map an artifact and check its manifest; sections are checked when they are read.
 
-    ``verify=False`` skips the hashes of constants only, so that opening takes no time. Raises
-    ArtifactError for what is no artifact, is damaged or comes from a newer version.
+    ``verify=False`` skips the digests of constants only, so that opening takes no time. ``copy``
+    reads the file into memory instead, for one that may change. Raises ArtifactError for what is no
+    artifact, is damaged or comes from another version.
     """
     place = Path(path)
-    require(place, ARTIFACT, error=ArtifactError)
     try:
         with place.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            if size == 0:
+                raise ArtifactError("The file is empty.", where=str(place))
+            if copy:
+                return Artifact(place, _copied(file, size), None, verify=verify)
+            watch = _native.FileWatch(file.fileno(), str(place))
             mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    except (OSError, ValueError) as error:
-        raise ArtifactError(f"The file cannot be read: {error}", where=str(place)) from error
-    return Artifact(place, mapping, verify=verify)
+    except OSError as error:
+        raise ArtifactError(
+            f"The file cannot be read: {error.strerror}.", where=str(place)
+        ) from error
+    content = np.frombuffer(cast("Any", mapping), np.uint8)
+    return Artifact(place, content, watch, verify=verify)
+
+
+def _copied(file: BufferedReader, size: int) -> np.ndarray[Any, Any]:
+    """The contents of a file in aligned memory; what it has lost meanwhile is missing."""
+    content = aligned_memory(size)
+    return content[: file.readinto(memoryview(cast("Any", content)))]
+
+
+def aligned_memory(size: int) -> np.ndarray[Any, Any]:
+    """Bytes of memory that begin where kernels want constants to begin."""
+    room = np.empty(size + ALIGNMENT, np.uint8)
+    offset = -room.__array_interface__["data"][0] % ALIGNMENT
+    return room[offset : offset + size]

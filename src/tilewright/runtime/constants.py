@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.runtime.artifact import ALIGNMENT, Bytes, raw_bytes
+from tilewright.runtime.artifact import ALIGNMENT, Bytes, aligned_memory, raw_bytes
 from tilewright.runtime.program import Buffer, OpaqueStep, Program
 from tilewright.runtime.tensors import native_dtype
 from tilewright.support.errors import ArtifactError
@@ -53,9 +53,7 @@ def place_constants(program: Program, constants: Sequence[Bytes]) -> PlacedConst
 def _aligned(data: _Array) -> _Array:
     if data.__array_interface__["data"][0] % ALIGNMENT == 0:
         return data
-    room = np.empty(data.nbytes + ALIGNMENT, np.uint8)
-    offset = -room.__array_interface__["data"][0] % ALIGNMENT
-    copy = room[offset : offset + data.nbytes]
+    copy = aligned_memory(data.nbytes)
     copy[:] = data
     return copy
 

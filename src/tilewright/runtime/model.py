@@ -2,13 +2,12 @@
 
 Converting arguments, planning and running happen in ``_native``; here are construction from
 contents or a file, and the reports. Imports ``support`` and the rest of the package. Start reading
-at
-:class:`CompiledModel`.
+at :class:`CompiledModel`.
 """
 
 from __future__ import annotations
 
-import functools
+import operator
 import os
 from collections.abc import Mapping
 from typing import Any, cast
@@ -22,22 +21,46 @@ from tilewright.runtime.artifact import (
     save_artifact,
 )
 from tilewright.runtime.constants import place_constants
+from tilewright.runtime.given import as_arrays, as_torch, given_outputs, torch_of
 from tilewright.runtime.hooks import Evaluate, Hooks
 from tilewright.runtime.info import ArtifactInfo, specifications
 from tilewright.runtime.levels import choose_level
+from tilewright.runtime.limits import apply_environment, whole_number
 from tilewright.runtime.lower import lower
 from tilewright.runtime.program import Dimension, KernelStep, OpaqueStep, Program
 from tilewright.runtime.results import KernelUse, Memory, Outputs, Stats, StepTime, TensorSpec
 from tilewright.support.errors import DimensionError, InputError
+from tilewright.support.processors import default_threads
 
 
 class CompiledModel:
     """A model that runs at every shape in its range; made by ``from_contents`` or ``load``.
 
     Calls take numpy arrays, or anything with DLPack on the CPU, by position or by input name, and
-    give fresh numpy arrays. Many threads may call one model at once; the GIL is released while
-    kernels run. Errors: InputError, DimensionError, ExecutionError, ResourceError.
+    give fresh numpy arrays, or torch tensors where a torch tensor is among the inputs. ``out``
+    takes arrays to write the results to instead; see :meth:`__call__`. Many threads may call one
+    model at once; the GIL is released while kernels run. Ctrl-C ends a long call of the main thread
+    between two kernels. Errors: InputError, DimensionError, ExecutionError, ResourceError.
     """
+
+    __slots__ = (
+        "__weakref__",
+        "_artifact",
+        "_call",
+        "_constant_bytes",
+        "_contents",
+        "_info",
+        "_native",
+        "_outputs",
+        "_outputs_type",
+        "_phase_count",
+        "_program",
+        "_single",
+        "_sizes",
+        "_symbols",
+        "_takes_out",
+        "level",
+    )
 
     def __init__(
         self,
@@ -47,14 +70,17 @@ class CompiledModel:
         evaluate: Evaluate | None = None,
         num_threads: int | None = None,
         max_bytes: int | None = None,
+        flush_denormals: bool = False,
         artifact: Artifact | None = None,
     ) -> None:
+        apply_environment()
         program = contents.programs[level]
         image = contents.images[level]
         self.level = level
         self._program = program
         self._contents = contents
         self._artifact = artifact
+        self._info: ArtifactInfo | None = None
         constants = place_constants(program, contents.constants[level])
         self._constant_bytes = sum(size for _, size, _ in constants.entries)
         code = None
@@ -63,14 +89,22 @@ class CompiledModel:
         hooks = Hooks(program, evaluate)
         description = lower(program, [size for _, size, _ in constants.entries])
         self._native = _native.Model(description, code, constants.entries, constants.owners, hooks)
+        if artifact is not None and artifact.watch is not None:
+            self._native.watch(artifact.watch)
         self._symbols: list[str] = description["symbols"]
         self._sizes: list[tuple[int, int, int]] = description["sizes"]
         self._phase_count = len(description["phases"])
         self._single = len(program.output_names) == 1
         self._outputs_type = Outputs.type_for(program.output_names)
+        self._outputs = sorted(
+            (buffer for buffer in program.buffers if buffer.kind == "output"),
+            key=lambda buffer: buffer.index,
+        )
+        self._takes_out = "out" in program.input_names
         self._call = self._native.call
         self.num_threads = num_threads
         self.max_bytes = max_bytes
+        self.flush_denormals = flush_denormals
 
     @staticmethod
     def from_contents(
@@ -80,6 +114,7 @@ class CompiledModel:
         evaluate: Evaluate | None = None,
         num_threads: int | None = None,
         max_bytes: int | None = None,
+        flush_denormals: bool = False,
     ) -> CompiledModel:
         """A model from what the compiler made, without a file.
 
@@ -93,6 +128,7 @@ class CompiledModel:
             evaluate=evaluate,
             num_threads=num_threads,
             max_bytes=max_bytes,
+            flush_denormals=flush_denormals,
         )
 
     @staticmethod
@@ -100,13 +136,15 @@ class CompiledModel:
         path: str | os.PathLike[str],
         *,
         verify: bool = True,
+        copy: bool = False,
         level: str | None = None,
         evaluate: Evaluate | None = None,
         num_threads: int | None = None,
         max_bytes: int | None = None,
+        flush_denormals: bool = False,
     ) -> CompiledModel:
-        """A model from an artifact; see :func:`open_artifact` for ``verify`` and errors."""
-        artifact: Artifact = open_artifact(path, verify=verify)
+        """A model from an artifact; see :func:`open_artifact` for its arguments and errors."""
+        artifact: Artifact = open_artifact(path, verify=verify, copy=copy)
         chosen = artifact.choose_level(_native.cpu_features(), level)
         return CompiledModel(
             artifact.contents([chosen]),
@@ -114,25 +152,66 @@ class CompiledModel:
             evaluate=evaluate,
             num_threads=num_threads,
             max_bytes=max_bytes,
+            flush_denormals=flush_denormals,
             artifact=artifact,
         )
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """The output array, or :class:`Outputs` when the model has several outputs (or none)."""
+    def __call__(self, /, *args: Any, out: Any = None, **kwargs: Any) -> Any:
+        """The output array, or :class:`Outputs` when the model has several outputs (or none).
+
+        ``out`` is an array to write the result to, or for several outputs a tuple or dictionary of
+        arrays (None: a fresh one); these are returned. They must be writable and row-major, have
+        the dtype and shape of the result, and share no memory with inputs or each other; what they
+        hold after an error is undefined. Where the model has an input called ``out``, that is meant
+        here, and only :meth:`run` takes arrays for results.
+        """
+        if out is not None:
+            if not self._takes_out:
+                result = self._write(args, kwargs, out)
+                return result[0] if self._single else self._outputs_type(result)
+            kwargs["out"] = out
         result = self._call(args, kwargs)
+        torch = torch_of(args, kwargs)
+        if torch is not None:
+            if self._single:
+                return as_torch(torch, result)
+            result = [as_torch(torch, value) for value in result]
         return result if self._single else self._outputs_type(result)
 
-    def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """All outputs by name from inputs by name."""
-        result = self._call((), dict(inputs))
-        values = (result,) if self._single else result
+    def run(self, inputs: Mapping[str, Any], *, out: Any = None) -> dict[str, Any]:
+        """All outputs by name from inputs by name; for ``out`` see :meth:`__call__`."""
+        if not isinstance(inputs, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InputError(
+                f"run takes a dictionary of inputs, but is given a {type(inputs).__name__}",
+                hint="Give arrays by input name, or call the model with them: model(array, …)",
+            )
+        if out is not None:
+            values = self._write((), dict(inputs), out)
+        else:
+            result = self._call((), dict(inputs))
+            values = (result,) if self._single else result
+            torch = torch_of((), inputs)
+            if torch is not None:
+                values = [as_torch(torch, value) for value in values]
         return dict(zip(self._program.output_names, values, strict=True))
 
+    def _write(self, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> list[Any]:
+        """The results, those that ``out`` has arrays for in these."""
+        given = given_outputs(self._outputs, out)
+        results = self._call(args, kwargs, as_arrays(self._outputs, given))
+        values = [results] if self._single else list(results)
+        torch = torch_of(args, kwargs)
+        if torch is not None:
+            values = [as_torch(torch, value) for value in values]
+        return [made if own is None else own for own, made in zip(given, values, strict=True)]
+
     def profile(self, *args: Any, **kwargs: Any) -> list[StepTime]:
-        """Run once and tell how long each step took, in the order of the steps."""
+        """Run once and tell how long each step that ran took, in the order of the steps."""
         _, times = self._native.profile(args, kwargs)
         report: list[StepTime] = []
         for number, (step, nanoseconds) in enumerate(zip(self._program.steps, times, strict=True)):
+            if nanoseconds < 0:
+                continue  # another variant was chosen, or there was nothing to compute
             match step:
                 case KernelStep(label=label):
                     kind = "kernel"
@@ -150,10 +229,13 @@ class CompiledModel:
         else:
             save_artifact(path, self._contents)
 
-    @functools.cached_property
+    @property
     def info(self) -> ArtifactInfo:
         """What the artifact is: its source, precision, levels with their machines, sizes."""
-        return describe(self._contents) if self._artifact is None else self._artifact.info
+        if self._info is None:
+            of_file = self._artifact
+            self._info = describe(self._contents) if of_file is None else of_file.info
+        return self._info
 
     @property
     def name(self) -> str:
@@ -182,14 +264,19 @@ class CompiledModel:
 
     @property
     def num_threads(self) -> int:
-        """Threads a call may use; set None for the default of the process."""
+        """Threads a call may use; set None for the default of the process.
+
+        That is TILEWRIGHT_NUM_THREADS, or else the cores that the process may use: its affinity
+        without second hardware threads, and at most what its control group allows. All calls of the
+        process share one team of threads. While one has it, others run on their own thread alone,
+        but by the same plan, so that results do not depend on who else is calling.
+        """
         return self._native.num_threads
 
     @num_threads.setter
     def num_threads(self, threads: int | None) -> None:
-        if threads is not None and threads < 1:
-            raise InputError(f"num_threads is {threads}, but must be 1 or more.")
-        self._native.num_threads = threads or 0
+        count = default_threads() if threads is None else whole_number("num_threads", threads)
+        self._native.num_threads = min(count, _native.most_threads)
 
     @property
     def max_bytes(self) -> int | None:
@@ -198,9 +285,25 @@ class CompiledModel:
 
     @max_bytes.setter
     def max_bytes(self, limit: int | None) -> None:
-        if limit is not None and limit < 1:
-            raise InputError(f"max_bytes is {limit}, but must be 1 or more.")
-        self._native.max_bytes = limit or 0
+        self._native.max_bytes = 0 if limit is None else whole_number("max_bytes", limit)
+
+    @property
+    def flush_denormals(self) -> bool:
+        """Whether kernels take and make numbers below the normal ones as zeros.
+
+        Processors may need a hundred times as long for those. Off unless set: results then are what
+        the standard of floating-point numbers says. Only calls of this model are concerned.
+        """
+        return self._native.flush_denormals
+
+    @flush_denormals.setter
+    def flush_denormals(self, flush: bool) -> None:
+        if not isinstance(flush, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InputError(
+                f"flush_denormals is {flush!r}, but must be True or False",
+                hint="Give True or False",
+            )
+        self._native.flush_denormals = flush
 
     def stats(self) -> Stats:
         """Counters of calls, plans and memory."""
@@ -208,7 +311,10 @@ class CompiledModel:
         return Stats(opaque_operators=opaque, **self._native.stats())
 
     def shrink(self) -> None:
-        """Free all memory that is kept for later calls; the next calls allocate again."""
+        """Free all memory that the process keeps for later calls, and this model's plans.
+
+        The next calls allocate again. Memory of calls that run meanwhile is not touched.
+        """
         self._native.shrink()
 
     def memory(self, **dims: int) -> Memory:
@@ -261,6 +367,7 @@ class CompiledModel:
     def _explain(self, dims: Mapping[str, int]) -> list[dict[str, Any]]:
         """The native numbers of each phase whose symbols are all given."""
         symbols = self._program.symbols
+        dims = {name: _size(name, size) for name, size in dims.items()}
         unknown = [name for name in dims if name not in symbols]
         missing = [s.symbol for s in self._program.bindings if s.symbol not in dims]
         if unknown or missing:
@@ -278,6 +385,20 @@ class CompiledModel:
         for index, axis, slot in self._sizes:
             values[slot] = shapes[index][axis].evaluate(dims)
         return self._native.explain(values)
+
+
+def _size(name: str, size: Any) -> int:
+    """A size as an integer, numpy's included."""
+    try:
+        number = None if isinstance(size, bool) else operator.index(size)
+    except TypeError:
+        number = None
+    if number is None or not 0 <= number < 1 << 63:
+        raise DimensionError(
+            f"{size!r} is no size for dimension '{name}'",
+            hint="Give a whole number from 0 on",
+        )
+    return number
 
 
 def _padded(step: KernelStep, dims: Mapping[str, int]) -> float | None:

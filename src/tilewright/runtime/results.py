@@ -63,16 +63,21 @@ class TensorSpec:
 
 @dataclass(frozen=True)
 class Stats:
-    """Counters since the model was loaded; bytes are those held now by idle contexts."""
+    """Counters since the model was loaded, and the memory for calls of all models in the process.
+
+    ``process_bytes`` are held now: by calls that run, by outputs that are still alive, and, that is
+    ``process_idle_bytes``, for later calls. ``process_peak_bytes`` is the most that ever was. See
+    ``tilewright.set_memory_limit``.
+    """
 
     calls: int
     plans_made: int
     plan_hits: int
     plans_kept: int
-    contexts: int
-    arena_bytes: int
-    output_pool_bytes: int
     threads: int
+    process_bytes: int
+    process_idle_bytes: int
+    process_peak_bytes: int
     opaque_operators: Mapping[str, int]
 
 

@@ -7,6 +7,8 @@ and the extension. Start reading at :func:`as_tensor`.
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from typing import Any, cast
 
 import ml_dtypes
@@ -62,7 +64,7 @@ def as_tensor(name: str, value: Any, dtype: str, rank: int, expected: str) -> An
     """
     if dtype == "object":
         return value
-    array = _as_array(name, value, expected)
+    array = _as_array(name, value, dtype, expected)
     if dtype == "string":
         if array.dtype.kind not in "OUS" and array.size:
             raise _wrong_type(name, array, expected)
@@ -97,35 +99,113 @@ def _wrong_type(name: str, array: np.ndarray[Any, Any], expected: str) -> InputE
     )
 
 
-def _as_array(name: str, value: Any, expected: str) -> np.ndarray[Any, Any]:
-    if isinstance(value, np.ndarray):
-        return cast("np.ndarray[Any, Any]", value)
-    if hasattr(value, "__dlpack__") and not isinstance(value, np.generic):
-        return _from_dlpack(name, value, expected)
-    try:
-        return np.asarray(cast("Any", value))
-    except (TypeError, ValueError) as error:
-        raise InputError(
-            f"Input '{name}' cannot be read as an array: {error}.",
-            where=f"input '{name}'",
-            hint=f"an array of {expected}",
-        ) from error
+def as_writable(name: str, value: Any, dtype: str, rank: int, expected: str) -> Any:
+    """The memory of ``value`` as an array that kernels can write to, for output ``name``.
 
-
-def _from_dlpack(name: str, value: Any, expected: str) -> np.ndarray[Any, Any]:
-    where = f"input '{name}'"
-    if value.__dlpack_device__()[0] not in _HOST_DEVICES:
+    Raises InputError for what would have to be copied.
+    """
+    where = f"output '{name}'"
+    if isinstance(value, np.ndarray) and not isinstance(value, np.ma.MaskedArray):
+        array = cast("np.ndarray[Any, Any]", value).view(np.ndarray)
+    elif hasattr(value, "__dlpack__") and not isinstance(value, np.generic | np.ndarray):
+        array = _from_dlpack(f"The array given for output '{name}'", where, value, expected, True)
+    else:
         raise InputError(
-            f"Input '{name}' is on another device, but the model runs on the CPU.",
+            f"Output '{name}' cannot be written to {_kind(value)}",
             where=where,
-            hint="a copy in main memory, such as tensor.cpu()",
+            hint=f"Give a numpy array or a tensor of {expected}",
+        )
+    problem = None
+    if array.dtype != native_dtype(dtype):
+        problem = f"has elements of {array.dtype.name}, but the result has {dtype}"
+    elif array.ndim != rank:
+        problem = f"has {array.ndim} axes {list(array.shape)}, but the result has {rank}"
+    elif not array.flags.writeable:
+        problem = "is read-only"
+    elif not (array.flags.c_contiguous and array.flags.aligned):
+        problem = "is not row-major and aligned"
+    if problem is not None:
+        raise InputError(
+            f"The array given for output '{name}' {problem}",
+            where=where,
+            hint=f"Give a writable row-major array of {expected}",
+        )
+    return array
+
+
+def _as_array(name: str, value: Any, dtype: str, expected: str) -> np.ndarray[Any, Any]:
+    where = f"input '{name}'"
+    if isinstance(value, np.ma.MaskedArray):
+        if np.ma.is_masked(value):
+            raise InputError(
+                f"Input '{name}' is a masked array with masked elements, which have no value",
+                where=where,
+                hint="Give array.filled(value)",
+            )
+        value = cast("Any", value).data
+    if isinstance(value, np.ndarray):
+        # Of subclasses, such as np.matrix, the elements count.
+        return cast("np.ndarray[Any, Any]", value).view(np.ndarray)
+    if hasattr(value, "__dlpack__") and not isinstance(value, np.generic):
+        return _from_dlpack(f"Input '{name}'", where, value, expected, False)
+    if isinstance(value, Mapping):
+        raise InputError(
+            f"Input '{name}' is {_kind(value)}, but {expected} is expected",
+            where=where,
+            hint="Call model.run(inputs) or model(**inputs) with a dictionary of inputs",
+        )
+    if dtype != "string" and isinstance(value, str | bytes | os.PathLike):
+        raise InputError(
+            f"Input '{name}' is the text {str(cast('Any', value))!r}, but {expected} is expected",
+            where=where,
+            hint="Give an array; numpy.load reads one from an .npy file",
         )
     try:
-        return _native.from_dlpack(value.__dlpack__(), _DLPACK_DTYPES)
-    # Libraries choose freely what they raise for tensors they do not export.
+        return np.asarray(cast("Any", value))
+    # Whatever a value of another library raises when it is read.
     except Exception as error:
         raise InputError(
-            f"Input '{name}' cannot be taken over through DLPack: {error}.",
+            f"Input '{name}' cannot be read as an array: {error}",
             where=where,
-            hint=f"a plain tensor of {expected}, such as tensor.detach()",
+            hint=f"Give an array of {expected}",
         ) from error
+
+
+def _kind(value: Any) -> str:
+    """What a value is, for people."""
+    if isinstance(value, dict):
+        return "a dictionary"
+    return f"of type {type(value).__module__}.{type(value).__qualname__}"
+
+
+def _from_dlpack(
+    what: str, where: str, value: Any, expected: str, is_written: bool
+) -> np.ndarray[Any, Any]:
+    # Libraries choose freely what they raise for tensors they do not export.
+    try:
+        device = value.__dlpack_device__()[0]
+        capsule = _capsule(value) if device in _HOST_DEVICES else None
+        array = (
+            None if capsule is None else _native.from_dlpack(capsule, _DLPACK_DTYPES, is_written)
+        )
+    except Exception as error:
+        raise InputError(
+            f"{what} cannot be taken over through DLPack: {error}",
+            where=where,
+            hint=f"Give a plain tensor of {expected}, such as tensor.detach()",
+        ) from error
+    if array is None:
+        raise InputError(
+            f"{what} is on another device, but the model runs on the CPU",
+            where=where,
+            hint="Give a copy in main memory, such as tensor.cpu()",
+        )
+    return array
+
+
+def _capsule(value: Any) -> Any:
+    """The capsule of version 1, which says what is read-only, or that of before."""
+    try:
+        return value.__dlpack__(max_version=(1, 0))
+    except TypeError:
+        return value.__dlpack__()

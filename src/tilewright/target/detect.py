@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from tilewright.support.processors import ROOT, allowed_processors, cores, usable_units
 from tilewright.target import host
 from tilewright.target.description import InstructionTile, MemoryLevel, Target
 from tilewright.target.preset_cpus import barrier_ns
@@ -36,14 +37,14 @@ _TILE_FEATURES = {
 }
 
 
-def detect(root: Path = host.ROOT, processors: Sequence[int] | None = None) -> Target:
+def detect(root: Path = ROOT, processors: Sequence[int] | None = None) -> Target:
     """The CPU under ``root``, restricted to ``processors`` (those this process may run on).
 
     Falls back to the generic x86-64 machine where the system says nothing; never raises.
     """
-    allowed = host.allowed_processors() if processors is None else tuple(processors)
+    allowed = allowed_processors() if processors is None else tuple(processors)
     found = host.processor(root)
-    units = host.usable_units(allowed, root)
+    units = usable_units(allowed, root)
     if found is None:
         return _with_cores(preset("x86-64"), "unknown processor, as x86-64", units)
     base = _family(found)
@@ -135,7 +136,7 @@ def _levels(
         cache = stated.get(level.name)
         if cache is not None:
             sharers = [number for number in allowed if number in cache.processors]
-            sharing = min(units, max(1, len(host.cores(sharers, root))))
+            sharing = min(units, max(1, len(cores(tuple(sharers), root))))
             instances = -(-units // sharing)
             total = level.total_bandwidth
             level = MemoryLevel(

@@ -35,6 +35,7 @@ from tilewright.ir.primitives import (
     Transpose,
     Window,
 )
+from tilewright.ir.scalar import DIVISIONS
 from tilewright.ir.tile import (
     Accumulator,
     Apply,
@@ -54,6 +55,7 @@ from tilewright.ir.tile import (
     TileBuffer,
     Value,
 )
+from tilewright.ir.tile_walk import value_symbols
 from tilewright.ir.views import Index, declare_index, linear, pull_back
 from tilewright.shape import (
     Expr,
@@ -64,6 +66,7 @@ from tilewright.shape import (
     less,
     less_equal,
     logical_and,
+    select,
     symbol,
 )
 from tilewright.tile.taps import Tap, geometry, tap_position
@@ -74,6 +77,7 @@ class _Block:
     """Statements of one open loop level, and what is already computed there."""
 
     statements: list[Statement] = field(default_factory=list[Statement])
+    extents: list[Expr] = field(default_factory=list[Expr])
     memo: dict[tuple[Node, Index], Value] = field(default_factory=dict[tuple[Node, Index], Value])
 
 
@@ -90,6 +94,7 @@ class Lowering:
         self.blocks: list[_Block] = [_Block()]
         self.depth: dict[str, int] = {}
         self.cached: dict[Node, Callable[[Index], Value | None]] = {}
+        self._symbols: dict[Value, frozenset[str]] = {}
         self._names = 0
         self._barrier = 0
 
@@ -130,6 +135,7 @@ class Lowering:
         """A loop variable in [0, extent) of the innermost open body, known to the scope."""
         name = self.name(stem)
         self.depth[name] = len(self.blocks) - 1
+        self.blocks[-1].extents.append(extent)
         return declare_index(self.scope, name, extent)
 
     def open(self) -> None:
@@ -154,10 +160,10 @@ class Lowering:
         deepest = max((self.depth.get(s, 0) for s in symbols), default=0)
         return max(min(deepest, len(self.blocks) - 1), self._barrier)
 
-    def _place(self, statement: Statement, symbols: Iterable[str], name: str) -> None:
-        level = self._level(symbols)
-        self.blocks[level].statements.append(statement)
-        self.depth[name] = level
+    def _runs_within(self, level: int) -> Expr:
+        """Whether the loops inside of an open body run at all, where the body does."""
+        inner = [size for block in self.blocks[level + 1 :] for size in block.extents]
+        return self.scope.resolve(logical_and(*(less(0, size) for size in inner)))
 
     # ------------------------------------------------------------ values
 
@@ -208,16 +214,20 @@ class Lowering:
         operands = tuple(self.value(i, index) for i in node.inputs)
         made = Apply(function, operands, node.dtype)
         integer = operands[-1].dtype.is_integer
-        if integer and function in ("divide", "remainder", "truncated_remainder"):
+        if integer and function in DIVISIONS:
             self._check_divisor(operands[1])
         return made
 
     def _check_divisor(self, divisor: Value) -> None:
         if isinstance(divisor, Literal) and divisor.value != 0:
             return
+        level = self._level(self.symbols(divisor))
         zero = Apply("equal", (divisor, Literal(0, divisor.dtype)), DType.BOOL)
-        check = self.check("integer division by zero")
-        self.blocks[self._level(self.symbols(divisor))].statements.append(Check(zero, check))
+        runs = self._runs_within(level)
+        if not _is_zero(runs):
+            found = _where(runs, zero, Literal(False, DType.BOOL))
+            check = self.check("integer division by zero")
+            self.blocks[level].statements.append(Check(found, check))
 
     def _cast(self, value: Value, dtype: DType) -> Value:
         if isinstance(value, Literal) and dtype.is_float and not dtype.is_half:
@@ -283,7 +293,11 @@ class Lowering:
                 raise AssertionError(node)
 
     def position(self, indices: Node, index: Index, limit: Expr) -> Expr:
-        """An index local holding element ``index`` of ``indices``, checked against ``limit``."""
+        """An index local holding element ``index`` of ``indices``, checked against ``limit``.
+
+        It is found in the outermost body in which it is known, but only if the loops inside of
+        that run: there may be no such element otherwise, and no error in it.
+        """
         value = self.value(indices, index)
         if isinstance(value, Literal) and self._within(constant(int(value.value)), limit):
             return constant(int(value.value))
@@ -291,8 +305,15 @@ class Lowering:
             return value.expression
         name = self.name("g")
         message = f"{self.label}: index {{0}} is out of bounds for an axis of size {{1}}"
-        symbols = (*self.symbols(value), *limit.free_symbols)
-        self._place(LetIndex(name, value, limit, self.check(message)), symbols, name)
+        level = self._level((*self.symbols(value), *limit.free_symbols))
+        runs = self._runs_within(level)
+        if _is_zero(runs):
+            return constant(0)
+        value = _where(runs, value, Literal(0, DType.INT64))
+        some = limit if runs.is_constant else select(runs, limit, 1)
+        statement = LetIndex(name, value, some, self.check(message))
+        self.blocks[level].statements.append(statement)
+        self.depth[name] = level
         return declare_index(self.scope, name, limit)
 
     def _within(self, expression: Expr, limit: Expr) -> bool:
@@ -316,29 +337,43 @@ class Lowering:
             case _:
                 raise AssertionError(f"{node!r} must live in memory")
 
+    def _while_existing(self, node: Node, index: Index, end: Expr) -> Expr:
+        """``end``, or 0 where ``node`` has no element ``index``, which may be known all the same.
+
+        Of an axis without elements the index is 0, outside of any loop.
+        """
+        known = [size for i, size in zip(index, node.shape, strict=True) if i.is_constant]
+        exists = self.scope.resolve(logical_and(*(less(0, size) for size in known)))
+        return end if exists.is_constant and exists.value else select(exists, end, 0)
+
     def nest(
-        self, extents: Sequence[tuple[Expr, Expr]], kind: str, inner: Callable[[Index], Value],
-        dtype: DType, symbols: Iterable[str],
+        self, node: Node, index: Index, extents: Sequence[Expr], kind: str,
+        inner: Callable[[Index], Value],
     ) -> Value:  # fmt: skip
-        """Reduce ``inner`` over nested loops [begin, end); placed as far out as it can be."""
-        level = self._level(symbols)
+        """Element ``index`` of ``node``: ``inner`` reduced over nested loops [0, extent).
+
+        They are placed as far out as they can be.
+        """
+        level = self._level(_symbols(index))
         outer, self.blocks = self.blocks, self.blocks[: level + 1]
         name = self.name("r")
         variables: list[Expr] = []
-        for _, end in extents:
+        for end in extents:
             variable = self.name("k")
             self.depth[variable] = len(self.blocks)
             variables.append(declare_index(self.scope, variable, end))
             self.open()
+            self.blocks[-1].extents.append(end)
         value = inner(tuple(variables))
-        for (begin, end), variable in reversed(list(zip(extents, variables, strict=True))):
+        ends = [self._while_existing(node, index, end) for end in extents[:1]] + [*extents[1:]]
+        for end, variable in reversed(list(zip(ends, variables, strict=True))):
             body = self.close()
             step = Accumulator(name, kind, value)
-            self.emit(Loop(str(variable), begin, end, body, (step,)))
-            value = Local(name, dtype)
+            self.emit(Loop(str(variable), constant(0), end, body, (step,)))
+            value = Local(name, node.dtype)
         self.blocks = outer
         self.depth[name] = level
-        return Local(name, dtype)
+        return Local(name, node.dtype)
 
     def _reduce(self, node: Node, kind: str, axes: tuple[int, ...], index: Index) -> Value:
         operand = node.inputs[0]
@@ -348,8 +383,7 @@ class Lowering:
             full = [next(reduced) if a in axes else next(kept) for a in range(operand.rank)]
             return self.value(operand, full)
 
-        extents = [(constant(0), operand.shape[a]) for a in axes]
-        return self.nest(extents, kind, inner, node.dtype, _symbols(index))
+        return self.nest(node, index, [operand.shape[a] for a in axes], kind, inner)
 
     def _arg_reduce(self, node: Node, index: Index) -> Value:
         primitive = node.primitive
@@ -361,9 +395,10 @@ class Lowering:
         self.depth[variable] = len(self.blocks)
         declare_index(self.scope, variable, operand.shape[axis])
         self.open()
+        self.blocks[-1].extents.append(operand.shape[axis])
         value = self.value(operand, (*index[:axis], symbol(variable), *index[axis:]))
         body = self.close()
-        end = operand.shape[axis]
+        end = self._while_existing(node, index, operand.shape[axis])
         self.emit(ArgLoop(name, variable, end, primitive.kind, primitive.last, value, body))
         self.blocks = outer
         self.depth[name] = level
@@ -385,8 +420,7 @@ class Lowering:
             b = self.value(right, _fill(right.rank, right_fixed, index[len(batch) + free :]))
             return Apply("multiply", (a, b), node.dtype)
 
-        extents = [(constant(0), left.shape[i]) for i, _ in summed]
-        return self.nest(extents, "sum", inner, node.dtype, _symbols(index))
+        return self.nest(node, index, [left.shape[i] for i, _ in summed], "sum", inner)
 
     def _convolve(self, node: Node, index: Index) -> Value:
         primitive = node.primitive
@@ -409,8 +443,7 @@ class Lowering:
             weight = self.value(weights, (index[axis], *k))
             return Apply("multiply", (read, weight), node.dtype)
 
-        extents = [(constant(0), size) for size in weights.shape[1:]]
-        return self.nest(extents, "sum", inner, node.dtype, _symbols(index))
+        return self.nest(node, index, weights.shape[1:], "sum", inner)
 
     def _window(self, node: Node, index: Index) -> Value:
         primitive = node.primitive
@@ -427,8 +460,7 @@ class Lowering:
             place = (*index[: axes.start], *positions, *index[axes.stop :])
             return self.guarded(inside, operand, place, neutral)
 
-        extents = [(constant(0), constant(size)) for size in primitive.kernel]
-        return self.nest(extents, primitive.kind, inner, node.dtype, _symbols(index))
+        return self.nest(node, index, [*map(constant, primitive.kernel)], primitive.kind, inner)
 
     # ------------------------------------------------------------ statements
 
@@ -445,33 +477,14 @@ class Lowering:
         """Write an element in the current loop."""
         self.emit(Store(buffer, self.scope.resolve(offset), value))
 
-    def symbols(self, value: Value) -> tuple[str, ...]:
+    def symbols(self, value: Value) -> frozenset[str]:
         """Names of loop variables and locals that a value depends on."""
-        found: dict[str, None] = {}
-        seen: set[int] = set()
-        stack: list[Value] = [value]
-        while stack:
-            current = stack.pop()
-            if id(current) in seen:
-                continue
-            seen.add(id(current))
-            match current:
-                case Load(offset=offset):
-                    found.update(dict.fromkeys(offset.free_symbols))
-                case IndexValue(expression=expression):
-                    found.update(dict.fromkeys(expression.free_symbols))
-                case Apply(operands=operands):
-                    stack.extend(operands)
-                case Convert(operand=operand):
-                    stack.append(operand)
-                case Local(name=name):
-                    found[name] = None
-                case Guarded(predicate=predicate, inside=inside, outside=outside):
-                    found.update(dict.fromkeys(predicate.free_symbols))
-                    stack.extend((inside, outside))
-                case Literal():
-                    pass
-        return tuple(found)
+        return value_symbols(value, self._symbols)
+
+
+def _where(predicate: Expr, value: Value, otherwise: Value) -> Value:
+    """``value`` where the predicate, which may, is not 0; it is not computed elsewhere."""
+    return value if predicate.is_constant else Guarded(predicate, value, otherwise)
 
 
 def _symbols(index: Index) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from typing import Any
 
 from tilewright.support.cache import cache_directory, replace_file
 from tilewright.support.errors import ResourceError
+from tilewright.support.processors import ROOT
 from tilewright.support.version import VERSION
 from tilewright.target import host
 from tilewright.tune.profile import Profile, TileTiming
@@ -37,7 +38,7 @@ class Fingerprint:
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def fingerprint(root: Path = host.ROOT) -> Fingerprint:
+def fingerprint(root: Path = ROOT) -> Fingerprint:
     """That of this machine and this version of tilewright."""
     found = host.processor(root)
     caches = tuple(f"L{c.level} {c.kind} {c.capacity}" for c in host.caches(root))

@@ -19,7 +19,7 @@ from tilewright.frontend.onnx.export_maps import write_map
 from tilewright.frontend.onnx.export_writer import OnnxWriter
 from tilewright.frontend.onnx.tensor_types import data_type
 from tilewright.ir.dtype import DType
-from tilewright.ir.graph import Graph, Node, topological
+from tilewright.ir.graph import Graph, Node
 from tilewright.ir.primitives import (
     ArgReduce,
     Broadcast,
@@ -99,8 +99,7 @@ class _Export:
         """Write everything and assemble the model."""
         inputs = [self._declare(n) for n in self.graph.inputs]
         bindings = {b.source: b.symbols for b in self.graph.bindings}
-        roots = tuple(bindings) + self.graph.roots
-        for current in topological(roots):
+        for current in self.graph.nodes():
             if current not in self.values:
                 self.values[current] = self._write(current)
             if current in bindings:

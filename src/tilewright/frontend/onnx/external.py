@@ -11,37 +11,41 @@ import math
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import onnx
 import onnx_ir
 
+from tilewright.ir.mapped import map_file
 from tilewright.support.errors import InvalidModelError
 
 _EXTERNAL = onnx.TensorProto.EXTERNAL
 _KEEP = "keep the files that the model refers to in its folder, and give the model by its path"
 
 
-def _attribute_tensors(attribute: onnx.AttributeProto) -> Iterator[onnx.TensorProto]:
-    if attribute.HasField("t"):
-        yield attribute.t
-    yield from attribute.tensors
-    if attribute.HasField("sparse_tensor"):
-        yield attribute.sparse_tensor.values
-        yield attribute.sparse_tensor.indices
-    for graph in [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]:
-        yield from graph.initializer
-        yield from _node_tensors(graph.node)
+def attributes_of(proto: onnx.ModelProto) -> Iterator[onnx.AttributeProto]:
+    """The attributes of all nodes, those of functions and sub-graphs included."""
+    pending = [*proto.graph.node, *(n for function in proto.functions for n in function.node)]
+    while pending:
+        for attribute in pending.pop().attribute:
+            yield attribute
+            for graph in _graphs(attribute):
+                pending.extend(graph.node)
 
 
-def _node_tensors(nodes: object) -> Iterator[onnx.TensorProto]:
-    for node in nodes:  # type: ignore[attr-defined]
-        for attribute in node.attribute:
-            yield from _attribute_tensors(attribute)
+def _graphs(attribute: onnx.AttributeProto) -> list[onnx.GraphProto]:
+    return [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]
 
 
 def _inner_tensors(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
-    yield from _node_tensors(proto.graph.node)
-    for function in proto.functions:
-        yield from _node_tensors(function.node)
+    for attribute in attributes_of(proto):
+        if attribute.HasField("t"):
+            yield attribute.t
+        yield from attribute.tensors
+        if attribute.HasField("sparse_tensor"):
+            yield attribute.sparse_tensor.values
+            yield attribute.sparse_tensor.indices
+        for graph in _graphs(attribute):
+            yield from graph.initializer
     for sparse in proto.graph.sparse_initializer:
         yield sparse.values
         yield sparse.indices
@@ -72,9 +76,38 @@ def check_initializers(proto: onnx.ModelProto, where: str, folder: Path | None) 
 
 
 def attach(model: onnx_ir.Model, folder: Path | None) -> None:
-    """Point the external initializers of the main graph at their files."""
-    if folder is not None:
-        onnx_ir.external_data.set_base_dir(model.graph, folder)
+    """Map the files of the external initializers of the main graph, each once."""
+    if folder is None:
+        return
+    onnx_ir.external_data.set_base_dir(model.graph, folder)
+    files: dict[Path, np.ndarray] = {}
+    for value in model.graph.initializers.values():
+        tensor = value.const_value
+        if isinstance(tensor, onnx_ir.ExternalTensor) and tensor.dtype.bitwidth in (8, 16, 32, 64):
+            path = Path(tensor.path)
+            if path not in files:
+                files[path] = _map(path)
+            value.const_value = _mapped(tensor, files[path])
+
+
+def _map(path: Path) -> np.ndarray:
+    try:
+        return map_file(path)
+    except OSError as error:
+        raise InvalidModelError(
+            f"A file with the model's data cannot be read: {error.strerror}", where=str(path)
+        ) from error
+
+
+def _mapped(tensor: onnx_ir.ExternalTensor, file: np.ndarray) -> onnx_ir.Tensor[np.ndarray]:
+    """The tensor as a view of its file, whose place and size were checked."""
+    dtype, shape = tensor.dtype.numpy(), tensor.shape.numpy()
+    begin = tensor.offset or 0
+    data = file[begin : begin + math.prod(shape) * dtype.itemsize]
+    if begin % dtype.itemsize:
+        data = data.copy()
+    array = data.view(dtype).reshape(shape)
+    return onnx_ir.Tensor(array, dtype=tensor.dtype, shape=tensor.shape, name=tensor.name)
 
 
 def _locate(tensor: onnx.TensorProto, where: str, folder: Path | None) -> tuple[Path, int, int]:

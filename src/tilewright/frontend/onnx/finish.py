@@ -6,18 +6,23 @@ graph with such dimensions replaced everywhere, so that equal shapes are the sam
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
 from tilewright.ir.dtype import DType
-from tilewright.ir.graph import Binding, Graph, Node, node, topological
+from tilewright.ir.graph import Binding, Graph, Node, expressions_of, node, topological
 from tilewright.ir.primitives import Input, Opaque, Primitive, PrimitiveError, Project, TensorType
 from tilewright.shape import Expr, symbol
 
 
-def finished(graph: Graph) -> Graph:
-    """The graph with the equalities of its scope applied to the dimensions of its inputs."""
+def finished(graph: Graph, opaque: Sequence[Node] = ()) -> Graph:
+    """The graph with the equalities of its scope applied to the dimensions of its inputs.
+
+    ``opaque`` are the opaque nodes in the order in which they were made: those that decide a size
+    which anything names become measured ones.
+    """
+    graph = _with_measured(graph, opaque)
     known = {s for n in graph.inputs for e in n.shape for s in e.free_symbols}
     replaced: dict[str, Expr] = {}
     for name in sorted(known):
@@ -31,6 +36,22 @@ def finished(graph: Graph) -> Graph:
         return _rebuilt(replace(graph, guards=guards), replaced)
     except PrimitiveError:
         return replace(graph, guards=guards)
+
+
+def _with_measured(graph: Graph, opaque: Sequence[Node]) -> Graph:
+    """The graph with the opaque nodes that decide the sizes it names."""
+    deciders = replace(graph, measured=tuple(opaque)).deciders
+    taken: set[Node] = set()
+    while True:
+        expressions = [e for n in graph.nodes() for e in expressions_of(n)]
+        expressions += [guard.condition for guard in graph.guards]
+        resolved = [graph.scope.resolve(e) for e in expressions]
+        named = {s for e in expressions + resolved for s in e.free_symbols}
+        found = {deciders[s] for s in named if s in deciders}
+        if found <= taken:
+            return graph
+        taken |= found
+        graph = replace(graph, measured=tuple(n for n in opaque if n in taken))
 
 
 def _rebuilt(graph: Graph, replaced: dict[str, Expr]) -> Graph:
@@ -50,6 +71,7 @@ def _rebuilt(graph: Graph, replaced: dict[str, Expr]) -> Graph:
         tuple(Binding(new[b.source], b.symbols) for b in graph.bindings),
         graph.guards,
         labels,
+        tuple(new[n] for n in graph.measured),
     )
 
 

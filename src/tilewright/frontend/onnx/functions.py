@@ -55,14 +55,6 @@ def _bind_nodes(nodes: Iterable[onnx.NodeProto], attributes: Attributes) -> None
         node.attribute.extend(copies)
 
 
-def find_schema(domain: str, name: str, opset: int) -> onnx.defs.OpSchema | None:
-    """onnx's description of an operator at an opset, or None if it has none."""
-    try:
-        return onnx.defs.get_schema(name, opset, domain)
-    except onnx.defs.SchemaError:
-        return None
-
-
 def definition(
     schema: onnx.defs.OpSchema,
     node: onnx.NodeProto,

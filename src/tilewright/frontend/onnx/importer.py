@@ -19,7 +19,7 @@ from tilewright.frontend.onnx.boundary import THIRD_PARTY, third_party
 from tilewright.frontend.onnx.control import Trial, result_types
 from tilewright.frontend.onnx.dims import Dim, Implied
 from tilewright.frontend.onnx.finish import deciding_inputs, finished
-from tilewright.frontend.onnx.functions import bind, definition, find_schema
+from tilewright.frontend.onnx.functions import bind, definition
 from tilewright.frontend.onnx.gradient import gradient
 from tilewright.frontend.onnx.interface import check_output, make_inputs
 from tilewright.frontend.onnx.opaque import OpaqueCall, opaque_nodes
@@ -41,8 +41,9 @@ from tilewright.frontend.onnx.values import (
 )
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Graph, Node, node
-from tilewright.ir.primitives import Input, TensorType
+from tilewright.ir.primitives import Input, Opaque, TensorType
 from tilewright.ir.symbolic import integer_contents
+from tilewright.ops.schema import disagreement, find_schema
 from tilewright.support.errors import (
     InputError,
     InvalidModelError,
@@ -148,6 +149,9 @@ class _Importer:
             where = f'output "{value.name}"'
             made = self.value(self.main, value, where)
             check_output(value, made, where)
+            taken = {n for _, n in outputs}
+            if not made.dtype.is_native and (made in taken or not made.inputs):
+                made = self._copied(made, where)
             outputs.append((value.name or "", made))
         state = self.state
         return finished(
@@ -159,8 +163,21 @@ class _Importer:
                 tuple(state.facts.bindings),
                 tuple(state.facts.guards),
                 state.labels,
-            )
+            ),
+            state.opaque,
         )
+
+    def _copied(self, value: Node, where: str) -> Node:
+        """A node of its own for strings and sequences, which no kernel can copy."""
+        self.state.count += 1
+        call = OpaqueCall(
+            onnx.helper.make_node("Identity", ["value"], ["copy"]), where, (value,), (),
+            self._payload_opsets(self.main), (), (self.state.objects.get(value),),
+            (None if value.dtype is DType.OBJECT else value.type,), (True,), self.state.count,
+        )  # fmt: skip
+        (made,) = opaque_nodes(call, self.state.scope, self.state.objects)
+        assert made is not None
+        return made
 
     # ------------------------------------------------------------ values and nodes
 
@@ -277,6 +294,13 @@ class _Importer:
         if not isinstance(made, str):
             self._count(use)
             return made
+        schema = find_schema(use.domain, use.item.op_type, use.opset)
+        names = ["" if v is None else v.name or "" for v in use.item.inputs]
+        mixed = None if schema is None else disagreement(schema, use.operands, names)
+        if mixed is not None:
+            raise InvalidModelError(
+                mixed, where=use.where, hint="Add a Cast to the model, or export it again"
+            )
         known = len(self.state.fallbacks)
         defined = self._by_definition(use)
         if defined is not None:
@@ -401,6 +425,8 @@ class _Importer:
         for value in made:
             if value is not None:
                 self.state.labels.setdefault(value, use.where)
+                if isinstance(value.primitive, Opaque):
+                    self.state.opaque.append(value)
         return made
 
     def _trial(self, use: Use) -> Trial:

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 import onnx_ir
 
-from tilewright.frontend.onnx.functions import find_schema
 from tilewright.ops.record import OPERATORS
+from tilewright.ops.schema import find_schema
 from tilewright.support.errors import InvalidModelError, UnsupportedError
 
 LONGEST_EQUATION = 1000

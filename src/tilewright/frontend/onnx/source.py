@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,7 +18,12 @@ import onnx_ir
 from onnx import numpy_helper
 
 from tilewright.frontend.onnx.boundary import third_party
-from tilewright.frontend.onnx.external import attach, check_initializers, inline_attributes
+from tilewright.frontend.onnx.external import (
+    attach,
+    attributes_of,
+    check_initializers,
+    inline_attributes,
+)
 from tilewright.support.errors import InvalidModelError, UnsupportedError
 from tilewright.support.files import MODEL, require
 
@@ -59,9 +65,11 @@ def read_model(source: Source) -> LoadedModel:
         data, where = _read(path), str(path)
     else:
         raise InvalidModelError(f"A {type(given).__name__} is not a model", hint=_way_out(given))
-    loaded = _from_proto(_parse(data, where), where, None if path is None else path.parent)
+    with ThreadPoolExecutor(1) as pool:
+        digest = pool.submit(lambda: hashlib.sha256(data).hexdigest())
+        loaded = _from_proto(_parse(data, where), where, None if path is None else path.parent)
     file = "" if path is None else path.name
-    return replace(loaded, file=file, sha256=hashlib.sha256(data).hexdigest())
+    return replace(loaded, file=file, sha256=digest.result())
 
 
 def _way_out(given: object) -> str:
@@ -119,16 +127,26 @@ def _check_opsets(opsets: dict[str, int], where: str) -> None:
 def _normalised(proto: onnx.ModelProto, where: str, folder: Path | None) -> onnx.ModelProto:
     """The model with dense tensors in place of sparse ones and no external data in attributes."""
     proto = inline_attributes(proto, where, folder)
-    if not proto.graph.sparse_initializer:
+    if not proto.graph.sparse_initializer and not any(map(_is_sparse, attributes_of(proto))):
         return proto
     copy = onnx.ModelProto()
     copy.CopyFrom(proto)
-    for sparse in copy.graph.sparse_initializer:
-        copy.graph.initializer.append(
-            numpy_helper.from_array(densify(sparse), name=sparse.values.name)
-        )
+    for initializer in copy.graph.sparse_initializer:
+        dense = numpy_helper.from_array(densify(initializer), name=initializer.values.name)
+        copy.graph.initializer.append(dense)
     del copy.graph.sparse_initializer[:]
+    for attribute in attributes_of(copy):
+        if _is_sparse(attribute):
+            attribute.t.CopyFrom(numpy_helper.from_array(densify(attribute.sparse_tensor)))
+            attribute.type = onnx.AttributeProto.TENSOR
+            attribute.name = "value"
+            attribute.ClearField("sparse_tensor")
     return copy
+
+
+def _is_sparse(attribute: onnx.AttributeProto) -> bool:
+    """Whether this is the attribute of a Constant that holds a sparse tensor."""
+    return attribute.name == "sparse_value" and attribute.HasField("sparse_tensor")
 
 
 def densify(sparse: onnx.SparseTensorProto) -> np.ndarray:

@@ -60,8 +60,8 @@ class Use:
 class State:
     """What has been learnt about the model so far.
 
-    ``objects`` holds the ONNX types of sequences and optionals; ``structural`` names inputs that
-    would have to be constants.
+    ``objects`` holds the ONNX types of sequences and optionals, ``opaque`` the calls of the
+    reference in their order; ``structural`` names inputs that would have to be constants.
     """
 
     scope: Scope = field(default_factory=Scope)
@@ -69,6 +69,7 @@ class State:
     dimensions: tuple[DimensionReport, ...] = ()
     inputs: list[Node] = field(default_factory=list[Node])
     objects: dict[Node, onnx.TypeProto] = field(default_factory=dict[Node, onnx.TypeProto])
+    opaque: list[Node] = field(default_factory=list[Node])
     labels: dict[Node, str] = field(default_factory=dict[Node, str])
     compiled: dict[str, int] = field(default_factory=dict[str, int])
     fallbacks: list[Fallback] = field(default_factory=list[Fallback])

@@ -1,0 +1,44 @@
+// Threads that meet a finalizing interpreter.
+//
+// Before version 3.14 Python ends a thread that asks for the interpreter's lock while the process
+// exits, by unwinding its stack. Destructors may not be left that way, and would touch objects that
+// the exiting thread is freeing; so such a thread sleeps for good instead, until the process is gone.
+#pragma once
+
+#include <Python.h>
+#include <cxxabi.h>
+#include <unistd.h>
+
+#include <utility>
+
+namespace tilewright {
+
+[[noreturn]] inline void sleep_for_good() {
+  for (;;) pause();
+}
+
+// Runs what may ask for the lock: everything that can run Python code.
+template <typename Function>
+decltype(auto) in_python(Function&& function) {
+  try {
+    return std::forward<Function>(function)();
+  } catch (abi::__forced_unwind&) {
+    sleep_for_good();
+  }
+}
+
+// Gives the interpreter's lock to others for as long as it exists.
+class WithoutGil {
+ public:
+  WithoutGil() : state_(PyEval_SaveThread()) {}
+  ~WithoutGil() {
+    in_python([this] { PyEval_RestoreThread(state_); });
+  }
+  WithoutGil(const WithoutGil&) = delete;
+  WithoutGil& operator=(const WithoutGil&) = delete;
+
+ private:
+  PyThreadState* state_;
+};
+
+}  // namespace tilewright

@@ -1,0 +1,164 @@
+"""What several verbs show of a model: its dimensions, operators, levels, and where it runs.
+
+Imports the frontend's report and the runtime's record. Start with :func:`dimension_section`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from rich.console import RenderableType
+from rich.table import Table
+
+from tilewright.cli.output import table
+from tilewright.frontend.onnx import DimensionReport, Fallback, ImportReport
+from tilewright.rewrite.precision import Narrowing
+from tilewright.runtime.info import ArtifactInfo, LevelInfo
+from tilewright.runtime.program import Dimension
+from tilewright.support.text import format_bytes, format_count, format_list
+
+_ORIGINS = {"given": "given", "model": "implied by the model", "default": "the default"}
+_FIXED = "No dimension varies: every size of the inputs is a constant"
+
+
+def dimension_section(dimensions: Sequence[DimensionReport]) -> list[RenderableType]:
+    """Every dimension with its range, where the range is from, and where it stands."""
+    if not dimensions:
+        return [_FIXED, ""]
+    rows = [
+        (
+            row.name,
+            _range(row),
+            _ORIGINS.get(row.origin, row.origin),
+            ", ".join(f"{name}[{axis}]" for name, axis in row.places),
+        )
+        for row in dimensions
+    ]
+    parts: list[RenderableType] = [table("dimension", "range", "range is", "stands at", rows=rows)]
+    assumed = [row for row in dimensions if row.origin == "default"]
+    if assumed:
+        verb = "has" if len(assumed) == 1 else "have"
+        names = format_list([row.name for row in assumed])
+        first = assumed[0]
+        parts.append(
+            f"Not declared: {names} {verb} the default range {_range(first)}; "
+            f"larger sizes are refused. To declare one, add --dim {first.name}=LOW..HIGH"
+        )
+    return [*parts, ""]
+
+
+def _range(row: DimensionReport | Dimension) -> str:
+    end = "" if row.high is None else str(row.high)
+    return f"{row.low}..{end}" + (f" % {row.multiple_of}" if row.multiple_of > 1 else "")
+
+
+def operator_section(report: ImportReport) -> list[RenderableType]:
+    """What compiles, with numbers, and what runs on the ONNX reference evaluator and why."""
+    parts = compiled_operators(report.compiled)
+    if not report.fallbacks:
+        return [*parts, "No operator runs on the ONNX reference evaluator", ""]
+    parts.append("")
+    rows = [(f.operator, f.where, f.reason) for f in _distinct(report.fallbacks)]
+    title = (
+        f"{format_count(len(report.fallbacks), 'operator')} on the ONNX reference evaluator (slow)"
+    )
+    return [*parts, table("operator", "where", "reason", rows=rows, title=title), ""]
+
+
+def compiled_operators(compiled: dict[str, int]) -> list[RenderableType]:
+    """How many operators compile, and which."""
+    counts = ", ".join(f"{name} {count}" for name, count in sorted(compiled.items()) if count)
+    return [f"{format_count(sum(compiled.values()), 'operator')} compiled: {counts or 'none'}"]
+
+
+def _distinct(fallbacks: Sequence[Fallback]) -> list[Fallback]:
+    """One row for each operator and reason; the others are counted in it."""
+    groups: dict[tuple[str, str], list[Fallback]] = {}
+    for fallback in fallbacks:
+        groups.setdefault((fallback.operator, fallback.reason), []).append(fallback)
+    return [
+        rows[0]
+        if len(rows) == 1
+        else dataclasses.replace(rows[0], where=f"{rows[0].where} and {len(rows) - 1} more")
+        for rows in groups.values()
+    ]
+
+
+def narrowing_section(narrowing: Narrowing | None, precision: str) -> list[RenderableType]:
+    """How many products have narrow operands, and why the others do not."""
+    if narrowing is None:
+        return []
+    kept = sum(narrowing.kept.values())
+    count = format_count(narrowing.narrowed + kept, "product")
+    head = f"{narrowing.narrowed} of {count} in {precision}"
+    if not narrowing.narrowed:
+        head = f"Nothing is held in {precision}: none of {count} can be, all stay in float32"
+    rows = [(str(count), reason) for reason, count in narrowing.kept.items()]
+    if not rows:
+        return [head, ""]
+    return [head, table(">in float32", "because", rows=rows), ""]
+
+
+def artifact_sections(info: ArtifactInfo) -> list[RenderableType]:
+    """What an artifact says of itself, but for its levels."""
+    rows = [("input", spec.name, _type(spec.dtype, spec.shape)) for spec in info.inputs]
+    rows += [("output", spec.name, _type(spec.dtype, spec.shape)) for spec in info.outputs]
+    dimensions = [(row.name, _range(row)) for row in info.dimensions]
+    compiled = {row.operator: row.count - row.opaque for row in info.operators}
+    fallbacks = ", ".join(f"{name} {count}" for name, count in sorted(info.fallbacks.items()))
+    return [
+        table("", "name", "type", rows=rows),
+        "",
+        table("dimension", "range", rows=dimensions) if dimensions else _FIXED,
+        "",
+        *compiled_operators(compiled),
+        f"On the ONNX reference evaluator (slow): {fallbacks}"
+        if fallbacks
+        else "No operator runs on the ONNX reference evaluator",
+        "",
+    ]
+
+
+def _type(dtype: str, shape: Sequence[str]) -> str:
+    return f"{dtype}[{', '.join(shape)}]"
+
+
+def level_table(info: ArtifactInfo) -> Table:
+    """The instruction sets of an artifact with their sizes; kernels share functions."""
+    rows = [
+        (
+            level.name,
+            str(level.kernels),
+            str(level.functions),
+            str(level.opaque_steps),
+            format_bytes(level.code_bytes),
+            format_bytes(level.weight_bytes),
+        )
+        for level in info.levels
+    ]
+    columns = ("level", ">kernels", ">functions", ">opaque steps", ">code", ">weights")
+    return table(*columns, rows=rows)
+
+
+def origin_lines(info: ArtifactInfo) -> list[str]:
+    """Where an artifact runs, and by which machines it chooses between variants of kernels."""
+    groups: dict[str, list[str]] = {}
+    for level in info.levels:
+        groups.setdefault(_machine(level), []).append(level.name)
+    only = len(groups) == 1
+    choices = [
+        f"Chooses {'' if only else f'for {format_list(names)} '}by the costs of {machine}"
+        for machine, names in groups.items()
+    ]
+    return [info.runs_on, *choices]
+
+
+def _machine(level: LevelInfo) -> str:
+    machine = level.machine
+    if not machine.name:
+        return "an unknown machine"
+    measured = f"register tiles measured (profile {machine.profile})"
+    published = "register tiles not measured, see tilewright tune"
+    state = measured if machine.profile else published
+    return f"{machine.name} (description {machine.digest}), {state}"

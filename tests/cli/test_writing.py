@@ -1,0 +1,85 @@
+"""No command overwrites what it was given, nor what no command of its kind wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx.external_data_helper import convert_model_to_external_data
+
+from small_models import encoder, save_encoder
+
+Command = Callable[..., Any]
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    return save_encoder(tmp_path / "model.onnx")
+
+
+def refused(result: Any, *words: str) -> None:
+    assert (result.code, result.out) == (2, "")
+    assert all(word in result.err for word in words), result.err
+
+
+def test_compile_never_overwrites_its_source(command: Command, source: Path) -> None:
+    before = source.read_bytes()
+    refused(command("compile", source, "-o", source), "an input", "another name")
+    assert source.read_bytes() == before
+
+
+def test_compile_never_overwrites_its_source_through_a_link(command: Command, source: Path) -> None:
+    before = source.read_bytes()
+    for make in ("symlink_to", "hardlink_to"):
+        link = source.parent / make
+        getattr(link, make)(source)
+        refused(command("compile", source, "-o", link), "an input")
+        refused(command("compile", link, "-o", source), "an input")
+    assert source.read_bytes() == before
+
+
+def test_compile_never_overwrites_external_data_or_another_model(
+    command: Command, tmp_path: Path
+) -> None:
+    model = encoder()
+    convert_model_to_external_data(model, location="weights.bin", size_threshold=0)
+    onnx.save(model, tmp_path / "model.onnx")
+    weights = tmp_path / "weights.bin"
+    before = weights.read_bytes()
+    refused(command("compile", tmp_path / "model.onnx", "-o", weights), "would be overwritten")
+    assert weights.read_bytes() == before
+    other = save_encoder(tmp_path / "other.onnx")
+    refused(command("compile", tmp_path / "model.onnx", "-o", other), "This is an ONNX model")
+
+
+def test_compile_into_a_folder_or_a_device_is_a_sentence(
+    command: Command, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(source.parent)
+    refused(command("compile", source, "-o", "."), "This is a folder", "try: Name a file in it")
+    refused(command("compile", source, "-o", "/dev/null"), "a device")
+    assert Path("/dev/null").is_char_device()
+
+
+def test_compile_replaces_an_older_artifact(command: Command, source: Path) -> None:
+    target = source.with_suffix(".tw")
+    for _ in range(2):
+        assert command("compile", source, "-o", target, "--quiet").code == 0
+
+
+def test_run_never_overwrites_its_inputs(command: Command, folder: Path, tmp_path: Path) -> None:
+    ids = np.ones((1, 2), np.int64)
+    np.save(tmp_path / "embedding.npy", ids)
+    file = tmp_path / "embedding.npy"
+    inputs = (f"--input=input_ids={file}", f"--input=attention_mask={file}")
+    refused(command("run", folder / "model.tw", *inputs, "-o", tmp_path), "an input")
+    assert np.array_equal(np.load(file), ids)
+
+
+def test_bench_writes_no_figures_over_a_model(command: Command, source: Path) -> None:
+    for option in ("--save", "--csv", "--plot"):
+        refused(command("bench", source, "--shapes", "batch=1,seq=1", option, source), "an input")

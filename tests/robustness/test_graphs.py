@@ -1,0 +1,212 @@
+"""Small graphs that are unusual but right: empty axes, sizes known late, results read twice."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+from onnx.reference import ReferenceEvaluator
+
+import tilewright as tw
+from tilewright.support.errors import ExecutionError
+
+
+def model(text: str) -> onnx.ModelProto:
+    """A model of one graph from ONNX's text format."""
+    header = '<ir_version: 9, opset_import: ["" : 18]>\n'
+    return onnx.parser.parse_model(header + text)
+
+
+def floats(*shape: int) -> np.ndarray:
+    return np.random.default_rng(sum(shape)).standard_normal(shape).astype(np.float32)
+
+
+def integers(*shape: int) -> np.ndarray:
+    return np.random.default_rng(sum(shape)).integers(-9, 10, shape)
+
+
+def assert_as_reference(
+    source: str | onnx.ModelProto, *feeds: dict[str, np.ndarray], dims: dict | None = None
+) -> None:
+    """Compiled once, a graph gives what ONNX's reference gives for each of the feeds."""
+    proto = model(source) if isinstance(source, str) else source
+    compiled = tw.compile(proto, dims=dims)
+    for feed in feeds:
+        with np.errstate(all="ignore"):
+            want = ReferenceEvaluator(proto).run(None, feed)
+        got = compiled.run(feed)
+        names = [value.name for value in proto.graph.output]
+        for name, expected in zip(names, want, strict=True):
+            if expected.dtype.kind == "f":
+                np.testing.assert_allclose(got[name], expected, rtol=1e-4, atol=1e-5)
+            else:
+                np.testing.assert_array_equal(got[name], expected)
+
+
+# ---------------------------------------------------------------- sizes that data decides
+
+
+def test_the_shape_of_a_result_is_computed_though_nothing_reads_the_result() -> None:
+    assert_as_reference(
+        "g (float[n, 3] x) => (int64[r] y) { nz = NonZero(x)  y = Shape(nz) }", {"x": floats(4, 3)}
+    )
+
+
+def test_a_size_learnt_from_a_sum_does_not_join_the_kernel_of_the_sum() -> None:
+    assert_as_reference(
+        """g (float[n, 3] x) => (float[r] y, int64[a, b] nz)
+        <int64[1] axis = {1}, int64 one = {1}> {
+            s = ReduceSum(x, axis)
+            nz = NonZero(s)
+            shape = Shape(nz)
+            count = Gather(shape, one)
+            divisor = Cast<to = 1>(count)
+            y = Div(s, divisor)
+        }""",
+        {"x": floats(4, 3)},
+    )
+
+
+# ---------------------------------------------------------------- empty axes
+
+
+def test_a_reshape_does_not_move_past_a_sum_over_nothing() -> None:
+    """r has as many elements as x for n = 0 whatever m is, and the result has m rows."""
+    assert_as_reference(
+        """g (int64[n, 6] x, int64[m] y, int64[n, k] z) => (int64[a, b] o) {
+            lead = Shape<end = 1>(x)
+            last = Shape(y)
+            shape = Concat<axis = 0>(lead, last)
+            r = Reshape<allowzero = 1>(x, shape)
+            o = Einsum<equation = "nm,nk->mk">(r, z)
+        }""",
+        {"x": integers(0, 6), "y": integers(200), "z": integers(0, 2)},
+        {"x": integers(3, 6), "y": integers(6), "z": integers(3, 2)},
+    )
+
+
+def test_an_index_that_nothing_reads_is_not_out_of_bounds() -> None:
+    assert_as_reference(
+        """g (float[n] x) => (float[m] y) {
+            shape = Shape(x)
+            zeros = ConstantOfShape<value = int64[1] {0}>(shape)
+            y = Gather(x, zeros)
+        }""",
+        {"x": floats(0)},
+        {"x": floats(3)},
+    )
+
+
+def test_an_index_out_of_bounds_is_an_error_where_it_is_read() -> None:
+    text = """g (float[n] x, int64[m] i) => (float[m, k] y)
+    <int64[2] shape = {-1, 1}> {
+        column = Reshape(i, shape)
+        lead = Shape(x)
+        width = Concat<axis = 0>(one, lead)
+        wide = Expand(column, width)
+        y = Gather(x, wide)
+    }""".replace("{-1, 1}>", "{-1, 1}, int64[1] one = {1}>")
+    compiled = tw.compile(model(text))
+    with pytest.raises(ExecutionError, match="out of bounds"):
+        compiled(x=floats(3), i=np.array([3]))
+    assert compiled(x=floats(0), i=np.array([3])).shape == (1, 0)
+
+
+@pytest.mark.parametrize("size", [0, "k"])
+def test_indices_of_an_empty_axis_are_not_read(size: int | str) -> None:
+    count = 0 if size == 0 else "n"
+    assert_as_reference(
+        f"g (float[{size}] x, int64[{count}, 1] i) => (float[r] y) {{ y = GatherND(x, i) }}",
+        {"x": floats(0), "i": np.zeros((0, 1), np.int64)},
+    )
+
+
+def test_a_divisor_of_nothing_may_be_zero() -> None:
+    assert_as_reference(
+        """g (int64[n, m] a, int64[n, 1] b) => (int64[n, m] y) { y = Div(a, b) }""",
+        {"a": np.zeros((2, 0), np.int64), "b": np.zeros((2, 1), np.int64)},
+    )
+
+
+# ---------------------------------------------------------------- what a selection discards
+
+
+DIVIDE = """g (int64[n] a, int64[n] b) => (int64[n] y) <int64 zero = {{0}}, int64 three = {{3}}> {{
+    empty = Equal(b, zero)
+    {body}
+}}"""
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "d = Div(a, b)  y = Where(empty, zero, d)",
+        "d = Mod(a, b)  e = Add(d, three)  f = Mul(e, e)  y = Where(empty, a, f)",
+        "some = Not(empty)  d = Div(a, b)  e = Mod(d, b)  y = Where(some, e, three)",
+        "d = Div(a, b)  f = Cast<to = 1>(d)  g = Cast<to = 7>(f)  y = Where(empty, zero, g)",
+    ],
+)
+def test_a_division_by_zero_that_where_discards_is_no_error(body: str) -> None:
+    feed = {"a": np.array([1, 7, 9]), "b": np.array([0, 2, 4])}
+    assert_as_reference(DIVIDE.format(body=body), feed)
+
+
+def test_a_division_by_zero_that_is_seen_is_an_error() -> None:
+    body = "d = Div(a, b)  e = Where(empty, zero, d)  y = Add(d, e)"
+    compiled = tw.compile(model(DIVIDE.format(body=body)))
+    with pytest.raises(ExecutionError, match="division by zero"):
+        compiled(a=np.array([1, 2]), b=np.array([1, 0]))
+
+
+# ---------------------------------------------------------------- values used twice
+
+
+def test_two_outputs_may_be_one_string_input() -> None:
+    compiled = tw.compile(
+        model("g (string[n] x) => (string[n] y, string[n] z) { y = Identity(x) z = Identity(x) }")
+    )
+    words = np.array(["a", "bc"], dtype=object)
+    assert all(list(value) == ["a", "bc"] for value in compiled.run({"x": words}).values())
+
+
+def test_two_kernels_do_not_wait_for_each_other() -> None:
+    """Neither of the sums of rows may join both quotients: each would need the other first."""
+    assert_as_reference(
+        """g (float[n, n] x, float[n, n] y) => (float[n, n] tp, float[n, n] q, float[n, n] u)
+        <int64[1] axis = {1}> {
+            e = ReduceSum(x, axis)
+            p = Div(x, e)
+            tp = Transpose<perm = [1, 0]>(p)
+            r = ReduceSum(y, axis)
+            s = Div(y, r)
+            q = Add(p, s)
+            u = Add(s, tp)
+        }""",
+        {name: floats(5, 5) for name in ("x", "y")},
+    )
+
+
+# ---------------------------------------------------------------- digits
+
+
+LAYER = """g (float[n, 768] x, float[768] scale, float[768] bias) => (float[n, 768] y) {
+    y = LayerNormalization(x, scale, bias)
+}"""
+
+
+def test_rows_of_equal_values_are_normalised_to_the_bias() -> None:
+    values = np.array([1000.1, 0.1, -3.3, 12345.6, 1e-30, 1e30], np.float32)
+    feed = {"x": np.repeat(values[:, None], 768, 1), "scale": floats(768), "bias": floats(768)}
+    found = tw.compile(model(LAYER)).run(feed)["y"]
+    np.testing.assert_array_equal(found, np.broadcast_to(feed["bias"], found.shape))
+
+
+@pytest.mark.parametrize("mean", [0.0, 1e2, 1e4, 1e5])
+def test_rows_far_from_zero_are_normalised_without_losing_digits(mean: float) -> None:
+    x = (floats(4, 768) + mean).astype(np.float32)
+    feed = {"x": x, "scale": np.ones(768, np.float32), "bias": np.zeros(768, np.float32)}
+    wide = x.astype(np.float64)
+    centred = wide - wide.mean(1, keepdims=True)
+    want = centred / np.sqrt(wide.var(1, keepdims=True) + 1e-5)
+    np.testing.assert_allclose(tw.compile(model(LAYER)).run(feed)["y"], want, atol=1e-6)

@@ -1,0 +1,179 @@
+"""One case: compiled, saved, loaded, run at every shape, and compared with two oracles.
+
+Runs in a child process, see :mod:`pool`; ``stage`` tells the parent what is about to run, so that
+it knows whose a crash is. Start with :func:`check`.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import traceback
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import tilewright
+from tilewright.support.errors import InternalError, TilewrightError
+
+from .case import Array, Case, Finding, Sizes
+from .limits import doubts_reference, limit
+from .oracles import Reference, Values, difference, onnxruntime_session
+
+REFERENCE, RUNTIME = "onnx.reference", "onnxruntime"
+
+
+@dataclass
+class Outcome:
+    """What came of a case: a finding or none, and whether anything was compared."""
+
+    finding: Finding | None = None
+    compared: int = 0
+    operators: list[str] = field(default_factory=list)
+    limits: list[str] = field(default_factory=list)
+    ended_in: str | None = None  # the stage of a crash or hang
+
+
+@dataclass
+class Expected:
+    """What the oracles say at one shape, by oracle; an oracle that refuses is not there."""
+
+    sizes: Sizes
+    feeds: Values
+    answers: dict[str, Values]
+    allowances: Values | None
+
+
+def check(
+    case: Case, stage: Callable[[str], None] = lambda name: None, without: Collection[str] = ()
+) -> Outcome:
+    """Compare one case; ``without`` are oracles not to ask."""
+    outcome = Outcome(operators=case.operators())
+    expected = _ask_oracles(case, stage, without)
+    stage("compile")
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            model = _through_artifact(case, Path(folder) / "case.tw", stage)
+            _run(case, model, expected, outcome, stage)
+    except InternalError as error:
+        outcome.finding = _foreign(error, None)
+    except TilewrightError as error:
+        _refused(error, expected, outcome)
+    except Exception as error:
+        outcome.finding = _foreign(error, None)
+    return outcome
+
+
+def _through_artifact(case: Case, path: Path, stage: Callable[[str], None]) -> Any:
+    made = tilewright.compile(case.model, dims=case.ranges, levels=[case.level])
+    stage("save")
+    made.save(path)
+    stage("load")
+    return tilewright.load(path)
+
+
+def _ask_oracles(
+    case: Case, stage: Callable[[str], None], without: Collection[str]
+) -> list[Expected]:
+    reference: Reference | None = None
+    session: Callable[[Values], Values] | None = None
+    proto = case.proto()
+    if REFERENCE not in without and not doubts_reference(proto):
+        stage(REFERENCE)
+        reference = _or_none(Reference, proto)
+    if RUNTIME not in without:
+        stage(RUNTIME)
+        session = _or_none(onnxruntime_session, case.model)
+    found: list[Expected] = []
+    for sizes in case.shapes:
+        feeds = case.feeds(sizes)
+        answers: dict[str, Values] = {}
+        allowances: Values | None = None
+        if reference is not None:
+            stage(REFERENCE)
+            base = _or_none(reference.run, feeds)
+            if base is not None:
+                answers[REFERENCE] = base
+                allowances = _or_none(reference.allowances, feeds, base, case.seed)
+        if session is not None:
+            stage(RUNTIME)
+            answer = _or_none(session, feeds)
+            if answer is not None:
+                answers[RUNTIME] = answer
+        found.append(Expected(sizes, feeds, answers, allowances))
+    return found
+
+
+def _or_none(ask: Callable[..., Any], *arguments: Any) -> Any:
+    """An oracle refuses with exceptions of many kinds."""
+    try:
+        return ask(*arguments)
+    except Exception:
+        return None
+
+
+def _refused(error: TilewrightError, expected: list[Expected], outcome: Outcome) -> None:
+    """A refusal to compile is a finding where both oracles answer at some shape."""
+    why = limit(str(error))
+    if why is not None:
+        outcome.limits.append(why)
+    elif any(len(e.answers) == 2 for e in expected):
+        sizes = next(e.sizes for e in expected if len(e.answers) == 2)
+        outcome.finding = Finding("refused", f"compile: {error}", sizes)
+
+
+def _run(
+    case: Case, model: Any, expected: list[Expected], outcome: Outcome, stage: Callable[[str], None]
+) -> None:
+    for threads in case.threads:
+        model.num_threads = threads
+        first: dict[str, Array] | None = None
+        for one in [*expected, expected[0]]:
+            stage(f"call with {threads} threads at {one.sizes}")
+            try:
+                results = {k: np.asarray(v) for k, v in model.run(one.feeds).items()}
+            except InternalError as error:
+                outcome.finding = _foreign(error, one.sizes)
+                return
+            except TilewrightError as error:
+                why = limit(str(error))
+                if why is not None:
+                    outcome.limits.append(why)
+                elif len(one.answers) == 2:
+                    outcome.finding = Finding("refused", f"call: {error}", one.sizes)
+                    return
+                continue
+            except Exception as error:
+                outcome.finding = _foreign(error, one.sizes)
+                return
+            text = _judge(results, one)
+            outcome.compared += bool(one.answers)
+            if text is None and one is expected[0]:
+                first = first or results
+                if any(first[n].tobytes() != a.tobytes() for n, a in results.items()):
+                    text = "other bits when called again"
+            if text is not None:
+                outcome.finding = Finding("wrong", f"{text}\nthreads: {threads}", one.sizes)
+                return
+
+
+def _judge(results: Values, expected: Expected) -> str | None:
+    """None if each output agrees with an oracle, or none answers."""
+    if not expected.answers:
+        return None
+    allowances = expected.allowances or {}
+    for name, ours in results.items():
+        texts = {
+            oracle: difference(ours, np.asarray(answer[name]), allowances.get(name))
+            for oracle, answer in expected.answers.items()
+        }
+        if all(text is not None for text in texts.values()):
+            lines = [f"{oracle}: {text}" for oracle, text in texts.items()]
+            return "\n".join([f"output {name}", *lines])
+    return None
+
+
+def _foreign(error: Exception, sizes: Sizes | None) -> Finding:
+    return Finding("foreign", f"{type(error).__name__}: {error}\n{traceback.format_exc()}", sizes)

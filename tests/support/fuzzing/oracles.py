@@ -1,0 +1,153 @@
+"""The two oracles, and how far from them a right answer may lie.
+
+The ONNX reference evaluator runs node by node, so it can also run with every operand of an inexact
+node moved by a few rounding errors: how far the outputs move then is how far two right
+implementations may differ, whatever cancels or amplifies between. A value that jumps, as a rounded
+one may, is free. Start with :class:`Reference`, :func:`onnxruntime_session`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+
+from .builder import evaluator
+from .case import Array
+from .generate import names_read
+
+# Operators that round nothing: moving data, choosing among values, exact functions.
+EXACT = frozenset((
+    "Abs", "And", "ArgMax", "ArgMin", "BitShift", "BitwiseAnd", "BitwiseNot", "BitwiseOr",
+    "BitwiseXor", "Ceil", "Clip", "Compress", "Concat", "Constant", "ConstantOfShape",
+    "DepthToSpace", "Equal", "Expand", "EyeLike", "Flatten", "Floor", "Gather",
+    "GatherElements", "GatherND", "GlobalMaxPool", "Greater", "GreaterOrEqual", "Hardmax",
+    "Identity", "IsInf", "IsNaN", "Less", "LessOrEqual", "Max", "MaxPool", "Min", "Neg",
+    "NonZero", "Not", "OneHot", "Or", "Pad", "Range", "ReduceMax", "ReduceMin", "Relu",
+    "Reshape", "ReverseSequence", "Round", "ScatterElements", "ScatterND", "Shape", "Sign",
+    "Size", "Slice", "SpaceToDepth", "Split", "Squeeze", "ThresholdedRelu", "Tile", "TopK",
+    "Transpose", "Trilu", "Unique", "Unsqueeze", "Where", "Xor",
+))  # fmt: skip
+TRIALS = 3
+# How far operands are moved, in units of the type's epsilon. An implementation errs by about one
+# for each node; sums in another order and approximated functions by some more.
+STEPS = {"float16": 4.0, "float32": 16.0, "float64": 16.0}
+
+Values = dict[str, Array]
+_Step = tuple[onnx.NodeProto, tuple[str, ...], Callable[[dict[str, Any]], list[Array]]]
+
+
+class Reference:
+    """The ONNX reference evaluator of one model, node by node."""
+
+    def __init__(self, model: onnx.ModelProto) -> None:
+        graph = model.graph
+        self.outputs = [output.name for output in graph.output]
+        self._constants = {c.name: onnx.numpy_helper.to_array(c) for c in graph.initializer}
+        known = {*self._constants, *(value.name for value in graph.input)}
+        self._steps: list[_Step] = []
+        for node in graph.node:
+            operands = tuple(sorted(names_read([node]) & known))
+            known |= set(node.output)
+            opset = model.opset_import[0].version
+            self._steps.append((node, operands, evaluator(node, operands, opset)))
+
+    def values(self, feeds: Values, chance: np.random.Generator | None = None) -> Values:
+        """Every value; with ``chance``, operands of inexact nodes are moved at random."""
+        known = {**self._constants, **feeds}
+        for node, operands, evaluate in self._steps:
+            given = {name: known[name] for name in operands}
+            is_exact = node.op_type in EXACT
+            if chance is not None and not is_exact:
+                given = {name: _moved(array, chance) for name, array in given.items()}
+            for name, result in zip(node.output, evaluate(given), strict=True):
+                known[name] = result if chance is None or is_exact else _moved(result, chance)
+        return known
+
+    def run(self, feeds: Values) -> Values:
+        known = self.values(feeds)
+        return {name: known[name] for name in self.outputs}
+
+    def allowances(self, feeds: Values, base: Values, seed: int) -> Values:
+        """The difference that each element of each output may have; infinite where it jumps."""
+        spreads = {name: np.zeros(base[name].shape) for name in self.outputs}
+        for trial in range(TRIALS):
+            moved = self.values(feeds, np.random.default_rng([seed, trial]))
+            for name, spread in spreads.items():
+                if moved[name].shape != base[name].shape:  # a size that rounding decides
+                    spread[...] = np.inf
+                else:
+                    np.maximum(spread, _distance(moved[name], base[name]), out=spread)
+        return {name: _levelled(spread) for name, spread in spreads.items()}
+
+
+def _moved(array: Array, chance: np.random.Generator) -> Array:
+    if array.dtype.kind != "f":
+        return array
+    step = STEPS.get(array.dtype.name, 4.0) * float(np.finfo(array.dtype).eps)
+    signs = chance.choice((-step, step), array.shape)
+    with np.errstate(all="ignore"):
+        return (array.astype(np.float64) * (1.0 + signs)).astype(array.dtype)
+
+
+def _distance(one: Array, other: Array) -> Array:
+    """How far apart elements are; infinite for integers that differ, or one that is not finite."""
+    same = (one == other) | ((one != one) & (other != other))
+    if one.dtype.kind != "f":
+        return np.where(same, 0.0, np.inf)
+    with np.errstate(all="ignore"):
+        apart = np.abs(one.astype(np.float64) - other.astype(np.float64))
+    return np.where(same, 0.0, np.where(np.isfinite(apart), apart, np.inf))
+
+
+def _levelled(spread: Array) -> Array:
+    """Half the usual spread is allowed everywhere: three trials may meet one element's middle."""
+    finite = spread[np.isfinite(spread)]
+    usual = float(np.sqrt(np.mean(finite**2))) if finite.size else 0.0
+    return spread + usual / 2
+
+
+def onnxruntime_session(model: bytes) -> Callable[[Values], Values]:
+    """ONNX Runtime without optimisations and threads, from inputs to outputs by name."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    names = [output.name for output in session.get_outputs()]
+    taken = {value.name for value in session.get_inputs()}
+
+    def run(feeds: Values) -> Values:
+        given = {name: array for name, array in feeds.items() if name in taken}
+        return dict(zip(names, session.run(names, given), strict=True))
+
+    return run
+
+
+def difference(ours: Array, expected: Array, allowed: Array | None) -> str | None:
+    """What is wrong with our result beside one oracle's; ``allowed`` as :meth:`allowances` says.
+
+    Without it floats may differ by a thousandth of the largest magnitude.
+    """
+    if ours.dtype != expected.dtype:
+        return f"type {ours.dtype} for {expected.dtype}"
+    if ours.shape != expected.shape:
+        if allowed is not None and allowed.size and np.isinf(allowed).all():
+            return None  # a size that rounding decides
+        return f"shape {ours.shape} for {expected.shape}"
+    if allowed is None or allowed.shape != ours.shape:
+        scale = 0.0
+        if ours.dtype.kind == "f":
+            finite = np.abs(expected[np.isfinite(expected)].astype(np.float64))
+            scale = float(finite.max(initial=0.0)) * (2e-2 if ours.dtype.itemsize == 2 else 1e-3)
+        allowed = np.full(ours.shape, scale)
+    apart = _distance(ours, expected)
+    wrong = apart > allowed
+    if not wrong.any():
+        return None
+    at = tuple(int(i) for i in np.argwhere(wrong)[0])
+    text = f"{int(wrong.sum())} of {ours.size} elements; {ours[at]} for {expected[at]} at {at}"
+    return f"{text}, {allowed[at]:.3g} allowed"
