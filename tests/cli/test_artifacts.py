@@ -87,7 +87,7 @@ def test_compile_says_that_no_product_is_narrow(command: Command, tmp_path: Path
     weight = numpy_helper.to_array(few.graph.initializer[1])[:, :8]
     few.graph.initializer[1].CopyFrom(numpy_helper.from_array(weight.copy(), "dense"))
     for name in ("scale", "bias"):
-        index = [i for i, w in enumerate(few.graph.initializer) if w.name == name][0]
+        index = next(i for i, w in enumerate(few.graph.initializer) if w.name == name)
         vector = numpy_helper.to_array(few.graph.initializer[index])[:8]
         few.graph.initializer[index].CopyFrom(numpy_helper.from_array(vector.copy(), name))
     few.graph.output[0].type.tensor_type.shape.dim[1].dim_value = 8

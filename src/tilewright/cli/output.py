@@ -64,7 +64,7 @@ def _show_log(verbose: int) -> None:
     logger.setLevel(logging.NOTSET)
     if verbose:
         handler = _Handler(sys.stderr)
-        handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
+        handler.setFormatter(logging.Formatter(f"{LOGGER}: %(message)s"))
         logger.addHandler(handler)
         logger.setLevel(logging.INFO if verbose == 1 else logging.DEBUG)
 
