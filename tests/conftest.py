@@ -1,6 +1,7 @@
 """For all tests: quick ones first, so that a mistake shows early; `small_models` for everyone.
 
-Compiled code is kept in a folder of the run, which all its workers share.
+Compiled code is kept in a folder of the run, which all its workers share. Every compilation verifies
+what its stages make.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """The first process of a run makes the cache directory, its workers inherit it."""
     if not hasattr(config, "workerinput"):
         os.environ[_CACHE] = tempfile.mkdtemp(prefix="tilewright-tests-")
+    os.environ.setdefault("TILEWRIGHT_CHECK", "1")
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -12,6 +12,7 @@ import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import guarded
@@ -30,6 +31,7 @@ from tilewright.plan.prepare import prepare
 from tilewright.runtime.artifact import ArtifactContents
 from tilewright.runtime.model import CompiledModel
 from tilewright.shape import Expr, Scope, as_expr, constant
+from tilewright.stages import Stages, is_checked
 
 Array = np.ndarray[Any, Any]
 Sizes = Mapping[str, int]
@@ -216,8 +218,17 @@ class Compiled:
     def __init__(self, graph: Graph, levels: Sequence[str] = BOTH_LEVELS) -> None:
         self.graph = graph
         self.plan: Plan = plan_greedily(graph)
+        stages = Stages(check=is_checked(None))
+        stages.graph("prepare", graph)
+        stages.plan(graph, self.plan)
+        self.findings = stages.findings
         self.levels: dict[str, CompiledProgram] = {
-            level: build_program(graph, self.plan, LEVELS.get(level, WIDE_LEVEL))
+            level: build_program(
+                graph,
+                self.plan,
+                LEVELS.get(level, WIDE_LEVEL),
+                observe=partial(stages.kernel, level),
+            )
             for level in levels
         }
 

@@ -27,6 +27,7 @@ from tilewright.bench import (
 )
 from tilewright.bench.contender import Contender
 from tilewright.cli.options import (
+    CheckFlag,
     DimOptions,
     EitherPath,
     InputOptions,
@@ -87,6 +88,7 @@ def bench(
     csv: _Csv = None,
     plot: _Plot = None,
     seed: Annotated[int, typer.Option(min=0, help="For the inputs.")] = 0,
+    check: CheckFlag = False,
     as_json: JsonFlag = False,
     quiet: QuietFlag = False,
     verbose: VerboseFlag = 0,
@@ -109,7 +111,7 @@ def bench(
     plots = None if plot is None else load_plots()
     source = model if model is not None else None if is_artifact(path) else path
     names = _peers(against, source)
-    opened = open_model(path, parse_dims(dim), threads, output, precision)
+    opened = open_model(path, parse_dims(dim), threads, output, precision, check)
     subject = opened.model
     feeds = inputs_for(subject, inputs, seed)
     cases = _cases(subject, shapes, feeds)

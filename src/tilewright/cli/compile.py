@@ -14,7 +14,9 @@ import typer
 
 from tilewright.cli.options import (
     AccuracyOption,
+    CheckFlag,
     DimOptions,
+    DumpOption,
     JsonFlag,
     ModelPath,
     PrecisionOption,
@@ -66,6 +68,8 @@ def compile_command(
     accuracy: AccuracyOption = "standard",
     precision: PrecisionOption = "float32",
     target: TargetOption = None,
+    check: CheckFlag = False,
+    dump: DumpOption = None,
     as_json: JsonFlag = False,
     quiet: QuietFlag = False,
     verbose: VerboseFlag = 0,
@@ -80,6 +84,7 @@ def compile_command(
     # Names are texts here; compiling checks them.
     named = {"fallback": fallback, "levels": level, "accuracy": accuracy, "precision": precision}
     options = cast("CompileOptions", {**named, "dims": parse_dims(dim), "target": target})
+    options |= {"check": check or None, "dump": dump}
     started = time.perf_counter()
     with output.progress.activity(f"Compiling {model.name}"):
         made = compile_stages(model, **options)

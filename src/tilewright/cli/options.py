@@ -19,7 +19,7 @@ from tilewright.compile import Compilation, compile_stages
 from tilewright.frontend.onnx import Dim
 from tilewright.ir.dtype import DType
 from tilewright.ops.reference import evaluate_payload
-from tilewright.options import PrecisionName
+from tilewright.options import CompileOptions
 from tilewright.runtime.model import CompiledModel
 from tilewright.support.errors import DimensionError
 from tilewright.support.files import is_artifact
@@ -99,6 +99,19 @@ ThreadsOption = Annotated[
     ),
 ]
 
+CheckFlag = Annotated[
+    bool,
+    typer.Option(
+        "--check", help="Verify what every stage of the compiler makes; an error is a defect of it."
+    ),
+]
+DumpOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--dump", metavar="DIR", help="Write every stage of the compiler as text into a folder."
+    ),
+]
+
 
 def parse_dims(texts: Sequence[str] | None) -> dict[str, Dim]:
     """Ranges from ``batch=1..64``, ``seq=0..512%8`` or ``channels=3``. Raises UsageError."""
@@ -135,16 +148,18 @@ def open_model(
     threads: int | None,
     output: Output,
     precision: str | None = None,
+    check: bool = False,
 ) -> OpenedModel:
     """Load an artifact, or compile an ONNX file for this machine.
 
-    Raises UsageError where ranges or a precision are given for an artifact, which has its own.
+    With ``check`` every stage of the compiler is verified. Raises UsageError where ranges or a
+    precision are given for an artifact, which has its own.
     """
     if not is_artifact(path):
         with output.progress.activity(f"Compiling {path.name}"):
-            # The name is a text here; compiling checks it.
-            named = cast("PrecisionName", precision or "float32")
-            made = compile_stages(path, dims=dims, precision=named)
+            named = {"precision": precision or "float32", "dims": dims, "check": check or None}
+            # The precision is a text here; compiling checks it.
+            made = compile_stages(path, **cast("CompileOptions", named))
         return OpenedModel(_instance(made, threads), made)
     refuse_for_artifact(path, dims=dims, precision=precision)
     model = CompiledModel.load(path, evaluate=evaluate_payload, num_threads=threads)

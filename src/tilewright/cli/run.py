@@ -15,6 +15,7 @@ import typer
 
 from tilewright.bench import ModelInputs, check_sizes, parse_sizes
 from tilewright.cli.options import (
+    CheckFlag,
     DimOptions,
     EitherPath,
     InputOptions,
@@ -49,6 +50,7 @@ def run(
     seed: Annotated[int, typer.Option(min=0, help="For the random inputs.")] = 0,
     dim: DimOptions = None,
     threads: ThreadsOption = None,
+    check: CheckFlag = False,
     as_json: JsonFlag = False,
     quiet: QuietFlag = False,
     verbose: VerboseFlag = 0,
@@ -68,7 +70,7 @@ def run(
         )
     with as_usage():
         sizes = parse_sizes(random) if random is not None and random.strip() else {}
-    model = open_model(path, parse_dims(dim), threads, output).model
+    model = open_model(path, parse_dims(dim), threads, output, check=check).model
     feeds = _feeds(model, inputs_for(model, inputs, seed), sizes, random is not None)
     names = [spec.name for spec in model.outputs]
     files = {} if folder is None else _files(folder, names, inputs or ())

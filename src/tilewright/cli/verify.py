@@ -20,6 +20,7 @@ from tilewright.bench.tolerance import FORMULA, NARROW_FORMULA
 from tilewright.bench.verify import AGREES, Check, References, Verification
 from tilewright.bench.verify import verify as verify_model
 from tilewright.cli.options import (
+    CheckFlag,
     DimOptions,
     EitherPath,
     InputOptions,
@@ -72,6 +73,7 @@ def verify(
     most_bytes: _Bytes = Budget.bytes,
     most_seconds: _Seconds = Budget.seconds,
     threads: ThreadsOption = None,
+    check: CheckFlag = False,
     as_json: JsonFlag = False,
     quiet: QuietFlag = False,
     verbose: VerboseFlag = 0,
@@ -92,7 +94,7 @@ def verify(
             where=str(source),
             hint="Add --model model.onnx",
         )
-    opened = open_model(path, parse_dims(dim), threads, output, precision)
+    opened = open_model(path, parse_dims(dim), threads, output, precision, check)
     compiled = opened.model
     feeds = inputs_for(compiled, inputs, seed)
     with as_usage():

@@ -47,6 +47,7 @@ from tilewright.shape import (
 )
 from tilewright.shape.table import Operation
 
+AXIS = "_axis"
 IDENTITY = "identity:"  # prefix of the local that stands for a reduction's neutral element
 
 
@@ -90,7 +91,7 @@ class Trace:
 
 
 def trace(program: TileProgram, scope: Scope) -> Trace:
-    """All accesses; the axes are declared in ``scope``, which has the program's other symbols."""
+    """All accesses; axes become names of ``scope``, without their extents as upper bounds."""
     found = Trace()
     if isinstance(program, LoopProgram):
         block = _Block(program, scope, found)
@@ -126,11 +127,11 @@ class _Block:
 
     def axis(self, name: str, begin: Expr, end: Expr, task: bool = False) -> Expr:
         """Bind ``name``, as the program writes it, to values in [begin, end)."""
-        first, extent = self.meant(begin), self.scope.resolve(self.meant(end - begin))
+        first, extent = self.meant(begin), self.meant(end - begin)
         if extent.is_constant and extent.value <= 0:
             self.dead = True
             extent = constant(1)
-        fresh = self.scope.fresh("_axis", 0, extent - 1)
+        fresh = self.scope.fresh(AXIS)
         self.nest = (*self.nest, Axis(str(fresh), extent, task))
         self.names[name] = first + fresh
         return self.names[name]

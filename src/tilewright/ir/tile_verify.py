@@ -8,15 +8,17 @@ is *unknown* and counted, not called proved. Start with :func:`verify_tile`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tilewright.ir.tile import TileProgram
 from tilewright.ir.tile_access import Access, Axis, Trace, conjuncts, trace
 from tilewright.shape import Expr, Scope, Truth, constant, symbol
-from tilewright.support.errors import DimensionError
+from tilewright.shape.expr import Atom, apply_operation, evaluate_operation, from_atoms, rebuild
+from tilewright.shape.table import Operation
 
-MOST_POINTS = 64  # of an access that are tried at one sample of sizes
+MOST_POINTS = 16  # of an access that are tried at one sample of sizes
+MOST_APPLICATIONS = 4  # in what a proof is tried of: it takes long for more, and hardly succeeds
 Sample = Mapping[str, int]
 
 
@@ -60,7 +62,56 @@ def verify_tile(
     """
     facts = scope.copy()
     found = trace(program, facts)
-    return [*found.problems, *_Questions(found, dict(sizes), facts, samples, findings).problems()]
+    if found.problems:
+        return [*found.problems]
+    return _Questions(found, dict(sizes), facts, samples, findings).problems()
+
+
+class _Abstraction:
+    """Expressions in which every involved one over sizes alone is a symbol with its bounds.
+
+    Block sizes are such: for a proof it matters that they are the same in two places and at least
+    1, not how they come about.
+    """
+
+    def __init__(self, scope: Scope, facts: Scope, axes: Iterable[Axis]) -> None:
+        self.scope = scope
+        self.facts = facts
+        self.axes = {axis.name for axis in axes}
+        self._atoms: dict[Atom, Expr] = {}
+        self._done: dict[Expr, Expr] = {}
+
+    def of(self, expression: Expr) -> Expr:
+        """The expression with its involved parts replaced."""
+        found = self._done.get(expression)
+        if found is None:
+            atoms = {atom for monomial, _ in expression.terms for atom in monomial.atoms}
+            replace = {a: self._atom(a) for a in atoms if a.operation is not Operation.SYMBOL}
+            found = rebuild(expression, replace) if replace else expression
+            self._done[expression] = found
+        return found
+
+    def _atom(self, atom: Atom) -> Expr:
+        found = self._atoms.get(atom)
+        if found is None:
+            whole = from_atoms((atom,))
+            if self.axes.isdisjoint(whole.free_symbols) and _is_involved(atom):
+                bounds = self.scope.bounds(whole)
+                found = self.facts.fresh("_size", bounds.low, bounds.high)
+            else:
+                found = apply_operation(atom.operation, tuple(map(self.of, atom.operands)))
+            self._atoms[atom] = found
+        return found
+
+
+def _is_involved(atom: Atom) -> bool:
+    """Whether an application has another one inside."""
+    return any(
+        inner.operation is not Operation.SYMBOL
+        for operand in atom.operands
+        for monomial, _ in operand.terms
+        for inner in monomial.atoms
+    )
 
 
 class _Questions:
@@ -74,10 +125,58 @@ class _Questions:
     ) -> None:
         self.found = found
         self.sizes = sizes
-        self.scope = scope
-        self.samples = samples
+        self.scope = scope.copy()
+        self.samples = [_Point(sample) for sample in samples]
         self.findings = findings
         self.accesses = list(found.accesses)
+        axes = dict.fromkeys(axis for access in self.accesses for axis in access.nest)
+        self.simple = _Abstraction(scope, self.scope, axes)
+        self.extents = {axis.name: self.simple.of(axis.extent) for axis in axes}
+        for name, extent in self.extents.items():
+            self.scope.declare(name, 0, extent - 1)
+        self._inside: dict[Expr, frozenset[Atom]] = {}
+
+    # ------------------------------------------------------------ what can be proved
+
+    def _is_simple(self, *expressions: Expr) -> bool:
+        """Whether there are so few applications that it pays to try a proof."""
+        found: set[Atom] = set()
+        for expression in expressions:
+            found |= self._applications(expression)
+        return len(found) <= MOST_APPLICATIONS
+
+    def _applications(self, expression: Expr) -> frozenset[Atom]:
+        """Those in an expression and in the extents of its axes."""
+        known = self._inside.get(expression)
+        if known is None:
+            found: set[Atom] = set()
+            for monomial, _ in expression.terms:
+                for atom in monomial.atoms:
+                    if atom.operation is not Operation.SYMBOL:
+                        found.add(atom)
+                    elif atom.name in self.extents:
+                        found |= self._applications(self.extents[atom.name])
+                    for operand in atom.operands:
+                        found |= self._applications(operand)
+            known = self._inside[expression] = frozenset(found)
+        return known
+
+    def _is_natural(self, expression: Expr, scope: Scope | None = None) -> bool:
+        """Whether the value is proved to be 0 or more, wherever the axes have values."""
+        if not self._is_simple(expression):
+            return False
+        facts = self.scope if scope is None else scope
+        for name in expression.free_symbols:
+            extent = self.extents.get(name)
+            affine = expression.affine((name,)) if extent is not None else None
+            if extent is None or affine is None or not extent.is_constant:
+                continue
+            slope, rest = affine[0][name], affine[1]
+            if facts.is_less_equal(0, slope) is Truth.YES:
+                expression = rest
+            elif facts.is_less_equal(slope, 0) is Truth.YES:
+                expression = rest + slope * (extent - 1)
+        return facts.is_less_equal(0, expression) is Truth.YES
 
     def problems(self) -> list[str]:
         """Ask everything."""
@@ -99,33 +198,30 @@ class _Questions:
     def _bounds(self, access: Access) -> list[str]:
         """An access lies within its buffer."""
         size = self._elements(access)
-        if any(self._is_within(offset, size) for offset in self._forms(access)):
+        most = self.simple.of(size)
+        if any(self._is_within(offset, most) for offset in self._forms(access)):
             self.findings.add("bounds", True, "")
             return []
         for sample, point in self._points(access):
-            there = _value(access.offset, point)
-            most = _value(size, point)
-            if there is not None and most is not None and not 0 <= there < most:
-                return [
-                    f"{access} is element {there} of {most} at {_told(sample, access, self.scope)}"
-                ]
+            there, there_are = point.of(access.offset), point.of(size)
+            if there is not None and there_are is not None and not 0 <= there < there_are:
+                told = _told(sample, access)
+                return [f"{access} is element {there} of {there_are} at {told}"]
         self.findings.add("bounds", False, str(access))
         return []
 
     def _is_within(self, offset: Expr, size: Expr) -> bool:
-        above = self.scope.is_less_equal(0, offset) is Truth.YES
-        return above and self.scope.is_less(offset, size) is Truth.YES
+        return self._is_natural(offset) and self._is_natural(size - offset - 1)
 
     def _forms(self, access: Access) -> Iterator[Expr]:
         """The offset, and what it is where the predicates around it hold."""
-        yield access.offset
-        if not access.under:
-            return
-        known = [d for predicate in access.under for d in conjuncts(predicate)]
-        axes = {axis.name: axis for axis in access.nest}
-        yield self._assuming(access.offset, known, axes)
+        offset = self.simple.of(access.offset)
+        yield offset
+        known = [self.simple.of(d) for p in access.under for d in conjuncts(p)]
+        if known:
+            yield self._assuming(offset, known, {axis.name for axis in access.nest})
 
-    def _assuming(self, offset: Expr, known: list[Expr], axes: Mapping[str, Axis]) -> Expr:
+    def _assuming(self, offset: Expr, known: list[Expr], axes: set[str]) -> Expr:
         """``offset`` with an axis replaced by a new one that counts from where a demand is met."""
         for position, demand in enumerate(known):
             for name in demand.free_symbols:
@@ -136,13 +232,17 @@ class _Questions:
                     continue
                 sign = affine[0][name].value
                 others = [d for i, d in enumerate(known) if i != position]
-                span = self._span(demand, name, sign, [*others, *_implied(axes[name])])
+                span = self._span(demand, name, sign, [*others, *self._implied(name)])
                 fresh = self.scope.fresh("_axis", 0, span)
                 replaced = (fresh - affine[1]) * sign
                 offset = offset.substitute({name: replaced})
                 known = [d.substitute({name: replaced}) for d in known]
                 break
         return offset
+
+    def _implied(self, axis: str) -> list[Expr]:
+        """What holds of an axis in any case, as expressions that are at least 0."""
+        return [symbol(axis), self.extents[axis] - 1 - symbol(axis)]
 
     def _span(self, demand: Expr, name: str, sign: int, others: Sequence[Expr]) -> Expr | None:
         """What ``demand`` is at most, by another demand that holds the axis with the other sign."""
@@ -171,22 +271,25 @@ class _Questions:
     def _covers(self, write: Access, read: Access) -> bool:
         """Whether a write, in all of its iterations, reaches every element that is read."""
         shared = set(write.nest) & set(read.nest)
-        own = {a.name: a for a in write.nest if a not in shared}
-        new = {a.name: a for a in read.nest if a not in shared}
-        written, wanted = write.offset.affine([*own]), read.offset.affine([*new])
+        own = [a.name for a in write.nest if a not in shared]
+        new = [a.name for a in read.nest if a not in shared]
+        written = self.simple.of(write.offset).affine(own)
+        wanted = self.simple.of(read.offset).affine(new)
         if write.under or written is None or wanted is None:
+            return False
+        if not self._is_simple(written[1], wanted[1]):
             return False
         left = self.scope.resolve(wanted[1] - written[1])
         taken: set[str] = set()
-        for name, axis in own.items():
+        for name in own:
             slope = written[0][name]
             twins = [n for n in new if n not in taken and self._same(wanted[0][n], slope)]
             value = symbol(twins[0]) if twins else constant(0)
             taken |= set(twins[:1])
             if self._same(slope, constant(1)):
                 value, left = value + left, constant(0)
-            inside = self.scope.is_less(value, axis.extent) is Truth.YES
-            if not inside or self.scope.is_less_equal(0, value) is not Truth.YES:
+            beyond = self.extents[name] - 1 - value
+            if not self._is_natural(beyond) or not self._is_natural(value):
                 return False
         rest = [n for n in new if n not in taken and not self._same(wanted[0][n], constant(0))]
         return not rest and self._same(left, constant(0))
@@ -225,34 +328,28 @@ class _Questions:
         common: dict[str, Expr] | None = None
         for write in writes:
             axes = [a for a in write.nest if a.task]
-            affine = write.offset.affine([a.name for a in axes])
+            affine = self.simple.of(write.offset).affine([a.name for a in axes])
             if affine is None or common not in (None, affine[0]):
                 return False
             common = affine[0]
-            scope = self._running(write)
-            above = scope is not None and scope.is_less_equal(0, affine[1]) is Truth.YES
-            if not above or not self._is_chain(write, axes, affine[1]):
+            if not self._is_natural(affine[1]) or not self._is_chain(write, axes, affine[1]):
                 return False
         return True
 
     def _is_chain(self, write: Access, axes: Sequence[Axis], reach: Expr) -> bool:
         """Whether each slope is more than all smaller ones with their axes, and ``reach``, make."""
-        affine = write.offset.affine([axis.name for axis in axes])
-        scope = self._running(write)
+        affine = self.simple.of(write.offset).affine([axis.name for axis in axes])
+        scope = self.scope.occupied([self.extents[axis.name] for axis in write.nest])
         if affine is None or scope is None:
-            return scope is None
+            return scope is None  # these loops never run
         slopes = affine[0]
         several = [a for a in axes if not (a.extent.is_constant and a.extent.value == 1)]
         for axis in sorted(several, key=lambda a: _magnitude(slopes[a.name])):
             slope = slopes[axis.name]
-            if scope.is_less(reach, slope) is not Truth.YES:
+            if not self._is_natural(slope - reach - 1, scope):
                 return False
             reach = reach + slope * symbol(axis.name)
         return True
-
-    def _running(self, write: Access) -> Scope | None:
-        """The facts where the loops around a write run; None where they never do."""
-        return self.scope.occupied([axis.extent for axis in write.nest])
 
     def _collision(self, writes: Sequence[Access]) -> str | None:
         """An element that two tasks write at some sample of sizes."""
@@ -260,22 +357,17 @@ class _Questions:
             first: dict[int, tuple[int, ...]] = {}
             for write in writes:
                 for point in _corners(write, sample):
-                    task = tuple(point[a.name] for a in write.nest if a.task)
-                    there = _value(write.offset, point)
+                    task = tuple(point.values[a.name] for a in write.nest if a.task)
+                    there = point.of(write.offset)
                     if there is not None and first.setdefault(there, task) != task:
-                        told = _told(sample, write, self.scope)
+                        told = _told(sample, write)
                         return f"{there} of {write.buffer.name} at {told}: {write}"
         return None
 
-    def _points(self, access: Access) -> Iterator[tuple[Sample, Sample]]:
+    def _points(self, access: Access) -> Iterator[tuple[_Point, _Point]]:
         for sample in self.samples:
             for point in _corners(access, sample):
                 yield sample, point
-
-
-def _implied(axis: Axis) -> list[Expr]:
-    """What holds of an axis in any case, as expressions that are at least 0."""
-    return [symbol(axis.name), axis.extent - 1 - symbol(axis.name)]
 
 
 def _magnitude(slope: Expr) -> tuple[int, int, str]:
@@ -284,32 +376,64 @@ def _magnitude(slope: Expr) -> tuple[int, int, str]:
     return degree, max((abs(size) for _, size in slope.terms), default=0), str(slope)
 
 
-def _corners(access: Access, sample: Sample) -> Iterator[Sample]:
+class _Point:
+    """Values of symbols, and of all that was computed from them."""
+
+    def __init__(self, values: Sample, outer: _Point | None = None) -> None:
+        self.values: dict[str, int] = {**(outer.values if outer else {}), **values}
+        self._atoms: dict[Atom, int] = {} if outer is None else outer._atoms.copy()
+
+    def of(self, expression: Expr) -> int | None:
+        """The value; None where it divides by a size that is 0."""
+        try:
+            return self._sum(expression)
+        except ZeroDivisionError:
+            return None
+
+    def _sum(self, expression: Expr) -> int:
+        value = 0
+        for monomial, size in expression.terms:
+            for atom in monomial.atoms:
+                size *= self._atom(atom)
+            value += size
+        return value
+
+    def _atom(self, atom: Atom) -> int:
+        if atom.operation is Operation.SYMBOL:
+            return self.values[atom.name]
+        found = self._atoms.get(atom)
+        if found is None:
+            found = evaluate_operation(atom.operation, [self._sum(o) for o in atom.operands])
+            self._atoms[atom] = found
+        return found
+
+
+def _corners(access: Access, sample: _Point) -> Iterator[_Point]:
     """Values of the axes at the ends of their ranges, where the access happens."""
-    points: list[dict[str, int]] = [dict(sample)]
+    points = [sample]
     for axis in access.nest:
-        following: list[dict[str, int]] = []
+        following: list[_Point] = []
         for point in points:
-            extent = _value(axis.extent, point) or 0
+            extent = point.of(axis.extent) or 0
             ends = dict.fromkeys((0, extent - 1)) if extent > 0 else ()
-            following += [{**point, axis.name: end} for end in ends]
+            following += [_Point({axis.name: end}, point) for end in ends]
         points = following[:: max(1, len(following) // MOST_POINTS)]
     for point in points:
-        if all(_value(predicate, point) for predicate in access.under):
+        if all(point.of(predicate) for predicate in access.under):
             yield point
 
 
-def _value(expression: Expr, point: Sample) -> int | None:
-    try:
-        return expression.evaluate(point)
-    except DimensionError:
-        return None  # a division by a size that is 0
+def _value(expression: Expr, values: Sample) -> int | None:
+    return _Point(values).of(expression)
 
 
-def _told(sample: Sample, access: Access, scope: Scope) -> str:
+def _told(sample: _Point, access: Access) -> str:
     names = {s for axis in access.nest for s in axis.extent.free_symbols}
     names |= set(access.offset.free_symbols)
-    return ", ".join(f"{n} = {sample[n]}" for n in sorted(names) if n in sample) or "any size"
+    return (
+        ", ".join(f"{n} = {sample.values[n]}" for n in sorted(names) if n in sample.values)
+        or "any size"
+    )
 
 
 def sample_sizes(scope: Scope, demands: Sequence[Expr], names: Sequence[str]) -> list[Sample]:

@@ -8,12 +8,13 @@ from __future__ import annotations
 from math import prod
 
 from tilewright.ir.dtype import DType
-from tilewright.ir.graph import Graph, Node
+from tilewright.ir.graph import Graph, Node, topological
+from tilewright.ir.primitives import Broadcast, Reshape
 from tilewright.ir.tile import Contraction
 from tilewright.ir.tile_print import print_tile
 from tilewright.ir.tile_verify import Findings, sample_sizes, verify_tile
 from tilewright.ir.verify import failure
-from tilewright.shape import Expr, constant, less_equal, product
+from tilewright.shape import Expr, constant, equal, less_equal, logical_or, product
 from tilewright.tile.lower import LoweredKernel
 from tilewright.tile.variants import THREADS, LoweredStep, PackedConstant, Source, Workspace
 
@@ -25,10 +26,7 @@ class KernelVerifier:
         self.scope = graph.scope.copy()
         self.scope.declare(THREADS, 1)
         self.findings = findings
-        sizes = [e for i in graph.inputs for e in i.shape]
-        demands = [guard.condition for guard in graph.guards]
-        demands += [less_equal(0, size) for size in sizes if not size.is_constant]
-        self.samples = sample_sizes(self.scope, demands, (THREADS,))
+        self.samples = sample_sizes(self.scope, _demands(graph), (THREADS,))
         self.done: set[tuple[object, ...]] = set()
 
     def verify(self, lowered: LoweredKernel, stage: str) -> None:
@@ -69,6 +67,24 @@ class KernelVerifier:
             found += verify_tile(program, sizes, self.scope, self.samples, self.findings)
             self.done.add(key)
         return found
+
+
+def _demands(graph: Graph) -> list[Expr]:
+    """What holds at every shape at which a graph may be called."""
+    found = [guard.condition for guard in graph.guards]
+    nodes = topological((*graph.inputs, *graph.roots))
+    found += [less_equal(0, size) for n in nodes for size in n.shape]
+    for current in nodes:
+        match current.primitive:
+            case Broadcast(shape=shape, axes=axes):
+                sizes = current.inputs[0].shape
+                pairs = [(size, shape[a]) for size, a in zip(sizes, axes, strict=True)]
+                found += [logical_or(equal(size, 1), equal(size, wide)) for size, wide in pairs]
+            case Reshape(shape=shape):
+                found.append(equal(product(current.inputs[0].shape), product(shape)))
+            case _:
+                pass
+    return [demand for demand in dict.fromkeys(found) if not demand.is_constant]
 
 
 def _bytes(source: Source, word: DType | None) -> Expr:

@@ -1,0 +1,172 @@
+"""The checks of tile programs: what is wrong is found, with the sizes at which it is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tilewright.ir.dtype import DType
+from tilewright.ir.tile import (
+    Guarded,
+    LetIndex,
+    Literal,
+    Load,
+    Local,
+    Loop,
+    LoopProgram,
+    Statement,
+    Store,
+    TileBuffer,
+    TransposeBlock,
+)
+from tilewright.ir.tile_verify import Findings, sample_sizes, verify_tile
+from tilewright.shape import Expr, Scope, constant, equal, less, less_equal, logical_and, symbol
+
+F32 = DType.FLOAT32
+SOURCE, TARGET = TileBuffer("b0", F32), TileBuffer("o0", F32)
+INDICES = TileBuffer("b1", DType.INT64)
+ROWS, COLUMNS = symbol("rows"), symbol("columns")
+I, J = symbol("_i"), symbol("_j")
+
+
+def program(
+    *body: Statement, grid: tuple[tuple[str, Expr], ...] = (("_i", ROWS),), scratch: int = 0
+) -> LoopProgram:
+    buffers = (SOURCE, INDICES, TARGET)
+    made = tuple(TileBuffer(f"s{n}", F32, True, COLUMNS) for n in range(scratch))
+    return LoopProgram(buffers, 1, grid, body, made, ("out of bounds",), constant(1))
+
+
+def wrong(made: LoopProgram, findings: Findings | None = None) -> list[str]:
+    """The problems of a program over [rows, columns] tensors."""
+    scope = Scope()
+    rows, columns = scope.declare("rows", 0, 64), scope.declare("columns", 0, 64)
+    sizes = {"b0": rows * columns * 4, "b1": rows * columns * 8, "o0": rows * columns * 4}
+    samples = sample_sizes(scope, (), ())
+    return verify_tile(made, sizes, scope, samples, findings or Findings())
+
+
+def over_columns(*body: Statement, end: Expr = COLUMNS) -> Loop:
+    return Loop("_j", constant(0), end, body)
+
+
+COPY = Store(TARGET, I * COLUMNS + J, Load(SOURCE, I * COLUMNS + J))
+
+
+def test_a_copy_is_proved_whole() -> None:
+    findings = Findings()
+    assert wrong(program(over_columns(COPY)), findings) == []
+    assert not findings.unknown
+    assert findings.proved == {"bounds": 2, "writers": 1}
+    assert str(findings) == "bounds 2 proved and 0 unknown, writers 1 proved and 0 unknown"
+
+
+def test_an_access_outside_is_found_with_the_sizes_at_which_it_is() -> None:
+    beyond = over_columns(COPY, end=COLUMNS + 1)
+    found = wrong(program(beyond))
+    assert any("is element" in text and "rows = " in text for text in found)
+    before = Store(TARGET, I * COLUMNS + J, Load(SOURCE, I * COLUMNS + J - 1))
+    assert any("read b0" in text for text in wrong(program(over_columns(before))))
+
+
+def test_a_guard_makes_an_access_right() -> None:
+    inside = logical_and(less_equal(1, J), less(J, COLUMNS + 1))
+    read = Guarded(inside, Load(SOURCE, I * COLUMNS + J - 1), Literal(0.0, F32))
+    findings = Findings()
+    loop = over_columns(Store(TARGET, I * COLUMNS + J, read))
+    assert wrong(program(loop), findings) == []
+    assert findings.proved["bounds"] == 2
+    late = Guarded(less_equal(0, J), Load(SOURCE, I * COLUMNS + J - 1), Literal(0.0, F32))
+    assert wrong(program(over_columns(Store(TARGET, I * COLUMNS + J, late))))
+
+
+def test_an_index_that_is_checked_lies_inside() -> None:
+    index = Load(INDICES, I * COLUMNS + J)
+    read = Load(SOURCE, symbol("_g") * COLUMNS + J)
+    body = (LetIndex("_g", index, ROWS, 0), Store(TARGET, I * COLUMNS + J, read))
+    findings = Findings()
+    assert wrong(program(over_columns(*body)), findings) == []
+    assert not findings.unknown
+    wide = (LetIndex("_g", index, ROWS + 1, 0), body[1])
+    assert any("read b0" in text for text in wrong(program(over_columns(*wide))))
+    silent = (replace(body[0], check=1), body[1])
+    assert "the program has no message 1" in wrong(program(over_columns(*silent)))
+
+
+def test_a_name_that_is_not_there() -> None:
+    stray = Store(TARGET, I * COLUMNS + J, Local("_v", F32))
+    assert any('the value "_v"' in text for text in wrong(program(over_columns(stray))))
+    unknown = Store(TARGET, I * COLUMNS + symbol("_q"), Literal(0.0, F32))
+    assert any('"_q"' in text for text in wrong(program(unknown)))
+    # A variable has no meaning after its loop.
+    after = program(over_columns(COPY), Store(TARGET, J, Literal(0.0, F32)))
+    assert any('"_j"' in text for text in wrong(after))
+
+
+def test_writing_what_is_no_result() -> None:
+    stray = Store(SOURCE, I * COLUMNS + J, Literal(0.0, F32))
+    assert any("is no result" in text for text in wrong(program(over_columns(stray))))
+
+
+def test_scratch_is_written_before_it_is_read() -> None:
+    scratch = TileBuffer("s0", F32, True, COLUMNS)
+    write = over_columns(Store(scratch, J, Load(SOURCE, I * COLUMNS + J)))
+    read = over_columns(Store(TARGET, I * COLUMNS + J, Load(scratch, J)))
+    findings = Findings()
+    assert wrong(program(write, read, scratch=1), findings) == []
+    assert findings.proved["scratch"] == 1
+    assert not findings.unknown
+    assert any("nothing is written" in text for text in wrong(program(read, write, scratch=1)))
+
+
+def test_scratch_that_is_written_in_part_counts_as_unknown() -> None:
+    scratch = TileBuffer("s0", F32, True, COLUMNS)
+    half = COLUMNS // 2
+    write = over_columns(Store(scratch, J, Load(SOURCE, I * COLUMNS + J)), end=half)
+    read = over_columns(Store(TARGET, I * COLUMNS + J, Load(scratch, J)))
+    findings = Findings()
+    assert wrong(program(write, read, scratch=1), findings) == []
+    assert findings.unknown == {"scratch": 1}
+    assert len(findings.open) == 1
+
+
+def test_two_tasks_that_write_one_element() -> None:
+    same = over_columns(Store(TARGET, J, Load(SOURCE, I * COLUMNS + J)))
+    assert any("two tasks write element" in text for text in wrong(program(same)))
+    overlapping = over_columns(Store(TARGET, I + J, Load(SOURCE, I * COLUMNS + J)))
+    assert any("two tasks" in text for text in wrong(program(overlapping)))
+
+
+def test_a_border_and_an_inside_of_one_task_are_its_own_region() -> None:
+    first = Store(TARGET, I * COLUMNS + J, Literal(0.0, F32))
+    border = over_columns(first, end=COLUMNS // 2)
+    inside = Loop("_j", COLUMNS // 2, COLUMNS, (COPY,))
+    findings = Findings()
+    assert wrong(program(border, inside), findings) == []
+    assert findings.proved["writers"] == 1
+
+
+def test_a_transposition_by_squares() -> None:
+    block = TransposeBlock(SOURCE, constant(0), COLUMNS, TARGET, constant(0), ROWS, ROWS, COLUMNS)
+    findings = Findings()
+    assert wrong(program(block, grid=()), findings) == []
+    assert not findings.unknown
+    wide = replace(block, target_row=ROWS + 1)
+    assert any("write o0" in text for text in wrong(program(wide, grid=())))
+
+
+def test_a_loop_that_never_runs_is_not_tried() -> None:
+    never = over_columns(Store(TARGET, I * COLUMNS + J + 99, Literal(0.0, F32)), end=constant(0))
+    assert wrong(program(never)) == []
+
+
+def test_sizes_that_are_tried_obey_the_facts() -> None:
+    scope = Scope()
+    n = scope.declare("n", 2, 40, 2)
+    m = scope.declare("m", 0, None)
+    scope.assume_equal(m, n + 1)
+    samples = sample_sizes(scope, [less_equal(4, n), equal(n % 4, 0)], ("threads",))
+    assert samples
+    for sample in samples:
+        assert sample["m"] == sample["n"] + 1
+        assert sample["n"] >= 4
+        assert sample["n"] % 4 == 0
