@@ -1,7 +1,7 @@
 """For all tests: quick ones first, so that a mistake shows early; `small_models` for everyone.
 
-Compiled code is kept in a folder of the run, which all its workers share. Every compilation verifies
-what its stages make.
+Compiled code is kept in a folder of the run, which all its workers share. Every compilation
+verifies what its stages make.
 """
 
 from __future__ import annotations
