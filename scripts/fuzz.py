@@ -33,6 +33,7 @@ from google.protobuf.message import DecodeError
 from onnx import TensorProto, helper, numpy_helper
 
 import tilewright
+from tilewright.runtime.sections import digests
 from tilewright.support.errors import TilewrightError
 
 BATCH = 20  # cases of one worker process
@@ -200,7 +201,7 @@ def _change_artifact(data: bytes, chance: random.Random) -> bytes:
             sections[number] = bytearray(change_bytes(bytes(sections[number]), chance))
         offset = 0
         for entry, section in zip(manifest["sections"], sections, strict=True):
-            entry[1:] = [offset, len(section), hashlib.sha256(section).hexdigest()]
+            entry[1:] = [offset, len(section), *digests([memoryview(section)])]
             offset = -(-(offset + len(section)) // 64) * 64
     return _assemble(manifest, sections, version)
 

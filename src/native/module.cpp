@@ -140,6 +140,8 @@ nb::dict memory_use() {
 NB_MODULE(_native, module) {
   using namespace tilewright;
   import_numpy();
+  // What a daemon thread still holds when the process ends is no defect.
+  nb::set_leak_warnings(false);
   nb::register_exception_translator(translate);
   module.def("cpu_features", &cpu_features);
   module.def("cpu_level", &cpu_level);

@@ -25,6 +25,7 @@ from tilewright.runtime.program import LEVELS
 from tilewright.support import errors
 from tilewright.support.arguments import MOST_THREADS, choice, file_path, limit, switch
 from tilewright.support.errors import TilewrightError
+from tilewright.support.version import VERSION
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -43,7 +44,7 @@ __all__ = [
     "set_memory_limit",
 ]
 
-__version__ = "0.1.0"
+__version__ = VERSION
 Model = CompiledModel
 
 logging.getLogger(__name__).addHandler(logging.NullHandler())

@@ -17,6 +17,7 @@ from functools import partial
 from typing import TypeVar, Unpack, cast, get_args
 
 from tilewright.backend.cpu.machine import LEVELS, host_level, host_levels
+from tilewright.backend.cpu.pack import ConstantStore
 from tilewright.backend.cpu.program import CompiledProgram, build_program, usual_machine
 from tilewright.cost import Machine, TileTime
 from tilewright.frontend.onnx import ImportReport, as_constants, as_dims, import_model
@@ -94,10 +95,11 @@ def compile_stages(source: Source, **options: Unpack[CompileOptions]) -> Compila
     dimensions, operators = _dimensions(report), _operators(report)
     machines = {name: _machine(name, described) for name in chosen}
     compiled: dict[str, CompiledProgram] = {}
+    store = ConstantStore()
     for name in chosen:
         machine, observe = machines[name], partial(stages.kernel, name)
         compiled[name] = build_program(
-            graph, plan, LEVELS[name], dimensions, operators, error, machine, observe
+            graph, plan, LEVELS[name], dimensions, operators, error, machine, observe, store
         )
         stages.end_of_level(name)
         _LOG.info("Generated %d bytes of code for %s", len(compiled[name].image.data), name)
@@ -263,7 +265,10 @@ def _option(options: type[_Options], what: str, name: object) -> _Options:
 
 
 def _dimensions(report: ImportReport) -> list[Dimension]:
-    return [Dimension(d.name, d.low, d.high, d.multiple_of) for d in report.dimensions]
+    return [
+        Dimension(d.name, d.low, d.high, d.multiple_of, d.origin, d.reason)
+        for d in report.dimensions
+    ]
 
 
 def _operators(report: ImportReport) -> list[OperatorCount]:

@@ -121,7 +121,7 @@ def test_an_open_end_lies_where_the_model_ends() -> None:
         range(4, 40, 8),
         {1, 2},
         np.ones(2),
-        object(),
+        object,
     ],
     ids=str,
 )

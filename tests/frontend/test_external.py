@@ -9,6 +9,8 @@ from onnx import helper, numpy_helper
 from onnx_models import model, run, tensor
 
 from tilewright.frontend.onnx import import_model
+from tilewright.frontend.onnx.source import read_model
+from tilewright.ir.mapped import is_mapped
 from tilewright.support.errors import InvalidModelError
 
 WEIGHTS = np.arange(12, dtype=np.float32).reshape(3, 4)
@@ -109,3 +111,28 @@ def test_bytes_have_no_folder(tmp_path):
     (tmp_path / "w.bin").write_bytes(WEIGHTS.tobytes())
     with pytest.raises(InvalidModelError, match="not given as a file"):
         import_model(path.read_bytes())
+
+
+def test_files_of_weights_are_mapped_once_and_not_read(tmp_path):
+    """However many tensors are in one file, and however large they are."""
+    count, size = 40, 1 << 20
+    names = [f"w{number}" for number in range(count)]
+    nodes = [helper.make_node("Sum", ["x", *names], ["y"])]
+    proto = model(nodes, [tensor("x", [size])], [tensor("y", [size])])
+    for number, name in enumerate(names):
+        weight = onnx.TensorProto(name=name, data_type=onnx.TensorProto.FLOAT, dims=[size])
+        external(weight, "w.bin", offset=4 * number, length=4 * size)
+        proto.graph.initializer.append(weight)
+    (tmp_path / "model.onnx").write_bytes(proto.SerializeToString())
+    (tmp_path / "w.bin").write_bytes(bytes(4 * (size + count)))
+    loaded = read_model(tmp_path / "model.onnx").model
+    arrays = [value.const_value.numpy() for value in loaded.graph.initializers.values()]
+    assert len(arrays) == count and all(is_mapped(array) for array in arrays)
+    starts = {array.__array_interface__["data"][0] for array in arrays}
+    assert max(starts) - min(starts) == 4 * (count - 1)
+
+
+def test_tensors_that_begin_between_two_elements_are_read(tmp_path):
+    path = save(tmp_path, offset=3, length=48)
+    (tmp_path / "w.bin").write_bytes(b"\1\2\3" + WEIGHTS.tobytes())
+    check(path)

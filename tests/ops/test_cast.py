@@ -48,6 +48,8 @@ def test_truth_is_not_zero() -> None:
     "name", ["STRING", "FLOAT8E4M3FN", "FLOAT8E8M0", "INT4", "UINT2", "FLOAT6E2M3", "COMPLEX64"]
 )
 def test_types_without_kernels_have_no_rule(name: str) -> None:
+    if name not in [*onnx.TensorProto.DataType.keys()]:
+        pytest.skip("the installed onnx is older than the type")
     number = onnx.TensorProto.DataType.Value(name)
     with pytest.raises(NoRule, match="The result has type"):
         fission("Cast", [np.ones(2, np.float32)], {"to": number}, opset=28)

@@ -115,6 +115,8 @@ def test_integers_in_and_wide_integers_out() -> None:
 
 @pytest.mark.parametrize("name", ["INT4", "UINT4", "FLOAT8E4M3FN", "FLOAT4E2M1"])
 def test_types_without_kernels_have_no_rule(name: str) -> None:
+    if name not in [*onnx.TensorProto.DataType.keys()]:
+        pytest.skip("the installed onnx is older than the type")
     number = onnx.TensorProto.DataType.Value(name)
     operands = [_floats((4,)), np.array(1.0, np.float32)]
     with pytest.raises(NoRule, match="The result has type"):

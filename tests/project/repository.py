@@ -9,11 +9,15 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src" / "tilewright"
+_MADE = {"__pycache__", ".venv", "build", "dist", ".pytest_cache", ".hypothesis", ".ruff_cache"}
 
 
 @cache
 def tracked_files() -> tuple[Path, ...]:
-    """Every file under version control, relative to the root."""
+    """Every file under version control, relative to the root; of a source archive, all files."""
+    if not (ROOT / ".git").exists():
+        found = sorted(p.relative_to(ROOT) for p in ROOT.rglob("*") if p.is_file())
+        return tuple(p for p in found if p.name != "PKG-INFO" and not _MADE.intersection(p.parts))
     listing = subprocess.run(
         ["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True
     ).stdout

@@ -19,6 +19,7 @@ from rewrite_harness import (
     simplified,
     spread,
     tensor,
+    value,
     values,
 )
 
@@ -26,6 +27,7 @@ from tilewright.ir.dtype import DType
 from tilewright.ir.evaluate import evaluate
 from tilewright.ir.graph import Binding, Graph, Node, node
 from tilewright.ir.primitives import (
+    Constant,
     Contract,
     Map,
     Opaque,
@@ -35,6 +37,7 @@ from tilewright.ir.primitives import (
     TensorType,
     Transpose,
 )
+from tilewright.ir.verify import VerificationError
 from tilewright.rewrite import Facts, Rule, simplify
 from tilewright.shape import Guard, symbol
 
@@ -114,8 +117,25 @@ def test_rules_that_undo_each_other_are_caught() -> None:
         assert isinstance(before.primitive, Map)
         return node(Map(swap[before.primitive.function]), *before.inputs)
 
-    with pytest.raises(AssertionError, match="undo"):
+    with pytest.raises(VerificationError, match="undo"):
         simplify(graph_of(apply("negate", x())), rules=(Rule((Map,), forth),))
+
+
+def test_rules_that_do_not_end_are_caught() -> None:
+    seen: set[int] = set()
+
+    def once_a_pass(before: Node, facts: Facts) -> Node | None:
+        """c → c + 1, once with the facts of every pass."""
+        if id(facts) in seen:
+            return None
+        seen.add(id(facts))
+        kept.append(facts)
+        assert isinstance(before.primitive, Constant)
+        return value(before.primitive.array + 1)
+
+    kept: list[Facts] = []
+    with pytest.raises(VerificationError, match="do not end"):
+        simplify(graph_of(apply("negate", value(1.0))), rules=(Rule((Constant,), once_a_pass),))
 
 
 def test_shapes_that_only_the_scope_knows_to_be_equal_are_kept_to_the_letter() -> None:

@@ -26,10 +26,12 @@ def integers(*shape: int) -> np.ndarray:
     return np.random.default_rng(sum(shape)).integers(-9, 10, shape)
 
 
-def assert_as_reference(text: str, *feeds: dict[str, np.ndarray]) -> None:
+def assert_as_reference(
+    source: str | onnx.ModelProto, *feeds: dict[str, np.ndarray], dims: dict | None = None
+) -> None:
     """Compiled once, a graph gives what ONNX's reference gives for each of the feeds."""
-    proto = model(text)
-    compiled = tw.compile(proto)
+    proto = model(source) if isinstance(source, str) else source
+    compiled = tw.compile(proto, dims=dims)
     for feed in feeds:
         with np.errstate(all="ignore"):
             want = ReferenceEvaluator(proto).run(None, feed)
@@ -183,3 +185,28 @@ def test_two_kernels_do_not_wait_for_each_other() -> None:
         }""",
         {name: floats(5, 5) for name in ("x", "y")},
     )
+
+
+# ---------------------------------------------------------------- digits
+
+
+LAYER = """g (float[n, 768] x, float[768] scale, float[768] bias) => (float[n, 768] y) {
+    y = LayerNormalization(x, scale, bias)
+}"""
+
+
+def test_rows_of_equal_values_are_normalised_to_the_bias() -> None:
+    values = np.array([1000.1, 0.1, -3.3, 12345.6, 1e-30, 1e30], np.float32)
+    feed = {"x": np.repeat(values[:, None], 768, 1), "scale": floats(768), "bias": floats(768)}
+    found = tw.compile(model(LAYER)).run(feed)["y"]
+    np.testing.assert_array_equal(found, np.broadcast_to(feed["bias"], found.shape))
+
+
+@pytest.mark.parametrize("mean", [0.0, 1e2, 1e4, 1e5])
+def test_rows_far_from_zero_are_normalised_without_losing_digits(mean: float) -> None:
+    x = (floats(4, 768) + mean).astype(np.float32)
+    feed = {"x": x, "scale": np.ones(768, np.float32), "bias": np.zeros(768, np.float32)}
+    wide = x.astype(np.float64)
+    centred = wide - wide.mean(1, keepdims=True)
+    want = centred / np.sqrt(wide.var(1, keepdims=True) + 1e-5)
+    np.testing.assert_allclose(tw.compile(model(LAYER)).run(feed)["y"], want, atol=1e-6)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import dataclass
 
 import pytest
 
@@ -18,6 +19,17 @@ from tilewright.shape import (
     symbol,
 )
 from tilewright.support.errors import DimensionError
+
+
+@dataclass(frozen=True)
+class Declared:
+    """A dimension as it was imported."""
+
+    name: str
+    low: int = 0
+    high: int | None = None
+    origin: str = "given"
+    reason: str = ""
 
 
 def plan(scope: Scope, **shapes: tuple[object, ...]) -> BindingPlan:
@@ -175,7 +187,7 @@ def test_declared_dimensions_that_no_pattern_names_any_more_follow_from_equaliti
     scope = Scope()
     n, m = scope.declare("n"), scope.declare("m", 2, 8)
     scope.assume_equal(n, m)
-    binding = bind_inputs([InputPattern("x", (n, n))], scope, ["n", "m"])
+    binding = bind_inputs([InputPattern("x", (n, n))], scope, [Declared("n"), Declared("m")])
     assert binding.solve([(3, 3)]) == {"n": 3, "m": 3}
     assert "9 is outside the declared range 2..8" in message(binding, (9, 9))
     assert "size 4 differs" in message(binding, (3, 4))

@@ -13,7 +13,6 @@ import json
 import os
 import sys
 from collections.abc import Sequence
-from importlib.metadata import version
 from typing import Annotated
 
 import typer
@@ -21,6 +20,7 @@ import typer
 from tilewright.cli.usage import UsageError
 from tilewright.cli.verbs import VerbGroup
 from tilewright.support.errors import TilewrightError
+from tilewright.support.version import VERSION
 
 FAILURE, WRONG_USAGE = 1, 2
 
@@ -35,7 +35,7 @@ app = typer.Typer(
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        print(f"tilewright {version('tilewright')}")
+        print(f"tilewright {VERSION}")
         raise typer.Exit
 
 

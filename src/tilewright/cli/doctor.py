@@ -26,6 +26,7 @@ from tilewright.runtime import _native
 from tilewright.support.cache import cache_directory
 from tilewright.support.processors import default_threads, quota
 from tilewright.support.text import format_bytes, format_count
+from tilewright.support.version import VERSION
 from tilewright.target import Target, detect, host
 from tilewright.tile.candidates import CandidateTable, candidates
 from tilewright.tune import load_profile
@@ -53,7 +54,7 @@ def doctor(
     output = Output(as_json=as_json, quiet=quiet, verbose=verbose)
     level, target = host_level(), detect()
     facts: dict[str, object] = {
-        "tilewright": importlib.metadata.version("tilewright"),
+        "tilewright": VERSION,
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
         "processor": describe_machine().processor,

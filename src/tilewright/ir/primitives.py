@@ -10,12 +10,12 @@ where a size may be 1 or equal, known only at run time. Start with ``Map``, ``Br
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from tilewright.ir.contents import digest_of, kept, same_contents
 from tilewright.ir.dtype import NARROW, DType
 from tilewright.ir.scalar import SCALAR_FUNCTIONS, result_type
 from tilewright.shape import Expr, constant, total
@@ -69,18 +69,19 @@ class Constant:
 
     @staticmethod
     def of(array: np.ndarray[Any, Any], dtype: DType | None = None) -> Constant:
-        """The constant with the contents of ``array`` (copied only if it is not contiguous)."""
-        kept = np.ascontiguousarray(array).reshape(array.shape)
-        kind = DType.of(kept.dtype) if dtype is None else dtype
-        content = (
-            repr(kept.tolist()).encode()
-            if kept.dtype == object
-            else kept.data.cast("B")
-            if kept.dtype.isbuiltin == 1 and kept.size
-            else kept.tobytes()
+        """The constant with the contents of ``array``."""
+        held = kept(array)
+        kind = DType.of(held.dtype) if dtype is None else dtype
+        return Constant(digest_of(held), kind, held.shape, held)
+
+    def __eq__(self, other: object) -> bool:
+        if self is other or not isinstance(other, Constant):
+            return self is other
+        mine, others = (
+            (self.digest, self.dtype, self.shape),
+            (other.digest, other.dtype, other.shape),
         )
-        digest = hashlib.blake2b(content, digest_size=16).digest()
-        return Constant(digest, kind, kept.shape, kept)
+        return mine == others and same_contents(self.array, other.array)
 
     def result(self) -> TensorType:
         return TensorType(self.dtype, tuple(constant(size) for size in self.shape))

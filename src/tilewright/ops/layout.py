@@ -96,14 +96,17 @@ def _inferred_sizes(context: RuleContext, data: Node, wanted: list[Expr]) -> lis
     if not unknown:
         context.require_equal(count, known, message)
         return wanted
-    # What stays as it is cancels, which tells the size that is meant where nothing is divided by
-    # nothing; so does an exact quotient.
+    # Where an exact quotient exists it also is the size meant when nothing is divided by nothing,
+    # above all one without the sizes that stay as they are.
     kept = _leading_alike(context, data, wanted)
-    count_of_rest = scope.resolve(product(data.shape[kept:]))
-    known_of_rest = scope.resolve(product(s for s in wanted[kept:] if s not in unknown))
-    missing = exact_quotient(count_of_rest, known_of_rest)
+    rest = scope.resolve(product(data.shape[kept:]))
+    missing = exact_quotient(
+        rest, scope.resolve(product(s for s in wanted[kept:] if s not in unknown))
+    )
     if missing is None:
-        missing = scope.resolve(count_of_rest // maximum(known_of_rest, 1))
+        missing = exact_quotient(count, known)
+    if missing is None:
+        missing = scope.resolve(count // maximum(known, 1))
     sizes = [missing if size in unknown else size for size in wanted]
     context.require(equal(count, product(sizes)), f"{message} ({count} into {sizes})")
     return sizes

@@ -1,12 +1,15 @@
 """Rules of normalisations: statistics by reductions, then elementwise arithmetic.
 
-The variance is the mean of squared differences from the mean, never a difference of means. 16-bit
-floats are computed in float32. Start with :func:`standardise`.
+The variance is the mean of squared differences from the mean, or from what a rounded sum says that
+the mean is, corrected; never a difference of means of what may be far from 0. 16-bit floats are
+computed in float32. Start with :func:`standardise`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+
+import numpy as np
 
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node, node
@@ -41,6 +44,25 @@ def standardise(
     return builder.multiply(centred, inverse), mean, inverse
 
 
+def _standardise_rows(
+    builder: Builder, x: Node, axes: Sequence[int], epsilon: float
+) -> tuple[Node, Node, Node]:
+    """As :func:`standardise`, but what rounding leaves of the mean is taken away as well.
+
+    Equal values then become exactly 0, and values far from 0 keep their digits. A kernel of whole
+    rows finds the rest of the mean in the sweep that finds the variance.
+    """
+    mean, centred, square = _moments(builder, x, axes)
+    rest = builder.mean(centred, axes, keep=True)
+    # Where squares are infinite, so is the variance, as if it had not been corrected.
+    largest = float(np.finfo(np.float64 if x.dtype is DType.FLOAT64 else np.float32).max)
+    correction = builder.map("minimum", builder.multiply(rest, rest), largest)
+    variance = builder.map("maximum", builder.subtract(square, correction), 0.0)
+    inverse = _inverse_root(builder, variance, epsilon)
+    result = builder.multiply(builder.subtract(centred, rest), inverse)
+    return result, builder.add(mean, rest), inverse
+
+
 @operator("LayerNormalization", computes=False)
 def layer_normalization(context: RuleContext) -> Sequence[Node]:
     """Standardised over the axes from ``axis`` on, scaled and shifted; mean, 1 / deviation."""
@@ -48,7 +70,7 @@ def layer_normalization(context: RuleContext) -> Sequence[Node]:
     axis = builder.axis(context.integer("axis", -1), x.rank)
     epsilon = context.number("epsilon", EPSILON)
     work = widen(x)
-    result, mean, inverse = standardise(builder, work, range(axis, x.rank), epsilon)
+    result, mean, inverse = _standardise_rows(builder, work, range(axis, x.rank), epsilon)
     result = builder.multiply(result, _fitted(builder, context.operand(1), work, "the scale"))
     bias = context.optional(2)
     if bias is not None:

@@ -1,8 +1,8 @@
 """Applying the rules: operands first, each node until no rule applies, passes until none did.
 
 Every rule leads to a smaller node by one fixed measure (fewer primitives, or the same ones with
-views and broadcasts nearer to the results), so that this ends; the limits only stop a defect from
-running on. Start with :func:`simplify`.
+views and broadcasts nearer to the results), so that this ends; who reaches a limit has found a
+defect, and is told. Start with :func:`simplify`.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ from dataclasses import replace
 
 from tilewright.ir.graph import Graph, Node, node
 from tilewright.ir.primitives import Primitive, Reshape
+from tilewright.ir.verify import VerificationError
 from tilewright.rewrite.facts import Facts, Rule
 from tilewright.rewrite.rules import RULES
 from tilewright.shape import Scope
 
 Trace = Callable[[str, Node, Node], None]
 Observe = Callable[[str, Graph], None]
-MOST_PASSES = 8
+MOST_PASSES = 64
 MOST_STEPS = 64  # rules applied per node of the graph, on average
 
 
@@ -46,8 +47,16 @@ def simplify(
         current = following
         if observe is not None:
             observe(f"simplify-{number + 1}", current)
+    else:
+        raise _endless(f"{MOST_PASSES} passes over {graph.name!r} were not enough")
     alive = set(current.nodes())
     return replace(current, labels={n: text for n, text in labels.items() if n in alive})
+
+
+def _endless(why: str) -> VerificationError:
+    return VerificationError(
+        f"The rules of rewriting do not end: {why}", hint="Report this with the model"
+    )
 
 
 RuleTable = dict[type[Primitive], list[Rule]]
@@ -104,7 +113,8 @@ class _Rewriter:
                     self.form[current] = current
                 else:
                     going_round = following in becomes and following not in self.form
-                    assert not going_round, f"rules undo each other at {following!r}"
+                    if going_round:
+                        raise _endless(f"they undo each other at {following!r}")
                     becomes[current] = following
                     stack.append(following)
         return self.form[root]
@@ -126,7 +136,8 @@ class _Rewriter:
             if self.trace is not None:
                 self.trace(rule.name, current, following)
             self.steps_left -= 1
-            assert self.steps_left > 0, f"rules do not end; the last one was {rule.name}"
+            if self.steps_left <= 0:
+                raise _endless(f"the last one was {rule.name}")
             return following
         return current
 

@@ -19,8 +19,8 @@ import os
 import struct
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from importlib import metadata as package_metadata
 from io import BufferedReader
 from pathlib import Path
 from typing import Any, cast
@@ -41,6 +41,7 @@ from tilewright.runtime.reading import integer
 from tilewright.runtime.sections import digests, equal
 from tilewright.support.errors import ArtifactError
 from tilewright.support.files import ARTIFACT_MAGIC as MAGIC
+from tilewright.support.version import VERSION
 
 FORMAT = 2
 ALIGNMENT = 64
@@ -176,7 +177,7 @@ class _Writer:
         first, origin = contents.programs[names[0]], contents.origin
         return ArtifactInfo(
             format=FORMAT,
-            version=package_metadata.version("tilewright"),
+            version=VERSION,
             name=first.name,
             source=origin.source,
             source_sha256=origin.source_sha256,
@@ -325,23 +326,26 @@ class Artifact:
         """These levels. Raises ArtifactError for damaged sections."""
         programs: dict[str, Program] = {}
         images: dict[str, CodeImage] = {}
-        constants: dict[str, list[Bytes]] = {}
+        entries = {level: self.levels[level] for level in levels}
         try:
-            for level in levels:
-                entry = self.levels[level]
-                (program,) = self._checked([entry.program], "program")
-                (table,) = self._checked([entry.image], "image")
-                (code,) = self._checked([entry.code], "code")
-                programs[level] = Program.from_json(json.loads(bytes(program)))
-                images[level] = CodeImage.from_json(json.loads(bytes(table)), bytes(code))
-                constants[level] = list(
-                    self._checked(entry.constants, "constant")
-                    if self.verify
-                    else [self._section(number, "constant") for number in entry.constants]
-                )
+            # Weights are checked while programs are read.
+            with ThreadPoolExecutor(1) as pool:
+                waiting = {name: pool.submit(self._constants, e) for name, e in entries.items()}
+                for level, entry in entries.items():
+                    (program,) = self._checked([entry.program], "program")
+                    (table,) = self._checked([entry.image], "image")
+                    (code,) = self._checked([entry.code], "code")
+                    programs[level] = Program.from_json(json.loads(bytes(program)))
+                    images[level] = CodeImage.from_json(json.loads(bytes(table)), bytes(code))
+                constants = {level: found.result() for level, found in waiting.items()}
         except (KeyError, TypeError, ValueError, RecursionError) as error:
             raise self._damaged(f"a section is malformed ({error!r})") from error
         return ArtifactContents(programs, images, constants)
+
+    def _constants(self, level: _Level) -> list[np.ndarray[Any, Any]]:
+        if self.verify:
+            return self._checked(level.constants, "constant")
+        return [self._section(number, "constant") for number in level.constants]
 
     def copy_to(self, path: str | os.PathLike[str]) -> None:
         """Write the same bytes to another file, as a whole or not at all."""

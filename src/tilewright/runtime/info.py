@@ -23,7 +23,7 @@ from tilewright.runtime.program import (
     OperatorCount,
     Program,
 )
-from tilewright.runtime.reading import integer, optional_integer, text, texts
+from tilewright.runtime.reading import integer, text, texts
 from tilewright.runtime.results import TensorSpec
 
 
@@ -129,7 +129,7 @@ class ArtifactInfo:
             "accuracy": self.accuracy,
             "inputs": [[t.name, t.dtype, list(t.shape)] for t in self.inputs],
             "outputs": [[t.name, t.dtype, list(t.shape)] for t in self.outputs],
-            "dimensions": [[d.name, d.low, d.high, d.multiple_of] for d in self.dimensions],
+            "dimensions": [d.row() for d in self.dimensions],
             "operators": [[o.operator, o.count, o.opaque] for o in self.operators],
             "levels": [_level_json(level) for level in self.levels],
             "weight_bytes": self.weight_bytes,
@@ -152,10 +152,7 @@ class ArtifactInfo:
             accuracy=text(data["accuracy"]),
             inputs=tuple(TensorSpec(text(n), text(d), texts(s)) for n, d, s in data["inputs"]),
             outputs=tuple(TensorSpec(text(n), text(d), texts(s)) for n, d, s in data["outputs"]),
-            dimensions=tuple(
-                Dimension(text(name), integer(low), optional_integer(high), integer(multiple))
-                for name, low, high, multiple in data["dimensions"]
-            ),
+            dimensions=tuple(map(Dimension.of, data["dimensions"])),
             operators=tuple(
                 OperatorCount(text(name), integer(count), integer(opaque))
                 for name, count, opaque in data["operators"]

@@ -123,12 +123,29 @@ Step = KernelStep | OpaqueStep | BindStep
 
 @dataclass(frozen=True)
 class Dimension:
-    """The declared range of a dimension: low ≤ size ≤ high (None: no limit), a multiple of."""
+    """The range of a dimension: low ≤ size ≤ high (None: no limit), a multiple of.
+
+    ``origin`` says where the range is from: "given" by the user, implied by the "model", by a
+    demand that ``reason`` states, or the "default".
+    """
 
     name: str
     low: int = 0
     high: int | None = None
     multiple_of: int = 1
+    origin: str = "given"
+    reason: str = ""
+
+    def row(self) -> list[Any]:
+        """What is stored of it."""
+        return [self.name, self.low, self.high, self.multiple_of, self.origin, self.reason]
+
+    @staticmethod
+    def of(row: Any) -> Dimension:
+        """From what :meth:`row` gave; ``TypeError`` or ``ValueError`` where it is damaged."""
+        name, low, high, multiple, origin, reason = row
+        numbers = integer(low), optional_integer(high), integer(multiple)
+        return Dimension(text(name), *numbers, text(origin), text(reason))
 
 
 @dataclass(frozen=True)
@@ -302,7 +319,7 @@ class _Writer:
                 for source in program.bindings
             ],
             "guards": self.guards(program.guards),
-            "dimensions": [[d.name, d.low, d.high, d.multiple_of] for d in program.dimensions],
+            "dimensions": [d.row() for d in program.dimensions],
             "operators": [[o.operator, o.count, o.opaque] for o in program.operators],
             "choices": [
                 [
@@ -406,15 +423,7 @@ class _Reader:
                 for symbol, index, axis, formula in data["bindings"]
             ),
             guards=self.guards(data["guards"]),
-            dimensions=tuple(
-                Dimension(
-                    text(name),
-                    integer(low),
-                    optional_integer(high),
-                    integer(multiple),
-                )
-                for name, low, high, multiple in data["dimensions"]
-            ),
+            dimensions=tuple(map(Dimension.of, data["dimensions"])),
             operators=tuple(
                 OperatorCount(text(name), integer(count), integer(opaque))
                 for name, count, opaque in data["operators"]

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from tilewright.runtime import _native
+from tilewright.support.processors import default_threads
 
 _PART = 1 << 20  # bytes of one sum
 _JOB = 16 * _PART  # what a thread does at a time
@@ -52,7 +53,7 @@ def in_threads(
 
     ``size`` is the number of bytes that all items have together.
     """
-    threads = min(_native.default_threads(), len(items))
+    threads = min(default_threads(), len(items))
     if threads < 2 or size < 2 * _JOB:
         return [function(item) for item in items]
     with ThreadPoolExecutor(threads, "tilewright") as pool:

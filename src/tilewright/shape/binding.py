@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from tilewright.shape.bounds import SymbolFacts
 from tilewright.shape.expr import Atom, Expr, as_expr, from_terms, rebuild, symbol
@@ -103,8 +104,27 @@ def size_symbol(input_index: int, axis: int) -> Expr:
     return symbol(f"_size.{input_index}.{axis}")
 
 
+class RangeOrigin(Protocol):
+    """The range that a dimension was imported with, and where it comes from.
+
+    ``origin`` is "given" by the user, implied by the "model" by a demand that ``reason`` states, or
+    the "default".
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def low(self) -> int: ...
+    @property
+    def high(self) -> int | None: ...
+    @property
+    def origin(self) -> str: ...
+    @property
+    def reason(self) -> str: ...
+
+
 def bind_inputs(
-    patterns: Sequence[InputPattern], scope: Scope, declared: Iterable[str] = ()
+    patterns: Sequence[InputPattern], scope: Scope, declared: Iterable[RangeOrigin] = ()
 ) -> BindingPlan:
     """Plan how the symbols of the patterns are found from actual sizes.
 
@@ -125,8 +145,9 @@ class _Binder:
     """The state of one planning: sources by symbol, and the guards so far."""
 
     def __init__(
-        self, patterns: Sequence[InputPattern], scope: Scope, declared: Iterable[str]
+        self, patterns: Sequence[InputPattern], scope: Scope, declared: Iterable[RangeOrigin]
     ) -> None:
+        self.origins = {origin.name: origin for origin in declared}
         self.patterns = patterns
         self.scope = scope
         self.sources: dict[str, SymbolSource] = {}
@@ -134,7 +155,7 @@ class _Binder:
         self.derived: set[int] = set()
         self.named = {
             name for pattern in patterns for size in pattern.shape for name in size.free_symbols
-        }.union(declared)
+        }.union(self.origins)
         self.axes = [
             (index, axis, dimension)
             for index, pattern in enumerate(patterns)
@@ -254,9 +275,23 @@ class _Binder:
             conditions.append(less_equal(facts.low, value))
         if facts.high is not None:
             conditions.append(less_equal(value, facts.high))
-        if conditions:
-            span = Interval(facts.low, facts.high)
+        span, origin = Interval(facts.low, facts.high), self.origins.get(name)
+        if conditions and origin is not None and origin.origin == "default":
+            if facts.high == origin.high and facts.high is not None:
+                message = (
+                    f"{place} is outside the default range {origin.low}..{origin.high}{of}. To "
+                    f'allow it, compile with dims={{"{name}": ({origin.low}, {{{name}}})}}.'
+                )
+                self.guards.append(Guard(conditions.pop(), message))
+            message = f"{place} is outside the range {span}{of}, which the model needs."
+        elif origin is not None and origin.origin == "model":
+            message = (
+                f"{place} is outside the range {span}{of}, which the model implies: "
+                f"{origin.reason}."
+            )
+        else:
             message = f"{place} is outside the declared range {span}{of}."
+        if conditions:
             self.guards.append(Guard(logical_and(*conditions), message))
         if facts.multiple_of > 1:
             message = f"{place} is not a multiple of {facts.multiple_of}, as declared{of}."

@@ -14,7 +14,7 @@ from tilewright.ir.graph import Node
 from tilewright.ir.tile import TileProgram
 from tilewright.shape import Expr
 
-THREADS = "number_of_threads"  # stands for the number of threads in block sizes and costs
+THREADS = "_threads"  # stands for the number of threads in block sizes and costs
 
 
 class Accuracy(Enum):

@@ -7,7 +7,6 @@ Imports target and support. Start with :func:`load_profile`.
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 from tilewright.support.cache import cache_directory, replace_file
 from tilewright.support.errors import ResourceError
 from tilewright.support.processors import ROOT
+from tilewright.support.version import VERSION
 from tilewright.target import host
 from tilewright.tune.profile import Profile, TileTiming
 
@@ -42,11 +42,10 @@ def fingerprint(root: Path = ROOT) -> Fingerprint:
     """That of this machine and this version of tilewright."""
     found = host.processor(root)
     caches = tuple(f"L{c.level} {c.kind} {c.capacity}" for c in host.caches(root))
-    version = importlib.metadata.version("tilewright")
     if found is None:
-        return Fingerprint("unknown", (), caches, version)
+        return Fingerprint("unknown", (), caches, VERSION)
     name = f"{found.vendor} {found.family} {found.model} {found.name}"
-    return Fingerprint(name, tuple(sorted(found.features)), caches, version)
+    return Fingerprint(name, tuple(sorted(found.features)), caches, VERSION)
 
 
 def profile_path(level: str, machine: Fingerprint | None = None) -> Path:

@@ -7,7 +7,6 @@ what it computes. Start with :class:`CodeGenerator`.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from llvmlite import ir
@@ -44,9 +43,16 @@ class CodeGenerator:
     def __init__(self, level: Level) -> None:
         self.level = level
         self.units: dict[str, Unit] = {}  # by the name of the function
+        self._made: dict[TileProgram, KernelCode] = {}
+        self._choices: dict[tuple[Expr, ...], tuple[str, tuple[str, ...]]] = {}
 
     def add(self, program: TileProgram) -> KernelCode:
         """The code of ``program``, shared with an equal one."""
+        if program not in self._made:
+            self._made[program] = self._added(program)
+        return self._made[program]
+
+    def _added(self, program: TileProgram) -> KernelCode:
         general, parameters = parametrise(program)
         symbols = tuple(parameters)
         key = f"{print_tile(general)}\n{symbols}"
@@ -61,8 +67,13 @@ class CodeGenerator:
         tasks = product([size for _, size in grid])
         return KernelCode(name, tuple(parameters.values()), tasks, scratch_bytes(scratch))
 
-    def add_choice(self, costs: Sequence[Expr]) -> tuple[str, tuple[str, ...]]:
+    def add_choice(self, costs: tuple[Expr, ...]) -> tuple[str, tuple[str, ...]]:
         """The function that finds the least of ``costs``, and the names of its arguments."""
+        if costs not in self._choices:
+            self._choices[costs] = self._added_choice(costs)
+        return self._choices[costs]
+
+    def _added_choice(self, costs: tuple[Expr, ...]) -> tuple[str, tuple[str, ...]]:
         arguments = tuple(sorted({name for cost in costs for name in cost.free_symbols}))
         code = encode_least(costs, {name: slot for slot, name in enumerate(arguments)})
         key = f"least {len(arguments)} {code}"

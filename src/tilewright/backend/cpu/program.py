@@ -13,7 +13,7 @@ import numpy as np
 
 from tilewright.backend.cpu.generate import CodeGenerator
 from tilewright.backend.cpu.machine import Level
-from tilewright.backend.cpu.pack import constant_value, pack_constant
+from tilewright.backend.cpu.pack import ConstantStore
 from tilewright.cost import Machine
 from tilewright.ir.graph import Binding, Graph, Node
 from tilewright.ir.kernel import Kernel, KernelKind, Plan
@@ -42,10 +42,10 @@ from tilewright.shape import (
     product,
     symbol,
 )
-from tilewright.support.errors import UnsupportedError
 from tilewright.target import preset
+from tilewright.tile.alike import LoweringOnce
 from tilewright.tile.frame import RegisterTile
-from tilewright.tile.lower import LoweredKernel, lower_kernel
+from tilewright.tile.lower import LoweredKernel
 from tilewright.tile.variants import (
     THREADS,
     Accuracy,
@@ -105,10 +105,11 @@ class _Builder:
     graph: Graph
     plan: Plan
     level: Level
+    store: ConstantStore
     buffers: list[Buffer] = field(default_factory=list[Buffer])
     places: dict[Source, int] = field(default_factory=dict[Source, int])
     choices: list[Choice] = field(default_factory=list[Choice])
-    constants: list[Array] = field(default_factory=list[Array])
+    constants: list[Node | PackedConstant] = field(default_factory=list[Node | PackedConstant])
     counts: dict[str, int] = field(default_factory=dict[str, int])
 
     def place(
@@ -130,12 +131,15 @@ class _Builder:
         if source in self.places:
             return self.places[source]
         packed = isinstance(source, PackedConstant)
-        array = pack_constant(source) if packed else constant_value(source)
+        size = constant(self.store.add(source))
         node = source.node if packed else source
-        self.constants.append(array)
-        size = constant(array.nbytes) if packed else None
+        self.constants.append(source)
         return self.place(
-            source, f"constant_{len(self.constants) - 1}", "constant", node.type, size
+            source,
+            f"constant_{len(self.constants) - 1}",
+            "constant",
+            node.type,
+            size if packed else None,
         )
 
     def operand(self, source: Source) -> int:
@@ -307,35 +311,32 @@ def build_program(
     accuracy: Accuracy = Accuracy.STANDARD,
     machine: Machine | None = None,
     observe: Observe | None = None,
+    store: ConstantStore | None = None,
 ) -> CompiledProgram:
     """Compile a planned graph for one instruction set level.
 
     Costs are those of ``machine``; a usual one of the level unless it is given. ``observe`` is
-    given every kernel before its code is generated.
+    given every kernel before its code is generated. Levels that are given one ``store`` share the
+    constants that they read alike.
     """
-    if THREADS in graph.scope.symbols:
-        raise UnsupportedError(
-            f"a dimension is called {THREADS}, which has another meaning here",
-            where=f"graph '{graph.name}'",
-            hint="another name for the dimension",
-        )
     machine = machine or usual_machine(level)
-    builder = _Builder(graph, plan, level)
+    builder = _Builder(graph, plan, level, store or ConstantStore())
     builder.declare()
     code = CodeGenerator(level)
     patterns = [InputPattern(_input_name(n), n.shape) for n in graph.inputs]
-    binding = bind_inputs(patterns, graph.scope, [dimension.name for dimension in dimensions])
+    binding = bind_inputs(patterns, graph.scope, dimensions)
     known = set(binding.symbols)
     items = [builder.bind_item(b) for b in graph.bindings]
     lowered: list[LoweredKernel] = []
+    tile = REGISTER_TILES[level.name]
+    once = LoweringOnce(plan.materialised, graph.scope, tile, accuracy, machine)
     taken = known | {s for b in graph.bindings for s in b.symbols}
     for kernel in plan.kernels:
         if kernel.kind is KernelKind.OPAQUE:
             items.append(builder.opaque_item(kernel, taken))
             taken |= set(items[-1].binds)
             continue
-        tile = REGISTER_TILES[level.name]
-        found = lower_kernel(kernel, plan.materialised, graph.scope, tile, accuracy, machine)
+        found = once.lowered(kernel)
         if observe is not None:
             observe(found)
         lowered.append(found)
@@ -356,7 +357,8 @@ def build_program(
         choices=tuple(builder.choices),
         threads_symbol=THREADS,
     )
-    return CompiledProgram(program, code.image(), tuple(builder.constants), tuple(lowered))
+    image = code.image()
+    return CompiledProgram(program, image, builder.store.arrays(builder.constants), tuple(lowered))
 
 
 def _input_name(node: Node) -> str:

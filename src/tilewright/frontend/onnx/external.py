@@ -11,9 +11,11 @@ import math
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import onnx
 import onnx_ir
 
+from tilewright.ir.mapped import map_file
 from tilewright.support.errors import InvalidModelError
 
 _EXTERNAL = onnx.TensorProto.EXTERNAL
@@ -74,9 +76,38 @@ def check_initializers(proto: onnx.ModelProto, where: str, folder: Path | None) 
 
 
 def attach(model: onnx_ir.Model, folder: Path | None) -> None:
-    """Point the external initializers of the main graph at their files."""
-    if folder is not None:
-        onnx_ir.external_data.set_base_dir(model.graph, folder)
+    """Map the files of the external initializers of the main graph, each once."""
+    if folder is None:
+        return
+    onnx_ir.external_data.set_base_dir(model.graph, folder)
+    files: dict[Path, np.ndarray] = {}
+    for value in model.graph.initializers.values():
+        tensor = value.const_value
+        if isinstance(tensor, onnx_ir.ExternalTensor) and tensor.dtype.bitwidth in (8, 16, 32, 64):
+            path = Path(tensor.path)
+            if path not in files:
+                files[path] = _map(path)
+            value.const_value = _mapped(tensor, files[path])
+
+
+def _map(path: Path) -> np.ndarray:
+    try:
+        return map_file(path)
+    except OSError as error:
+        raise InvalidModelError(
+            f"A file with the model's data cannot be read: {error.strerror}", where=str(path)
+        ) from error
+
+
+def _mapped(tensor: onnx_ir.ExternalTensor, file: np.ndarray) -> onnx_ir.Tensor[np.ndarray]:
+    """The tensor as a view of its file, whose place and size were checked."""
+    dtype, shape = tensor.dtype.numpy(), tensor.shape.numpy()
+    begin = tensor.offset or 0
+    data = file[begin : begin + math.prod(shape) * dtype.itemsize]
+    if begin % dtype.itemsize:
+        data = data.copy()
+    array = data.view(dtype).reshape(shape)
+    return onnx_ir.Tensor(array, dtype=tensor.dtype, shape=tensor.shape, name=tensor.name)
 
 
 def _locate(tensor: onnx.TensorProto, where: str, folder: Path | None) -> tuple[Path, int, int]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -64,9 +65,11 @@ def read_model(source: Source) -> LoadedModel:
         data, where = _read(path), str(path)
     else:
         raise InvalidModelError(f"A {type(given).__name__} is not a model", hint=_way_out(given))
-    loaded = _from_proto(_parse(data, where), where, None if path is None else path.parent)
+    with ThreadPoolExecutor(1) as pool:
+        digest = pool.submit(lambda: hashlib.sha256(data).hexdigest())
+        loaded = _from_proto(_parse(data, where), where, None if path is None else path.parent)
     file = "" if path is None else path.name
-    return replace(loaded, file=file, sha256=hashlib.sha256(data).hexdigest())
+    return replace(loaded, file=file, sha256=digest.result())
 
 
 def _way_out(given: object) -> str:

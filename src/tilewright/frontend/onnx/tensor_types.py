@@ -12,21 +12,16 @@ import onnx
 
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node
+from tilewright.ops.onnx_types import DTYPES
 from tilewright.support.errors import InvalidModelError, UnsupportedError
 
 LARGEST_SIZE = (1 << 63) - 1
-_NAMES = {DType.FLOAT32: "FLOAT", DType.FLOAT64: "DOUBLE"}
-_TO_ONNX: dict[DType, int] = {
-    dtype: onnx.TensorProto.DataType.Value(_NAMES.get(dtype, dtype.name))
-    for dtype in DType
-    if dtype is not DType.OBJECT
-}
-_FROM_ONNX: dict[int, DType] = {number: dtype for dtype, number in _TO_ONNX.items()}
+_TO_ONNX: dict[DType, int] = {dtype: number for number, dtype in DTYPES.items()}
 
 
 def element_type(number: int, where: str) -> DType:
     """The element type for a number of onnx's ``TensorProto.DataType``."""
-    found = _FROM_ONNX.get(int(number))
+    found = DTYPES.get(int(number))
     if found is not None:
         return found
     if int(number) == onnx.TensorProto.UNDEFINED:

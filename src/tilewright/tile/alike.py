@@ -1,0 +1,128 @@
+"""Kernels that are alike are lowered once; the layers of a model usually are.
+
+Two kernels are alike if they compute the same primitives of operands that lie in memory in the same
+way: then their tile programs are equal, and only the buffers differ. Start with
+:class:`LoweringOnce`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
+
+from tilewright.cost import Machine
+from tilewright.ir.graph import Node, topological
+from tilewright.ir.kernel import Kernel
+from tilewright.ir.primitives import Constant, Input
+from tilewright.ir.views import is_view
+from tilewright.shape import Scope
+from tilewright.tile.frame import RegisterTile
+from tilewright.tile.lower import LoweredKernel, lower_kernel
+from tilewright.tile.variants import (
+    Accuracy,
+    LoweredStep,
+    PackedConstant,
+    Source,
+    Variant,
+    Workspace,
+)
+
+
+@dataclass(frozen=True)
+class _Outline:
+    """What two kernels that are alike have in common, and the nodes of one of them by number."""
+
+    key: tuple[object, ...]
+    nodes: tuple[Node, ...]
+
+
+class LoweringOnce:
+    """Lowers the kernels of one plan for one machine."""
+
+    def __init__(
+        self,
+        materialised: Collection[Node],
+        scope: Scope,
+        tile: RegisterTile,
+        accuracy: Accuracy,
+        machine: Machine,
+    ) -> None:
+        self._materialised = materialised
+        self._scope = scope
+        self._tile = tile
+        self._accuracy = accuracy
+        self._machine = machine
+        self._known: dict[tuple[object, ...], tuple[_Outline, LoweredKernel]] = {}
+
+    def lowered(self, kernel: Kernel) -> LoweredKernel:
+        """The variants of a kernel."""
+        outline = _outline(kernel, self._materialised)
+        found = self._known.get(outline.key)
+        if found is not None:
+            alike = _renamed(found[1], dict(zip(found[0].nodes, outline.nodes, strict=True)))
+            if alike is not None:
+                return LoweredKernel(kernel, alike)
+        made = lower_kernel(
+            kernel, self._materialised, self._scope, self._tile, self._accuracy, self._machine
+        )
+        self._known.setdefault(outline.key, (outline, made))
+        return made
+
+
+def _outline(kernel: Kernel, materialised: Collection[Node]) -> _Outline:
+    """The nodes of a kernel down to what is in memory, and how they lie there."""
+    own = {*kernel.group, *kernel.outputs}
+
+    def operands(n: Node) -> tuple[Node, ...]:
+        # What is in memory may be read as what it is a view of.
+        return n.inputs if n in own or n not in materialised or is_view(n) else ()
+
+    nodes = topological((*kernel.outputs, *kernel.group, kernel.backbone), operands)
+    number = {n: i for i, n in enumerate(nodes)}
+
+    def numbers(of: Iterable[Node]) -> tuple[int, ...]:
+        return tuple(number[n] for n in of)
+
+    rows = tuple((_primitive(n), numbers(operands(n)), n in materialised, n.type) for n in nodes)
+    parts = (numbers(kernel.group), numbers(kernel.outputs), number[kernel.backbone])
+    return _Outline((kernel.kind, parts, rows), tuple(nodes))
+
+
+def _primitive(n: Node) -> object:
+    """The primitive without what its code does not depend on: names, and contents of tensors."""
+    match n.primitive:
+        case Input():
+            return Input
+        case Constant() if n.rank > 0:
+            return Constant
+        case primitive:
+            return type(primitive), primitive
+
+
+def _renamed(lowered: LoweredKernel, names: dict[Node, Node]) -> tuple[Variant, ...] | None:
+    """The variants with other nodes; None where they read what was made for the kernel itself."""
+    spaces: dict[Workspace, Workspace] = {}
+
+    def other(source: Source) -> Source:
+        match source:
+            case Workspace():
+                return spaces.setdefault(source, replace(source))
+            case PackedConstant(node=packed):
+                return replace(source, node=names[packed])
+            case Node():
+                return names[source]
+
+    def renamed(step: LoweredStep) -> LoweredStep:
+        writes = [w for w in map(other, step.writes) if not isinstance(w, PackedConstant)]
+        return LoweredStep(step.program, tuple(map(other, step.reads)), tuple(writes))
+
+    steps = [step for variant in lowered.variants for step in variant.steps]
+    if any(step.program.checks for step in steps):
+        return None  # messages name the operator
+    try:
+        return tuple(
+            replace(variant, steps=tuple(map(renamed, variant.steps)))
+            for variant in lowered.variants
+        )
+    except KeyError:
+        return None

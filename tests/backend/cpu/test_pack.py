@@ -1,0 +1,95 @@
+"""Constants as kernels read them: panels of constant weights, made once and from where they lie."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tilewright.backend.cpu import pack
+from tilewright.backend.cpu.pack import ConstantStore
+from tilewright.ir.graph import node
+from tilewright.ir.mapped import map_file
+from tilewright.ir.primitives import Constant, Transpose
+from tilewright.tile.variants import PackedConstant
+
+
+def straight(array: np.ndarray, packed: PackedConstant) -> np.ndarray:
+    """The definition: one element after the other."""
+    array = array.transpose(packed.order)
+    lead = packed.lead
+    if lead < 0:
+        array = array.reshape(-lead, array.shape[0] // -lead, *array.shape[1:])
+        lead = 1
+    end = array.ndim - packed.depth
+    batch, rows, depth = (math.prod(array.shape[s]) for s in np.s_[:lead, lead:end, end:])
+    flat = array.reshape(batch, rows, depth)
+    panels = -(-rows // packed.panel)
+    made = np.zeros((batch, panels, depth // packed.word, packed.panel, packed.word), array.dtype)
+    for b, r, d in np.ndindex(flat.shape):
+        place = (b, r // packed.panel, d // packed.word, r % packed.panel, d % packed.word)
+        made[place] = flat[b, r, d]
+    return made
+
+
+CASES = [
+    ((5, 7), (1, 0), 0, 1, 4, 1),  # [k, n]
+    ((9, 6), (0, 1), 0, 1, 4, 2),  # [n, k] in words of two
+    ((8, 12), (1, 0), 0, 1, 4, 4),
+    ((3, 5, 6), (0, 2, 1), 1, 1, 8, 1),  # a batch
+    ((6, 2, 3, 3), (0, 2, 3, 1), -2, 3, 4, 1),  # a convolution in two groups
+    ((2, 3, 4, 5), (1, 3, 0, 2), 1, 2, 4, 1),  # axes that are no view of two
+    ((0, 4), (1, 0), 0, 1, 4, 1),
+    ((4, 0), (1, 0), 0, 1, 4, 1),
+]
+
+
+@pytest.mark.parametrize(("shape", "order", "lead", "depth", "panel", "word"), CASES)
+@pytest.mark.parametrize("parts", [1 << 30, 64])
+def test_panels_hold_what_their_definition_says(
+    monkeypatch: pytest.MonkeyPatch, shape: tuple[int, ...], order: tuple[int, ...], lead: int,
+    depth: int, panel: int, word: int, parts: int,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(pack, "_JOB", parts)
+    monkeypatch.setattr(pack, "_LARGE", parts // 64)
+    array = np.random.default_rng(2).standard_normal(shape).astype(np.float32)
+    packed = PackedConstant(node(Constant.of(array)), order, lead, depth, panel, word)
+    want = straight(array, packed)
+    store = ConstantStore()
+    assert store.add(packed) == want.nbytes
+    (made,) = store.arrays([packed])
+    np.testing.assert_array_equal(made, want)
+    assert not made.size or made.ctypes.data % 64 == 0
+
+
+def test_a_constant_is_made_once() -> None:
+    array = np.random.default_rng(2).standard_normal((64, 48)).astype(np.float32)
+    source = node(Constant.of(array))
+    packed = PackedConstant(source, (1, 0), 0, 1, 16)
+    store = ConstantStore()
+    store.add(packed), store.add(source), store.add(packed)
+    first, plain = store.arrays([packed, source])
+    assert store.arrays([packed, source])[0] is first
+    np.testing.assert_array_equal(plain, array)
+
+
+def test_weights_in_a_file_are_copied_from_it(tmp_path: Path) -> None:
+    """So that a model does not change with a file that it was compiled from."""
+    array = np.random.default_rng(2).standard_normal((300, 200)).astype(np.float32)
+    path = tmp_path / "w.bin"
+    path.write_bytes(array.tobytes())
+    source = node(Constant.of(map_file(path).view(np.float32).reshape(array.shape)))
+    turned = node(Transpose((1, 0)), source)
+    store = ConstantStore()
+    sources = [source, PackedConstant(turned, (0, 1), 0, 1, 16)]
+    for each in sources:
+        store.add(each)
+    plain, packed = store.arrays(sources)
+    with path.open("r+b") as file:
+        file.write(b"\0" * array.nbytes)
+    np.testing.assert_array_equal(plain, array)
+    np.testing.assert_array_equal(
+        packed, straight(array.T, PackedConstant(turned, (0, 1), 0, 1, 16))
+    )
