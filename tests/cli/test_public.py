@@ -159,7 +159,7 @@ def test_an_unknown_option_is_told_its_neighbour() -> None:
 def test_help_shows_every_option_and_its_default() -> None:
     parameters = inspect.signature(tw.compile).parameters
     assert list(DEFAULTS) == list(CompileOptions.__annotations__)
-    assert list(parameters) == ["source", "num_threads", "max_bytes", *DEFAULTS]
+    assert list(parameters) == ["source", "num_threads", "max_bytes", "flush_denormals", *DEFAULTS]
     assert {name: parameters[name].default for name in DEFAULTS} == DEFAULTS
     undescribed = [name for name in parameters if f"``{name}" not in str(tw.compile.__doc__)]
     assert undescribed == []
