@@ -7,8 +7,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from kit import add_model, add_program, buffers, chain_program, kernel, model, program
 
+from support.runtime_kit import (
+    add_model,
+    add_program,
+    buffers,
+    chain_program,
+    kernel,
+    model,
+    program,
+)
 from tilewright.runtime.model import CompiledModel
 from tilewright.runtime.program import BindStep
 from tilewright.shape import Scope, symbol

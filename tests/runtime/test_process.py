@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from kit import add_model, buffers, chain_program, kernel, model, program
 
+from support.runtime_kit import add_model, buffers, chain_program, kernel, model, program
 from tilewright.shape import symbol
 from tilewright.support.processors import allowed_processors, default_threads, usable_units
 from tilewright.target import detect
@@ -28,10 +28,10 @@ NATIVE = HERE.parent.parent / "src" / "native"
 
 
 def child(code: str) -> subprocess.CompletedProcess[str]:
-    """Run code in a process of its own that can import ``kit``."""
-    prelude = f"import sys; sys.path.insert(0, {str(HERE)!r})\n"
+    """Run code in a process of its own that can import ``support``."""
     return subprocess.run(
-        [sys.executable, "-c", prelude + code],
+        [sys.executable, "-c", code],
+        env=os.environ | {"PYTHONPATH": str(HERE.parent)},
         capture_output=True,
         text=True,
         timeout=60,
@@ -42,7 +42,7 @@ def child(code: str) -> subprocess.CompletedProcess[str]:
 EXIT = """
 import threading, time
 import numpy as np
-from kit import buffers, chain_program, kernel, model, program
+from support.runtime_kit import buffers, chain_program, kernel, model, program
 from tilewright.runtime.program import OpaqueStep
 from tilewright.shape import symbol
 
