@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from repository import modules, tree
 
+from support.repository import modules, tree
 from tilewright.support import errors
 from tilewright.support.errors import InputError, sentence
 
