@@ -252,7 +252,7 @@ class Artifact:
         return ArtifactError(
             f"The artifact is damaged: {why}.",
             where=str(self.path),
-            hint="a fresh copy of the file, or compiling the model again",
+            hint="Copy the file again, or compile the model again",
         )
 
     def _read_manifest(self) -> tuple[dict[str, Any], int]:

@@ -20,6 +20,7 @@ from tilewright.support.errors import (
     InputError,
     TilewrightError,
 )
+from tilewright.support.text import format_count
 
 # evaluate(payload, inputs) -> outputs: runs a serialised ONNX model by a reference.
 Evaluate = Callable[[bytes, list[Any]], Sequence[Any]]
@@ -38,7 +39,7 @@ class Hooks:
             raise ArtifactError(
                 f"The model needs a reference for the operators {', '.join(sorted(set(opaque)))}.",
                 where=f"program '{program.name}'",
-                hint="evaluate=…, a function that runs a serialised ONNX model on arrays",
+                hint="Give evaluate=…, a function that runs a serialised ONNX model on arrays",
             )
         self._evaluate = evaluate
 
@@ -57,12 +58,12 @@ class Hooks:
         if unknown:
             problem = f"The model has no input {_quoted(unknown)}."
         elif len(args) > len(names):
-            problem = f"{len(args)} inputs are given, but the model takes {len(names)}."
+            problem = f"The model takes {format_count(len(names), 'input')}, not {len(args)}"
         elif twice:
             problem = f"Input {_quoted(twice)} is given twice, by position and by name."
         else:
             problem = f"Input {_quoted(missing)} is missing."
-        raise InputError(problem, hint=f"the inputs ({expected})")
+        raise InputError(problem, hint=f"Give the inputs ({expected})")
 
     def run_opaque(self, number: int, inputs: list[Any]) -> list[Any]:
         """The outputs of an opaque step as row-major arrays that share no memory with its inputs.

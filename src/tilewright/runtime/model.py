@@ -31,6 +31,7 @@ from tilewright.runtime.program import Dimension, KernelStep, OpaqueStep, Progra
 from tilewright.runtime.results import KernelUse, Memory, Outputs, Stats, StepTime, TensorSpec
 from tilewright.support.errors import DimensionError, InputError
 from tilewright.support.processors import default_threads
+from tilewright.support.text import article, format_list
 
 
 class CompiledModel:
@@ -182,7 +183,7 @@ class CompiledModel:
         """All outputs by name from inputs by name; for ``out`` see :meth:`__call__`."""
         if not isinstance(inputs, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InputError(
-                f"run takes a dictionary of inputs, but is given a {type(inputs).__name__}",
+                f"run takes a dictionary of inputs, but is given {article(type(inputs).__name__)}",
                 hint="Give arrays by input name, or call the model with them: model(array, …)",
             )
         if out is not None:
@@ -378,7 +379,7 @@ class CompiledModel:
             )
             raise DimensionError(
                 f"The dimensions do not fit: {problem}.",
-                hint=f"values for {', '.join(s.symbol for s in self._program.bindings) or 'none'}",
+                hint=f"Give values for {format_list([s.symbol for s in self._program.bindings])}",
             )
         values: list[int | None] = [dims.get(name) for name in self._symbols]
         shapes = {b.index: b.shape for b in self._program.buffers if b.kind == "input"}

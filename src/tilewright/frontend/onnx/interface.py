@@ -40,7 +40,9 @@ def make_inputs(
     unknown = [name for name in constants if name not in {v.name for v in free}]
     if unknown:
         names = ", ".join(v.name or "" for v in free)
-        raise InputError(f'the model has no input "{unknown[0]}"', hint=f"inputs: {names}")
+        raise InputError(
+            f'the model has no input "{unknown[0]}"', hint=f"Name one of its inputs: {names}"
+        )
     defaults = [v.name or "" for v in graph.inputs if v.name in graph.initializers]
     if defaults and (model.ir_version or 0) >= 4:
         state.notes.append(f"inputs with a default are constants: {', '.join(defaults)}")
