@@ -116,7 +116,8 @@ class RuleContext:
         return self._typed(name, self._attribute(name, default), int)
 
     def number(self, name: str, default: float | None = None) -> float:
-        """A float attribute."""
+        """A float attribute. A default is a float32 as a given one is: 1e-5 is not quite 10⁻⁵."""
+        default = None if default is None else float(np.float32(default))
         return float(self._typed(name, self._attribute(name, default), (int, float)))
 
     def text(self, name: str, default: str | None = None) -> str:

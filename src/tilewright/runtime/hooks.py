@@ -38,7 +38,7 @@ class Hooks:
             raise ArtifactError(
                 f"The model needs a reference for the operators {', '.join(sorted(set(opaque)))}.",
                 where=f"program '{program.name}'",
-                hint="evaluate=…, a function that runs a serialised ONNX model on arrays",
+                hint="Pass evaluate=…, a function that runs a serialised ONNX model on arrays",
             )
         self._evaluate = evaluate
 
@@ -62,7 +62,7 @@ class Hooks:
             problem = f"Input {_quoted(twice)} is given twice, by position and by name."
         else:
             problem = f"Input {_quoted(missing)} is missing."
-        raise InputError(problem, hint=f"the inputs ({expected})")
+        raise InputError(problem, hint=f"Give the inputs ({expected})")
 
     def run_opaque(self, number: int, inputs: list[Any]) -> list[Any]:
         """The outputs of an opaque step as row-major arrays that share no memory with its inputs.

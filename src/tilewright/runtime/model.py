@@ -300,7 +300,7 @@ class CompiledModel:
     def flush_denormals(self, flush: bool) -> None:
         if not isinstance(flush, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InputError(
-                f"flush_denormals is {flush!r}, but must be True or False",
+                f"'flush_denormals' is {flush!r}, but must be True or False",
                 hint="Give True or False",
             )
         self._native.flush_denormals = flush
@@ -376,9 +376,9 @@ class CompiledModel:
                 if unknown
                 else (f"dimension '{missing[0]}' is missing")
             )
+            names = ", ".join(s.symbol for s in self._program.bindings) or "none"
             raise DimensionError(
-                f"The dimensions do not fit: {problem}.",
-                hint=f"values for {', '.join(s.symbol for s in self._program.bindings) or 'none'}",
+                f"The dimensions do not fit: {problem}", hint=f"Give values for {names}"
             )
         values: list[int | None] = [dims.get(name) for name in self._symbols]
         shapes = {b.index: b.shape for b in self._program.buffers if b.kind == "input"}

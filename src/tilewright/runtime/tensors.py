@@ -74,7 +74,7 @@ def as_tensor(name: str, value: Any, dtype: str, rank: int, expected: str) -> An
         raise InputError(
             f"Input '{name}' has {array.ndim} axes {list(array.shape)}, but {rank} are expected.",
             where=f"input '{name}'",
-            hint=f"an array of {expected}",
+            hint=f"Give an array of {expected}",
         )
     if dtype == "string":
         return array
@@ -86,7 +86,7 @@ def as_tensor(name: str, value: Any, dtype: str, rank: int, expected: str) -> An
             f"Input '{name}' is not row-major, and there is no memory for a copy of its "
             f"{array.nbytes} bytes.",
             where=f"input '{name}'",
-            hint="smaller dimensions",
+            hint="Use smaller dimensions",
         ) from error
 
 
@@ -95,7 +95,7 @@ def _wrong_type(name: str, array: np.ndarray[Any, Any], expected: str) -> InputE
     return InputError(
         f"Input '{name}' has elements of {array.dtype.name}, but {wanted} is expected.",
         where=f"input '{name}'",
-        hint=f"an array of {expected}, such as array.astype('{wanted}')",
+        hint=f"Give an array of {expected}, such as array.astype('{wanted}')",
     )
 
 

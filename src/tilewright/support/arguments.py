@@ -48,7 +48,7 @@ def whole_number(
     if number is None or not least <= number <= most:
         problem = "no whole number" if number is None else "out of range"
         hint = f"Give a whole number from {least} to {most}"
-        raise error(f"{name} is {show(value)}, which is {problem}", hint=hint)
+        raise error(f"'{name}' is {show(value)}, which is {problem}", hint=hint)
     return number
 
 
@@ -60,7 +60,7 @@ def limit(name: str, value: object, most: int = LARGEST) -> int | None:
 def switch(name: str, value: object) -> bool:
     """The value of an argument that is True or False."""
     if not isinstance(value, bool):
-        raise InputError(f"{name} is {show(value)}", hint="Give True or False")
+        raise InputError(f"'{name}' is {show(value)}", hint="Give True or False")
     return value
 
 
