@@ -158,14 +158,12 @@ def test_a_signal_ends_a_long_call_between_two_kernels(threads: int) -> None:
     compiled = model(program(buffers(*rows), steps), num_threads=threads)
     x = np.full(10_000_000, -1, np.float32)
     small = compiled(x[:1000])
-    start = time.perf_counter()
+    y = np.full_like(x, 99)
     with pytest.raises(Interrupted), interrupted_after(0.2):
-        compiled(x)
-    once = time.perf_counter() - start
-    assert once < 1.5
-    # Whole calls take several times as long; the model is as good as before.
+        compiled(x, out=y)
+    # The last kernel has not run; the model is as good as before.
+    assert (y == 99).all()
     np.testing.assert_array_equal(compiled(x[:1000]), small)
-    assert compiled.stats().process_bytes <= 3 * x.nbytes + small.nbytes + (16 << 20)
 
 
 def scaled(**options: Any) -> Any:
