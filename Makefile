@@ -20,7 +20,7 @@ PYTEST_FLAGS ?=
 TEST := $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal $(PYTEST_FLAGS)
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test quick lint models setup clean
+.PHONY: help demo test quick lint models sanitize setup clean
 
 help:
 	@echo "make demo    a real sentence encoder at many shapes, checked and timed"
@@ -28,6 +28,7 @@ help:
 	@echo "make quick   the tests that need no peers and little time"
 	@echo "make lint    ruff and pyright"
 	@echo "make models  export the models under test into models/"
+	@echo "make sanitize  the tests of the runtime with sanitizers"
 	@echo "make clean   remove .venv, build and models"
 
 demo: $(DEMO)
@@ -47,6 +48,10 @@ lint: $(ALL)
 models: $(ALL)
 	@missing=$$(for name in $(MODELS); do test -f models/$$name.onnx || echo $$name; done); \
 	test -z "$$missing" || $(BIN)/python scripts/export_models.py $$missing -o models
+
+sanitize: $(ALL)
+	$(BIN)/python scripts/sanitize.py address
+	$(BIN)/python scripts/sanitize.py thread
 
 setup: $(ALL)
 

@@ -1,21 +1,16 @@
-"""For all tests: quick ones first, so that a mistake shows early; `small_models` for everyone.
+"""For all tests: quick ones first, so that a mistake shows early.
 
-Compiled code is kept in a folder of the run, which all its workers share. Every compilation verifies
-what its stages make.
+Compiled code is kept in a folder of the run, which all its workers share. Every compilation
+verifies what its stages make.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-import sys
 import tempfile
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
 
 _CACHE = "TILEWRIGHT_CACHE_DIR"
 

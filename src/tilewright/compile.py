@@ -197,7 +197,7 @@ def _target(given: object) -> Target | None:
         given = load_target(name) if name.endswith(".toml") else _preset(name)
     if not isinstance(given, Target):
         raise InputError(
-            f"target is {show(given)}, which describes no machine",
+            f"'target' is {show(given)}, which describes no machine",
             hint="Give the name of a preset, or the path of a TOML file",
         )
     if given.isa not in _instruction_sets():

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
-from repository import modules, tree
 
+from support.repository import modules, tree
+from tilewright.support import errors
 from tilewright.support.errors import InputError, sentence
 from tilewright.support.text import article, format_count
 
@@ -37,38 +40,6 @@ def test_errors_put_their_message_and_hint_into_the_style() -> None:
     assert (error.message, error.hint) == ("There is no input", "Name one of a, b")
 
 
-# The first words of hints: what to do, in the imperative.
-ACTIONS = """add allow ask bind call cast check choose compile convert copy correct create declare divide
-did export evaluate give install leave list lower make mkdir name pass pip put register remove
-replace report run save set split start state test turn unset upgrade use wait write download unpack
-load match raise read pad free close open try switch widen keep move build fix""".split()
-
-
-def test_hints_are_actions() -> None:
-    found: list[str] = []
-    for module in modules():
-        for call in ast.walk(tree(module)):
-            if not isinstance(call, ast.Call):
-                continue
-            for keyword in call.keywords:
-                text = _beginning(keyword.value) if keyword.arg == "hint" else None
-                first = re.match(r"[\w-]+", text.lower()) if text else None
-                if first is not None and first[0] not in ACTIONS:
-                    found.append(f"{module}:{call.lineno}: {text}")
-    assert found == []
-
-
-def _beginning(value: ast.expr) -> str | None:
-    """The literal text that a hint begins with, if it does."""
-    match value:
-        case ast.Constant(value=str(text)):
-            return text
-        case ast.JoinedStr(values=[ast.Constant(value=str(text)), *_]):
-            return text
-        case _:
-            return None
-
-
 @pytest.mark.parametrize(
     ("noun", "shown"),
     [("int", "an int"), ("float", "a float"), ("object", "an object"), ("uint8", "a uint8")],
@@ -79,3 +50,64 @@ def test_nouns_have_their_article(noun: str, shown: str) -> None:
 
 def test_counted_nouns_agree_with_their_number() -> None:
     assert [format_count(n, "axis", "axes") for n in (0, 1, 2)] == ["0 axes", "1 axis", "2 axes"]
+
+
+# ---------------------------------------------------------------- all that the sources can say
+
+ERRORS = {name for name in vars(errors) if name.endswith("Error")} | {"third_party"}
+VERB = re.compile(
+    r"(Add|Allow|Ask|Bind|Call|Cast|Check|Choose|Compile|Convert|Copy|Correct|Declare|Did|Divide|"
+    r"Export|Give|Install|Leave|Lower|Make|Name|Pass|Put|Replace|Report|Set|Start|Test|Turn|Use|"
+    r"Write)\b"
+)
+
+
+def beginnings(text: ast.expr) -> Iterator[str]:
+    """With what a text can begin, as far as the source says it."""
+    match text:
+        case ast.Constant(value=str(value)):
+            yield value
+        case ast.JoinedStr(values=[first, *_]):
+            yield from beginnings(first)
+        case ast.BinOp(left=left):
+            yield from beginnings(left)
+        case ast.IfExp(body=body, orelse=otherwise):
+            yield from beginnings(body)
+            yield from beginnings(otherwise)
+
+
+def messages_and_hints(module: Path) -> Iterator[tuple[int, str, bool]]:
+    """Line, first words, and whether they are a hint."""
+    for node in ast.walk(tree(module)):
+        if isinstance(node, ast.Assign) and any(
+            isinstance(target, ast.Name) and target.id == "hint" for target in node.targets
+        ):
+            yield from ((node.lineno, text, True) for text in beginnings(node.value))
+        if not isinstance(node, ast.Call):
+            continue
+        name = getattr(node.func, "id", getattr(node.func, "attr", ""))
+        if name in ERRORS and node.args:
+            yield from ((node.lineno, text, False) for text in beginnings(node.args[0]))
+        for keyword in node.keywords:
+            if keyword.arg == "hint":
+                yield from ((node.lineno, text, True) for text in beginnings(keyword.value))
+
+
+def test_messages_begin_with_a_capital_letter_or_a_quoted_name() -> None:
+    wrong = [
+        f"{module}:{line}: {text}"
+        for module in modules()
+        for line, text, is_hint in messages_and_hints(module)
+        if text and not is_hint and not re.match(r"[A-Z\"'0-9(]", sentence(text))
+    ]
+    assert wrong == [], "put the name into quotes"
+
+
+def test_hints_are_actions() -> None:
+    wrong = [
+        f"{module}:{line}: {text}"
+        for module in modules()
+        for line, text, is_hint in messages_and_hints(module)
+        if is_hint and text and not VERB.match(sentence(text))
+    ]
+    assert wrong == [], "say what to do, beginning with a verb"

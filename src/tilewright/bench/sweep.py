@@ -71,9 +71,7 @@ def parse_sweep(text: str) -> tuple[str, range, dict[str, int]]:
             else:
                 fixed[name] = int(value)
         except ValueError:
-            raise InputError(
-                f"{piece!r} is no size.", hint="Write for example M=1..600,N=2304,K=768"
-            ) from None
+            raise InputError(f"{piece!r} is no size.", hint="Write M=1..600,N=2304,K=768") from None
     if axis not in ("M", "N", "K") or set(fixed) | {axis} != {"M", "N", "K"} or not len(sizes):
         hint = "Give one of M, N and K as a range, the others as numbers: M=1..600,N=2304,K=768"
         raise InputError(f"{text!r} is no sweep.", hint=hint)

@@ -44,7 +44,9 @@ def writable(path: Path, kinds: Iterable[str], inputs: Iterable[Path | None] = (
 def _new(path: Path) -> Path:
     if not path.parent.is_dir():
         parent = str(path.parent)
-        raise UsageError("The folder does not exist", where=parent, hint=f"mkdir -p {parent}")
+        raise UsageError(
+            "The folder does not exist", where=parent, hint=f"Make it with mkdir -p {parent}"
+        )
     return path
 
 

@@ -52,7 +52,7 @@ def _linear_attention(context: RuleContext) -> Sequence[Node]:
     require_native(context)
     rule = context.text("update_rule", "gated_delta")
     if rule not in ("linear", "gated", "delta", "gated_delta"):
-        raise InvalidModelError(f"update_rule is {rule!r}", where=context.where)
+        raise InvalidModelError(f"'update_rule' is {rule!r}", where=context.where)
     query, past = context.operand(0), context.optional(3)
     x = _operands(b, rule)
     out, state = _unrolled(b, x) if x.rate is not None else _closed(b, x)

@@ -69,7 +69,7 @@ def automatic_padding(context: RuleContext) -> str:
     """The attribute ``auto_pad``: NOTSET, SAME_UPPER, SAME_LOWER or VALID."""
     mode = context.text("auto_pad", "NOTSET") or "NOTSET"
     if mode not in ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"):
-        raise InvalidModelError(f"auto_pad is {mode!r}", where=context.where)
+        raise InvalidModelError(f"'auto_pad' is {mode!r}", where=context.where)
     return mode
 
 

@@ -39,7 +39,7 @@ class Hooks:
             raise ArtifactError(
                 f"The model needs a reference for the operators {', '.join(sorted(set(opaque)))}.",
                 where=f"program '{program.name}'",
-                hint="Give evaluate=…, a function that runs a serialised ONNX model on arrays",
+                hint="Pass evaluate=…, a function that runs a serialised ONNX model on arrays",
             )
         self._evaluate = evaluate
 

@@ -31,7 +31,7 @@ from tilewright.runtime.program import Dimension, KernelStep, OpaqueStep, Progra
 from tilewright.runtime.results import KernelUse, Memory, Outputs, Stats, StepTime, TensorSpec
 from tilewright.support.errors import DimensionError, InputError
 from tilewright.support.processors import default_threads
-from tilewright.support.text import article, format_list
+from tilewright.support.text import article
 
 
 class CompiledModel:
@@ -301,7 +301,7 @@ class CompiledModel:
     def flush_denormals(self, flush: bool) -> None:
         if not isinstance(flush, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InputError(
-                f"flush_denormals is {flush!r}, but must be True or False",
+                f"'flush_denormals' is {flush!r}, but must be True or False",
                 hint="Give True or False",
             )
         self._native.flush_denormals = flush
@@ -377,9 +377,9 @@ class CompiledModel:
                 if unknown
                 else (f"dimension '{missing[0]}' is missing")
             )
+            names = ", ".join(s.symbol for s in self._program.bindings) or "none"
             raise DimensionError(
-                f"The dimensions do not fit: {problem}.",
-                hint=f"Give values for {format_list([s.symbol for s in self._program.bindings])}",
+                f"The dimensions do not fit: {problem}", hint=f"Give values for {names}"
             )
         values: list[int | None] = [dims.get(name) for name in self._symbols]
         shapes = {b.index: b.shape for b in self._program.buffers if b.kind == "input"}

@@ -88,7 +88,7 @@ def as_tensor(name: str, value: Any, dtype: str, rank: int, expected: str) -> An
             f"Input '{name}' is not row-major, and there is no memory for a copy of its "
             f"{array.nbytes} bytes.",
             where=f"input '{name}'",
-            hint="Give smaller dimensions",
+            hint="Use smaller dimensions",
         ) from error
 
 

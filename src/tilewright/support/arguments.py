@@ -49,7 +49,7 @@ def whole_number(
     if number is None or not least <= number <= most:
         problem = "no whole number" if number is None else "out of range"
         hint = f"Give a whole number from {least} to {most}"
-        raise error(f"{name} is {show(value)}, which is {problem}", hint=hint)
+        raise error(f"'{name}' is {show(value)}, which is {problem}", hint=hint)
     return number
 
 
@@ -61,7 +61,7 @@ def limit(name: str, value: object, most: int = LARGEST) -> int | None:
 def switch(name: str, value: object) -> bool:
     """The value of an argument that is True or False."""
     if not isinstance(value, bool):
-        raise InputError(f"{name} is {show(value)}", hint="Give True or False")
+        raise InputError(f"'{name}' is {show(value)}", hint="Give True or False")
     return value
 
 

@@ -58,5 +58,5 @@ def preset(name: str) -> Target:
         return _PRESETS[name]()
     except KeyError:
         close = difflib.get_close_matches(name, _PRESETS, 1)
-        hint = f"did you mean {close[0]}?" if close else f"Choose one of {', '.join(_PRESETS)}"
+        hint = f"Did you mean {close[0]}?" if close else f"Use one of {', '.join(_PRESETS)}"
         raise InputError(f"There is no target called '{name}'.", hint=hint) from None

@@ -139,7 +139,7 @@ def _refuse_unknown(
     for key in given:
         if key not in known:
             close = difflib.get_close_matches(key, list(known), 1)
-            hint = f"did you mean {close[0]}?" if close else f"Choose one of {', '.join(known)}"
+            hint = f"Did you mean {close[0]}?" if close else f"Use one of {', '.join(known)}"
             raise InputError(f"The key {prefix}{key} is unknown.", where=where, hint=hint)
 
 

@@ -44,7 +44,7 @@ class Dim:
         high: SupportsIndex | EllipsisType | None = ...,
         multiple_of: SupportsIndex = 1,
     ) -> None:
-        factor = whole_number("The divisor of a dimension", multiple_of, 1, DimensionError)
+        factor = whole_number("multiple_of", multiple_of, 1, DimensionError)
         if high is ... and low is not None and factor != 1:
             raise DimensionError(
                 "A dimension that is a multiple of a number needs both ends",
@@ -52,10 +52,10 @@ class Dim:
             )
         if high is ...:
             high = low
-        first = 0 if low is None else whole_number("The low end", low, 0, DimensionError)
+        first = 0 if low is None else whole_number("low", low, 0, DimensionError)
         last = DEFAULT_HIGH
         if high is not None:
-            last = whole_number("The high end", high, 0, DimensionError)
+            last = whole_number("high", high, 0, DimensionError)
         if first > last:
             raise DimensionError(
                 f"A dimension cannot have the range {first}..{last}",
@@ -79,14 +79,14 @@ def as_dims(given: object) -> dict[str, Dim]:
         return {}
     if not isinstance(given, Mapping):
         raise DimensionError(
-            f"dims is {show(given)}, which is no mapping",
+            f"'dims' is {show(given)}, which is no mapping",
             hint='Give names and ranges, such as dims={"batch": (1, 64)}',
         )
     ranges: dict[str, Dim] = {}
     for name, extent in cast("Mapping[object, object]", given).items():
         if not isinstance(name, str):
             raise DimensionError(
-                f"dims names a dimension {show(name)}, which is no text",
+                f"'dims' names a dimension {show(name)}, which is no text",
                 hint='Give names and ranges, such as dims={"batch": (1, 64)}',
             )
         ranges[name] = as_dim(name, extent)

@@ -40,9 +40,7 @@ def make_inputs(
     unknown = [name for name in constants if name not in {v.name for v in free}]
     if unknown:
         names = ", ".join(v.name or "" for v in free)
-        raise InputError(
-            f'the model has no input "{unknown[0]}"', hint=f"Name one of its inputs: {names}"
-        )
+        raise InputError(f'the model has no input "{unknown[0]}"', hint=f"Use its inputs: {names}")
     defaults = [v.name or "" for v in graph.inputs if v.name in graph.initializers]
     if defaults and (model.ir_version or 0) >= 4:
         state.notes.append(f"inputs with a default are constants: {', '.join(defaults)}")
@@ -85,7 +83,7 @@ def as_constants(given: object) -> dict[str, np.ndarray]:
     named = isinstance(given, Mapping) and all(isinstance(name, str) for name in given)
     if not named:
         raise InputError(
-            f"constants is {show(given)}, which names no inputs",
+            f"'constants' is {show(given)}, which names no inputs",
             hint='Give names of inputs and arrays, such as constants={"k": array}',
         )
     return dict(cast("Mapping[str, np.ndarray]", given))

@@ -5,8 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from rewrite_harness import HIGH, Build, K, M, N, apply, fill, ones, shape, spread, tensor, value
 
+from support.rewrite_harness import (
+    HIGH,
+    Build,
+    K,
+    M,
+    N,
+    apply,
+    fill,
+    ones,
+    shape,
+    spread,
+    tensor,
+    value,
+)
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node, node
 from tilewright.ir.primitives import (
