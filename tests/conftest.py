@@ -1,11 +1,12 @@
 """For all tests: quick ones first, so that a mistake shows early; `small_models` for everyone.
 
-Compiled code is kept in a folder of the run, which all its workers share. Every compilation verifies
-what its stages make.
+Compiled code is kept in a folder of the run, which all its workers share. Every compilation
+verifies what its stages make.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import sys
@@ -16,6 +17,13 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+
+# Modules that compare with ONNX Runtime all the way; without it the others can still be collected.
+collect_ignore = (
+    []
+    if importlib.util.find_spec("onnxruntime")
+    else ["models/test_generation.py", "models/test_networks.py", "robustness/test_fuzz_graphs.py"]
+)
 
 _CACHE = "TILEWRIGHT_CACHE_DIR"
 
