@@ -1,8 +1,9 @@
 """The demo: one real sentence encoder, compiled once, run at every batch size and length.
 
 Builds all-MiniLM-L6-v2 from its published weights, compiles it, saves and loads the artifact,
-embeds a page of sentences at many shapes, checks every embedding against ONNX Runtime, times both
-fairly, and prints which sentences of the page mean the same. Run it with `make demo`.
+embeds a page of sentences at many shapes, checks every embedding against ONNX Runtime, prints which
+sentences of the page mean the same, times both fairly, and says last whether all was right and how
+fast. Run it with `make demo`.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import tilewright as tw
 from tilewright.bench import (
     ModelContender,
     PeerOptions,
+    Report,
     Settings,
     as_arrays,
     compare,
@@ -32,6 +34,7 @@ from tilewright.bench import (
 )
 from tilewright.bench.contender import Contender, Inputs
 from tilewright.bench.machine import usable_cores
+from tilewright.support.text import format_count
 
 HERE = Path(__file__).parent
 BATCHES = (1, 2, 3, 5, 8, 17, 32, 64)
@@ -96,8 +99,8 @@ def time_both(
     page: Sequence[str],
     settings: Settings,
     console: Console,
-) -> None:
-    """Time the model beside ONNX Runtime at several shapes and print the table."""
+) -> Report:
+    """Time the model beside ONNX Runtime at several shapes."""
     cases: list[dict[str, int]] = []
     inputs: list[Inputs] = []
     for count, kind in CASES:
@@ -117,7 +120,7 @@ def time_both(
         def show(done: int, total: int, case: str) -> None:
             status.update(f"Timing {case} ({done + 1} of {total})")
 
-        report = compare(
+        return compare(
             ModelContender(model, load_again),
             [reference],
             cases,
@@ -126,7 +129,27 @@ def time_both(
             settings=settings,
             progress=show,
         )
-    console.print(render_table(report, title="One artifact, any shape"))
+
+
+def result_of(report: Report, shapes: int, sentences: int, worst: float) -> Text:
+    """What the demo found, in two sentences: whether it is right, and how fast."""
+    is_right = worst <= TOLERANCE
+    found = "Right" if is_right else "WRONG"
+    text = Text(
+        f"{found} at {shapes} different shapes: {sentences} sentences, largest difference from "
+        f"ONNX Runtime {worst:.1e} (allowed: {TOLERANCE:.0e}). ",
+        style="bold green" if is_right else "bold red",
+    )
+    mean = report.geometric_mean()
+    if mean is None:
+        return text.append("ONNX Runtime could not be timed", style="bold yellow")
+    cases = format_count(len(report.rows), "shape")
+    speed = f"{mean:.2f} times the speed of ONNX Runtime over {cases}"
+    if report.is_quiet:
+        return text.append(f"{speed[0].upper()}{speed[1:]}", style="bold")
+    apart = max(abs(row.self_ratio.median - 1) for row in report.rows)
+    busy = f"The machine is busy (equal calls differ by up to {apart:.0%}): roughly {speed}"
+    return text.append(busy, style="bold")
 
 
 def print_similar(
@@ -167,13 +190,10 @@ def main() -> None:
     reference = create_peer("onnxruntime", source, PeerOptions(usable_cores()))
     shapes, worst = check(model, reference, tokenizer, page)
     is_right = worst <= TOLERANCE
-    console.print(
-        f"Embedded {len(page)} sentences at {shapes} different shapes; "
-        f"largest difference from ONNX Runtime {worst:.1e}.",
-        style="green" if is_right else "bold red",
-    )
-    time_both(model, artifact, reference, tokenizer, page, settings, console)
     print_similar(model, tokenizer, page, arguments.pairs, console)
+    report = time_both(model, artifact, reference, tokenizer, page, settings, console)
+    console.print(render_table(report, title="One artifact, any shape"), "")
+    console.print(result_of(report, shapes, len(page), worst))
     if not is_right:
         raise SystemExit(f"The embeddings differ by {worst:.1e}, more than {TOLERANCE:.0e}.")
 

@@ -2,12 +2,14 @@
 
     python scripts/fuzz_graphs.py --graphs 5000 --jobs 2
     python scripts/fuzz_graphs.py --seed 7 --graphs 500 --level avx2
+    python scripts/fuzz_graphs.py --level none
     python scripts/fuzz_graphs.py --replay 7:123
 
 Each graph is compiled once, saved, loaded and run at five or six shapes with zeros and ones among
 them, in a child process with limits on time and memory. What differs from both oracles, is refused
 though both answer, crashes, hangs or raises an exception that is not ours is a finding; it is made
-as small as it goes and printed as a test. Exit code 1 if there is one.
+as small as it goes and printed as a test. With ``--level none`` numpy evaluates what would be
+compiled: ten times as fast, for what comes before the backend. Exit code 1 if there is a finding.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ def main() -> int:
     parser.add_argument("--graphs", type=int, default=200)
     parser.add_argument("--first", type=int, default=0, help="number of the first graph")
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--level", action="append", help="instruction set level, may be repeated")
+    parser.add_argument("--level", action="append", help="may be repeated; 'none' without code")
     parser.add_argument("--shrink", type=float, default=60.0, help="seconds for each finding")
     parser.add_argument("--most", type=int, default=20, help="findings that are made smaller")
     parser.add_argument("--replay", metavar="SEED:NUMBER", help="run one case again, in full")

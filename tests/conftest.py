@@ -1,4 +1,4 @@
-"""For all tests: quick ones first, so that a mistake shows early; `small_models` for everyone.
+"""For all tests: quick ones first, so that a mistake shows early.
 
 Compiled code is kept in a folder of the run, which all its workers share. Every compilation
 verifies what its stages make.
@@ -9,14 +9,9 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
-import sys
 import tempfile
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
 
 # Modules that compare with ONNX Runtime all the way; without it the others can still be collected.
 collect_ignore = (

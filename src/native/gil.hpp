@@ -6,9 +6,9 @@
 #pragma once
 
 #include <Python.h>
-#include <cxxabi.h>
 #include <unistd.h>
 
+#include <exception>
 #include <utility>
 
 namespace tilewright {
@@ -22,8 +22,10 @@ template <typename Function>
 decltype(auto) in_python(Function&& function) {
   try {
     return std::forward<Function>(function)();
-  } catch (abi::__forced_unwind&) {
-    sleep_for_good();
+  } catch (...) {
+    // What unwinds a thread that is to end is no exception of C++.
+    if (std::current_exception() == nullptr) sleep_for_good();
+    throw;
   }
 }
 

@@ -96,7 +96,7 @@ nb::bytes part_checksums(nb::handle buffer, std::size_t size) {
   if (PyObject_GetBuffer(buffer.ptr(), &view, PyBUF_SIMPLE) != 0) throw nb::python_error();
   std::vector<std::uint64_t> sums;
   {
-    nb::gil_scoped_release release;
+    const WithoutGil without_gil;
     const auto* data = static_cast<const unsigned char*>(view.buf);
     const auto total = static_cast<std::size_t>(view.len);
     for (std::size_t begin = 0; begin < total; begin += size)

@@ -4,8 +4,9 @@
     outputs = model(input_ids=ids, attention_mask=mask)
     model.save("bert.tw"); model = tilewright.load("bert.tw")
 
-These are the public names. Loading and running an artifact needs the runtime alone, so the compiler
-is imported by the first use of :func:`compile` or ``Dim``: the only imports inside functions.
+These are the public names. What a name needs is imported by its first use, the only imports inside
+functions: loading and running an artifact needs the runtime alone, and the help of the command line
+needs neither that nor the compiler.
 Records of what is done go to the logger ``tilewright``.
 """
 
@@ -19,9 +20,6 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from tilewright.options import CompileOptions, lists_options
-from tilewright.runtime.limits import set_memory_limit
-from tilewright.runtime.model import CompiledModel
-from tilewright.runtime.program import LEVELS
 from tilewright.support import errors
 from tilewright.support.arguments import MOST_THREADS, choice, file_path, limit, switch
 from tilewright.support.errors import TilewrightError
@@ -32,6 +30,8 @@ if TYPE_CHECKING:
 
     from tilewright.frontend.onnx import Dim
     from tilewright.frontend.onnx.source import Source
+    from tilewright.runtime.limits import set_memory_limit
+    from tilewright.runtime.model import CompiledModel as Model
 
 __all__ = [
     "Dim",
@@ -45,7 +45,6 @@ __all__ = [
 ]
 
 __version__ = VERSION
-Model = CompiledModel
 
 logging.getLogger(__name__).addHandler(logging.NullHandler())
 
@@ -121,6 +120,9 @@ def load(
     ``level`` is the best one for this processor unless given. An artifact holds machine code: load
     only files you trust. Raises subclasses of ``TilewrightError`` only.
     """
+    from tilewright.runtime.model import CompiledModel
+    from tilewright.runtime.program import LEVELS
+
     return CompiledModel.load(
         file_path(path),
         verify=switch("verify", verify),
@@ -141,11 +143,21 @@ def _evaluate(payload: bytes, inputs: Sequence[Any]) -> list[Any]:
 
 
 def __getattr__(name: str) -> Any:
-    if name == "Dim":
-        from tilewright.frontend.onnx import Dim
+    match name:
+        case "Dim":
+            from tilewright.frontend.onnx import Dim
 
-        return Dim
-    raise AttributeError(f"module 'tilewright' has no attribute {name!r}")
+            return Dim
+        case "Model":
+            from tilewright.runtime.model import CompiledModel
+
+            return CompiledModel
+        case "set_memory_limit":
+            from tilewright.runtime.limits import set_memory_limit
+
+            return set_memory_limit
+        case _:
+            raise AttributeError(f"module 'tilewright' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

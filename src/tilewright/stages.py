@@ -2,13 +2,16 @@
 
 :class:`Stages` is told of every stage as soon as it is there. With ``check`` each is verified
 before the next one begins; with ``dump`` each becomes a numbered file of text, the same under any
-hash seed, so that two versions of the compiler can be compared by ``diff``. Start with
+hash seed, so that two versions of the compiler can be compared by ``diff``. The logger of this
+module gets a line for every stage with its time at INFO, and more at DEBUG. Start with
 :class:`Stages`.
 """
 
 from __future__ import annotations
 
+import logging
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,10 +24,12 @@ from tilewright.ir.verify import VerificationError, failure, node_problems, veri
 from tilewright.plan.printing import kernel_line, print_plan
 from tilewright.plan.verify import verify as verify_plan
 from tilewright.support.errors import InputError
+from tilewright.support.text import format_count, format_seconds
 from tilewright.tile.lower import LoweredKernel
 from tilewright.tile.variants import LoweredStep, PackedConstant, Workspace
 from tilewright.tile.verify import KernelVerifier
 
+_LOG = logging.getLogger(__name__)
 CHECK_VARIABLE = "TILEWRIGHT_CHECK"
 
 
@@ -45,9 +50,13 @@ class Stages:
         self._tiles: list[str] = []
         self._names: dict[Node, str] = {}
         self._kernels: KernelVerifier | None = None
+        self._kernel_count = 0
+        self._since = time.perf_counter()
 
     def graph(self, stage: str, graph: Graph) -> None:
         """A graph that a stage has made."""
+        if _LOG.isEnabledFor(logging.INFO):
+            self._tell(stage, format_count(len(graph.nodes()), "node"))
         self._write(stage, lambda: print_graph(graph, labels=True))
         if self.check:
             verify(graph, stage, self._known)
@@ -73,6 +82,7 @@ class Stages:
 
     def plan(self, graph: Graph, plan: Plan) -> None:
         """The plan of a graph."""
+        self._tell("plan", format_count(len(plan.kernels), "kernel"))
         self._write("plan", lambda: print_plan(graph, plan))
         if self.check:
             verify_plan(graph, plan)
@@ -82,6 +92,10 @@ class Stages:
 
     def kernel(self, level: str, lowered: LoweredKernel) -> None:
         """A kernel as tile programs, for one instruction set level."""
+        self._kernel_count += 1
+        if _LOG.isEnabledFor(logging.DEBUG):
+            names = ", ".join(variant.name or "only" for variant in lowered.variants)
+            _LOG.debug("kernel %d of %s: variants %s", self._kernel_count, level, names)
         if self.folder is not None:
             self._tiles += self._kernel_lines(lowered)
         if self._kernels is not None:
@@ -92,9 +106,17 @@ class Stages:
                 raise
 
     def end_of_level(self, level: str) -> None:
-        """All kernels of a level are lowered."""
+        """All kernels of a level are lowered, and its machine code is made."""
+        self._tell(f"code for {level}", format_count(self._kernel_count, "kernel"))
+        self._kernel_count = 0
         lines, self._tiles = self._tiles, []
         self._write(f"tile-{level}", lambda: "\n".join(lines) + "\n")
+
+    def _tell(self, stage: str, what: str) -> None:
+        """Log a stage that ends now, with what it made and its time since the one before."""
+        now = time.perf_counter()
+        _LOG.info("stage %s: %s, %s", stage, what, format_seconds(now - self._since))
+        self._since = now
 
     def _kernel_lines(self, lowered: LoweredKernel) -> list[str]:
         number = sum(line.startswith("  kernel ") for line in self._tiles)

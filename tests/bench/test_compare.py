@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -126,3 +128,53 @@ def test_largest_difference() -> None:
     assert largest_difference([one], []) == float("inf")
     empty = np.zeros((0, 3), np.float32)
     assert largest_difference([empty], [empty]) == 0.0
+
+
+def test_the_table_fits_a_terminal_of_80_columns(fakes: SimpleNamespace) -> None:
+    clock = fakes.Clock()
+    slow = fakes.Contender("torch-compile", clock, fakes.constant(12.3))
+    report = run(fakes.Contender("tilewright", clock, fakes.constant(0.01)), [slow])
+    console = Console(width=80, record=True, quiet=True)
+    with console.capture() as capture:
+        console.quiet = False
+        console.print(render_table(report, title="One artifact, any shape"))
+    text = capture.get()
+    assert "…" not in text and "torch-compile" in text
+    assert all(head in text for head in ("first", "median", "p90", "p99", "ratio (quartiles)"))
+
+
+def test_percentiles_are_of_all_timed_calls(fakes: SimpleNamespace) -> None:
+    clock = fakes.Clock()
+
+    def uneven(call: int) -> float:
+        return 0.1 if call % 10 == 0 else 0.01
+
+    report = run(fakes.Contender("ours", clock, uneven), [])
+    timing = report.rows[0].timings[0]
+    assert timing.seconds.median == pytest.approx(0.01)
+    assert 0.01 <= timing.p90 <= timing.p99 <= 0.1 and timing.p99 > 0.05
+
+
+def test_the_first_call_is_timed_apart(fakes: SimpleNamespace) -> None:
+    clock = fakes.Clock()
+
+    class Slow(fakes.Contender):
+        def outputs(self, inputs: Mapping[str, np.ndarray]) -> tuple[np.ndarray, ...]:
+            clock.time += 5.0
+            return super().outputs(inputs)
+
+    report = run(Slow("ours", clock, fakes.constant(0.01)), [])
+    assert report.rows[0].timings[0].first == pytest.approx(5.0)
+
+
+def test_csv_has_a_line_for_each_contender_and_case(fakes: SimpleNamespace, tmp_path: Path) -> None:
+    clock = fakes.Clock()
+    peer = fakes.Contender("peer", clock, fakes.constant(0.02))
+    run(fakes.Contender("ours", clock, fakes.constant(0.01)), [peer]).save_csv(tmp_path / "x.csv")
+    with (tmp_path / "x.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["batch"], row["contender"]) for row in rows] == [
+        ("1", "ours"), ("1", "peer"), ("2", "ours"), ("2", "peer"),
+    ]  # fmt: skip
+    assert float(rows[1]["median"]) == pytest.approx(0.02)
+    assert float(rows[1]["ratio"]) == pytest.approx(2.0)

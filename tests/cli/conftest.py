@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from small_models import save_encoder
+from support.small_models import save_encoder
 from tilewright.cli import main
 
 

@@ -14,7 +14,7 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from small_models import encoder, save_encoder
+from support.small_models import encoder, save_encoder
 from tilewright.support.files import what_is
 
 Command = Callable[..., Any]

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import tilewright as tw
-from small_models import encoder
+from support.small_models import encoder
 from tilewright.backend.cpu.machine import LEVELS
 from tilewright.compile import PORTABLE
 from tilewright.options import (

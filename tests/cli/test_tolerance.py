@@ -8,7 +8,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import tilewright as tw
-from small_models import encoder
+from support.small_models import encoder
 from tilewright.bench.shapes import Budget, choose_shapes, random_shapes
 from tilewright.bench.tolerance import FACTOR, tolerances
 from tilewright.bench.verify import first_line

@@ -9,7 +9,7 @@ import pytest
 
 from tilewright.backend.cpu.register_tile import TileShape
 from tilewright.ir.dtype import DType
-from tilewright.tune import Profile, TileTiming
+from tilewright.tune import InterruptedTuning, Profile, TileTiming
 
 Command = Callable[..., Any]
 
@@ -59,3 +59,28 @@ def test_tune_keeps_what_it_measured(
     assert kept["name"] in command("cache").out
     assert "Removed 1 file" in command("cache", "--clear").out
     assert not folder.exists()
+
+
+def test_an_interrupted_tune_keeps_what_it_has(
+    command: Command, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shapes = tuple(TileShape(DType.FLOAT32, height, 2, 1, 16) for height in (4, 5, 6))
+    monkeypatch.setattr("tilewright.cli.tune.standard_shapes", lambda level: shapes)
+    asked: list[list[str]] = []
+
+    def measure(level: Any, wanted: Any, target: Any, seconds: float) -> Profile:
+        asked.append([shape.name for shape in wanted])
+        timing = TileTiming("tile", 6, 16, True, False, 2.0, 3.0, 4.0)
+        done = wanted[:2] if len(asked) == 1 else wanted
+        profile = Profile(level.name, 3.0, tuple(replace(timing, name=s.name) for s in done))
+        if len(asked) == 1:
+            raise InterruptedTuning(profile)
+        return profile
+
+    monkeypatch.setattr("tilewright.cli.tune.measure_profile", measure)
+    result = command("tune")
+    assert result.code == 130
+    assert "Interrupted: what was measured is kept" in result.err
+    assert "Traceback" not in result.err
+    assert len(command("tune", "--json").json["tiles"]) == 3
+    assert asked[1] == [shapes[2].name], "the other two were kept"

@@ -214,3 +214,35 @@ def test_doctor_measures(command: Command) -> None:
     # Any processor that can run this does a billion operations and reads 100 MB in a second.
     assert found["flops_per_core"] > 1e9
     assert found["read_bytes_per_second_per_core"] > 1e8
+
+
+@pytest.mark.peers
+def test_bench_takes_an_artifact_and_writes_a_table_and_a_plot(
+    command: Command, folder: Path, tmp_path: Path
+) -> None:
+    files = ("--csv", tmp_path / "x.csv", "--plot", tmp_path / "x.png")
+    arguments = ("--shapes", "batch=1,seq=5;batch=1,seq=9", "--rounds", "1", "--threads", "1")
+    model = ("--model", folder / "model.onnx")
+    result = command("bench", folder / "model.tw", *model, *arguments, *files)
+    assert result.code == 0, result.err
+    assert "batch=1, seq=9" in result.out and "onnxruntime" in result.out
+    assert len((tmp_path / "x.csv").read_text().splitlines()) == 5
+    assert (tmp_path / "x.png").read_bytes().startswith(b"\x89PNG")
+    again = command("bench", folder / "model.tw", *model, *arguments, *files)
+    assert again.code == 0, "older figures are replaced"
+    wrong = command("bench", folder / "model.tw", *arguments, "--plot", tmp_path / "x.pdf")
+    assert wrong.code == 2 and "Plots are PNG files" in wrong.err
+
+
+def test_bench_of_an_artifact_alone_says_how_to_get_peers(command: Command, folder: Path) -> None:
+    arguments = ("bench", folder / "model.tw", "--shapes", "batch=1,seq=5", "--rounds", "1")
+    alone = command(*arguments)
+    assert alone.code == 0 and "add --model model.onnx" in alone.out
+    asked = command(*arguments, "--against", "onnxruntime")
+    assert asked.code == 2 and "add --model model.onnx" in asked.err.lower()
+
+
+def test_bench_with_a_precision(command: Command, folder: Path) -> None:
+    arguments = ("--shapes", "batch=1,seq=5", "--rounds", "1", "--against", "none", "--json")
+    result = command("bench", folder / "model.onnx", *arguments, "--precision", "int8")
+    assert result.json["precision"] == "int8"

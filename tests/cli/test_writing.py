@@ -11,7 +11,7 @@ import onnx
 import pytest
 from onnx.external_data_helper import convert_model_to_external_data
 
-from small_models import encoder, save_encoder
+from support.small_models import encoder, save_encoder
 
 Command = Callable[..., Any]
 

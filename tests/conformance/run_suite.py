@@ -24,10 +24,9 @@ from typing import Any
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from suite import KINDS, Case, check_outputs, input_names, load_cases
-
+from support.conformance_suite import KINDS, Case, check_outputs, input_names, load_cases
 from tilewright.frontend.onnx import ImportReport, StructuralInputs, import_model
 from tilewright.ir.evaluate import evaluate
 from tilewright.ir.graph import Graph

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 from run_suite import Outcome, run_case
-from suite import KINDS, load_cases
 
+from support.conformance_suite import KINDS, load_cases
 from tilewright.ops.record import OPERATORS
 
 # The expectation holds the rounding noise of one implementation where the exact value is 0, or

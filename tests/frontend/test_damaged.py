@@ -8,8 +8,8 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper
-from onnx_models import INT64, model, tensor
 
+from support.onnx_models import INT64, model, tensor
 from tilewright.frontend.onnx import import_model
 from tilewright.support.errors import InvalidModelError, TilewrightError, UnsupportedError
 

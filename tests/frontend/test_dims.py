@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from onnx import helper
-from onnx_models import INT64, model, run, tensor
 
+from support.onnx_models import INT64, model, run, tensor
 from tilewright.frontend.onnx import DEFAULT_HIGH, Dim, import_model
 from tilewright.support.errors import DimensionError, InvalidModelError, UnsupportedError
 

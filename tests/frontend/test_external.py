@@ -6,8 +6,8 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper, numpy_helper
-from onnx_models import model, run, tensor
 
+from support.onnx_models import model, run, tensor
 from tilewright.frontend.onnx import import_model
 from tilewright.frontend.onnx.source import read_model
 from tilewright.ir.mapped import is_mapped

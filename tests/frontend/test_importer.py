@@ -7,8 +7,8 @@ import onnx
 import onnx_ir
 import pytest
 from onnx import helper, numpy_helper
-from onnx_models import BOOL, INT64, model, run, tensor
 
+from support.onnx_models import BOOL, INT64, model, run, tensor
 from tilewright.frontend.onnx import StructuralInputs, import_model
 from tilewright.ir.primitives import Constant, Opaque
 from tilewright.ir.verify import problems

@@ -12,8 +12,8 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper
-from onnx_models import model, run, tensor
 
+from support.onnx_models import model, run, tensor
 from tilewright.frontend.onnx import import_model
 from tilewright.ir.graph import Graph
 from tilewright.ir.primitives import Broadcast, Constant, Map, Reshape, Transpose, Window

@@ -7,8 +7,8 @@ import random
 import numpy as np
 import pytest
 from onnx import helper
-from onnx_models import model, run, tensor
 
+from support.onnx_models import model, run, tensor
 from tilewright.frontend.onnx import DEFAULT_HIGH, import_model
 from tilewright.frontend.onnx.ranges import implied
 from tilewright.frontend.onnx.report import DimensionReport

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from onnx_models import run
 
+from support.onnx_models import run
 from tilewright.frontend.onnx import Dim, import_model
 from tilewright.ir.verify import problems
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from onnx import helper
-from onnx_models import model, tensor
 
+from support.onnx_models import model, tensor
 from tilewright.frontend.onnx import import_model
 from tilewright.ops.record import OPERATORS, Facts, NoRule, Operator, RuleContext
 from tilewright.shape import Scope, equal

@@ -25,7 +25,7 @@ F32 = DType.FLOAT32
 SOURCE, TARGET = TileBuffer("b0", F32), TileBuffer("o0", F32)
 INDICES = TileBuffer("b1", DType.INT64)
 ROWS, COLUMNS = symbol("rows"), symbol("columns")
-I, J = symbol("_i"), symbol("_j")
+ROW, COLUMN = symbol("_i"), symbol("_j")
 
 
 def program(
@@ -49,7 +49,7 @@ def over_columns(*body: Statement, end: Expr = COLUMNS) -> Loop:
     return Loop("_j", constant(0), end, body)
 
 
-COPY = Store(TARGET, I * COLUMNS + J, Load(SOURCE, I * COLUMNS + J))
+COPY = Store(TARGET, ROW * COLUMNS + COLUMN, Load(SOURCE, ROW * COLUMNS + COLUMN))
 
 
 def test_a_copy_is_proved_whole() -> None:
@@ -64,25 +64,27 @@ def test_an_access_outside_is_found_with_the_sizes_at_which_it_is() -> None:
     beyond = over_columns(COPY, end=COLUMNS + 1)
     found = wrong(program(beyond))
     assert any("is element" in text and "rows = " in text for text in found)
-    before = Store(TARGET, I * COLUMNS + J, Load(SOURCE, I * COLUMNS + J - 1))
+    before = Store(TARGET, ROW * COLUMNS + COLUMN, Load(SOURCE, ROW * COLUMNS + COLUMN - 1))
     assert any("read b0" in text for text in wrong(program(over_columns(before))))
 
 
 def test_a_guard_makes_an_access_right() -> None:
-    inside = logical_and(less_equal(1, J), less(J, COLUMNS + 1))
-    read = Guarded(inside, Load(SOURCE, I * COLUMNS + J - 1), Literal(0.0, F32))
+    inside = logical_and(less_equal(1, COLUMN), less(COLUMN, COLUMNS + 1))
+    read = Guarded(inside, Load(SOURCE, ROW * COLUMNS + COLUMN - 1), Literal(0.0, F32))
     findings = Findings()
-    loop = over_columns(Store(TARGET, I * COLUMNS + J, read))
+    loop = over_columns(Store(TARGET, ROW * COLUMNS + COLUMN, read))
     assert wrong(program(loop), findings) == []
     assert findings.proved["bounds"] == 2
-    late = Guarded(less_equal(0, J), Load(SOURCE, I * COLUMNS + J - 1), Literal(0.0, F32))
-    assert wrong(program(over_columns(Store(TARGET, I * COLUMNS + J, late))))
+    late = Guarded(
+        less_equal(0, COLUMN), Load(SOURCE, ROW * COLUMNS + COLUMN - 1), Literal(0.0, F32)
+    )
+    assert wrong(program(over_columns(Store(TARGET, ROW * COLUMNS + COLUMN, late))))
 
 
 def test_an_index_that_is_checked_lies_inside() -> None:
-    index = Load(INDICES, I * COLUMNS + J)
-    read = Load(SOURCE, symbol("_g") * COLUMNS + J)
-    body = (LetIndex("_g", index, ROWS, 0), Store(TARGET, I * COLUMNS + J, read))
+    index = Load(INDICES, ROW * COLUMNS + COLUMN)
+    read = Load(SOURCE, symbol("_g") * COLUMNS + COLUMN)
+    body = (LetIndex("_g", index, ROWS, 0), Store(TARGET, ROW * COLUMNS + COLUMN, read))
     findings = Findings()
     assert wrong(program(over_columns(*body)), findings) == []
     assert not findings.unknown
@@ -93,24 +95,24 @@ def test_an_index_that_is_checked_lies_inside() -> None:
 
 
 def test_a_name_that_is_not_there() -> None:
-    stray = Store(TARGET, I * COLUMNS + J, Local("_v", F32))
+    stray = Store(TARGET, ROW * COLUMNS + COLUMN, Local("_v", F32))
     assert any('the value "_v"' in text for text in wrong(program(over_columns(stray))))
-    unknown = Store(TARGET, I * COLUMNS + symbol("_q"), Literal(0.0, F32))
+    unknown = Store(TARGET, ROW * COLUMNS + symbol("_q"), Literal(0.0, F32))
     assert any('"_q"' in text for text in wrong(program(unknown)))
     # A variable has no meaning after its loop.
-    after = program(over_columns(COPY), Store(TARGET, J, Literal(0.0, F32)))
+    after = program(over_columns(COPY), Store(TARGET, COLUMN, Literal(0.0, F32)))
     assert any('"_j"' in text for text in wrong(after))
 
 
 def test_writing_what_is_no_result() -> None:
-    stray = Store(SOURCE, I * COLUMNS + J, Literal(0.0, F32))
+    stray = Store(SOURCE, ROW * COLUMNS + COLUMN, Literal(0.0, F32))
     assert any("is no result" in text for text in wrong(program(over_columns(stray))))
 
 
 def test_scratch_is_written_before_it_is_read() -> None:
     scratch = TileBuffer("s0", F32, True, COLUMNS)
-    write = over_columns(Store(scratch, J, Load(SOURCE, I * COLUMNS + J)))
-    read = over_columns(Store(TARGET, I * COLUMNS + J, Load(scratch, J)))
+    write = over_columns(Store(scratch, COLUMN, Load(SOURCE, ROW * COLUMNS + COLUMN)))
+    read = over_columns(Store(TARGET, ROW * COLUMNS + COLUMN, Load(scratch, COLUMN)))
     findings = Findings()
     assert wrong(program(write, read, scratch=1), findings) == []
     assert findings.proved["scratch"] == 1
@@ -121,8 +123,8 @@ def test_scratch_is_written_before_it_is_read() -> None:
 def test_scratch_that_is_written_in_part_counts_as_unknown() -> None:
     scratch = TileBuffer("s0", F32, True, COLUMNS)
     half = COLUMNS // 2
-    write = over_columns(Store(scratch, J, Load(SOURCE, I * COLUMNS + J)), end=half)
-    read = over_columns(Store(TARGET, I * COLUMNS + J, Load(scratch, J)))
+    write = over_columns(Store(scratch, COLUMN, Load(SOURCE, ROW * COLUMNS + COLUMN)), end=half)
+    read = over_columns(Store(TARGET, ROW * COLUMNS + COLUMN, Load(scratch, COLUMN)))
     findings = Findings()
     assert wrong(program(write, read, scratch=1), findings) == []
     assert findings.unknown == {"scratch": 1}
@@ -130,14 +132,14 @@ def test_scratch_that_is_written_in_part_counts_as_unknown() -> None:
 
 
 def test_two_tasks_that_write_one_element() -> None:
-    same = over_columns(Store(TARGET, J, Load(SOURCE, I * COLUMNS + J)))
+    same = over_columns(Store(TARGET, COLUMN, Load(SOURCE, ROW * COLUMNS + COLUMN)))
     assert any("two tasks write element" in text for text in wrong(program(same)))
-    overlapping = over_columns(Store(TARGET, I + J, Load(SOURCE, I * COLUMNS + J)))
+    overlapping = over_columns(Store(TARGET, ROW + COLUMN, Load(SOURCE, ROW * COLUMNS + COLUMN)))
     assert any("two tasks" in text for text in wrong(program(overlapping)))
 
 
 def test_a_border_and_an_inside_of_one_task_are_its_own_region() -> None:
-    first = Store(TARGET, I * COLUMNS + J, Literal(0.0, F32))
+    first = Store(TARGET, ROW * COLUMNS + COLUMN, Literal(0.0, F32))
     border = over_columns(first, end=COLUMNS // 2)
     inside = Loop("_j", COLUMNS // 2, COLUMNS, (COPY,))
     findings = Findings()
@@ -155,7 +157,9 @@ def test_a_transposition_by_squares() -> None:
 
 
 def test_a_loop_that_never_runs_is_not_tried() -> None:
-    never = over_columns(Store(TARGET, I * COLUMNS + J + 99, Literal(0.0, F32)), end=constant(0))
+    never = over_columns(
+        Store(TARGET, ROW * COLUMNS + COLUMN + 99, Literal(0.0, F32)), end=constant(0)
+    )
     assert wrong(program(never)) == []
 
 

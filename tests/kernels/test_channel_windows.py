@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from graph_kit import F32, F64, Space, apply, check, data, fixed, kinds, mostly_slow, scalar
 
+from support.graph_kit import F32, F64, Space, apply, check, data, fixed, kinds, mostly_slow, scalar
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node, node
 from tilewright.ir.primitives import Broadcast, Convolve, Transpose, Window

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from graph_kit import (
+
+from support.graph_kit import (
     F32,
     F64,
     Compiled,
@@ -20,7 +21,6 @@ from graph_kit import (
     scalar,
     spread,
 )
-
 from tilewright.cost import Machine
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node, node

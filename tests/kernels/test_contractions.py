@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from graph_kit import (
+
+from support.graph_kit import (
     F32,
     F64,
     I64,
@@ -18,7 +19,6 @@ from graph_kit import (
     scalar,
     spread,
 )
-
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node, node
 from tilewright.ir.primitives import Broadcast, Cast, Contract, Reduce, Reshape, Slice, Transpose

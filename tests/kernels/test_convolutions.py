@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import pytest
-from graph_kit import F32, F64, WIDE, Space, apply, check, data, fixed, mostly_slow, scalar
 
+from support.graph_kit import F32, F64, WIDE, Space, apply, check, data, fixed, mostly_slow, scalar
 from tilewright.cost import Machine
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node, node

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from graph_kit import (
+
+from support.graph_kit import (
     BOTH_LEVELS,
     F32,
     I64,
@@ -19,7 +20,6 @@ from graph_kit import (
     inputs_at,
     scalar,
 )
-
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Graph, Node, node
 from tilewright.ir.primitives import (

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from graph_kit import (
+
+from support.graph_kit import (
     BOOL,
     F32,
     F64,
@@ -20,7 +21,6 @@ from graph_kit import (
     scalar,
     spread,
 )
-
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import node
 from tilewright.ir.primitives import (

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from graph_kit import (
+
+from support.graph_kit import (
     BOTH_LEVELS,
     F32,
     WIDE,
@@ -16,7 +17,6 @@ from graph_kit import (
     mostly_slow,
     scalar,
 )
-
 from tilewright.backend.cpu.generate import CodeGenerator
 from tilewright.backend.cpu.machine import LEVELS, assembly, host_level
 from tilewright.backend.cpu.program import REGISTER_TILES

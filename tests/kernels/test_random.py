@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from graph_kit import F32, check, exact, inputs_at, tolerance
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from random_graphs import build, fill, largest
 
+from support.graph_kit import F32, check, exact, inputs_at, tolerance
+from support.random_graphs import build, fill, largest
 from tilewright.plan.prepare import prepare
 from tilewright.rewrite import simplify
 

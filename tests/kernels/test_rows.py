@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from graph_kit import F32, FLOATS, Space, apply, check, kinds, scalar, spread
 
+from support.graph_kit import F32, FLOATS, Space, apply, check, kinds, scalar, spread
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node, node
 from tilewright.ir.primitives import Broadcast, Cast, Dimension, Reduce, Reshape

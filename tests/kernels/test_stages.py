@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from graph_kit import F32, Space, apply, check, data, fixed, scalar
-
+from support.graph_kit import F32, Space, apply, check, data, fixed, scalar
 from tilewright.backend.cpu.machine import LEVELS
 from tilewright.backend.cpu.program import build_program
 from tilewright.ir.graph import Node, node

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from graph_kit import (
+
+from support.graph_kit import (
     BOTH_LEVELS,
     F32,
     WIDE,
@@ -23,7 +24,6 @@ from graph_kit import (
     mostly_slow,
     scalar,
 )
-
 from tilewright.backend.cpu import program
 from tilewright.backend.cpu.machine import LEVELS, host_level
 from tilewright.backend.cpu.program import build_program

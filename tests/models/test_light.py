@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from suite import Case, check_outputs, input_names, light_cases
 
+from support.conformance_suite import Case, check_outputs, input_names, light_cases
 from tilewright.compile import compile_model
 
 pytestmark = pytest.mark.slow

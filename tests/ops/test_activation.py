@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from harness import Array, check_node, fission, run
 
+from support.operator_harness import Array, check_node, fission, run
 from tilewright.support.errors import DimensionError, InvalidModelError
 
 CASES: list[tuple[str, dict[str, Any]]] = [

@@ -8,8 +8,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from harness import Array, check_node, compare, fission, reference, run
 
+from support.operator_harness import Array, check_node, compare, fission, reference, run
 from tilewright.ir.primitives import Broadcast, Contract
 from tilewright.ops.record import NoRule
 from tilewright.support.errors import DimensionError, InvalidModelError

@@ -6,8 +6,8 @@ import ml_dtypes
 import numpy as np
 import onnx
 import pytest
-from harness import check_node, fission
 
+from support.operator_harness import check_node, fission
 from tilewright.ir.primitives import Input
 from tilewright.ops.record import NoRule, StructuralInput
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import pytest
-from harness import check_node, fission
 
+from support.operator_harness import check_node, fission
 from tilewright.ops.record import NoRule, find_operator
 
 NAN, INF = np.nan, np.inf

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from harness import Array, check_node, compare, fission, run
 
+from support.operator_harness import Array, check_node, compare, fission, run
 from tilewright.ir.primitives import Convolve
 from tilewright.ops.record import NoRule
 from tilewright.support.errors import DimensionError, InvalidModelError

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import pytest
-from harness import Array, check_node, fission, run
 
+from support.operator_harness import Array, check_node, fission, run
 from tilewright.ir.primitives import Map
 from tilewright.ops.elementwise import UNARY
 from tilewright.support.errors import DimensionError, InvalidModelError

@@ -6,8 +6,8 @@ import ml_dtypes
 import numpy as np
 import onnx
 import pytest
-from harness import check_node, fission, run
 
+from support.operator_harness import check_node, fission, run
 from tilewright.support.errors import DimensionError, InvalidModelError
 
 

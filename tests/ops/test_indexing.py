@@ -5,8 +5,8 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import pytest
-from harness import check_node, fission, run
 
+from support.operator_harness import check_node, fission, run
 from tilewright.ops.record import NoRule
 from tilewright.support.errors import DimensionError, ExecutionError
 

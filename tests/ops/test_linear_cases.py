@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import cache
 
 import pytest
-from node_suite import Outcome, run_suite
+
+from support.node_suite import Outcome, run_suite
 
 OPERATORS = [
     "Attention",

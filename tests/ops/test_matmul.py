@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from harness import Array, check_node, compare, fission, run
 
+from support.operator_harness import Array, check_node, compare, fission, run
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Graph, node
 from tilewright.ir.primitives import Broadcast, Contract, Input, Transpose

@@ -7,11 +7,12 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from harness import Array, check_node, fission, run
 
+from support.operator_harness import Array, check_node, fission, run
 from tilewright.ops.record import NoRule
 from tilewright.support.errors import DimensionError, InvalidModelError
 
+EPSILON = float(np.float32(1e-5))  # the default: attributes are float32
 TYPES = [np.float16, ml_dtypes.bfloat16, np.float32, np.float64]
 
 
@@ -63,7 +64,7 @@ def test_layer_normalization_of_other_sizes() -> None:
 def test_variance_of_a_distant_mean_is_not_lost() -> None:
     x = (np.array([[-1.0, 0.0, 1.0, 2.0]]) + 4096.0).astype(np.float32)
     ones = np.ones(4, np.float32)
-    expected = _layer(x, ones, ones * 0, -1, 1e-5)[:1]
+    expected = _layer(x, ones, ones * 0, -1, EPSILON)[:1]
     check_node("LayerNormalization", [x, ones], {}, 17, expected=expected, length=4)
 
 
@@ -74,7 +75,7 @@ def test_root_mean_square_normalization(axis: int, dtype: type) -> None:
     scale = _floats(x.shape[axis:], dtype, 1)
     wide = x.astype(np.float64)
     square = (wide * wide).mean(axis=tuple(range(axis % 3, 3)), keepdims=True)
-    expected = (wide / np.sqrt(square + 1e-5) * scale.astype(np.float64)).astype(dtype)
+    expected = (wide / np.sqrt(square + EPSILON) * scale.astype(np.float64)).astype(dtype)
     attributes = {"axis": axis}
     check_node("RMSNormalization", [x, scale], attributes, 23, expected=[expected], length=4)
 
@@ -86,7 +87,7 @@ def test_instance_normalization(shape: tuple[int, ...], dtype: type) -> None:
     scale, bias = _floats(shape[1:2], dtype, 1), _floats(shape[1:2], dtype, 2)
     mean, variance = _moments(x, tuple(range(2, len(shape))))
     column = (-1, *(1,) * (len(shape) - 2))
-    y = (x.astype(np.float64) - mean) / np.sqrt(variance + 1e-5)
+    y = (x.astype(np.float64) - mean) / np.sqrt(variance + EPSILON)
     y = y * scale.astype(np.float64).reshape(column) + bias.astype(np.float64).reshape(column)
     check_node(
         "InstanceNormalization", [x, scale, bias], {}, 22, expected=[y.astype(dtype)], length=4
@@ -96,7 +97,7 @@ def test_instance_normalization(shape: tuple[int, ...], dtype: type) -> None:
 def _grouped(x: Array, groups: int) -> Array:
     split = x.astype(np.float64).reshape(x.shape[0], groups, -1)
     mean, variance = _moments(split, (2,))
-    return ((split - mean) / np.sqrt(variance + 1e-5)).reshape(x.shape)
+    return ((split - mean) / np.sqrt(variance + EPSILON)).reshape(x.shape)
 
 
 @pytest.mark.parametrize("symbolic", [False, True])
@@ -183,3 +184,12 @@ def test_local_response_normalization(shape: tuple[int, ...], size: int) -> None
     expected = x / (1.5 + 0.02 / size * squares) ** 0.6
     attributes = {"size": size, "alpha": 0.02, "beta": 0.6, "bias": 1.5}
     check_node("LRN", [x], attributes, 13, expected=[expected.astype(np.float32)], length=4)
+
+
+def test_a_default_epsilon_is_a_float32_as_a_given_one() -> None:
+    x, scale = np.array([[1e-3, -1e-3]]), np.ones(2)
+    (default,) = run(fission("LayerNormalization", [x, scale], opset=17), [x, scale])
+    given = fission("LayerNormalization", [x, scale], {"epsilon": EPSILON}, opset=17)
+    np.testing.assert_array_equal(default, run(given, [x, scale])[0])
+    expected = 1e-3 / np.sqrt(1e-6 + EPSILON)
+    np.testing.assert_allclose(default[0, 0], expected, rtol=1e-12)

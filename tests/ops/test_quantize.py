@@ -8,8 +8,8 @@ import ml_dtypes
 import numpy as np
 import onnx
 import pytest
-from harness import Array, check_node, fission, run
 
+from support.operator_harness import Array, check_node, fission, run
 from tilewright.ops.record import NoRule
 from tilewright.support.errors import DimensionError
 

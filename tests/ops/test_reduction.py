@@ -7,8 +7,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from harness import Array, check_node, compare, fission, reference, run
 
+from support.operator_harness import Array, check_node, compare, fission, reference, run
 from tilewright.ops.record import StructuralInput
 from tilewright.ops.reduction import BODIES
 from tilewright.support.errors import DimensionError, InvalidModelError

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from harness import Array, compare, fission, run
 
+from support.operator_harness import Array, compare, fission, run
 from tilewright.ops.record import NoRule
 from tilewright.support.errors import DimensionError
 

@@ -7,8 +7,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from harness import check_node, compare, fission, reference, run
 
+from support.operator_harness import check_node, compare, fission, reference, run
 from tilewright.ir.graph import Graph
 from tilewright.ops.record import NoRule
 from tilewright.support.errors import DimensionError

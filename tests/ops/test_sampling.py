@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from harness import check_node, compare, fission, reference, run
 
+from support.operator_harness import check_node, compare, fission, reference, run
 from tilewright.ops.record import NoRule
 from tilewright.support.errors import DimensionError
 

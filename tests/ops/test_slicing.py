@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from harness import check_node, fission, run
 
+from support.operator_harness import check_node, fission, run
 from tilewright.ops.record import NoRule
 from tilewright.shape import Expr
 from tilewright.support.errors import DimensionError, InvalidModelError

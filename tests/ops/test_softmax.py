@@ -7,8 +7,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from harness import Array, check_node, fission, run
 
+from support.operator_harness import Array, check_node, fission, run
 from tilewright.support.errors import DimensionError
 
 

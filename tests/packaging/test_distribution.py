@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from small_models import save_encoder
+from support.small_models import save_encoder
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]

@@ -6,7 +6,8 @@ import ast
 from collections.abc import Callable
 
 import pytest
-from repository import PACKAGE, modules, tree
+
+from support.repository import PACKAGE, modules, tree
 
 FILE_LINES, FUNCTION_LINES = 500, 60
 

@@ -12,9 +12,14 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+# Every level for this machine, and what a described one gets.
 SCRIPT = """
 import sys, tilewright
-tilewright.compile(sys.argv[1], dims={"batch": (0, 64)}, levels=["avx2"]).save(sys.argv[2])
+from tilewright.backend.cpu.machine import LEVELS
+chosen = {"host": {"levels": list(LEVELS)}, "target": {"target": "zen4", "precision": "int8"}}
+for name, options in chosen.items():
+    made = tilewright.compile(sys.argv[1], dims={"batch": (0, 64)}, dump=name, **options)
+    made.save(f"{name}.tw")
 """
 
 
@@ -40,17 +45,22 @@ def model(path: Path) -> None:
     onnx.save(helper.make_model(graph, opset_imports=[opset], ir_version=9), path)
 
 
+def compiled(folder: Path, source: Path, seed: str) -> dict[str, bytes]:
+    """All files that a process with its own hash seed, folder and cache of code writes."""
+    folder.mkdir()
+    cache = str(folder.with_name(f"cache {seed}"))
+    environment = {**os.environ, "PYTHONHASHSEED": seed, "TILEWRIGHT_CACHE_DIR": cache}
+    command = [sys.executable, "-c", SCRIPT, str(source)]
+    subprocess.run(command, cwd=folder, env=environment, check=True)
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
 @pytest.mark.slow
-def test_equal_bytes_under_different_hash_seeds(tmp_path: Path) -> None:
+def test_equal_bytes_at_every_level_under_different_hash_seeds(tmp_path: Path) -> None:
     source = tmp_path / "model.onnx"
     model(source)
-    artifacts: list[bytes] = []
-    for seed in ("1", "2"):
-        folder = tmp_path / f"folder {seed}"
-        folder.mkdir()
-        cache = str(tmp_path / f"cache {seed}")
-        environment = {**os.environ, "PYTHONHASHSEED": seed, "TILEWRIGHT_CACHE_DIR": cache}
-        command = [sys.executable, "-c", SCRIPT, str(source), "out.tw"]
-        subprocess.run(command, cwd=folder, env=environment, check=True)
-        artifacts.append((folder / "out.tw").read_bytes())
-    assert artifacts[0] == artifacts[1]
+    first, second = (compiled(tmp_path / f"folder {seed}", source, seed) for seed in ("1", "2"))
+    assert first.keys() == second.keys()
+    assert [name for name in first if name.endswith(".tw")] == ["host.tw", "target.tw"]
+    assert [name for name in first if first[name] != second[name]] == []

@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from repository import ROOT
 
-from small_models import save_encoder
+from support.repository import ROOT
+from support.small_models import save_encoder
 from tilewright.cli import main
 
 DOCUMENTS = [

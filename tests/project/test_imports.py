@@ -8,8 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from packages import Package, package_of, read_table, violations
-from repository import ROOT, modules, tree
+
+from support.packages import Package, package_of, read_table, violations
+from support.repository import ROOT, modules, tree
 
 TABLE = """
 ```

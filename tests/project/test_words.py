@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 
 import pytest
-from repository import ROOT, tracked_files
+
+from support.repository import ROOT, tracked_files
 
 FORBIDDEN = {
     "a machine's path": r"(?<![\w.])/(?:work|root|home)/\w",

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from small_models import save_encoder
+from support.small_models import save_encoder
 
 # Runs one command and prints every path that Python opened to write or made on the way.
 WATCHER = """

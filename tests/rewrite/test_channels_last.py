@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rewrite_harness import apply, value
-from small_networks import BATCH, F64, SPATIAL, Network, results
 
+from support.rewrite_harness import apply, value
+from support.small_networks import BATCH, F64, SPATIAL, Network, results
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Binding, Graph, Node, node
 from tilewright.ir.primitives import (

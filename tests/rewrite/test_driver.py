@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from rewrite_cases import MN, line, shifted, to, turned, x, y
-from rewrite_harness import (
+
+from support.rewrite_cases import MN, line, shifted, to, turned, x, y
+from support.rewrite_harness import (
     M,
     N,
     apply,
@@ -22,7 +23,6 @@ from rewrite_harness import (
     value,
     values,
 )
-
 from tilewright.ir.dtype import DType
 from tilewright.ir.evaluate import evaluate
 from tilewright.ir.graph import Binding, Graph, Node, node

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rewrite_harness import (
+
+from support.rewrite_harness import (
     K,
     M,
     N,
@@ -21,7 +22,6 @@ from rewrite_harness import (
     tensor,
     value,
 )
-
 from tilewright.ir.evaluate import evaluate
 from tilewright.ir.graph import Graph, Node, node
 from tilewright.ir.primitives import Contract, Convolve, Input, Reshape, Slice

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from onnx import numpy_helper, parser
 
+import tilewright
 from tilewright.ir.dtype import DType
 from tilewright.ir.evaluate import evaluate
 from tilewright.ir.graph import Graph, Node, node
@@ -120,3 +123,32 @@ def test_weights_that_are_not_finite_stay() -> None:
     weights[3, 3] = np.inf
     graph = graph_of(weights)
     assert narrow_products(graph, Precision.INT8).outputs == graph.outputs
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
+def test_a_row_that_is_not_finite_gives_no_finite_result_and_others_are_as_before(
+    value: float,
+) -> None:
+    """In bytes an infinity has no sign any more: its row is infinities or NaN."""
+    chance = np.random.default_rng(3)
+    weights = chance.standard_normal((64, 32), np.float32)
+    compiled = tilewright.compile(
+        model_of(weights), dims={"m": (0, 64)}, precision="int8", levels=["avx2"]
+    )
+    x = chance.standard_normal((5, 64), np.float32)
+    before = compiled(x)
+    x[2, 7] = value
+    after = compiled(x)
+    assert not np.isfinite(after[2]).any()
+    others = [0, 1, 3, 4]
+    np.testing.assert_array_equal(after[others], before[others])
+
+
+def model_of(weights: np.ndarray) -> onnx.ModelProto:
+    """Any number of rows by ``weights``."""
+    rows, columns = weights.shape
+    text = f"(float[m, {rows}] x) => (float[m, {columns}] y) {{ y = MatMul(x, w) }}"
+    model = parser.parse_model(f'<ir_version: 10, opset_import: ["" : 21]> product {text}')
+    model.graph.initializer.append(numpy_helper.from_array(weights, "w"))
+    return model

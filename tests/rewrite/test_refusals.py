@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from rewrite_cases import (
+
+from support.rewrite_cases import (
     FEW,
     MN,
     MNK,
@@ -23,7 +24,7 @@ from rewrite_cases import (
     x,
     y,
 )
-from rewrite_harness import (
+from support.rewrite_harness import (
     HIGH,
     Build,
     M,
@@ -36,7 +37,6 @@ from rewrite_harness import (
     tensor,
     value,
 )
-
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node, node
 from tilewright.ir.primitives import (

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rewrite_cases import EXACT, x
-from rewrite_harness import (
+
+from support.rewrite_cases import EXACT, x
+from support.rewrite_harness import (
     Build,
     apply,
     assert_identical,
@@ -17,7 +18,6 @@ from rewrite_harness import (
     tensor,
     values,
 )
-
 from tilewright.ir.dtype import DType
 from tilewright.ir.evaluate import evaluate
 from tilewright.ir.graph import Node

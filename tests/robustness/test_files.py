@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-import tiny_models
 from onnx import helper
 from onnx.external_data_helper import convert_model_to_external_data
 
 import tilewright as tw
+from support import tiny_models
 from tilewright.compile import compile_stages
 from tilewright.ops.reference import evaluate_payload
 from tilewright.runtime.model import CompiledModel

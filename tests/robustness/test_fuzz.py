@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import os
-import sys
-from pathlib import Path
-
-import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 
 import fuzz
+import pytest
 
 import tilewright as tw
 from tilewright.support.errors import TilewrightError

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tiny_models
 from onnx import helper
 
 import tilewright as tw
+from support import tiny_models
 from tilewright.support.errors import (
     DimensionError,
     ExecutionError,

@@ -6,9 +6,9 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper, numpy_helper
-from test_graphs import assert_as_reference, floats, integers, model
 
 import tilewright as tw
+from support.text_models import assert_as_reference, floats, integers, model
 from tilewright.support.errors import DimensionError, InvalidModelError
 
 

@@ -1,4 +1,4 @@
-"""Arguments that change, mislead or are of the wrong type: a result or a sentence, never a crash."""
+"""Arguments that change, mislead or have the wrong type: a result or a sentence, never a crash."""
 
 from __future__ import annotations
 
@@ -7,8 +7,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from kit import add_model, add_program, buffers, chain_program, kernel, model, program
 
+from support.runtime_kit import (
+    add_model,
+    add_program,
+    buffers,
+    chain_program,
+    kernel,
+    model,
+    program,
+)
 from tilewright.runtime.model import CompiledModel
 from tilewright.runtime.program import BindStep
 from tilewright.shape import Scope, symbol

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from kit import LEVEL, buffers, chain_program, contents, image, kernel, program
 
+from support.runtime_kit import LEVEL, buffers, chain_program, contents, image, kernel, program
 from tilewright.runtime import _native, artifact
 from tilewright.runtime.artifact import (
     FORMAT,

@@ -8,9 +8,17 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from kit import add_model, add_program, buffers, chain_program, chain_reference, kernel, model
-from kit import program as make_program
 
+from support.runtime_kit import (
+    add_model,
+    add_program,
+    buffers,
+    chain_program,
+    chain_reference,
+    kernel,
+    model,
+)
+from support.runtime_kit import program as make_program
 from tilewright.runtime.model import CompiledModel
 from tilewright.shape import Scope, symbol
 from tilewright.support.errors import (

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from kit import add_model, buffers, kernel, model, program
 
+from support.runtime_kit import add_model, buffers, kernel, model, program
 from tilewright.runtime.model import CompiledModel
 from tilewright.runtime.program import OpaqueStep
 from tilewright.shape import symbol

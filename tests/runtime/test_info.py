@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from kit import LEVEL, chain_program, contents, image
 
+from support.runtime_kit import LEVEL, chain_program, contents, image
 from tilewright.runtime.artifact import ArtifactContents, read_info, save_artifact
 from tilewright.runtime.info import ArtifactInfo, MachineInfo, Origin
 from tilewright.runtime.levels import choose_level, runs_on

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kit import EXP, LEVEL, TABLE, assemble, buffers, image, kernel, model, program
 
+from support.runtime_kit import EXP, LEVEL, TABLE, assemble, buffers, image, kernel, model, program
 from tilewright.backend.cpu.link import link
 from tilewright.runtime import _native
 from tilewright.support.errors import ArtifactError, TilewrightError

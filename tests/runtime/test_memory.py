@@ -13,9 +13,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from kit import add_model, buffers, chain_program, chain_reference, kernel, model, program
 
 import tilewright
+from support.runtime_kit import (
+    add_model,
+    buffers,
+    chain_program,
+    chain_reference,
+    kernel,
+    model,
+    program,
+)
 from tilewright.runtime import _native
 from tilewright.runtime.program import OpaqueStep
 from tilewright.shape import symbol
@@ -128,11 +136,11 @@ def test_an_opaque_step_owns_what_it_is_given() -> None:
 
 
 def child(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run code in a process of its own that can import ``kit``."""
-    prelude = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
+    """Run code in a process of its own that can import ``support``."""
+    found = {"PYTHONPATH": str(Path(__file__).parents[1])}
     return subprocess.run(
-        [sys.executable, "-c", prelude + code],
-        env=os.environ | environment,
+        [sys.executable, "-c", code],
+        env=os.environ | found | environment,
         capture_output=True,
         text=True,
         timeout=60,
@@ -143,7 +151,7 @@ def child(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
 IDLE = """
 import time
 import numpy as np
-from kit import chain_program, model
+from support.runtime_kit import chain_program, model
 compiled = model(chain_program(4, 0))
 compiled(np.zeros((4096, 1024), np.float32))
 assert compiled.stats().process_idle_bytes > 32 << 20
@@ -162,7 +170,7 @@ def test_memory_that_nobody_takes_goes_back_to_the_system() -> None:
 def test_the_environment_limits_memory() -> None:
     code = """
 import numpy as np
-from kit import chain_program, model
+from support.runtime_kit import chain_program, model
 try:
     model(chain_program(4, 0))(np.zeros((4096, 1024), np.float32))
 except Exception as error:
@@ -175,7 +183,7 @@ except Exception as error:
 @pytest.mark.parametrize("name", ["MEMORY_LIMIT", "IDLE_SECONDS", "NUM_THREADS"])
 def test_nonsense_in_the_environment_is_a_sentence(name: str) -> None:
     code = """
-from kit import add_model
+from support.runtime_kit import add_model
 try:
     add_model()
 except Exception as error:

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from kit import buffers, kernel, model, program
 
+from support.runtime_kit import buffers, kernel, model, program
 from tilewright.runtime.program import BindStep, OpaqueStep
 from tilewright.shape import Guard, Scope, less_equal, symbol
 from tilewright.support.errors import ArtifactError, DimensionError, ExecutionError

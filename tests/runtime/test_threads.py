@@ -12,8 +12,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from kit import add_model, buffers, chain_program, chain_reference, kernel, model, program
 
+from support.runtime_kit import (
+    add_model,
+    buffers,
+    chain_program,
+    chain_reference,
+    kernel,
+    model,
+    program,
+)
 from tilewright.shape import symbol
 from tilewright.support.errors import InputError
 from tilewright.support.processors import default_threads

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from decoding import run
-from generating import SYMBOLS, Tree, build, environments, trees
 from hypothesis import HealthCheck, given, settings
 from hypothesis.strategies import lists
 
+from support.decoding import run
+from support.generating import SYMBOLS, Tree, build, environments, trees
 from tilewright.shape import constant, encode, encode_least, parse, symbol
 from tilewright.support.errors import DimensionError
 

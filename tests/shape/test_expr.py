@@ -15,6 +15,7 @@ from tilewright.shape import (
     constant,
     equal,
     exact_quotient,
+    expr,
     less,
     less_equal,
     logical_and,
@@ -189,3 +190,15 @@ def test_threads_that_race_get_the_same_objects():
     assert len(results) == 4
     for made in results[1:]:
         assert all(one is other for one, other in zip(made, results[0], strict=True))
+
+
+def test_what_nothing_uses_any_more_is_forgotten() -> None:
+    kept = symbol("kept") * 7 + 3
+    text = str(kept)
+    for number in range(30_000):
+        made = (symbol(f"dimension_{number}") + number) // 3
+        assert made is (symbol(f"dimension_{number}") + number) // 3
+    tables = (expr._ATOMS, expr._MONOMIALS, expr._EXPRESSIONS)  # pyright: ignore[reportPrivateUsage]
+    assert all(len(table) < 100_000 for table in tables)
+    assert symbol("kept") * 7 + 3 is kept
+    assert str(kept) == text

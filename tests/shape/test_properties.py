@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from generating import SYMBOLS, Tree, build, environments, reference, trees
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from support.generating import SYMBOLS, Tree, build, environments, reference, trees
 from tilewright.shape import Expr, Scope, Truth, constant, parse, symbol
 from tilewright.support.errors import DimensionError
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from fake_system import AVX2, AVX512, caches, siblings, write, x86
 
+from support.fake_system import AVX2, AVX512, caches, siblings, write, x86
 from tilewright.support.processors import processor_list, quota, usable_units
 from tilewright.target import detect, preset
 from tilewright.target.description import check

@@ -7,7 +7,8 @@ from tilewright.backend.cpu.machine import AVX512, BASELINE, host_level
 from tilewright.backend.cpu.register_tile import TileShape
 from tilewright.ir.dtype import DType
 from tilewright.target import detect
-from tilewright.tune import measure_profile, standard_shapes
+from tilewright.tune import InterruptedTuning, measure_profile, standard_shapes
+from tilewright.tune.profile import _Sampled
 from tilewright.tune.wrappers import Words, build
 
 LEVEL = host_level()
@@ -74,3 +75,27 @@ def test_times_make_sense() -> None:
 def test_nothing_to_measure() -> None:
     profile = measure_profile(LEVEL, [], detect())
     assert profile.tiles == () and 0.2 < profile.clock_ghz < 10
+
+
+@pytest.mark.parametrize(("passes", "is_kept"), [(1, False), (4, True)])
+def test_an_interrupt_after_a_few_passes_keeps_the_times(
+    monkeypatch: pytest.MonkeyPatch, passes: int, is_kept: bool
+) -> None:
+    shapes = standard_shapes(LEVEL)[:1]
+    whole = _Sampled.sample
+    counted = 0
+
+    def interrupted(self: _Sampled, overhead: float) -> float:
+        nonlocal counted
+        # Four samples take part; each is calibrated by three calls before the first pass.
+        counted += 1
+        if counted > 4 * 3 + 4 * passes:
+            raise KeyboardInterrupt
+        return whole(self, overhead)
+
+    monkeypatch.setattr(_Sampled, "sample", interrupted)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        measure_profile(LEVEL, shapes, detect(), seconds=0.1)
+    assert isinstance(caught.value, InterruptedTuning) is is_kept
+    if isinstance(caught.value, InterruptedTuning):
+        assert [tile.name for tile in caught.value.profile.tiles] == [shapes[0].name]

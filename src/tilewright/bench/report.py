@@ -203,9 +203,14 @@ def _cells(name: str, timing: Timing | None, *, is_subject: bool) -> list[Text |
     if is_subject:
         return [*cells, ""]
     ratio = timing.ratio
-    cell = Text(f"{ratio.median:.2f}×", style="green" if ratio.median >= 1 else "yellow")
-    cell.append(f" ({ratio.low:.2f}–{ratio.high:.2f})", style="dim")
+    style = "green" if ratio.median >= 1 else "yellow"
+    cell = Text(f"{_digits(ratio.median)}×", style=style)
+    cell.append(f" ({_digits(ratio.low)}–{_digits(ratio.high)})", style="dim")
     return [*cells, cell]
+
+
+def _digits(ratio: float) -> str:
+    return f"{ratio:.2f}" if ratio < 10 else f"{ratio:.1f}" if ratio < 100 else f"{ratio:.0f}"
 
 
 def _milliseconds(seconds: float) -> str:

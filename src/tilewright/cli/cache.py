@@ -12,7 +12,7 @@ import typer
 
 from tilewright.cli.options import JsonFlag, QuietFlag, VerboseFlag
 from tilewright.cli.output import Output, table
-from tilewright.support.cache import cache_directory, cached_files, clear
+from tilewright.support.cache import cache_directory, cache_limit, cached_files, clear
 from tilewright.support.text import format_bytes, format_count
 
 
@@ -24,6 +24,9 @@ def cache(
 ) -> None:
     """Show the cache directory and what it holds: measurements and compiled code.
 
+    Compiled code takes at most TILEWRIGHT_CACHE_BYTES (an environment variable, 1G unless set);
+    what was not used for longest is removed. TILEWRIGHT_CACHE_DIR says where the directory is.
+
     \b
     Example: tilewright cache --clear
     """
@@ -33,11 +36,21 @@ def cache(
     total = 0 if remove else sum(size for _, size in files)
     directory = str(cache_directory())
     kept = [] if remove else [{"name": name, "bytes": size} for name, size in files]
-    output.document({"directory": directory, "bytes": total, "files": kept, "removed": removed})
+    limit = cache_limit()
+    output.document(
+        {
+            "directory": directory,
+            "bytes": total,
+            "limit": limit,
+            "files": kept,
+            "removed": removed,
+        }
+    )
     if remove:
         output.show(f"Removed {format_count(removed, 'file')} from {directory}")
         return
-    output.show(f"{directory}: {format_count(len(files), 'file')}, {format_bytes(total)}")
+    size = f"{format_bytes(total)}; compiled code takes at most {format_bytes(limit)}"
+    output.show(f"{directory}: {format_count(len(files), 'file')}, {size}")
     if files:
         output.show(table("file", ">size", rows=_rows(files)))
 

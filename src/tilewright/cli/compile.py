@@ -102,6 +102,7 @@ def compile_command(
             "levels": document["levels"],
             "precision": info.precision,
             "narrowing": narrowing,
+            "verified": None if made.findings is None else made.findings.counts,
             "runs_on": info.runs_on,
             "report": dataclasses.asdict(made.report),
         }
@@ -114,4 +115,5 @@ def compile_command(
         "",
         f"Wrote {artifact}: {format_bytes(size)} in {format_seconds(seconds)}",
         *origin_lines(info),
+        *([] if made.findings is None else [f"Verified every stage: {made.findings}"]),
     )

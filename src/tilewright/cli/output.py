@@ -47,6 +47,11 @@ class Output:
                 is_text = isinstance(part, str | Text)
                 self._console.print(part, soft_wrap=is_text, markup=False, highlight=False)
 
+    def note(self, text: str) -> None:
+        """Tell people something on stderr that is no result."""
+        if not self._is_quiet:
+            print(text, file=sys.stderr)
+
     def document(self, content: Mapping[str, object]) -> None:
         """Print for programs."""
         if self.as_json:
@@ -64,7 +69,7 @@ def _show_log(verbose: int) -> None:
     logger.setLevel(logging.NOTSET)
     if verbose:
         handler = _Handler(sys.stderr)
-        handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
+        handler.setFormatter(logging.Formatter(f"{LOGGER}: %(message)s"))
         logger.addHandler(handler)
         logger.setLevel(logging.INFO if verbose == 1 else logging.DEBUG)
 

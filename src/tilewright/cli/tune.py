@@ -5,7 +5,7 @@ Start with :func:`tune`.
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Annotated
 
 import typer
@@ -16,6 +16,7 @@ from tilewright.cli.options import JsonFlag, QuietFlag, VerboseFlag
 from tilewright.cli.output import Output, table
 from tilewright.target import detect
 from tilewright.tune import (
+    InterruptedTuning,
     Profile,
     load_profile,
     measure_profile,
@@ -36,16 +37,26 @@ def tune(
 ) -> None:
     """Measure every register tile of this machine, and keep the times in the cache directory.
 
+    Tiles that were measured before are not measured again. Ctrl-C keeps what there is.
+
     \b
     Example: tilewright tune
     """
     output = Output(as_json=as_json, quiet=quiet, verbose=verbose)
     level = host_level()
-    shapes = standard_shapes(level)
     profile = None if again else load_profile(level.name)
-    if profile is None or any(profile.timing(shape.name) is None for shape in shapes):
-        with output.progress.activity("Measuring register tiles"):
-            profile = measure_profile(level, shapes, detect(), seconds)
+    known = () if profile is None else profile.tiles
+    names = {tile.name for tile in known}
+    missing = [shape for shape in standard_shapes(level) if shape.name not in names]
+    if profile is None or missing:
+        try:
+            with output.progress.activity("Measuring register tiles"):
+                measured = measure_profile(level, missing, detect(), seconds)
+        except InterruptedTuning as stop:
+            save_profile(replace(stop.profile, tiles=(*known, *stop.profile.tiles)))
+            output.note("Interrupted: what was measured is kept, less exact than it might be")
+            raise
+        profile = replace(measured, tiles=(*known, *measured.tiles))
         save_profile(profile)
     path = profile_path(level.name)
     output.document({"path": str(path), **asdict(profile)})

@@ -118,7 +118,7 @@ class LetIndex:
     """Bind an index local to an int64 value, from the end if negative.
 
     Out of ``[-limit, limit)`` the kernel reports ``check`` (an index into its messages) with the
-    value and the limit, and the index becomes 0.
+    value and the limit, and ends.
     """
 
     name: str

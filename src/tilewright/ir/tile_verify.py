@@ -41,11 +41,17 @@ class Findings:
             self.unknown[kind] += 1
             self.open[f"{kind}: {what}"] = self.open.get(f"{kind}: {what}", 0) + 1
 
-    def __str__(self) -> str:
+    @property
+    def counts(self) -> dict[str, dict[str, int]]:
+        """For each kind of question, how many are proved and how many unknown."""
         kinds = sorted({*self.proved, *self.unknown})
-        return ", ".join(
-            f"{kind} {self.proved[kind]} proved and {self.unknown[kind]} unknown" for kind in kinds
-        )
+        return {k: {"proved": self.proved[k], "unknown": self.unknown[k]} for k in kinds}
+
+    def __str__(self) -> str:
+        told = [
+            f"{k} {n['proved']} proved and {n['unknown']} unknown" for k, n in self.counts.items()
+        ]
+        return ", ".join(told) or "nothing to prove"
 
 
 def verify_tile(

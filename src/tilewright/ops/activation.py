@@ -210,17 +210,6 @@ def shrink(context: RuleContext) -> Sequence[Node]:
     return [cast(result, x.dtype)]
 
 
-@operator("Clip", since=6)
-def clip_to_attributes(context: RuleContext) -> Sequence[Node]:
-    """min(max(x, least), greatest) with constants as bounds."""
-    builder, x = numeric(context)
-    if context.has("min"):
-        x = builder.maximum(x, context.number("min"))
-    if context.has("max"):
-        x = builder.minimum(x, context.number("max"))
-    return [x]
-
-
 @operator("Clip", since=11)
 def clip(context: RuleContext) -> Sequence[Node]:
     """min(max(x, least), greatest); bounds are scalars and may be left out."""

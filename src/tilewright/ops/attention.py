@@ -13,7 +13,8 @@ import numpy as np
 
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node
-from tilewright.ops.build import Builder, cast, dimension, scalar, transpose
+from tilewright.ir.make import transpose
+from tilewright.ops.build import Builder, cast, dimension, scalar
 from tilewright.ops.linear import agree, contract, with_size
 from tilewright.ops.operands import expand_to, widen
 from tilewright.ops.record import NoRule, RuleContext, operator

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.ir import make
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node, node
 from tilewright.ir.primitives import (
-    Broadcast,
     Cast,
     Concat,
     Constant,
@@ -24,10 +24,7 @@ from tilewright.ir.primitives import (
     Map,
     Pad,
     Reduce,
-    Reshape,
     Shape,
-    Slice,
-    Transpose,
 )
 from tilewright.ops.record import RuleContext
 from tilewright.shape import Expr, Truth, as_expr, constant, equal, logical_or, product, select
@@ -55,13 +52,6 @@ def cast(x: Node, dtype: DType) -> Node:
     return x if x.dtype is dtype else node(Cast(dtype), x)
 
 
-def transpose(x: Node, permutation: Sequence[int]) -> Node:
-    """Axis i of the result is axis ``permutation[i]`` of ``x``."""
-    if tuple(permutation) == tuple(range(x.rank)):
-        return x
-    return node(Transpose(tuple(permutation)), x)
-
-
 class Builder:
     """Builds primitives with shapes resolved in the scope of one rule context."""
 
@@ -75,15 +65,11 @@ class Builder:
 
     def reshape(self, x: Node, sizes: Sequence[Expr | int]) -> Node:
         """``x`` under another shape; the caller has made sure that the element counts agree."""
-        shape = self.shape(sizes)
-        return x if shape == x.shape else node(Reshape(shape), x)
+        return make.reshape(x, self.shape(sizes))
 
     def broadcast(self, x: Node, sizes: Sequence[Expr | int], axes: Sequence[int]) -> Node:
         """``x`` repeated to ``sizes``, its axis i becoming ``axes[i]``."""
-        shape = self.shape(sizes)
-        if shape == x.shape and tuple(axes) == tuple(range(x.rank)):
-            return x
-        return node(Broadcast(shape, tuple(axes)), x)
+        return make.broadcast(x, self.shape(sizes), axes)
 
     def expand(self, x: Node, sizes: Sequence[Expr | int]) -> Node:
         """``x`` broadcast to ``sizes`` with its axes aligned to the last ones."""
@@ -179,13 +165,9 @@ class Builder:
 
     def slice_axis(self, x: Node, axis: int, start: Expr | int, size: Expr | int) -> Node:
         """``size`` elements of one axis from ``start`` on."""
-        starts = [constant(0)] * x.rank
-        sizes = list(x.shape)
-        starts[axis] = self.scope.resolve(as_expr(start))
-        sizes[axis] = self.scope.resolve(as_expr(size))
-        if sizes[axis] is x.shape[axis]:
-            return x
-        return node(Slice(tuple(starts), tuple(sizes), (constant(1),) * x.rank), x)
+        first, count = self.shape([start, size])
+        # What is as long as the axis begins where it begins.
+        return make.slice_axis(x, axis, constant(0) if count is x.shape[axis] else first, count)
 
     def concat(self, parts: Sequence[Node], axis: int) -> Node:
         """Parts one after another; other axes must agree (guarded where not known)."""

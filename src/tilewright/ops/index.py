@@ -93,7 +93,6 @@ def _reduction(context: RuleContext) -> str:
     return REDUCTIONS[name]
 
 
-@operator("Scatter", since=9, computes=False)
 @operator("ScatterElements", since=11, computes=False)
 def _scatter_elements(context: RuleContext) -> Sequence[Node]:
     builder, shape = Builder(context), data_operand(context).shape

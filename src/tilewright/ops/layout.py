@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.ir.graph import Node
-from tilewright.ops.build import Builder, dimension, transpose
+from tilewright.ir.make import transpose
+from tilewright.ops.build import Builder, dimension
 from tilewright.ops.record import NoRule, RuleContext, operator
 from tilewright.ops.sizes import (
     data_operand,
@@ -34,6 +35,7 @@ from tilewright.shape import (
     select,
     total,
 )
+from tilewright.support.text import format_count
 
 
 @operator("Shape", computes=False)
@@ -143,9 +145,7 @@ def _flatten(context: RuleContext) -> Sequence[Node]:
 
 
 def _axes(context: RuleContext) -> list[int] | None:
-    """The ``axes`` attribute (up to opset 12) or operand (from 13), or None."""
-    if context.has("axes"):
-        return context.integer_list("axes")
+    """The axes, or None."""
     return None if context.optional(1) is None else context.static_integers(1, "axes")
 
 
@@ -200,14 +200,14 @@ def _split(context: RuleContext) -> Sequence[Node]:
     builder = Builder(context)
     axis = builder.axis(context.integer("axis", 0), data.rank)
     size = data.shape[axis]
-    if context.has("split"):
-        sizes = [constant(s) for s in context.integer_list("split")]
-    elif context.optional(1) is not None:
+    if context.optional(1) is not None:
         sizes = [size_of(context, s, "the size of a part") for s in context.integers(1)]
     else:
         sizes = _even_sizes(context, size)
     if len(sizes) != context.output_count:
-        message = f"{len(sizes)} sizes for {context.output_count} outputs"
+        message = (
+            f"{format_count(len(sizes), 'size')} for {format_count(context.output_count, 'output')}"
+        )
         raise NoRule(message, where=context.where)
     context.require_equal(total(sizes), size, "the parts must make up the whole axis")
     out: list[Node] = []

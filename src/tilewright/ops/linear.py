@@ -12,8 +12,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from tilewright.ir.graph import Node, node
+from tilewright.ir.make import transpose
 from tilewright.ir.primitives import Contract, Map
-from tilewright.ops.build import Builder, transpose
+from tilewright.ops.build import Builder
 from tilewright.shape import Expr, Truth, constant
 
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.ir.graph import Node, node
+from tilewright.ir.make import transpose
 from tilewright.ir.primitives import Slice
-from tilewright.ops.build import Builder, transpose
+from tilewright.ops.build import Builder
 from tilewright.ops.linear import Labelled, contract, matmul, sum_of_products, with_size
 from tilewright.ops.record import NoRule, RuleContext, operator
 from tilewright.ops.types import require_native

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node, node
+from tilewright.ir.make import transpose
 from tilewright.ir.primitives import ArgReduce, ScatterElements, Window
-from tilewright.ops.build import Builder, cast, dimension, scalar, transpose
+from tilewright.ops.build import Builder, cast, dimension, scalar
 from tilewright.ops.linear import agree
 from tilewright.ops.record import RuleContext, operator
 from tilewright.ops.sizes import size_of

@@ -61,13 +61,18 @@ class Facts:
     guards: list[Guard] = field(default_factory=list[Guard])
     bindings: list[Binding] = field(default_factory=list[Binding])
     bound: dict[Node, Contents] = field(default_factory=dict[Node, Contents])
+    _checkpoint: tuple[tuple[int, int, int], Facts] | None = field(default=None, repr=False)
 
-    def copy(self) -> Facts:
-        """The same facts, to go back to with :meth:`restore`."""
-        return Facts(self.scope.copy(), [*self.guards], [*self.bindings], {**self.bound})
+    def checkpoint(self) -> Facts:
+        """The same facts, to go back to with :meth:`restore`; the last ones if nothing is new."""
+        now = (self.scope.revision, len(self.guards), len(self.bindings))
+        if self._checkpoint is None or self._checkpoint[0] != now:
+            saved = Facts(self.scope.copy(), [*self.guards], [*self.bindings], {**self.bound})
+            self._checkpoint = (now, saved)
+        return self._checkpoint[1]
 
     def restore(self, saved: Facts) -> None:
-        """Forget all that was learnt after ``saved`` was copied."""
+        """Forget all that was learnt after ``saved`` was made by :meth:`checkpoint`."""
         self.scope.restore(saved.scope)
         self.guards[:] = saved.guards
         self.bindings[:] = saved.bindings
@@ -111,7 +116,8 @@ class RuleContext:
         return self._typed(name, self._attribute(name, default), int)
 
     def number(self, name: str, default: float | None = None) -> float:
-        """A float attribute."""
+        """A float attribute. A default is a float32 as a given one is: 1e-5 is not quite 10⁻⁵."""
+        default = None if default is None else float(np.float32(default))
         return float(self._typed(name, self._attribute(name, default), (int, float)))
 
     def text(self, name: str, default: str | None = None) -> str:

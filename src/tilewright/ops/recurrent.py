@@ -12,7 +12,8 @@ from typing import cast as cast_type
 
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node
-from tilewright.ops.build import Builder, cast, scalar, transpose
+from tilewright.ir.make import transpose
+from tilewright.ops.build import Builder, cast, scalar
 from tilewright.ops.linear import contract
 from tilewright.ops.record import NoRule, RuleContext, operator
 from tilewright.ops.types import require_native

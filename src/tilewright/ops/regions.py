@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node, node
+from tilewright.ir.make import transpose
 from tilewright.ir.primitives import GatherElements, GatherND
-from tilewright.ops.build import Builder, cast, dimension, transpose
+from tilewright.ops.build import Builder, cast, dimension
 from tilewright.ops.convolution import with_bias
 from tilewright.ops.linear import contract
 from tilewright.ops.record import NoRule, RuleContext, operator
@@ -136,11 +137,13 @@ def _group_product(
 
 @operator("RoiAlign", since=10)
 def _roi_align_10(context: RuleContext) -> Sequence[Node]:
+    """Before opset 16: corners of regions are corners of pixels."""
     return [_roi_align(context, "output_half_pixel")]
 
 
 @operator("RoiAlign", since=16)
 def _roi_align_16(context: RuleContext) -> Sequence[Node]:
+    """From opset 16 on: corners of regions are centres of pixels unless the node says otherwise."""
     return [_roi_align(context, "half_pixel")]
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node, node
 from tilewright.ir.primitives import Broadcast
-from tilewright.ops.build import Builder, array, cast, dimension, scalar
+from tilewright.ops.build import Builder, cast, dimension, scalar
 from tilewright.ops.record import NoRule, RuleContext, operator
 from tilewright.ops.resample import (
     EXACT,
@@ -105,27 +105,6 @@ def _resize(context: RuleContext) -> Sequence[Node]:
         assert sizes is not None
         plans = _plans_by_sizes(context, data, axes, sizes, manner)
     return [_resample(builder, data, plans, manner)]
-
-
-@operator("Resize", since=10, computes=False)
-@operator("Upsample", since=9, computes=False)
-def _resize_by_scales(context: RuleContext) -> Sequence[Node]:
-    """The older forms: scales only, and positions without an offset."""
-    return _asymmetric(context, context.operand(1))
-
-
-@operator("Upsample", since=7, computes=False)
-def _upsample_by_attribute(context: RuleContext) -> Sequence[Node]:
-    return _asymmetric(context, array(context.attributes["scales"], DType.FLOAT32))
-
-
-def _asymmetric(context: RuleContext, scales: Node) -> Sequence[Node]:
-    data = data_operand(context)
-    mode = context.text("mode", "nearest")
-    mode = "linear" if mode in ("bilinear", "linear") else mode
-    manner = Manner(mode, "asymmetric", "floor", False, False, -0.75, 0.0, "stretch")
-    plans = _plans_by_scales(context, data, list(range(data.rank)), scales, manner)
-    return [_resample(Builder(context), data, plans, manner)]
 
 
 def _given(context: RuleContext, index: int) -> Node | None:

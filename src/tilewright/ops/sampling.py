@@ -14,8 +14,9 @@ import numpy as np
 
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node, node
+from tilewright.ir.make import transpose
 from tilewright.ir.primitives import Contract, Convolve, GatherElements
-from tilewright.ops.build import Builder, array, cast, dimension, scalar, transpose
+from tilewright.ops.build import Builder, array, cast, dimension, scalar
 from tilewright.ops.record import NoRule, RuleContext, operator
 from tilewright.ops.resample import cubic_weights
 from tilewright.ops.sizes import data_operand, require_multiple, size_of

@@ -184,8 +184,7 @@ def _backward(
 def _pad(context: RuleContext) -> Sequence[Node]:
     data = data_operand(context)
     builder = Builder(context)
-    amounts = [constant(p) for p in context.integer_list("pads")] if context.has("pads") \
-        else context.integers(1)  # fmt: skip
+    amounts = context.integers(1)
     axes = range(data.rank) if context.optional(3) is None \
         else flattened_axes(context.static_integers(3, "axes"), data.rank, builder)  # fmt: skip
     low, high = [constant(0)] * data.rank, [constant(0)] * data.rank
@@ -202,7 +201,7 @@ def _pad(context: RuleContext) -> Sequence[Node]:
 def _fill(context: RuleContext, data: Node) -> Node:
     given = context.optional(2)
     if given is None:
-        return scalar(context.number("value", 0.0) if context.has("value") else 0, data.dtype)
+        return scalar(0, data.dtype)
     return cast(scalar_of(Builder(context), given), data.dtype)
 
 

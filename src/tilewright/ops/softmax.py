@@ -14,7 +14,6 @@ from tilewright.ir.primitives import ArgReduce, GatherElements
 from tilewright.ops.build import Builder, cast
 from tilewright.ops.operands import numeric, require_same_shape
 from tilewright.ops.record import RuleContext, operator
-from tilewright.shape import product
 
 Axes = tuple[int, ...]
 
@@ -41,21 +40,6 @@ def _one_axis(builder: Builder, x: Node) -> Axes:
     return (builder.axis(builder.context.integer("axis", -1), x.rank),)
 
 
-def _axes_from(builder: Builder, x: Node) -> Axes:
-    """Before opset 13: the axis (by default 1) and all after it."""
-    default = min(1, x.rank)
-    given = builder.context.integer("axis", default)
-    start = x.rank if given == x.rank else builder.axis(given, x.rank)
-    return tuple(range(start, x.rank))
-
-
-@operator("Softmax")
-def softmax_of_trailing(context: RuleContext) -> Sequence[Node]:
-    """Softmax over an axis and all after it."""
-    builder, x = numeric(context)
-    return [soft_maximum(builder, x, _axes_from(builder, x))]
-
-
 @operator("Softmax", since=13)
 def softmax(context: RuleContext) -> Sequence[Node]:
     """Softmax over one axis."""
@@ -63,27 +47,11 @@ def softmax(context: RuleContext) -> Sequence[Node]:
     return [soft_maximum(builder, x, _one_axis(builder, x))]
 
 
-@operator("LogSoftmax")
-def log_softmax_of_trailing(context: RuleContext) -> Sequence[Node]:
-    """LogSoftmax over an axis and all after it."""
-    builder, x = numeric(context)
-    return [log_soft_maximum(builder, x, _axes_from(builder, x))]
-
-
 @operator("LogSoftmax", since=13)
 def log_softmax(context: RuleContext) -> Sequence[Node]:
     """LogSoftmax over one axis."""
     builder, x = numeric(context)
     return [log_soft_maximum(builder, x, _one_axis(builder, x))]
-
-
-@operator("Hardmax")
-def hardmax_of_trailing(context: RuleContext) -> Sequence[Node]:
-    """1 at the first maximum of the elements from an axis on, else 0."""
-    builder, x = numeric(context)
-    kept = x.shape[: x.rank - len(_axes_from(builder, x))]
-    flat = builder.reshape(x, (*kept, product(x.shape[len(kept) :])))
-    return [builder.reshape(_hard_maximum(builder, flat, len(kept)), x.shape)]
 
 
 @operator("Hardmax", since=13)

@@ -13,7 +13,8 @@ from onnx import TensorProto
 
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node
-from tilewright.ops.build import Builder, cast, dimension, scalar, transpose
+from tilewright.ir.make import transpose
+from tilewright.ops.build import Builder, cast, dimension, scalar
 from tilewright.ops.linear import contract, with_size
 from tilewright.ops.onnx_types import element_type
 from tilewright.ops.record import RuleContext, operator
@@ -25,11 +26,13 @@ from tilewright.support.errors import InvalidModelError
 
 @operator("DFT", since=17)
 def _dft_17(context: RuleContext) -> Sequence[Node]:
+    """Before opset 20: the axis is an attribute, by default the second."""
     return [_dft(context, context.integer("axis", 1))]
 
 
 @operator("DFT", since=20)
 def _dft_20(context: RuleContext) -> Sequence[Node]:
+    """From opset 20 on: the axis is an operand, by default the last but one."""
     has_axis = context.optional(2) is not None
     axis = context.static_integers(2, "the axis of DFT")[0] if has_axis else -2
     return [_dft(context, axis)]

@@ -13,20 +13,38 @@ import numpy as np
 
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node, node
-from tilewright.ir.primitives import Broadcast, Constant, Map, Reshape, Shape, Slice, Transpose
-from tilewright.shape import Expr, constant, product
+from tilewright.ir.make import (
+    broadcast,
+    is_number,
+    is_one,
+    reshape,
+    slice_axis,
+    transpose,
+)
+from tilewright.ir.primitives import Broadcast, Constant, Map, Reshape, Shape
+from tilewright.shape import Expr, product
 
 Array = np.ndarray[Any, Any]
-
-
-def is_number(size: Expr, value: int) -> bool:
-    """Whether an expression is this constant."""
-    return size.is_constant and size.value == value
-
-
-def is_one(size: Expr) -> bool:
-    """Whether a size is the constant 1."""
-    return is_number(size, 1)
+__all__ = [
+    "Array",
+    "all_numbers",
+    "broadcast",
+    "contents",
+    "filled",
+    "function_of",
+    "is_map",
+    "is_number",
+    "is_one",
+    "literal",
+    "only_units_differ",
+    "reshape",
+    "single_value",
+    "slice_axis",
+    "spread_contents",
+    "squeezed",
+    "static_shape",
+    "transpose",
+]
 
 
 def all_numbers(sizes: Sequence[Expr], value: int) -> bool:
@@ -69,34 +87,6 @@ def literal(value: Any, dtype: DType) -> Node:
 def filled(value: Any, like: Node) -> Node:
     """A tensor of the type and shape of ``like`` whose elements all are ``value``."""
     return broadcast(literal(value, like.dtype), like.shape, ())
-
-
-def broadcast(x: Node, shape: Shape, axes: Sequence[int]) -> Node:
-    """``x`` repeated to ``shape``; itself where nothing is repeated."""
-    if shape == x.shape and tuple(axes) == tuple(range(x.rank)):
-        return x
-    return node(Broadcast(shape, tuple(axes)), x)
-
-
-def reshape(x: Node, shape: Shape) -> Node:
-    """``x`` under another shape."""
-    return x if shape == x.shape else node(Reshape(shape), x)
-
-
-def transpose(x: Node, permutation: Sequence[int]) -> Node:
-    """Axis i of the result is axis ``permutation[i]`` of ``x``."""
-    if tuple(permutation) == tuple(range(x.rank)):
-        return x
-    return node(Transpose(tuple(permutation)), x)
-
-
-def slice_axis(x: Node, axis: int, start: Expr, size: Expr, step: int = 1) -> Node:
-    """``size`` elements of one axis."""
-    starts, sizes, steps = [constant(0)] * x.rank, list(x.shape), [constant(1)] * x.rank
-    starts[axis], sizes[axis], steps[axis] = start, size, constant(step)
-    if sizes[axis] is x.shape[axis] and is_number(start, 0) and step == 1:
-        return x
-    return node(Slice(tuple(starts), tuple(sizes), tuple(steps)), x)
 
 
 def is_map(x: Node, *functions: str) -> bool:

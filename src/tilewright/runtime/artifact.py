@@ -40,6 +40,7 @@ from tilewright.runtime.program import LEVELS, CodeImage, Program
 from tilewright.runtime.reading import integer
 from tilewright.runtime.sections import digests, equal
 from tilewright.support.errors import ArtifactError
+from tilewright.support.files import ARTIFACT, require
 from tilewright.support.files import ARTIFACT_MAGIC as MAGIC
 from tilewright.support.version import VERSION
 
@@ -131,7 +132,7 @@ def _write_atomically(path: Path, chunks: Sequence[tuple[int, Any]], size: int) 
                 raise
     except OSError as error:
         raise ArtifactError(
-            f"The file cannot be written: {error.strerror}.", where=str(path)
+            f"The file cannot be written: {error.strerror}", where=str(path)
         ) from error
 
 
@@ -145,7 +146,7 @@ class _Writer:
         self.found: dict[tuple[str, str], list[int]] = {}
         names = [level for level in LEVELS if level in contents.programs]
         if not names:
-            raise ArtifactError("There is nothing to save: the contents have no level.")
+            raise ArtifactError("There is nothing to save: the contents have no level")
         self.digests = _digests_of_constants([contents.constants[name] for name in names])
         self.levels = [self.level(name, contents) for name in names]
         self.info = self.describe(names, contents)
@@ -250,7 +251,7 @@ class Artifact:
 
     def _damaged(self, why: str) -> ArtifactError:
         return ArtifactError(
-            f"The artifact is damaged: {why}.",
+            f"The artifact is damaged: {why}",
             where=str(self.path),
             hint="Copy the file again, or compile the model again",
         )
@@ -259,7 +260,7 @@ class Artifact:
         total = len(self.bytes)
         head = bytes(self.bytes[: _HEADER.size])
         if len(head) < len(MAGIC) or head[: len(MAGIC)] != MAGIC:
-            raise ArtifactError("The file is not a tilewright artifact.", where=str(self.path))
+            raise ArtifactError("The file is not a tilewright artifact", where=str(self.path))
         if len(head) < _HEADER.size:
             raise self._damaged("it is truncated")
         _, version, header_size, manifest_size, file_size, digest = _HEADER.unpack(head)
@@ -376,26 +377,22 @@ def open_artifact(
     artifact, is damaged or comes from another version.
     """
     place = Path(path)
+    require(place, ARTIFACT, error=ArtifactError)
     try:
         with place.open("rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            if size == 0:
-                raise ArtifactError("The file is empty.", where=str(place))
             if copy:
-                return Artifact(place, _copied(file, size), None, verify=verify)
+                return Artifact(place, _copied(file), None, verify=verify)
             watch = _native.FileWatch(file.fileno(), str(place))
             mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    except OSError as error:
-        raise ArtifactError(
-            f"The file cannot be read: {error.strerror}.", where=str(place)
-        ) from error
+    except (OSError, ValueError) as error:
+        raise ArtifactError(f"The file cannot be read: {error}", where=str(place)) from error
     content = np.frombuffer(cast("Any", mapping), np.uint8)
     return Artifact(place, content, watch, verify=verify)
 
 
-def _copied(file: BufferedReader, size: int) -> np.ndarray[Any, Any]:
+def _copied(file: BufferedReader) -> np.ndarray[Any, Any]:
     """The contents of a file in aligned memory; what it has lost meanwhile is missing."""
-    content = aligned_memory(size)
+    content = aligned_memory(os.fstat(file.fileno()).st_size)
     return content[: file.readinto(memoryview(cast("Any", content)))]
 
 

@@ -37,7 +37,7 @@ def place_constants(program: Program, constants: Sequence[Bytes]) -> PlacedConst
         for number in step.inputs if isinstance(step, OpaqueStep) else ():
             if not 0 <= number < len(program.buffers):
                 raise ArtifactError(
-                    f"The program contradicts itself: there is no buffer {number}.",
+                    f"The program contradicts itself: there is no buffer {number}",
                     where=f"program '{program.name}'",
                 )
             buffer = program.buffers[number]
@@ -70,7 +70,7 @@ def _as_array(buffer: Buffer, data: _Array) -> _Array:
             array = np.frombuffer(data.data, dtype, count).reshape(shape)
     except (TypeError, ValueError) as error:
         raise ArtifactError(
-            f"A constant does not fit its type {buffer.dtype}{shape}.",
+            f"A constant does not fit its type {buffer.dtype}{shape}",
             where=f"constant '{buffer.name}'",
         ) from error
     array.flags.writeable = False

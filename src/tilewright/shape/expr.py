@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import NoReturn
 
+from tilewright.shape.interning import Table, remember
 from tilewright.shape.printing import atom_text, expression_text
 from tilewright.shape.table import BOOLEANS, STRUCTURAL_RULES, Operation
 from tilewright.support.errors import DimensionError
@@ -40,7 +41,7 @@ class _Frozen:
 class Atom(_Frozen):
     """A symbol (`name`) or an application (`operation` of `operands`). Interned; make no others."""
 
-    __slots__ = ("key", "name", "operands", "operation", "text")
+    __slots__ = ("__weakref__", "key", "name", "operands", "operation", "text")
     operation: Operation
     name: str
     operands: tuple[Expr, ...]
@@ -61,7 +62,7 @@ class Atom(_Frozen):
 class Monomial(_Frozen):
     """A product of atoms in canonical order, a power being a repetition. Interned."""
 
-    __slots__ = ("atoms", "key")
+    __slots__ = ("__weakref__", "atoms", "key")
     atoms: tuple[Atom, ...]
     key: tuple[int, tuple[tuple[int, str], ...]]
 
@@ -73,18 +74,16 @@ class Monomial(_Frozen):
 Term = tuple[Monomial, int]
 _atom_key = attrgetter("key")
 
-# The tables of interned objects. `dict.setdefault` with keys whose hash and equality are built in
-# is one atomic step, so that threads that race for an object all get the same one.
-_ATOMS: dict[tuple[Operation, str, tuple[Expr, ...]], Atom] = {}
-_MONOMIALS: dict[tuple[Atom, ...], Monomial] = {}
+_ATOMS = Table[tuple[Operation, str, tuple["Expr", ...]], Atom]()
+_MONOMIALS = Table[tuple[Atom, ...], Monomial]()
+_EXPRESSIONS = Table[tuple[Term, ...], "Expr"]()
 _PRODUCTS: dict[tuple[Monomial, Monomial], Monomial] = {}
-_EXPRESSIONS: dict[tuple[Term, ...], Expr] = {}
 _APPLICATIONS: dict[tuple[Operation, tuple[Expr, ...]], Expr] = {}
 
 
 def _monomial(atoms: tuple[Atom, ...]) -> Monomial:
-    found = _MONOMIALS.get(atoms)
-    return found if found is not None else _MONOMIALS.setdefault(atoms, Monomial(atoms))
+    found = _MONOMIALS.recent.get(atoms)
+    return found if found is not None else _MONOMIALS.intern(atoms, Monomial(atoms))
 
 
 _ONE = _monomial(())
@@ -92,8 +91,8 @@ _ONE = _monomial(())
 
 def _intern_atom(operation: Operation, name: str, operands: tuple[Expr, ...]) -> Atom:
     key = (operation, name, operands)
-    found = _ATOMS.get(key)
-    return found if found is not None else _ATOMS.setdefault(key, Atom(*key))
+    found = _ATOMS.recent.get(key)
+    return found if found is not None else _ATOMS.intern(key, Atom(*key))
 
 
 def _multiply_monomials(left: Monomial, right: Monomial) -> Monomial:
@@ -104,7 +103,7 @@ def _multiply_monomials(left: Monomial, right: Monomial) -> Monomial:
     found = _PRODUCTS.get((left, right))
     if found is None:
         found = _monomial(tuple(sorted(left.atoms + right.atoms, key=_atom_key)))
-        _PRODUCTS[left, right] = found
+        remember(_PRODUCTS, (left, right), found)
     return found
 
 
@@ -119,7 +118,7 @@ class Expr(_Frozen):
     `int` on either side. `//` and `%` by the constant zero raise :class:`DimensionError`.
     """
 
-    __slots__ = ("_free_symbols", "_text", "terms")
+    __slots__ = ("__weakref__", "_free_symbols", "_text", "terms")
     terms: tuple[Term, ...]
     _free_symbols: tuple[str, ...] | None
     _text: str | None
@@ -337,8 +336,8 @@ def _rebuild(terms: Iterable[tuple[tuple[Atom, ...], int]]) -> Expr:
 
 
 def _intern(terms: tuple[Term, ...]) -> Expr:
-    found = _EXPRESSIONS.get(terms)
-    return found if found is not None else _EXPRESSIONS.setdefault(terms, Expr(terms))
+    found = _EXPRESSIONS.recent.get(terms)
+    return found if found is not None else _EXPRESSIONS.intern(terms, Expr(terms))
 
 
 _ZERO = _intern(())
@@ -368,7 +367,7 @@ def symbol(name: str) -> Expr:
     :class:`DimensionError` for any other name.
     """
     key = (Operation.SYMBOL, name, ())
-    atom = _ATOMS.get(key)
+    atom = _ATOMS.recent.get(key)
     if atom is None:
         if not _SYMBOL_NAME.fullmatch(name):
             raise DimensionError(
@@ -395,7 +394,7 @@ def apply_operation(operation: Operation, operands: tuple[Expr, ...]) -> Expr:
                 break
         else:
             found = from_atoms((_intern_atom(operation, "", operands),))
-        _APPLICATIONS[key] = found
+        remember(_APPLICATIONS, key, found)
     return found
 
 

@@ -61,6 +61,7 @@ class Scope:
         self._zeros: dict[Expr, None] = {}
         self._assumptions: dict[tuple[Expr, Expr], None] = {}
         self._fresh: dict[str, int] = {}
+        self.revision = 0  # grows whenever something is declared or assumed
         self._clear()
 
     def _clear(self) -> None:
@@ -90,6 +91,7 @@ class Scope:
         self._zeros = again._zeros
         self._assumptions = again._assumptions
         self._fresh = again._fresh
+        self.revision += 1
         self._clear()
 
     def occupied(self, sizes: Iterable[Expr]) -> Scope | None:
@@ -142,6 +144,7 @@ class Scope:
         :class:`DimensionError` if no value is left.
         """
         result = symbol(name)
+        self.revision += 1
         if multiple_of < 1:
             raise DimensionError(f'dimension "{name}" cannot be a multiple of {multiple_of}')
         if isinstance(high, Expr) and high.is_constant:
@@ -197,6 +200,7 @@ class Scope:
                 f"{left} = {right} cannot hold: {first} and {second} are never equal",
                 hint="check the declared ranges and the shapes that the model states",
             )
+        self.revision += 1
         self._assumptions[as_expr(left), as_expr(right)] = None
         isolated = self._isolate(difference, first, second)
         if isolated is not None:

@@ -1,7 +1,9 @@
 """The cache directory: what can be made again, kept so that it need not be.
 
 The folder is ``$TILEWRIGHT_CACHE_DIR``, or ``tilewright`` in the user's cache folder. Files are
-replaced whole, so readers never see half of one. Start with :func:`read_cached`.
+replaced whole, so readers never see half of one. Compiled code takes at most
+``$TILEWRIGHT_CACHE_BYTES`` (1 GiB unless set; 0 keeps none): what was not used for longest goes
+first. Start with :func:`read_cached`.
 """
 
 from __future__ import annotations
@@ -9,10 +11,22 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import re
 import tempfile
+import threading
 from pathlib import Path
 
-KINDS = ("profile-*.json", "kernel-*.code", "tile-*.code")  # names of what is kept
+from tilewright.support.errors import InputError
+
+_CODE = ("kernel-*.code", "tile-*.code")
+KINDS = ("profile-*.json", *_CODE)  # names of what is kept
+
+LIMIT_VARIABLE = "TILEWRIGHT_CACHE_BYTES"
+_USUAL_LIMIT = 1 << 30
+_UNITS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
+_SIZE = re.compile(r"(\d+)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
+_SHARE_BETWEEN = 16  # the folder is looked through again when this part of the limit was written
+_SHARE_KEPT = 0.9  # of the limit, so that room is not made for every file anew
 
 _DIGEST = hashlib.sha256().digest_size
 
@@ -30,6 +44,21 @@ def cache_directory() -> Path:
         return Path.home() / ".cache" / "tilewright"
     except RuntimeError:  # a user without a home, as in some containers
         return Path(tempfile.gettempdir()) / f"tilewright-{os.geteuid()}"
+
+
+def cache_limit() -> int:
+    """Bytes that compiled code may take. Raises InputError where the variable says no size."""
+    text = os.environ.get(LIMIT_VARIABLE, "").strip()
+    if not text:
+        return _USUAL_LIMIT
+    found = _SIZE.fullmatch(text)
+    if found is None:
+        raise InputError(
+            f"{text!r} is not a size",
+            where=f"environment variable {LIMIT_VARIABLE}",
+            hint="Write a number of bytes, or one with a unit: 500M, 2G",
+        )
+    return int(found[1]) << _UNITS[found[2].lower()]
 
 
 def replace_file(path: Path, data: bytes) -> None:
@@ -52,6 +81,8 @@ def read_cached(path: Path) -> bytes | None:
             if os.fstat(file.fileno()).st_uid != os.geteuid():
                 return None
             content = file.read()
+            with contextlib.suppress(OSError):
+                os.utime(file.fileno())  # it was used now
     except OSError:
         return None
     digest, data = content[:_DIGEST], content[_DIGEST:]
@@ -59,9 +90,52 @@ def read_cached(path: Path) -> bytes | None:
 
 
 def write_cached(path: Path, data: bytes) -> None:
-    """Keep what can be made again; nothing where the folder cannot be written."""
+    """Keep what can be made again; nothing where the folder cannot be written or has no room."""
+    limit = cache_limit()
+    if len(data) + _DIGEST > limit:
+        return
     with contextlib.suppress(OSError):
         replace_file(path, hashlib.sha256(data).digest() + data)
+        _BOUND.written(len(data) + _DIGEST, limit)
+
+
+class _Bound:
+    """Keeps compiled code within its limit, without looking through the folder for every file."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._unseen: int | None = None  # bytes since the folder was last looked through
+
+    def written(self, size: int, limit: int) -> None:
+        """So many bytes more are there. May raise OSError."""
+        with self._lock:
+            self._unseen = None if self._unseen is None else self._unseen + size
+            if self._unseen is not None and self._unseen * _SHARE_BETWEEN < limit:
+                return
+            self._unseen = 0
+            remove_oldest(limit)
+
+
+_BOUND = _Bound()
+
+
+def remove_oldest(limit: int) -> int:
+    """Remove the code not used for longest while all takes more than ``limit``; files removed."""
+    folder = cache_directory()
+    found: list[tuple[int, int, Path]] = []
+    for path in (path for kind in _CODE for path in folder.glob(kind)):
+        with contextlib.suppress(FileNotFoundError):  # another process may remove it as well
+            status = path.stat()
+            found.append((status.st_mtime_ns, status.st_size, path))
+    total, removed = sum(size for _, size, _ in found), 0
+    if total <= limit:
+        return 0
+    for _, size, path in sorted(found):
+        if total <= _SHARE_KEPT * limit:
+            break
+        path.unlink(missing_ok=True)
+        total, removed = total - size, removed + 1
+    return removed
 
 
 def cached_files() -> tuple[Path, ...]:

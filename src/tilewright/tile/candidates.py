@@ -4,7 +4,9 @@ Level 0 holds register tiles (warp tiles on a GPU), multiples of one instruction
 and pipes allow; level 1 cache blocks (thread blocks), multiples of level 0 that use their cache
 neither too little nor too much; level 2 what all units work on at a time, multiples of level 1.
 Each candidate names those of the level below that it can be built from. No sample of a shape is
-needed. Imports ``target`` only; nothing is measured. Start with :func:`candidates`.
+needed. ``tilewright doctor --candidates`` shows them; kernels are not built from them yet: their
+register tiles and blocks are constants of ``backend/cpu/program.py`` and of the modules here.
+Imports ``target`` only; nothing is measured. Start with :func:`candidates`.
 """
 
 from __future__ import annotations

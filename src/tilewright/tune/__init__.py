@@ -6,10 +6,17 @@ written unless it is asked for. May import every lower package, numpy and llvmli
 ``profile``.
 """
 
-from tilewright.tune.profile import Profile, TileTiming, measure_profile, standard_shapes
+from tilewright.tune.profile import (
+    InterruptedTuning,
+    Profile,
+    TileTiming,
+    measure_profile,
+    standard_shapes,
+)
 from tilewright.tune.store import fingerprint, load_profile, save_profile
 
 __all__ = [
+    "InterruptedTuning",
     "Profile",
     "TileTiming",
     "fingerprint",

@@ -22,6 +22,7 @@ from tilewright.tune.wrappers import CHAIN, CYCLES_OF_PAIR, Words, Wrapper, buil
 
 _SAMPLE_NS = 40_000
 _PASSES = (12, 400)  # at least and at most so many samples of each
+_FEWEST_PASSES = 3  # for times that are worth keeping after an interrupt
 _ALIGNMENT = 4096
 _MOST_STEPS, _STEP_UNIT = 512, 32
 _RESIDENT = 0.5  # of the first level for one panel of both operands
@@ -177,6 +178,14 @@ class _Tile:
         )  # fmt: skip
 
 
+class InterruptedTuning(KeyboardInterrupt):
+    """Measuring was interrupted; ``profile`` is what was measured until then."""
+
+    def __init__(self, profile: Profile) -> None:
+        super().__init__()
+        self.profile = profile
+
+
 def measure_profile(
     level: Level, shapes: Sequence[TileShape], target: Target, seconds: float = 5.0
 ) -> Profile:
@@ -184,7 +193,8 @@ def measure_profile(
 
     ``level`` must be one that this processor has; ``target`` says how large its caches are. All
     shapes have the same element type width of 4 or 8 bytes; gathered ones take their rows from a
-    table once a call.
+    table once a call. An interrupt raises InterruptedTuning with what was measured, if that is
+    enough to be kept.
     """
     wanted = tuple(dict.fromkeys(shapes))
     wrappers = build(level, wanted)
@@ -198,21 +208,34 @@ def measure_profile(
     overhead = _overhead(tiles[0].short)
     for sample in samples:
         sample.calibrate(overhead)
-    _take_turns(samples, overhead, seconds)
-    lanes = [level.lanes(tile.shape.dtype.bytes) for tile in tiles]
-    timings = tuple(tile.timing(count) for tile, count in zip(tiles, lanes, strict=True))
-    return Profile(level.name, CHAIN * CYCLES_OF_PAIR / clock.best, timings)
+
+    def measured() -> Profile:
+        lanes = [level.lanes(tile.shape.dtype.bytes) for tile in tiles]
+        timings = tuple(tile.timing(count) for tile, count in zip(tiles, lanes, strict=True))
+        return Profile(level.name, CHAIN * CYCLES_OF_PAIR / clock.best, timings)
+
+    passes = _take_turns(samples, overhead, seconds)
+    if passes is None:
+        return measured()
+    if passes >= _FEWEST_PASSES:
+        raise InterruptedTuning(measured())
+    raise KeyboardInterrupt
 
 
-def _take_turns(samples: Sequence[_Sampled], overhead: float, seconds: float) -> None:
-    """A sample of each in turn, until the time is over."""
+def _take_turns(samples: Sequence[_Sampled], overhead: float, seconds: float) -> int | None:
+    """A sample of each in turn, until the time is over; the passes until an interrupt, if any."""
     least, most = _PASSES
     until = time.perf_counter() + seconds
-    for number in range(most):
-        if number >= least and time.perf_counter() > until:
-            return
-        for sample in samples:
-            sample.sample(overhead)
+    number = 0
+    try:
+        for number in range(most):
+            if number >= least and time.perf_counter() > until:
+                return None
+            for sample in samples:
+                sample.sample(overhead)
+    except KeyboardInterrupt:
+        return number
+    return None
 
 
 def _tile(shape: TileShape, function: Wrapper, memory: _Memory, level: Level) -> _Tile:

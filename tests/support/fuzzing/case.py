@@ -43,7 +43,7 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Case:
-    """What is compiled once and run at several shapes."""
+    """What is compiled once and run at several shapes; ``check`` verifies every stage of it."""
 
     model: bytes
     recipes: dict[str, Recipe]
@@ -52,6 +52,7 @@ class Case:
     level: str = "x86-64"
     threads: tuple[int, ...] = (1, 2)
     seed: int = 0
+    check: bool = False
 
     def feeds(self, sizes: Sizes) -> dict[str, Array]:
         return {name: r.data(name, sizes, self.seed) for name, r in self.recipes.items()}

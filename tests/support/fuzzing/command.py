@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 import tempfile
@@ -18,10 +17,9 @@ from onnx import parser, printer
 import tilewright
 from tilewright.backend.cpu import workers
 from tilewright.backend.cpu.machine import host_levels
-from tilewright.stages import CHECK_VARIABLE
 
 from .case import Case, Finding
-from .check import REFERENCE, RUNTIME, Outcome, check
+from .check import INTERPRETED, REFERENCE, RUNTIME, Outcome, check
 from .generate import generate
 from .pool import Limits, run_all, run_one
 from .show import as_test
@@ -51,7 +49,7 @@ def fuzz(options: Options) -> int:
     found = {number: o.finding for number, o in sorted(outcomes.items()) if o.finding is not None}
     for rank, (number, finding) in enumerate(found.items()):
         print(f"\n--- {options.seed}:{number} {finding.title}", flush=True)
-        if rank < options.most_shrunk:
+        if rank < options.most_shrunk and options.shrink_seconds > 0:
             print(shrunk_test(options, number, finding), flush=True)
     _summary(options, outcomes)
     return 1 if found else 0
@@ -122,16 +120,12 @@ def _generate_and_check(
 
 
 def _warm_up(levels: Sequence[str]) -> None:
-    """Start LLVM and import all there is before the first fork, so that no child does.
-
-    Every stage of every compilation is verified.
-    """
-    os.environ[CHECK_VARIABLE] = "1"
+    """Start LLVM and import all there is before the first fork, so that no child does."""
     workers.MOST_WORKERS = 1  # other processes take longer to start than such kernels to compile
     text = '<ir_version: 10, opset_import: ["": 20]> g (float[n] x) => (float[n] y) {y = Neg(x)}'
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "warm.tw"
-        for level in dict.fromkeys(levels):
+        for level in set(levels) - {INTERPRETED}:
             tilewright.compile(parser.parse_model(text), levels=[level]).save(path)
             tilewright.load(path)
 
@@ -177,5 +171,5 @@ def _summary(options: Options, outcomes: dict[int, Outcome]) -> None:
     print(f"{len(outcomes)} graphs of seed {options.seed}, {compared} calls compared")
     print(f"{idle} graphs without a call that could be compared")
     for why, count in limits.items():
-        print(f"{count} refusals by a documented limit: {why}")
+        print(f"{count} shapes without a verdict: {why}")
     print("findings: " + (", ".join(f"{c} {kind}" for kind, c in kinds.items()) or "none"))

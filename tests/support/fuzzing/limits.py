@@ -6,8 +6,12 @@ Each entry has its reason. An entry that no longer holds is to go.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
+import numpy as np
 import onnx
+
+from .case import Array
 
 # Refusals that are right though both oracles answer: a pattern of the message, and why.
 LIMITS: tuple[tuple[str, str], ...] = ()
@@ -25,3 +29,24 @@ def doubts_reference(model: onnx.ModelProto) -> bool:
     """Whether the ONNX reference evaluator is known to be wrong for an operator of the model."""
     known = {name for name, _ in REFERENCE_ERRORS}
     return any(node.op_type in known for node in model.graph.node)
+
+
+def unspecified(model: onnx.ModelProto, values: Mapping[str, Array]) -> str | None:
+    """Why no answer is right or wrong for these values of a model; None if one is.
+
+    A computed size of 0 in the target of a Reshape is an empty axis here, as it is where the
+    numbers come from, and a copied size by the letter of the standard. With allowzero the standard
+    forbids -1 beside 0.
+    """
+    constants = {c.name for c in model.graph.initializer}
+    for node in model.graph.node:
+        if node.op_type != "Reshape" or node.input[1] in constants:
+            continue
+        data, target = (np.asarray(values[name]) for name in node.input)
+        zeros = [axis for axis, size in enumerate(target) if size == 0]
+        if any(a.name == "allowzero" and a.i for a in node.attribute):
+            if zeros and -1 in target:
+                return "Reshape to an empty axis and one to infer"
+        elif any(axis >= data.ndim or data.shape[axis] for axis in zeros):
+            return "Reshape to a computed size of 0"
+    return None

@@ -67,10 +67,6 @@ class Reference:
                 known[name] = result if chance is None or is_exact else _moved(result, chance)
         return known
 
-    def run(self, feeds: Values) -> Values:
-        known = self.values(feeds)
-        return {name: known[name] for name in self.outputs}
-
     def allowances(self, feeds: Values, base: Values, seed: int) -> Values:
         """The difference that each element of each output may have; infinite where it jumps."""
         spreads = {name: np.zeros(base[name].shape) for name in self.outputs}

@@ -32,7 +32,7 @@ _HEAD = struct.Struct("<Q")
 class Limits:
     """Of one child: seconds on the clock and of the processor, bytes of private memory."""
 
-    seconds: float = 120.0
+    seconds: float = 300.0
     processor_seconds: int = 60
     memory: int = 4 << 30
 

@@ -26,7 +26,8 @@ def as_test(case: Case, finding: Finding, name: str) -> str:
     """A function for pytest that fails as long as the finding stands."""
     sizes = finding.sizes or case.shapes[0]
     shapes = [finding.sizes] if finding.sizes is not None else list(case.shapes)
-    options = f"    compiled = tw.compile(model, dims={case.ranges!r}, levels=[{case.level!r}])"
+    options = f"    compiled = tw.compile(model, dims={case.ranges!r}, levels=[{case.level!r}]"
+    options += ", check=True)" if case.check else ")"
     calls = [f"    compiled.num_threads = {case.threads[0]}"] if len(case.threads) == 1 else []
     for one in shapes:
         calls += _call(case, one)

@@ -61,7 +61,9 @@ def _candidates(case: Case, finding: Finding) -> Iterator[Case]:
             yield replace(case, ranges={k: v for k, v in case.ranges.items() if k != name})
     if len(case.threads) > 1:
         yield from (replace(case, threads=(t,)) for t in case.threads)
-    if case.level != "x86-64":
+    if case.check:
+        yield replace(case, check=False)
+    if case.level not in ("x86-64", "none"):
         yield replace(case, level="x86-64")
     yield from _fewer_outputs(case)
     yield from _cut(case)

@@ -343,7 +343,7 @@ class _Importer:
         if function is None:
             return None
         given = {a.name: a for a in proto.attribute}
-        facts = self.state.facts.copy()
+        facts = self.state.facts.checkpoint()
         fallbacks, baked = len(self.state.fallbacks), len(self.state.baked)
         try:
             return self._call(function, given, use.operands, use.frame, use.where, counted=False)

@@ -37,7 +37,7 @@ def by_rule(state: State, use: Use) -> list[Node] | str:
     row = find_operator(use.domain, call.name, opset)
     if row is None:
         return "there is no rule for this operator"
-    known = state.facts.copy()
+    known = state.facts.checkpoint()
     context = RuleContext(
         call.name, operands, call.attributes, use.output_count, opset, use.where, state.facts
     )

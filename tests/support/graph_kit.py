@@ -15,10 +15,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import guarded
 import numpy as np
 import pytest
 
+from support import guarded
 from tilewright.backend.cpu.machine import LEVELS, host_level
 from tilewright.backend.cpu.program import CompiledProgram, build_program
 from tilewright.ir.dtype import DType

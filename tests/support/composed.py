@@ -1,6 +1,6 @@
 """Several operators in a row, as an exporter writes them: rules applied on one set of facts.
 
-A :class:`Composition` is to the importer what ``harness.fission`` is to one node.
+A :class:`Composition` is to the importer what ``operator_harness.fission`` is to one node.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from harness import Array, run
 
 import tilewright.ops  # noqa: F401  (registers the rules)
+from support.operator_harness import Array, run
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Graph, Node, node
 from tilewright.ir.primitives import Constant, Input

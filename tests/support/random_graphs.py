@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from graph_kit import F32, F64, Space, apply, data, exact, fixed, inputs_at, scalar, spread
 
+from support.graph_kit import F32, F64, Space, apply, data, exact, fixed, inputs_at, scalar, spread
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Graph, Node, node
 from tilewright.ir.primitives import (

@@ -21,11 +21,11 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx.backend.test.case.node as node_cases
-from harness import Array, NoOperator, compare, fission, run, tolerance
 from onnx import numpy_helper
 from onnx.backend.test.case.test_case import TestCase
 
 import tilewright.ops  # noqa: F401  (registers the rules)
+from support.operator_harness import Array, NoOperator, compare, fission, run, tolerance
 from tilewright.ops.record import NoRule, StructuralInput
 
 # Modules of cases that take seconds to load, and the operators in them.

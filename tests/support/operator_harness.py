@@ -17,6 +17,7 @@ import numpy as np
 import onnx
 from onnx.reference import ReferenceEvaluator
 
+from tilewright.frontend.onnx.legacy import OLDEST_RULES, Call, flattened, modernise
 from tilewright.ir.dtype import DType
 from tilewright.ir.evaluate import evaluate
 from tilewright.ir.graph import Graph, Node, node
@@ -50,9 +51,6 @@ def fission(
     type and rank given; with ``symbolic`` every axis of an input gets a symbol ``x0_1`` ≥ 0, except
     those of the operands in ``fixed``, whose sizes are known (vectors that decide sizes).
     """
-    row = find_operator(domain, op_type, opset)
-    if row is None:
-        raise NoOperator(f"{domain}::{op_type} at opset {opset}")
     scope = Scope()
     operands = [
         None
@@ -61,10 +59,17 @@ def fission(
         for index, value in enumerate(inputs)
     ]
     facts = Facts(scope)
+    call = Call(op_type, tuple(operands), dict(attributes or {}))
+    if domain == "" and opset < OLDEST_RULES:
+        call, opset = modernise(call, opset), OLDEST_RULES
+    row = find_operator(domain, call.name, opset)
+    if row is None:
+        raise NoOperator(f"{domain}::{op_type} at opset {opset}")
+    given, restore = flattened(call)
     context = RuleContext(
-        op_type, tuple(operands), dict(attributes or {}), outputs, opset, f'{op_type} "test"', facts
+        call.name, given, call.attributes, outputs, opset, f'{op_type} "test"', facts
     )
-    results = apply_rule(row, context)
+    results = [restore(result) for result in apply_rule(row, context)]
     assert len(results) == outputs, f"the rule gave {len(results)} outputs, not {outputs}"
     named = tuple((f"y{index}", result) for index, result in enumerate(results))
     entries = tuple(o for o in operands if o is not None and isinstance(o.primitive, Input))

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from rewrite_harness import apply, shape, spread, tensor, value
 
+from support.rewrite_harness import apply, shape, spread, tensor, value
 from tilewright.ir.dtype import DType
 from tilewright.ir.evaluate import evaluate
 from tilewright.ir.graph import Graph, Node, node

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from repository import PACKAGE
+from support.repository import PACKAGE
 
 _LINE = re.compile(r"\s*(\d+)\s+([A-Za-z_/]+)\s*:\s*(.*)\Z")
 _MODULE = re.compile(r"tilewright(\.[A-Za-z_]\w*)+\Z")

@@ -1,0 +1,122 @@
+"""Every stage is verified where that is asked for, and written down where that is asked for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from tilewright.compile import compile_model, compile_stages
+from tilewright.ir.dtype import DType
+from tilewright.ir.graph import Graph, Node, node
+from tilewright.ir.kernel import Kernel, KernelKind
+from tilewright.ir.primitives import Input, Map, TensorType
+from tilewright.ir.tile import Loop, LoopProgram
+from tilewright.ir.verify import VerificationError
+from tilewright.shape import Scope, constant
+from tilewright.stages import CHECK_VARIABLE, Stages, is_checked
+from tilewright.support.errors import InputError, InternalError, TilewrightError
+from tilewright.tile import lower
+from tilewright.tile.lowering import Lowering
+
+
+def model() -> onnx.ModelProto:
+    """Two operators that become one kernel."""
+    graph = helper.make_graph(
+        [helper.make_node("Exp", ["x"], ["e"]), helper.make_node("Neg", ["e"], ["y"])],
+        "small",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 8])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 8])],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
+
+
+def misfit() -> tuple[Node, Graph]:
+    """A node whose type does not follow from its operand's, and a graph of it."""
+    scope = Scope()
+    n = scope.declare("n", 0, 64)
+    x = node(Input("x", DType.FLOAT32, (n,)))
+    y = object.__new__(Node)
+    y.primitive, y.inputs, y.type = Map("absolute"), (x,), TensorType(DType.INT8, (n,))
+    return y, Graph("wrong", (x,), (("y", y),), scope)
+
+
+def test_the_stages_are_numbered_files(tmp_path: Path) -> None:
+    compile_stages(model(), levels=["x86-64", "avx2"], dump=tmp_path / "stages")
+    files = sorted(path.name for path in (tmp_path / "stages").iterdir())
+    assert files[0] == "00-import.txt"
+    assert [name.split("-", 1)[1] for name in files[-4:]] == [
+        "prepare.txt", "plan.txt", "tile-x86-64.txt", "tile-avx2.txt"
+    ]  # fmt: skip
+    assert all("rewrite-simplify" in name for name in files[1:-4])
+    plan, tile = ((tmp_path / "stages" / name).read_text() for name in files[-3:-1])
+    assert plan.startswith("plan small: 1 kernels\n  kernel 0 loops %1: float32[batch, 8]")
+    assert "step b0 = x, o0 = %1" in tile
+
+
+def test_a_dump_into_what_is_no_folder(tmp_path: Path) -> None:
+    taken = tmp_path / "file"
+    taken.write_text("")
+    with pytest.raises(InputError, match="stages cannot be written"):
+        compile_stages(model(), levels=["x86-64"], dump=taken)
+
+
+def test_what_was_proved_is_told() -> None:
+    findings = compile_stages(model(), levels=["x86-64"], check=True).findings
+    assert findings is not None
+    assert findings.proved["bounds"] == 2
+    assert not findings.unknown
+    assert compile_stages(model(), levels=["x86-64"], check=False).findings is None
+
+
+def test_the_environment_decides_unless_the_caller_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    for value, expected in (("", False), ("0", False), ("1", True)):
+        monkeypatch.setenv(CHECK_VARIABLE, value)
+        assert is_checked(None) is expected
+        assert is_checked(True)
+        assert not is_checked(False)
+    monkeypatch.delenv(CHECK_VARIABLE)
+    assert not is_checked(None)
+
+
+def test_a_wrong_graph_names_its_stage() -> None:
+    _, graph = misfit()
+    with pytest.raises(VerificationError, match="another type") as caught:
+        Stages(check=True).graph("import", graph)
+    assert caught.value.where == "stage import, graph 'wrong'"
+    Stages(check=False).graph("import", graph)
+
+
+def test_a_wrong_rewriting_names_its_rule() -> None:
+    made, graph = misfit()
+    with pytest.raises(VerificationError, match="another type") as caught:
+        Stages(check=True).rule("fold_everything", graph.inputs[0], made)
+    assert caught.value.where == "stage rewrite, rule fold_everything"
+    assert isinstance(caught.value, InternalError)
+    assert isinstance(caught.value, TilewrightError)
+
+
+def test_a_wrong_kernel_stops_the_compilation(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    loops = lower._LOOPS  # pyright: ignore[reportPrivateUsage]
+    right = loops[KernelKind.LOOPS]
+
+    def one_too_many(kernel: Kernel, lowering: Lowering) -> LoopProgram:
+        made = right(kernel, lowering)
+        (loop,) = made.body
+        assert isinstance(loop, Loop)
+        return replace(made, body=(replace(loop, end=loop.end + constant(1)),))
+
+    monkeypatch.setitem(loops, KernelKind.LOOPS, one_too_many)
+    with pytest.raises(VerificationError, match="is element") as caught:
+        compile_model(model(), levels=["avx2"], check=True, dump=tmp_path)
+    where = str(caught.value.where)
+    assert where.startswith("stage tile-avx2, loops kernel")
+    assert "--dump" in str(caught.value.hint)
+    last = sorted(tmp_path.iterdir())[-1]
+    assert last.name.endswith("tile-avx2.txt")
+    assert "step b0 = x" in last.read_text()

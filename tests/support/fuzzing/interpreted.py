@@ -1,0 +1,68 @@
+"""A case without machine code: what would be compiled is evaluated by numpy, ten times as fast.
+
+Import, rewriting, planning and lowering run and are verified; the graph that was planned gives the
+results. So it finds what is wrong before the backend. Start with :class:`Interpreted`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tilewright.backend.cpu.machine import LEVELS
+from tilewright.backend.cpu.program import REGISTER_TILES, usual_machine
+from tilewright.frontend.onnx import Dim, import_model
+from tilewright.ir.evaluate import evaluate
+from tilewright.ir.kernel import KernelKind
+from tilewright.ops.reference import evaluate_payload
+from tilewright.plan.greedy import plan_greedily
+from tilewright.plan.prepare import prepare
+from tilewright.rewrite import simplify
+from tilewright.rewrite.channels_last import prefer_channels_last
+from tilewright.shape.binding import InputPattern, bind_inputs
+from tilewright.stages import Stages
+from tilewright.tile.lower import lower_kernel
+from tilewright.tile.variants import Accuracy
+
+from .case import Array, Case
+
+LEVEL = "avx2"  # for which kernels are lowered
+
+
+class Interpreted:
+    """Runs a case by numpy; the face of a compiled model as far as the fuzzer uses it."""
+
+    def __init__(self, case: Case) -> None:
+        self.num_threads = 1
+        stages = Stages(case.check)
+        ranges = {name: Dim(*limits) for name, limits in case.ranges.items()}
+        imported = import_model(case.model, dims=ranges)
+        stages.graph("import", imported.graph)
+        graph = simplify(imported.graph, stages.rule, observe=stages.rewrite)
+        graph = prepare(prefer_channels_last(graph, stages.rule, stages.rewrite))
+        stages.graph("prepare", graph)
+        plan = plan_greedily(graph)
+        stages.plan(graph, plan)
+        self._graph = graph
+        self._inputs = [getattr(node.primitive, "name", "") for node in graph.inputs]
+        patterns = [
+            InputPattern(name, node.shape)
+            for name, node in zip(self._inputs, graph.inputs, strict=True)
+        ]
+        self._binding = bind_inputs(patterns, graph.scope, imported.report.dimensions)
+        machine = usual_machine(LEVELS[LEVEL])
+        for kernel in plan.kernels:
+            if kernel.kind is not KernelKind.OPAQUE:
+                tile, materialised = REGISTER_TILES[LEVEL], plan.materialised
+                found = lower_kernel(
+                    kernel, materialised, graph.scope, tile, Accuracy.STANDARD, machine
+                )
+                stages.kernel(LEVEL, found)
+
+    def run(self, feeds: dict[str, Array]) -> dict[str, Array]:
+        shapes = [feeds[name].shape for name in self._inputs]
+        symbols = self._binding.solve(shapes)
+        for guard in self._graph.guards:
+            if set(guard.condition.free_symbols) <= symbols.keys():
+                guard.check(symbols)
+        results = evaluate(self._graph, feeds, symbols, lambda p, a: evaluate_payload(p, a))
+        return {name: np.array(array) for name, array in results.items()}
