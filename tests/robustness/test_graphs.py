@@ -36,6 +36,14 @@ def test_a_size_learnt_from_a_sum_does_not_join_the_kernel_of_the_sum() -> None:
 # ---------------------------------------------------------------- empty axes
 
 
+def test_rows_of_an_axis_that_is_always_empty_are_multiplied() -> None:
+    assert_as_reference(
+        """g (float[m, s, m] x, float[m, 4] w) => (float[a, b, c] y)
+        <int64[1] none = {0}> { rows = Slice(x, none, none)  y = MatMul(rows, w) }""",
+        {"x": floats(3, 2, 3), "w": floats(3, 4)},
+    )
+
+
 def test_a_reshape_does_not_move_past_a_sum_over_nothing() -> None:
     """r has as many elements as x for n = 0 whatever m is, and the result has m rows."""
     assert_as_reference(

@@ -21,7 +21,6 @@ from tilewright.cli.usage import UsageError
 from tilewright.cli.verbs import VerbGroup
 from tilewright.support.errors import TilewrightError
 from tilewright.support.version import VERSION
-from tilewright.support.version import VERSION
 
 FAILURE, WRONG_USAGE = 1, 2
 
