@@ -56,24 +56,31 @@ class Reference:
             self._steps.append((node, operands, evaluator(node, operands, opset)))
 
     def values(self, feeds: Values, chance: np.random.Generator | None = None) -> Values:
-        """Every value; with ``chance``, operands of inexact nodes are moved at random."""
+        """Every value but what it refuses and what needs that; with ``chance``, operands of
+        inexact nodes are moved at random."""
         known = {**self._constants, **feeds}
         for node, operands, evaluate in self._steps:
+            if not known.keys() >= set(operands):
+                continue
             given = {name: known[name] for name in operands}
             is_exact = node.op_type in EXACT
             if chance is not None and not is_exact:
                 given = {name: _moved(array, chance) for name, array in given.items()}
-            for name, result in zip(node.output, evaluate(given), strict=True):
+            try:
+                results = evaluate(given)
+            except Exception:  # it refuses in many ways
+                continue
+            for name, result in zip(node.output, results, strict=True):
                 known[name] = result if chance is None or is_exact else _moved(result, chance)
         return known
 
     def allowances(self, feeds: Values, base: Values, seed: int) -> Values:
         """The difference that each element of each output may have; infinite where it jumps."""
-        spreads = {name: np.zeros(base[name].shape) for name in self.outputs}
+        spreads = {name: np.zeros(base[name].shape) for name in self.outputs if name in base}
         for trial in range(TRIALS):
             moved = self.values(feeds, np.random.default_rng([seed, trial]))
             for name, spread in spreads.items():
-                if moved[name].shape != base[name].shape:  # a size that rounding decides
+                if name not in moved or moved[name].shape != base[name].shape:
                     spread[...] = np.inf
                 else:
                     np.maximum(spread, _distance(moved[name], base[name]), out=spread)
