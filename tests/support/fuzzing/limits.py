@@ -10,17 +10,20 @@ from collections.abc import Mapping
 
 import numpy as np
 import onnx
+from onnx import helper
 
 from .case import Array
 
 # Refusals that are right though both oracles answer: a pattern of the message, and why.
 LIMITS: tuple[tuple[str, str], ...] = ()
 
-# Nodes of which the ONNX reference evaluator is known to be wrong: the operator, a string among its
+# Nodes of which the ONNX reference evaluator is known to be wrong: the operator, one of its
 # attributes, and why. It does not count for a model with one.
-REFERENCE_ERRORS: tuple[tuple[str, str, str], ...] = (
-    ("Resize", "pytorch_half_pixel", "an axis that becomes 1 long is read at -0.5 instead of 0"),
-)
+REFERENCE_ERRORS: tuple[tuple[str, str, object, str], ...] = (
+    ("Resize", "coordinate_transformation_mode", b"pytorch_half_pixel",
+     "an axis that becomes 1 long is read at -0.5 instead of 0"),
+    ("LpNormalization", "p", 1, "it divides by the sum, not by the sum of magnitudes"),
+)  # fmt: skip
 
 
 def limit(message: str) -> str | None:
@@ -31,9 +34,10 @@ def limit(message: str) -> str | None:
 def doubts_reference(model: onnx.ModelProto) -> bool:
     """Whether the ONNX reference evaluator is known to be wrong for an operator of the model."""
     return any(
-        node.op_type == operator and any(a.s.decode() == text for a in node.attribute)
+        node.op_type == operator
+        and any(a.name == name and helper.get_attribute_value(a) == value for a in node.attribute)
         for node in model.graph.node
-        for operator, text, _ in REFERENCE_ERRORS
+        for operator, name, value, _ in REFERENCE_ERRORS
     )
 
 
