@@ -20,16 +20,18 @@ from typing import Any
 
 import onnx
 
-from tilewright.frontend.onnx.functions import find_schema
 from tilewright.frontend.onnx.legacy import OLDEST_RULES
 from tilewright.ops.record import OPERATORS
+from tilewright.ops.schema import find_schema
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = {"index.md": "README.md", "architecture.md": "ARCHITECTURE.md"}
 DOMAINS = {"": "ONNX", "ai.onnx.ml": "ONNX-ML", "com.microsoft": "com.microsoft"}
-# The importer runs these itself where it can: a body that is known when compiling is unrolled.
+# The importer runs these itself where it can: constants are read, a body that is known when
+# compiling is unrolled.
 FILLED_IN = "…"  # a part of a message that is known only for a node
-BODIES = {
+IMPORTED = {
+    "Constant": "",
     "If": "the condition is computed at run time",
     "Loop": "the number of turns is computed at run time",
     "Scan": "the number of turns is computed at run time",
@@ -71,8 +73,8 @@ def _executed(domain: str, name: str, newest: int) -> tuple[str, str]:
     rows = OPERATORS.get((domain, name))
     if rows:
         return "compiled", "; ".join(dict.fromkeys(_refusals(rows[-1].rule)))
-    if name in BODIES:
-        return "compiled", BODIES[name]
+    if name in IMPORTED:
+        return "compiled", IMPORTED[name]
     schema: Any = find_schema("", name, newest)
     if schema.has_function or schema.has_context_dependent_function:
         return "by its definition", ""

@@ -11,8 +11,8 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from small_models import save_encoder
 
+from support.small_models import save_encoder
 from tilewright.target import preset, preset_names
 
 Command = Callable[..., Any]

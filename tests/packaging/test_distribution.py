@@ -18,9 +18,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from small_models import save_encoder
 
 import tilewright as tw
+from support.small_models import save_encoder
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]

@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from repository import modules, tree
 
+from support.repository import modules, tree
 from tilewright.support import errors
 from tilewright.support.errors import InputError, sentence
+from tilewright.support.text import article, format_count
 
 
 @pytest.mark.parametrize(
@@ -45,7 +46,8 @@ ERRORS = {name for name in vars(errors) if name.endswith("Error")} | {"third_par
 VERB = re.compile(
     r"(Add|Allow|Ask|Bind|Call|Cast|Check|Choose|Compile|Convert|Copy|Correct|Declare|Did|Divide|"
     r"Export|Give|Install|Leave|Lower|Make|Name|Pass|Put|Replace|Report|Set|Start|Test|Turn|Use|"
-    r"Write)\b"
+    r"Write|Load|Download|Unpack|Upgrade|Save|Run|Read|Create|Evaluate|Split|Register|Remove|Wait|"
+    r"Free|Close|Open|Widen|Keep|Move|Build|Try|Unset|List|Mkdir|Pip)\b"
 )
 
 
@@ -98,3 +100,15 @@ def test_hints_are_actions() -> None:
         if is_hint and text and not VERB.match(sentence(text))
     ]
     assert wrong == [], "say what to do, beginning with a verb"
+
+
+@pytest.mark.parametrize(
+    ("noun", "shown"),
+    [("int", "an int"), ("float", "a float"), ("object", "an object"), ("uint8", "a uint8")],
+)
+def test_nouns_have_their_article(noun: str, shown: str) -> None:
+    assert article(noun) == shown
+
+
+def test_counted_nouns_agree_with_their_number() -> None:
+    assert [format_count(n, "axis", "axes") for n in (0, 1, 2)] == ["0 axes", "1 axis", "2 axes"]

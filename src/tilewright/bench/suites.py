@@ -195,7 +195,7 @@ def choose_suites(cases: Sequence[Case], only: Sequence[str]) -> tuple[Case, ...
     known = tuple(dict.fromkeys(case.suite for case in cases))
     for name in only:
         if name not in known:
-            raise InputError(f"There is no suite {name!r}.", hint=f"choose of {', '.join(known)}")
+            raise InputError(f"There is no suite {name!r}.", hint=f"choose from {', '.join(known)}")
     return tuple(case for case in cases if case.suite in only)
 
 

@@ -129,6 +129,7 @@ _NATIVE = (
 _BY_NUMPY: dict[np.dtype[np.generic], DType] = {
     d.numpy: d for d in DType if d not in (DType.STRING, DType.OBJECT)
 }
+TILE_TYPES = (DType.FLOAT32, DType.FLOAT64)  # sums of which register tiles are made
 # Element types whose products are summed in a wider type, several in each word of a register.
 NARROW = {
     (DType.BFLOAT16, DType.BFLOAT16): DType.FLOAT32,

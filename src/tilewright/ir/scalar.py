@@ -18,6 +18,8 @@ from tilewright.ir.dtype import DType
 
 Array = np.ndarray[Any, Any]
 
+# The function that takes one more element into a reduction of each kind.
+COMBINE = {"sum": "add", "product": "multiply", "maximum": "maximum", "minimum": "minimum"}
 DIVISIONS = ("divide", "remainder", "truncated_remainder")  # by 0, integers have no result
 
 

@@ -35,6 +35,7 @@ from tilewright.shape import (
     select,
     total,
 )
+from tilewright.support.text import format_count
 
 
 @operator("Shape", computes=False)
@@ -204,7 +205,9 @@ def _split(context: RuleContext) -> Sequence[Node]:
     else:
         sizes = _even_sizes(context, size)
     if len(sizes) != context.output_count:
-        message = f"{len(sizes)} sizes for {context.output_count} outputs"
+        message = (
+            f"{format_count(len(sizes), 'size')} for {format_count(context.output_count, 'output')}"
+        )
         raise NoRule(message, where=context.where)
     context.require_equal(total(sizes), size, "the parts must make up the whole axis")
     out: list[Node] = []

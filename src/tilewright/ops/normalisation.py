@@ -19,6 +19,7 @@ from tilewright.ops.onnx_types import element_type
 from tilewright.ops.operands import along, expand_to, numeric, widen
 from tilewright.ops.record import NoRule, RuleContext, operator
 from tilewright.shape import constant, equal
+from tilewright.support.text import format_count
 
 EPSILON = 1e-5
 
@@ -145,7 +146,7 @@ def batch_normalization(context: RuleContext) -> Sequence[Node]:
     """x * a + c per channel; in training mode by the batch's statistics, which are averaged in."""
     builder, x = numeric(context)
     if x.rank < 2:
-        raise NoRule(f"the data has {x.rank} axes", where=context.where)
+        raise NoRule(f"the data has {format_count(x.rank, 'axis', 'axes')}", where=context.where)
     training = bool(context.integer("training_mode", 0))
     if context.output_count > 1 and not training:
         raise NoRule("statistics of training before opset 14", where=context.where)

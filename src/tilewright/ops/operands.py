@@ -14,6 +14,7 @@ from tilewright.ops.record import RuleContext
 from tilewright.ops.types import require_native
 from tilewright.shape import Truth, equal, logical_or
 from tilewright.support.errors import InvalidModelError
+from tilewright.support.text import format_count
 
 
 def numeric(context: RuleContext) -> tuple[Builder, Node]:
@@ -39,7 +40,9 @@ def expand_to(builder: Builder, x: Node, shape: Shape, what: str) -> Node:
     """``x`` broadcast to ``shape``, which must not grow by it (unidirectional broadcasting)."""
     context = builder.context
     if x.rank > len(shape):
-        message = f"{what} has {x.rank} axes, but its target has {len(shape)}"
+        message = (
+            f"{what} has {format_count(x.rank, 'axis', 'axes')}, but its target has {len(shape)}"
+        )
         raise InvalidModelError(message, where=context.where)
     for size, target in zip(x.shape, shape[len(shape) - x.rank :], strict=True):
         one = builder.scope.is_equal(size, 1)

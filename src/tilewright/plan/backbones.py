@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from tilewright.ir.access import below_reshapes, contraction_access
-from tilewright.ir.dtype import DType
+from tilewright.ir.dtype import TILE_TYPES
 from tilewright.ir.graph import Node
 from tilewright.ir.kernel import KernelKind
 from tilewright.ir.primitives import (
@@ -21,7 +21,6 @@ from tilewright.ir.primitives import (
 from tilewright.plan.inline import cost, is_simple
 from tilewright.shape import Scope, product
 
-TILE_TYPES = (DType.FLOAT32, DType.FLOAT64)
 LEAST_COLUMNS = 8  # fewer, and each result is a loop of its own
 TAP_COST = 2  # operations that may be repeated for every tap of a window
 PACKING_COST = 4  # operations that may be repeated for every block that packs an operand

@@ -36,7 +36,7 @@ from tilewright.ir.primitives import (
     Transpose,
     Window,
 )
-from tilewright.ir.verify import VerificationError
+from tilewright.ir.verify import REPORT, VerificationError
 from tilewright.ir.views import is_view
 from tilewright.plan.backbones import (
     kind_of_backbone,
@@ -340,9 +340,7 @@ def _visit(kernel: Kernel, needs: dict[Kernel, list[Kernel]], done: dict[Kernel,
             open_.discard(current)
             continue
         if current in open_:
-            raise VerificationError(
-                f"{current.label} needs its own results", hint="Report this with the model"
-            )
+            raise VerificationError(f"{current.label} needs its own results", hint=REPORT)
         open_.add(current)
         stack.append((current, True))
         stack += [(k, False) for k in reversed(needs[current]) if k not in done]

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import replace
 
-from tilewright.ir.dtype import DType
+from tilewright.ir.dtype import TILE_TYPES
 from tilewright.ir.graph import Binding, Graph, Node, node, users
 from tilewright.ir.primitives import (
     Broadcast,
@@ -38,7 +38,6 @@ from tilewright.rewrite.orders import (
 )
 from tilewright.shape import Expr
 
-TILE_TYPES = (DType.FLOAT32, DType.FLOAT64)
 FEW_CHANNELS = 4  # an input with no more of them is read through its transposition at no cost
 
 MANY_CHANNELS = 128  # of a result: a transposed element costs as much as 16 multiply-adds or so

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from tilewright.ir.graph import Graph, Node, node
 from tilewright.ir.primitives import Primitive, Reshape
-from tilewright.ir.verify import VerificationError
+from tilewright.ir.verify import REPORT, VerificationError
 from tilewright.rewrite.facts import Facts, Rule
 from tilewright.rewrite.rules import RULES
 from tilewright.shape import Scope
@@ -54,9 +54,7 @@ def simplify(
 
 
 def _endless(why: str) -> VerificationError:
-    return VerificationError(
-        f"The rules of rewriting do not end: {why}", hint="Report this with the model"
-    )
+    return VerificationError(f"The rules of rewriting do not end: {why}", hint=REPORT)
 
 
 RuleTable = dict[type[Primitive], list[Rule]]

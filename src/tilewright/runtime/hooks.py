@@ -20,6 +20,7 @@ from tilewright.support.errors import (
     InputError,
     TilewrightError,
 )
+from tilewright.support.text import format_count
 
 # evaluate(payload, inputs) -> outputs: runs a serialised ONNX model by a reference.
 Evaluate = Callable[[bytes, list[Any]], Sequence[Any]]
@@ -57,7 +58,7 @@ class Hooks:
         if unknown:
             problem = f"The model has no input {_quoted(unknown)}."
         elif len(args) > len(names):
-            problem = f"{len(args)} inputs are given, but the model takes {len(names)}."
+            problem = f"The model takes {format_count(len(names), 'input')}, not {len(args)}"
         elif twice:
             problem = f"Input {_quoted(twice)} is given twice, by position and by name."
         else:

@@ -31,6 +31,7 @@ from tilewright.runtime.program import Dimension, KernelStep, OpaqueStep, Progra
 from tilewright.runtime.results import KernelUse, Memory, Outputs, Stats, StepTime, TensorSpec
 from tilewright.support.errors import DimensionError, InputError
 from tilewright.support.processors import default_threads
+from tilewright.support.text import article
 
 
 class CompiledModel:
@@ -182,7 +183,7 @@ class CompiledModel:
         """All outputs by name from inputs by name; for ``out`` see :meth:`__call__`."""
         if not isinstance(inputs, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InputError(
-                f"run takes a dictionary of inputs, but is given a {type(inputs).__name__}",
+                f"run takes a dictionary of inputs, but is given {article(type(inputs).__name__)}",
                 hint="Give arrays by input name, or call the model with them: model(array, …)",
             )
         if out is not None:

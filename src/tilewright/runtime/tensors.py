@@ -17,6 +17,7 @@ import numpy as np
 from tilewright.runtime import _native
 from tilewright.runtime.program import NATIVE_ITEM_SIZES
 from tilewright.support.errors import InputError, ResourceError
+from tilewright.support.text import format_count
 
 # Element types of which numpy knows no other way to make the dtype than through ml_dtypes.
 _EXTENDED = {
@@ -71,8 +72,9 @@ def as_tensor(name: str, value: Any, dtype: str, rank: int, expected: str) -> An
     elif array.dtype.newbyteorder("=") != native_dtype(dtype):
         raise _wrong_type(name, array, expected)
     if array.ndim != rank:
+        axes = format_count(array.ndim, "axis", "axes")
         raise InputError(
-            f"Input '{name}' has {array.ndim} axes {list(array.shape)}, but {rank} are expected.",
+            f"Input '{name}' has {axes} {list(array.shape)}, but should have {rank}",
             where=f"input '{name}'",
             hint=f"Give an array of {expected}",
         )
@@ -119,7 +121,8 @@ def as_writable(name: str, value: Any, dtype: str, rank: int, expected: str) -> 
     if array.dtype != native_dtype(dtype):
         problem = f"has elements of {array.dtype.name}, but the result has {dtype}"
     elif array.ndim != rank:
-        problem = f"has {array.ndim} axes {list(array.shape)}, but the result has {rank}"
+        axes = format_count(array.ndim, "axis", "axes")
+        problem = f"has {axes} {list(array.shape)}, but the result has {rank}"
     elif not array.flags.writeable:
         problem = "is read-only"
     elif not (array.flags.c_contiguous and array.flags.aligned):

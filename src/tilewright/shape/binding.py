@@ -19,6 +19,7 @@ from tilewright.shape.interval import Interval
 from tilewright.shape.scope import Scope
 from tilewright.shape.table import Operation
 from tilewright.support.errors import DimensionError
+from tilewright.support.text import format_count
 
 
 @dataclass(frozen=True)
@@ -80,8 +81,8 @@ class BindingPlan:
             if len(shape) != len(pattern.shape):
                 expected = ", ".join(str(size) for size in pattern.shape)
                 raise DimensionError(
-                    f'input "{pattern.name}" has {len(shape)} axes, but the model states '
-                    f"{len(pattern.shape)}: ({expected})."
+                    f'input "{pattern.name}" has {format_count(len(shape), "axis", "axes")}, but '
+                    f"the model states {len(pattern.shape)}: ({expected})."
                 )
             for axis, size in enumerate(shape):
                 sizes[str(size_symbol(index, axis))] = size

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
 from tilewright.support.errors import InputError, TilewrightError, UnsupportedError
+from tilewright.support.text import article
 
 LARGEST = (1 << 63) - 1  # the largest number that compiled code holds
 MOST_THREADS = (1 << 31) - 1
@@ -23,7 +24,7 @@ def show(value: object) -> str:
     try:
         return reprlib.repr(value)
     except Exception:  # a foreign type may fail in any way when it is printed
-        return f"a {type(value).__name__}"
+        return article(type(value).__name__)
 
 
 def as_integer(value: object) -> int | None:

@@ -34,6 +34,11 @@ def format_count(count: int, singular: str, plural: str | None = None) -> str:
     return f"{count} {singular if count == 1 else plural or singular + 's'}"
 
 
+def article(noun: str) -> str:
+    """A noun with its article, by its first letter: "an int", "a float", "a uint8"."""
+    return f"{'an' if noun[:1].lower() in tuple('aeio') else 'a'} {noun}"
+
+
 def format_list(items: Sequence[str]) -> str:
     """Items in a sentence: "a", "a and b", "a, b and c", or "none"."""
     if len(items) < 2:

@@ -17,6 +17,7 @@ from itertools import product as combinations
 from tilewright.ir.graph import Node, node
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Constant, Convolve, Window
+from tilewright.ir.scalar import COMBINE
 from tilewright.ir.tile import Apply, Load, Local, Loop, LoopProgram, Store, TileBuffer, Value
 from tilewright.ir.views import Index, linear
 from tilewright.shape import (
@@ -34,7 +35,6 @@ from tilewright.shape import (
 from tilewright.tile.loops import finish, target_buffers
 from tilewright.tile.lowering import Lowering
 
-COMBINE = {"sum": "add", "maximum": "maximum", "minimum": "minimum"}
 CHANNEL_BLOCK = 256  # channels per task at most: nine taps of weights stay in the first-level cache
 CHANNEL_UNIT = 16  # blocks are multiples of a cache line
 UNROLLED_TAPS = 9  # windows up to this many taps are one loop body, with all sums in registers

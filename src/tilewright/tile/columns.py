@@ -14,13 +14,13 @@ from itertools import product as combinations
 
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Reduce, Shape
+from tilewright.ir.scalar import COMBINE
 from tilewright.ir.tile import Apply, Load, Local, Loop, LoopProgram, Store, Value
 from tilewright.ir.views import Index, linear
 from tilewright.shape import Expr, ceil_div, constant, maximum, minimum, product
 from tilewright.tile.loops import finish, target_buffers
 from tilewright.tile.lowering import Lowering
 
-COMBINE = {"sum": "add", "product": "multiply", "maximum": "maximum", "minimum": "minimum"}
 ROWS = 8  # rows per pass: their sum meets the sums in scratch once
 LEAST_COLUMNS, MOST_COLUMNS = 128, 512  # columns per task: long runs of memory, sums in L1
 SHARES = 8  # tasks to make at least where there are enough columns

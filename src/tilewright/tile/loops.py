@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from tilewright.ir.graph import Node
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Concat, Reshape, Scan, ScatterElements, ScatterND
+from tilewright.ir.scalar import COMBINE
 from tilewright.ir.tile import Apply, Load, Local, Loop, LoopProgram, Statement, Store, TileBuffer
 from tilewright.ir.tile_walk import ExpressionMap, expressions
 from tilewright.ir.views import Index, linear
@@ -311,7 +312,7 @@ def _scan_steps(
     index: list[Expr],
     length: Expr,
 ) -> None:
-    from_kind = {"sum": "add", "product": "multiply"}[primitive.kind]
+    from_kind = COMBINE[primitive.kind]
     operand = output.inputs[0]
 
     def at(step: Expr) -> list[Expr]:

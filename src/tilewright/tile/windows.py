@@ -17,6 +17,7 @@ from itertools import product as combinations
 from tilewright.ir.graph import Node
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Convolve, Reduce, Window
+from tilewright.ir.scalar import COMBINE
 from tilewright.ir.tile import Apply, Load, Local, Loop, LoopProgram, Store, TileBuffer, Value
 from tilewright.ir.views import Index, linear
 from tilewright.shape import Expr, ceil_div, constant, maximum, minimum
@@ -27,7 +28,6 @@ from tilewright.tile.lowering import Lowering
 
 LONGEST_REACH = 64  # elements beside a row that are kept with it; longer windows go tap by tap
 ALIGNMENT = 16  # elements: rows start on a cache line, so that vectors are stored whole
-COMBINE = {"sum": "add", "maximum": "maximum", "minimum": "minimum"}
 
 
 @dataclass(frozen=True)

@@ -25,10 +25,9 @@ from tilewright.backend.cpu.math_arithmetic import (
 )
 from tilewright.backend.cpu.math_integer import Integers
 from tilewright.ir.dtype import DType
-from tilewright.ir.scalar import SCALAR_FUNCTIONS
+from tilewright.ir.scalar import COMBINE, SCALAR_FUNCTIONS
 from tilewright.support.errors import UnsupportedError
 
-_STEPS = {"sum": "add", "product": "multiply", "maximum": "maximum", "minimum": "minimum"}
 _NUMBERS_ONLY = (
     *("negate", "sign", "subtract", "divide", "remainder", "truncated_remainder", "power"),
     *("shift_left", "shift_right"),
@@ -207,7 +206,7 @@ class Emitter:
                 return self.builder.fadd(a, b, flags=_REORDERED)
             if kind == "product":
                 return self.builder.fmul(a, b, flags=_REORDERED)
-        return self.apply(_STEPS[kind], dtype, [a, b])
+        return self.apply(COMBINE[kind], dtype, [a, b])
 
     def identity(self, kind: str, dtype: DType) -> ir.Constant:
         """The neutral element of a reduction."""

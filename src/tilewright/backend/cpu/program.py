@@ -19,7 +19,7 @@ from tilewright.ir.graph import Binding, Graph, Node
 from tilewright.ir.kernel import Kernel, KernelKind, Plan
 from tilewright.ir.primitives import Constant, Input, Opaque, Project, TensorType
 from tilewright.ir.tile import Contraction, TileProgram
-from tilewright.ir.verify import VerificationError
+from tilewright.ir.verify import REPORT, VerificationError
 from tilewright.runtime.program import (
     BindStep,
     Buffer,
@@ -288,7 +288,7 @@ def _ordered(items: list[_Item], known: set[str], ready: set[Node]) -> list[_Ite
             stuck = [s.label for w in waiting for s in w.steps if not isinstance(s, BindStep)]
             raise VerificationError(
                 f"There is no order for {', '.join(dict.fromkeys(stuck))}",
-                hint="Report this with the model",
+                hint=REPORT,
             )
         waiting.remove(following)
         done.append(following)

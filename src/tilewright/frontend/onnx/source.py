@@ -26,6 +26,7 @@ from tilewright.frontend.onnx.external import (
 )
 from tilewright.support.errors import InvalidModelError, UnsupportedError
 from tilewright.support.files import MODEL, require
+from tilewright.support.text import article
 
 Source = str | os.PathLike[str] | bytes | onnx.ModelProto | onnx_ir.Model
 NEWEST_OPSET = onnx.defs.onnx_opset_version()
@@ -64,7 +65,9 @@ def read_model(source: Source) -> LoadedModel:
         path = Path(source)
         data, where = _read(path), str(path)
     else:
-        raise InvalidModelError(f"A {type(given).__name__} is not a model", hint=_way_out(given))
+        raise InvalidModelError(
+            f"{article(type(given).__name__)} is not a model", hint=_way_out(given)
+        )
     with ThreadPoolExecutor(1) as pool:
         digest = pool.submit(lambda: hashlib.sha256(data).hexdigest())
         loaded = _from_proto(_parse(data, where), where, None if path is None else path.parent)
