@@ -176,7 +176,10 @@ PARTS: list[tuple[str, Build]] = [
     ("gather_of_run", lambda: node(Gather(0), tensor("v", HIGH, 2), line(N))),
     ("gather_of_run", lambda: node(Gather(0), tensor("v", HIGH + 2, 2), shifted(line(N), 2))),
     ("gather_from_one_row", lambda: node(Gather(1), tensor("v", M, 1), value([0], INT64))),
-    ("gather_by_view", lambda: node(Gather(1), tensor("v", M, 3, K), spread(value([0, 2], INT64), shape(N, 2), 1))),
+    (
+        "gather_by_view",
+        lambda: node(Gather(1), tensor("v", M, 3, K), spread(value([0, 2], INT64), shape(N, 2), 1)),
+    ),
     ("gather_by_view", lambda: node(Gather(0), tensor("v", 3, K), to(shape(N, 1), indices()))),
     ("gather_nd_of_positions", lambda: node(GatherND(0), x(), positions())),
     ("gather_nd_of_positions", lambda: node(GatherND(0), z(), positions())),

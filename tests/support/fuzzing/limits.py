@@ -15,7 +15,12 @@ from onnx import helper
 from .case import Array
 
 # Refusals that are right though both oracles answer: a pattern of the message, and why.
-LIMITS: tuple[tuple[str, str], ...] = ()
+LIMITS: tuple[tuple[str, str], ...] = (
+    (
+        r"(?i)index -?\d+ is out of bounds for an axis of size 0",
+        "an index into an axis without elements is wrong even where nothing is read",
+    ),
+)
 
 # Nodes of which the ONNX reference evaluator is known to be wrong: the operator, one of its
 # attributes, and why. It does not count for a model with one.
@@ -46,10 +51,14 @@ def unspecified(model: onnx.ModelProto, values: Mapping[str, Array]) -> str | No
 
     A computed size of 0 in the target of a Reshape is an empty axis here, as it is where the
     numbers come from, and a copied size by the letter of the standard. With allowzero the standard
-    forbids -1 beside 0.
+    forbids -1 beside 0. The place of the largest of no elements is nowhere.
     """
     constants = {c.name for c in model.graph.initializer}
     for node in model.graph.node:
+        if node.op_type in ("ArgMax", "ArgMin") and node.input[0] in values:
+            axes = [a.i for a in node.attribute if a.name == "axis"] or [0]
+            if np.asarray(values[node.input[0]]).shape[axes[0]] == 0:
+                return f"{node.op_type} of nothing"
         if node.op_type != "Reshape" or node.input[1] in constants:
             continue
         if not values.keys() >= set(node.input):
