@@ -131,3 +131,9 @@ def test_gates_of_another_shape_are_refused() -> None:
         run(graph, [gate, gate[:1]])
     with pytest.raises(InvalidModelError, match="2 and 1 axes"):
         fission("SwiGLU", [gate, gate[0]], opset=28)
+
+
+def test_the_sixth_of_a_hard_swish_is_a_float32() -> None:
+    x = np.array([1.0])
+    (result,) = run(fission("HardSwish", [x], opset=22), [x])
+    np.testing.assert_allclose(result, 0.5 + np.float64(np.float32(1 / 6)), rtol=1e-12)

@@ -36,6 +36,25 @@ def test_a_size_learnt_from_a_sum_does_not_join_the_kernel_of_the_sum() -> None:
 # ---------------------------------------------------------------- empty axes
 
 
+def test_nothing_is_repeated_where_more_than_its_shape_is_read() -> None:
+    assert_as_reference(
+        """g (float[n] x) => (bool[r] y) <int64[1] none = {0}, int64[1] three = {3}> {
+            t, i = TopK(x, none)
+            u = Tile(t, three)
+            y = Equal(u, t)
+        }""",
+        {"x": floats(4)},
+    )
+
+
+def test_rows_of_an_axis_that_is_always_empty_are_multiplied() -> None:
+    assert_as_reference(
+        """g (float[m, s, m] x, float[m, 4] w) => (float[a, b, c] y)
+        <int64[1] none = {0}> { rows = Slice(x, none, none)  y = MatMul(rows, w) }""",
+        {"x": floats(3, 2, 3), "w": floats(3, 4)},
+    )
+
+
 def test_a_reshape_does_not_move_past_a_sum_over_nothing() -> None:
     """r has as many elements as x for n = 0 whatever m is, and the result has m rows."""
     assert_as_reference(

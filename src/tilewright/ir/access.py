@@ -63,7 +63,7 @@ def flat_stride(slopes: dict[str, Expr], axes: Axes) -> Expr | None:
     stride: Expr | None = None
     span = zero
     for name, size in reversed(list(axes)):
-        if size.is_constant and size.value == 1:
+        if size.is_constant and size.value <= 1:  # its index never moves
             continue
         slope = slopes.get(name, zero)
         if stride is None:

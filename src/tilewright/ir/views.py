@@ -84,6 +84,8 @@ def _divides(divisor: Expr, value: Expr) -> bool:
 
 def reshape_index(index: Index, source: Shape, target: Shape, scope: Scope) -> Index:
     """The index in ``target`` of the element at ``index`` of ``source`` (same row-major order)."""
+    if constant(0) in (*source, *target):  # no element, and no quotient
+        return (constant(0),) * len(target)
     out: list[Expr] = [constant(0)] * len(target)
     for left, right in groups(source, target):
         kept_left = [a for a in left if not _is_one(source[a])]

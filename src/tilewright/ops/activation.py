@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
+
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node
 from tilewright.ops.build import Builder, cast
@@ -145,9 +147,9 @@ def hard_sigmoid(context: RuleContext) -> Sequence[Node]:
 
 @operator("HardSwish")
 def hard_swish(context: RuleContext) -> Sequence[Node]:
-    """x times its hard sigmoid with alpha = 1/6."""
+    """x times its hard sigmoid with alpha = 1/6, a float32 in its function in the standard."""
     builder, x = numeric(context)
-    return [builder.multiply(x, _hard_sigmoid(builder, x, 1.0 / 6.0, 0.5))]
+    return [builder.multiply(x, _hard_sigmoid(builder, x, float(np.float32(1.0 / 6.0)), 0.5))]
 
 
 @operator("Swish")

@@ -47,6 +47,12 @@ class Expected:
     answers: dict[str, Values]
     allowances: Values | None
 
+    @property
+    def is_certain(self) -> bool:
+        """Whether both oracles answer in full."""
+        counts = [len(answer) for answer in self.answers.values()]
+        return len(counts) == 2 and counts[0] == counts[1]
+
 
 def check(
     case: Case, stage: Callable[[str], None] = lambda name: None, without: Collection[str] = ()
@@ -101,7 +107,7 @@ def _ask_oracles(
             base = _or_none(reference.values, feeds)
             if base is not None:
                 unspecified_by = unspecified(proto, base)
-                answers[REFERENCE] = {name: base[name] for name in reference.outputs}
+                answers[REFERENCE] = {n: base[n] for n in reference.outputs if n in base}
                 allowances = _or_none(reference.allowances, feeds, base, case.seed)
         if session is not None:
             stage(RUNTIME)
@@ -128,8 +134,8 @@ def _refused(error: TilewrightError, expected: list[Expected], outcome: Outcome)
     why = limit(str(error))
     if why is not None:
         outcome.limits.append(why)
-    elif any(len(e.answers) == 2 for e in expected):
-        sizes = next(e.sizes for e in expected if len(e.answers) == 2)
+    elif any(e.is_certain for e in expected):
+        sizes = next(e.sizes for e in expected if e.is_certain)
         outcome.finding = Finding("refused", f"compile: {error}", sizes)
 
 
@@ -150,7 +156,7 @@ def _run(
                 why = limit(str(error))
                 if why is not None:
                     outcome.limits.append(why)
-                elif len(one.answers) == 2:
+                elif one.is_certain:
                     outcome.finding = Finding("refused", f"call: {error}", one.sizes)
                     return
                 continue
@@ -177,8 +183,9 @@ def _judge(results: Values, expected: Expected) -> str | None:
         texts = {
             oracle: difference(ours, np.asarray(answer[name]), allowances.get(name))
             for oracle, answer in expected.answers.items()
+            if name in answer
         }
-        if all(text is not None for text in texts.values()):
+        if texts and all(text is not None for text in texts.values()):
             lines = [f"{oracle}: {text}" for oracle, text in texts.items()]
             return "\n".join([f"output {name}", *lines])
     return None

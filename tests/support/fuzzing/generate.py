@@ -51,7 +51,7 @@ def generate(seed: int, number: int, levels: Sequence[str]) -> Case:
         mark = b.mark()
         try:
             step(b)
-        except (Rejected, ValueError, TypeError):  # a node that cannot be made
+        except (Rejected, ValueError, TypeError, OverflowError):  # a node that cannot be made
             b.restore(mark)
     return replace(finished(b), level=level, check=is_checked)
 

@@ -10,14 +10,25 @@ from collections.abc import Mapping
 
 import numpy as np
 import onnx
+from onnx import helper
 
 from .case import Array
 
 # Refusals that are right though both oracles answer: a pattern of the message, and why.
-LIMITS: tuple[tuple[str, str], ...] = ()
+LIMITS: tuple[tuple[str, str], ...] = (
+    (
+        r"(?i)index -?\d+ is out of bounds for an axis of size 0",
+        "an index into an axis without elements is wrong even where nothing is read",
+    ),
+)
 
-# Operators by which an oracle is known to be wrong, and why; it does not count for such a model.
-REFERENCE_ERRORS: tuple[tuple[str, str], ...] = ()
+# Nodes of which the ONNX reference evaluator is known to be wrong: the operator, one of its
+# attributes, and why. It does not count for a model with one.
+REFERENCE_ERRORS: tuple[tuple[str, str, object, str], ...] = (
+    ("Resize", "coordinate_transformation_mode", b"pytorch_half_pixel",
+     "an axis that becomes 1 long is read at -0.5 instead of 0"),
+    ("LpNormalization", "p", 1, "it divides by the sum, not by the sum of magnitudes"),
+)  # fmt: skip
 
 
 def limit(message: str) -> str | None:
@@ -27,8 +38,12 @@ def limit(message: str) -> str | None:
 
 def doubts_reference(model: onnx.ModelProto) -> bool:
     """Whether the ONNX reference evaluator is known to be wrong for an operator of the model."""
-    known = {name for name, _ in REFERENCE_ERRORS}
-    return any(node.op_type in known for node in model.graph.node)
+    return any(
+        node.op_type == operator
+        and any(a.name == name and helper.get_attribute_value(a) == value for a in node.attribute)
+        for node in model.graph.node
+        for operator, name, value, _ in REFERENCE_ERRORS
+    )
 
 
 def unspecified(model: onnx.ModelProto, values: Mapping[str, Array]) -> str | None:
@@ -36,11 +51,17 @@ def unspecified(model: onnx.ModelProto, values: Mapping[str, Array]) -> str | No
 
     A computed size of 0 in the target of a Reshape is an empty axis here, as it is where the
     numbers come from, and a copied size by the letter of the standard. With allowzero the standard
-    forbids -1 beside 0.
+    forbids -1 beside 0. The place of the largest of no elements is nowhere.
     """
     constants = {c.name for c in model.graph.initializer}
     for node in model.graph.node:
+        if node.op_type in ("ArgMax", "ArgMin") and node.input[0] in values:
+            axes = [a.i for a in node.attribute if a.name == "axis"] or [0]
+            if np.asarray(values[node.input[0]]).shape[axes[0]] == 0:
+                return f"{node.op_type} of nothing"
         if node.op_type != "Reshape" or node.input[1] in constants:
+            continue
+        if not values.keys() >= set(node.input):
             continue
         data, target = (np.asarray(values[name]) for name in node.input)
         zeros = [axis for axis, size in enumerate(target) if size == 0]

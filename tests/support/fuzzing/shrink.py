@@ -139,16 +139,19 @@ def _cut(case: Case) -> Iterator[Case]:
     if not values:
         return
     outputs = {o.name for o in graph.output}
-    for node in graph.node:
-        for name in node.output:
-            if name in values[0] and name not in outputs and values[0][name].dtype.kind in "fbiu":
-                array = values[0][name]
-                info = output_info(name, array.dtype, array.ndim)
-                yield _rebuilt(case, list(graph.node), [info], case.recipes)
-    for node in reversed(graph.node):
-        for name in node.output:
-            if name in values[0] and name not in outputs and values[0][name].dtype.kind in "fbiu":
-                yield _with_input(case, name, [v[name] for v in values])
+    names = [
+        name
+        for node in graph.node
+        for name in node.output
+        if name not in outputs and all(name in known for known in values)
+    ]
+    names = [name for name in names if values[0][name].dtype.kind in "fbiu"]
+    for name in names:
+        array = values[0][name]
+        info = output_info(name, array.dtype, array.ndim)
+        yield _rebuilt(case, list(graph.node), [info], case.recipes)
+    for name in reversed(names):
+        yield _with_input(case, name, [known[name] for known in values])
 
 
 def _with_input(case: Case, name: str, arrays: list[np.ndarray]) -> Case:
