@@ -21,7 +21,7 @@ PYTEST_FLAGS ?=
 TEST := $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal $(PYTEST_FLAGS)
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-oldest quick lint models sanitize wheel setup clean
+.PHONY: help demo test test-oldest quick lint models sanitize wheel docs setup clean
 
 help:
 	@echo "make demo    a real sentence encoder at many shapes, checked and timed"
@@ -31,6 +31,7 @@ help:
 	@echo "make models  export the models under test into models/"
 	@echo "make test-oldest  the quick tests with the oldest versions of all packages that are needed"
 	@echo "make wheel   a source archive and a wheel in dist/"
+	@echo "make docs    the documentation site in build/site"
 	@echo "make sanitize  the tests of the runtime with sanitizers"
 	@echo "make clean   remove .venv, build and models"
 
@@ -55,6 +56,11 @@ models: $(ALL)
 sanitize: $(ALL)
 	$(BIN)/python scripts/sanitize.py address
 	$(BIN)/python scripts/sanitize.py thread
+
+# What builds the site is in no lock: it neither runs nor tests anything.
+docs: $(ALL)
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(PIP) --no-build-isolation -e ".[docs]"
+	$(BIN)/python -m mkdocs build --quiet
 
 setup: $(ALL)
 
