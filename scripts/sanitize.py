@@ -1,4 +1,4 @@
-"""The tests of the runtime with the sanitizers of GCC in the native extension.
+"""The tests of the runtime, and its stress test, with sanitizers of GCC in the native extension.
 
     python scripts/sanitize.py address        addresses and undefined behaviour
     python scripts/sanitize.py thread         data races
@@ -92,9 +92,14 @@ def main() -> int:
     # A sanitizer ends the process at once, so what pytest captured would be lost.
     tests = [sys.executable, "-m", "pytest", "-q", "--capture=no", "-m", "not slow and not peers"]
     tests += [ROOT / "tests" / "runtime", *further]
-    # Some systems place memory so randomly that the sanitizers find no room for theirs.
-    fixed = ["setarch", "--addr-no-randomize", *tests]
-    return subprocess.run(fixed, env=environment, check=False).returncode
+    stress = [sys.executable, ROOT / "scripts" / "stress.py", "--seconds", "10"]
+    for command in (tests, stress):
+        # Some systems place memory so randomly that the sanitizers find no room for theirs.
+        fixed = ["setarch", "--addr-no-randomize", *command]
+        code = subprocess.run(fixed, env=environment, check=False).returncode
+        if code != 0:
+            return code
+    return 0
 
 
 if __name__ == "__main__":

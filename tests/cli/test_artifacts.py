@@ -42,7 +42,7 @@ def save_products(path: Path, columns: int = 32) -> Path:
     return path
 
 
-@pytest.mark.parametrize("precision", ["bfloat16", "int8"])
+@pytest.mark.parametrize("precision", [pytest.param("bfloat16", marks=pytest.mark.slow), "int8"])
 def test_verify_knows_the_precision_of_an_artifact(
     command: Command, tmp_path: Path, precision: str
 ) -> None:

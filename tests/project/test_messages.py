@@ -40,6 +40,18 @@ def test_errors_put_their_message_and_hint_into_the_style() -> None:
     assert (error.message, error.hint) == ("There is no input", "Name one of a, b")
 
 
+@pytest.mark.parametrize(
+    ("noun", "shown"),
+    [("int", "an int"), ("float", "a float"), ("object", "an object"), ("uint8", "a uint8")],
+)
+def test_nouns_have_their_article(noun: str, shown: str) -> None:
+    assert article(noun) == shown
+
+
+def test_counted_nouns_agree_with_their_number() -> None:
+    assert [format_count(n, "axis", "axes") for n in (0, 1, 2)] == ["0 axes", "1 axis", "2 axes"]
+
+
 # ---------------------------------------------------------------- all that the sources can say
 
 ERRORS = {name for name in vars(errors) if name.endswith("Error")} | {"third_party"}
@@ -100,15 +112,3 @@ def test_hints_are_actions() -> None:
         if is_hint and text and not VERB.match(sentence(text))
     ]
     assert wrong == [], "say what to do, beginning with a verb"
-
-
-@pytest.mark.parametrize(
-    ("noun", "shown"),
-    [("int", "an int"), ("float", "a float"), ("object", "an object"), ("uint8", "a uint8")],
-)
-def test_nouns_have_their_article(noun: str, shown: str) -> None:
-    assert article(noun) == shown
-
-
-def test_counted_nouns_agree_with_their_number() -> None:
-    assert [format_count(n, "axis", "axes") for n in (0, 1, 2)] == ["0 axes", "1 axis", "2 axes"]

@@ -95,13 +95,13 @@ def test_wrong_element_type(model: tw.Model) -> None:
 
 def test_wrong_rank(model: tw.Model) -> None:
     message = refusal(InputError, model, x()[0], y())
-    assert "Input 'x' has 1 axes [4], but 2 are expected" in message
+    assert "Input 'x' has 1 axis [4], but should have 2" in message
 
 
 def test_missing_and_extra(model: tw.Model) -> None:
     assert "Input 'y' is missing" in refusal(InputError, model, x())
     assert "Input 'x' is missing" in refusal(InputError, model, y=y())
-    assert "3 inputs are given, but the model takes 2" in refusal(InputError, model, x(), y(), y())
+    assert "The model takes 2 inputs, not 3" in refusal(InputError, model, x(), y(), y())
     assert "no input 'z'" in refusal(InputError, model, x(), y(), z=y())
     assert "given twice" in refusal(InputError, model, x(), y(), x=x())
 

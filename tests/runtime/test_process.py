@@ -87,13 +87,13 @@ def test_a_process_ends_cleanly_while_daemon_threads_are_in_calls(work: str) -> 
     assert (found.returncode, found.stderr) == (0, "")
 
 
-def worker_affinities() -> set[frozenset[int]]:
-    found: set[frozenset[int]] = set()
+def worker_affinities() -> list[frozenset[int]]:
+    found: list[frozenset[int]] = []
     for task in Path("/proc/self/task").iterdir():
         # Other threads end when they like.
         with suppress(FileNotFoundError, ProcessLookupError):
             if (task / "comm").read_text().strip() == "tilewright":
-                found.add(frozenset(os.sched_getaffinity(int(task.name))))
+                found.append(frozenset(os.sched_getaffinity(int(task.name))))
     return found
 
 
@@ -104,24 +104,24 @@ def test_workers_run_where_the_process_may_whoever_calls_first() -> None:
 
     def call_pinned() -> None:
         os.sched_setaffinity(0, {min(all_of_them)})
-        model(chain_program(3, 10_000_000), num_threads=2 + len(worker_affinities()) * 200)(x)
+        model(chain_program(3, 10_000_000), num_threads=len(worker_affinities()) + 2)(x)
 
     thread = threading.Thread(target=call_pinned)
     thread.start()
     thread.join()
-    assert worker_affinities() == {frozenset(all_of_them)}
+    assert set(worker_affinities()) == {frozenset(all_of_them)}
     # The process moves, and its workers follow.
     compiled = model(chain_program(3, 10_000_000), num_threads=2)
     try:
         os.sched_setaffinity(0, {min(all_of_them)})
         time.sleep(0.15)
         compiled(x)
-        assert worker_affinities() == {frozenset({min(all_of_them)})}
+        assert set(worker_affinities()) == {frozenset({min(all_of_them)})}
     finally:
         os.sched_setaffinity(0, all_of_them)
     time.sleep(0.15)
     compiled(x)
-    assert worker_affinities() == {frozenset(all_of_them)}
+    assert set(worker_affinities()) == {frozenset(all_of_them)}
 
 
 def test_there_is_one_answer_to_how_many_threads_there_are() -> None:
@@ -158,14 +158,12 @@ def test_a_signal_ends_a_long_call_between_two_kernels(threads: int) -> None:
     compiled = model(program(buffers(*rows), steps), num_threads=threads)
     x = np.full(10_000_000, -1, np.float32)
     small = compiled(x[:1000])
-    start = time.perf_counter()
+    y = np.full_like(x, 99)
     with pytest.raises(Interrupted), interrupted_after(0.2):
-        compiled(x)
-    once = time.perf_counter() - start
-    assert once < 1.5
-    # Whole calls take several times as long; the model is as good as before.
+        compiled(x, out=y)
+    # The last kernel has not run; the model is as good as before.
+    assert (y == 99).all()
     np.testing.assert_array_equal(compiled(x[:1000]), small)
-    assert compiled.stats().process_bytes <= 3 * x.nbytes + small.nbytes + (16 << 20)
 
 
 def scaled(**options: Any) -> Any:

@@ -74,7 +74,7 @@ def test_constants_ranks_and_numbers_of_inputs():
         'Input "image", axis 1: size 5 differs from 3, which the model states'
     )
     assert message(binding, (4,), ()) == (
-        'Input "image" has 1 axes, but the model states 2: (n, 3)'
+        'Input "image" has 1 axis, but the model states 2: (n, 3)'
     )
     assert "1 shapes are given for 2 inputs" in message(binding, (4, 3))
 
