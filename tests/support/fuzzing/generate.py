@@ -34,8 +34,8 @@ def generate(seed: int, number: int, levels: Sequence[str]) -> Case:
     shapes = _shapes(chance)
     data_seed = chance.randrange(1 << 30)
     rest = random.Random(f"{seed} {number} level")
-    level = rest.choice(levels)
     is_checked = rest.random() < CHECKED
+    level = rest.choice(levels)
     b = Builder(chance, chance.choice(OPSETS), shapes, data_seed)
     names = [*shapes[0]]
     for _ in range(chance.choice((1, 1, 2))):

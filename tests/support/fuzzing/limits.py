@@ -47,11 +47,12 @@ def doubts_reference(model: onnx.ModelProto) -> bool:
 
 
 def unspecified(model: onnx.ModelProto, values: Mapping[str, Array]) -> str | None:
-    """Why no answer is right or wrong for these values of a model; None if one is.
+    """Why no oracle can be asked for these values of a model; None if one can.
 
     A computed size of 0 in the target of a Reshape is an empty axis here, as it is where the
     numbers come from, and a copied size by the letter of the standard. With allowzero the standard
-    forbids -1 beside 0. The place of the largest of no elements is nowhere.
+    forbids -1 beside 0. The place of the largest of no elements is nowhere. Of
+    no images the reference pools without their padding.
     """
     constants = {c.name for c in model.graph.initializer}
     for node in model.graph.node:
@@ -59,6 +60,9 @@ def unspecified(model: onnx.ModelProto, values: Mapping[str, Array]) -> str | No
             axes = [a.i for a in node.attribute if a.name == "axis"] or [0]
             if np.asarray(values[node.input[0]]).shape[axes[0]] == 0:
                 return f"{node.op_type} of nothing"
+        is_pool = node.op_type == "MaxPool" and node.input[0] in values
+        if is_pool and np.asarray(values[node.input[0]]).size == 0:
+            return "MaxPool of nothing"
         if node.op_type != "Reshape" or node.input[1] in constants:
             continue
         if not values.keys() >= set(node.input):
