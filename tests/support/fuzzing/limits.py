@@ -51,8 +51,9 @@ def unspecified(model: onnx.ModelProto, values: Mapping[str, Array]) -> str | No
 
     A computed size of 0 in the target of a Reshape is an empty axis here, as it is where the
     numbers come from, and a copied size by the letter of the standard. With allowzero the standard
-    forbids -1 beside 0. The place of the largest of no elements is nowhere. Of
-    no images the reference pools without their padding.
+    forbids -1 beside 0. The place of the largest of no elements is nowhere. Of no images the
+    reference pools without their padding. The largest of padding only is -inf here, 0 in the
+    reference, and refused by ONNX Runtime.
     """
     constants = {c.name for c in model.graph.initializer}
     for node in model.graph.node:
@@ -63,6 +64,8 @@ def unspecified(model: onnx.ModelProto, values: Mapping[str, Array]) -> str | No
         is_pool = node.op_type == "MaxPool" and node.input[0] in values
         if is_pool and np.asarray(values[node.input[0]]).size == 0:
             return "MaxPool of nothing"
+        if is_pool and _has_window_of_padding(node, np.asarray(values[node.input[0]]).shape[2:]):
+            return "MaxPool of padding only"
         if node.op_type != "Reshape" or node.input[1] in constants:
             continue
         if not values.keys() >= set(node.input):
@@ -75,3 +78,20 @@ def unspecified(model: onnx.ModelProto, values: Mapping[str, Array]) -> str | No
         elif any(axis >= data.ndim or data.shape[axis] for axis in zeros):
             return "Reshape to a computed size of 0"
     return None
+
+
+def _has_window_of_padding(node: onnx.NodeProto, sizes: tuple[int, ...]) -> bool:
+    """Whether a window of a pooling node reads no element of the data along some axis."""
+    given = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+    rank = len(sizes)
+    kernel = given["kernel_shape"]
+    strides, dilations = given.get("strides", [1] * rank), given.get("dilations", [1] * rank)
+    pads = given.get("pads", [0] * (2 * rank))
+    for axis, size in enumerate(sizes):
+        taps = dilations[axis] * np.arange(kernel[axis])
+        span = size + pads[axis] + pads[rank + axis] - taps[-1] - 1
+        rounded = -(-span // strides[axis]) if given.get("ceil_mode") else span // strides[axis]
+        places = strides[axis] * np.arange(rounded + 1)[:, None] - pads[axis] + taps
+        if places.size and not ((places >= 0) & (places < size)).any(axis=1).all():
+            return True
+    return False
