@@ -55,6 +55,19 @@ def test_rows_of_an_axis_that_is_always_empty_are_multiplied() -> None:
     )
 
 
+def test_the_places_of_maxima_that_do_not_exist_are_not_looked_up() -> None:
+    """Windows along an axis that is too short for one: the others alone decide what is looked up."""
+    assert_as_reference(
+        """g (float[h, h, h] x) => (int64[a, b, c, d] places) <int64[1] last = {3}> {
+            image = Unsqueeze(x, last)
+            shape = Shape(image)
+            ones = ConstantOfShape<value = float[1] {1}>(shape)
+            y, places = MaxPool<kernel_shape = [3, 3], strides = [2, 3]>(ones)
+        }""",
+        {"x": floats(8, 8, 8)},
+    )
+
+
 def test_a_reshape_does_not_move_past_a_sum_over_nothing() -> None:
     """r has as many elements as x for n = 0 whatever m is, and the result has m rows."""
     assert_as_reference(

@@ -358,14 +358,14 @@ class Lowering:
         outer, self.blocks = self.blocks, self.blocks[: level + 1]
         name = self.name("r")
         variables: list[Expr] = []
-        for end in extents:
+        ends = [self._while_existing(node, index, end) for end in extents[:1]] + [*extents[1:]]
+        for extent, end in zip(extents, ends, strict=True):
             variable = self.name("k")
             self.depth[variable] = len(self.blocks)
-            variables.append(declare_index(self.scope, variable, end))
+            variables.append(declare_index(self.scope, variable, extent))
             self.open()
             self.blocks[-1].extents.append(end)
         value = inner(tuple(variables))
-        ends = [self._while_existing(node, index, end) for end in extents[:1]] + [*extents[1:]]
         for end, variable in reversed(list(zip(ends, variables, strict=True))):
             body = self.close()
             step = Accumulator(name, kind, value)
@@ -395,10 +395,10 @@ class Lowering:
         self.depth[variable] = len(self.blocks)
         declare_index(self.scope, variable, operand.shape[axis])
         self.open()
-        self.blocks[-1].extents.append(operand.shape[axis])
+        end = self._while_existing(node, index, operand.shape[axis])
+        self.blocks[-1].extents.append(end)
         value = self.value(operand, (*index[:axis], symbol(variable), *index[axis:]))
         body = self.close()
-        end = self._while_existing(node, index, operand.shape[axis])
         self.emit(ArgLoop(name, variable, end, primitive.kind, primitive.last, value, body))
         self.blocks = outer
         self.depth[name] = level
