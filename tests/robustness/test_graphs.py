@@ -56,7 +56,7 @@ def test_rows_of_an_axis_that_is_always_empty_are_multiplied() -> None:
 
 
 def test_the_places_of_maxima_that_do_not_exist_are_not_looked_up() -> None:
-    """Windows along an axis that is too short for one: the others alone decide what is looked up."""
+    """Where one axis is too short for a window, nothing is looked up along the others."""
     assert_as_reference(
         """g (float[h, h, h] x) => (int64[a, b, c, d] places) <int64[1] last = {3}> {
             image = Unsqueeze(x, last)

@@ -20,7 +20,7 @@ from tilewright.support.errors import InternalError, TilewrightError
 
 from .case import Array, Case, Finding, Sizes
 from .interpreted import Interpreted
-from .limits import doubts_reference, limit, unspecified
+from .limits import doubtful, limit, unspecified
 from .oracles import Reference, Values, difference, onnxruntime_session
 
 INTERPRETED = "none"  # instead of an instruction set level
@@ -90,7 +90,8 @@ def _ask_oracles(
     reference: Reference | None = None
     session: Callable[[Values], Values] | None = None
     proto = case.proto()
-    if REFERENCE not in without and not doubts_reference(proto):
+    doubted = doubtful(proto)
+    if REFERENCE not in without:
         stage(REFERENCE)
         reference = _or_none(Reference, proto)
     if RUNTIME not in without:
@@ -107,7 +108,9 @@ def _ask_oracles(
             base = _or_none(reference.values, feeds)
             if base is not None:
                 unspecified_by = unspecified(proto, base)
-                answers[REFERENCE] = {n: base[n] for n in reference.outputs if n in base}
+                answers[REFERENCE] = {
+                    n: base[n] for n in reference.outputs if n in base and n not in doubted
+                }
                 allowances = _or_none(reference.allowances, feeds, base, case.seed)
         if session is not None:
             stage(RUNTIME)

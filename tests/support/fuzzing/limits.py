@@ -23,11 +23,12 @@ LIMITS: tuple[tuple[str, str], ...] = (
 )
 
 # Nodes of which the ONNX reference evaluator is known to be wrong: the operator, one of its
-# attributes, and why. It does not count for a model with one.
+# attributes or nothing, and why. It does not count for what is computed from them.
 REFERENCE_ERRORS: tuple[tuple[str, str, object, str], ...] = (
     ("Resize", "coordinate_transformation_mode", b"pytorch_half_pixel",
      "an axis that becomes 1 long is read at -0.5 instead of 0"),
     ("LpNormalization", "p", 1, "it divides by the sum, not by the sum of magnitudes"),
+    ("GlobalMaxPool", "", None, "images of other ranks than two lose an axis"),
 )  # fmt: skip
 
 
@@ -36,14 +37,21 @@ def limit(message: str) -> str | None:
     return next((why for pattern, why in LIMITS if re.search(pattern, message)), None)
 
 
-def doubts_reference(model: onnx.ModelProto) -> bool:
-    """Whether the ONNX reference evaluator is known to be wrong for an operator of the model."""
-    return any(
-        node.op_type == operator
-        and any(a.name == name and helper.get_attribute_value(a) == value for a in node.attribute)
-        for node in model.graph.node
-        for operator, name, value, _ in REFERENCE_ERRORS
-    )
+def doubtful(model: onnx.ModelProto) -> set[str]:
+    """Values that depend on an operator of which the ONNX reference evaluator is known wrong."""
+    found: set[str] = set()
+    for node in model.graph.node:
+        is_wrong = any(
+            node.op_type == operator
+            and (not name or helper.get_node_attr_value(node, name) == value)
+            for operator, name, value, _ in REFERENCE_ERRORS
+            if not name or any(a.name == name for a in node.attribute)
+        )
+        # A body may read any value around it.
+        has_body = any(a.type == onnx.AttributeProto.GRAPH for a in node.attribute)
+        if is_wrong or not found.isdisjoint(node.input) or (has_body and found):
+            found.update(node.output)
+    return found
 
 
 def unspecified(model: onnx.ModelProto, values: Mapping[str, Array]) -> str | None:
