@@ -31,6 +31,11 @@ REFERENCE_ERRORS: tuple[tuple[str, str, object, str], ...] = (
     ("GlobalMaxPool", "", None, "images of other ranks than two lose an axis"),
 )  # fmt: skip
 
+# The same for one of several outputs: the operator, the number of the output, and why.
+REFERENCE_OUTPUT_ERRORS: tuple[tuple[str, int, str], ...] = (
+    ("MaxPool", 1, "places are counted anew in every channel, not over the whole tensor"),
+)
+
 
 def limit(message: str) -> str | None:
     """Why a refusal with this message is no finding; None if it is one."""
@@ -51,6 +56,9 @@ def doubtful(model: onnx.ModelProto) -> set[str]:
         has_body = any(a.type == onnx.AttributeProto.GRAPH for a in node.attribute)
         if is_wrong or not found.isdisjoint(node.input) or (has_body and found):
             found.update(node.output)
+        for operator, output, _ in REFERENCE_OUTPUT_ERRORS:
+            if node.op_type == operator:
+                found.update(node.output[output : output + 1])
     return found
 
 
