@@ -1,4 +1,4 @@
-"""tilewright compiles a tensor program of unknown shapes once, for every shape in its range.
+"""tilewright compiles an ONNX model once, for every shape in the ranges of its dimensions.
 
     model = tilewright.compile("bert.onnx", dims={"batch": (1, 64), "seq": (0, 512)})
     outputs = model(input_ids=ids, attention_mask=mask)

@@ -117,7 +117,7 @@ def test_compile_says_where_the_artifact_runs_and_whose_costs_count(
     arguments = (folder / "model.onnx", "-o", tmp_path / "m.tw")
     one = command("compile", *arguments, "--target", "zen3").out
     assert "Runs under Linux on x86-64 processors with AVX2" in one
-    assert "Chooses by the costs of zen3 (description " in one
+    assert "Chooses kernel variants by the costs of zen3 (description " in one
     portable = command("compile", *arguments, "--level", "portable").out
     assert "Runs under Linux on any x86-64 processor" in portable
 
@@ -146,7 +146,7 @@ def test_inspect_shows_what_an_artifact_is(command: Command, folder: Path) -> No
         "of code",
         "of weights",
         "Runs under Linux",
-        "Chooses by the costs of",
+        "Chooses kernel variants by the costs of",
     ):
         assert words in shown.out, words
     found = command("inspect", folder / "model.tw", "--json").json

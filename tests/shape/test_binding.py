@@ -56,7 +56,7 @@ def test_equal_dimensions_name_both_inputs():
     assert binding.solve([(0, 5), (0, 5)]) == {"batch": 0, "seq": 5}
     assert message(binding, (2, 5), (2, 7)) == (
         'Input "attention_mask", axis 1: size 7 differs from dimension "seq" = 5, '
-        'which input "input_ids" fixed at its axis 1'
+        'as set by axis 1 of input "input_ids"'
     )
     assert message(binding, (65, 5), (65, 5)) == (
         'Input "input_ids", axis 0: 65 is outside the declared range 0..64 of dimension "batch"'
@@ -84,7 +84,7 @@ def test_multiples_are_guarded():
     binding = plan(scope, x=(scope.declare("width", 0, None, 8),))
     assert binding.solve([(16,)]) == {"width": 16}
     assert message(binding, (12,)) == (
-        'Input "x", axis 0: 12 is not a multiple of 8, as declared of dimension "width"'
+        'Input "x", axis 0: 12 is not a multiple of 8, as declared for dimension "width"'
     )
 
 

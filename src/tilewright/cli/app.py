@@ -46,7 +46,7 @@ def _root(
         typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
     ] = False,
 ) -> None:
-    """Compile a tensor program of unknown shapes once, for every shape in its range.
+    """Compile an ONNX model once, for every shape in the ranges of its dimensions.
 
     \b
     Example: tilewright compile model.onnx -o model.tw

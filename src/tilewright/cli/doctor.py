@@ -46,7 +46,9 @@ def doctor(
     quiet: QuietFlag = False,
     verbose: VerboseFlag = 0,
 ) -> None:
-    """Show the processor, threads, versions, and what one core can do; exit code 1 if parts miss.
+    """Show the processor, threads, versions, and what one core can do.
+
+    The exit code is 1 if a package is missing that tilewright needs.
 
     \b
     Example: tilewright doctor

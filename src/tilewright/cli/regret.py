@@ -57,7 +57,7 @@ def regret(
     quiet: QuietFlag = False,
     verbose: VerboseFlag = 0,
 ) -> None:
-    """Time all variants of contractions at random shapes beside the one that the model chooses.
+    """Time all variants of a kernel at random shapes beside the one that is chosen.
 
     \b
     Example: tilewright regret --kind gemm --samples 300 --range 1..4096

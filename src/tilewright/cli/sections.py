@@ -18,7 +18,7 @@ from tilewright.runtime.info import ArtifactInfo, LevelInfo
 from tilewright.runtime.program import Dimension
 from tilewright.support.text import format_bytes, format_count, format_list
 
-_ORIGINS = {"given": "given", "model": "implied by the model", "default": "the default"}
+_ORIGINS = {"given": "declared", "model": "implied by the model", "default": "the default"}
 _FIXED = "No dimension varies: every size of the inputs is a constant"
 
 
@@ -35,7 +35,8 @@ def dimension_section(dimensions: Sequence[DimensionReport]) -> list[RenderableT
         )
         for row in dimensions
     ]
-    parts: list[RenderableType] = [table("dimension", "range", "range is", "stands at", rows=rows)]
+    columns = ("dimension", "range", "range is", "input and axis")
+    parts: list[RenderableType] = [table(*columns, rows=rows)]
     assumed = [row for row in dimensions if row.origin == "default"]
     if assumed:
         verb = "has" if len(assumed) == 1 else "have"
@@ -148,7 +149,8 @@ def origin_lines(info: ArtifactInfo) -> list[str]:
         groups.setdefault(_machine(level), []).append(level.name)
     only = len(groups) == 1
     choices = [
-        f"Chooses {'' if only else f'for {format_list(names)} '}by the costs of {machine}"
+        f"Chooses kernel variants {'' if only else f'for {format_list(names)} '}"
+        f"by the costs of {machine}"
         for machine, names in groups.items()
     ]
     return [info.runs_on, *choices]

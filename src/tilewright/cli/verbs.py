@@ -35,9 +35,7 @@ VERBS = {
     "bench-ops": Verb(
         "tilewright.cli.bench_ops", "bench_ops", "Time single operators beside other engines."
     ),
-    "regret": Verb(
-        "tilewright.cli.regret", "regret", "Time what the model's choice of variants costs."
-    ),
+    "regret": Verb("tilewright.cli.regret", "regret", "Time what the cost model's choices cost."),
     "doctor": Verb("tilewright.cli.doctor", "doctor", "Show what this machine is and can do."),
     "tune": Verb("tilewright.cli.tune", "tune", "Measure the register tiles of this machine."),
     "cache": Verb("tilewright.cli.cache", "cache", "Show or clear what is kept between runs."),

@@ -295,7 +295,8 @@ class _Binder:
         if conditions:
             self.guards.append(Guard(logical_and(*conditions), message))
         if facts.multiple_of > 1:
-            message = f"{place} is not a multiple of {facts.multiple_of}, as declared{of}."
+            declared = f' for dimension "{name}"' if self._is_direct(source) else ""
+            message = f"{place} is not a multiple of {facts.multiple_of}, as declared{declared}."
             self.guards.append(Guard(equal(value % facts.multiple_of, 0), message))
 
     def guard_dimensions(self) -> None:
@@ -368,7 +369,7 @@ class _Binder:
         if source.input_index is None:
             return ""
         input_name = self.patterns[source.input_index].name
-        return f', which input "{input_name}" fixed at its axis {source.axis}'
+        return f', as set by axis {source.axis} of input "{input_name}"'
 
 
 def _only_atom_with(expression: Expr, name: str) -> Atom | None:

@@ -35,7 +35,7 @@ _TORCH = (
 )
 _TENSOR = "Give it as an input, for example --input x=FILE"
 
-MODEL = FileKind("onnx", "an ONNX model")
+MODEL = FileKind("onnx", "an ONNX model", "Compile it first: tilewright compile MODEL -o MODEL.tw")
 ARTIFACT = FileKind("artifact", "a tilewright artifact", "Give the ONNX file it was compiled from")
 NPY = FileKind("npy", "a NumPy array", _TENSOR)
 NPZ = FileKind("npz", "a NumPy archive of arrays", "Give it as inputs: --input FILE.npz")
@@ -55,7 +55,7 @@ _SAFETENSORS = FileKind(
     "safetensors", "a safetensors file of weights without a model",
     "Export the model that they belong to: optimum-cli export onnx --model NAME FOLDER",
 )  # fmt: skip
-_LFS = FileKind("git-lfs", "a pointer of git-lfs, not the file itself", "Run git lfs pull")
+_LFS = FileKind("git-lfs", "a Git LFS pointer, which stands for the file", "Run git lfs pull")
 _PACKED = FileKind("packed", "a compressed archive", "Unpack it and give the .onnx file in it")
 _IMAGE = FileKind("image", "an image", "Save it as the array that the model takes: numpy.save")
 _WEB_PAGE = FileKind("html", "a web page", "Download the file itself, not the page about it")
@@ -82,6 +82,8 @@ _SIGNATURES: tuple[tuple[int, bytes, FileKind], ...] = (
     (0, b"\xff\xd8\xff", _IMAGE),
     (0, b"\x7fELF", FileKind("program", "a program or a library of this system")),
 )
+# The kinds whose hint helps whatever file is wanted.
+_FOR_ANY = ("empty", "unreadable", "folder", "git-lfs", "image", "html")
 _PICKLES = tuple(bytes((0x80, version)) for version in range(2, 6))
 # What text begins with, in lower case and without leading blanks.
 _TEXTS = (
@@ -137,7 +139,10 @@ def require(
     if found is MISSING:
         raise error("There is no such file", where=os.fspath(path), hint=found.hint)
     names = " or ".join(kind.phrase for kind in wanted)
-    raise error(f"This is {found.phrase}, not {names}", where=os.fspath(path), hint=found.hint)
+    # Most hints say how to get a model; where none is wanted, only those for any file help.
+    is_for_model = MODEL in wanted or ARTIFACT in wanted
+    hint = found.hint if is_for_model or found.name in _FOR_ANY else f"Give {names}"
+    raise error(f"This is {found.phrase}, not {names}", where=os.fspath(path), hint=hint)
 
 
 def is_artifact(path: str | os.PathLike[str]) -> bool:

@@ -71,7 +71,8 @@ class StructuralInputs(UnsupportedError):
     def __init__(self, cause: UnsupportedError, inputs: tuple[str, ...]) -> None:
         self.inputs = inputs
         listing = ", ".join(inputs)
-        hint = f"make these inputs constants of the model: {listing}"
+        way = "give these inputs values with constants=, or make them constants of the model"
+        hint = f"{way}: {listing}"
         super().__init__(cause.message, where=cause.where, hint=hint)
 
 
