@@ -27,9 +27,9 @@ from tilewright.ops.schema import find_schema
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = {"index.md": "README.md", "architecture.md": "ARCHITECTURE.md"}
 DOMAINS = {"": "ONNX", "ai.onnx.ml": "ONNX-ML", "com.microsoft": "com.microsoft"}
+FILLED_IN = "…"  # a part of a message that is known only for a node
 # The importer runs these itself where it can: constants are read, a body that is known when
 # compiling is unrolled.
-FILLED_IN = "…"  # a part of a message that is known only for a node
 IMPORTED = {
     "Constant": "",
     "If": "the condition is computed at run time",

@@ -23,9 +23,10 @@ void Context::set_dims(std::uint32_t buffer, const std::int64_t* sizes, int rank
   dims[buffer] = own_dims[buffer].data();
 }
 
-std::int64_t Context::held_bytes() const {
-  std::int64_t bytes = scratch.capacity();
-  for (const Block& block : blocks) bytes += block.capacity();
+std::int64_t Context::claimed_bytes() const {
+  std::int64_t bytes = std::max(scratch.capacity(), scratch_needed);
+  for (std::size_t block = 0; block < blocks.size(); ++block)
+    bytes += std::max(blocks[block].capacity(), needed[block]);
   return bytes;
 }
 

@@ -45,8 +45,8 @@ struct Context {
   std::vector<std::int64_t> key;
 
   void set_dims(std::uint32_t buffer, const std::int64_t* sizes, int rank);
-  // Of arena and scratch.
-  std::int64_t held_bytes() const;
+  // What arena and scratch have, or will need where that is more.
+  std::int64_t claimed_bytes() const;
 };
 
 struct Constant {

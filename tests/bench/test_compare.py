@@ -1,8 +1,9 @@
 from __future__ import annotations
 
 import csv
+import importlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,11 +23,16 @@ def no_inputs(case: Mapping[str, int]) -> dict[str, np.ndarray]:
     return {"x": np.zeros(case["batch"], np.float32)}
 
 
-def run(subject: Any, peers: list[Any], **options: object) -> Report:
+def run(
+    subject: Any,
+    peers: list[Any],
+    cases: Sequence[Mapping[str, int]] = CASES,
+    **options: object,
+) -> Report:
     return compare(
         subject,
         peers,
-        CASES,
+        cases,
         no_inputs,
         threads=2,
         settings=SETTINGS,
@@ -105,6 +111,15 @@ def test_json_holds_every_round_and_slow_rows(fakes: SimpleNamespace) -> None:
     assert document["skipped"] == [{"contender": "torch", "reason": "not installed"}]
     assert document["rows"][0]["best_peer"] == "peer"
     assert "0.50×" in shown(report)
+
+
+def test_a_case_that_is_timed_twice_is_drawn_twice(fakes: SimpleNamespace, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    cases = [{"batch": 1, "seq": size} for size in (5, 7, 5)]
+    clock = fakes.Clock()
+    report = run(fakes.Contender("ours", clock, fakes.constant(0.01)), [], cases)
+    plots = importlib.import_module("tilewright.bench.plots")
+    assert plots.draw_comparison(report, tmp_path / "x.png").stat().st_size > 0
 
 
 def test_progress_is_told(fakes: SimpleNamespace) -> None:

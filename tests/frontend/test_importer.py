@@ -9,7 +9,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 from support.onnx_models import BOOL, INT64, model, run, tensor
-from tilewright.frontend.onnx import StructuralInputs, import_model
+from tilewright.frontend.onnx import StructuralInputs, import_model, importer
 from tilewright.ir.primitives import Constant, Opaque
 from tilewright.ir.verify import problems
 from tilewright.support.errors import InputError, InvalidModelError, UnsupportedError
@@ -205,6 +205,35 @@ def test_data_dependent_sizes_are_fresh_symbols():
     assert not size.is_constant and str(size) != "n"
     assert problems(graph) == []
     assert run(graph, x=np.array([0, 3, 0, 4], np.float32))["y"].tolist() == [[-1, -3]]
+
+
+def test_operators_of_a_definition_that_is_given_up_are_forgotten(monkeypatch):
+    """Their sizes would bear the names that sizes of the operator itself bear then."""
+    given_up = helper.make_function(
+        "",
+        "Unique",
+        ["v"],
+        ["w"],
+        [NODE("Unique", ["v"], ["u"]), NODE("NoSuchOperator", ["u"], ["w"])],
+        [helper.make_opsetid("", 18)],
+    )
+
+    def definition(schema, node, *_):
+        return given_up if node.name == "outer" else None
+
+    monkeypatch.setattr(importer, "definition", definition)
+    nodes = [
+        NODE("Relu", ["x"], ["r"]),
+        NODE("Unique", ["r"], ["y", "first"], name="outer"),
+        NODE("Shape", ["y"], ["z"]),
+    ]
+    outputs = [tensor("z", [1], INT64), tensor("first", [None], INT64)]
+    graph, report = import_model(model(nodes, [tensor("x", ["n"])], outputs))
+    assert report.opaque == {"Unique": 1}
+    called = [n for n in graph.nodes() if isinstance(n.primitive, Opaque)]
+    assert len(called) == 1
+    found = run(graph, x=np.array([-1, 3, 2, 3], np.float32))
+    assert found["z"].tolist() == [3] and found["first"].tolist() == [0, 2, 1]
 
 
 def test_operators_that_onnx_defines_by_others_are_expanded():

@@ -54,3 +54,12 @@ def test_mapped_files_are_read_again_after_their_memory_was_given_back(tmp_path:
         np.testing.assert_array_equal(mapped.reshape(-1), data)
     (tmp_path / "none").write_bytes(b"")
     assert map_file(tmp_path / "none").size == 0
+
+
+def test_what_was_written_to_a_private_mapping_is_not_given_back(tmp_path: Path) -> None:
+    path = tmp_path / "w.bin"
+    path.write_bytes(np.zeros(100_000, np.float32).tobytes())
+    mapped = np.memmap(path, np.float32, mode="c")
+    mapped[:] = 7.0
+    release(mapped)
+    assert (mapped == 7.0).all()

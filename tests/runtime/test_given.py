@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 from support.runtime_kit import add_model, buffers, kernel, model, program
+from tilewright.runtime.given import as_torch
 from tilewright.runtime.model import CompiledModel
 from tilewright.runtime.program import OpaqueStep
 from tilewright.shape import symbol
@@ -140,3 +142,19 @@ def test_torch_tensors_come_out_where_torch_tensors_go_in() -> None:
     assert add_model()(floats(4), out=own) is own and own.tolist() == [1, 2, 3, 4]
     with pytest.raises(InputError, match="row-major"):
         add_model()(floats(4), out=torch.empty(8)[::2])
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize(
+    ("name", "is_tensor"),
+    [("bfloat16", True), ("float8_e4m3fn", True), ("float8_e5m2fnuz", True), ("int4", False)],
+)
+def test_types_that_numpy_does_not_know_become_tensors_if_torch_has_them(
+    name: str, is_tensor: bool
+) -> None:
+    torch = pytest.importorskip("torch")
+    array = np.array([1.0, -2.0, 0.0]).astype(getattr(ml_dtypes, name))
+    made = as_torch(torch, array)
+    assert isinstance(made, torch.Tensor) == is_tensor
+    if is_tensor:
+        assert made.dtype is getattr(torch, name) and made.float().tolist() == [1.0, -2.0, 0.0]

@@ -100,6 +100,31 @@ def test_no_more_than_the_limit_is_held() -> None:
         compiled(zeros(4))
 
 
+def test_memory_that_is_used_again_leaves_room_for_what_a_call_needs_besides() -> None:
+    b, n = symbol("b"), symbol("n")
+    rows = buffers(
+        ("x", "float32", [b, n], "input"),
+        ("t", "float32", [b, n], "intermediate"),
+        ("y", "float32", [b, n], "output"),
+    )
+    used: list[int] = []
+
+    def evaluate(_: bytes, inputs: list[Any]) -> list[Any]:
+        memory = _native.memory_use()
+        used.append(memory["held"] - memory["idle"] - inputs[0].nbytes)
+        return [inputs[0]]
+
+    scan = kernel("scan", [0], [1], b, [n], scratch=n * 4)
+    steps = [scan, OpaqueStep("Keep", b"", (1,), (2,), "keep")]
+    compiled = model(program(rows, steps), evaluate=evaluate)
+    x = zeros(16).reshape(4, MEGA)
+    compiled(x)  # leaves blocks of 16 and 4 MiB
+    compiled.max_bytes = 18 * MEGA
+    compiled(x[:2])
+    assert used[0] >= 20 * MEGA
+    assert 12 * MEGA <= used[1] <= 18 * MEGA
+
+
 @pytest.mark.parametrize("wrong", [0, -5, 2.5, "much", "2X", True, "-1G"])
 def test_a_limit_that_is_no_size_is_refused(wrong: Any) -> None:
     with pytest.raises(InputError, match="number of bytes"):

@@ -5,7 +5,13 @@ from pathlib import Path
 import pytest
 
 from support.fake_system import AVX2, AVX512, caches, siblings, write, x86
-from tilewright.support.processors import processor_list, quota, usable_units
+from tilewright.support.processors import (
+    allowed_processors,
+    processor_list,
+    quota,
+    usable_processors,
+    usable_units,
+)
 from tilewright.target import detect, preset
 from tilewright.target.description import check
 
@@ -109,6 +115,7 @@ def test_the_quota_bounds_the_units(tmp_path: Path) -> None:
     write(tmp_path / "sys/fs/cgroup/a/cpu.max", "250000 100000\n")
     assert quota(tmp_path) == 2.5
     assert usable_units(range(8), tmp_path) == 3
+    assert usable_processors(tmp_path) == min(3, len(allowed_processors()))
     assert detect(tmp_path, range(8)).units == 3
 
 

@@ -219,11 +219,6 @@ class ModelInputs:
                     )
         return {name: size for name, (size, _) in found.items()}
 
-    @property
-    def is_complete(self) -> bool:
-        """Whether every input is given."""
-        return all(one.name in self.given for one in self.specifications)
-
     def at(self, sizes: Mapping[str, int], seed: int | None = None) -> dict[str, np.ndarray]:
         """All inputs at these sizes, which do not matter for those that are given."""
         missing = [one for one in self.specifications if one.name not in self.given]

@@ -1,15 +1,16 @@
 """On which machine and with which versions a figure was measured.
 
-Imports the standard library only; names no host and no time.
+Imports support; names no host and no time.
 """
 
 from __future__ import annotations
 
 import importlib.metadata
-import os
 import platform
 from dataclasses import dataclass
 from pathlib import Path
+
+from tilewright.support.processors import allowed_processors
 
 _PACKAGES = ("tilewright", "numpy", "onnxruntime", "openvino", "torch")
 
@@ -32,12 +33,7 @@ def describe_machine() -> Machine:
             versions[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
             continue
-    return Machine(_processor(), usable_cores(), platform.system(), versions)
-
-
-def usable_cores() -> int:
-    """The number of cores this process may run on."""
-    return len(os.sched_getaffinity(0))
+    return Machine(_processor(), len(allowed_processors()), platform.system(), versions)
 
 
 def _processor() -> str:

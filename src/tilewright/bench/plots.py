@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from pathlib import Path
 
 import matplotlib
@@ -114,7 +115,8 @@ def draw_comparison(report: Report, path: Path) -> Path:
     places = [row.case[axis] if axis else number for number, row in enumerate(report.rows)]
     for number, name in enumerate((report.subject, *report.peers)):
         found = [(place, row.timing(name)) for place, row in zip(places, report.rows, strict=True)]
-        points = sorted((place, timing) for place, timing in found if timing is not None)
+        points = [(place, timing) for place, timing in found if timing is not None]
+        points.sort(key=itemgetter(0))  # a size may be timed twice
         x = [place for place, _ in points]
         medians = [1000 * timing.seconds.median for _, timing in points]
         ends = [1000 * timing.p90 for _, timing in points]

@@ -18,13 +18,13 @@ import typer
 from rich.console import RenderableType
 
 from tilewright.backend.cpu.machine import host_level
-from tilewright.bench.machine import describe_machine, usable_cores
+from tilewright.bench.machine import describe_machine
 from tilewright.bench.peak import measure_peak
 from tilewright.cli.options import JsonFlag, QuietFlag, VerboseFlag
 from tilewright.cli.output import Output, table
 from tilewright.runtime import _native
 from tilewright.support.cache import cache_directory
-from tilewright.support.processors import default_threads, quota
+from tilewright.support.processors import allowed_processors, default_threads, quota
 from tilewright.support.text import format_bytes, format_count
 from tilewright.support.version import VERSION
 from tilewright.target import Target, detect, host
@@ -64,7 +64,7 @@ def doctor(
         "vector_bytes": level.vector_bytes,
         "caches": caches(),
         "cores": os.cpu_count(),
-        "cores_by_affinity": usable_cores(),
+        "cores_by_affinity": len(allowed_processors()),
         "cores_by_quota": quota(),
         "default_threads": default_threads(),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),

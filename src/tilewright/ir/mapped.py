@@ -31,9 +31,13 @@ def is_mapped(array: Array) -> bool:
 
 
 def release(array: Array) -> None:
-    """Give back the memory of what was read of a mapped array; it can be read again."""
+    """Give back the memory of what was read of a mapped array; it can be read again.
+
+    Where a mapping may be written to, as one of the user's own, nothing is given back: what was
+    written to a private one is in memory only.
+    """
     mapping = _mapping(array)
-    if mapping is None or not array.nbytes:
+    if mapping is None or not array.nbytes or not memoryview(mapping).readonly:
         return
     begin = array.__array_interface__["data"][0] - _base(mapping)
     steps = [(size - 1) * step for size, step in zip(array.shape, array.strides, strict=True)]

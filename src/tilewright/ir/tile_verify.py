@@ -91,7 +91,8 @@ class _Abstraction:
         """The expression with its involved parts replaced."""
         found = self._done.get(expression)
         if found is None:
-            atoms = {atom for monomial, _ in expression.terms for atom in monomial.atoms}
+            # In their order, which decides the names of the symbols, and so what a proof finds.
+            atoms = dict.fromkeys(a for monomial, _ in expression.terms for a in monomial.atoms)
             replace = {a: self._atom(a) for a in atoms if a.operation is not Operation.SYMBOL}
             found = rebuild(expression, replace) if replace else expression
             self._done[expression] = found

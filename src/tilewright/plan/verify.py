@@ -141,16 +141,18 @@ def _symbols(graph: Graph, plan: Plan, needs: list[_Needs]) -> list[str]:
     there: set[str] = set()
     moved = True
     while moved:
-        starting = [n for n, (reads, used) in waiting.items() if reads <= ready and used <= there]
-        for number in starting:
-            del waiting[number]
-            ready.update(plan.kernels[number].outputs)
-            there |= makes[number]
+        count = len(waiting)
+        # In the order of the plan, in which one round starts all but what waits for a binding.
+        for number, (reads, used) in list(waiting.items()):
+            if reads <= ready and used <= there:
+                del waiting[number]
+                ready.update(plan.kernels[number].outputs)
+                there |= makes[number]
         known_now = [b for b in bindings if {_source(b.source)} & made <= ready]
         for binding in known_now:
             bindings.remove(binding)
             there |= set(binding.symbols)
-        moved = bool(starting or known_now)
+        moved = len(waiting) < count or bool(known_now)
     found: list[str] = []
     for number, (_, used) in waiting.items():
         missing = sorted(used - there)

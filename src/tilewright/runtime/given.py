@@ -17,8 +17,14 @@ from tilewright.runtime.program import NATIVE_ITEM_SIZES, Buffer
 from tilewright.runtime.tensors import as_writable
 from tilewright.support.errors import InputError
 
-# Of the element types that numpy does not know: what their bits are copied as.
-_CARRIERS = {"bfloat16": np.int16}
+# Of the element types that torch has and numpy does not know: what their bits are copied as.
+_CARRIERS = {
+    "bfloat16": np.int16,
+    "float8_e4m3fn": np.uint8,
+    "float8_e4m3fnuz": np.uint8,
+    "float8_e5m2": np.uint8,
+    "float8_e5m2fnuz": np.uint8,
+}
 
 
 def given_outputs(outputs: Sequence[Buffer], out: Any) -> list[Any]:
@@ -76,13 +82,16 @@ def torch_of(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
 
 
 def as_torch(torch: Any, value: Any) -> Any:
-    """An array as a tensor over the same memory; other values unchanged."""
+    """An array as a tensor over the same memory; unchanged what torch has no such tensors of."""
     if not isinstance(value, np.ndarray) or value.dtype.kind == "O":
         return value
     array = cast("np.ndarray[Any, Any]", value)
     if not array.flags.writeable:
         array = array.copy()
-    carrier = _CARRIERS.get(array.dtype.name)
-    if carrier is None:
+    carrier, kind = _CARRIERS.get(array.dtype.name), getattr(torch, array.dtype.name, None)
+    if carrier is not None and kind is not None:
+        return torch.from_numpy(array.view(carrier)).view(kind)
+    try:
         return torch.from_numpy(array)
-    return torch.from_numpy(array.view(carrier)).view(getattr(torch, array.dtype.name))
+    except TypeError:  # such as four-bit integers
+        return array

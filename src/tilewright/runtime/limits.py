@@ -1,6 +1,6 @@
-"""Numbers that limit calls: of one model, and of the process for all models.
+"""What limits the calls of all models of the process.
 
-The environment may set those of the process: TILEWRIGHT_MEMORY_LIMIT (bytes, or such as ``2G``) and
+The environment may set it: TILEWRIGHT_MEMORY_LIMIT (bytes, or such as ``2G``) and
 TILEWRIGHT_IDLE_SECONDS. It is read when the first model is made. Imports ``support`` and the native
 extension. Start reading at :func:`set_memory_limit`.
 """
@@ -9,19 +9,14 @@ from __future__ import annotations
 
 import functools
 import math
-import operator
 import os
-import re
-from typing import Any
 
 from tilewright.runtime import _native
+from tilewright.support.arguments import LARGEST, as_integer, byte_count, show
 from tilewright.support.errors import InputError, ResourceError
 
 LIMIT_VARIABLE = "TILEWRIGHT_MEMORY_LIMIT"
 IDLE_VARIABLE = "TILEWRIGHT_IDLE_SECONDS"
-_LARGEST = (1 << 63) - 1
-_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
-_SIZE = re.compile(r"([0-9]{1,19})\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
 
 
 def set_memory_limit(limit: int | str | None) -> None:
@@ -34,7 +29,7 @@ def set_memory_limit(limit: int | str | None) -> None:
     changes that.
     """
     apply_environment()
-    _native.set_memory_limit(0 if limit is None else _bytes("The memory limit", limit))
+    _native.set_memory_limit(0 if limit is None else _bytes(limit))
 
 
 @functools.cache
@@ -42,7 +37,7 @@ def apply_environment() -> None:
     """Take over what the environment says, once. Raises ResourceError where it makes no sense."""
     limit, idle = os.environ.get(LIMIT_VARIABLE, ""), os.environ.get(IDLE_VARIABLE, "")
     try:
-        size = _bytes("The memory limit", limit) if limit.strip() else 0
+        size = _bytes(limit) if limit.strip() else 0
     except InputError as error:
         hint = f"Set {LIMIT_VARIABLE} to a number of bytes, such as 2G, or unset it"
         where = f"environment variable {LIMIT_VARIABLE}"
@@ -63,20 +58,11 @@ def apply_environment() -> None:
         _native.set_idle_seconds(seconds)
 
 
-def whole_number(name: str, value: Any, what: str = "a whole number from 1 on") -> int:
-    """``value`` as an integer of 1 or more, numpy's included. Raises InputError."""
-    try:
-        number = None if isinstance(value, bool) else operator.index(value)
-    except TypeError:
-        number = None
-    if number is None or not 1 <= number <= _LARGEST:
-        raise InputError(f"{name} is {value!r}, but must be {what}", hint=f"Give {what}, or None")
-    return number
-
-
-def _bytes(name: str, value: Any) -> int:
-    what = "a number of bytes, such as 2147483648 or '2G'"
-    match = _SIZE.fullmatch(value.strip()) if isinstance(value, str) else None
-    if match is not None:
-        value = int(match[1]) * _UNITS[match[2].upper()]
-    return whole_number(name, value, what)
+def _bytes(value: object) -> int:
+    count = byte_count(value) if isinstance(value, str) else as_integer(value)
+    if count is None or not 1 <= count <= LARGEST:
+        what = "a number of bytes, such as 2147483648 or '2G'"
+        raise InputError(
+            f"The memory limit is {show(value)}, but must be {what}", hint=f"Give {what}, or None"
+        )
+    return count

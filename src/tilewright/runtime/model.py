@@ -7,7 +7,6 @@ at :class:`CompiledModel`.
 
 from __future__ import annotations
 
-import operator
 import os
 from collections.abc import Mapping
 from typing import Any, cast
@@ -25,10 +24,11 @@ from tilewright.runtime.given import as_arrays, as_torch, given_outputs, torch_o
 from tilewright.runtime.hooks import Evaluate, Hooks
 from tilewright.runtime.info import ArtifactInfo, specifications
 from tilewright.runtime.levels import choose_level
-from tilewright.runtime.limits import apply_environment, whole_number
+from tilewright.runtime.limits import apply_environment
 from tilewright.runtime.lower import lower
 from tilewright.runtime.program import Dimension, KernelStep, OpaqueStep, Program
 from tilewright.runtime.results import KernelUse, Memory, Outputs, Stats, StepTime, TensorSpec
+from tilewright.support.arguments import LARGEST, MOST_THREADS, as_integer, limit, show, switch
 from tilewright.support.errors import DimensionError, InputError
 from tilewright.support.processors import default_threads
 from tilewright.support.text import article
@@ -276,7 +276,7 @@ class CompiledModel:
 
     @num_threads.setter
     def num_threads(self, threads: int | None) -> None:
-        count = default_threads() if threads is None else whole_number("num_threads", threads)
+        count = limit("num_threads", threads, MOST_THREADS) or default_threads()
         self._native.num_threads = min(count, _native.most_threads)
 
     @property
@@ -285,8 +285,8 @@ class CompiledModel:
         return self._native.max_bytes or None
 
     @max_bytes.setter
-    def max_bytes(self, limit: int | None) -> None:
-        self._native.max_bytes = 0 if limit is None else whole_number("max_bytes", limit)
+    def max_bytes(self, most: int | None) -> None:
+        self._native.max_bytes = limit("max_bytes", most) or 0
 
     @property
     def flush_denormals(self) -> bool:
@@ -299,12 +299,7 @@ class CompiledModel:
 
     @flush_denormals.setter
     def flush_denormals(self, flush: bool) -> None:
-        if not isinstance(flush, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise InputError(
-                f"'flush_denormals' is {flush!r}, but must be True or False",
-                hint="Give True or False",
-            )
-        self._native.flush_denormals = flush
+        self._native.flush_denormals = switch("flush_denormals", flush)
 
     def stats(self) -> Stats:
         """Counters of calls, plans and memory."""
@@ -390,13 +385,10 @@ class CompiledModel:
 
 def _size(name: str, size: Any) -> int:
     """A size as an integer, numpy's included."""
-    try:
-        number = None if isinstance(size, bool) else operator.index(size)
-    except TypeError:
-        number = None
-    if number is None or not 0 <= number < 1 << 63:
+    number = as_integer(size)
+    if number is None or not 0 <= number <= LARGEST:
         raise DimensionError(
-            f"{size!r} is no size for dimension '{name}'",
+            f"{show(size)} is no size for dimension '{name}'",
             hint="Give a whole number from 0 on",
         )
     return number

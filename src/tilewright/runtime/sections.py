@@ -53,8 +53,8 @@ def in_threads(
 
     ``size`` is the number of bytes that all items have together.
     """
-    threads = min(default_threads(), len(items))
-    if threads < 2 or size < 2 * _JOB:
+    threads = 1 if size < 2 * _JOB else min(default_threads(), len(items))
+    if threads < 2:
         return [function(item) for item in items]
     with ThreadPoolExecutor(threads, "tilewright") as pool:
         return list(pool.map(function, items))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import operator
 import os
+import re
 import reprlib
 from collections.abc import Iterable, Sequence
 from typing import Any, cast
@@ -17,6 +18,8 @@ from tilewright.support.text import article
 
 LARGEST = (1 << 63) - 1  # the largest number that compiled code holds
 MOST_THREADS = (1 << 31) - 1
+_BYTES = re.compile(r"([0-9]{1,19})\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
+_SHIFTS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
 
 
 def show(value: object) -> str:
@@ -56,6 +59,12 @@ def whole_number(
 def limit(name: str, value: object, most: int = LARGEST) -> int | None:
     """The value of an argument that is a whole number above 0, or None for no limit."""
     return None if value is None else whole_number(name, value, 1, most=most)
+
+
+def byte_count(text: str) -> int | None:
+    """The number of bytes that a text such as "2147483648", "500M" or "2 GiB" says, or None."""
+    found = _BYTES.fullmatch(text.strip())
+    return None if found is None else int(found[1]) << _SHIFTS[found[2].upper()]
 
 
 def switch(name: str, value: object) -> bool:

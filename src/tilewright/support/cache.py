@@ -11,11 +11,11 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import re
 import tempfile
 import threading
 from pathlib import Path
 
+from tilewright.support.arguments import byte_count
 from tilewright.support.errors import InputError
 
 _CODE = ("kernel-*.code", "tile-*.code")
@@ -23,8 +23,6 @@ KINDS = ("profile-*.json", *_CODE)  # names of what is kept
 
 LIMIT_VARIABLE = "TILEWRIGHT_CACHE_BYTES"
 _USUAL_LIMIT = 1 << 30
-_UNITS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
-_SIZE = re.compile(r"(\d+)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
 _SHARE_BETWEEN = 16  # the folder is looked through again when this part of the limit was written
 _SHARE_KEPT = 0.9  # of the limit, so that room is not made for every file anew
 
@@ -51,14 +49,14 @@ def cache_limit() -> int:
     text = os.environ.get(LIMIT_VARIABLE, "").strip()
     if not text:
         return _USUAL_LIMIT
-    found = _SIZE.fullmatch(text)
-    if found is None:
+    limit = byte_count(text)
+    if limit is None:
         raise InputError(
             f"{text!r} is not a size",
             where=f"environment variable {LIMIT_VARIABLE}",
             hint="Write a number of bytes, or one with a unit: 500M, 2G",
         )
-    return int(found[1]) << _UNITS[found[2].lower()]
+    return limit
 
 
 def replace_file(path: Path, data: bytes) -> None:

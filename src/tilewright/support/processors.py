@@ -47,6 +47,15 @@ def usable_units(processors: Sequence[int], root: Path = ROOT) -> int:
     return max(1, count if limit is None else min(count, math.ceil(limit)))
 
 
+def usable_processors(root: Path = ROOT) -> int:
+    """The processors of this process, at most what the quota allows (rounded up).
+
+    Hardware threads of one core count each: compiling waits for memory rather than for the units.
+    """
+    limit, count = quota(root), len(allowed_processors())
+    return max(1, count if limit is None else min(count, math.ceil(limit)))
+
+
 def allowed_processors() -> tuple[int, ...]:
     """The processors that this process may run on: those of its main thread."""
     try:

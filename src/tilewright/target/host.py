@@ -7,13 +7,11 @@ What cannot be read is left out. Imports the standard library and ``support``. S
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from tilewright.support.arguments import byte_count
 from tilewright.support.processors import ROOT, processor_list
-
-_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
 @dataclass(frozen=True)
@@ -79,9 +77,8 @@ def caches(root: Path = ROOT) -> tuple[HostCache, ...]:
             shared = (entry / "shared_cpu_list").read_text()
         except OSError:
             continue
-        match = re.fullmatch(r"(\d+)([KMG]?)", size)
-        if match is not None and level.isdecimal():
-            capacity = int(match[1]) * _UNITS[match[2]]
+        capacity = byte_count(size)
+        if capacity is not None and level.isdecimal():
             found.append(HostCache(int(level), kind, capacity, processor_list(shared)))
     return tuple(found)
 

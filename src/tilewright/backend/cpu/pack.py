@@ -8,7 +8,6 @@ Start with :class:`ConstantStore`.
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
@@ -19,6 +18,7 @@ from tilewright.ir.evaluate import evaluate_node
 from tilewright.ir.graph import Node, topological
 from tilewright.ir.mapped import is_mapped, release
 from tilewright.runtime.artifact import ALIGNMENT, aligned_memory
+from tilewright.support.processors import usable_processors
 from tilewright.tile.variants import PackedConstant
 
 Array = np.ndarray[Any, Any]
@@ -55,7 +55,7 @@ class ConstantStore:
     """The constants of one compilation, by what they are made of."""
 
     def __init__(self) -> None:
-        threads = min(len(os.sched_getaffinity(0)), _MOST_THREADS)
+        threads = min(usable_processors(), _MOST_THREADS)
         self._pool = ThreadPoolExecutor(threads, "tilewright-pack")
         self._made: dict[Node | PackedConstant, Array] = {}
         self._waiting: dict[Node | PackedConstant, list[Future[None]]] = {}

@@ -8,7 +8,6 @@ process does. Start with :func:`compile_objects`.
 from __future__ import annotations
 
 import contextlib
-import os
 import pickle
 import queue
 import subprocess
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import IO
 
 from tilewright.backend.cpu.machine import Level, compile_object
+from tilewright.support.processors import usable_processors
 
 MOST_WORKERS = 8
 PATIENCE = 60.0  # seconds for what a worker still does when all else is done
@@ -68,9 +68,9 @@ def compile_objects(modules: Sequence[str], level: Level) -> list[bytes]:
 
 
 def _workers(modules: Sequence[str]) -> list[subprocess.Popen[bytes]]:
-    """As many processes as there are cores and work for, beside this one."""
+    """As many processes as there are processors and work for, beside this one."""
     work = sum(map(len, modules)) // WORTHWHILE
-    count = min(work, len(modules), len(os.sched_getaffinity(0)), MOST_WORKERS) - 1
+    count = min(work, len(modules), usable_processors(), MOST_WORKERS) - 1
     command = [sys.executable, "-c", f"{_SERVE}; w.serve()", _ROOT]
     found: list[subprocess.Popen[bytes]] = []
     with contextlib.suppress(OSError):

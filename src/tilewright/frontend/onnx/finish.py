@@ -40,6 +40,8 @@ def finished(graph: Graph, opaque: Sequence[Node] = ()) -> Graph:
 
 def _with_measured(graph: Graph, opaque: Sequence[Node]) -> Graph:
     """The graph with the opaque nodes that decide the sizes it names."""
+    if not opaque:
+        return graph
     deciders = replace(graph, measured=tuple(opaque)).deciders
     taken: set[Node] = set()
     while True:

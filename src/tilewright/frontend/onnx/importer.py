@@ -344,13 +344,11 @@ class _Importer:
         if function is None:
             return None
         given = {a.name: a for a in proto.attribute}
-        facts = self.state.facts.checkpoint()
-        fallbacks, baked = len(self.state.fallbacks), len(self.state.baked)
+        known = self.state.checkpoint()
         try:
             return self._call(function, given, use.operands, use.frame, use.where, counted=False)
         except UnsupportedError:
-            self.state.facts.restore(facts)
-            del self.state.fallbacks[fallbacks:], self.state.baked[baked:]
+            self.state.restore(known)
             return None
 
     def _call(

@@ -56,6 +56,14 @@ class Use:
         return present[-1] + 1 if present else 0
 
 
+@dataclass(frozen=True)
+class Checkpoint:
+    """What was known of a model before something was tried."""
+
+    facts: Facts
+    lengths: tuple[int, ...]
+
+
 @dataclass
 class State:
     """What has been learnt about the model so far.
@@ -87,6 +95,20 @@ class State:
         other.objects = dict(self.objects)
         other.count = self.count
         return other
+
+    def checkpoint(self) -> Checkpoint:
+        """What is known now, to go back to with :meth:`restore`."""
+        lists = self._lists()
+        return Checkpoint(self.facts.checkpoint(), tuple(len(found) for found in lists))
+
+    def restore(self, known: Checkpoint) -> None:
+        """Forget what was learnt, and which operators were called, since then."""
+        self.facts.restore(known.facts)
+        for found, length in zip(self._lists(), known.lengths, strict=True):
+            del found[length:]
+
+    def _lists(self) -> tuple[list[Fallback], list[BakedSize], list[Node]]:
+        return self.fallbacks, self.baked, self.opaque
 
     def report(self, opsets: dict[str, int]) -> ImportReport:
         """The report of the finished import."""
