@@ -61,16 +61,17 @@ def compile(
     """Compile an ONNX model once, for every shape in the ranges of its dimensions.
 
     ``source`` is a path, serialised bytes, or an ONNX model in memory. ``num_threads`` and
-    ``max_bytes`` limit each call of the model; ``flush_denormals=True`` takes numbers below the
-    normal ones as zeros, which some processors compute much faster. The options:
+    ``max_bytes`` limit each call of the model; ``flush_denormals=True`` treats denormal numbers as
+    zero, because some processors are very slow with them. The options:
 
     ``dims`` maps names of dimensions to ``Dim(low, high, multiple_of)``, to ``(low, high)`` or
     ``(low, high, multiple_of)`` with both ends included and None for an open one, to a Python
-    ``range``, or to the one size that it may have. An open end, and a dimension that is not named,
-    ends where the model does, or lies at 0 and 65536.
+    ``range``, or to the one size that it may have. An open end lies where the model sets a limit,
+    else at 0 or 65536; both ends are open of a dimension that is not named.
 
     ``fallback="error"`` refuses operators without a rule, which otherwise run on the ONNX reference
-    evaluator and are named in ``stats()``. ``constants`` fixes inputs.
+    evaluator and are named in ``stats()``. ``constants`` maps names of inputs to values
+    that they shall always have.
 
     ``levels`` names the instruction sets to generate code for, one or several of "x86-64", "avx2",
     "avx512", "avx512-vnni", "avx512-bf16", or is "portable" for code that runs on every processor

@@ -38,6 +38,11 @@ def test_errors_as_json(command: Command, folder: Path) -> None:
     assert result.code == 1
     assert result.json["error"]["kind"] == "InvalidModelError"
     assert "missing.onnx" in result.json["error"]["where"]
+    kinds = [
+        command("run", folder / "model.onnx", "--json", *more).json["error"]["kind"]
+        for more in ((), ("--random", "batch=2"))
+    ]
+    assert kinds == ["UsageError", "DimensionError"]
 
 
 def test_inspect(command: Command, folder: Path) -> None:

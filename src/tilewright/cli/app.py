@@ -79,7 +79,7 @@ def _run(given: list[str]) -> int:
         is_usage = isinstance(error, UsageError)
         if "--json" in given:
             document = {
-                "kind": type(error.__cause__ if is_usage else error).__name__,
+                "kind": type((is_usage and error.__cause__) or error).__name__,
                 "message": error.message,
                 "where": error.where,
                 "hint": error.hint,

@@ -55,7 +55,7 @@ _SAFETENSORS = FileKind(
     "safetensors", "a safetensors file of weights without a model",
     "Export the model that they belong to: optimum-cli export onnx --model NAME FOLDER",
 )  # fmt: skip
-_LFS = FileKind("git-lfs", "a Git LFS pointer, which stands for the file", "Run git lfs pull")
+_LFS = FileKind("git-lfs", "a Git LFS pointer", "Run git lfs pull")
 _PACKED = FileKind("packed", "a compressed archive", "Unpack it and give the .onnx file in it")
 _IMAGE = FileKind("image", "an image", "Save it as the array that the model takes: numpy.save")
 _WEB_PAGE = FileKind("html", "a web page", "Download the file itself, not the page about it")
@@ -83,7 +83,7 @@ _SIGNATURES: tuple[tuple[int, bytes, FileKind], ...] = (
     (0, b"\x7fELF", FileKind("program", "a program or a library of this system")),
 )
 # The kinds whose hint helps whatever file is wanted.
-_FOR_ANY = ("empty", "unreadable", "folder", "git-lfs", "image", "html")
+_FOR_ANY = ("empty", "unreadable", "device", "folder", "git-lfs", "image", "html")
 _PICKLES = tuple(bytes((0x80, version)) for version in range(2, 6))
 # What text begins with, in lower case and without leading blanks.
 _TEXTS = (

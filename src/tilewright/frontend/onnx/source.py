@@ -30,7 +30,7 @@ from tilewright.support.text import article
 
 Source = str | os.PathLike[str] | bytes | onnx.ModelProto | onnx_ir.Model
 NEWEST_OPSET = onnx.defs.onnx_opset_version()
-_EXPORT = "export the model again, or check the file with onnx.checker.check_model"
+_EXPORT = "export or download the model again, or check it with onnx.checker.check_model"
 
 
 @dataclass(frozen=True)
