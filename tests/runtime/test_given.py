@@ -106,6 +106,20 @@ def test_results_that_share_memory_are_refused() -> None:
     np.testing.assert_array_equal(room, np.r_[floats(10) + 1, floats(10) + 2])
 
 
+def test_what_has_no_elements_shares_no_memory() -> None:
+    rows = buffers(
+        ("past", "float32", [symbol("m")], "input"),
+        ("x", "float32", [N], "input"),
+        ("y", "float32", [N], "output"),
+    )
+    compiled = model(program(rows, [kernel("add", [1], [2], N, [1])]))
+    room = empty(10)
+    compiled(room[5:5], floats(10), out=room)
+    np.testing.assert_array_equal(room, floats(10) + 1)
+    with pytest.raises(InputError, match="shares memory with input 'past'"):
+        compiled(room[5:6], floats(10), out=room)
+
+
 class Exported:
     """Something that is no array but speaks DLPack."""
 
