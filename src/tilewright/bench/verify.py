@@ -186,7 +186,7 @@ def _check(
     answer = references.run(inputs, estimated_cost(model, sizes).seconds)
     if isinstance(actual, TilewrightError):
         if isinstance(answer, str):
-            return Check(sizes, REFUSED, note=f"{actual.message} {answer}")
+            return Check(sizes, REFUSED, note=f"{actual.message}; {answer}")
         return Check(sizes, DIFFERS, answer[0], note=f"only {answer[0]} runs it: {actual.message}")
     if isinstance(answer, str):
         return Check(sizes, UNREFERENCED, note=answer)
