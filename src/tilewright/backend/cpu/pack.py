@@ -92,7 +92,10 @@ class ConstantStore:
             return array
         # What is in a file is copied, too: the file is the user's, and may be another one later.
         made = _memory(array.shape, source)
-        self._waiting[source] = [self._pool.submit(_copy, made, array)]
+        if made.nbytes < _LARGE:
+            _copy(made, array)
+        else:
+            self._waiting[source] = [self._pool.submit(_copy, made, array)]
         return made
 
 
