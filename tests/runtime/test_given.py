@@ -79,7 +79,8 @@ def test_the_memory_of_given_results_is_not_limited() -> None:
         (np.ma.masked_array(np.zeros(3, np.float32)), "MaskedArray"),
         ([1.0, 2.0, 3.0], "3 arrays"),
         ("y.npy", "builtins.str"),
-        ({"q": np.zeros(3, np.float32)}, "'q'"),
+        ([], "^'out' holds 0 arrays, but the model has 1 output\n"),
+        ({"q": np.zeros(3, np.float32)}, "^'out' names 'q'"),
         ((np.zeros(3, np.float32),) * 2, "2 arrays"),
     ],
 )
