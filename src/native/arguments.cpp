@@ -76,7 +76,7 @@ void Call::read_outputs(nb::handle out) {
 
 void Call::refuse_overlap(std::size_t output, const char* data, std::int64_t bytes) const {
   const auto check = [&](const char* other, std::int64_t size, const std::string& name) {
-    if (data < other + size && other < data + bytes)
+    if (size > 0 && bytes > 0 && data < other + size && other < data + bytes)
       throw Failure(FailureKind::input,
                     "The array given for output '" + program_.buffers[program_.outputs[output]].name +
                         "' shares memory with " + name,

@@ -9,9 +9,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 import tilewright as tw
 from support.small_models import encoder
+from tilewright.bench.compare import first_line
 from tilewright.bench.shapes import Budget, choose_shapes, random_shapes
 from tilewright.bench.tolerance import FACTOR, tolerances
-from tilewright.bench.verify import first_line
 from tilewright.frontend.onnx import import_model
 from tilewright.support.text import format_bytes, format_count, format_seconds
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
+import onnx
 import pytest
 
 import tilewright as tw
 from support.text_models import assert_as_reference, floats, integers, model
+from tilewright.runtime.artifact import aligned_memory
 from tilewright.support.errors import ExecutionError
 
 # ---------------------------------------------------------------- sizes that data decides
@@ -207,3 +211,30 @@ def test_rows_far_from_zero_are_normalised_without_losing_digits(mean: float) ->
     centred = wide - wide.mean(1, keepdims=True)
     want = centred / np.sqrt(wide.var(1, keepdims=True) + 1e-5)
     np.testing.assert_allclose(tw.compile(model(LAYER)).run(feed)["y"], want, atol=1e-6)
+
+
+# ---------------------------------------------------------------- constants
+
+
+def test_strings_of_the_model_reach_the_reference_and_the_artifact(tmp_path: Path) -> None:
+    proto = model("g (string[n] x, string[1] c) => (string[n] y) { y = StringConcat(x, c) }")
+    proto.opset_import[0].version = 20
+    proto.graph.initializer.append(
+        onnx.helper.make_tensor("c", onnx.TensorProto.STRING, [1], ["é!".encode()])
+    )
+    compiled = tw.compile(proto)
+    compiled.save(tmp_path / "model.tw")
+    for each in (compiled, tw.load(tmp_path / "model.tw")):
+        result = each(np.array(["a", "b"], object))
+        assert result.tolist() == ["aé!", "bé!"]
+
+
+def test_a_constant_is_what_it_was_when_it_was_given() -> None:
+    proto = model("g (float[n, 300] x, float[300] w) => (float[n, 300] y) { y = Add(x, w) }")
+    w = aligned_memory(300 * 4).view(np.float32)
+    w[:] = 1
+    first = tw.compile(proto, constants={"w": w})
+    w[:] = 5
+    again = tw.compile(proto, constants={"w": np.ones(300, np.float32)})
+    for each in (first, again):
+        assert (each(np.zeros((2, 300), np.float32)) == 1).all()

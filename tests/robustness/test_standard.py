@@ -198,6 +198,15 @@ def test_a_size_beyond_the_default_range_says_how_to_allow_it():
     assert (row.origin, row.reason) == ("default", "")
 
 
+def test_the_lower_end_of_an_open_range_is_declared_and_not_needed() -> None:
+    """The model needs nothing of s."""
+    relu = model("g (float[s] x) => (float[s] y) { y = Relu(x) }")
+    compiled = tw.compile(relu, dims={"s": (4, None)})
+    with pytest.raises(DimensionError, match=r"outside the declared range 4\.\.65536"):
+        compiled(floats(3))
+    compiled(floats(4))
+
+
 def test_a_size_beyond_what_the_model_implies_says_why(tmp_path):
     text = "g (float[n] x) => (float[n] y) <float[5] c = {1., 2., 3., 4., 5.}> { y = Add(x, c) }"
     text = text.replace("y = Add(x, c)", "s = Shape(x)\n r = Slice(c, z, s)\n y = Add(x, r)")

@@ -173,6 +173,12 @@ def test_a_size_that_is_no_whole_number_is_refused(wrong: Any) -> None:
     assert compiled.memory(b=np.int64(2), n=1) == compiled.memory(b=2, n=1)
 
 
+@pytest.mark.parametrize("wrong", [None, 3, b"model.tw"])
+def test_a_model_is_not_saved_where_no_file_is_named(wrong: Any) -> None:
+    with pytest.raises(InputError, match="names no file"):
+        add_model().save(wrong)
+
+
 def test_a_profile_lists_only_what_ran() -> None:
     compiled = model(chain_program(3, 0))
     assert len(compiled.profile(np.zeros((2, 3), np.float32))) == 5

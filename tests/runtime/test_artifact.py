@@ -67,6 +67,28 @@ def test_round_trip(saved: Path, tmp_path: Path) -> None:
     check(CompiledModel.load(saved, verify=False))
 
 
+def test_a_file_has_the_usual_permissions_and_those_of_others_are_not_touched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = os.umask(0o027)
+    try:
+        # It is the whole process's: another thread would make a file of its own meanwhile.
+        with monkeypatch.context() as patch:
+            patch.delattr(os, "umask")
+            save_artifact(tmp_path / "model.tw", weighted())
+    finally:
+        os.umask(before)
+    assert (tmp_path / "model.tw").stat().st_mode & 0o777 == 0o640
+    assert [path.name for path in tmp_path.iterdir()] == ["model.tw"]
+
+
+@pytest.mark.parametrize("name", ["", "none/model.tw", "a\0b"])
+def test_a_file_that_cannot_be_written_is_named(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ArtifactError, match="cannot be written"):
+        save_artifact(tmp_path / name, weighted())
+    assert not [*tmp_path.iterdir()]
+
+
 def test_replacing_the_file_of_a_loaded_model(saved: Path) -> None:
     compiled = CompiledModel.load(saved)
     compiled.save(saved)

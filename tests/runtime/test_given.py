@@ -79,7 +79,8 @@ def test_the_memory_of_given_results_is_not_limited() -> None:
         (np.ma.masked_array(np.zeros(3, np.float32)), "MaskedArray"),
         ([1.0, 2.0, 3.0], "3 arrays"),
         ("y.npy", "builtins.str"),
-        ({"q": np.zeros(3, np.float32)}, "'q'"),
+        ([], "^'out' holds 0 arrays, but the model has 1 output\n"),
+        ({"q": np.zeros(3, np.float32)}, "^'out' names 'q'"),
         ((np.zeros(3, np.float32),) * 2, "2 arrays"),
     ],
 )
@@ -104,6 +105,20 @@ def test_results_that_share_memory_are_refused() -> None:
         two_outputs()(floats(10), out=(room[:10], room[9:19]))
     two_outputs()(floats(10), out=(room[:10], room[10:]))
     np.testing.assert_array_equal(room, np.r_[floats(10) + 1, floats(10) + 2])
+
+
+def test_what_has_no_elements_shares_no_memory() -> None:
+    rows = buffers(
+        ("past", "float32", [symbol("m")], "input"),
+        ("x", "float32", [N], "input"),
+        ("y", "float32", [N], "output"),
+    )
+    compiled = model(program(rows, [kernel("add", [1], [2], N, [1])]))
+    room = empty(10)
+    compiled(room[5:5], floats(10), out=room)
+    np.testing.assert_array_equal(room, floats(10) + 1)
+    with pytest.raises(InputError, match="shares memory with input 'past'"):
+        compiled(room[5:6], floats(10), out=room)
 
 
 class Exported:

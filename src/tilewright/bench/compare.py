@@ -88,7 +88,7 @@ def _compare_case(
             call = peer.prepare(inputs)
             call()
         except Exception as error:
-            failures.append(Failure(peer.name, _first_line(error)))
+            failures.append(Failure(peer.name, first_line(error)))
             differences.pop(peer.name, None)
         else:
             calls[peer.name] = call
@@ -154,6 +154,7 @@ def _describe(case: Mapping[str, int]) -> str:
     return ", ".join(f"{name}={size}" for name, size in case.items())
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
+    """The kind of an error and the first line of its message, at most 200 characters."""
     lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0] if lines else 'no message'}"
+    return f"{type(error).__name__}: {lines[0] if lines else 'no message'}"[:200]

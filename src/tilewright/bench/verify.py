@@ -19,7 +19,7 @@ import numpy as np
 import onnx
 from onnx.reference import ReferenceEvaluator
 
-from tilewright.bench.compare import largest_difference
+from tilewright.bench.compare import first_line, largest_difference
 from tilewright.bench.contender import as_arrays
 from tilewright.bench.inputs import ModelInputs
 from tilewright.bench.peers import PeerOptions, create_peer
@@ -142,12 +142,6 @@ class _OnnxReference:
             return as_arrays(list(self._evaluator.run(None, dict(inputs))))
 
 
-def first_line(error: Exception) -> str:
-    """The kind of an error and the first line of its message, at most 200 characters."""
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0] if lines else 'no message'}"[:200]
-
-
 def verify(
     model: CompiledModel,
     graph: Graph,
@@ -186,7 +180,7 @@ def _check(
     answer = references.run(inputs, estimated_cost(model, sizes).seconds)
     if isinstance(actual, TilewrightError):
         if isinstance(answer, str):
-            return Check(sizes, REFUSED, note=f"{actual.message} {answer}")
+            return Check(sizes, REFUSED, note=f"{actual.message}; {answer}")
         return Check(sizes, DIFFERS, answer[0], note=f"only {answer[0]} runs it: {actual.message}")
     if isinstance(answer, str):
         return Check(sizes, UNREFERENCED, note=answer)

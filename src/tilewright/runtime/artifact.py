@@ -16,8 +16,8 @@ import hashlib
 import json
 import mmap
 import os
+import secrets
 import struct
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -112,28 +112,23 @@ def _write_atomically(path: Path, chunks: Sequence[tuple[int, Any]], size: int) 
 
     It is not waited for the disk: what a loss of power leaves unwritten, the digests tell.
     """
+    # Made by open and not by tempfile, so that it has the permissions of any other file.
+    draft = path.parent / f".{path.name}.{secrets.token_hex(8)}"
     try:
-        with tempfile.NamedTemporaryFile(
-            dir=path.parent, prefix=f".{path.name}.", delete=False
-        ) as file:
+        with draft.open("xb") as file:
             try:
                 for offset, data in chunks:
                     file.seek(offset)
                     file.write(data)
                 file.truncate(size)
                 file.flush()
-                # A temporary file is private; an artifact has the usual permissions.
-                mask = os.umask(0)
-                os.umask(mask)
-                os.chmod(file.name, 0o666 & ~mask)
-                os.replace(file.name, path)
+                os.replace(draft, path)
             except BaseException:
-                os.unlink(file.name)
+                draft.unlink()
                 raise
-    except OSError as error:
-        raise ArtifactError(
-            f"The file cannot be written: {error.strerror}", where=str(path)
-        ) from error
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise ArtifactError(f"The file cannot be written: {why}", where=str(path)) from error
 
 
 class _Writer:

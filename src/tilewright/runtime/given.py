@@ -15,7 +15,9 @@ import numpy as np
 from tilewright.runtime.lower import describe
 from tilewright.runtime.program import NATIVE_ITEM_SIZES, Buffer
 from tilewright.runtime.tensors import as_writable
+from tilewright.support.arguments import show
 from tilewright.support.errors import InputError
+from tilewright.support.text import format_count
 
 # Of the element types that torch has and numpy does not know: what their bits are copied as.
 _CARRIERS = {
@@ -40,14 +42,15 @@ def given_outputs(outputs: Sequence[Buffer], out: Any) -> list[Any]:
         unknown = [name for name in by_name if name not in names]
         if unknown:
             raise InputError(
-                f"out names '{unknown[0]}', which is no output of the model",
+                f"'out' names {show(unknown[0])}, which is no output of the model",
                 hint=f"Choose from the outputs {listed}",
             )
         return [by_name.get(name) for name in names]
     values = list(cast("Sequence[Any]", out)) if isinstance(out, tuple | list) else [out]
     if len(values) != len(names):
         raise InputError(
-            f"out holds {len(values)} arrays, but the model has {len(names)} outputs",
+            f"'out' holds {format_count(len(values), 'array')}, but the model has "
+            f"{format_count(len(names), 'output')}",
             hint=f"Give a tuple of arrays or None for {listed}, or a dictionary by name",
         )
     return values

@@ -74,7 +74,7 @@ class Hooks:
         assert isinstance(step, OpaqueStep)
         assert self._evaluate is not None
         buffers = [self._program.buffers[output] for output in step.outputs]
-        # A sequence may hold on to its elements, whose memory is used again after this step.
+        # A sequence may hold on to its elements, some of which may be the caller's.
         if any(buffer.dtype == SHAPELESS for buffer in buffers):
             inputs = [_copy(value) for value in inputs]
         try:

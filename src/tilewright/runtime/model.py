@@ -28,7 +28,15 @@ from tilewright.runtime.limits import apply_environment
 from tilewright.runtime.lower import lower
 from tilewright.runtime.program import Dimension, KernelStep, OpaqueStep, Program
 from tilewright.runtime.results import KernelUse, Memory, Outputs, Stats, StepTime, TensorSpec
-from tilewright.support.arguments import LARGEST, MOST_THREADS, as_integer, limit, show, switch
+from tilewright.support.arguments import (
+    LARGEST,
+    MOST_THREADS,
+    as_integer,
+    file_path,
+    limit,
+    show,
+    switch,
+)
 from tilewright.support.errors import DimensionError, InputError
 from tilewright.support.processors import default_threads
 from tilewright.support.text import article
@@ -183,7 +191,7 @@ class CompiledModel:
         """All outputs by name from inputs by name; for ``out`` see :meth:`__call__`."""
         if not isinstance(inputs, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InputError(
-                f"run takes a dictionary of inputs, but is given {article(type(inputs).__name__)}",
+                f"The inputs of 'run' are a dictionary, not {article(type(inputs).__name__)}",
                 hint="Give arrays by input name, or call the model with them: model(array, …)",
             )
         if out is not None:
@@ -225,10 +233,11 @@ class CompiledModel:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model as one artifact file; all levels that it was made with are kept."""
+        place = file_path(path)
         if self._artifact is not None:
-            self._artifact.copy_to(path)
+            self._artifact.copy_to(place)
         else:
-            save_artifact(path, self._contents)
+            save_artifact(place, self._contents)
 
     @property
     def info(self) -> ArtifactInfo:

@@ -113,7 +113,7 @@ def as_writable(name: str, value: Any, dtype: str, rank: int, expected: str) -> 
         array = _from_dlpack(f"The array given for output '{name}'", where, value, expected, True)
     else:
         raise InputError(
-            f"Output '{name}' cannot be written to {_kind(value)}",
+            f"The value given for output '{name}' is {_kind(value)}, which cannot be written to",
             where=where,
             hint=f"Give a numpy array or a tensor of {expected}",
         )

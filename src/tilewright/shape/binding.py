@@ -284,7 +284,13 @@ class _Binder:
                     f'allow it, compile with dims={{"{name}": ({origin.low}, {{{name}}})}}.'
                 )
                 self.guards.append(Guard(conditions.pop(), message))
-            message = f"{place} is outside the range {span}{of}, which the model needs."
+            # Of a range that is open above, the lower end may be the user's.
+            is_declared = facts.low == origin.low and origin.low > 0
+            message = (
+                f"{place} is outside the declared range {span}{of}."
+                if is_declared
+                else f"{place} is outside the range {span}{of}, which the model needs."
+            )
         elif origin is not None and origin.origin == "model":
             message = (
                 f"{place} is outside the range {span}{of}, which the model implies: "

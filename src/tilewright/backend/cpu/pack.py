@@ -7,6 +7,7 @@ Start with :class:`ConstantStore`.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -84,12 +85,17 @@ class ConstantStore:
                 ]
             return made
         array = constant_value(source)
+        if array.dtype == object:  # strings, which the runtime reads from a list in JSON
+            return np.frombuffer(json.dumps(array.reshape(-1).tolist()).encode(), np.uint8)
         aligned = array.__array_interface__["data"][0] % ALIGNMENT == 0
-        if array.dtype == object or (aligned and array.flags.c_contiguous and not is_mapped(array)):
+        if aligned and array.flags.c_contiguous and not is_mapped(array):
             return array
         # What is in a file is copied, too: the file is the user's, and may be another one later.
         made = _memory(array.shape, source)
-        self._waiting[source] = [self._pool.submit(_copy, made, array)]
+        if made.nbytes < _LARGE:
+            _copy(made, array)
+        else:
+            self._waiting[source] = [self._pool.submit(_copy, made, array)]
         return made
 
 

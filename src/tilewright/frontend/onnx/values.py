@@ -143,10 +143,13 @@ def input_sizes(value: onnx_ir.Value) -> tuple[int | str | None, ...] | None:
 
 
 def constant_input(value: onnx_ir.Value, array: Array) -> Node:
-    """The constant that takes the place of an input; raises ``InputError`` if it does not fit."""
+    """The constant that takes the place of an input; raises ``InputError`` if it does not fit.
+
+    It is a copy, as the caller may write to the array later.
+    """
     where = f'input "{value.name}"'
     try:
-        given = np.asarray(array)
+        given = np.array(array)
         if given.dtype.kind in "OUS":
             given = text_array(given.reshape(-1).tolist()).reshape(given.shape)
     except Exception as error:  # a foreign type may fail in any way
