@@ -18,9 +18,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tilewright.bench.inputs import model_inputs
 from tilewright.bench.shapes import Budget, choose_shapes
 from tilewright.bench.verify import References, Verification, verify
+from tilewright.cli.options import inputs_for
 from tilewright.compile import Compilation, compile_stages
 from tilewright.frontend.onnx import Dim
 from tilewright.ops.reference import evaluate_payload
@@ -63,9 +63,9 @@ class Checked:
         """Run at the shapes that `shapes` asks for, beside the references."""
         cases = choose_shapes(self.model, shapes, seed=seed, budget=budget)
         references = References(self.path, "onnxruntime", self.model.num_threads)
-        inputs = model_inputs(self.path)
+        inputs = inputs_for(self.model, None, seed)
         graph = self.compilation.graph
-        return verify(self.model, graph, references, inputs, cases, seed=seed)
+        return verify(self.model, graph, references, inputs, cases)
 
 
 def prepare(name: str, folder: Path = FOLDER) -> Checked:

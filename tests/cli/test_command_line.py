@@ -18,6 +18,13 @@ import pytest
 from tilewright.cli.verbs import VERBS
 
 Command = Callable[..., Any]
+_SAYS_WHEN_IT_IMPORTS = """
+import sys, tilewright.cli
+class Watch:
+    def find_spec(self, name, path=None, target=None):
+        if name == "tilewright.cli.app":
+            print("ready", flush=True)
+sys.meta_path.insert(0, Watch())"""
 _COMMAND = "import sys; from tilewright.cli import main; sys.exit(main(sys.argv[1:]))"
 
 
@@ -88,7 +95,7 @@ def test_a_closed_pipe_ends_the_command_quietly() -> None:
 
 @pytest.mark.parametrize("seconds", [0.0, 0.15, 0.4])
 def test_an_interrupt_while_importing_is_no_traceback(folder: Path, seconds: float) -> None:
-    code = f"import tilewright.cli; print('ready', flush=True); {_COMMAND}"
+    code = f"{_SAYS_WHEN_IT_IMPORTS}\n{_COMMAND}"
     command = [sys.executable, "-c", code, "inspect", str(folder / "model.onnx")]
     pipe = subprocess.PIPE
     running = subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True)
