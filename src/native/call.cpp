@@ -218,8 +218,7 @@ void Call::reserve(Block& block, std::int64_t bytes) {
   memory.give_back(Memory::Purpose::working, std::exchange(block, Block()));
   std::int64_t excess = std::max(kWorkingExcess * std::min(bytes, INT64_MAX / 4), kLeastExcess);
   if (model_.max_bytes > 0) {
-    const std::int64_t left =
-        model_.max_bytes - context_.claimed_bytes() - context_.output_bytes;
+    const std::int64_t left = model_.max_bytes - context_.claimed_bytes() - context_.output_bytes;
     // Later phases may need it.
     excess = program_.phases.size() > 1 ? 0 : std::clamp<std::int64_t>(left, 0, excess);
   }

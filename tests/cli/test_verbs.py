@@ -9,6 +9,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from support.text_models import model
+
 Command = Callable[..., Any]
 VERBS = ("inspect", "compile", "run", "verify", "bench", "doctor")
 
@@ -251,3 +253,20 @@ def test_bench_with_a_precision(command: Command, folder: Path) -> None:
     arguments = ("--shapes", "batch=1,seq=5", "--rounds", "1", "--against", "none", "--json")
     result = command("bench", folder / "model.onnx", *arguments, "--precision", "int8")
     assert result.json["precision"] == "int8"
+
+
+def test_run_writes_strings_and_the_elements_of_sequences(command: Command, tmp_path: Path) -> None:
+    words = model("g (string[n] x) => (string[n] y) { y = Identity(x) }")
+    onnx.save(words, tmp_path / "words.onnx")
+    np.save(tmp_path / "x.npy", np.array(["a", "bc"]))
+    given = ("--input", f"x={tmp_path / 'x.npy'}")
+    assert command("run", tmp_path / "words.onnx", *given, "-o", tmp_path / "out").code == 0
+    assert np.load(tmp_path / "out" / "y.npy").tolist() == ["a", "bc"]
+    parts = model(
+        "g (float[n] x) => (seq(float[m]) y) <int64[2] p = {1, 3}> { y = SplitToSequence(x, p) }"
+    )
+    onnx.save(parts, tmp_path / "parts.onnx")
+    result = command("run", tmp_path / "parts.onnx", "--random", "n=4", "-o", tmp_path / "out")
+    assert result.code == 0 and "y[1]" in result.out
+    found = [np.load(tmp_path / "out" / f"y[{number}].npy") for number in (0, 1)]
+    assert [part.shape for part in found] == [(1,), (3,)]

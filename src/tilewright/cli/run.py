@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import numpy as np
 import typer
@@ -73,12 +73,15 @@ def run(
     model = open_model(path, parse_dims(dim), threads, output, check=check).model
     feeds = _feeds(model, inputs_for(model, inputs, seed), sizes, random is not None)
     names = [spec.name for spec in model.outputs]
-    files = {} if folder is None else _files(folder, names, inputs or ())
+    if folder is not None:
+        _files(folder, names, inputs or ())  # what is wrong with them is said before the call
     started = time.perf_counter()
-    results = {name: np.asarray(value) for name, value in model.run(feeds).items()}
+    made = model.run(feeds)
     seconds = time.perf_counter() - started
+    results = _arrays(made)
+    files = {} if folder is None else _files(folder, list(results), inputs or ())
     for name, file in files.items():
-        np.save(file, results[name], allow_pickle=False)
+        np.save(file, _savable(results[name]), allow_pickle=False)
     rows = {name: _describe(value) for name, value in results.items()}
     written = {name: str(file) for name, file in files.items()}
     output.document({"seconds": seconds, "outputs": rows, "files": written})
@@ -121,6 +124,23 @@ def _files(folder: Path, names: Sequence[str], inputs: Sequence[str]) -> dict[st
     given = [Path(part) for text in inputs for part in (text, text.partition("=")[2]) if part]
     files = {name: folder / f"{name.replace('/', '_')}.npy" for name in names}
     return {name: writable(file, ARRAYS, given) for name, file in files.items()}
+
+
+def _arrays(results: Mapping[str, Any]) -> dict[str, Array]:
+    """The outputs as arrays; the elements of a sequence by their numbers."""
+    found: dict[str, Array] = {}
+    for name, value in results.items():
+        if isinstance(value, list):
+            elements = enumerate(cast("list[Any]", value))
+            found |= {f"{name}[{number}]": np.asarray(element) for number, element in elements}
+        else:
+            found[name] = np.asarray(value)
+    return found
+
+
+def _savable(array: Array) -> Array:
+    """The array in a form that a file can hold: strings by their letters, and not as objects."""
+    return array.astype(np.str_) if array.dtype == object else array
 
 
 def _describe(value: Array) -> dict[str, object]:
