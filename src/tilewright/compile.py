@@ -44,6 +44,7 @@ from tilewright.runtime.model import CompiledModel
 from tilewright.runtime.program import Dimension, OperatorCount
 from tilewright.stages import Stages, is_checked
 from tilewright.support.arguments import choice, choices, file_path, show, switch
+from tilewright.support.collector import paused_collector
 from tilewright.support.errors import InputError, UnsupportedError
 from tilewright.target import Target, detect, dump, load_target, preset, preset_names
 from tilewright.tile.variants import Accuracy
@@ -71,6 +72,7 @@ class Compilation:
     narrowing: Narrowing | None = None
 
 
+@paused_collector()
 def compile_stages(source: Source, **options: Unpack[CompileOptions]) -> Compilation:
     """Compile and keep every stage; ``tilewright.compile`` says what the options mean."""
     given = complete(options)

@@ -38,9 +38,10 @@ class PrimitiveError(ValueError):
     """Operands that a primitive cannot take; a defect of the rule that built it."""
 
 
-def _demand(condition: bool, message: str) -> None:
+def _demand(condition: bool, message: str, *parts: object) -> None:
+    """Raise unless a condition holds; ``message.format(*parts)`` is made only then, as it costs."""
     if not condition:
-        raise PrimitiveError(message)
+        raise PrimitiveError(message.format(*parts))
 
 
 # ---------------------------------------------------------------- sources
@@ -105,7 +106,7 @@ class Iota:
     axis: int
 
     def result(self) -> TensorType:
-        _demand(0 <= self.axis < len(self.shape), f"iota axis {self.axis} of {len(self.shape)}")
+        _demand(0 <= self.axis < len(self.shape), "iota axis {} of {}", self.axis, len(self.shape))
         return TensorType(DType.INT64, self.shape)
 
 
@@ -124,10 +125,9 @@ class Map:
             dtype = result_type(row, tuple(o.dtype for o in operands))
         except ValueError as error:
             raise PrimitiveError(str(error)) from error
-        _demand(
-            all(o.shape == operands[0].shape for o in operands),
-            f"{self.function}: shapes differ: {', '.join(map(str, operands))}",
-        )
+        if any(o.shape != operands[0].shape for o in operands):
+            shown = ", ".join(map(str, operands))
+            raise PrimitiveError(f"{self.function}: shapes differ: {shown}")
         return TensorType(dtype, operands[0].shape)
 
 
@@ -156,7 +156,7 @@ class Reduce:
 
     def result(self, operand: TensorType) -> TensorType:
         rank = len(operand.shape)
-        _demand(all(0 <= a < rank for a in self.axes), f"reduce axes {self.axes} of rank {rank}")
+        _demand(all(0 <= a < rank for a in self.axes), "reduce axes {} of rank {}", self.axes, rank)
         _demand(list(self.axes) == sorted(set(self.axes)), "reduce axes must increase")
         kept = tuple(s for a, s in enumerate(operand.shape) if a not in self.axes)
         return TensorType(operand.dtype, kept)
@@ -227,7 +227,7 @@ class Transpose:
 
     def result(self, operand: TensorType) -> TensorType:
         rank = len(operand.shape)
-        _demand(sorted(self.permutation) == list(range(rank)), f"not a permutation of {rank} axes")
+        _demand(sorted(self.permutation) == list(range(rank)), "not a permutation of {} axes", rank)
         return TensorType(operand.dtype, tuple(operand.shape[p] for p in self.permutation))
 
 
@@ -242,7 +242,7 @@ class Slice:
     def result(self, operand: TensorType) -> TensorType:
         rank = len(operand.shape)
         fits = len(self.starts) == len(self.sizes) == len(self.steps) == rank
-        _demand(fits, f"slice needs {rank} starts, sizes and steps")
+        _demand(fits, "slice needs {} starts, sizes and steps", rank)
         return TensorType(operand.dtype, self.sizes)
 
 
@@ -275,7 +275,7 @@ class Concat:
             same = all(
                 a == self.axis or s is first.shape[a] for a, s in enumerate(other.shape)
             ) and len(other.shape) == len(first.shape)
-            _demand(same and other.dtype is first.dtype, f"concat: {first} and {other}")
+            _demand(same and other.dtype is first.dtype, "concat: {} and {}", first, other)
         size = total(o.shape[self.axis] for o in operands)
         shape = (*first.shape[: self.axis], size, *first.shape[self.axis + 1 :])
         return TensorType(first.dtype, shape)
@@ -301,7 +301,12 @@ class Contract:
         made = _sum_type(left, right, self.sums)
         for i, j in self.batch + self.summed:
             _demand(
-                left.shape[i] is right.shape[j], f"contract: axis {i} of {left}, {j} of {right}"
+                left.shape[i] is right.shape[j],
+                "contract: axis {} of {}, {} of {}",
+                i,
+                left,
+                j,
+                right,
             )
         paired_left = {i for i, _ in self.batch + self.summed}
         paired_right = {j for _, j in self.batch + self.summed}
@@ -315,7 +320,7 @@ def _sum_type(left: TensorType, right: TensorType, sums: DType | None) -> DType:
     """The type of the products of two operands added up."""
     wanted = left.dtype if sums is None else sums
     found = right.dtype if sums is None else NARROW.get((left.dtype, right.dtype))
-    _demand(found is wanted, f"products of {left} and {right} in {wanted.value}")
+    _demand(found is wanted, "products of {} and {} in {}", left, right, wanted.value)
     return wanted
 
 
@@ -351,10 +356,13 @@ class Convolve:
 
     def result(self, data: TensorType, weights: TensorType) -> TensorType:
         rank = len(self.strides)
-        _demand(len(data.shape) == len(weights.shape) == rank + 2, f"convolve: rank of {data}")
+        _demand(len(data.shape) == len(weights.shape) == rank + 2, "convolve: rank of {}", data)
         _demand(
             data.shape[self.channel_axis] is weights.shape[1] * self.groups,
-            f"convolve: channels of {data} and {weights} in {self.groups} groups",
+            "convolve: channels of {} and {} in {} groups",
+            data,
+            weights,
+            self.groups,
         )
         made = _sum_type(data, weights, self.sums)
         if self.channels_last:
@@ -385,7 +393,7 @@ class Window:
 
     def result(self, operand: TensorType) -> TensorType:
         axes = self.windowed(len(operand.shape))
-        _demand(axes.start >= 0, f"window of rank {len(self.kernel)} over {operand}")
+        _demand(axes.start >= 0, "window of rank {} over {}", len(self.kernel), operand)
         shape = operand.shape[: axes.start] + self.sizes + operand.shape[axes.stop :]
         return TensorType(operand.dtype, shape)
 
