@@ -268,7 +268,7 @@ def test_a_reshape_to_a_size_that_does_not_fit() -> None:
 
 
 def test_number_of_threads(model: tw.Model) -> None:
-    with pytest.raises(InputError, match="num_threads is 0"):
+    with pytest.raises(InputError, match="'num_threads' is 0"):
         model.num_threads = 0
-    with pytest.raises(InputError, match="max_bytes is -1"):
+    with pytest.raises(InputError, match="'max_bytes' is -1"):
         model.max_bytes = -1

@@ -17,7 +17,7 @@ from typing import Annotated
 import typer
 from rich.console import RenderableType
 
-from tilewright.backend.cpu.machine import host_level
+from tilewright.backend.cpu.machine import Level, host_level
 from tilewright.bench.machine import describe_machine
 from tilewright.bench.peak import measure_peak
 from tilewright.cli.options import JsonFlag, QuietFlag, VerboseFlag
@@ -55,24 +55,7 @@ def doctor(
     """
     output = Output(as_json=as_json, quiet=quiet, verbose=verbose)
     level, target = host_level(), detect()
-    facts: dict[str, object] = {
-        "tilewright": VERSION,
-        "python": platform.python_version(),
-        "system": f"{platform.system()} {platform.machine()}",
-        "processor": describe_machine().processor,
-        "level": level.name,
-        "vector_bytes": level.vector_bytes,
-        "caches": caches(),
-        "cores": os.cpu_count(),
-        "cores_by_affinity": len(allowed_processors()),
-        "cores_by_quota": quota(),
-        "default_threads": default_threads(),
-        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        "native_extension": Path(_native.__file__).name,
-        "cache_directory": str(cache_directory()),
-        "tiles_measured": load_profile(level.name) is not None,
-        "target": asdict(target),
-    }
+    facts = _facts(level, target)
     if measure:
         with output.progress.activity("Measuring one core"):
             peak = measure_peak()
@@ -97,6 +80,28 @@ def doctor(
     if missing:
         output.show(f"Missing: {', '.join(missing)}. Install them with pip.")
         raise typer.Exit(1)
+
+
+def _facts(level: Level, target: Target) -> dict[str, object]:
+    """What is known of this machine without measuring."""
+    return {
+        "tilewright": VERSION,
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "processor": describe_machine().processor,
+        "level": level.name,
+        "vector_bytes": level.vector_bytes,
+        "caches": caches(),
+        "cores": os.cpu_count(),
+        "cores_by_affinity": len(allowed_processors()),
+        "cores_by_quota": quota(),
+        "default_threads": default_threads(),
+        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "native_extension": Path(_native.__file__).name,
+        "cache_directory": str(cache_directory()),
+        "tiles_measured": load_profile(level.name) is not None,
+        "target": asdict(target),
+    }
 
 
 def caches() -> dict[str, int]:

@@ -39,7 +39,7 @@ class PrimitiveError(ValueError):
 
 
 def _demand(condition: bool, message: str, *parts: object) -> None:
-    """Raise unless a condition holds; ``message.format(*parts)`` is made only then, as it costs."""
+    """Raise ``message.format(*parts)``, which is made only then, unless a condition holds."""
     if not condition:
         raise PrimitiveError(message.format(*parts))
 
@@ -357,13 +357,8 @@ class Convolve:
     def result(self, data: TensorType, weights: TensorType) -> TensorType:
         rank = len(self.strides)
         _demand(len(data.shape) == len(weights.shape) == rank + 2, "convolve: rank of {}", data)
-        _demand(
-            data.shape[self.channel_axis] is weights.shape[1] * self.groups,
-            "convolve: channels of {} and {} in {} groups",
-            data,
-            weights,
-            self.groups,
-        )
+        fits = data.shape[self.channel_axis] is weights.shape[1] * self.groups
+        _demand(fits, "convolve: {} by {} in {} groups", data, weights, self.groups)
         made = _sum_type(data, weights, self.sums)
         if self.channels_last:
             return TensorType(made, (data.shape[0], *self.sizes, weights.shape[0]))
