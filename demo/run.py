@@ -33,7 +33,7 @@ from tilewright.bench import (
     render_table,
 )
 from tilewright.bench.contender import Contender, Inputs
-from tilewright.bench.machine import usable_cores
+from tilewright.support.processors import default_threads
 from tilewright.support.text import format_count
 
 HERE = Path(__file__).parent
@@ -125,7 +125,7 @@ def time_both(
             [reference],
             cases,
             inputs_of,
-            threads=usable_cores(),
+            threads=default_threads(),
             settings=settings,
             progress=show,
         )
@@ -187,7 +187,7 @@ def main() -> None:
     page = [sentence for sentence in page if sentence]
     tokenizer = load_tokenizer()
     model, source, artifact = build(arguments.output, console)
-    reference = create_peer("onnxruntime", source, PeerOptions(usable_cores()))
+    reference = create_peer("onnxruntime", source, PeerOptions(default_threads()))
     shapes, worst = check(model, reference, tokenizer, page)
     is_right = worst <= TOLERANCE
     print_similar(model, tokenizer, page, arguments.pairs, console)
