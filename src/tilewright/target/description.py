@@ -111,10 +111,6 @@ class Target:
             f"The target {self.name} has no level '{name}'.", hint=f"Use one of {names}"
         )
 
-    def has_level(self, name: str) -> bool:
-        """Whether there is a level of memory called ``name``."""
-        return any(level.name == name for level in self.levels)
-
     def lanes(self, dtype: str) -> int:
         """Elements of ``dtype`` in one vector register."""
         return self.vector_bytes // element_bytes(dtype)
