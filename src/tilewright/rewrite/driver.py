@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from tilewright.ir.graph import Graph, Node, node
-from tilewright.ir.primitives import Primitive, Reshape
+from tilewright.ir.primitives import Map, Primitive, Reshape
 from tilewright.ir.verify import REPORT, VerificationError
 from tilewright.rewrite.facts import Facts, Rule
 from tilewright.rewrite.rules import RULES
@@ -37,10 +37,10 @@ def simplify(
     the graph after every pass, with the pass's name.
     """
     labels = dict(graph.labels)
-    by_primitive = _by_primitive(rules)
+    table = _Rules(rules)
     current = graph
     for number in range(MOST_PASSES):
-        rewriter = _Rewriter(current, labels, by_primitive, trace)
+        rewriter = _Rewriter(current, labels, table, trace)
         following = rewriter.rebuilt(current)
         if following.roots == current.roots:
             break
@@ -57,22 +57,28 @@ def _endless(why: str) -> VerificationError:
     return VerificationError(f"The rules of rewriting do not end: {why}", hint=REPORT)
 
 
-RuleTable = dict[type[Primitive], list[Rule]]
+class _Rules:
+    """The rules by what they are for: a primitive, and of a Map its function."""
 
+    def __init__(self, rules: Sequence[Rule]) -> None:
+        self._all = rules
+        self._found: dict[tuple[type[Primitive], str], list[Rule]] = {}
 
-def _by_primitive(rules: Sequence[Rule]) -> RuleTable:
-    table: RuleTable = {}
-    for rule in rules:
-        for primitive in rule.primitives:
-            table.setdefault(primitive, []).append(rule)
-    return table
+    def of(self, primitive: Primitive) -> list[Rule]:
+        """The rules that may apply to a node of ``primitive``, in order."""
+        key = (type(primitive), primitive.function if isinstance(primitive, Map) else "")
+        found = self._found.get(key)
+        if found is None:
+            found = [rule for rule in self._all if rule.is_for(primitive)]
+            self._found[key] = found
+        return found
 
 
 class _Rewriter:
     """One pass. ``form`` maps every node seen to its simplified one, which maps to itself."""
 
     def __init__(
-        self, graph: Graph, labels: dict[Node, str], rules: RuleTable, trace: Trace | None
+        self, graph: Graph, labels: dict[Node, str], rules: _Rules, trace: Trace | None
     ) -> None:
         nodes = graph.nodes()
         uses = Counter(i for n in nodes for i in n.inputs)
@@ -125,7 +131,7 @@ class _Rewriter:
             self._check("operands", current, following)
             self._label(following, current)
             return following
-        for rule in self.rules.get(type(current.primitive), ()):
+        for rule in self.rules.of(current.primitive):
             found = rule.rewrite(current, self.facts)
             if found is None or found is current:
                 continue

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from tilewright.ir.graph import Node
-from tilewright.ir.primitives import Primitive
+from tilewright.ir.primitives import Map, Primitive
 from tilewright.shape import Expr, Scope, Truth
 
 
@@ -58,10 +58,18 @@ Rewrite = Callable[[Node, Facts], Node | None]
 
 @dataclass(frozen=True)
 class Rule:
-    """A rewrite for nodes of the given primitives."""
+    """A rewrite for nodes of these primitives; of a Map with these functions, if any is named."""
 
     primitives: tuple[type[Primitive], ...]
     rewrite: Rewrite
+    functions: tuple[str, ...] = ()
+
+    def is_for(self, primitive: Primitive) -> bool:
+        """Whether the rule may apply to a node of ``primitive``; it is called for no other."""
+        named = not self.functions or (
+            isinstance(primitive, Map) and primitive.function in self.functions
+        )
+        return named and isinstance(primitive, self.primitives)
 
     @property
     def name(self) -> str:

@@ -37,7 +37,7 @@ def fractional_power(x: Node, facts: Facts) -> Node | None:
     """a ^ 0.5 → √a; a ^ 0.25 → √√a; a ^ 0.75 → √(a * √a), scaled so that nothing overflows; for
     -0.5 and -0.25 one over that; of floats without a sign, at most two units in the last place off.
     """
-    if not is_map(x, "power") or x.dtype not in _RANGES:
+    if x.dtype not in _RANGES:
         return None
     a, exponent = x.inputs
     value = single_value(exponent)

@@ -68,6 +68,7 @@ class Scope:
         """Forget what was concluded from facts that have changed."""
         self._resolved: dict[Expr, Expr] = {}
         self._resolved_atoms: dict[Atom, Expr] = {}
+        self._equal: dict[tuple[Expr, Expr], Truth] = {}
         self._bounds = Bounds(self._declared)
 
     def copy(self) -> Scope:
@@ -354,7 +355,14 @@ class Scope:
 
     def is_equal(self, left: int | Expr, right: int | Expr) -> Truth:
         """Whether the two have the same value wherever the facts hold."""
-        difference = self.resolve(as_expr(left) - right)
+        key = (as_expr(left), as_expr(right))
+        found = self._equal.get(key)
+        if found is None:
+            found = self._equal[key] = self._compared(self.resolve(key[0] - key[1]))
+        return found
+
+    def _compared(self, difference: Expr) -> Truth:
+        """Whether a resolved difference is 0 wherever the facts hold."""
         if not difference.terms:
             return Truth.YES
         offset = difference.constant_term
