@@ -67,6 +67,8 @@ def test_one_canonical_form_is_one_object():
         (less(a, b), "a < b"),
         (less_equal(a, b) + 1, "(a <= b) + 1"),
         (select(equal(a, 1), b, c), "select(a == 1, b, c)"),
+        (b * less_equal(ceil_div(a, 2) * c, 3), "b*(c*ceil_div(a, 2) <= 3)"),
+        (b * (ceil_div(a, 2) // c), "b*((ceil_div(a, 2))//c)"),
         (logical_or(equal(a, b), less(a, 0)), "logical_or(a + 1 <= 0, a == b)"),
     ],
 )

@@ -25,6 +25,7 @@ from tilewright.shape.functions import (
 )
 from tilewright.support.errors import DimensionError
 
+_LONGEST = 200  # characters of a text that a message quotes
 _TOKEN = re.compile(r"\s*(\d+|[A-Za-z_][A-Za-z0-9_.]*|//|[<>=!]=|[-+*%<>(),])")
 
 # name -> (function, least and greatest number of operands)
@@ -66,6 +67,10 @@ def parse(text: str) -> Expr:
     return _Parser(text).parse()
 
 
+def _shortened(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+
+
 class _Parser:
     """Recursive descent, one method for each level of precedence."""
 
@@ -78,13 +83,13 @@ class _Parser:
         while position < end:
             match = _TOKEN.match(text, position)
             if match is None:
-                raise self._error(f"at {text[position:].strip()!r}")
+                raise self._error(f"at {_shortened(text[position:].strip())!r}")
             self.tokens.append(match[1])
             position = match.end()
 
     def _error(self, place: str) -> DimensionError:
         return DimensionError(
-            f"{self.text!r} is not an expression: it cannot be read {place}",
+            f"{_shortened(self.text)!r} is not an expression: it cannot be read {place}",
             hint="write sums and products of names and integers, //, %, min, max, ceil_div, select",
         )
 

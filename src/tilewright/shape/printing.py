@@ -51,10 +51,8 @@ def atom_text(atom: Atom) -> str:
         return atom.name
     if operation is Operation.FLOORDIV:
         numerator, denominator = operands
-        if denominator.is_constant and not numerator.is_constant:
-            offset = denominator.value - 1
-            if offset > 0 and numerator.constant_term == offset:
-                return f"ceil_div({numerator - offset}, {denominator})"
+        if _rounds_up(atom):
+            return f"ceil_div({numerator - (denominator.value - 1)}, {denominator})"
         return f"{_operand(numerator)}//{_operand(denominator)}"
     if operation is Operation.MOD:
         return f"{_operand(operands[0])} % {_operand(operands[1])}"
@@ -68,11 +66,19 @@ def atom_text(atom: Atom) -> str:
     return f"{FUNCTION_NAMES[operation]}({', '.join(str(operand) for operand in operands)})"
 
 
-def _factor(atom: Atom, text: str) -> str:
-    bare = atom.operation is Operation.SYMBOL or text.startswith("ceil_div(")
-    if atom.operation in FUNCTION_NAMES:
-        bare = True
-    return text if bare else f"({text})"
+def _rounds_up(atom: Atom) -> bool:
+    """Whether the atom is (n + d - 1)//d with a constant d, which is written as a call."""
+    if atom.operation is not Operation.FLOORDIV:
+        return False
+    numerator, denominator = atom.operands
+    if not denominator.is_constant or numerator.is_constant:
+        return False
+    return denominator.value > 1 and numerator.constant_term == denominator.value - 1
+
+
+def _factor(atom: Atom) -> str:
+    bare = atom.operation is Operation.SYMBOL or atom.operation in FUNCTION_NAMES
+    return atom.text if bare or _rounds_up(atom) else f"({atom.text})"
 
 
 def _term_text(atoms: tuple[Atom, ...], size: int, first: bool, alone: bool) -> str:
@@ -83,8 +89,8 @@ def _term_text(atoms: tuple[Atom, ...], size: int, first: bool, alone: bool) -> 
         text = atoms[0].text
         if alone or (atoms[0].operation is Operation.FLOORDIV and first):
             return text
-        return _factor(atoms[0], text)
-    factors = [_factor(atom, atom.text) for atom in atoms]
+        return _factor(atoms[0])
+    factors = [_factor(atom) for atom in atoms]
     if size != 1:
         factors.insert(0, str(size))
     return "*".join(factors)

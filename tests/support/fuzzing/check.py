@@ -20,7 +20,7 @@ from tilewright.support.errors import InternalError, TilewrightError
 
 from .case import Array, Case, Finding, Sizes
 from .interpreted import Interpreted
-from .limits import doubtful, limit, unspecified
+from .limits import doubtful, doubtful_of_nothing, limit, unspecified
 from .oracles import Reference, Values, difference, onnxruntime_session
 
 INTERPRETED = "none"  # instead of an instruction set level
@@ -90,7 +90,7 @@ def _ask_oracles(
     reference: Reference | None = None
     session: Callable[[Values], Values] | None = None
     proto = case.proto()
-    doubted = doubtful(proto)
+    doubted, empty_doubted = doubtful(proto), doubtful_of_nothing(proto)
     if REFERENCE not in without:
         stage(REFERENCE)
         reference = _or_none(Reference, proto)
@@ -116,7 +116,8 @@ def _ask_oracles(
             stage(RUNTIME)
             answer = _or_none(session, feeds)
             if answer is not None:
-                answers[RUNTIME] = answer
+                doubted_here = empty_doubted if 0 in sizes.values() else ()
+                answers[RUNTIME] = {n: a for n, a in answer.items() if n not in doubted_here}
         if unspecified_by is not None:
             outcome.limits.append(unspecified_by)
             answers = {}

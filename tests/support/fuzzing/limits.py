@@ -6,11 +6,11 @@ Each entry has its reason. An entry that no longer holds is to go.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import onnx
-from onnx import helper
+from onnx import helper, numpy_helper
 
 from .case import Array
 
@@ -44,22 +44,51 @@ def limit(message: str) -> str | None:
 
 def doubtful(model: onnx.ModelProto) -> set[str]:
     """Values that depend on an operator of which the ONNX reference evaluator is known wrong."""
-    found: set[str] = set()
+    found = _depending(model, _is_wrong_in_the_reference)
     for node in model.graph.node:
-        is_wrong = any(
-            node.op_type == operator
-            and (not name or helper.get_node_attr_value(node, name) == value)
-            for operator, name, value, _ in REFERENCE_ERRORS
-            if not name or any(a.name == name for a in node.attribute)
-        )
-        # A body may read any value around it.
-        has_body = any(a.type == onnx.AttributeProto.GRAPH for a in node.attribute)
-        if is_wrong or not found.isdisjoint(node.input) or (has_body and found):
-            found.update(node.output)
         for operator, output, _ in REFERENCE_OUTPUT_ERRORS:
             if node.op_type == operator:
                 found.update(node.output[output : output + 1])
     return found
+
+
+def doubtful_of_nothing(model: onnx.ModelProto) -> set[str]:
+    """Values that ONNX Runtime may get wrong where a size is 0.
+
+    It takes an axis that is counted from the end for none where a reduction has no elements.
+    """
+    known = {c.name: numpy_helper.to_array(c) for c in model.graph.initializer}
+    return _depending(model, lambda node: any(axis < 0 for axis in _reduced(node, known)))
+
+
+def _is_wrong_in_the_reference(node: onnx.NodeProto) -> bool:
+    return any(
+        node.op_type == operator
+        and (not name or any(a.name == name for a in node.attribute))
+        and (not name or helper.get_node_attr_value(node, name) == value)
+        for operator, name, value, _ in REFERENCE_ERRORS
+    )
+
+
+def _depending(model: onnx.ModelProto, is_wrong: Callable[[onnx.NodeProto], bool]) -> set[str]:
+    """Every value that depends on a node of these."""
+    found: set[str] = set()
+    for node in model.graph.node:
+        # A body may read any value around it.
+        has_body = any(a.type == onnx.AttributeProto.GRAPH for a in node.attribute)
+        if is_wrong(node) or not found.isdisjoint(node.input) or (has_body and found):
+            found.update(node.output)
+    return found
+
+
+def _reduced(node: onnx.NodeProto, known: Mapping[str, Array]) -> list[int]:
+    """The axes of a reduction, as far as they are known."""
+    if not node.op_type.startswith("Reduce"):
+        return []
+    given = [axis for a in node.attribute if a.name == "axes" for axis in a.ints]
+    if len(node.input) > 1 and node.input[1] in known:
+        given += known[node.input[1]].ravel().tolist()
+    return given
 
 
 def unspecified(model: onnx.ModelProto, values: Mapping[str, Array]) -> str | None:
@@ -69,10 +98,15 @@ def unspecified(model: onnx.ModelProto, values: Mapping[str, Array]) -> str | No
     numbers come from, and a copied size by the letter of the standard. With allowzero the standard
     forbids -1 beside 0. The place of the largest of no elements is nowhere. Of no images the
     reference pools without their padding. The largest of padding only is -inf here, 0 in the
-    reference, and refused by ONNX Runtime.
+    reference, and refused by ONNX Runtime. A slice backwards from before the first element begins
+    at the first by the standard, and is empty in the reference.
     """
     constants = {c.name for c in model.graph.initializer}
+    known = {c.name: numpy_helper.to_array(c) for c in model.graph.initializer}
+    known |= {name: np.asarray(value) for name, value in values.items()}
     for node in model.graph.node:
+        if node.op_type == "Slice" and _begins_before_the_first(node, known):
+            return "Slice backwards from before the first element"
         if node.op_type in ("ArgMax", "ArgMin") and node.input[0] in values:
             axes = [a.i for a in node.attribute if a.name == "axis"] or [0]
             if np.asarray(values[node.input[0]]).shape[axes[0]] == 0:
@@ -94,6 +128,16 @@ def unspecified(model: onnx.ModelProto, values: Mapping[str, Array]) -> str | No
         elif any(axis >= data.ndim or data.shape[axis] for axis in zeros):
             return "Reshape to a computed size of 0"
     return None
+
+
+def _begins_before_the_first(node: onnx.NodeProto, values: Mapping[str, Array]) -> bool:
+    """Whether a Slice goes backwards from further than the whole axis before its end."""
+    if len(node.input) < 5 or not values.keys() >= {node.input[0], node.input[1], node.input[4]}:
+        return False
+    data, starts, steps = (values[node.input[i]] for i in (0, 1, 4))
+    axes = values.get(node.input[3], np.arange(len(starts))) if node.input[3] else range(data.ndim)
+    triples = zip(starts, axes, steps, strict=False)
+    return any(step < 0 and start < -data.shape[axis] for start, axis, step in triples)
 
 
 def _has_window_of_padding(node: onnx.NodeProto, sizes: tuple[int, ...]) -> bool:
