@@ -238,3 +238,16 @@ def test_a_constant_is_what_it_was_when_it_was_given() -> None:
     again = tw.compile(proto, constants={"w": np.ones(300, np.float32)})
     for each in (first, again):
         assert (each(np.zeros((2, 300), np.float32)) == 1).all()
+
+
+# ---------------------------------------------------------------- steps that never run
+
+
+@pytest.mark.parametrize("reverse", [0, 1])
+def test_a_running_sum_of_one_gathered_element_reads_no_other(reverse: int) -> None:
+    text = """g (int64[n] x, int64[1] i) => (int64[m] y) <int32 axis = {-1}> {
+        picked = Gather(x, i)
+        y = CumSum<exclusive: int = 1, reverse: int = REVERSE>(picked, axis)
+    }"""
+    compiled = tw.compile(model(text.replace("REVERSE", str(reverse))), check=True)
+    assert compiled(np.array([7], np.int64), np.array([-1], np.int64)).tolist() == [0]

@@ -16,7 +16,7 @@ from tilewright.ir.scalar import COMBINE
 from tilewright.ir.tile import Apply, Load, Local, Loop, LoopProgram, Statement, Store, TileBuffer
 from tilewright.ir.tile_walk import ExpressionMap, expressions
 from tilewright.ir.views import Index, linear
-from tilewright.shape import Expr, constant, minimum, product
+from tilewright.shape import Expr, Truth, constant, minimum, product
 from tilewright.tile.lowering import Lowering
 from tilewright.tile.transposes import as_transpose
 from tilewright.tile.work import estimate
@@ -330,6 +330,8 @@ def _scan_steps(
         start = lowering.value(operand, at(first))
     lowering.emit(Store(target, offset(first), start))
     lowering.emit(Loop(str(first), constant(0), minimum(length, 1), lowering.close()))
+    if lowering.scope.is_less_equal(length, 1) is Truth.YES:
+        return  # what a step that never runs reads would be read outside of its loop
     lowering.open()
     step = lowering.variable(length)
     read = at(step - 1) if primitive.exclusive else at(step)
