@@ -30,8 +30,8 @@ REFERENCE_ERRORS: tuple[tuple[str, str, object, str], ...] = (
     ("LpNormalization", "p", 1, "it divides by the sum, not by the sum of magnitudes"),
     ("GlobalMaxPool", "", None, "images of other ranks than two lose an axis"),
     ("Gelu", "", None, "its constants are float32 ones, in float64 too"),
-    *((pool, "auto_pad", manner, "where strides are wider than windows it pads by less than 0")
-      for pool in ("MaxPool", "AveragePool", "LpPool") for manner in (b"SAME_LOWER", b"SAME_UPPER")),
+    *((f"{kind}Pool", "auto_pad", f"SAME_{side}".encode(), "strides wider than windows pad below 0")
+      for kind in ("Max", "Average", "Lp") for side in ("LOWER", "UPPER")),
 )  # fmt: skip
 
 # The same for one of several outputs: the operator, the number of the output, and why.
