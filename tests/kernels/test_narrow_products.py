@@ -121,7 +121,7 @@ def _assembly(graph: Graph, level: str) -> str:
     plan = plan_greedily(graph)
     code = CodeGenerator(LEVELS[level])
     for kernel in plan.kernels:
-        found = lower_kernel(kernel, plan.materialised, graph.scope, REGISTER_TILES[level])
+        found = lower_kernel(kernel, graph.scope, REGISTER_TILES[level])
         for step in found.variants[0].steps:
             code.add(step.program)
     module = TileModule("kernels")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
@@ -106,14 +106,11 @@ def only(monkeypatch: pytest.MonkeyPatch) -> Callable[[Form], None]:
 
     def choose(form: Form) -> None:
         def lower(
-            kernel: Kernel, materialised: Collection[Node], scope: Scope, tile: RegisterTile,
-            *others: Any,
+            kernel: Kernel, scope: Scope, tile: RegisterTile, *others: Any
         ) -> LoweredKernel:  # fmt: skip
-            if not isinstance(kernel.backbone.primitive, Convolve):
-                return lower_kernel(kernel, materialised, scope, tile, *others)
-            steps = winograd_steps(
-                kernel, lambda: Lowering(materialised, scope, kernel.label), tile, form
-            )
+            if not (kernel.seeds and isinstance(kernel.seed.primitive, Convolve)):
+                return lower_kernel(kernel, scope, tile, *others)
+            steps = winograd_steps(kernel, lambda: Lowering(kernel, scope), tile, form)
             return LoweredKernel(kernel, (Variant("winograd", steps, constant(0)),))
 
         monkeypatch.setattr(alike, "lower_kernel", lower)
@@ -326,7 +323,7 @@ def variants(graph: Graph, accuracy: Accuracy = Accuracy.STANDARD) -> tuple[Vari
     plan = plan_greedily(graph)
     (kernel,) = plan.kernels
     tile, machine = program.REGISTER_TILES["avx2"], Machine(preset("zen3"))
-    return lower_kernel(kernel, plan.materialised, graph.scope, tile, accuracy, machine).variants
+    return lower_kernel(kernel, graph.scope, tile, accuracy, machine).variants
 
 
 def chosen(found: tuple[Variant, ...], **sizes: int) -> str:

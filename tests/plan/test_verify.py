@@ -9,7 +9,7 @@ import pytest
 
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Binding, Graph, Node, node
-from tilewright.ir.kernel import Kernel, KernelKind, Plan
+from tilewright.ir.kernel import Kernel, Plan
 from tilewright.ir.primitives import (
     Broadcast,
     Cast,
@@ -68,10 +68,10 @@ def test_kernels_that_wait_for_each_other() -> None:
     c, d = node(Map("exponential"), b), node(Map("exponential"), a)
     graph = Graph("g", (x,), (("c", c), ("d", d)), scope)
     kernels = (
-        Kernel(KernelKind.LOOPS, a, (a, c), (a, c), "one"),
-        Kernel(KernelKind.LOOPS, b, (b, d), (b, d), "other"),
+        Kernel((), (a, c), (x, b), (a, c), "one"),
+        Kernel((), (b, d), (x, a), (b, d), "other"),
     )
-    found = problems(graph, Plan(kernels, frozenset((x, a, b, c, d))))
+    found = problems(graph, Plan(kernels))
     assert any("can never start" in text for text in found)
 
 
@@ -86,10 +86,10 @@ def test_a_value_that_nothing_writes_and_one_that_two_kernels_write() -> None:
 def test_a_product_that_is_not_in_memory() -> None:
     graph = two_products()
     _, (_, second) = graph.outputs
-    kernel = Kernel(KernelKind.CONTRACTION, second, (second,), (second,), "product")
-    without = Plan((kernel,), frozenset((*graph.inputs, second)))
-    found = problems(graph, without)
-    assert any("neither in memory nor light" in text for text in found)
+    heavy, first = second.inputs[0], second.inputs[0].inputs[0]
+    kernel = Kernel((second,), (first, heavy, second), (*first.inputs,), (second,), "product")
+    found = problems(graph, Plan((kernel,)))
+    assert any("neither light nor a seed" in text for text in found)
 
 
 def test_a_size_that_is_used_before_the_data_that_decides_it_is_there() -> None:
@@ -101,15 +101,15 @@ def test_a_size_that_is_used_before_the_data_that_decides_it_is_there() -> None:
     wide = node(Broadcast((n,), ()), size)
     result = node(Map("add"), x, wide)
     graph = Graph("g", (x,), (("y", result), ("z", picked)), scope)
-    opaque = Kernel(KernelKind.OPAQUE, picked, (picked,), (picked,), "NonZero")
-    loops = Kernel(KernelKind.LOOPS, result, (result,), (result,), "add")
-    assert problems(graph, Plan((opaque, loops), frozenset((x, picked, result)))) == []
+    opaque = Kernel((), (picked,), (x,), (picked,), "NonZero")
+    loops = Kernel((), (size.inputs[0], size, wide, result), (x,), (result,), "add")
+    assert problems(graph, Plan((opaque, loops))) == []
     alone = replace(graph, outputs=(("y", result),))
     assert any(
         '"k" has no value' in text
         for text in problems(
             replace(alone, bindings=(Binding(result, ("k",)),)),
-            Plan((loops,), frozenset((x, result))),
+            Plan((loops,)),
         )
     )
 

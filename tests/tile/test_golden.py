@@ -20,7 +20,7 @@ TILE = RegisterTile(6, 16, narrow_rows=4)
 def lower_only_kernel(scope: Scope, inputs: tuple[Node, ...], output: Node) -> TileProgram:
     plan = plan_greedily(Graph("golden", inputs, (("y", output),), scope))
     assert len(plan.kernels) == 1
-    variant = lower_kernel(plan.kernels[0], plan.materialised, scope, TILE).variants[0]
+    variant = lower_kernel(plan.kernels[0], scope, TILE).variants[0]
     return variant.steps[0].program
 
 

@@ -1,8 +1,8 @@
 """A kernel: the part of the primitive graph that one launch computes.
 
-The planner makes kernels, the `tile` package turns each into a tile program. ``group`` are the
-nodes computed around the backbone (topological order); everything else a kernel needs is read from
-memory if it is in the plan's materialised set, and recomputed in place otherwise.
+The planner makes kernels, the `tile` package turns each into a tile program. A kernel stands alone:
+what it reads and what it computes follow from it and from nothing else, so that the same node may
+be computed by two kernels, and a kernel can be lowered, priced and compared without its plan.
 """
 
 from __future__ import annotations
@@ -11,6 +11,18 @@ from dataclasses import dataclass
 from enum import Enum
 
 from tilewright.ir.graph import Node
+from tilewright.ir.primitives import (
+    Concat,
+    Contract,
+    Convolve,
+    Opaque,
+    Reduce,
+    Scan,
+    ScatterElements,
+    ScatterND,
+    Shape,
+    Window,
+)
 
 
 class KernelKind(Enum):
@@ -28,18 +40,82 @@ class KernelKind(Enum):
 
 @dataclass(frozen=True)
 class Kernel:
-    """One launch. ``outputs`` are written to memory; ``outer`` counts the axes of a row space."""
+    """One launch.
 
-    kind: KernelKind
-    backbone: Node
-    group: tuple[Node, ...]
+    ``seeds`` are the contractions, convolutions, windows and reductions that shape its loops, none
+    for elementwise and layout work. ``body`` is every node that it computes, operands first, light
+    ones included; ``reads`` is what it takes from memory and ``outputs``, which are in the body,
+    what it writes there.
+    """
+
+    seeds: tuple[Node, ...]
+    body: tuple[Node, ...]
+    reads: tuple[Node, ...]
     outputs: tuple[Node, ...]
     label: str
+
+    @property
+    def seed(self) -> Node:
+        """The first seed of a kernel that has one."""
+        return self.seeds[0]
+
+    @property
+    def kind(self) -> KernelKind:
+        """What its loops look like, by its seeds, or else by what it writes."""
+        return kind_of_seed(self.seed) if self.seeds else _kind_of_output(self.outputs[0])
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Kernels in execution order, and every node that lives in memory."""
+    """Kernels in execution order."""
 
     kernels: tuple[Kernel, ...]
-    materialised: frozenset[Node]
+
+
+def kind_of_seed(seed: Node) -> KernelKind:
+    """The kind of kernel that is grown around a node."""
+    match seed.primitive:
+        case Contract():
+            return KernelKind.CONTRACTION
+        case Convolve():
+            return KernelKind.WINDOW if is_depthwise(seed) else KernelKind.CONTRACTION
+        case Window():
+            return KernelKind.WINDOW
+        case Reduce(axes=axes):
+            rank = seed.inputs[0].rank
+            is_last = axes == tuple(range(rank - len(axes), rank))
+            return KernelKind.ROWS if is_last else KernelKind.WINDOW
+        case _:
+            raise AssertionError(f"{seed!r} shapes no loops")
+
+
+def is_depthwise(node: Node) -> bool:
+    """Whether a Convolve sums one channel for every result, and is computed as a window is."""
+    primitive, weights = node.primitive, node.inputs[1]
+    assert isinstance(primitive, Convolve)
+    if not all(size.is_constant for size in weights.shape) or node.rank <= 2:
+        return False
+    per_group = weights.shape[0].value // primitive.groups
+    plain = all(spread == 1 for spread in primitive.spread)
+    return plain and weights.shape[1].value == 1 and per_group <= 2
+
+
+def row_space(reduction: Node) -> tuple[Shape, int]:
+    """The shape of what a Reduce over the last axes reads, and how many axes it keeps."""
+    primitive, shape = reduction.primitive, reduction.inputs[0].shape
+    assert isinstance(primitive, Reduce)
+    return shape, len(shape) - len(primitive.axes)
+
+
+def _kind_of_output(output: Node) -> KernelKind:
+    match output.primitive:
+        case Opaque():
+            return KernelKind.OPAQUE
+        case Concat():
+            return KernelKind.CONCAT
+        case ScatterElements() | ScatterND():
+            return KernelKind.SCATTER
+        case Scan():
+            return KernelKind.SCAN
+        case _:
+            return KernelKind.LOOPS

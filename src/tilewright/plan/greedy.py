@@ -1,4 +1,4 @@
-"""The greedy planner: backbone-first fusion.
+"""The greedy planner: seed-first fusion.
 
 1. Every contraction, convolution and window seeds a kernel, which grows over elementwise users
    (bias, activation, residual). 2. Every reduction over the last axes seeds a row kernel, which
@@ -10,18 +10,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-
 from tilewright.ir.access import stored_view
 from tilewright.ir.graph import Graph, Node, users
-from tilewright.ir.kernel import Kernel, KernelKind, Plan
+from tilewright.ir.kernel import Kernel, KernelKind, Plan, kind_of_seed, row_space
 from tilewright.ir.primitives import (
     Broadcast,
     Cast,
-    Concat,
     Constant,
-    Contract,
-    Convolve,
     Input,
     Map,
     Opaque,
@@ -29,22 +24,22 @@ from tilewright.ir.primitives import (
     Project,
     Reduce,
     Reshape,
-    Scan,
     ScatterElements,
     ScatterND,
     Slice,
     Transpose,
-    Window,
 )
 from tilewright.ir.verify import REPORT, VerificationError
 from tilewright.ir.views import is_view
-from tilewright.plan.backbones import (
-    kind_of_backbone,
+from tilewright.plan.inline import cost, is_light, is_simple
+from tilewright.plan.legality import (
+    fits_epilogue,
+    fits_rows,
     may_end_channels_first,
     operands_for_memory,
 )
-from tilewright.plan.inline import cost, is_light, is_simple
 from tilewright.plan.order import LaunchOrder
+from tilewright.plan.seeds import kind_to_seed
 
 RECOMPUTE_LIMIT = 6  # operations that two kernels may each compute rather than share in memory
 BROADCAST_LIMIT = 4  # operations that may be repeated for every element of a broadcast
@@ -54,7 +49,7 @@ OUTPUT_LIMIT = 3  # results that one kernel may write
 def plan_greedily(graph: Graph) -> Plan:
     """The kernels of ``graph`` in execution order."""
     planner = _Planner(graph)
-    planner.seed_backbones()
+    planner.seed_products()
     planner.seed_rows()
     planner.settle_memory()
     return planner.finish()
@@ -71,7 +66,7 @@ class _Planner:
         self.owner: dict[Node, int] = {}
         self.groups: list[list[Node]] = []
         self.kinds: list[KernelKind] = []
-        self.backbones: list[Node] = []
+        self.seeds: list[Node] = []
         self.memory: set[Node] = {n for n in self.nodes if isinstance(n.primitive, Input)}
         self.memory |= {n for n in self.nodes if self._constant_memory(n)}
         self.memory |= {n for n in self.nodes if not is_light(n)}
@@ -86,19 +81,19 @@ class _Planner:
         number = len(self.groups)
         self.groups.append([seed])
         self.kinds.append(kind)
-        self.backbones.append(seed)
+        self.seeds.append(seed)
         self.owner[seed] = number
         return number
 
     def _join(self, number: int, node: Node) -> None:
-        self.launches.join(self.backbones[number], node)
+        self.launches.join(self.seeds[number], node)
         self.groups[number].append(node)
         self.owner[node] = number
 
-    def seed_backbones(self) -> None:
+    def seed_products(self) -> None:
         """Contractions, convolutions and windows with their elementwise users."""
         for node in self.nodes:
-            kind = kind_of_backbone(node)
+            kind = kind_to_seed(node)
             if kind is None:
                 continue
             self.memory |= operands_for_memory(node, self.memory, self.graph.scope)
@@ -111,12 +106,10 @@ class _Planner:
         for node in self.nodes:
             if node in self.owner or not isinstance(node.primitive, Reduce):
                 continue
-            operand = node.inputs[0]
-            outer = operand.rank - len(node.primitive.axes)
-            if node.primitive.axes != tuple(range(outer, operand.rank)):
+            if kind_of_seed(node) is not KernelKind.ROWS:
                 continue
             number = self._new_group(KernelKind.ROWS, node)
-            self._grow(number, operand.shape, outer)
+            self._grow(number, *row_space(node))
 
     def _grow(self, number: int, space: tuple[object, ...], outer: int | None) -> None:
         """Absorb users that can be evaluated on the space of a group."""
@@ -129,45 +122,14 @@ class _Planner:
         self._trim(number)
 
     def _fits(self, number: int, user: Node, space: tuple[object, ...], outer: int | None) -> bool:
-        primitive = user.primitive
         if outer is None:
-            if not isinstance(primitive, Map | Cast) or user.shape != space:
-                return False
-        elif not self._fits_rows(user, space, outer):
-            return False
-        if user.dtype.is_half or any(i.dtype.is_half for i in user.inputs):
-            return outer is not None and self._operands_ready(user, number, False)
-        return self._operands_ready(user, number, outer is None)
-
-    def _fits_rows(self, user: Node, space: tuple[object, ...], outer: int) -> bool:
-        lead = space[:outer]
-        match user.primitive:
-            case Map() | Cast():
-                return user.shape == space or self._one_per_row(user, lead)
-            case Reshape():
-                operand = user.inputs[0]
-                return self._one_per_row(user, lead) and self._one_per_row(operand, lead)
-            case Broadcast(axes=axes):
-                operand = user.inputs[0]
-                aligned = axes == tuple(range(len(axes))) and len(axes) >= outer
-                if not (aligned and self._one_per_row(operand, lead)):
-                    return False
-                return user.shape == space or self._one_per_row(user, lead)
-            case Reduce(axes=axes):
-                own = user.inputs[0].shape
-                return own == space and axes == tuple(range(outer, len(own)))
-            case _:
-                return False
-
-    @staticmethod
-    def _one_per_row(node: Node, lead: tuple[object, ...]) -> bool:
-        rest = node.shape[len(lead) :]
-        return node.shape[: len(lead)] == lead and all(
-            size.is_constant and size.value == 1 for size in rest
-        )
+            fits = fits_epilogue(user, self.seeds[number])
+        else:
+            fits = fits_rows(user, space, outer)
+        return fits and self._operands_ready(user, number, outer is None)
 
     def _operands_ready(self, user: Node, number: int, simple: bool) -> bool:
-        if not self.launches.may_join(self.backbones[number], user):
+        if not self.launches.may_join(self.seeds[number], user):
             return False
         for operand in user.inputs:
             if operand in self.memory or operand in self.owner:
@@ -194,7 +156,7 @@ class _Planner:
                 dropped = next(u for u in reversed(self.users[dropped]) if u in members)
             group.remove(dropped)
             del self.owner[dropped]
-            self.launches.leave(self.backbones[number], dropped)
+            self.launches.leave(self.seeds[number], dropped)
 
     # ------------------------------------------------------------ memory
 
@@ -213,7 +175,7 @@ class _Planner:
         """Operands must be readable in place given all else that is in memory by now."""
         seeds = [
             b
-            for b, kind in zip(self.backbones, self.kinds, strict=True)
+            for b, kind in zip(self.seeds, self.kinds, strict=True)
             if kind is KernelKind.CONTRACTION
         ]
         while True:
@@ -272,28 +234,56 @@ class _Planner:
 
     def finish(self) -> Plan:
         """Kernels in an order in which every operand is ready."""
-        kernels: list[Kernel] = []
-        produced: dict[Node, None] = {}
-        for kind, backbone, group in zip(self.kinds, self.backbones, self.groups, strict=True):
-            ordered = tuple(sorted(group, key=self.order.__getitem__))
-            outputs = tuple(n for n in ordered if n in self.memory and self._leaves(n, group))
-            if kind is KernelKind.CONTRACTION:
-                outputs = tuple(self._as_stored(o, backbone) for o in outputs)
-            produced.update(dict.fromkeys(outputs))
-            kernels.append(Kernel(kind, backbone, ordered, outputs, self.graph.label(backbone)))
+        written: dict[int, tuple[Node, ...]] = {}
+        for number, group in enumerate(self.groups):
+            members = sorted(group, key=self.order.__getitem__)
+            outputs = tuple(n for n in members if n in self.memory and self._leaves(n, group))
+            self.memory -= {n for n in members if n not in outputs}
+            if self.kinds[number] is KernelKind.CONTRACTION:
+                outputs = tuple(self._as_stored(o, self.seeds[number]) for o in outputs)
+            written[number] = outputs
+        kernels = [self._of_group(number, outputs) for number, outputs in written.items()]
+        produced = {output for kernel in kernels for output in kernel.outputs}
         for node in self.nodes:
-            if node not in self.memory or node in self.owner or node in produced:
-                continue
-            kind = _single_kind(node)
-            if kind is not None:
-                kernels.append(Kernel(kind, node, (node,), (node,), self.graph.label(node)))
-        inside = {n for k in kernels for n in k.group} - {o for k in kernels for o in k.outputs}
-        memory = frozenset(self.memory - inside)
-        return Plan(tuple(self._sorted(kernels, memory)), memory)
+            alone = node in self.memory and node not in self.owner and node not in produced
+            if alone and not isinstance(node.primitive, Input | Constant | Project):
+                kernels.append(self._kernel((), (node,), self.graph.label(node)))
+        return Plan(tuple(self._sorted(kernels)))
 
-    def _as_stored(self, output: Node, backbone: Node) -> Node:
+    def _of_group(self, number: int, outputs: tuple[Node, ...]) -> Kernel:
+        seed, seeds = self.seeds[number], tuple[Node, ...]()
+        match self.kinds[number]:
+            case KernelKind.LOOPS:
+                pass
+            case KernelKind.ROWS:
+                members = sorted(self.groups[number], key=self.order.__getitem__)
+                seeds = tuple(n for n in members if isinstance(n.primitive, Reduce))
+            case _:
+                seeds = (seed,)
+        return self._kernel(seeds, outputs, self.graph.label(seed))
+
+    def _kernel(self, seeds: tuple[Node, ...], outputs: tuple[Node, ...], label: str) -> Kernel:
+        """The kernel that writes ``outputs``, with all that it reads and computes."""
+        reads: dict[Node, None] = {}
+        body: dict[Node, None] = {}
+        stack = list(outputs)
+        while stack:
+            current = stack.pop()
+            if current in body or current in reads:
+                continue
+            if current in self.memory and current not in outputs:
+                reads[current] = None
+            else:
+                body[current] = None
+                stack += current.inputs
+        place = self.order.__getitem__
+        return Kernel(
+            seeds, tuple(sorted(body, key=place)), tuple(sorted(reads, key=place)), outputs, label
+        )
+
+    def _as_stored(self, output: Node, seed: Node) -> Node:
         """The view of a tile's result that can be stored in its place."""
-        staged = may_end_channels_first(backbone)
+        staged = may_end_channels_first(seed)
         view = stored_view(output, self.users, self.roots, self.graph.scope, staged)
         if view is not output:
             self.memory.discard(output)
@@ -304,23 +294,21 @@ class _Planner:
         members = set(group)
         return node in self.roots or any(u not in members for u in self.users[node])
 
-    def _sorted(self, kernels: list[Kernel], memory: frozenset[Node]) -> list[Kernel]:
+    def _sorted(self, kernels: list[Kernel]) -> list[Kernel]:
         """Kernels after those that make what they read, or the sizes that they need."""
         producer = {o: k for k in kernels for o in k.outputs}
         first = sorted(kernels, key=lambda k: min(self.order[o] for o in k.outputs))
-        needs = {k: _earlier(k, producer, self.graph, memory) for k in first}
+        needs = {k: _earlier(k, producer, self.graph) for k in first}
         done: dict[Kernel, None] = {}
         for kernel in first:
             _visit(kernel, needs, done)
         return list(done)
 
 
-def _earlier(
-    kernel: Kernel, producer: dict[Node, Kernel], graph: Graph, memory: frozenset[Node]
-) -> list[Kernel]:
+def _earlier(kernel: Kernel, producer: dict[Node, Kernel], graph: Graph) -> list[Kernel]:
     """The kernels that must run before one, in a deterministic order."""
-    reads = kernel_reads(kernel, memory)
-    sources = [*reads, *(d for n in _evaluated(kernel, memory) for d in graph.sizes_from(n))]
+    touched = (*kernel.reads, *kernel.body)
+    sources = [*kernel.reads, *(d for n in touched for d in graph.sizes_from(n))]
     # The results of an opaque operator come together.
     whole = [s.inputs[0] if isinstance(s.primitive, Project) else s for s in sources]
     found = dict.fromkeys(producer[s] for s in whole if s in producer)
@@ -344,43 +332,3 @@ def _visit(kernel: Kernel, needs: dict[Kernel, list[Kernel]], done: dict[Kernel,
         open_.add(current)
         stack.append((current, True))
         stack += [(k, False) for k in reversed(needs[current]) if k not in done]
-
-
-def kernel_reads(kernel: Kernel, memory: Iterable[Node]) -> list[Node]:
-    """Nodes in memory that a kernel reads, in a deterministic order."""
-    own = set(kernel.group)
-    stored = set(memory) if not isinstance(memory, frozenset) else memory
-    return [n for n in _evaluated(kernel, stored) if n in stored and n not in own]
-
-
-def _evaluated(kernel: Kernel, stored: Collection[Node]) -> list[Node]:
-    """What a kernel computes, and the nodes in memory that it reads."""
-    seen = dict.fromkeys(reversed(kernel.group))
-    stack = [i for n in reversed(kernel.group) for i in reversed(n.inputs)]
-    while stack:
-        current = stack.pop()
-        if current in seen:
-            continue
-        seen[current] = None
-        if current not in stored:
-            stack.extend(reversed(current.inputs))
-    return list(seen)
-
-
-def _single_kind(node: Node) -> KernelKind | None:
-    """The kind of kernel that puts one node into memory, or None where it is there already."""
-    match node.primitive:
-        case Input() | Constant() | Project():
-            return None
-        case Opaque():
-            return KernelKind.OPAQUE
-        case Concat():
-            return KernelKind.CONCAT
-        case ScatterElements() | ScatterND():
-            return KernelKind.SCATTER
-        case Scan():
-            return KernelKind.SCAN
-        case Contract() | Convolve() | Window():
-            raise AssertionError("backbones have their kernels already")
-        case _:
-            return KernelKind.LOOPS

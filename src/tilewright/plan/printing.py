@@ -10,18 +10,18 @@ from collections.abc import Mapping
 from tilewright.ir.graph import Graph, Node
 from tilewright.ir.kernel import Kernel, Plan
 from tilewright.ir.printing import node_names
-from tilewright.plan.greedy import kernel_reads
 
 
 def print_plan(graph: Graph, plan: Plan) -> str:
-    """Kernels in order: what each reads, computes and writes."""
+    """Kernels in order: what each reads, is shaped by, computes and writes."""
     names = node_names(graph)
     lines = [f"plan {graph.name}: {len(plan.kernels)} kernels"]
     for number, kernel in enumerate(plan.kernels):
         lines.append(kernel_line(number, kernel, names))
-        reads = ", ".join(names.get(n, repr(n)) for n in kernel_reads(kernel, plan.materialised))
-        group = ", ".join(names.get(n, repr(n)) for n in kernel.group)
-        lines += [f"    reads    {reads}", f"    computes {group}"]
+        for what in ("reads", "seeds", "body"):
+            nodes: tuple[Node, ...] = getattr(kernel, what)
+            if nodes:
+                lines.append(f"    {what} {', '.join(names.get(n, repr(n)) for n in nodes)}")
     return "\n".join(lines) + "\n"
 
 

@@ -8,15 +8,12 @@ them, on the kernel whose result has that size and on the one whose contents are
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass
 
-from tilewright.ir.graph import Graph, Node, expressions_of, topological
+from tilewright.ir.graph import Graph, Node, expressions_of
 from tilewright.ir.kernel import Kernel, KernelKind, Plan
 from tilewright.ir.primitives import Constant, Input, Opaque, Project
 from tilewright.ir.verify import failure
-from tilewright.ir.views import is_view
-from tilewright.plan.inline import is_light
+from tilewright.plan.legality import Legality
 from tilewright.shape import Scope
 
 
@@ -29,60 +26,14 @@ def verify(graph: Graph, plan: Plan) -> None:
 
 def problems(graph: Graph, plan: Plan) -> list[str]:
     """Everything that is wrong with a plan, as sentences; empty if nothing is."""
-    needs = [_needs(kernel, plan.materialised) for kernel in plan.kernels]
-    found: list[str] = []
-    for kernel, need in zip(plan.kernels, needs, strict=True):
-        found += _kernel(kernel, need)
-    return found + _writers(graph, plan) + _order(plan, needs) + _symbols(graph, plan, needs)
-
-
-@dataclass(frozen=True)
-class _Needs:
-    """What a kernel reads from memory, and everything that it computes, recomputed nodes too."""
-
-    reads: tuple[Node, ...]
-    computed: tuple[Node, ...]
-
-
-def _needs(kernel: Kernel, materialised: Iterable[Node]) -> _Needs:
-    stored = set(materialised)
-    own = {*kernel.group, *kernel.outputs}
-    reads: dict[Node, None] = {}
-    computed: dict[Node, None] = {}
-    stack: list[Node] = [*kernel.outputs, *kernel.group]
-    while stack:
-        current = stack.pop()
-        if current in computed or current in reads:
-            continue
-        if current in stored and current not in own:
-            reads[current] = None
-            continue
-        computed[current] = None
-        stack += current.inputs
-    return _Needs(tuple(reads), tuple(computed))
+    legality = Legality(graph.scope)
+    reasons = [(kernel, legality.reason(kernel)) for kernel in plan.kernels]
+    found = [f"{_name(kernel)} {why}" for kernel, why in reasons if why is not None]
+    return found + _writers(graph, plan) + _order(plan) + _symbols(graph, plan)
 
 
 def _name(kernel: Kernel) -> str:
     return f"The {kernel.kind.value} kernel '{kernel.label}'"
-
-
-def _kernel(kernel: Kernel, needs: _Needs) -> list[str]:
-    found: list[str] = []
-    if kernel.backbone not in kernel.group:
-        found.append(f"{_name(kernel)} does not compute its own backbone")
-    if not kernel.outputs:
-        found.append(f"{_name(kernel)} writes nothing")
-    for output in kernel.outputs:
-        base = output
-        while base not in kernel.group and is_view(base):
-            base = base.inputs[0]
-        if base not in kernel.group:
-            found.append(f"{_name(kernel)} writes {output!r}, which it does not compute")
-    for current in needs.computed:
-        heavy = current not in kernel.group and current not in kernel.outputs
-        if heavy and not is_light(current):
-            found.append(f"{_name(kernel)} needs {current!r}, which is neither in memory nor light")
-    return found
 
 
 def _writers(graph: Graph, plan: Plan) -> list[str]:
@@ -90,14 +41,6 @@ def _writers(graph: Graph, plan: Plan) -> list[str]:
     found: list[str] = []
     written = Counter(output for kernel in plan.kernels for output in kernel.outputs)
     found += [f"{n!r} is written by {count} kernels" for n, count in written.items() if count > 1]
-    alive = {*topological(graph.roots), *written}
-    for current in sorted(plan.materialised, key=repr):
-        free = isinstance(current.primitive, Input | Constant | Project)
-        if not free and current in alive and current not in written:
-            found.append(f"{current!r} should be in memory, but no kernel writes it")
-    for current in written:
-        if current not in plan.materialised:
-            found.append(f"{current!r} is written, but does not count as being in memory")
     outputs = Counter(root for _, root in graph.outputs)
     for name, root in graph.outputs:
         if root not in written and not isinstance(root.primitive, Project):
@@ -107,13 +50,13 @@ def _writers(graph: Graph, plan: Plan) -> list[str]:
     return found
 
 
-def _order(plan: Plan, needs: list[_Needs]) -> list[str]:
+def _order(plan: Plan) -> list[str]:
     """Everything that is read has been written before."""
     found: list[str] = []
     ready: set[Node] = set()
     made = {output for kernel in plan.kernels for output in kernel.outputs}
-    for kernel, need in zip(plan.kernels, needs, strict=True):
-        for read in need.reads:
+    for kernel in plan.kernels:
+        for read in kernel.reads:
             source = read
             while isinstance(source.primitive, Project):
                 source = source.inputs[0]
@@ -125,17 +68,17 @@ def _order(plan: Plan, needs: list[_Needs]) -> list[str]:
     return found
 
 
-def _symbols(graph: Graph, plan: Plan, needs: list[_Needs]) -> list[str]:
+def _symbols(graph: Graph, plan: Plan) -> list[str]:
     """There is an order in which every dimension has its value before it is used."""
     known = {s for i in graph.inputs for e in i.shape for s in e.free_symbols}
     makes = [_sizes_made(kernel) - known for kernel in plan.kernels]
     late = {s for b in graph.bindings for s in b.symbols}.union(*makes)
     made = {output for kernel in plan.kernels for output in kernel.outputs}
     waiting: dict[int, tuple[set[Node], set[str]]] = {}
-    for number, (kernel, need) in enumerate(zip(plan.kernels, needs, strict=True)):
-        nodes = kernel.outputs if kernel.kind is KernelKind.OPAQUE else need.computed
+    for number, kernel in enumerate(plan.kernels):
+        nodes = kernel.outputs if kernel.kind is KernelKind.OPAQUE else kernel.body
         used = {s for n in nodes for s in _symbols_of(n, graph.scope)} & late
-        waiting[number] = ({_source(r) for r in need.reads} & made, used - makes[number])
+        waiting[number] = ({_source(r) for r in kernel.reads} & made, used - makes[number])
     bindings = list(graph.bindings)
     ready: set[Node] = set()
     there: set[str] = set()
@@ -163,7 +106,7 @@ def _symbols(graph: Graph, plan: Plan, needs: list[_Needs]) -> list[str]:
 
 def _sizes_made(kernel: Kernel) -> set[str]:
     """The dimensions that are known once a kernel has run: sizes of what the reference returns."""
-    primitive = kernel.backbone.primitive
+    primitive = kernel.outputs[0].primitive
     if not isinstance(primitive, Opaque):
         return set()
     sizes = [size for kind in primitive.outputs for size in kind.shape]

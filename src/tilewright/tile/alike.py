@@ -7,14 +7,13 @@ way: then their tile programs are equal, and only the buffers differ. Start with
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from tilewright.cost import Machine
 from tilewright.ir.graph import Node, topological
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Constant, Input
-from tilewright.ir.views import is_view
 from tilewright.shape import Scope
 from tilewright.tile.frame import RegisterTile
 from tilewright.tile.lower import LoweredKernel, lower_kernel
@@ -41,13 +40,11 @@ class LoweringOnce:
 
     def __init__(
         self,
-        materialised: Collection[Node],
         scope: Scope,
         tile: RegisterTile,
         accuracy: Accuracy,
         machine: Machine,
     ) -> None:
-        self._materialised = materialised
         self._scope = scope
         self._tile = tile
         self._accuracy = accuracy
@@ -56,35 +53,32 @@ class LoweringOnce:
 
     def lowered(self, kernel: Kernel) -> LoweredKernel:
         """The variants of a kernel."""
-        outline = _outline(kernel, self._materialised)
+        outline = _outline(kernel)
         found = self._known.get(outline.key)
         if found is not None:
             alike = _renamed(found[1], dict(zip(found[0].nodes, outline.nodes, strict=True)))
             if alike is not None:
                 return LoweredKernel(kernel, alike)
-        made = lower_kernel(
-            kernel, self._materialised, self._scope, self._tile, self._accuracy, self._machine
-        )
+        made = lower_kernel(kernel, self._scope, self._tile, self._accuracy, self._machine)
         self._known.setdefault(outline.key, (outline, made))
         return made
 
 
-def _outline(kernel: Kernel, materialised: Collection[Node]) -> _Outline:
-    """The nodes of a kernel down to what is in memory, and how they lie there."""
-    own = {*kernel.group, *kernel.outputs}
+def _outline(kernel: Kernel) -> _Outline:
+    """The nodes of a kernel, operands first, numbered from what it writes."""
+    reads = set(kernel.reads)
 
     def operands(n: Node) -> tuple[Node, ...]:
-        # What is in memory may be read as what it is a view of.
-        return n.inputs if n in own or n not in materialised or is_view(n) else ()
+        return () if n in reads else n.inputs
 
-    nodes = topological((*kernel.outputs, *kernel.group, kernel.backbone), operands)
+    nodes = topological((*kernel.outputs, *kernel.seeds), operands)
     number = {n: i for i, n in enumerate(nodes)}
 
     def numbers(of: Iterable[Node]) -> tuple[int, ...]:
         return tuple(number[n] for n in of)
 
-    rows = tuple((_primitive(n), numbers(operands(n)), n in materialised, n.type) for n in nodes)
-    parts = (numbers(kernel.group), numbers(kernel.outputs), number[kernel.backbone])
+    rows = tuple((_primitive(n), numbers(operands(n)), n in reads, n.type) for n in nodes)
+    parts = (numbers(kernel.seeds), numbers(kernel.outputs))
     return _Outline((kernel.kind, parts, rows), tuple(nodes))
 
 

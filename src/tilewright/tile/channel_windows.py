@@ -84,15 +84,13 @@ class _Geometry:
         return output * self.strides[axis] + tap * self.dilations[axis] - self.low[axis]
 
 
-def _geometry(backbone: Node) -> _Geometry:
-    match backbone.primitive:
+def _geometry(seed: Node) -> _Geometry:
+    match seed.primitive:
         case Window() as w:
-            first = w.windowed(backbone.rank).start
-            return _Geometry(
-                w.kind, w.kernel, w.strides, w.dilations, w.low, backbone.inputs[0], first
-            )
+            first = w.windowed(seed.rank).start
+            return _Geometry(w.kind, w.kernel, w.strides, w.dilations, w.low, seed.inputs[0], first)
         case Convolve() as c:
-            data, weights = backbone.inputs
+            data, weights = seed.inputs
             kernel = tuple(size.value for size in weights.shape[2:])
             multiplier = weights.shape[0].value // c.groups
             turned = isinstance(weights.primitive, Constant)
@@ -101,7 +99,7 @@ def _geometry(backbone: Node) -> _Geometry:
                 _turned(weights) if turned else weights, turned,
             )  # fmt: skip
         case _:
-            raise AssertionError(backbone)
+            raise AssertionError(seed)
 
 
 def _turned(weights: Node) -> Node:
@@ -123,7 +121,7 @@ def lower_channel_windows(kernel: Kernel, lowering: Lowering) -> LoopProgram:
         row.in_scratch()
     body = [s for block in lowering.blocks for s in block.statements]
     program = finish(lowering, kernel, row.grid, body, row.targets)
-    return replace(program, work=product(kernel.backbone.shape) * (taps + 8) // WORK_SHIFT + 1)
+    return replace(program, work=product(kernel.seed.shape) * (taps + 8) // WORK_SHIFT + 1)
 
 
 class _Row:
@@ -136,19 +134,18 @@ class _Row:
     def __init__(self, kernel: Kernel, lowering: Lowering) -> None:
         self.kernel = kernel
         self.lowering = lowering
-        self.backbone = kernel.backbone
-        self.geometry = _geometry(self.backbone)
+        self.seed = kernel.seed
+        self.geometry = _geometry(self.seed)
         self.targets = target_buffers(kernel)
-        lowering.materialised -= set(kernel.group) | {self.backbone}
         self.last = len(self.geometry.kernel) - 1
         self.row_axis = self.geometry.first + self.last
-        self.width = self.backbone.shape[self.row_axis]
+        self.width = self.seed.shape[self.row_axis]
         single = len(kernel.outputs) == 1 and self.geometry.multiplier == 1
         self.pixels = PIXELS if single else PIXELS // 2
-        self.index: list[Expr] = [constant(0)] * self.backbone.rank
+        self.index: list[Expr] = [constant(0)] * self.seed.rank
         self.grid: list[tuple[str, Expr]] = []
         self.finished: dict[Index, Value] = {}
-        lowering.cached[self.backbone] = self.finished.get
+        lowering.cached[self.seed] = self.finished.get
         self._open_grid()
         begin, end = self.geometry.interior(self.last, self.width)
         self.begin, self.passes = begin, (end - begin) // self.pixels
@@ -161,14 +158,14 @@ class _Row:
         self.block = ceil_div(ceil_div(channels, blocks), CHANNEL_UNIT) * CHANNEL_UNIT
         blocks = ceil_div(channels, maximum(self.block, 1))
         spatial = range(self.geometry.first, self.row_axis)
-        others = [a for a in range(self.backbone.rank - 1) if a != self.row_axis]
+        others = [a for a in range(self.seed.rank - 1) if a != self.row_axis]
         for axis in [a for a in others if a not in spatial]:
-            self.index[axis] = self._task(self.backbone.shape[axis])
+            self.index[axis] = self._task(self.seed.shape[axis])
         number = self._task(blocks)
         self.channel = number * self.block
         self.count = minimum(self.block, channels - self.channel)
         for axis in spatial:
-            self.index[axis] = self._task(self.backbone.shape[axis])
+            self.index[axis] = self._task(self.seed.shape[axis])
         self.lowering.open()
 
     def _task(self, size: Expr) -> Expr:
@@ -276,7 +273,7 @@ class _Row:
         """Sums of a few outputs in scratch, to which one row of taps at a time is added."""
         elements = self.block
         sums = [
-            [self.lowering.scratch_buffer(self.backbone.dtype, elements) for _ in self._copies()]
+            [self.lowering.scratch_buffer(self.seed.dtype, elements) for _ in self._copies()]
             for _ in range(self.pixels)
         ]
         taps = self.geometry.kernel[self.last]
@@ -385,7 +382,7 @@ class _Row:
         for row, (p, t) in combinations(rows, order):
             made = self._step(values[p], pixels[p], (*row, inner[t]), channel)
             values[p] = self.lowering.let(made)
-        neutral = Local(f"identity:{self.geometry.kind}", self.backbone.dtype)
+        neutral = Local(f"identity:{self.geometry.kind}", self.seed.dtype)
         return [neutral if value is None else value for value in values]
 
     def _step(
@@ -404,10 +401,10 @@ class _Row:
             output = place[-1] * geometry.multiplier + channel[1]
             order = (*taps, output) if geometry.turned else (output, constant(0), *taps)
             weight = lowering.value(geometry.weights, order)
-            read = Apply("multiply", (read, weight), self.backbone.dtype)
+            read = Apply("multiply", (read, weight), self.seed.dtype)
         if value is None:
             return read
-        return Apply(COMBINE[geometry.kind], (value, read), self.backbone.dtype)
+        return Apply(COMBINE[geometry.kind], (value, read), self.seed.dtype)
 
     def _results(self, pixel: Expr, channel: Expr, copy: int, value: Value) -> None:
         """Store what the kernel makes of a finished sum."""
@@ -418,7 +415,7 @@ class _Row:
         self.finished[where] = value
         for output in self.kernel.outputs:
             made = self.lowering.value(output, where)
-            self.lowering.store(self.targets[output], linear(where, self.backbone.shape), made)
+            self.lowering.store(self.targets[output], linear(where, self.seed.shape), made)
 
 
 def _with(body: Callable[[list[Expr]], None], count: int) -> Callable[[Expr], None]:

@@ -48,11 +48,11 @@ class _Space:
 
 def _space(kernel: Kernel, lowering: Lowering) -> _Space:
     """Merged if the operand is in memory and the result is all that is wanted."""
-    primitive, operand = kernel.backbone.primitive, kernel.backbone.inputs[0]
+    primitive, operand = kernel.seed.primitive, kernel.seed.inputs[0]
     assert isinstance(primitive, Reduce)
     reduced = [a in primitive.axes for a in range(operand.rank)]
-    alone = kernel.outputs == (kernel.backbone,) and len(kernel.group) == 1
-    if operand not in lowering.materialised or not alone:
+    alone = kernel.outputs == (kernel.seed,)
+    if operand not in lowering.memory or not alone:
         return _Space(operand.shape, tuple(reduced), False)
     runs = [(r, [a for a, _ in run]) for r, run in groupby(enumerate(reduced), lambda e: e[1])]
     sizes = tuple(product([operand.shape[a] for a in axes]) for _, axes in runs)
@@ -74,11 +74,10 @@ class _Columns:
     def __init__(self, kernel: Kernel, lowering: Lowering) -> None:
         self.kernel = kernel
         self.lowering = lowering
-        self.backbone = kernel.backbone
-        self.operand = self.backbone.inputs[0]
+        self.seed = kernel.seed
+        self.operand = self.seed.inputs[0]
         self.targets = target_buffers(kernel)
         self.space = _space(kernel, lowering)
-        lowering.materialised -= set(kernel.group) | {self.backbone}
         self.grid: list[tuple[str, Expr]] = []
         self.index: list[Expr] = [constant(0)] * len(self.space.shape)
         for axis in self.space.kept[:-1]:
@@ -89,7 +88,7 @@ class _Columns:
         self.first = self._task(ceil_div(width, self.block)) * self.block
         self.count = minimum(self.block, width - self.first)
         self.finished: dict[Index, Value] = {}
-        lowering.cached[self.backbone] = self.finished.get
+        lowering.cached[self.seed] = self.finished.get
         lowering.open()
 
     def _task(self, size: Expr) -> Expr:
@@ -106,8 +105,8 @@ class _Columns:
             places = [list(place) for place in combinations(*every)]
             self._along_columns(lambda column: self._results(column, self._sum(places, column)))
             return
-        sums = self.lowering.scratch_buffer(self.backbone.dtype, self.block)
-        neutral = Local(f"identity:{self._kind}", self.backbone.dtype)
+        sums = self.lowering.scratch_buffer(self.seed.dtype, self.block)
+        neutral = Local(f"identity:{self._kind}", self.seed.dtype)
         self._along_columns(lambda column: self.lowering.emit(Store(sums, column, neutral)))
 
         def add(places: list[list[Expr]]) -> None:
@@ -150,7 +149,7 @@ class _Columns:
 
     @property
     def _kind(self) -> str:
-        primitive = self.backbone.primitive
+        primitive = self.seed.primitive
         assert isinstance(primitive, Reduce)
         return primitive.kind
 
@@ -166,7 +165,7 @@ class _Columns:
         return value if before is None else self._combined(before, value)
 
     def _combined(self, left: Value, right: Value) -> Value:
-        return Apply(COMBINE[self._kind], (left, right), self.backbone.dtype)
+        return Apply(COMBINE[self._kind], (left, right), self.seed.dtype)
 
     def _read(self, place: Sequence[Expr], column: Expr) -> Value:
         index = list(self.index)

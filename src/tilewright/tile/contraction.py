@@ -80,9 +80,8 @@ def lower_contraction(
 
     If ``mirrored``, it is the columns that are broadcast and the rows that are along the lanes.
     """
-    contract = mirror(kernel.backbone) if mirrored else kernel.backbone
-    lowering.materialised -= set(kernel.group) | set(kernel.outputs)
-    access = contraction_access(contract, lowering.scope, lowering.materialised)
+    contract = mirror(kernel.seed) if mirrored else kernel.seed
+    access = contraction_access(contract, lowering.scope, lowering.memory)
     depth = product([size for _, size in access.summed]) // elements_per_word(contract)
     frame = Frame(
         kernel,
@@ -132,7 +131,7 @@ def _right_operand(
 def is_constant(lowering: Lowering, operand: Node) -> bool:
     """Whether ``operand`` is a view of a constant, with sizes known when compiling."""
     start = (constant(0),) * operand.rank
-    source, _ = follow_views(operand, start, lowering.materialised, lowering.scope)
+    source, _ = follow_views(operand, start, lowering.memory, lowering.scope)
     known = all(size.is_constant for size in operand.shape)
     return known and isinstance(source.primitive, Constant)
 
@@ -152,7 +151,7 @@ def packed_operand(
     frame: Frame, packed: PackedConstant, rows: Expr, sources: list[Source]
 ) -> Operand:
     """The operand that reads a constant packed when compiling."""
-    buffer = TileBuffer(f"p{len(sources)}", frame.kernel.backbone.dtype)
+    buffer = TileBuffer(f"p{len(sources)}", frame.kernel.seed.dtype)
     sources.append(packed)
     size = ceil_div(rows, packed.panel) * packed.panel * frame.depth
     base = constant(0)
@@ -285,7 +284,7 @@ def row_block(frame: Frame, packing: bool) -> Expr:
     if frame.blocking.rows is not None:
         return balanced(frame.m, constant(max(frame.blocking.rows // height, 1) * height), height)
     if not packing:
-        deep = depth_block(frame.depth, constant(DEPTH_BLOCK)) * frame.kernel.backbone.dtype.bytes
+        deep = depth_block(frame.depth, constant(DEPTH_BLOCK)) * frame.kernel.seed.dtype.bytes
         most = minimum(maximum(constant(ROW_BYTES) // (deep * height), 1) * height, MOST_ROWS)
         return balanced(frame.m, most, height)
     few = less_equal(frame.n * product([s for _, s in frame.batch]), 4 * frame.tile.columns)
@@ -330,7 +329,7 @@ def assemble(
         k=frame.depth,
         left=left,
         right=right,
-        dtype=kernel.backbone.dtype,
+        dtype=kernel.seed.dtype,
         block_m=rows,
         block_n=block_n,
         block_k=block_depth,
@@ -342,7 +341,7 @@ def assemble(
         work=count * (frame.depth + 8) // NANOSECONDS_SHIFT + 1,
         stages=tuple(stage.buffer for stage in stages.values()),
         after=tuple(stage.after for stage in stages.values()),
-        narrow=narrow_type(kernel.backbone),
+        narrow=narrow_type(kernel.seed),
     )
     assert not lowering.blocks[0].statements, f"{kernel.label}: an epilogue cannot hold statements"
     return LoweredStep(program, (*lowering.buffers, *sources), tuple(kernel.outputs))
@@ -354,7 +353,7 @@ def _stages(
     """The stages of results whose columns do not lie side by side."""
     scope, found = frame.lowering.scope, dict[TileBuffer, Stage]()
     for output, buffer in targets.items():
-        _, place = shown(frame.kernel, output, index, scope)
+        _, place = shown(output, index, scope)
         offset = scope.resolve(linear(place, output.shape))
         stage = staged(buffer, offset, (frame.rows, frame.columns), blocks, scope)
         if stage is not None:
@@ -362,10 +361,10 @@ def _stages(
     return found
 
 
-def shown(kernel: Kernel, output: Node, index: Index, scope: Scope) -> tuple[Node, Index]:
-    """The node of the group that ``output`` shows, and where its element ``index`` is there."""
+def shown(output: Node, index: Index, scope: Scope) -> tuple[Node, Index]:
+    """The node that ``output`` is a view of, and where its element ``index`` is there."""
     base, views = output, list[Node]()
-    while base not in kernel.group and is_view(base):
+    while is_view(base):
         views.append(base)
         base = base.inputs[0]
     for view in reversed(views):
@@ -381,12 +380,12 @@ def epilogue_stores(
     resolved = tuple(lowering.scope.resolve(i) for i in index)
 
     def finished(asked: Index) -> Value | None:
-        return Local("accumulator", kernel.backbone.dtype) if asked == resolved else None
+        return Local("accumulator", kernel.seed.dtype) if asked == resolved else None
 
-    lowering.cached[kernel.backbone] = finished
+    lowering.cached[kernel.seed] = finished
     stores: list[Store] = []
     for output, buffer in targets.items():
-        base, place = shown(kernel, output, index, lowering.scope)
+        base, place = shown(output, index, lowering.scope)
         offset = lowering.scope.resolve(linear(place, output.shape))
         stores.append(Store(buffer, offset, lowering.value(base, index)))
     return _flattened(frame, tuple(stores))

@@ -98,7 +98,7 @@ def _other_variants(
     """Variants with code of their own, where the sizes known when compiling say they may pay."""
     found: list[Variant] = []
     threads = symbol(THREADS)
-    left = kernel.backbone.inputs[0]
+    left = kernel.seed.inputs[0]
     few = plain.n.is_constant and plain.n.value <= FEW_COLUMNS
     swapped = None
     if few or isinstance(left.primitive, Constant):

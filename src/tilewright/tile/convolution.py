@@ -64,12 +64,12 @@ def lower_convolution(
     machine: Machine,
 ) -> tuple[Variant, ...]:
     """The variants to compute a Convolve with its epilogue; ``fresh`` makes a lowering for each."""
-    primitive = kernel.backbone.primitive
+    primitive = kernel.seed.primitive
     assert isinstance(primitive, Convolve)
     if primitive.channels_last:
         step = lower_channels_last(kernel, fresh(), tile)
         rates = Rates.of(machine, tile)
-        direct = Variant("gathered", (step,), rates.direct(kernel.backbone))
+        direct = Variant("gathered", (step,), rates.direct(kernel.seed))
         direct_only = accuracy is Accuracy.STRICT or primitive.sums is not None
         others = () if direct_only else winograd_variants(kernel, fresh, tile, rates)
         return best_somewhere((direct, *others))
@@ -77,7 +77,7 @@ def lower_convolution(
     def lower(blocking: Blocking) -> LoweredStep:
         return _packed(kernel, fresh(), tile, blocking)
 
-    if not has_one_tap(kernel.backbone):
+    if not has_one_tap(kernel.seed):
         return (Variant("packed", (lower(Blocking()),), constant(0)),)
     first = lower(IN_PLACE[0]).program
     assert isinstance(first, Contraction)
@@ -90,11 +90,10 @@ def lower_convolution(
 def _packed(
     kernel: Kernel, lowering: Lowering, tile: RegisterTile, blocking: Blocking
 ) -> LoweredStep:
-    node = kernel.backbone
+    node = kernel.seed
     primitive = node.primitive
     assert isinstance(primitive, Convolve)
     data, weights = node.inputs
-    lowering.materialised -= set(kernel.group) | set(kernel.outputs)
     per_group = weights.shape[0] // primitive.groups
     batch = (("_b0", data.shape[0]), ("_b1", constant(primitive.groups)))
     rows = (("_m0", per_group),)
@@ -133,7 +132,7 @@ def _pixels(frame: Frame, node: Node) -> Operand | Packing:
     """The right operand of one tap."""
     lowering = frame.lowering
     data, weights = node.inputs
-    if not is_pointwise(node) or data not in lowering.materialised:
+    if not is_pointwise(node) or data not in lowering.memory:
         return _pack_patches(frame, node, _packed_depth(frame))
     pixels = product(data.shape[2:])
     base = (symbol("_b0") * data.shape[1] + symbol("_b1") * weights.shape[1]) * pixels

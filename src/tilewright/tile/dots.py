@@ -75,19 +75,18 @@ def lower_dots(
 ) -> tuple[LoweredStep, ...] | None:
     """The step of a Contract of floats with both operands contiguous along k; None for others."""
     lowering = fresh()
-    backbone = kernel.backbone
-    if not isinstance(backbone.primitive, Contract):
+    seed = kernel.seed
+    if not isinstance(seed.primitive, Contract):
         return None
-    if backbone.dtype not in (DType.FLOAT32, DType.FLOAT64):
+    if seed.dtype not in (DType.FLOAT32, DType.FLOAT64):
         return None
-    lowering.materialised -= set(kernel.group) | set(kernel.outputs)
-    access = contraction_access(backbone, lowering.scope, lowering.materialised)
+    access = contraction_access(seed, lowering.scope, lowering.memory)
     mirrored = _is_mirrored(_size(access.rows), _size(access.columns))
     if mirrored:
-        access = contraction_access(mirror(backbone), lowering.scope, lowering.materialised)
+        access = contraction_access(mirror(seed), lowering.scope, lowering.memory)
     depth = product([size for _, size in access.summed])
     frame = Frame(
-        kernel, lowering, tile.for_type(backbone.dtype), access.batch, access.rows, access.columns,
+        kernel, lowering, tile.for_type(seed.dtype), access.batch, access.rows, access.columns,
         depth, mirrored=mirrored,
     )  # fmt: skip
     dots = _Dots.of(frame, access)
@@ -107,12 +106,12 @@ def _is_mirrored(rows: Expr, columns: Expr) -> bool:
 
 def dots_time(kernel: Kernel, tile: RegisterTile, machine: Machine, threads: Expr | int) -> Expr:
     """Picoseconds of the step of :func:`lower_dots`."""
-    backbone = kernel.backbone
-    access = contraction_access(backbone, Scope())
+    seed = kernel.seed
+    access = contraction_access(seed, Scope())
     rows, columns = _size(access.rows), _size(access.columns)
     if _is_mirrored(rows, columns):
         rows, columns = columns, rows
-    batch, depth, size = _size(access.batch), _size(access.summed), backbone.dtype.bytes
+    batch, depth, size = _size(access.batch), _size(access.summed), seed.dtype.bytes
     heights = _row_groups(columns, tile.sums)
     sums, left, met_by = constant(0), rows, constant(0)
     for height in heights:
@@ -177,7 +176,7 @@ class _Dots:
         self.left = left
         self.right = right
         self.sources = sources
-        self.dtype = frame.kernel.backbone.dtype
+        self.dtype = frame.kernel.seed.dtype
         self.heights = _row_groups(frame.n, frame.tile.sums)
         self.block = _row_block(frame.m, self.heights[0])
         self.first = symbol("_mb") * self.block

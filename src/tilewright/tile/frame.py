@@ -36,12 +36,10 @@ class RegisterTile:
         """The tile with as many vectors of another type."""
         return replace(self, columns=self.columns * 4 // dtype.bytes)
 
-    def for_product(self, backbone: Node) -> RegisterTile:
+    def for_product(self, seed: Node) -> RegisterTile:
         """The tile for the sums of a Contract or Convolve."""
-        narrow = narrow_type(backbone) is not None
-        return replace(
-            self.for_type(backbone.dtype), rows=self.narrow_rows if narrow else self.rows
-        )
+        narrow = narrow_type(seed) is not None
+        return replace(self.for_type(seed.dtype), rows=self.narrow_rows if narrow else self.rows)
 
 
 @dataclass(frozen=True)
@@ -73,8 +71,8 @@ class Frame:
 
     @property
     def contract(self) -> Node:
-        """The product that is computed: the backbone, or with its sides exchanged."""
-        return mirror(self.kernel.backbone) if self.mirrored else self.kernel.backbone
+        """The product that is computed: the seed, or with its sides exchanged."""
+        return mirror(self.kernel.seed) if self.mirrored else self.kernel.seed
 
     @property
     def m(self) -> Expr:
@@ -85,17 +83,17 @@ class Frame:
         return product([size for _, size in self.columns])
 
 
-def narrow_type(backbone: Node) -> DType | None:
+def narrow_type(seed: Node) -> DType | None:
     """The type of the left operand of a Contract or Convolve if it is narrower than the sums."""
-    primitive = backbone.primitive
+    primitive = seed.primitive
     narrow = isinstance(primitive, Contract | Convolve) and primitive.sums is not None
-    return backbone.inputs[0].dtype if narrow else None
+    return seed.inputs[0].dtype if narrow else None
 
 
-def elements_per_word(backbone: Node) -> int:
+def elements_per_word(seed: Node) -> int:
     """How many elements of an operand lie in what a register tile takes for one."""
-    narrow = narrow_type(backbone)
-    return 1 if narrow is None else backbone.dtype.bytes // narrow.bytes
+    narrow = narrow_type(seed)
+    return 1 if narrow is None else seed.dtype.bytes // narrow.bytes
 
 
 def declare(lowering: Lowering, axes: Axes) -> list[Expr]:

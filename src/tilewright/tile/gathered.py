@@ -85,11 +85,10 @@ def lower_channels_last(kernel: Kernel, lowering: Lowering, tile: RegisterTile) 
 
     Its data is in memory, or is the transposition of data with the channels first that is.
     """
-    node = kernel.backbone
+    node = kernel.seed
     primitive = node.primitive
     assert isinstance(primitive, Convolve)
     data, weights = node.inputs
-    lowering.materialised -= set(kernel.group) | set(kernel.outputs)
     per_group = weights.shape[0] // primitive.groups
     batch = (("_b1", constant(primitive.groups)),)
     rows = tuple((f"_p{axis}", size) for axis, size in enumerate(node.shape[:-1]))
@@ -161,7 +160,7 @@ def _runs(node: Node, merged: bool) -> Runs:
 
 def _pixels(frame: Frame, runs: Expr) -> Expr:
     """Of a block with so many ``runs`` in a table."""
-    node, height = frame.kernel.backbone, frame.tile.rows
+    node, height = frame.kernel.seed, frame.tile.rows
     primitive, weights = node.primitive, node.inputs[1]
     assert isinstance(primitive, Convolve)
     pixel = weights.shape[1].value * node.dtype.bytes // elements_per_word(node)
@@ -175,7 +174,7 @@ def _pixels(frame: Frame, runs: Expr) -> Expr:
 
 def _most_pixels(frame: Frame) -> Expr:
     """Of a block, given the room for results and the tasks that there shall be."""
-    node = frame.kernel.backbone
+    node = frame.kernel.seed
     columns = minimum(frame.n, LINE_COLUMNS) + frame.tile.columns
     most = minimum(RESULT_BYTES // (columns * node.dtype.bytes), MOST_PIXELS)
     return minimum(most, maximum(frame.m // TASKS, LEAST_PIXELS))
@@ -183,14 +182,14 @@ def _most_pixels(frame: Frame) -> Expr:
 
 def _weights(frame: Frame, weights: Node, block: Expr, sources: list[Source]) -> Operand | Packing:
     """The right operand: k runs over taps, then channels."""
-    primitive = frame.kernel.backbone.primitive
+    primitive = frame.kernel.seed.primitive
     assert isinstance(primitive, Convolve)
     groups = primitive.groups
     order = (0, *range(2, weights.rank), 1)
     per_group = weights.shape[0] // groups
     if isinstance(weights.primitive, Constant):
         panel = frame.tile.columns
-        word = elements_per_word(frame.kernel.backbone)
+        word = elements_per_word(frame.kernel.seed)
         packed = PackedConstant(weights, order, -groups, weights.rank - 1, panel, word)
         operand = packed_operand(frame, packed, per_group, sources)
         size = ceil_div(per_group, panel) * panel * frame.depth

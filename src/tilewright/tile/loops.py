@@ -26,7 +26,7 @@ CHUNK = 4096  # elements of the last loop in one task: small enough to balance, 
 
 def storage(node: Node, lowering: Lowering) -> Node:
     """The node whose row-major order is that of ``node``: trailing reshapes move nothing."""
-    while isinstance(node.primitive, Reshape) and node.inputs[0] not in lowering.materialised:
+    while isinstance(node.primitive, Reshape) and node.inputs[0] not in lowering.memory:
         if not node.inputs[0].inputs:
             break
         node = node.inputs[0]
@@ -64,7 +64,6 @@ def lower_loops(kernel: Kernel, lowering: Lowering) -> LoopProgram:
     """One element at a time over the space of the outputs (which have one shape)."""
     targets = target_buffers(kernel)
     roots = {o: storage(o, lowering) for o in kernel.outputs}
-    lowering.materialised -= set(kernel.outputs)
     space = roots[kernel.outputs[0]].shape
     variables: list[tuple[str, Expr]] = []
     index: list[Expr] = []
@@ -185,7 +184,6 @@ def lower_concat(kernel: Kernel, lowering: Lowering) -> LoopProgram:
     assert isinstance(primitive, Concat)
     axis = primitive.axis
     targets = target_buffers(kernel)
-    lowering.materialised.discard(output)
     inner = [axis] if axis == output.rank - 1 else [axis, output.rank - 1]
     grid: list[tuple[str, Expr]] = []
     fixed: dict[int, Expr] = {}
@@ -237,11 +235,10 @@ def lower_scatter(kernel: Kernel, lowering: Lowering) -> LoopProgram:
     output = kernel.outputs[0]
     data, indices, updates = output.inputs
     targets = target_buffers(kernel)
-    lowering.materialised.discard(output)
     target = targets[output]
     lowering.open()
     variable = lowering.variable(product(output.shape))
-    flat = [variable] if data in lowering.materialised or not data.inputs else None
+    flat = [variable] if data in lowering.memory or not data.inputs else None
     if flat is None:
         raise AssertionError("the planner puts a scatter's data in memory")
     lowering.store(target, variable, Load(lowering.buffer(data), variable))
@@ -290,7 +287,6 @@ def lower_scan(kernel: Kernel, lowering: Lowering) -> LoopProgram:
     primitive = output.primitive
     assert isinstance(primitive, Scan)
     targets = target_buffers(kernel)
-    lowering.materialised.discard(output)
     axis, length = primitive.axis, output.shape[primitive.axis]
     grid: list[tuple[str, Expr]] = []
     index: list[Expr] = [constant(0)] * output.rank

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from tilewright.cost import Machine
-from tilewright.ir.graph import Node
 from tilewright.ir.kernel import Kernel, KernelKind
 from tilewright.ir.primitives import Convolve
 from tilewright.ir.tile import LoopProgram
@@ -41,7 +40,6 @@ class LoweredKernel:
 
 def lower_kernel(
     kernel: Kernel,
-    materialised: Collection[Node],
     scope: Scope,
     tile: RegisterTile,
     accuracy: Accuracy = Accuracy.STANDARD,
@@ -54,10 +52,10 @@ def lower_kernel(
     machine = machine or Machine(preset("x86-64"))
 
     def fresh() -> Lowering:
-        return Lowering(materialised, scope, kernel.label)
+        return Lowering(kernel, scope)
 
     if kernel.kind is KernelKind.CONTRACTION:
-        if isinstance(kernel.backbone.primitive, Convolve):
+        if isinstance(kernel.seed.primitive, Convolve):
             return LoweredKernel(kernel, lower_convolution(kernel, fresh, tile, accuracy, machine))
         return LoweredKernel(kernel, contraction_variants(kernel, fresh, tile, machine))
     lowering = fresh()

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from tilewright.ir.access import below_reshapes
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node
+from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import (
     ArgReduce,
     Broadcast,
@@ -84,10 +85,10 @@ class _Block:
 class Lowering:
     """State while one kernel is lowered: buffers met, messages, open loops, facts about indices."""
 
-    def __init__(self, materialised: Iterable[Node], scope: Scope, label: str) -> None:
-        self.materialised = set(materialised)
+    def __init__(self, kernel: Kernel, scope: Scope) -> None:
+        self.memory = frozenset(kernel.reads)
         self.scope = scope.copy()
-        self.label = label
+        self.label = kernel.label
         self.buffers: dict[Node, TileBuffer] = {}
         self.scratch: list[TileBuffer] = []
         self.checks: list[str] = []
@@ -106,18 +107,18 @@ class Lowering:
         return f"_{stem}{self._names}"
 
     def buffer(self, node: Node) -> TileBuffer:
-        """The memory of a materialised node."""
+        """The memory of a node that is read from there or written to it."""
         if node not in self.buffers:
             self.buffers[node] = TileBuffer(f"b{len(self.buffers)}", node.dtype)
         return self.buffers[node]
 
     def is_stored(self, node: Node) -> bool:
         """Whether the elements of a node are in memory in its own order."""
-        return below_reshapes(node, self.materialised) in self.materialised
+        return below_reshapes(node, self.memory) in self.memory
 
     def stored(self, node: Node) -> TileBuffer:
         """The memory of a node or of one that it is a Reshape of."""
-        return self.buffer(below_reshapes(node, self.materialised))
+        return self.buffer(below_reshapes(node, self.memory))
 
     def scratch_buffer(self, dtype: DType, elements: Expr) -> TileBuffer:
         """New thread-private memory."""
@@ -183,7 +184,7 @@ class Lowering:
             found = self.cached[node](index)
             if found is not None:
                 return found
-        if node in self.materialised:
+        if node in self.memory:
             return Load(self.buffer(node), self.scope.resolve(linear(index, node.shape)))
         match node.primitive:
             case Constant(array=array) if array.ndim == 0:

@@ -68,7 +68,7 @@ def turned_variant(
         return None
     program = steps[1].program
     assert isinstance(program, Contraction)
-    picked = 1 if is_pointwise(kernel.backbone) else PICKED
+    picked = 1 if is_pointwise(kernel.seed) else PICKED
     moved = program.m * (program.n + picked * program.k)
     near = machine.holds(-2, LAST_SHARE * moved, program.dtype.bytes)
     cycles = WIDE_TURN_CYCLES if machine.is_wide else TURN_CYCLES
@@ -86,24 +86,23 @@ def lower_turned(
     None for one in groups or with padding, and for an epilogue with operands of the result's shape,
     which would be read element by element.
     """
-    data, weights = kernel.backbone.inputs
-    primitive = kernel.backbone.primitive
+    data, weights = kernel.seed.inputs
+    primitive = kernel.seed.primitive
     assert isinstance(primitive, Convolve)
     lowering = fresh()
-    lowering.materialised -= set(kernel.group) | set(kernel.outputs)
-    if not has_one_tap(kernel.backbone) or not _is_inside(kernel.backbone, lowering.scope):
+    if not has_one_tap(kernel.seed) or not _is_inside(kernel.seed, lowering.scope):
         return None
-    movable = data.dtype.bytes in SIZES and data in lowering.materialised
+    movable = data.dtype.bytes in SIZES and data in lowering.memory
     if primitive.groups != 1 or not movable or not isinstance(weights.primitive, Constant):
         return None
-    pixels = data.shape[0] * product(kernel.backbone.shape[2:])
+    pixels = data.shape[0] * product(kernel.seed.shape[2:])
     space = Workspace("pixels", data.dtype, pixels * data.shape[1])
     computed = _product(kernel, lowering, tile, space)
     inputs = [source for source in computed.reads if isinstance(source, Node)]
     if not all(isinstance(source.primitive, Constant) for source in inputs):
         return None
-    copy = _transposed if is_pointwise(kernel.backbone) else _picked
-    return copy(kernel.backbone, space), computed
+    copy = _transposed if is_pointwise(kernel.seed) else _picked
+    return copy(kernel.seed, space), computed
 
 
 def _is_inside(node: Node, scope: Scope) -> bool:
@@ -168,7 +167,7 @@ def _product(
     kernel: Kernel, lowering: Lowering, tile: RegisterTile, space: Workspace
 ) -> LoweredStep:
     """Pixels of the workspace by the weights."""
-    node = kernel.backbone
+    node = kernel.seed
     data, weights = node.inputs
     rows = (("_b0", data.shape[0]), *((f"_p{i}", size) for i, size in enumerate(node.shape[2:])))
     columns = (("_c0", weights.shape[0]),)

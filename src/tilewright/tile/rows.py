@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tilewright.ir.graph import Node
-from tilewright.ir.kernel import Kernel
+from tilewright.ir.kernel import Kernel, row_space
 from tilewright.ir.primitives import Cast, Map, Reduce
 from tilewright.ir.scalar import SCALAR_FUNCTIONS
 from tilewright.ir.tile import (
@@ -32,20 +32,12 @@ from tilewright.tile.lowering import Lowering
 KEEP_ABOVE = 3  # operations: cheaper values are recomputed rather than kept in scratch
 
 
-def row_space(kernel: Kernel) -> tuple[tuple[Expr, ...], int]:
-    """The shape of the row space and the number of outer axes."""
-    primitive = kernel.backbone.primitive
-    assert isinstance(primitive, Reduce)
-    shape = kernel.backbone.inputs[0].shape
-    return shape, len(shape) - len(primitive.axes)
-
-
 class _Rows:
     def __init__(self, kernel: Kernel, lowering: Lowering) -> None:
         self.kernel = kernel
         self.lowering = lowering
-        self.space, self.outer_rank = row_space(kernel)
-        self.group = set(kernel.group)
+        self.space, self.outer_rank = row_space(kernel.seed)
+        self.seeds = set(kernel.seeds)
         self.targets = target_buffers(kernel)
         self.stage: dict[Node, int] = {}
         self.outer: list[Expr] = []
@@ -63,11 +55,10 @@ class _Rows:
         """How many sweeps must have been made before ``node`` can be evaluated."""
         if node in self.stage:
             return self.stage[node]
-        if node in self.lowering.materialised and node not in self.group:
+        if node in self.lowering.memory:
             return 0
         before = max((self.stage_of(i) for i in node.inputs), default=0)
-        is_reduction = node in self.group and isinstance(node.primitive, Reduce)
-        self.stage[node] = before + 1 if is_reduction else before
+        self.stage[node] = before + 1 if node in self.seeds else before
         return self.stage[node]
 
     def roots(self, stage: int) -> list[Node]:
@@ -75,11 +66,7 @@ class _Rows:
         return [n.inputs[0] for n in self.reductions(stage)]
 
     def reductions(self, stage: int) -> list[Node]:
-        return [
-            n
-            for n in self.kernel.group
-            if isinstance(n.primitive, Reduce) and self.stage_of(n) == stage
-        ]
+        return [seed for seed in self.kernel.seeds if self.stage_of(seed) == stage]
 
     def needed(self, roots: list[Node], kept: set[Node]) -> set[Node]:
         """Nodes of the row space that evaluating ``roots`` computes, stopping at kept ones."""
@@ -89,9 +76,7 @@ class _Rows:
             node = stack.pop()
             if node in found or node in kept:
                 continue
-            if node in self.lowering.materialised and node not in self.group:
-                continue
-            if isinstance(node.primitive, Reduce) and node in self.group:
+            if node in self.lowering.memory or node in self.seeds:
                 continue
             found.add(node)
             stack.extend(node.inputs)
@@ -102,7 +87,7 @@ class _Rows:
         if node in seen:
             return 0
         seen.add(node)
-        if node in self.lowering.materialised and node not in self.group:
+        if node in self.lowering.memory:
             return 1
         if isinstance(node.primitive, Reduce):
             return 0
@@ -115,9 +100,8 @@ class _Rows:
 def lower_rows(kernel: Kernel, lowering: Lowering) -> LoopProgram:
     """The program of a row kernel."""
     rows = _Rows(kernel, lowering)
-    lowering.materialised -= rows.group
     final = [o for o in kernel.outputs if o.shape == rows.space]
-    last = max(rows.stage_of(n) for n in kernel.group if isinstance(n.primitive, Reduce))
+    last = max(rows.stage_of(seed) for seed in kernel.seeds)
     demands = [rows.roots(stage) for stage in range(1, last + 1)] + [final]
     kept: set[Node] = set()
     stored: set[Node] = set()
@@ -144,14 +128,10 @@ def _to_keep(rows: _Rows, roots: list[Node], later: list[Node], kept: set[Node])
     stack = list(reversed(roots))
     while stack:
         node = stack.pop()
-        if (
-            node in seen
-            or node in kept
-            or (node in rows.lowering.materialised and node not in rows.group)
-        ):
+        if node in seen or node in kept or node in rows.lowering.memory:
             continue
         seen.add(node)
-        if isinstance(node.primitive, Reduce) and node in rows.group:
+        if node in rows.seeds:
             continue
         computed = isinstance(node.primitive, Map | Cast) and node.shape == rows.space
         if computed and node in wanted and rows.cost(node, set()) >= KEEP_ABOVE:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from tilewright.cost import Machine
 from tilewright.ir.dtype import DType
-from tilewright.ir.kernel import Kernel, KernelKind
+from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Contract
 from tilewright.ir.tile import (
     Apply,
@@ -68,15 +68,15 @@ def lower_split_depth(
 
     It does not where ``whole`` does not, nor with several results of different shapes.
     """
-    backbone = kernel.backbone
-    if not isinstance(backbone.primitive, Contract) or len({o.shape for o in kernel.outputs}) > 1:
+    seed = kernel.seed
+    if not isinstance(seed.primitive, Contract) or len({o.shape for o in kernel.outputs}) > 1:
         return None
-    alone = Kernel(kernel.kind, backbone, kernel.group, (backbone,), kernel.label)
+    alone = replace(kernel, outputs=(seed,))
     steps = whole(alone, fresh, tile)
     if steps is None or len(steps) != 1:
         return None
-    count = product(backbone.shape)
-    workspace = Workspace("parts", backbone.dtype, count * PARTS)
+    count = product(seed.shape)
+    workspace = Workspace("parts", seed.dtype, count * PARTS)
     split = _split(steps[0].program, _Parts(kernel, count))
     first = LoweredStep(split, steps[0].reads, (workspace,))
     return first, _combine(kernel, fresh(), workspace, count)
@@ -89,10 +89,10 @@ def longest_part(program: Contraction) -> Contraction:
 
 def combine_time(kernel: Kernel, machine: Machine) -> Expr:
     """Picoseconds of the second step: one more step, and elements of all parts to add."""
-    target, dtype = machine.target, kernel.backbone.dtype
+    target, dtype = machine.target, kernel.seed.dtype
     lanes = max(1, target.vector_bytes // dtype.bytes)
     each = machine.picoseconds(COMBINE_CYCLES / lanes + PARTS * dtype.bytes / L2_BYTES)
-    return product(kernel.backbone.shape) * each + round(1000 * (target.sync_ns + STEP_NS))
+    return product(kernel.seed.shape) * each + round(1000 * (target.sync_ns + STEP_NS))
 
 
 @dataclass(frozen=True)
@@ -105,10 +105,10 @@ class _Parts:
     @property
     def depth(self) -> Expr:
         """All of k."""
-        backbone = self.kernel.backbone
-        assert isinstance(backbone.primitive, Contract)
-        left = backbone.inputs[0]
-        return product([left.shape[i] for i, _ in backbone.primitive.summed])
+        seed = self.kernel.seed
+        assert isinstance(seed.primitive, Contract)
+        left = seed.inputs[0]
+        return product([left.shape[i] for i, _ in seed.primitive.summed])
 
     @property
     def longest(self) -> Expr:
@@ -189,17 +189,15 @@ def _restricted(statement: Statement, parts: _Parts, target: TileBuffer) -> Stat
 
 def _combine(kernel: Kernel, lowering: Lowering, workspace: Workspace, count: Expr) -> LoweredStep:
     """The sum of all parts and the epilogue, element by element."""
-    backbone, buffer = kernel.backbone, TileBuffer("w", workspace.dtype)
+    seed, buffer = kernel.seed, TileBuffer("w", workspace.dtype)
 
     def whole(index: Index) -> Value:
-        place = lowering.scope.resolve(linear(index, backbone.shape))
+        place = lowering.scope.resolve(linear(index, seed.shape))
         parts: list[Value] = [Load(buffer, place + count * part) for part in range(PARTS)]
         return _tree(parts, workspace.dtype)
 
-    lowering.cached[backbone] = whole
-    lowering.materialised -= set(kernel.group)
-    loops = Kernel(KernelKind.LOOPS, backbone, kernel.group, kernel.outputs, kernel.label)
-    program = lower_loops(loops, lowering)
+    lowering.cached[seed] = whole
+    program = lower_loops(kernel, lowering)
     read = len(program.buffers) - program.results
     buffers = (*program.buffers[:read], buffer, *program.buffers[read:])
     reads = (*lowering.buffers, workspace)

@@ -24,9 +24,8 @@ def lower_swapped(
 ) -> tuple[LoweredStep, ...] | None:
     """The step of a Contract whose right operand can be read in place; None for others."""
     lowering = fresh()
-    if not isinstance(kernel.backbone.primitive, Contract):
+    if not isinstance(kernel.seed.primitive, Contract):
         return None
-    memory = lowering.materialised - set(kernel.group) - set(kernel.outputs)
-    if contraction_access(kernel.backbone, lowering.scope, memory).right is None:
+    if contraction_access(kernel.seed, lowering.scope, lowering.memory).right is None:
         return None
     return (lower_contraction(kernel, lowering, tile, mirrored=True),)

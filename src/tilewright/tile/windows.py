@@ -57,14 +57,13 @@ def _geometry(node: Node) -> _Geometry:
 
 def lower_windows(kernel: Kernel, lowering: Lowering) -> LoopProgram:
     """The program of a windowed kernel with its epilogue."""
-    node = kernel.backbone
+    node = kernel.seed
     if isinstance(node.primitive, Reduce):
         return lower_columns(kernel, lowering)
     if _channels_last(node):
         return lower_channel_windows(kernel, lowering)
     geometry = _geometry(node)
     targets = target_buffers(kernel)
-    lowering.materialised -= set(kernel.group) | {node}
     index: list[Expr] = []
     grid: list[tuple[str, Expr]] = []
     for size in node.shape[:-1]:
@@ -103,7 +102,7 @@ def _line(
     index: list[Expr],
 ) -> None:
     """A copy of one row with neutral elements around it, then every window of it."""
-    node = kernel.backbone
+    node = kernel.seed
     width, size, low = node.shape[-1], geometry.operand.shape[-1], geometry.low[-1].value
     start = -(-low // ALIGNMENT) * ALIGNMENT
     # Windows may end before the operand does; what they do not reach is not copied.
@@ -239,8 +238,8 @@ def _finish_row(
     def finished(asked: Index) -> Value | None:
         return window(x) if asked == full else None
 
-    lowering.cached[kernel.backbone] = finished
+    lowering.cached[kernel.seed] = finished
     for output in kernel.outputs:
         value = lowering.value(output, full)
-        lowering.store(targets[output], linear(full, kernel.backbone.shape), value)
+        lowering.store(targets[output], linear(full, kernel.seed.shape), value)
     lowering.emit(Loop(str(x), constant(0), width, lowering.close()))

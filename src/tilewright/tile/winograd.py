@@ -94,7 +94,7 @@ def winograd_variants(
     kernel: Kernel, fresh: Callable[[], Lowering], tile: RegisterTile, rates: Rates
 ) -> tuple[Variant, ...]:
     """The variants in Winograd's form, if any; of few weights, large tiles are always better."""
-    node = kernel.backbone
+    node = kernel.seed
     forms = winograd_forms(node)
     if len(forms) > 1 and _weight_bytes(node, forms[-1]) <= SMALL_WEIGHTS:
         forms = forms[-1:]
@@ -119,9 +119,9 @@ def winograd_steps(
     kernel: Kernel, fresh: Callable[[], Lowering], tile: RegisterTile, form: Form
 ) -> tuple[LoweredStep, ...]:
     """The steps of a Convolve in one of its forms."""
-    tiles = Tiles.of(kernel.backbone, form)
-    data = Workspace(f"data{form.size}", kernel.backbone.dtype, tiles.planes(tiles.channels))
-    sums = Workspace(f"sums{form.size}", kernel.backbone.dtype, tiles.planes(tiles.outputs))
+    tiles = Tiles.of(kernel.seed, form)
+    data = Workspace(f"data{form.size}", kernel.seed.dtype, tiles.planes(tiles.channels))
+    sums = Workspace(f"sums{form.size}", kernel.seed.dtype, tiles.planes(tiles.outputs))
     return (
         DataTransform(kernel, fresh(), tiles).step(data),
         _products(kernel, fresh(), tile, tiles, (data, sums)),

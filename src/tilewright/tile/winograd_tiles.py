@@ -115,7 +115,6 @@ class _Transform:
         self.node = tiles.node
         self.dtype = tiles.node.dtype
         self.matrices = transforms(tiles.form)
-        lowering.materialised -= set(kernel.group) | set(kernel.outputs) | {kernel.backbone}
         self.grid: list[tuple[str, Expr]] = []
         self.width = _channel_block(width)
         count = maximum(ceil_div(tiles.columns, most), 1)
@@ -409,7 +408,7 @@ class ResultTransform(_Transform):
                     lowering.cached[self.node] = {index: self.load(self.lines, where)}.get
                     staged = self._pixel(constant(0), x - left, o - self.channel)
                     for output, buffer in targets.items():
-                        base, place = shown(self.kernel, output, index, lowering.scope)
+                        base, place = shown(output, index, lowering.scope)
                         target, offset = buffer, linear(place, output.shape)
                         if output in stages:
                             target, offset = stages[output], staged
@@ -430,7 +429,7 @@ class ResultTransform(_Transform):
         """Part of a line of results, from the stage to its place with the channels first."""
         y, left, right = line
         corner = (self.batch, y, left, self.channel)
-        _, place = shown(self.kernel, output, corner, self.lowering.scope)
+        _, place = shown(output, corner, self.lowering.scope)
         source = stage, constant(0), constant(self.width)
         result = target, linear(place, output.shape), self.node.shape[1] * self.node.shape[2]
         self.lowering.emit(TransposeBlock(*source, *result, right - left, self.channels))
@@ -439,7 +438,7 @@ class ResultTransform(_Transform):
         """Whether a result has its channels first."""
         scope, shape = self.lowering.scope.copy(), self.node.shape
         index = tuple(declare_index(scope, f"_o{axis}", size) for axis, size in enumerate(shape))
-        _, place = shown(self.kernel, output, index, scope)
+        _, place = shown(output, index, scope)
         affine = scope.resolve(linear(place, output.shape)).affine([str(index[-1])])
         if affine is None or output.dtype.bytes not in SIZES:
             return False

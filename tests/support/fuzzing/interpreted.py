@@ -52,10 +52,8 @@ class Interpreted:
         machine = usual_machine(LEVELS[LEVEL])
         for kernel in plan.kernels:
             if kernel.kind is not KernelKind.OPAQUE:
-                tile, materialised = REGISTER_TILES[LEVEL], plan.materialised
-                found = lower_kernel(
-                    kernel, materialised, graph.scope, tile, Accuracy.STANDARD, machine
-                )
+                tile = REGISTER_TILES[LEVEL]
+                found = lower_kernel(kernel, graph.scope, tile, Accuracy.STANDARD, machine)
                 stages.kernel(LEVEL, found)
 
     def run(self, feeds: dict[str, Array]) -> dict[str, Array]:

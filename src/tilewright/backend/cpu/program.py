@@ -231,7 +231,7 @@ class _Builder:
         return name
 
     def opaque_item(self, kernel: Kernel, bound: set[str]) -> _Item:
-        node = kernel.backbone
+        (node,) = kernel.outputs
         primitive = node.primitive
         assert isinstance(primitive, Opaque)
         makes: list[Node] = [node]
@@ -329,7 +329,7 @@ def build_program(
     items = [builder.bind_item(b) for b in graph.bindings]
     lowered: list[LoweredKernel] = []
     tile = REGISTER_TILES[level.name]
-    once = LoweringOnce(plan.materialised, graph.scope, tile, accuracy, machine)
+    once = LoweringOnce(graph.scope, tile, accuracy, machine)
     taken = known | {s for b in graph.bindings for s in b.symbols}
     for kernel in plan.kernels:
         if kernel.kind is KernelKind.OPAQUE:

@@ -1,0 +1,282 @@
+"""Which kernels can be lowered, in one place: what planners ask, and lowering relies on.
+
+:class:`Legality` answers for whole kernels. Planners that grow kernels node by node ask the same
+questions in parts: :func:`fits_epilogue`, :func:`fits_rows`, :func:`operands_for_memory`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from tilewright.ir.access import below_reshapes, contraction_access
+from tilewright.ir.graph import Node
+from tilewright.ir.kernel import Kernel, KernelKind, row_space
+from tilewright.ir.primitives import (
+    Broadcast,
+    Cast,
+    Constant,
+    Contract,
+    Convolve,
+    Map,
+    Opaque,
+    Reduce,
+    Reshape,
+    ScatterElements,
+    ScatterND,
+    Slice,
+    Transpose,
+    Window,
+)
+from tilewright.ir.views import is_view
+from tilewright.plan.inline import cost, is_light, is_simple
+from tilewright.plan.seeds import has_tiles, kind_to_seed
+from tilewright.shape import Scope
+
+TAP_COST = 2  # operations that may be repeated for every tap of a window
+PACKING_COST = 4  # operations that may be repeated for every block that packs an operand
+
+
+class Legality:
+    """Why kernels of one graph cannot be lowered. Answers are kept; they depend on nothing else."""
+
+    def __init__(self, scope: Scope) -> None:
+        """``scope`` holds what is known about the sizes of the graph."""
+        self._scope = scope
+        self._known: dict[Kernel, str | None] = {}
+
+    def reason(self, kernel: Kernel) -> str | None:
+        """Why a kernel cannot be lowered, as the end of a sentence about it; None if it can be."""
+        if kernel not in self._known:
+            rules: tuple[Callable[[Kernel], str | None], ...] = (
+                _closed, self._operands, _outputs, _elements
+            )  # fmt: skip
+            found = (rule(kernel) for rule in rules)
+            self._known[kernel] = next((why for why in found if why is not None), None)
+        return self._known[kernel]
+
+    def _operands(self, kernel: Kernel) -> str | None:
+        for current in kernel.body:
+            match current.primitive:
+                case Contract() | Convolve() | Window() | Reduce():
+                    wanted = operands_for_memory(current, kernel.reads, self._scope)
+                case Opaque():
+                    wanted = set(current.inputs)
+                case ScatterElements() | ScatterND():
+                    wanted = {current.inputs[0]}
+                case _:
+                    continue
+            for operand in current.inputs:
+                if operand in wanted and operand not in kernel.reads:
+                    return f"needs {operand!r} in memory, as an operand of {current!r}"
+        return None
+
+
+def _closed(kernel: Kernel) -> str | None:
+    """What is read and what is computed is all that there is, and nothing heavy is recomputed."""
+    if not kernel.outputs:
+        return "writes nothing"
+    reads, body = set(kernel.reads), set(kernel.body)
+    for current in (*kernel.seeds, *kernel.outputs):
+        if current not in body:
+            return f"does not compute {current!r}"
+    used = {operand for current in kernel.body for operand in current.inputs}
+    for current in used:
+        if current not in reads and current not in body:
+            return f"needs {current!r}, which it neither reads nor computes"
+    for current in kernel.reads:
+        if current not in used or current in body:
+            return f"does not need {current!r}, which it reads"
+    for current in kernel.body:
+        if not (is_light(current) or current in kernel.seeds or current in kernel.outputs):
+            return f"computes {current!r}, which is neither light nor a seed"
+    return None
+
+
+def _outputs(kernel: Kernel) -> str | None:
+    """The results fit the one space of the kernel's loops."""
+    match kernel.kind:
+        case KernelKind.CONTRACTION | KernelKind.WINDOW:
+            bases = [_below_views(output) for output in kernel.outputs]
+            strange = [b for b in bases if b.shape != kernel.seed.shape]
+        case KernelKind.LOOPS:
+            strange = [o for o in kernel.outputs if o.shape != kernel.outputs[0].shape]
+        case KernelKind.ROWS:
+            strange = []  # every member fits the rows
+        case _:
+            strange = list(kernel.outputs[1:])
+    return f"writes {strange[0]!r}, which its loops do not fit" if strange else None
+
+
+def _elements(kernel: Kernel) -> str | None:
+    """What depends on the seeds can be computed where their results are."""
+    shown = _views_of_outputs(kernel)
+    fitting = _fitting(kernel)
+    dependent = set(kernel.seeds)
+    for current in kernel.body:
+        if current in dependent or dependent.isdisjoint(current.inputs) or current in shown:
+            continue
+        if not fitting(current):
+            return f"cannot compute {current!r} where its seeds are"
+        dependent.add(current)
+    if kernel.kind is KernelKind.CONTRACTION or kernel.kind is KernelKind.WINDOW:
+        there = {*kernel.reads, *dependent}
+        for current in kernel.body:
+            for operand in current.inputs if current in dependent - {kernel.seed} else ():
+                if not is_simple(operand, there):
+                    return f"cannot compute {operand!r} in its epilogue"
+    return None
+
+
+def _fitting(kernel: Kernel) -> Callable[[Node], bool]:
+    match kernel.kind:
+        case KernelKind.CONTRACTION | KernelKind.WINDOW:
+            return lambda current: fits_epilogue(current, kernel.seed)
+        case KernelKind.ROWS:
+            space, outer = row_space(kernel.seed)
+            return lambda current: fits_rows(current, space, outer)
+        case _:
+            return lambda _: True
+
+
+def _below_views(node: Node) -> Node:
+    while is_view(node):
+        node = node.inputs[0]
+    return node
+
+
+def _views_of_outputs(kernel: Kernel) -> set[Node]:
+    """The views with which a contraction writes its results in another order."""
+    found: set[Node] = set()
+    if kernel.kind is KernelKind.CONTRACTION:
+        for output in kernel.outputs:
+            while is_view(output):
+                found.add(output)
+                output = output.inputs[0]
+    return found
+
+
+# ---------------------------------------------------------------- what may join a seed
+
+
+def fits_epilogue(user: Node, seed: Node) -> bool:
+    """Whether a node is computed element by element where a seed's results are."""
+    halves = user.dtype.is_half or any(operand.dtype.is_half for operand in user.inputs)
+    return isinstance(user.primitive, Map | Cast) and user.shape == seed.shape and not halves
+
+
+def fits_rows(user: Node, space: tuple[object, ...], outer: int) -> bool:
+    """Whether a node has an element for each of a space of rows, or one for each row."""
+    lead = space[:outer]
+    match user.primitive:
+        case Map() | Cast():
+            return user.shape == space or _one_per_row(user, lead)
+        case Reshape():
+            return _one_per_row(user, lead) and _one_per_row(user.inputs[0], lead)
+        case Broadcast(axes=axes):
+            aligned = axes == tuple(range(len(axes))) and len(axes) >= outer
+            if not (aligned and _one_per_row(user.inputs[0], lead)):
+                return False
+            return user.shape == space or _one_per_row(user, lead)
+        case Reduce(axes=axes):
+            own = user.inputs[0].shape
+            return own == space and axes == tuple(range(outer, len(own)))
+        case _:
+            return False
+
+
+def _one_per_row(node: Node, lead: tuple[object, ...]) -> bool:
+    rest = node.shape[len(lead) :]
+    return node.shape[: len(lead)] == lead and all(
+        size.is_constant and size.value == 1 for size in rest
+    )
+
+
+# ---------------------------------------------------------------- operands
+
+
+def operands_for_memory(node: Node, memory: Collection[Node], scope: Scope) -> set[Node]:
+    """Operands of a seed that cannot be evaluated in place and so must be in memory."""
+    match node.primitive:
+        case Contract():
+            return _contract_operands(node, memory, scope)
+        case Convolve() as convolve:
+            data, weights = node.inputs
+            found = {weights}
+            if convolve.channels_last and kind_to_seed(node) is KernelKind.WINDOW:
+                return found if _runs_along_channels(data, memory) else {data, weights}
+            heavy = not is_simple(data, memory) or cost(data, memory) > PACKING_COST
+            if convolve.channels_last:
+                found.add(_as_tiles_read(node, memory))
+            elif heavy:
+                found.add(data)
+            return found
+        case Reduce():
+            return set()
+        case Window(trailing=trailing) if trailing:
+            data = node.inputs[0]
+            return set() if _runs_along_channels(data, memory) else {data}
+        case _:
+            data = node.inputs[0]
+            simple = is_simple(data, memory) and cost(data, memory) <= TAP_COST
+            return set() if simple else {data}
+
+
+def _runs_along_channels(data: Node, memory: Collection[Node]) -> bool:
+    """Whether every tap may evaluate ``data`` in place: cheap, and elements in memory order."""
+    stack = [data]
+    while stack:
+        current = stack.pop()
+        if current in memory:
+            continue
+        if isinstance(current.primitive, Transpose | Reshape | Slice):
+            return False
+        stack.extend(current.inputs)
+    return is_simple(data, memory) and cost(data, memory) <= TAP_COST
+
+
+def _contract_operands(node: Node, memory: Collection[Node], scope: Scope) -> set[Node]:
+    if not has_tiles(node):
+        return {i for i in node.inputs if not is_simple(i, memory)}
+    left, right = node.inputs
+    found: set[Node] = set()
+    access = contraction_access(node, scope, memory)
+    if access.left is None:
+        found.add(left)
+    else:
+        found.add(access.left.source)
+    if access.right is not None:
+        found.add(access.right.source)
+    elif not is_simple(right, memory) or cost(right, memory) > PACKING_COST:
+        found.add(right)
+    return {f for f in found if not (isinstance(f.primitive, Constant) and f.rank > 0)}
+
+
+def may_end_channels_first(node: Node) -> bool:
+    """Whether a convolution may write its result with the channels first, though they are last."""
+    return isinstance(node.primitive, Convolve) and node.primitive.channels_last
+
+
+def _as_tiles_read(node: Node, memory: Collection[Node]) -> Node:
+    """What must be in memory of the data of a convolution with the channels last."""
+    data = node.inputs[0]
+    if kind_to_seed(node) is not KernelKind.CONTRACTION or data in memory:
+        return data
+    return data.inputs[0] if _is_turned_by_line(node) else below_reshapes(data, memory)
+
+
+def _is_turned_by_line(node: Node) -> bool:
+    """Whether a convolution with the channels last copies lines of data that has them first.
+
+    Each line is copied once or so and read by many taps.
+    """
+    primitive, data = node.primitive, node.inputs[0]
+    assert isinstance(primitive, Convolve)
+    if not isinstance(data.primitive, Transpose):
+        return False
+    taps = [size.value for size in node.inputs[1].shape[2:]]
+    plain = primitive.groups == primitive.dilations[-1] == 1 and primitive.sums is None
+    plain = plain and all(spread == 1 for spread in primitive.spread)
+    reached = all(s <= size for s, size in zip(primitive.strides, taps, strict=True))
+    order = (0, *range(2, node.rank), 1)
+    first = data.primitive.permutation == order and max(taps) > 1
+    return plain and reached and first and 1 <= len(taps) <= 2
