@@ -1,9 +1,9 @@
 """Lowering primitives to scalar values: what is element ``index`` of a node?
 
 :class:`Lowering` answers that by pulling the index back through layout primitives, applying scalar
-functions, and stopping at nodes that live in memory. Work that needs statements (positions read
-from data, private reductions) is placed in the outermost open loop where its operands are known.
-Used by every kind of kernel. Start with :meth:`Lowering.value`.
+functions, and stopping at what the kernel reads. Work that needs statements (positions read from
+data, private reductions) is placed in the outermost open loop where its operands are known. Start
+with :meth:`Lowering.value`.
 """
 
 from __future__ import annotations
@@ -339,10 +339,7 @@ class Lowering:
                 raise AssertionError(f"{node!r} must live in memory")
 
     def _while_existing(self, node: Node, index: Index, end: Expr) -> Expr:
-        """``end``, or 0 where ``node`` has no element ``index``, which may be known all the same.
-
-        Of an axis without elements the index is 0, outside of any loop.
-        """
+        """``end``, or 0 where ``node`` has no element ``index``: 0 may be its index all the same."""
         known = [size for i, size in zip(index, node.shape, strict=True) if i.is_constant]
         exists = self.scope.resolve(logical_and(*(less(0, size) for size in known)))
         return end if exists.is_constant and exists.value else select(exists, end, 0)
@@ -493,7 +490,7 @@ def _symbols(index: Index) -> tuple[str, ...]:
 
 
 def _is_zero(e: Expr) -> bool:
-    return e.is_constant and e.value == 0
+    return e is constant(0)
 
 
 def _fill(rank: int, fixed: dict[int, Expr], free: Index) -> list[Expr]:
