@@ -339,7 +339,7 @@ class Lowering:
                 raise AssertionError(f"{node!r} must live in memory")
 
     def _while_existing(self, node: Node, index: Index, end: Expr) -> Expr:
-        """``end``, or 0 where ``node`` has no element ``index``: 0 may be its index all the same."""
+        """``end``, or 0 where ``node`` has no element ``index``, which may be 0 all the same."""
         known = [size for i, size in zip(index, node.shape, strict=True) if i.is_constant]
         exists = self.scope.resolve(logical_and(*(less(0, size) for size in known)))
         return end if exists.is_constant and exists.value else select(exists, end, 0)
