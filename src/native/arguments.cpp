@@ -48,6 +48,7 @@ void Call::read_input(std::uint32_t input, PyObject* value) {
   };
   object = nb::borrow(value);
   if (!buffer.native || !is_usable(value)) {
+    is_converted_ = true;
     object = in_python([&] { return model_.convert()(input, nb::handle(value)); });
     if (!is_usable(object.ptr()))
       throw Failure(FailureKind::input, "An input cannot be used as " + buffer.expected,
@@ -57,13 +58,46 @@ void Call::read_input(std::uint32_t input, PyObject* value) {
   if (buffer.shaped) context_.set_dims(number, view.dims, rank);
 }
 
-void Call::read_outputs(nb::handle out) {
+namespace {
+
+// One array for one output, or a tuple with a value for each.
+PyObject* given_for(nb::handle out, std::size_t output) {
+  return PyTuple_CheckExact(out.ptr())
+             ? PyTuple_GET_ITEM(out.ptr(), static_cast<Py_ssize_t>(output))
+             : out.ptr();
+}
+
+}  // namespace
+
+// Whether `out` is what given_for takes, and kernels can write to it as it is.
+bool Call::can_write(nb::handle out) const {
+  const std::size_t given =
+      PyTuple_CheckExact(out.ptr()) ? static_cast<std::size_t>(PyTuple_GET_SIZE(out.ptr())) : 1;
+  if (given != program_.outputs.size()) return false;
+  for (std::size_t output = 0; output < given; ++output) {
+    const BufferInfo& buffer = program_.buffers[program_.outputs[output]];
+    PyObject* const value = given_for(out, output);
+    ArrayView view{};
+    if (value == Py_None) continue;
+    if (!buffer.native || !view_array(value, buffer.dtype.ptr(), view) || !view.is_writeable ||
+        view.rank != static_cast<int>(buffer.shape.size()))
+      return false;
+  }
+  return true;
+}
+
+void Call::read_outputs(nb::object out) {
+  if (is_converted_ || !can_write(out)) {
+    const nb::object found = in_python([&] { return model_.place_outputs()(out); });
+    own_ = found[0];
+    out = found[1];
+  }
   for (std::size_t output = 0; output < program_.outputs.size(); ++output) {
     const BufferInfo& buffer = program_.buffers[program_.outputs[output]];
-    const nb::object array = nb::object(out[output]);
+    const nb::object array = nb::borrow(given_for(out, output));
     if (array.is_none()) continue;
     ArrayView view{};
-    if (!view_array(array.ptr(), buffer.dtype.ptr(), view) ||
+    if (!view_array(array.ptr(), buffer.dtype.ptr(), view) || !view.is_writeable ||
         view.rank != static_cast<int>(buffer.shape.size()))
       throw Failure(FailureKind::input, "An output cannot be written as " + buffer.expected,
                     "output '" + buffer.name + "'");
@@ -128,12 +162,17 @@ void Call::provide_output(std::uint32_t number, std::int64_t bytes, const std::i
   context_.pointers[number] = view.data;
 }
 
+// What the caller gets for an output that it has given memory for.
+nb::object Call::returned(std::uint32_t output) const {
+  return own_.is_valid() ? nb::object(own_[output]) : context_.given[output];
+}
+
 nb::object Call::result(std::uint32_t number) {
   const BufferInfo& buffer = program_.buffers[number];
   const nb::object& given = context_.given[buffer.index];
   const int rank = static_cast<int>(buffer.shape.size());
   if (buffer.storage == Storage::output)
-    return given.is_valid() ? given
+    return given.is_valid() ? returned(buffer.index)
                             : make_output(buffer.dtype.ptr(), rank, context_.dims[number],
                                           std::exchange(context_.outputs[buffer.index], Block()),
                                           true);
@@ -142,7 +181,7 @@ nb::object Call::result(std::uint32_t number) {
   provide_output(number, bytes_of(number), context_.dims[number]);
   if (bytes_of(number) > 0)
     std::memcpy(context_.pointers[number], made, static_cast<std::size_t>(bytes_of(number)));
-  return given;
+  return returned(buffer.index);
 }
 
 nb::object Call::results() {

@@ -123,11 +123,15 @@ nb::object Call::run(nb::tuple arguments, nb::dict keywords, nb::handle out) {
   context_.scratch_needed = context_.output_bytes = 0;
   if (times_ != nullptr) times_->assign(program_.steps.size(), -1);
   read_inputs(arguments, keywords);
-  if (!out.is_none()) read_outputs(out);
+  if (!out.is_none()) read_outputs(nb::borrow(out));
   for (const SizeInfo& size : program_.sizes)
     context_.symbols[size.slot] = context_.dims[program_.inputs[size.input]][size.axis];
   for (std::uint32_t phase = 0; phase < program_.phases.size(); ++phase) run_phase(phase);
-  return results();
+  const nb::object made = results();
+  if (!is_converted_) return made;
+  // Results follow the inputs: tensors come out where tensors went in.
+  const nb::object own = own_.is_valid() ? own_ : nb::none();
+  return in_python([&] { return model_.adapt()(arguments, keywords, made, own); });
 }
 
 void Call::run_phase(std::uint32_t number) {

@@ -24,7 +24,7 @@ class Call {
         threads_(model.num_threads()),
         float_control_(model.flush_denormals ? kFlushing : kKeeping) {}
 
-  // `out`: None, or by output None or the array to write to.
+  // `out`: None, or what the results are to be written to.
   nb::object run(nb::tuple arguments, nb::dict keywords, nb::handle out);
 
  private:
@@ -34,13 +34,15 @@ class Call {
   // In arguments.cpp: what comes in and what goes out.
   void read_inputs(nb::tuple arguments, nb::dict keywords);
   void read_input(std::uint32_t input, PyObject* value);
-  void read_outputs(nb::handle out);
+  bool can_write(nb::handle out) const;
+  void read_outputs(nb::object out);
   void refuse_overlap(std::size_t output, const char* data, std::int64_t bytes) const;
 
   void provide_output(std::uint32_t buffer, std::int64_t bytes, const std::int64_t* dims);
   std::int64_t bytes_of(std::uint32_t buffer) const;
   nb::object results();
   nb::object result(std::uint32_t buffer);
+  nb::object returned(std::uint32_t output) const;
 
   // In call.cpp: what happens between.
   void run_phase(std::uint32_t number);
@@ -66,6 +68,8 @@ class Call {
   // As they are now: the model's may change while kernels run.
   int threads_;
   unsigned float_control_;
+  bool is_converted_ = false;  // whether an input was no array that kernels can use
+  nb::object own_;             // by output: what the caller gave, where Python has looked at it
 };
 
 }  // namespace tilewright

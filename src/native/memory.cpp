@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <time.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -38,6 +39,14 @@ constexpr std::int64_t kLargest = INT64_MAX - 2 * kHugePage;
                 "Use smaller dimensions, or call shrink() on any model to free what is kept");
 }
 
+// The time of Clock to a few milliseconds, for a fraction of the price.
+std::chrono::steady_clock::time_point roughly_now() {
+  timespec time{};
+  clock_gettime(CLOCK_MONOTONIC_COARSE, &time);
+  return std::chrono::steady_clock::time_point(std::chrono::seconds(time.tv_sec) +
+                                               std::chrono::nanoseconds(time.tv_nsec));
+}
+
 }  // namespace
 
 std::int64_t Block::rounded(std::int64_t bytes) {
@@ -58,8 +67,11 @@ Block::Block(std::int64_t bytes) : capacity_(rounded(bytes)) {
 
 bool Block::allocate() {
   if (capacity_ < kMappedBytes) {
-    data_ = static_cast<char*>(std::aligned_alloc(kAlignment, static_cast<std::size_t>(capacity_)));
-    return data_ != nullptr;
+    // Not aligned_alloc, which knows no cache of small blocks and takes several times as long.
+    heap_ = std::malloc(static_cast<std::size_t>(capacity_ + kAlignment));
+    if (heap_ == nullptr) return false;
+    data_ = reinterpret_cast<char*>(align_up(reinterpret_cast<std::int64_t>(heap_)));
+    return true;
   }
   const std::int64_t reserved = capacity_ + kHugePage;
   void* mapping = mmap(nullptr, static_cast<std::size_t>(reserved), PROT_READ | PROT_WRITE,
@@ -82,7 +94,7 @@ Block::~Block() {
   if (mapped_ != 0) {
     munmap(data_, static_cast<std::size_t>(mapped_));
   } else {
-    std::free(data_);
+    std::free(heap_);
   }
   Memory::shared().dismiss(capacity_);
 }
@@ -138,7 +150,7 @@ Block Memory::take(Purpose purpose, std::int64_t bytes, std::int64_t excess) {
 void Memory::give_back(Purpose purpose, Block block) {
   if (block.data() == nullptr) return;
   if (purpose == Purpose::output && block.capacity() < kPooledOutput) return;
-  const Clock::time_point now = Clock::now();
+  const Clock::time_point now = roughly_now();
   const std::lock_guard lock(mutex_);
   note_use();
   if (idle_.size() == kMostIdle) free_oldest();

@@ -23,10 +23,12 @@ class Block {
   ~Block();
   Block(Block&& other) noexcept
       : data_(std::exchange(other.data_, nullptr)),
+        heap_(std::exchange(other.heap_, nullptr)),
         capacity_(std::exchange(other.capacity_, 0)),
         mapped_(std::exchange(other.mapped_, 0)) {}
   Block& operator=(Block&& other) noexcept {
     std::swap(data_, other.data_);
+    std::swap(heap_, other.heap_);
     std::swap(capacity_, other.capacity_);
     std::swap(mapped_, other.mapped_);
     return *this;
@@ -42,6 +44,7 @@ class Block {
   bool allocate();
 
   char* data_ = nullptr;
+  void* heap_ = nullptr;  // what the heap gave, which begins a little before the data
   std::int64_t capacity_ = 0;
   std::int64_t mapped_ = 0;  // bytes of the mapping; 0: from the heap
 };

@@ -37,6 +37,8 @@ Model::Model(nb::dict description, std::shared_ptr<Image> image, nb::list consta
       owner_(std::move(owner)),
       convert_(hooks.attr("convert")),
       reject_(hooks.attr("reject")),
+      place_outputs_(hooks.attr("place_outputs")),
+      adapt_(hooks.attr("adapt")),
       run_opaque_(hooks.attr("run_opaque")) {
   for (nb::handle item : constants)
     constants_.push_back({reinterpret_cast<void*>(nb::cast<std::uintptr_t>(item[0])),

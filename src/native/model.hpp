@@ -58,14 +58,16 @@ struct Constant {
 class Model {
  public:
   // `constants`: (address, bytes, array or None) by position. `hooks` has the methods that the
-  // extension calls back: convert(input, value), reject(args, kwargs), run_opaque(step, inputs).
+  // extension calls back: convert(input, value), reject(args, kwargs), place_outputs(out),
+  // adapt(args, kwargs, results, given), run_opaque(step, inputs).
   Model(nb::dict description, std::shared_ptr<Image> image, nb::list constants, nb::object owner,
         nb::object hooks);
   Model(const Model&) = delete;
   Model& operator=(const Model&) = delete;
 
-  // The output, or a tuple of outputs. `out` is None, or has by output None or the row-major array
-  // to write to. `times`, if given, is filled with nanoseconds by step, -1 for those that did not
+  // The output, or a tuple of outputs. `out` is None, or what the results are to be written to: an
+  // array for one output, a tuple with an array or None for each, or else what the hook
+  // place_outputs makes such a tuple of. `times`, if given, is filled with nanoseconds by step, -1 for those that did not
   // run.
   nb::object call(nb::tuple arguments, nb::dict keywords, nb::object out,
                   std::vector<std::int64_t>* times);
@@ -90,6 +92,8 @@ class Model {
   const std::vector<nb::object>& input_names() const { return input_names_; }
   nb::handle convert() const { return convert_; }
   nb::handle reject() const { return reject_; }
+  nb::handle place_outputs() const { return place_outputs_; }
+  nb::handle adapt() const { return adapt_; }
   nb::handle run_opaque() const { return run_opaque_; }
 
   // The plan of a phase at the context's symbols, from the context, the table, or made now.
@@ -106,7 +110,7 @@ class Model {
   std::vector<Constant> constants_;
   std::shared_ptr<FileWatch> files_;
   std::vector<nb::object> input_names_;
-  nb::object owner_, convert_, reject_, run_opaque_;
+  nb::object owner_, convert_, reject_, place_outputs_, adapt_, run_opaque_;
   std::vector<std::unique_ptr<Context>> idle_;
   PlanTable plans_;
   int num_threads_ = 1;

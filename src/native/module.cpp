@@ -106,10 +106,14 @@ nb::bytes part_checksums(nb::handle buffer, std::size_t size) {
   return nb::bytes(reinterpret_cast<const char*>(sums.data()), sums.size() * sizeof sums[0]);
 }
 
-nb::object call(Model& model, nb::tuple arguments, nb::dict keywords, nb::object out) {
+nb::object call_into(Model& model, nb::tuple arguments, nb::dict keywords, nb::object out) {
   return in_python([&] {
     return model.call(std::move(arguments), std::move(keywords), std::move(out), nullptr);
   });
+}
+
+nb::object call(Model& model, nb::tuple arguments, nb::dict keywords) {
+  return call_into(model, std::move(arguments), std::move(keywords), nb::none());
 }
 
 nb::object call_profiled(Model& model, nb::tuple arguments, nb::dict keywords) {
@@ -168,7 +172,9 @@ NB_MODULE(_native, module) {
   nb::class_<Model>(module, "Model")
       .def(nb::init<nb::dict, std::shared_ptr<Image>, nb::list, nb::object, nb::object>(),
            "description"_a, "image"_a.none(), "constants"_a, "owner"_a, "hooks"_a)
-      .def("call", &call, "arguments"_a, "keywords"_a, "out"_a = nb::none())
+      // Two methods without names and defaults of arguments, which would make calling them slower.
+      .def("call", &call)
+      .def("call_into", &call_into)
       .def("watch", &Model::watch, "files"_a)
       .def("profile", &call_profiled)
       .def("explain", &Model::explain, "symbols"_a)

@@ -97,6 +97,7 @@ bool view_array(PyObject* value, PyObject* dtype, ArrayView& view) {
   if (!PyArray_CHKFLAGS(array, NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_ALIGNED)) return false;
   if (!PyArray_ISNOTSWAPPED(array)) return false;
   view.data = PyArray_DATA(array);
+  view.is_writeable = PyArray_ISWRITEABLE(array);
   view.rank = PyArray_NDIM(array);
   view.dims = reinterpret_cast<const std::int64_t*>(PyArray_DIMS(array));
   return true;

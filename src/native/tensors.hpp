@@ -18,6 +18,7 @@ struct ArrayView {
   void* data;
   int rank;
   const std::int64_t* dims;  // of the array itself
+  bool is_writeable;
 };
 
 // Reads a numpy array that kernels can use as it is: this dtype in native byte order, row-major,

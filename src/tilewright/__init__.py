@@ -118,6 +118,7 @@ def load(
     No compiler is loaded. ``verify=False`` skips the digests of the weights, which protect against
     damage. Weights stay in the file, where processes share them; a call after the file was written
     into is refused, and ``copy=True`` reads the weights into memory for files that may change.
+    Files of up to 4 MiB are always read into memory.
     ``level`` is the best one for this processor unless given. An artifact holds machine code: load
     only files you trust. Raises subclasses of ``TilewrightError`` only.
     """

@@ -89,7 +89,8 @@ def test_a_file_that_cannot_be_written_is_named(tmp_path: Path, name: str) -> No
     assert not [*tmp_path.iterdir()]
 
 
-def test_replacing_the_file_of_a_loaded_model(saved: Path) -> None:
+def test_replacing_the_file_of_a_loaded_model(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(artifact, "READ_AS_A_WHOLE", 0)
     compiled = CompiledModel.load(saved)
     compiled.save(saved)
     check(compiled)
@@ -103,7 +104,10 @@ def change_in_place(path: Path, at: int, data: bytes) -> None:
 
 
 @pytest.mark.parametrize("way", ["weights", "longer", "shorter", "empty"])
-def test_a_file_changed_in_place_is_noticed_by_the_next_call(saved: Path, way: str) -> None:
+def test_a_file_changed_in_place_is_noticed_by_the_next_call(
+    saved: Path, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(artifact, "READ_AS_A_WHOLE", 0)
     compiled = CompiledModel.load(saved)
     check(compiled)
     data = saved.read_bytes()
@@ -131,8 +135,13 @@ def test_a_file_changed_in_place_is_noticed_by_the_next_call(saved: Path, way: s
     assert not (saved.parent / "other.tw").exists()
 
 
-def test_a_copy_does_not_depend_on_the_file(saved: Path) -> None:
-    compiled = CompiledModel.load(saved, copy=True)
+@pytest.mark.parametrize(("copy", "small"), [(True, 0), (False, 1 << 20)])
+def test_a_copy_does_not_depend_on_the_file(
+    saved: Path, copy: bool, small: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither does what was read into memory for its size."""
+    monkeypatch.setattr(artifact, "READ_AS_A_WHOLE", small)
+    compiled = CompiledModel.load(saved, copy=copy)
     data = saved.read_bytes()
     change_in_place(saved, data.index(WEIGHTS.tobytes()), b"\xff" * 64)
     check(compiled)
@@ -143,7 +152,10 @@ def test_a_copy_does_not_depend_on_the_file(saved: Path) -> None:
     assert saved.read_bytes() == data
 
 
-def test_a_file_that_is_replaced_or_removed_is_no_change(saved: Path) -> None:
+def test_a_file_that_is_replaced_or_removed_is_no_change(
+    saved: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(artifact, "READ_AS_A_WHOLE", 0)
     compiled = CompiledModel.load(saved)
     other = saved.with_suffix(".new")
     other.write_bytes(b"something else")

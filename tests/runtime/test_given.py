@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from types import FrameType
 from typing import Any
 
 import ml_dtypes
@@ -121,6 +123,32 @@ def test_what_has_no_elements_shares_no_memory() -> None:
         compiled(room[5:6], floats(10), out=room)
 
 
+def test_a_call_with_arrays_runs_one_function_of_python() -> None:
+    """All others cost more time than what a small call computes."""
+    compiled, x, y = add_model(), floats(5), empty(5)
+    inputs = {"x": x}
+    seen: list[str] = []
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        if event == "call":
+            seen.append(frame.f_code.co_name)
+
+    for name, call in (
+        ("__call__", lambda: compiled(x)),
+        ("__call__", lambda: compiled(x=x)),
+        ("__call__", lambda: compiled(x, out=y)),
+        ("__call__", lambda: compiled(x, out=(y,))),
+        ("run", lambda: compiled.run(inputs)),
+        ("run", lambda: compiled.run(inputs, out=y)),
+    ):
+        seen.clear()
+        sys.setprofile(note)
+        call()
+        sys.setprofile(None)
+        assert seen == ["<lambda>", name]
+    assert inputs == {"x": x}
+
+
 class Exported:
     """Something that is no array but speaks DLPack."""
 
@@ -153,6 +181,10 @@ def test_torch_tensors_come_out_where_torch_tensors_go_in() -> None:
     assert y.tolist() == [1, 2, 3, 4] and z.tolist() == [2, 3, 4, 5]
     assert isinstance(add_model().run({"x": torch.arange(4.0)})["y"], torch.Tensor)
     assert isinstance(add_model()(floats(4)), np.ndarray)
+    array = empty(4)
+    assert add_model()(torch.arange(4.0), out=array) is array and array.tolist() == [1, 2, 3, 4]
+    y, z = two_outputs()(torch.arange(4.0), out=(array, None))
+    assert y is array and isinstance(z, torch.Tensor)
     own = torch.empty(4)
     assert add_model()(floats(4), out=own) is own and own.tolist() == [1, 2, 3, 4]
     with pytest.raises(InputError, match="row-major"):

@@ -38,11 +38,9 @@ class Model:
         owner: object,
         hooks: object,
     ) -> None: ...
-    def call(
-        self,
-        arguments: tuple[Any, ...],
-        keywords: dict[str, Any],
-        out: tuple[Any, ...] | None = None,
+    def call(self, arguments: tuple[Any, ...], keywords: dict[str, Any], /) -> Any: ...
+    def call_into(
+        self, arguments: tuple[Any, ...], keywords: dict[str, Any], out: Any, /
     ) -> Any: ...
     def watch(self, files: FileWatch) -> None: ...
     def profile(

@@ -3,9 +3,10 @@
 Layout: 64 bytes of header (magic, format version, sizes, hash of the manifest), a JSON manifest,
 then sections at multiples of 64 bytes. The manifest holds the record of ``info`` and lists each
 section with its place, size and digest; equal sections are stored once. Constants are used in place
-from the mapped file, which processes share; a change of the file is noticed by the next call. Equal
-contents give equal bytes. An artifact holds machine code that is run as it is: load only files you
-trust; the digests protect against damage, not against malice.
+from the mapped file, which processes share; a change of the file is noticed by the next call. Small
+files are read into memory instead. Equal contents give equal bytes. An artifact holds machine code
+that is run as it is: load only files you trust; the digests protect against damage, not against
+malice.
 Imports ``support``, numpy and the rest of the package. Start reading at :func:`save_artifact`,
 :func:`open_artifact`, :func:`read_info`.
 """
@@ -49,6 +50,9 @@ ALIGNMENT = 64
 # Magic, format, size of the header, size of the manifest, size of the file, hash of the manifest.
 _HEADER = struct.Struct("<8sIIQQ32s")
 _MANIFEST_LIMIT = 1 << 30
+# Files up to this size are read into memory: asking before every call whether the file was changed
+# would take a notable part of short calls, and there is little that processes could share.
+READ_AS_A_WHOLE = 4 << 20
 
 Bytes = np.ndarray[Any, Any] | bytes
 
@@ -358,7 +362,7 @@ def _level(entry: Any) -> _Level:
 
 
 def read_info(path: str | os.PathLike[str]) -> ArtifactInfo:
-    """What an artifact is; reads its header and manifest alone. Raises ArtifactError."""
+    """What an artifact is, from its header and manifest alone. Raises ArtifactError."""
     return open_artifact(path).info
 
 
@@ -368,14 +372,14 @@ def open_artifact(
     """Map an artifact and check its manifest; sections are checked when they are read.
 
     ``verify=False`` skips the digests of constants only, so that opening takes no time. ``copy``
-    reads the file into memory instead, for one that may change. Raises ArtifactError for what is no
-    artifact, is damaged or comes from another version.
+    reads the file into memory instead, for one that may change, as is done with small ones anyway.
+    Raises ArtifactError for what is no artifact, is damaged or comes from another version.
     """
     place = Path(path)
     require(place, ARTIFACT, error=ArtifactError)
     try:
         with place.open("rb") as file:
-            if copy:
+            if copy or os.fstat(file.fileno()).st_size <= READ_AS_A_WHOLE:
                 return Artifact(place, _copied(file), None, verify=verify)
             watch = _native.FileWatch(file.fileno(), str(place))
             mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)

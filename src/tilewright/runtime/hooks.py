@@ -11,6 +11,7 @@ from typing import Any, NoReturn, cast
 
 import numpy as np
 
+from tilewright.runtime.given import as_arrays, as_torch, given_outputs, torch_of
 from tilewright.runtime.lower import SHAPELESS, describe
 from tilewright.runtime.program import NATIVE_ITEM_SIZES, Buffer, OpaqueStep, Program
 from tilewright.runtime.tensors import as_tensor, native_dtype
@@ -32,6 +33,9 @@ class Hooks:
     def __init__(self, program: Program, evaluate: Evaluate | None) -> None:
         self._inputs = sorted(
             (buffer for buffer in program.buffers if buffer.kind == "input"), key=_position
+        )
+        self._outputs = sorted(
+            (buffer for buffer in program.buffers if buffer.kind == "output"), key=_position
         )
         self._program = program
         opaque = [step.operator for step in program.steps if isinstance(step, OpaqueStep)]
@@ -64,6 +68,33 @@ class Hooks:
         else:
             problem = f"Input {_quoted(missing)} is missing."
         raise InputError(problem, hint=f"Give the inputs ({expected})")
+
+    def place_outputs(self, out: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        """What ``out`` holds for each output or None, and that as arrays. Raises InputError."""
+        given = given_outputs(self._outputs, out)
+        return tuple(given), as_arrays(self._outputs, given)
+
+    def adapt(
+        self,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        results: Any,
+        given: tuple[Any, ...] | None,
+    ) -> Any:
+        """The results of a call with odd arguments: torch tensors if there are some among these.
+
+        Results whose memory is ``given`` stay what they are.
+        """
+        torch = torch_of(args, kwargs)
+        if torch is None:
+            return results
+        values = [results] if len(self._outputs) == 1 else results
+        own = given or [None] * len(self._outputs)
+        adapted = [
+            as_torch(torch, value) if mine is None else value
+            for value, mine in zip(values, own, strict=True)
+        ]
+        return adapted[0] if len(self._outputs) == 1 else adapted
 
     def run_opaque(self, number: int, inputs: list[Any]) -> list[Any]:
         """The outputs of an opaque step as row-major arrays that share no memory with its inputs.

@@ -20,7 +20,6 @@ from tilewright.runtime.artifact import (
     save_artifact,
 )
 from tilewright.runtime.constants import place_constants
-from tilewright.runtime.given import as_arrays, as_torch, given_outputs, torch_of
 from tilewright.runtime.hooks import Evaluate, Hooks
 from tilewright.runtime.info import ArtifactInfo, specifications
 from tilewright.runtime.levels import choose_level
@@ -55,12 +54,11 @@ class CompiledModel:
     __slots__ = (
         "__weakref__",
         "_artifact",
-        "_call",
         "_constant_bytes",
         "_contents",
         "_info",
         "_native",
-        "_outputs",
+        "_output_names",
         "_outputs_type",
         "_phase_count",
         "_program",
@@ -105,12 +103,8 @@ class CompiledModel:
         self._phase_count = len(description["phases"])
         self._single = len(program.output_names) == 1
         self._outputs_type = Outputs.type_for(program.output_names)
-        self._outputs = sorted(
-            (buffer for buffer in program.buffers if buffer.kind == "output"),
-            key=lambda buffer: buffer.index,
-        )
+        self._output_names = program.output_names
         self._takes_out = "out" in program.input_names
-        self._call = self._native.call
         self.num_threads = num_threads
         self.max_bytes = max_bytes
         self.flush_denormals = flush_denormals
@@ -174,45 +168,26 @@ class CompiledModel:
         hold after an error is undefined. Where the model has an input called ``out``, that is meant
         here, and only :meth:`run` takes arrays for results.
         """
-        if out is not None:
-            if not self._takes_out:
-                result = self._write(args, kwargs, out)
-                return result[0] if self._single else self._outputs_type(result)
-            kwargs["out"] = out
-        result = self._call(args, kwargs)
-        torch = torch_of(args, kwargs)
-        if torch is not None:
-            if self._single:
-                return as_torch(torch, result)
-            result = [as_torch(torch, value) for value in result]
+        if self._takes_out and out is not None:
+            kwargs["out"], out = out, None
+        native = self._native
+        result = native.call(args, kwargs) if out is None else native.call_into(args, kwargs, out)
         return result if self._single else self._outputs_type(result)
 
     def run(self, inputs: Mapping[str, Any], *, out: Any = None) -> dict[str, Any]:
         """All outputs by name from inputs by name; for ``out`` see :meth:`__call__`."""
-        if not isinstance(inputs, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise InputError(
-                f"The inputs of 'run' are a dictionary, not {article(type(inputs).__name__)}",
-                hint="Give arrays by input name, or call the model with them: model(array, …)",
-            )
-        if out is not None:
-            values = self._write((), dict(inputs), out)
-        else:
-            result = self._call((), dict(inputs))
-            values = (result,) if self._single else result
-            torch = torch_of((), inputs)
-            if torch is not None:
-                values = [as_torch(torch, value) for value in values]
-        return dict(zip(self._program.output_names, values, strict=True))
-
-    def _write(self, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> list[Any]:
-        """The results, those that ``out`` has arrays for in these."""
-        given = given_outputs(self._outputs, out)
-        results = self._call(args, kwargs, as_arrays(self._outputs, given))
-        values = [results] if self._single else list(results)
-        torch = torch_of(args, kwargs)
-        if torch is not None:
-            values = [as_torch(torch, value) for value in values]
-        return [made if own is None else own for own, made in zip(given, values, strict=True)]
+        if type(inputs) is not dict:
+            if not isinstance(inputs, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise InputError(
+                    f"The inputs of 'run' are a dictionary, not {article(type(inputs).__name__)}",
+                    hint="Give arrays by input name, or call the model with them: model(array, …)",
+                )
+            inputs = dict(inputs)
+        native = self._native
+        result = native.call((), inputs) if out is None else native.call_into((), inputs, out)
+        if self._single:
+            return {self._output_names[0]: result}
+        return dict(zip(self._output_names, result, strict=True))
 
     def profile(self, *args: Any, **kwargs: Any) -> list[StepTime]:
         """Run once and tell how long each step that ran took, in the order of the steps."""
