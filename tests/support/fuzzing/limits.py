@@ -29,6 +29,8 @@ REFERENCE_ERRORS: tuple[tuple[str, str, object, str], ...] = (
      "an axis that becomes 1 long is read at -0.5 instead of 0"),
     ("LpNormalization", "p", 1, "it divides by the sum, not by the sum of magnitudes"),
     ("GlobalMaxPool", "", None, "images of other ranks than two lose an axis"),
+    ("AveragePool", "ceil_mode", 1, "dilated windows begin at other places than without it"),
+    ("LpPool", "ceil_mode", 1, "as AveragePool"),
     ("Gelu", "", None, "its constants are float32 ones, in float64 too"),
     *((f"{kind}Pool", "auto_pad", f"SAME_{side}".encode(), "strides wider than windows pad below 0")
       for kind in ("Max", "Average", "Lp") for side in ("LOWER", "UPPER")),
