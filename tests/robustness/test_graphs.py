@@ -153,6 +153,76 @@ def test_a_division_by_zero_that_where_discards_is_no_error(body: str) -> None:
     assert_as_reference(DIVIDE.format(body=body), feed)
 
 
+VIEWED = """g (int64[m] a, int64[m] b, bool[n, m] c, int64[n, m] z) => (int64[n, p] y)
+<int64 one = {{1}}, int64[1] first = {{0}}, int64[1] last = {{1}}, int64[4] ends = {{0, 1, 0, 1}},
+ int64[2] row = {{1, -1}}> {{
+    d = Div(a, b)
+    {body}
+}}"""
+BETWEEN = {
+    "new axis": "y = Where(c, d, z)",
+    "axis of one": "e = Reshape(d, row)  y = Where(c, e, z)",
+    "column": "e = Reshape(d, row)  f = Transpose(e)  g = Transpose(c)  v = Where(g, f, one)"
+    "  y = Transpose(v)",
+    "computed on": "e = Reshape(d, row)  f = Add(e, z)  y = Where(c, f, z)",
+    "twice": "e = Not(c)  f = Where(e, z, d)  y = Where(c, f, z)",
+    "ends": "e = Reshape(d, row)  f = Pad(e, ends)  g = Not(c)  h = Cast<to = 7>(g)"
+    "  i = Pad(h, ends, one)  j = Cast<to = 9>(i)  y = Where(j, one, f)",
+    "joined": "e = Add(d, z)  f = Concat<axis = 1>(z, e)  g = Not(c)  h = Concat<axis = 1>(g, g)"
+    "  y = Where(h, one, f)",
+    "part": "e = Reshape(d, row)  f = Where(c, e, z)  y = Add(f, z)",
+}
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+@pytest.mark.parametrize("kind", BETWEEN)
+def test_a_division_by_zero_is_discarded_behind_views(kind: str, count: int) -> None:
+    """Only where all elements that repeat a quotient are discarded."""
+    seen = np.ones((count, 4), np.bool_)
+    seen[:, 1] = False
+    feed = {
+        "a": np.array([7, 8, 9, 5]),
+        "b": np.array([2, 0, 3, -1]),
+        "c": seen,
+        "z": np.arange(count * 4).reshape(count, 4),
+    }
+    text = VIEWED.format(body=BETWEEN[kind])
+    assert_as_reference(text, feed)
+    if count:
+        seen[-1, 1] = True
+        with pytest.raises(ExecutionError, match="division by zero"):
+            tw.compile(model(text)).run(feed)
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_a_division_by_zero_is_discarded_that_may_be_repeated(size: int) -> None:
+    """Whether the axis is repeated is known in the call only."""
+    text = """g (int64[n, m] a, int64[n, m] b, bool[r, m] c, int64[r, m] z) => (int64[q, m] y) {
+        d = Div(a, b)
+        y = Where(c, d, z)
+    }"""
+    divisors = np.full((size, 2), 3)
+    divisors[-1, 1] = 0
+    seen = np.ones((3, 2), np.bool_)
+    seen[0 if size == 1 else 2 :, 1] = False
+    feed = {"a": np.full((size, 2), 7), "b": divisors, "c": seen, "z": np.zeros((3, 2), np.int64)}
+    assert_as_reference(text, feed)
+    seen[-1, 1] = True
+    with pytest.raises(ExecutionError, match="division by zero"):
+        tw.compile(model(text)).run(feed)
+
+
+def test_a_division_by_zero_is_discarded_behind_a_sum() -> None:
+    text = """g (int64[n, m] a, int64[n, m] b, bool[n, 1] c) => (int64[n, 1] y)
+    <int64 zero = {0}, int64[1] last = {1}> {
+        d = Div(a, b)
+        s = ReduceSum(d, last)
+        y = Where(c, zero, s)
+    }"""
+    feed = {"a": np.array([[4, 6], [8, 9]]), "b": np.array([[0, 1], [2, 3]])}
+    assert_as_reference(text, {**feed, "c": np.array([[True], [False]])})
+
+
 def test_a_division_by_zero_that_is_seen_is_an_error() -> None:
     body = "d = Div(a, b)  e = Where(empty, zero, d)  y = Add(d, e)"
     compiled = tw.compile(model(DIVIDE.format(body=body)))
