@@ -130,3 +130,59 @@ def test_what_run_writes_it_reads(command: Command, tmp_path: Path) -> None:
     result = command("run", tmp_path / "up.onnx", "--input", tmp_path / "y.npy", "--json")
     mean = written.view(ml_dtypes.bfloat16).astype(np.float64).mean()
     assert result.json["outputs"]["z"]["mean"] == pytest.approx(mean)
+
+
+# ---------------------------------------------------------------- inputs that are constants
+
+
+@pytest.fixture(scope="module")
+def summed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The negative of a sum over axes that are an input, which decides the rank of the sum."""
+    path = tmp_path_factory.mktemp("summed")
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+    g (float[n, m] x, int64[1] axes) => (float y) { s = ReduceSum<keepdims = 0>(x, axes) y = Neg(s) }"""
+    onnx.save(onnx.parser.parse_model(text), path / "summed.onnx")
+    np.save(path / "axes.npy", np.array([1]))
+    return path
+
+
+def test_inspect_names_the_inputs_that_have_to_be_constants(command: Command, summed: Path) -> None:
+    shown = command("inspect", summed / "summed.onnx")
+    assert shown.code == 0 and "--constants axes=FILE.npy" in shown.out
+    found = command("inspect", summed / "summed.onnx", "--json").json
+    assert found["structural_inputs"] == ["axes"]
+    assert "x" in found["inputs"] and "rank" in found["problem"]
+
+
+def test_every_verb_that_compiles_takes_constants(command: Command, summed: Path) -> None:
+    model, artifact = summed / "summed.onnx", summed / "summed.tw"
+    given = ("--constants", f"axes={summed / 'axes.npy'}")
+    inspected = command("inspect", model, *given, "--json")
+    assert inspected.code == 0 and list(inspected.json["inputs"]) == ["x"]
+    assert command("compile", model, "-o", artifact, *given).code == 0
+    run = command("run", model, *given, "--random", "n=2,m=3", "--json")
+    assert run.json["outputs"]["y"]["shape"] == [2]
+    for reference in ("onnx", "onnxruntime"):
+        shapes = ("--reference", reference, "--shapes", "n=2,m=3", "--json")
+        checked = command("verify", model, *given, *shapes).json["checks"]
+        assert [(c["verdict"], c["reference"]) for c in checked] == [("agrees", reference)]
+        checked = command("verify", artifact, "--model", model, *given, *shapes).json["checks"]
+        assert [c["verdict"] for c in checked] == ["agrees"]
+    timed = command("bench", model, *given, "--shapes", "n=2,m=3", "--rounds", 1, "--json")
+    assert timed.code == 0 and not timed.json.get("failures")
+
+
+def test_constants_that_do_not_fit(command: Command, summed: Path) -> None:
+    model, file = summed / "summed.onnx", summed / "axes.npy"
+    nameless = command("inspect", model, "--constants", file)
+    assert nameless.code == 2 and "--constants NAME=" in nameless.err
+    twice = command("run", model, "--constants", f"axes={file}", "--constants", f"axes={file}")
+    assert twice.code == 2
+    unknown = command("compile", model, "-o", summed / "no.tw", "--constants", f"b={file}")
+    assert unknown.code == 1 and "b" in unknown.err
+    artifact = summed / "own.tw"
+    given = ("--constants", f"axes={file}")
+    assert command("compile", model, "-o", artifact, *given).code == 0
+    for verb in (("inspect",), ("run", "--random", "n=1,m=1")):
+        refused = command(verb[0], artifact, *verb[1:], *given)
+        assert refused.code == 2 and "--constants" in refused.err

@@ -8,7 +8,7 @@ imported only by its own module in ``peers``, and only when it is asked for. Sta
 ``operator_run``, ``operator_report``.
 """
 
-from tilewright.bench.arrays import read_arrays
+from tilewright.bench.arrays import read_arrays, read_constants
 from tilewright.bench.compare import compare
 from tilewright.bench.contender import Contender, ModelContender, as_arrays
 from tilewright.bench.inputs import (
@@ -47,5 +47,6 @@ __all__ = [
     "parse_suite",
     "random_inputs",
     "read_arrays",
+    "read_constants",
     "render_table",
 ]

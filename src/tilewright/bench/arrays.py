@@ -19,7 +19,9 @@ from tilewright.bench.inputs import InputSpecification
 from tilewright.support.errors import InputError
 from tilewright.support.files import NPY, NPZ, TENSOR, require
 
-_HINT = "Write --input x=x.npy, --input x=x.pb, or --input all.npz"
+
+def _ways(option: str) -> str:
+    return f"Write {option} x=x.npy, {option} x=x.pb, or {option} all.npz"
 
 
 def read_arrays(
@@ -38,19 +40,41 @@ def read_arrays(
         if not separator or (name not in wanted and Path(text).exists()):
             name, file = "", text
         if separator and not (name and file) and not Path(text).exists():
-            raise InputError("This names no file", where=where, hint=_HINT)
-        for found, array in _read(Path(file), name, tuple(wanted), where).items():
+            raise InputError("This names no file", where=where, hint=_ways("--input"))
+        for found, array in _read(Path(file), name, tuple(wanted), "--input", where).items():
             if found not in wanted:
                 known = ", ".join(wanted) or "none"
                 message = f"The model has no input {found!r}; its inputs are {known}"
-                raise InputError(message, where=where, hint=_HINT)
+                raise InputError(message, where=where, hint=_ways("--input"))
             if found in arrays:
                 raise InputError(f"The input {found} is given twice", where=where)
             arrays[found] = _typed(array, wanted[found].dtype)
     return arrays
 
 
-def _read(path: Path, name: str, inputs: Sequence[str], where: str) -> Mapping[str, np.ndarray]:
+def read_constants(texts: Sequence[str]) -> dict[str, np.ndarray]:
+    """Arrays by name from ``NAME=FILE``, or from ``FILE`` where that says the names.
+
+    What a model is to make of them, compiling says. Raises InputError for what cannot be read.
+    """
+    arrays: dict[str, np.ndarray] = {}
+    for text in texts:
+        where = f"--constants {text}"
+        name, separator, file = text.partition("=")
+        if separator and not (name and file):
+            raise InputError("This names no file", where=where, hint=_ways("--constants"))
+        file = file if separator else text
+        named = name if separator else ""
+        for found, array in _read(Path(file), named, (), "--constants", where).items():
+            if found in arrays:
+                raise InputError(f"The input {found} is given twice", where=where)
+            arrays[found] = array
+    return arrays
+
+
+def _read(
+    path: Path, name: str, inputs: Sequence[str], option: str, where: str
+) -> Mapping[str, np.ndarray]:
     """What is in one file, by the names of inputs."""
     kind = require(path, NPY, NPZ, TENSOR)
     sole = name or (inputs[0] if len(inputs) == 1 else "")
@@ -64,12 +88,15 @@ def _read(path: Path, name: str, inputs: Sequence[str], where: str) -> Mapping[s
         else:
             tensor = onnx.load_tensor(str(path))
             array = numpy_helper.to_array(tensor, str(path.parent))
-            own = name or (tensor.name if tensor.name in inputs else sole)
+            own = name or (tensor.name if tensor.name in inputs or not inputs else sole)
     except (OSError, ValueError, TypeError, DecodeError, zipfile.BadZipFile) as error:
-        raise InputError(f"The array cannot be read: {error}", where=where, hint=_HINT) from error
+        message = f"The array cannot be read: {error}"
+        raise InputError(message, where=where, hint=_ways(option)) from error
     if not own:
-        message = f"This does not say which input it is; the inputs are {', '.join(inputs)}"
-        raise InputError(message, where=where, hint=f"Write --input {inputs[0]}={path}")
+        listing = f"; the inputs are {', '.join(inputs)}" if inputs else ""
+        message = f"This does not say which input it is{listing}"
+        example = inputs[0] if inputs else "NAME"
+        raise InputError(message, where=where, hint=f"Write {option} {example}={path}")
     return {own: array}
 
 

@@ -1,7 +1,8 @@
 # pyright: basic
 """What can be timed: something that turns named inputs into a call without arguments.
 
-`Contender` is the protocol that the peers fulfil; `ModelContender` makes one of a compiled model.
+`Contender` is the protocol that the peers fulfil; `ModelContender` makes one of a compiled model,
+and `Fixed` one of another with fewer inputs.
 Imports numpy only.
 """
 
@@ -36,6 +37,27 @@ class Contender(Protocol):
     def twin(self) -> Contender:
         """An independent instance of the same, to be put against this one."""
         ...
+
+
+class Fixed:
+    """A contender that gets the same ``constants`` as inputs in every call, beside the others."""
+
+    def __init__(self, inner: Contender, constants: Inputs) -> None:
+        self._inner = inner
+        self._constants = constants
+        self.name = inner.name
+
+    def prepare(self, inputs: Inputs) -> Call:
+        """The call of the contender on all inputs."""
+        return self._inner.prepare({**inputs, **self._constants})
+
+    def outputs(self, inputs: Inputs) -> tuple[np.ndarray, ...]:
+        """The outputs for all inputs."""
+        return self._inner.outputs({**inputs, **self._constants})
+
+    def twin(self) -> Contender:
+        """Another instance with the same constants."""
+        return Fixed(self._inner.twin(), self._constants)
 
 
 def as_arrays(result: Any) -> tuple[np.ndarray, ...]:

@@ -78,9 +78,14 @@ class Verification:
 
 
 class References:
-    """The reference asked for and, where it refuses, the others; each is loaded when needed."""
+    """The reference asked for and, where it refuses, the others; each is loaded when needed.
 
-    def __init__(self, model: Path, first: str, threads: int) -> None:
+    ``constants`` are inputs of the ONNX file that are the same in all calls.
+    """
+
+    def __init__(
+        self, model: Path, first: str, threads: int, constants: Inputs | None = None
+    ) -> None:
         if first not in REFERENCES:
             raise InputError(
                 f"There is no reference called {first!r}.",
@@ -88,6 +93,7 @@ class References:
             )
         self._model = model
         self._threads = threads
+        self._constants = constants or {}
         self._order = (first, *(name for name in REFERENCES if name != first))
         self._loaded: dict[str, Callable[[Inputs], Arrays] | str] = {}
 
@@ -115,7 +121,7 @@ class References:
             return call
         # A reference may raise any error of its own; it only means that it has no answer.
         try:
-            return call(inputs)
+            return call({**inputs, **self._constants})
         except Exception as error:
             return first_line(error)
 

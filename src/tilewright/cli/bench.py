@@ -28,6 +28,7 @@ from tilewright.bench import (
 from tilewright.bench.contender import Contender
 from tilewright.cli.options import (
     CheckFlag,
+    ConstantOptions,
     DimOptions,
     EitherPath,
     InputOptions,
@@ -40,7 +41,8 @@ from tilewright.cli.options import (
     another,
     inputs_for,
     only_case,
-    open_model,
+    open_beside,
+    parse_constants,
     parse_dims,
 )
 from tilewright.cli.output import Output, load_plots
@@ -79,6 +81,7 @@ def bench(
     against: _Peers = None,
     inputs: InputOptions = None,
     dim: DimOptions = None,
+    constants: ConstantOptions = None,
     precision: OwnPrecisionOption = None,
     threads: ThreadsOption = None,
     rounds: Annotated[int, typer.Option(min=1, help="Blocks of timing for each.")] = (
@@ -111,11 +114,12 @@ def bench(
     plots = None if plot is None else load_plots()
     source = model if model is not None else None if is_artifact(path) else path
     names = _peers(against, source)
-    opened = open_model(path, parse_dims(dim), threads, output, precision, check)
+    fixed = parse_constants(constants)
+    opened = open_beside(path, parse_dims(dim), threads, output, precision, check, fixed)
     subject = opened.model
     feeds = inputs_for(subject, inputs, seed)
     cases = _cases(subject, shapes, feeds)
-    peers, skipped = _set_up(names, source, subject.num_threads, output)
+    peers, skipped = _set_up(names, source, PeerOptions(subject.num_threads, fixed), output)
     settings = Settings(rounds=rounds, most_rounds=4 * rounds)
     report = _timed(opened, peers, skipped, cases, feeds, settings, output, path)
     if save is not None:
@@ -160,12 +164,12 @@ def _cases(model: CompiledModel, shapes: str, feeds: ModelInputs) -> Sequence[di
 
 
 def _set_up(
-    names: Sequence[str], source: Path | None, threads: int, output: Output
+    names: Sequence[str], source: Path | None, options: PeerOptions, output: Output
 ) -> tuple[Sequence[Contender], Sequence[Failure]]:
     if source is None or not names:
         return (), ()
     with output.progress.activity("Setting up the peers"), as_usage():
-        return create_peers(names, source, PeerOptions(threads))
+        return create_peers(names, source, options)
 
 
 def _timed(

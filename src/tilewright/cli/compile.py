@@ -15,6 +15,7 @@ import typer
 from tilewright.cli.options import (
     AccuracyOption,
     CheckFlag,
+    ConstantOptions,
     DimOptions,
     DumpOption,
     JsonFlag,
@@ -23,6 +24,7 @@ from tilewright.cli.options import (
     QuietFlag,
     TargetOption,
     VerboseFlag,
+    parse_constants,
     parse_dims,
 )
 from tilewright.cli.output import Output
@@ -63,6 +65,7 @@ def compile_command(
     model: ModelPath,
     artifact: _Artifact,
     dim: DimOptions = None,
+    constants: ConstantOptions = None,
     level: _Levels = None,
     fallback: _Fallback = "reference",
     accuracy: AccuracyOption = "standard",
@@ -84,7 +87,7 @@ def compile_command(
     # Names are texts here; compiling checks them.
     named = {"fallback": fallback, "levels": level, "accuracy": accuracy, "precision": precision}
     options = cast("CompileOptions", {**named, "dims": parse_dims(dim), "target": target})
-    options |= {"check": check or None, "dump": dump}
+    options |= {"check": check or None, "dump": dump, "constants": parse_constants(constants)}
     started = time.perf_counter()
     with output.progress.activity(f"Compiling {model.name}"):
         made = compile_stages(model, **options)

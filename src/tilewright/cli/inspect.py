@@ -14,11 +14,13 @@ from pathlib import Path
 from rich.console import RenderableType
 
 from tilewright.cli.options import (
+    ConstantOptions,
     DimOptions,
     EitherPath,
     JsonFlag,
     QuietFlag,
     VerboseFlag,
+    parse_constants,
     parse_dims,
     refuse_for_artifact,
 )
@@ -30,7 +32,8 @@ from tilewright.cli.sections import (
     operator_section,
     origin_lines,
 )
-from tilewright.frontend.onnx import ImportReport, import_model
+from tilewright.frontend.onnx import ImportReport, StructuralInputs, import_model
+from tilewright.frontend.onnx.source import read_model
 from tilewright.ir.graph import Graph
 from tilewright.ir.primitives import Input
 from tilewright.runtime.artifact import read_info
@@ -43,6 +46,7 @@ from tilewright.support.text import format_bytes
 def inspect(
     path: EitherPath,
     dim: DimOptions = None,
+    constants: ConstantOptions = None,
     as_json: JsonFlag = False,
     quiet: QuietFlag = False,
     verbose: VerboseFlag = 0,
@@ -57,14 +61,18 @@ def inspect(
     """
     output = Output(as_json=as_json, quiet=quiet, verbose=verbose)
     if require(path, MODEL, ARTIFACT, error=InvalidModelError) is ARTIFACT:
-        refuse_for_artifact(path, dims=dim)
+        refuse_for_artifact(path, dims=dim, constants=constants)
         info, size = read_info(path), path.stat().st_size
         output.document({"artifact": str(path), "bytes": size, **info.to_json()})
         output.show(*_artifact(path, size, info))
         return
-    dims = parse_dims(dim)
-    with output.progress.activity(f"Reading {path.name}"):
-        graph, report = import_model(path, dims=dims)
+    dims, fixed = parse_dims(dim), parse_constants(constants)
+    try:
+        with output.progress.activity(f"Reading {path.name}"):
+            graph, report = import_model(path, dims=dims, constants=fixed)
+    except StructuralInputs as error:
+        _needs_constants(path, error, output)
+        return
     primitives = [node.primitive for node in graph.inputs]
     inputs = {p.name: str(p.result()) for p in primitives if isinstance(p, Input)}
     outputs = {name: str(root.type) for name, root in graph.outputs}
@@ -78,6 +86,24 @@ def inspect(
         }
     )
     output.show(*_sections(graph, report, inputs, outputs))
+
+
+def _needs_constants(path: Path, error: StructuralInputs, output: Output) -> None:
+    """Show the inputs of a model that cannot be imported before it is known what some hold."""
+    model = read_model(path).model
+    inputs = {str(v.name): f"{v.type}{v.shape or ''}" for v in model.graph.inputs}
+    problem = f"{error.where}: {error.message}" if error.where else error.message
+    structural = list(error.inputs)
+    output.document(
+        {"model": str(path), "inputs": inputs, "structural_inputs": structural, "problem": problem}
+    )
+    way = " ".join(f"--constants {name}=FILE.npy" for name in structural)
+    output.show(
+        table("", "name", "type", rows=[("input", name, type_) for name, type_ in inputs.items()]),
+        "",
+        *_sentences("Inputs that have to be constants for the model to compile:", structural),
+        f"{problem}. Add {way}",
+    )
 
 
 def _artifact(path: Path, size: int, info: ArtifactInfo) -> list[RenderableType]:
@@ -112,7 +138,7 @@ def _sections(
         *operator_section(report),
     ]
     baked = [f"{size.where}: {size.message}" for size in report.baked]
-    wanted = "Inputs that would have to be constants for more operators to compile:"
+    wanted = "Inputs that would have to be constants (--constants) for more operators to compile:"
     parts += _sentences("Sizes that look baked in by the export:", baked)
     parts += _sentences(wanted, report.structural_inputs)
     return parts + _sentences("Notes:", report.notes)

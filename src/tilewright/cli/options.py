@@ -8,11 +8,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, cast
+from typing import Annotated, Any, cast
 
+import numpy as np
 import typer
 
-from tilewright.bench import InputSpecification, ModelInputs, check_sizes, read_arrays
+from tilewright.bench import (
+    InputSpecification,
+    ModelInputs,
+    check_sizes,
+    read_arrays,
+    read_constants,
+)
 from tilewright.cli.output import Output
 from tilewright.cli.usage import UsageError, as_usage
 from tilewright.compile import Compilation, compile_stages
@@ -23,6 +30,8 @@ from tilewright.options import CompileOptions
 from tilewright.runtime.model import CompiledModel
 from tilewright.support.errors import DimensionError
 from tilewright.support.files import is_artifact
+
+Array = np.ndarray[Any, Any]
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
 QuietFlag = Annotated[
@@ -59,6 +68,15 @@ DimOptions = Annotated[
         metavar="NAME=LOW..HIGH[%N]",
         help="The range of a dimension, both ends included, and what divides it: "
         "batch=1..64, seq=0..512%8, channels=3. Repeat for more.",
+    ),
+]
+ConstantOptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--constants",
+        metavar="[NAME=]FILE",
+        help="Values of inputs that are fixed, such as axes, from a .npy, .npz or .pb file. The "
+        "compiled model has no such inputs. Repeat for more.",
     ),
 ]
 AccuracyOption = Annotated[
@@ -134,6 +152,12 @@ def parse_dims(texts: Sequence[str] | None) -> dict[str, Dim]:
     return dims
 
 
+def parse_constants(texts: Sequence[str] | None) -> dict[str, Array]:
+    """Inputs with fixed values from ``NAME=FILE``. Raises UsageError."""
+    with as_usage():
+        return read_constants(texts or ())
+
+
 @dataclass(frozen=True)
 class OpenedModel:
     """A model that can be called, and its compilation where it was compiled just now."""
@@ -149,26 +173,60 @@ def open_model(
     output: Output,
     precision: str | None = None,
     check: bool = False,
+    constants: Mapping[str, Array] | None = None,
 ) -> OpenedModel:
     """Load an artifact, or compile an ONNX file for this machine.
 
-    With ``check`` every stage of the compiler is verified. Raises UsageError where ranges or a
-    precision are given for an artifact, which has its own.
+    With ``check`` every stage of the compiler is verified; ``constants`` are inputs with fixed
+    values. Raises UsageError where ranges, a precision or constants are given for an artifact,
+    which has its own.
     """
     if not is_artifact(path):
         with output.progress.activity(f"Compiling {path.name}"):
             named = {"precision": precision or "float32", "dims": dims, "check": check or None}
+            named |= {"constants": constants}
             # The precision is a text here; compiling checks it.
             made = compile_stages(path, **cast("CompileOptions", named))
         return OpenedModel(_instance(made, threads), made)
-    refuse_for_artifact(path, dims=dims, precision=precision)
+    refuse_for_artifact(path, dims=dims, precision=precision, constants=constants)
     model = CompiledModel.load(path, evaluate=evaluate_payload, num_threads=threads)
     return OpenedModel(model, None)
 
 
-def refuse_for_artifact(path: Path, *, dims: object, precision: str | None = None) -> None:
+def open_beside(
+    path: Path,
+    dims: Mapping[str, Dim],
+    threads: int | None,
+    output: Output,
+    precision: str | None,
+    check: bool,
+    constants: Mapping[str, Array],
+) -> OpenedModel:
+    """A model that is compared with others on its ONNX file, which get the constants, too.
+
+    An artifact has to have been compiled with them. Raises UsageError as :func:`open_model`.
+    """
+    own = {} if is_artifact(path) else constants
+    opened = open_model(path, dims, threads, output, precision, check, own)
+    for spec in opened.model.inputs:
+        if spec.name in constants:
+            raise UsageError(
+                f"The artifact has {spec.name} as an input, not as a constant",
+                where=str(path),
+                hint=f"Write --input {spec.name}=FILE, or compile the model again",
+            )
+    return opened
+
+
+def refuse_for_artifact(
+    path: Path, *, dims: object, precision: str | None = None, constants: object = None
+) -> None:
     """Raise UsageError where something is given that an artifact was compiled with."""
-    given = {"ranges": ("--dim", dims), "precision": ("--precision", precision)}
+    given = {
+        "ranges": ("--dim", dims),
+        "precision": ("--precision", precision),
+        "constants": ("--constants", constants),
+    }
     for what, (option, value) in given.items():
         if value:
             raise UsageError(

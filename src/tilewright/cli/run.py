@@ -16,6 +16,7 @@ import typer
 from tilewright.bench import ModelInputs, check_sizes, parse_sizes
 from tilewright.cli.options import (
     CheckFlag,
+    ConstantOptions,
     DimOptions,
     EitherPath,
     InputOptions,
@@ -25,6 +26,7 @@ from tilewright.cli.options import (
     VerboseFlag,
     inputs_for,
     open_model,
+    parse_constants,
     parse_dims,
 )
 from tilewright.cli.output import Output, table
@@ -49,6 +51,7 @@ def run(
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="For the random inputs.")] = 0,
     dim: DimOptions = None,
+    constants: ConstantOptions = None,
     threads: ThreadsOption = None,
     check: CheckFlag = False,
     as_json: JsonFlag = False,
@@ -70,7 +73,9 @@ def run(
         )
     with as_usage():
         sizes = parse_sizes(random) if random is not None and random.strip() else {}
-    model = open_model(path, parse_dims(dim), threads, output, check=check).model
+    fixed = parse_constants(constants)
+    opened = open_model(path, parse_dims(dim), threads, output, check=check, constants=fixed)
+    model = opened.model
     feeds = _feeds(model, inputs_for(model, inputs, seed), sizes, random is not None)
     names = [spec.name for spec in model.outputs]
     if folder is not None:

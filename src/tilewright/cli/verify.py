@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import textwrap
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -20,7 +21,9 @@ from tilewright.bench.tolerance import FORMULA, NARROW_FORMULA
 from tilewright.bench.verify import AGREES, Check, References, Verification
 from tilewright.bench.verify import verify as verify_model
 from tilewright.cli.options import (
+    Array,
     CheckFlag,
+    ConstantOptions,
     DimOptions,
     EitherPath,
     InputOptions,
@@ -32,7 +35,8 @@ from tilewright.cli.options import (
     VerboseFlag,
     inputs_for,
     only_case,
-    open_model,
+    open_beside,
+    parse_constants,
     parse_dims,
 )
 from tilewright.cli.output import Output, table
@@ -68,6 +72,7 @@ def verify(
     shapes: _Shapes = "edge,random:20",
     inputs: InputOptions = None,
     dim: DimOptions = None,
+    constants: ConstantOptions = None,
     precision: OwnPrecisionOption = None,
     seed: Annotated[int, typer.Option(min=0, help="For the shapes and the inputs.")] = 0,
     most_bytes: _Bytes = Budget.bytes,
@@ -94,16 +99,17 @@ def verify(
             where=str(source),
             hint="Add --model model.onnx",
         )
-    opened = open_model(path, parse_dims(dim), threads, output, precision, check)
+    fixed = parse_constants(constants)
+    opened = open_beside(path, parse_dims(dim), threads, output, precision, check, fixed)
     compiled = opened.model
     feeds = inputs_for(compiled, inputs, seed)
     with as_usage():
-        references = References(source, reference, compiled.num_threads)
+        references = References(source, reference, compiled.num_threads, fixed)
         cases = [only_case(compiled, feeds)] if inputs else None
         if cases is None:
             budget = Budget(most_bytes, most_seconds)
             cases = choose_shapes(compiled, shapes, seed=seed, budget=budget)
-    subject = _subject(opened, source)
+    subject = _subject(opened, source, fixed)
     with output.progress.steps("Verifying", len(cases)) as steps:
         found = verify_model(compiled, subject.graph, references, feeds, cases, progress=steps.at)
     output.document(_document(source, found, compiled.info.precision))
@@ -125,11 +131,12 @@ class _Subject:
     notes: tuple[str, ...]
 
 
-def _subject(opened: OpenedModel, source: Path) -> _Subject:
+def _subject(opened: OpenedModel, source: Path, constants: Mapping[str, Array]) -> _Subject:
     """The graph with the ranges and the narrow products that the model was compiled with."""
     if opened.compilation is not None:
         return _Subject(opened.compilation.graph, ())
-    imported, info = import_model(source, dims=_ranges(opened.model)), opened.model.info
+    info = opened.model.info
+    imported = import_model(source, dims=_ranges(opened.model), constants=constants)
     graph = imported.graph
     if info.precision != "float32":
         graph = narrowed_graph(graph, info.precision)

@@ -9,19 +9,21 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from tilewright.bench.contender import Contender
+from tilewright.bench.contender import Contender, Fixed, Inputs
 from tilewright.bench.report import Failure
 from tilewright.support.errors import InputError, TilewrightError, UnsupportedError
 
 
 @dataclass(frozen=True)
 class PeerOptions:
-    """What every peer is set up with."""
+    """What every peer is set up with: threads, and inputs that are the same in all calls."""
 
     threads: int
+    constants: Inputs = field(default_factory=dict[str, Any])
 
 
 _MODULES: Mapping[str, tuple[str, str]] = {
@@ -53,7 +55,7 @@ def create_peer(name: str, model: Path, options: PeerOptions) -> Contender:
             hint=f'Install it with "pip install {packages}"',
         ) from error
     peer: Contender = module.create(model, options)
-    return peer
+    return Fixed(peer, options.constants) if options.constants else peer
 
 
 def create_peers(

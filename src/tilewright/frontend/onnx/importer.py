@@ -71,8 +71,8 @@ class StructuralInputs(UnsupportedError):
     def __init__(self, cause: UnsupportedError, inputs: tuple[str, ...]) -> None:
         self.inputs = inputs
         listing = ", ".join(inputs)
-        way = "give these inputs values with constants=, or make them constants of the model"
-        hint = f"{way}: {listing}"
+        way = "give these inputs values with constants= (--constants on the command line), or make"
+        hint = f"{way} them constants of the model: {listing}"
         super().__init__(cause.message, where=cause.where, hint=hint)
 
 
