@@ -11,7 +11,7 @@ import pytest
 import tilewright as tw
 from support.text_models import assert_as_reference, floats, integers, model
 from tilewright.runtime.artifact import aligned_memory
-from tilewright.support.errors import ExecutionError
+from tilewright.support.errors import DimensionError, ExecutionError
 
 # ---------------------------------------------------------------- sizes that data decides
 
@@ -256,6 +256,40 @@ def test_two_kernels_do_not_wait_for_each_other() -> None:
         }""",
         {name: floats(5, 5) for name in ("x", "y")},
     )
+
+
+# ---------------------------------------------------------------- sizes that clash
+
+CLASHES = {
+    "reshape": (
+        "g (float[n, m] x, int64[2] s) => (float[p, q] y) { y = Reshape(x, s) }",
+        {"x": floats(3, 5), "s": np.array([4, 2])},
+        ["cannot be reshaped", '"n" = 3', '"m" = 5', " = 4", " = 2"],
+    ),
+    "reshape to a multiple": (
+        "g (float[n] x) => (float[p, q] y) <int64[2] s = {-1, 4}> { y = Reshape(x, s) }",
+        {"x": floats(7)},
+        ["cannot be reshaped", '"n" = 7', "4"],
+    ),
+    "broadcast": (
+        "g (float[n, m] x, float[k, m] z) => (float[p, m] y) { y = Add(x, z) }",
+        {"x": floats(3, 2), "z": floats(5, 2)},
+        ["cannot be broadcast together: sizes n and k", '"n" = 3', '"k" = 5'],
+    ),
+    "concat": (
+        "g (float[n, m] x, float[n, k] z) => (float[p, m] y) { y = Concat<axis = 0>(x, z) }",
+        {"x": floats(3, 2), "z": floats(3, 4)},
+        ["axis 1: size 4 differs", '"m" = 2'],
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", CLASHES)
+def test_sizes_that_clash_are_named_with_their_values(kind: str) -> None:
+    text, feed, parts = CLASHES[kind]
+    with pytest.raises(DimensionError) as error:
+        tw.compile(model(text)).run(feed)
+    assert not [part for part in parts if part not in error.value.message], error.value.message
 
 
 # ---------------------------------------------------------------- digits

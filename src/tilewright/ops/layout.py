@@ -88,7 +88,7 @@ def _inferred_sizes(context: RuleContext, data: Node, wanted: list[Expr]) -> lis
         wanted = [s if is_below(context, s, 0) else size_of(context, s, "a size") for s in wanted]
     if not all(is_at_least(context, s, 0) or is_below(context, s, 0) for s in wanted):
         sizes = _sizes_of_run_time(context, count, wanted)
-        context.require(equal(count, product(sizes)), message)
+        context.require(equal(count, product(sizes)), f"{message} ({count} into {sizes})")
         return sizes
     unknown = [size for size in wanted if is_below(context, size, 0)]
     for size in unknown:

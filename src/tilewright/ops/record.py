@@ -25,7 +25,7 @@ from tilewright.ir.symbolic import (
     known_elements,
 )
 from tilewright.ops.schema import find_schema, type_names
-from tilewright.shape import Expr, Guard, Scope, Truth, less_equal, product, symbol
+from tilewright.shape import Expr, Guard, Scope, Truth, less_equal, product, symbol, values_of
 from tilewright.shape import equal as equal_expression
 from tilewright.support.errors import DimensionError, InvalidModelError, UnsupportedError
 
@@ -54,24 +54,24 @@ class NoRule(UnsupportedError):
 
 
 @dataclass
-class Facts:
+class ImportFacts:
     """What importing collects about symbols; shared by all nodes of one model."""
 
     scope: Scope
     guards: list[Guard] = field(default_factory=list[Guard])
     bindings: list[Binding] = field(default_factory=list[Binding])
     bound: dict[Node, Contents] = field(default_factory=dict[Node, Contents])
-    _checkpoint: tuple[tuple[int, int, int], Facts] | None = field(default=None, repr=False)
+    _checkpoint: tuple[tuple[int, int, int], ImportFacts] | None = field(default=None, repr=False)
 
-    def checkpoint(self) -> Facts:
+    def checkpoint(self) -> ImportFacts:
         """The same facts, to go back to with :meth:`restore`; the last ones if nothing is new."""
         now = (self.scope.revision, len(self.guards), len(self.bindings))
         if self._checkpoint is None or self._checkpoint[0] != now:
-            saved = Facts(self.scope.copy(), [*self.guards], [*self.bindings], {**self.bound})
+            saved = ImportFacts(self.scope.copy(), [*self.guards], [*self.bindings], {**self.bound})
             self._checkpoint = (now, saved)
         return self._checkpoint[1]
 
-    def restore(self, saved: Facts) -> None:
+    def restore(self, saved: ImportFacts) -> None:
         """Forget all that was learnt after ``saved`` was made by :meth:`checkpoint`."""
         self.scope.restore(saved.scope)
         self.guards[:] = saved.guards
@@ -93,7 +93,7 @@ class RuleContext:
     output_count: int
     opset: int
     where: str
-    facts: Facts
+    facts: ImportFacts
 
     @property
     def scope(self) -> Scope:
@@ -239,7 +239,8 @@ class RuleContext:
         if truth is Truth.NO:
             raise InvalidModelError(f"{message}: {a} is not {b}", where=self.where)
         if truth is Truth.UNKNOWN and not self._require_larger(a, b, message):
-            self.require(equal_expression(a, b), f"{message}: {a} must equal {b}")
+            left, right = self.scope.resolve(a), self.scope.resolve(b)
+            self.require(equal_expression(a, b), f"{message}: {left} must equal {right}")
             self.scope.assume_equal(a, b)
 
     def _require_larger(self, a: Expr, b: Expr, message: str) -> bool:
@@ -279,13 +280,17 @@ class RuleContext:
         return low + first if first and all(agreed[first:]) else None
 
     def require(self, condition: Expr, message: str) -> None:
-        """Demand that ``condition`` is not 0 in every call (checked at run time)."""
+        """Demand that ``condition`` is not 0 in every call (checked at run time).
+
+        The sizes that it depends on are added to the message.
+        """
         resolved = self.scope.resolve(condition)
         if resolved.is_constant and resolved.value != 0:
             return
         if resolved.is_constant:
             raise InvalidModelError(message, where=self.where)
-        self.facts.guards.append(Guard(resolved, f"{self.where}: {message}"))
+        values = values_of(resolved.free_symbols)
+        self.facts.guards.append(Guard(resolved, f"{self.where}: {message}{values}"))
 
 
 def _agree(a: Expr, b: Expr, values: dict[str, int]) -> bool:

@@ -31,7 +31,7 @@ from tilewright.shape.functions import (
     select,
     total,
 )
-from tilewright.shape.guards import Guard
+from tilewright.shape.guards import Guard, values_of
 from tilewright.shape.interval import Interval
 from tilewright.shape.parsing import parse
 from tilewright.shape.scope import Scope, SymbolFacts, Truth
@@ -68,4 +68,5 @@ __all__ = [
     "size_symbol",
     "symbol",
     "total",
+    "values_of",
 ]

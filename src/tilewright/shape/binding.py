@@ -14,7 +14,7 @@ from typing import Protocol
 from tilewright.shape.bounds import SymbolFacts
 from tilewright.shape.expr import Atom, Expr, as_expr, from_terms, rebuild, symbol
 from tilewright.shape.functions import equal, less_equal, logical_and
-from tilewright.shape.guards import Guard
+from tilewright.shape.guards import Guard, values_of
 from tilewright.shape.interval import Interval
 from tilewright.shape.scope import Scope
 from tilewright.shape.table import Operation
@@ -240,7 +240,7 @@ class _Binder:
                 Guard(
                     1 - equal(denominator, 0),
                     f"The inputs do not determine every dimension, because {denominator} is zero"
-                    f"{_values(denominator.free_symbols)}.",
+                    f"{values_of(denominator.free_symbols)}.",
                 )
             )
         return numerator // denominator
@@ -260,7 +260,7 @@ class _Binder:
             others = [other for other in dimension.free_symbols if other != name]
             message = (
                 f"{self._place(index, axis)}: size {{{size}}} is not {dimension} "
-                f'for any "{name}"{_values(others)}.'
+                f'for any "{name}"{values_of(others)}.'
             )
             self.guards.append(Guard(equal(size, dimension), message))
 
@@ -321,7 +321,7 @@ class _Binder:
                     f'{place} differs from dimension "{name}" = {{{name}}}{self._fixed_by(name)}.'
                 )
             else:
-                message = f"{place} differs from {dimension}{_values(dimension.free_symbols)}."
+                message = f"{place} differs from {dimension}{values_of(dimension.free_symbols)}."
             self.guards.append(Guard(equal(size, dimension), message))
 
     def guard_facts(self) -> None:
@@ -329,7 +329,7 @@ class _Binder:
         for position, (left, right) in enumerate(self.scope.assumptions):
             condition = equal(left, right)
             if position not in self.derived and not condition.is_constant:
-                values = _values(condition.free_symbols)
+                values = values_of(condition.free_symbols)
                 message = f"The model needs {left} to be equal to {right}, but they differ{values}."
                 self.guards.append(Guard(condition, message))
         for expression, bounds in self.scope.known_bounds:
@@ -340,14 +340,14 @@ class _Binder:
             if not condition.is_constant:
                 message = (
                     f"{expression} is outside the declared range {bounds}"
-                    f"{_values(expression.free_symbols)}."
+                    f"{values_of(expression.free_symbols)}."
                 )
                 self.guards.append(Guard(condition, message))
         for name, limit in self.scope.limits:
             if name in self.sources:
                 message = (
                     f'Dimension "{name}" = {{{name}}} is greater than {limit}, which it is '
-                    f"declared not to be{_values(limit.free_symbols)}."
+                    f"declared not to be{values_of(limit.free_symbols)}."
                 )
                 self.guards.append(Guard(less_equal(symbol(name), limit), message))
 
@@ -393,10 +393,3 @@ def _names(atom: Atom) -> tuple[str, ...]:
     if atom.operation is Operation.SYMBOL:
         return (atom.name,)
     return tuple(name for operand in atom.operands for name in operand.free_symbols)
-
-
-def _values(names: Sequence[str]) -> str:
-    """', where "a" = {a} and "b" = {b}', or nothing."""
-    if not names:
-        return ""
-    return ", where " + " and ".join(f'"{name}" = {{{name}}}' for name in names)

@@ -6,7 +6,7 @@ May import `expr`. Start reading at :class:`Guard`.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tilewright.shape.expr import Expr
@@ -35,3 +35,10 @@ class Guard:
         """:class:`DimensionError` with the message where the condition fails."""
         if self.condition.evaluate(environment) == 0:
             raise DimensionError(self.render(environment))
+
+
+def values_of(names: Sequence[str]) -> str:
+    """', where "a" = {a} and "b" = {b}', or nothing: the end of a sentence about symbols."""
+    if not names:
+        return ""
+    return ", where " + " and ".join(f'"{name}" = {{{name}}}' for name in names)
