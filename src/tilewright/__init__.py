@@ -16,6 +16,7 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
+from importlib.util import find_spec
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -120,7 +121,8 @@ def load(
     into is refused, and ``copy=True`` reads the weights into memory for files that may change.
     Files of up to 4 MiB are always read into memory.
     ``level`` is the best one for this processor unless given. An artifact holds machine code: load
-    only files you trust. Raises subclasses of ``TilewrightError`` only.
+    only files you trust. Operators without a kernel, which ``Model.info.fallbacks`` names, need the
+    package onnx; loading without it is refused. Raises subclasses of ``TilewrightError`` only.
     """
     from tilewright.runtime.model import CompiledModel
     from tilewright.runtime.program import LEVELS
@@ -130,7 +132,7 @@ def load(
         verify=switch("verify", verify),
         copy=switch("copy", copy),
         level=None if level is None else choice("level", level, LEVELS),
-        evaluate=_evaluate,
+        evaluate=None if find_spec("onnx") is None else _evaluate,
         num_threads=limit("num_threads", num_threads, MOST_THREADS),
         max_bytes=limit("max_bytes", max_bytes),
         flush_denormals=switch("flush_denormals", flush_denormals),

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 import tilewright as tw
 from support.small_models import encoder
+from support.text_models import model as text_model
 from tilewright.backend.cpu.machine import LEVELS
 from tilewright.compile import PORTABLE
 from tilewright.options import (
@@ -327,3 +328,16 @@ def test_an_artifact_runs_without_the_compiler(folder: Path) -> None:
         [sys.executable, "-c", code], check=True, capture_output=True, text=True
     )
     assert result.stdout.strip() == "[]"
+
+
+def test_an_artifact_says_at_loading_that_onnx_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "g (float[n] x) => (float[n] y, string[n] z) { y = Neg(x) z = Cast<to = 8>(x) }"
+    file = tmp_path / "model.tw"
+    tw.compile(text_model(text)).save(file)
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    message = "Cast run on the ONNX reference evaluator"
+    with pytest.raises(tw.errors.ArtifactError, match=message) as error:
+        tw.load(file)
+    assert "pip install onnx" in str(error.value.hint)

@@ -114,7 +114,7 @@ def artifact_sections(info: ArtifactInfo) -> list[RenderableType]:
         table("dimension", "range", rows=dimensions) if dimensions else _FIXED,
         "",
         *compiled_operators(compiled),
-        f"On the ONNX reference evaluator (slow): {fallbacks}"
+        f"On the ONNX reference evaluator (slow, needs the package onnx): {fallbacks}"
         if fallbacks
         else "No operator runs on the ONNX reference evaluator",
         "",

@@ -41,9 +41,11 @@ class Hooks:
         opaque = [step.operator for step in program.steps if isinstance(step, OpaqueStep)]
         if opaque and evaluate is None:
             raise ArtifactError(
-                f"The model needs a reference for the operators {', '.join(sorted(set(opaque)))}.",
+                f"The operators {', '.join(sorted(set(opaque)))} run on the ONNX reference "
+                "evaluator, which is not installed",
                 where=f"program '{program.name}'",
-                hint="Pass evaluate=…, a function that runs a serialised ONNX model on arrays",
+                hint="Install it (pip install onnx), or compile a model without these operators: "
+                "tilewright compile --fallback error lists them",
             )
         self._evaluate = evaluate
 
