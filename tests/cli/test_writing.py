@@ -83,3 +83,35 @@ def test_run_never_overwrites_its_inputs(command: Command, folder: Path, tmp_pat
 def test_bench_writes_no_figures_over_a_model(command: Command, source: Path) -> None:
     for option in ("--save", "--csv", "--plot"):
         refused(command("bench", source, "--shapes", "batch=1,seq=1", option, source), "an input")
+
+
+def test_outputs_of_like_names_are_all_written(command: Command, tmp_path: Path) -> None:
+    names = ["a/b", "a_b", "a_b-2", "a//b", "s", "s[0]"]
+    nodes = [
+        onnx.helper.make_node("Mul", ["x", f"c{number}"], [name])
+        for number, name in enumerate(names)
+        if name != "s"
+    ]
+    nodes.append(onnx.helper.make_node("SequenceConstruct", ["x", "x"], ["s"]))
+    kind = onnx.helper.make_tensor_type_proto(onnx.TensorProto.FLOAT, ["n"])
+    sequence = onnx.helper.make_sequence_type_proto(kind)
+    graph = onnx.helper.make_graph(
+        nodes,
+        "outputs",
+        [onnx.helper.make_value_info("x", kind)],
+        [onnx.helper.make_value_info(n, sequence if n == "s" else kind) for n in names],
+        [onnx.numpy_helper.from_array(np.float32(i), f"c{i}") for i in range(len(names))],
+    )
+    opset = onnx.helper.make_opsetid("", 17)
+    file = tmp_path / "outputs.onnx"
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[opset], ir_version=8), file)
+    np.save(tmp_path / "x.npy", np.ones(2, np.float32))
+    arguments = ("--input", f"x={tmp_path / 'x.npy'}", "-o", tmp_path / "out", "--json")
+    result = command("run", file, *arguments)
+    assert result.code == 0, result.err
+    files = result.json["files"]
+    assert len(files) == len(set(files.values())) == len(names) + 1
+    assert Path(files["a_b"]).name == "a_b.npy"
+    for number, name in enumerate(names):
+        if name != "s":
+            np.testing.assert_array_equal(np.load(files[name]), [number, number])

@@ -33,7 +33,7 @@ from tilewright.cli.output import Output, table
 from tilewright.cli.usage import UsageError, as_usage
 from tilewright.cli.writing import ARRAYS, writable
 from tilewright.runtime.model import CompiledModel
-from tilewright.support.text import format_seconds
+from tilewright.support.text import distinct, format_seconds
 
 Array = np.ndarray[Any, Any]
 
@@ -127,17 +127,24 @@ def _files(folder: Path, names: Sequence[str], inputs: Sequence[str]) -> dict[st
         raise UsageError("This is not a folder", where=str(folder), hint="Name a folder")
     folder.mkdir(parents=True, exist_ok=True)
     given = [Path(part) for text in inputs for part in (text, text.partition("=")[2]) if part]
-    files = {name: folder / f"{name.replace('/', '_')}.npy" for name in names}
+    files = {name: folder / f"{stem}.npy" for name, stem in zip(names, _stems(names), strict=True)}
     return {name: writable(file, ARRAYS, given) for name, file in files.items()}
+
+
+def _stems(names: Sequence[str]) -> list[str]:
+    """A file name for each output, without folders: alike ones but the first get a number."""
+    taken = {name for name in names if "/" not in name}
+    return [name if name in taken else distinct(name.replace("/", "_"), taken) for name in names]
 
 
 def _arrays(results: Mapping[str, Any]) -> dict[str, Array]:
     """The outputs as arrays; the elements of a sequence by their numbers."""
     found: dict[str, Array] = {}
+    taken = set(results)
     for name, value in results.items():
         if isinstance(value, list):
-            elements = enumerate(cast("list[Any]", value))
-            found |= {f"{name}[{number}]": np.asarray(element) for number, element in elements}
+            for number, element in enumerate(cast("list[Any]", value)):
+                found[distinct(f"{name}[{number}]", taken)] = np.asarray(element)
         else:
             found[name] = np.asarray(value)
     return found

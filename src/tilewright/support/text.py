@@ -54,3 +54,12 @@ def format_sizes(sizes: Sequence[tuple[str, int]]) -> str:
 def _digits(value: float) -> str:
     places = 0 if value >= 99.95 else 1 if value >= 9.995 else 2
     return f"{value:.{places}f}"
+
+
+def distinct(name: str, taken: set[str]) -> str:
+    """The name, or the first of name-2, name-3, … that is not ``taken``; it is entered there."""
+    found, number = name, 2
+    while found in taken:
+        found, number = f"{name}-{number}", number + 1
+    taken.add(found)
+    return found
