@@ -140,7 +140,10 @@ def summed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The negative of a sum over axes that are an input, which decides the rank of the sum."""
     path = tmp_path_factory.mktemp("summed")
     text = """<ir_version: 8, opset_import: ["" : 17]>
-    g (float[n, m] x, int64[1] axes) => (float y) { s = ReduceSum<keepdims = 0>(x, axes) y = Neg(s) }"""
+    g (float[n, m] x, int64[1] axes) => (float y) {
+        s = ReduceSum<keepdims = 0>(x, axes)
+        y = Neg(s)
+    }"""
     onnx.save(onnx.parser.parse_model(text), path / "summed.onnx")
     np.save(path / "axes.npy", np.array([1]))
     return path

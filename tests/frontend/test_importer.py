@@ -9,10 +9,12 @@ import pytest
 from onnx import helper, numpy_helper
 
 from support.onnx_models import BOOL, INT64, model, run, tensor
+from tilewright.compile import compile_model
 from tilewright.frontend.onnx import StructuralInputs, import_model, importer
+from tilewright.frontend.onnx.values import tensor_array
 from tilewright.ir.primitives import Constant, Opaque
 from tilewright.ir.verify import problems
-from tilewright.support.errors import InputError, InvalidModelError, UnsupportedError
+from tilewright.support.errors import InputError, InternalError, InvalidModelError, UnsupportedError
 
 NODE = helper.make_node
 
@@ -343,6 +345,53 @@ def test_the_same_model_by_every_kind_of_source(tmp_path):
     kinds = [path, str(path), path.read_bytes(), proto, onnx_ir.from_proto(proto)]
     graphs = [import_model(kind).graph for kind in kinds]
     assert len({g.outputs[0][1] for g in graphs}) == 1  # interned: the very same node
+
+
+@pytest.mark.parametrize("view", [False, True])
+def test_weights_of_a_model_in_memory_can_be_written_to_later(view):
+    weights = np.arange(6, dtype=np.float32).reshape(2, 3)
+    given = weights[:]
+    given.setflags(write=not view)
+    proto = model(
+        [NODE("Add", ["x", "w"], ["y"])],
+        [tensor("x", [2, 3])],
+        [tensor("y", [2, 3])],
+        weights={"w": weights},
+    )
+    source = onnx_ir.from_proto(proto)
+    source.graph.initializers["w"].const_value = onnx_ir.Tensor(given, name="w")
+    compiled = compile_model(source)
+    want = weights.copy()
+    weights[:] = -1
+    np.testing.assert_array_equal(compiled(np.zeros((2, 3), np.float32)), want)
+
+
+def test_weights_that_nobody_can_write_to_are_not_copied():
+    weights = np.arange(6, dtype=np.float32)
+    weights.setflags(write=False)
+    tensors = onnx_ir.Tensor(weights, name="w")
+    assert np.shares_memory(tensor_array(tensors, "w"), weights)
+    proto = numpy_helper.from_array(weights, "w")
+    data = np.frombuffer(proto.raw_data, np.float32)
+    assert np.shares_memory(tensor_array(onnx_ir.from_proto(proto), "w"), data)
+
+
+def test_a_defect_in_a_body_on_trial_is_not_swallowed(monkeypatch):
+    branch = helper.make_graph([NODE("Neg", ["x"], ["b"])], "branch", [], [tensor("b", ["n"])])
+    node = NODE("If", ["c"], ["y"], then_branch=branch, else_branch=branch)
+    inputs = [tensor("x", ["n"]), tensor("c", [], BOOL)]
+    proto = model([node], inputs, [tensor("y", ["n"])])
+    import_model(proto)
+    tried = importer.by_rule
+
+    def broken(state, use):
+        if use.item.op_type == "Neg":
+            raise InternalError("a rule is wrong")
+        return tried(state, use)
+
+    monkeypatch.setattr(importer, "by_rule", broken)
+    with pytest.raises(InternalError, match="a rule is wrong"):
+        import_model(proto)
 
 
 def test_initializers_that_are_inputs_too_are_constants():

@@ -6,7 +6,7 @@ Most weights are thus never read before they are used. Imports numpy. Start with
 from __future__ import annotations
 
 import hashlib
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -25,6 +25,21 @@ def kept(array: Array) -> Array:
     if _is_large(array) and _is_dense(array):
         return array
     return np.ascontiguousarray(array).reshape(array.shape)
+
+
+def is_writable(array: Array) -> bool:
+    """Whether the array, or one that it is a view of, can be written to."""
+    owner: Any = array
+    while isinstance(owner, np.ndarray):
+        if owner.flags.writeable:
+            return True
+        owner = cast("Any", owner).base
+    if owner is None:
+        return False
+    try:
+        return not memoryview(owner).readonly
+    except TypeError:
+        return True  # an owner that says nothing
 
 
 def digest_of(array: Array) -> bytes:

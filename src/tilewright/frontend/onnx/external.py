@@ -106,6 +106,7 @@ def _mapped(tensor: onnx_ir.ExternalTensor, file: np.ndarray) -> onnx_ir.Tensor[
     data = file[begin : begin + math.prod(shape) * dtype.itemsize]
     if begin % dtype.itemsize:
         data = data.copy()
+        data.setflags(write=False)  # it is held by nobody else
     array = data.view(dtype).reshape(shape)
     return onnx_ir.Tensor(array, dtype=tensor.dtype, shape=tensor.shape, name=tensor.name)
 

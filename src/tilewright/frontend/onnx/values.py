@@ -15,6 +15,7 @@ import onnx_ir
 
 from tilewright.frontend.onnx.boundary import third_party
 from tilewright.frontend.onnx.tensor_types import element_type
+from tilewright.ir.contents import is_writable
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node, node
 from tilewright.ir.primitives import Constant
@@ -27,7 +28,10 @@ _TENSOR = onnx_ir.AttributeType.TENSOR
 
 
 def tensor_array(tensor: onnx_ir.TensorProtocol, where: str) -> Array:
-    """The contents of a tensor; strings as an object array of ``str``."""
+    """The contents of a tensor; strings as an object array of ``str``.
+
+    It is a copy where the memory of a tensor, as of a model that is an object, can be written to.
+    """
     with third_party("a tensor cannot be read", where=where):
         dtype = element_type(tensor.dtype.value, where)
     sizes = tuple(s for s in tensor.shape if isinstance(s, int))
@@ -39,7 +43,7 @@ def tensor_array(tensor: onnx_ir.TensorProtocol, where: str) -> Array:
             raise ValueError(f"{array.size} elements for the sizes {list(sizes)}")
         if dtype is DType.STRING:
             return text_array(array.reshape(-1).tolist()).reshape(sizes)
-        return array.astype(dtype.numpy, copy=False).reshape(sizes)
+        return array.astype(dtype.numpy, copy=is_writable(array)).reshape(sizes)
 
 
 def text_array(values: list[bytes | str]) -> Array:
