@@ -7,7 +7,7 @@ from onnx import helper
 
 from support.onnx_models import model, tensor
 from tilewright.frontend.onnx import import_model
-from tilewright.ops.record import OPERATORS, Facts, NoRule, Operator, RuleContext
+from tilewright.ops.record import OPERATORS, ImportFacts, NoRule, Operator, RuleContext
 from tilewright.shape import Scope, equal
 from tilewright.support.errors import InvalidModelError
 
@@ -51,7 +51,7 @@ def test_a_rule_that_fails_leaves_no_demands(failure, op_type, monkeypatch):
 
 
 def test_an_attribute_of_another_type_is_an_invalid_model():
-    context = RuleContext("Op", (), {"axis": [1], "name": 3}, 1, 21, "here", Facts(Scope()))
+    context = RuleContext("Op", (), {"axis": [1], "name": 3}, 1, 21, "here", ImportFacts(Scope()))
     for read in (
         lambda: context.integer("axis"),
         lambda: context.number("axis"),

@@ -11,7 +11,7 @@ from support.operator_harness import Array, check_node, compare, fission, run
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Graph, node
 from tilewright.ir.primitives import Broadcast, Contract, Input, Transpose
-from tilewright.ops.record import Facts, RuleContext, apply_rule, find_operator
+from tilewright.ops.record import ImportFacts, RuleContext, apply_rule, find_operator
 from tilewright.shape import Expr, Scope, as_expr
 from tilewright.support.errors import DimensionError, InvalidModelError
 
@@ -81,7 +81,7 @@ def _build(operator: str, shapes: list[list[str | int]], **attributes: Any) -> G
     )
     row = find_operator("", operator, 13)
     assert row is not None
-    facts = Facts(scope)
+    facts = ImportFacts(scope)
     context = RuleContext(operator, inputs, attributes, 1, 13, operator, facts)
     (out,) = apply_rule(row, context)
     return Graph(operator, inputs, (("y0", out),), scope, (), tuple(facts.guards))

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
+import re
+from pathlib import Path
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis.strategies import lists
@@ -9,8 +13,11 @@ from hypothesis.strategies import lists
 from support.decoding import run
 from support.generating import SYMBOLS, Tree, build, environments, trees
 from tilewright.shape import constant, encode, encode_least, parse, symbol
+from tilewright.shape.table import Operation
 from tilewright.support.errors import DimensionError
 
+# The package has a function of the same name.
+encoding = importlib.import_module("tilewright.shape.encode")
 SLOTS = {name: position for position, name in enumerate(SYMBOLS)}
 
 
@@ -89,3 +96,30 @@ def test_constants_fit_64_bits_or_are_refused():
 def test_a_symbol_without_a_slot_is_named():
     with pytest.raises(DimensionError, match='"n" has no slot'):
         encode(symbol("n") + 1, {"a": 0})
+
+
+# What the native runtime calls the operations that Python calls otherwise.
+NATIVE_NAMES = {
+    "CONST": "Constant",
+    "SUB": "Subtract",
+    "MUL": "Multiply",
+    "LESS_THAN": "Less",
+    "FLOORDIV": "FloorDivide",
+    "MOD": "Modulo",
+    "CEILDIV": "CeilDivide",
+}
+
+
+def test_the_native_runtime_gives_every_word_the_same_number() -> None:
+    """Both write the numbers by hand: the words are the format between them."""
+    source = Path(__file__).parents[2] / "src" / "native" / "expression.cpp"
+    listed = re.search(r"enum Operation : std::int64_t \{(.*?)\};", source.read_text(), re.S)
+    assert listed is not None
+    names = [name.strip() for name in listed[1].split(",")]
+    native = {name: number for number, name in enumerate(names)}
+    assert native.pop("kOperationCount") == len(names) - 1
+    others = ("CONST", "SUB", "MUL", "LESS_THAN", "KEEP", "RECALL")
+    own = {operation.name: operation.value for operation in Operation}
+    own |= {name: getattr(encoding, name) for name in others}
+    camel = {name: name.title().replace("_", "") for name in own} | NATIVE_NAMES
+    assert {f"k{camel[name]}": value for name, value in own.items()} == native

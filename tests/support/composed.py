@@ -15,7 +15,7 @@ from support.operator_harness import Array, run
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Graph, Node, node
 from tilewright.ir.primitives import Constant, Input
-from tilewright.ops.record import Facts, RuleContext, apply_rule, find_operator
+from tilewright.ops.record import ImportFacts, RuleContext, apply_rule, find_operator
 from tilewright.shape import Expr, Scope, as_expr
 
 OPSET = 24
@@ -26,7 +26,7 @@ class Composition:
 
     def __init__(self) -> None:
         self.scope = Scope()
-        self.facts = Facts(self.scope)
+        self.facts = ImportFacts(self.scope)
         self.inputs: list[Node] = []
 
     def input(self, dtype: DType, *sizes: Expr | int) -> Node:

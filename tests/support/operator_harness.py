@@ -22,7 +22,7 @@ from tilewright.ir.dtype import DType
 from tilewright.ir.evaluate import evaluate
 from tilewright.ir.graph import Graph, Node, node
 from tilewright.ir.primitives import Constant, Input, Opaque, Project
-from tilewright.ops.record import Facts, RuleContext, apply_rule, find_operator
+from tilewright.ops.record import ImportFacts, RuleContext, apply_rule, find_operator
 from tilewright.shape import Expr, Scope, constant
 from tilewright.support.errors import DimensionError
 
@@ -58,7 +58,7 @@ def fission(
         else _operand(scope, index, value, index in constants, symbolic and index not in fixed)
         for index, value in enumerate(inputs)
     ]
-    facts = Facts(scope)
+    facts = ImportFacts(scope)
     call = Call(op_type, tuple(operands), dict(attributes or {}))
     if domain == "" and opset < OLDEST_RULES:
         call, opset = modernise(call, opset), OLDEST_RULES

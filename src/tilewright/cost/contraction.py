@@ -54,7 +54,7 @@ PACK_ROW_CYCLES = (9.0, 20.0)  # and each row of a block, in the second-level ca
 TRANSPOSE_CYCLES = 0.4  # an element transposed into a panel
 REACH_CYCLES = 0.05  # more for each MiB of the operand, since its rows lie on pages of their own
 FARTHEST = 30  # MiB from which on that is the same
-WIDEST = 3  # register tiles side by side that make it worse
+MOST_NEIGHBOURS = 3  # register tiles side by side that make it worse
 EVALUATE_CYCLES = 4.0  # the same for one that does not follow the one before: strided, or computed
 FAR_EVALUATE_CYCLES = 12.0  # from beyond the second-level cache: short pieces, far apart
 SPLIT_CYCLES = (1.0, 1.2, 1.6, 2.2)  # a tile's step over rows a multiple of 16, 8, 4, 1 apart
@@ -408,7 +408,7 @@ def _packing(program: Contraction, right: Packing, machine: Machine, blocks: Blo
         per_mebibyte = machine.picoseconds(REACH_CYCLES)
         far = minimum(elements // (MEBIBYTE // program.dtype.bytes), FARTHEST) * per_mebibyte
         block = maximum(blocks.columns, 1) * program.tile_columns
-        wide = minimum(maximum(ceil_div(program.n, block), 1), WIDEST) - 1
+        wide = minimum(maximum(ceil_div(program.n, block), 1), MOST_NEIGHBOURS) - 1
         return copied * program.n * (machine.picoseconds(TRANSPOSE_CYCLES) + far * wide)
     near, far = (machine.picoseconds(cycles) for cycles in PACK_ROW_CYCLES)
     element = constant(machine.picoseconds(PACK_CYCLES))

@@ -15,8 +15,10 @@ from tilewright.shape.expr import Atom, Expr, Monomial
 from tilewright.shape.table import Operation
 from tilewright.support.errors import DimensionError
 
-CONST, SYM, ADD, SUB, MUL, MINIMUM, LESS_THAN, SELECT = 0, 1, 2, 3, 4, 7, 10, 12
-KEEP, RECALL = 17, 18
+SYM, ADD = Operation.SYMBOL.value, Operation.ADD.value
+MINIMUM, SELECT = Operation.MINIMUM.value, Operation.SELECT.value
+# Words that are no operation of an atom. A test compares all with those of `expression.cpp`.
+CONST, SUB, MUL, LESS_THAN, KEEP, RECALL = 0, 3, 4, 10, 17, 18
 _LEAST, _MOST = -(2**63), 2**63 - 1
 _FOLDED = {Operation.MINIMUM, Operation.MAXIMUM, Operation.AND, Operation.OR}
 

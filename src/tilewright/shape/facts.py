@@ -12,8 +12,8 @@ from tilewright.shape.expr import Expr
 from tilewright.shape.interval import Interval
 
 
-class Facts(Protocol):
-    """Facts about the symbols. `context` names symbols known to have a value within their range."""
+class Prover(Protocol):
+    """What is known of symbols. `context` names those known to have a value within their range."""
 
     def interval(self, expression: Expr) -> Interval:
         """Bounds of the value."""
@@ -31,6 +31,6 @@ class Facts(Protocol):
         """The greatest integer known to divide the value; 0 if the value is surely 0."""
         ...
 
-    def where(self, expression: Expr, bounds: Interval) -> Facts | None:
+    def where(self, expression: Expr, bounds: Interval) -> Prover | None:
         """What holds where the value lies in `bounds` too; None where it surely never does."""
         ...

@@ -16,7 +16,7 @@ from tilewright.shape.expr import (
     from_atoms,
     from_terms,
 )
-from tilewright.shape.facts import Facts
+from tilewright.shape.facts import Prover
 from tilewright.shape.interval import Interval, apply_to_intervals
 from tilewright.shape.structural import (
     CEILDIV,
@@ -81,7 +81,7 @@ def exact_quotient(numerator: Expr, denominator: Expr) -> Expr | None:
     FLOORDIV, MOD, CEILDIV, MINIMUM, MAXIMUM,
     formula="f(…) = c", precondition="the bounds of the result are c..c",
 )  # fmt: skip
-def decided_by_bounds(operation: Operation, operands: Operands, facts: Facts) -> Expr | None:
+def decided_by_bounds(operation: Operation, operands: Operands, facts: Prover) -> Expr | None:
     result = apply_to_intervals(operation, [facts.interval(operand) for operand in operands])
     return constant(result.low) if result.is_point and result.low is not None else None
 
@@ -91,7 +91,7 @@ def decided_by_bounds(operation: Operation, operands: Operands, facts: Facts) ->
     formula="f(k*q + r, q) = k + f(r, q)", precondition="q != 0",
 )  # fmt: skip
 def quotient_of_symbolic_multiples(
-    operation: Operation, operands: Operands, facts: Facts
+    operation: Operation, operands: Operands, facts: Prover
 ) -> Expr | None:
     numerator, denominator = operands
     if denominator.is_constant:
@@ -104,7 +104,7 @@ def quotient_of_symbolic_multiples(
 
 @scoped_rule(MOD, formula="(k*q + r) % q = r % q", precondition="q != 0")
 def remainder_of_symbolic_multiples(
-    operation: Operation, operands: Operands, facts: Facts
+    operation: Operation, operands: Operands, facts: Prover
 ) -> Expr | None:
     numerator, denominator = operands
     if denominator.is_constant:
@@ -116,16 +116,16 @@ def remainder_of_symbolic_multiples(
 
 
 @scoped_rule(FLOORDIV, formula="p//q = 0", precondition="0 <= p < q")
-def quotient_of_smaller(operation: Operation, operands: Operands, facts: Facts) -> Expr | None:
+def quotient_of_smaller(operation: Operation, operands: Operands, facts: Prover) -> Expr | None:
     return constant(0) if _is_remainder(operands, facts) else None
 
 
 @scoped_rule(MOD, formula="p % q = p", precondition="0 <= p < q")
-def remainder_of_smaller(operation: Operation, operands: Operands, facts: Facts) -> Expr | None:
+def remainder_of_smaller(operation: Operation, operands: Operands, facts: Prover) -> Expr | None:
     return operands[0] if _is_remainder(operands, facts) else None
 
 
-def _is_remainder(operands: Operands, facts: Facts) -> bool:
+def _is_remainder(operands: Operands, facts: Prover) -> bool:
     numerator, denominator = operands
     return facts.proves_nonnegative(numerator, operands) and facts.proves_nonnegative(
         denominator - numerator - 1, operands
@@ -133,7 +133,7 @@ def _is_remainder(operands: Operands, facts: Facts) -> bool:
 
 
 @scoped_rule(CEILDIV, formula="ceil_div(p, q) = 1", precondition="0 < p <= q")
-def ceiling_of_smaller(operation: Operation, operands: Operands, facts: Facts) -> Expr | None:
+def ceiling_of_smaller(operation: Operation, operands: Operands, facts: Prover) -> Expr | None:
     numerator, denominator = operands
     if facts.proves_nonnegative(numerator - 1, operands) and facts.proves_nonnegative(
         denominator - numerator, operands
@@ -143,7 +143,7 @@ def ceiling_of_smaller(operation: Operation, operands: Operands, facts: Facts) -
 
 
 @scoped_rule(MOD, formula="p % d = 0", precondition="d > 0 constant, d divides p")
-def remainder_of_divisible(operation: Operation, operands: Operands, facts: Facts) -> Expr | None:
+def remainder_of_divisible(operation: Operation, operands: Operands, facts: Prover) -> Expr | None:
     divisor = _positive(operands[1])
     return constant(0) if divisor and _divides(divisor, operands[0], facts) else None
 
@@ -152,7 +152,7 @@ def remainder_of_divisible(operation: Operation, operands: Operands, facts: Fact
     FLOORDIV, MOD,
     formula="f(s + r, d) = f(s, d) + f(r, d)", precondition="d > 0 constant, d divides s",
 )  # fmt: skip
-def split_off_divisible(operation: Operation, operands: Operands, facts: Facts) -> Expr | None:
+def split_off_divisible(operation: Operation, operands: Operands, facts: Prover) -> Expr | None:
     numerator, denominator = operands
     divisor = _positive(denominator)
     if not divisor or len(numerator.terms) < 2:
@@ -174,7 +174,9 @@ def split_off_divisible(operation: Operation, operands: Operands, facts: Facts) 
     formula="(g*s + r)//(g*d) = s//d",
     precondition="g > 1 and d > 0 constant, 0 <= r < g",
 )
-def quotient_of_scaled_index(operation: Operation, operands: Operands, facts: Facts) -> Expr | None:
+def quotient_of_scaled_index(
+    operation: Operation, operands: Operands, facts: Prover
+) -> Expr | None:
     found = _scaled_index(operands, facts)
     if found is None:
         return None
@@ -188,7 +190,7 @@ def quotient_of_scaled_index(operation: Operation, operands: Operands, facts: Fa
     precondition="g > 1 and d > 0 constant, 0 <= r < g",
 )
 def remainder_of_scaled_index(
-    operation: Operation, operands: Operands, facts: Facts
+    operation: Operation, operands: Operands, facts: Prover
 ) -> Expr | None:
     found = _scaled_index(operands, facts)
     if found is None:
@@ -197,7 +199,7 @@ def remainder_of_scaled_index(
     return (index % (_positive(operands[1]) // scale)) * scale + rest
 
 
-def _scaled_index(operands: Operands, facts: Facts) -> tuple[int, Expr, Expr] | None:
+def _scaled_index(operands: Operands, facts: Prover) -> tuple[int, Expr, Expr] | None:
     """(g, s, r) of the two rules above with the greatest g, or None."""
     numerator, denominator = operands
     divisor = _positive(denominator)
@@ -224,7 +226,7 @@ def _scaled_index(operands: Operands, facts: Facts) -> tuple[int, Expr, Expr] | 
     return None
 
 
-def _divides(divisor: int, expression: Expr, facts: Facts) -> bool:
+def _divides(divisor: int, expression: Expr, facts: Prover) -> bool:
     return facts.known_divisor(expression) % divisor == 0
 
 
@@ -236,7 +238,7 @@ def _positive(denominator: Expr) -> int:
 
 
 @scoped_rule(MINIMUM, MAXIMUM, formula="min(a, b) = a; max(a, b) = b", precondition="a <= b")
-def drop_dominated(operation: Operation, operands: Operands, facts: Facts) -> Expr | None:
+def drop_dominated(operation: Operation, operands: Operands, facts: Prover) -> Expr | None:
     for first in operands:
         for second in operands:
             if first is not second and facts.proves_nonnegative(second - first, operands):
@@ -247,13 +249,13 @@ def drop_dominated(operation: Operation, operands: Operands, facts: Facts) -> Ex
 
 
 @scoped_rule(EQUAL, formula="(a == b) = 0", precondition="a != b")
-def unequal(operation: Operation, operands: Operands, facts: Facts) -> Expr | None:
+def unequal(operation: Operation, operands: Operands, facts: Prover) -> Expr | None:
     difference = operands[0] - operands[1]
     return constant(0) if facts.proves_nonzero(difference, operands) else None
 
 
 @scoped_rule(EQUAL, formula="(p == c) = 0", precondition="g > 1 divides p, but not c")
-def unequal_by_divisibility(operation: Operation, operands: Operands, facts: Facts) -> Expr | None:
+def unequal_by_divisibility(operation: Operation, operands: Operands, facts: Prover) -> Expr | None:
     difference = operands[0] - operands[1]
     divisor = facts.known_divisor(difference - difference.constant_term)
     surely = divisor > 1 and difference.constant_term % divisor != 0
@@ -261,19 +263,19 @@ def unequal_by_divisibility(operation: Operation, operands: Operands, facts: Fac
 
 
 @scoped_rule(LESS_EQUAL, formula="(a <= b) = 1", precondition="a <= b")
-def surely_less_equal(operation: Operation, operands: Operands, facts: Facts) -> Expr | None:
+def surely_less_equal(operation: Operation, operands: Operands, facts: Prover) -> Expr | None:
     difference = operands[1] - operands[0]
     return constant(1) if facts.proves_nonnegative(difference, operands) else None
 
 
 @scoped_rule(LESS_EQUAL, formula="(a <= b) = 0", precondition="b < a")
-def surely_greater(operation: Operation, operands: Operands, facts: Facts) -> Expr | None:
+def surely_greater(operation: Operation, operands: Operands, facts: Prover) -> Expr | None:
     difference = operands[0] - operands[1]
     return constant(0) if facts.proves_nonnegative(difference - 1, operands) else None
 
 
 @scoped_rule(SELECT, formula="select(p == q, a, b) = b", precondition="a = b where p = q")
-def select_of_equals(operation: Operation, operands: Operands, facts: Facts) -> Expr | None:
+def select_of_equals(operation: Operation, operands: Operands, facts: Prover) -> Expr | None:
     condition, chosen, otherwise = operands
     atom = condition.atom
     if atom is None or atom.operation is not EQUAL:
@@ -289,7 +291,7 @@ def select_of_equals(operation: Operation, operands: Operands, facts: Facts) -> 
 
 @scoped_rule(ADD, formula="c*(p//d) + … = (c/d)*p + …", precondition="d > 0 divides c and p")
 def multiple_of_exact_quotient(
-    operation: Operation, operands: Operands, facts: Facts
+    operation: Operation, operands: Operands, facts: Prover
 ) -> Expr | None:
     expression = operands[0]
     for monomial, size in expression.terms:
@@ -305,7 +307,7 @@ def multiple_of_exact_quotient(
 
 
 @scoped_rule(ADD, formula="c*d*(p//d) + c*(p % d) = c*p", precondition="d != 0")
-def quotient_and_remainder(operation: Operation, operands: Operands, facts: Facts) -> Expr | None:
+def quotient_and_remainder(operation: Operation, operands: Operands, facts: Prover) -> Expr | None:
     expression = operands[0]
     for monomial, size in expression.terms:
         for position, atom in enumerate(monomial.atoms):

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tilewright.shape.expr import Expr
-    from tilewright.shape.facts import Facts
+    from tilewright.shape.facts import Prover
 
     StructuralFunction = Callable[["Operation", tuple[Expr, ...]], Expr | None]
-    ScopedFunction = Callable[["Operation", tuple[Expr, ...], Facts], Expr | None]
+    ScopedFunction = Callable[["Operation", tuple[Expr, ...], Prover], Expr | None]
 
 
 class Operation(IntEnum):

@@ -89,7 +89,7 @@ class BlockLines:
 
 
 @dataclass(frozen=True)
-class _Rows:
+class _LineRows:
     """Where rows of a block and their runs begin, in elements of ``buffer``.
 
     A line ``_q`` of results begins at ``line``, one of its pixels ``pixel`` elements after the one
@@ -134,7 +134,7 @@ def windows_in_place(frame: Frame, node: Node, base: Expr, runs: Runs, row: Expr
     *taps, part = map(symbol, runs.names)
     reach = [tap * dilation for tap, dilation in zip(taps, primitive.dilations, strict=False)]
     reach += [constant(0)] if runs.merged else []
-    rows = _Rows(
+    rows = _LineRows(
         frame.lowering.stored(data),
         linear((sample, *first, constant(0), constant(0)), shape),
         channels * primitive.strides[-1],
@@ -154,7 +154,7 @@ def windows_of_copies(frame: Frame, node: Node, runs: Runs, row: Expr) -> Gather
     frame.lowering.emit(copies.filled(frame))
     *taps, part = map(symbol, runs.names)
     pixel = weights.shape[1] * primitive.strides[-1]
-    rows = _Rows(
+    rows = _LineRows(
         copies.buffer,
         copies.of_line(symbol("_q")) * copies.size - copies.pixels[0] * pixel,
         pixel,
@@ -378,7 +378,9 @@ def _copied(
     return Loop("_z", constant(0), pixels, stores, independent=True)
 
 
-def _windows(frame: Frame, node: Node, rows: _Rows, base: Expr, runs: Runs, row: Expr) -> Gathering:
+def _windows(
+    frame: Frame, node: Node, rows: _LineRows, base: Expr, runs: Runs, row: Expr
+) -> Gathering:
     """Fill the tables of rows and of runs."""
     lowering, size = frame.lowering, node.dtype.bytes
     table = lowering.scratch_buffer(DType.INT64, row)

@@ -24,7 +24,7 @@ from tilewright.backend.cpu.register_tile import (
     TileShape,
     most_rows,
 )
-from tilewright.backend.cpu.statements import Frame
+from tilewright.backend.cpu.statements import FunctionFrame
 from tilewright.backend.cpu.tile_functions import call_sums, store_sums
 from tilewright.ir.dtype import DType
 from tilewright.ir.tile import (
@@ -90,7 +90,7 @@ def _told(program: Contraction) -> list[str]:
 
 class _Writer:
     def __init__(
-        self, frame: Frame, program: Contraction, level: Level, epilogue: Epilogue
+        self, frame: FunctionFrame, program: Contraction, level: Level, epilogue: Epilogue
     ) -> None:
         self.frame = frame
         self.builder = frame.builder

@@ -17,7 +17,7 @@ from tilewright.backend.cpu.function import POINTER, Environment, internal_funct
 from tilewright.backend.cpu.indices import I64, word
 from tilewright.backend.cpu.machine import Level
 from tilewright.backend.cpu.register_tile import Sums, TileShape
-from tilewright.backend.cpu.statements import IDENTITY, Frame
+from tilewright.backend.cpu.statements import IDENTITY, FunctionFrame
 from tilewright.backend.cpu.tile_functions import SumsTaker, give_sums
 from tilewright.ir.scalar import SCALAR_FUNCTIONS
 from tilewright.ir.tile import (
@@ -132,7 +132,7 @@ class Epilogue:
         return function
 
     def _each_row(
-        self, frame: Frame, m: ir.Value, height: ir.Value, write: Callable[[ir.Value], None]
+        self, frame: FunctionFrame, m: ir.Value, height: ir.Value, write: Callable[[ir.Value], None]
     ) -> None:
         """``write`` for every row from ``m`` on, and the end of the function."""
         builder = frame.builder
@@ -153,7 +153,7 @@ class Epilogue:
         builder.position_at_end(done)
         builder.ret_void()
 
-    def _row(self, frame: Frame, n: ir.Value, columns: ir.Value, source: ir.Value) -> None:
+    def _row(self, frame: FunctionFrame, n: ir.Value, columns: ir.Value, source: ir.Value) -> None:
         """All vectors of one row: whole ones without a mask, the rest with one."""
         builder = frame.builder
         full = builder.icmp_signed("==", columns, word(self.program.tile_columns))
@@ -164,7 +164,7 @@ class Epilogue:
                 self._vectors(frame, n, columns, source, True)
 
     def _vectors(
-        self, frame: Frame, n: ir.Value, columns: ir.Value, source: ir.Value, masked: bool
+        self, frame: FunctionFrame, n: ir.Value, columns: ir.Value, source: ir.Value, masked: bool
     ) -> None:
         builder = frame.builder
         for j in range(self.program.tile_columns // self.lanes):
@@ -179,7 +179,7 @@ class Epilogue:
 
     def _vector(
         self,
-        frame: Frame,
+        frame: FunctionFrame,
         first: ir.Value,
         count: ir.Value | None,
         place: tuple[ir.Value, ir.Value],
@@ -194,7 +194,7 @@ class Epilogue:
         frame.leave()
 
 
-def _address(frame: Frame, buffer: TileBuffer, offset: Expr, column: ir.Value) -> ir.Value:
+def _address(frame: FunctionFrame, buffer: TileBuffer, offset: Expr, column: ir.Value) -> ir.Value:
     place = frame.indices.emit(offset, frame.names | {COLUMN: column})
     return frame.emitter.gep(frame.pointers[buffer.name], buffer.dtype, place)
 
@@ -241,7 +241,7 @@ class _VectorFrame:
 
     def __init__(
         self,
-        frame: Frame,
+        frame: FunctionFrame,
         lanes: int,
         first: ir.Value,
         count: ir.Value | None,

@@ -13,7 +13,7 @@ from llvmlite import ir
 
 from tilewright.backend.cpu.indices import I64, IndexEmitter, word
 from tilewright.backend.cpu.machine import Level
-from tilewright.backend.cpu.statements import Frame
+from tilewright.backend.cpu.statements import FunctionFrame
 from tilewright.ir.tile import TileBuffer
 from tilewright.shape import Expr, ceil_div, constant
 
@@ -62,7 +62,7 @@ class Environment:
         self.names = (*signature.symbols, *names)
         self.memory = [b.name for b in (*signature.buffers, *signature.scratch)]
 
-    def allocate(self, frame: Frame) -> ir.Value:
+    def allocate(self, frame: FunctionFrame) -> ir.Value:
         """Room for it, with all filled in but the names that the kernel adds; at its entry."""
         count = len(self.names) + len(self.memory) + 1
         place = frame.builder.alloca(ir.ArrayType(I64, count))
@@ -75,12 +75,12 @@ class Environment:
         frame.builder.store(frame.status, self._slot(frame.builder, place, count - 1))
         return place
 
-    def set(self, frame: Frame, place: ir.Value, name: str) -> None:
+    def set(self, frame: FunctionFrame, place: ir.Value, name: str) -> None:
         """Write the value that ``name`` has in ``frame``."""
         slot = self._slot(frame.builder, place, self.names.index(name))
         frame.builder.store(frame.names[name], slot)
 
-    def frame(self, builder: ir.IRBuilder, level: Level, place: ir.Value) -> Frame:
+    def frame(self, builder: ir.IRBuilder, level: Level, place: ir.Value) -> FunctionFrame:
         """The frame of a function that was given it."""
         names: dict[str, ir.Value] = {}
         pointers: dict[str, ir.Value] = {}
@@ -89,7 +89,7 @@ class Environment:
         for slot, name in enumerate(self.memory, start=len(self.names)):
             pointers[name] = builder.load(self._slot(builder, place, slot), typ=POINTER)
         last = self._slot(builder, place, len(self.names) + len(self.memory))
-        return Frame(builder, level, pointers, names, builder.load(last, typ=POINTER))
+        return FunctionFrame(builder, level, pointers, names, builder.load(last, typ=POINTER))
 
     @staticmethod
     def _slot(builder: ir.IRBuilder, place: ir.Value, slot: int) -> ir.Value:
@@ -136,7 +136,7 @@ class KernelFunction:
         builder.call(self.body, [*arguments, status])
         builder.ret_void()
 
-    def frame(self) -> tuple[Frame, ir.Value, ir.Value]:
+    def frame(self) -> tuple[FunctionFrame, ir.Value, ir.Value]:
         """The frame at the start of the body, and the first and last task."""
         builder = ir.IRBuilder(self.body.append_basic_block("entry"))
         begin, end, *rest = self.body.args
@@ -146,11 +146,11 @@ class KernelFunction:
         pointers: dict[str, ir.Value] = dict(
             zip([b.name for b in memory], rest[count:-1], strict=True)
         )
-        return Frame(builder, self.level, pointers, names, rest[-1]), begin, end
+        return FunctionFrame(builder, self.level, pointers, names, rest[-1]), begin, end
 
 
 def task_loop(
-    frame: Frame,
+    frame: FunctionFrame,
     bounds: tuple[ir.Value, ir.Value],
     grid: Sequence[tuple[str, Expr]],
     body: Callable[[], None],

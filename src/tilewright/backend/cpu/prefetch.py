@@ -14,7 +14,7 @@ from llvmlite import ir
 from tilewright.backend.cpu.blocks import K0, K1, M0, M1, N0, N1, Place
 from tilewright.backend.cpu.indices import word
 from tilewright.backend.cpu.register_tile import UNROLL
-from tilewright.backend.cpu.statements import Frame
+from tilewright.backend.cpu.statements import FunctionFrame
 from tilewright.cost import SHORT_ROW_BYTES
 from tilewright.ir.tile import Contraction, Operand, Packing, TileBuffer, TransposeBlock
 from tilewright.shape import (
@@ -46,7 +46,7 @@ class Prefetcher:
     ``asks_right`` and ``asks_left`` say whether they ask for parts of either operand at all.
     """
 
-    def __init__(self, frame: Frame, program: Contraction) -> None:
+    def __init__(self, frame: FunctionFrame, program: Contraction) -> None:
         self.frame = frame
         self.builder = frame.builder
         self.program = program

@@ -1,8 +1,8 @@
 """Statements and scalar values of tile programs as LLVM IR.
 
-One :class:`Frame` per function being written: where buffers lie, what names mean, and the values
-already computed in the current block and those around it. Loops are left in a form that LLVM's
-vectoriser takes. Start with :meth:`Frame.statements`.
+One :class:`FunctionFrame` per function being written: where buffers lie, what names mean, and the
+values already computed in the current block and those around it. Loops are left in a form that
+LLVM's vectoriser takes. Start with :meth:`FunctionFrame.statements`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from tilewright.shape import Expr
 IDENTITY = "identity:"  # prefix of the local that stands for a reduction's neutral element
 
 
-class Frame:
+class FunctionFrame:
     """The state of writing one function. ``names`` maps symbols and loop variables to values."""
 
     def __init__(

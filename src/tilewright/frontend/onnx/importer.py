@@ -28,7 +28,7 @@ from tilewright.frontend.onnx.report import Fallback, ImportReport
 from tilewright.frontend.onnx.rules import by_rule
 from tilewright.frontend.onnx.scan import captured_values, is_random, require_known, subgraphs
 from tilewright.frontend.onnx.source import Source, read_model
-from tilewright.frontend.onnx.state import Frame, State, Use
+from tilewright.frontend.onnx.state import CallFrame, State, Use
 from tilewright.frontend.onnx.tensor_types import type_proto
 from tilewright.frontend.onnx.values import (
     array_node,
@@ -46,6 +46,7 @@ from tilewright.ir.symbolic import integer_contents
 from tilewright.ops.schema import disagreement, find_schema
 from tilewright.support.errors import (
     InputError,
+    InternalError,
     InvalidModelError,
     TilewrightError,
     UnsupportedError,
@@ -132,7 +133,7 @@ class _Importer:
         self.name = name
         self.weights = weights
         self.state = State()
-        self.main = Frame(normal_opsets(model.opset_imports))
+        self.main = CallFrame(normal_opsets(model.opset_imports))
         self._functions: dict[onnx_ir.OperatorIdentifier, onnx.FunctionProto] = {}
 
     def run(
@@ -182,7 +183,7 @@ class _Importer:
 
     # ------------------------------------------------------------ values and nodes
 
-    def value(self, frame: Frame, value: onnx_ir.Value, where: str) -> Node:
+    def value(self, frame: CallFrame, value: onnx_ir.Value, where: str) -> Node:
         """The node of a value; weights become constants when they are first used."""
         found = frame.values.get(value)
         if found is not None:
@@ -201,7 +202,7 @@ class _Importer:
         self.state.labels.setdefault(made, f'constant "{value.name}"')
         return made
 
-    def body(self, nodes: Iterable[onnx_ir.Node], frame: Frame) -> None:
+    def body(self, nodes: Iterable[onnx_ir.Node], frame: CallFrame) -> None:
         """Import nodes in their order; starts anew when a node implies a range."""
         guards = self.state.facts.guards
         for item in nodes:
@@ -210,7 +211,7 @@ class _Importer:
             if len(guards) > known and (found := implied(guards[known:], self.state.dimensions)):
                 raise _Narrower(found)
 
-    def node(self, item: onnx_ir.Node, frame: Frame) -> None:
+    def node(self, item: onnx_ir.Node, frame: CallFrame) -> None:
         """Import one node: enter a node for each of its outputs in the frame."""
         self.state.count += 1
         if self.state.count > MOST_NODES:
@@ -236,7 +237,7 @@ class _Importer:
             frame.values[value] = made
 
     def _outputs(
-        self, item: onnx_ir.Node, frame: Frame, where: str, operands: tuple[Node | None, ...]
+        self, item: onnx_ir.Node, frame: CallFrame, where: str, operands: tuple[Node | None, ...]
     ) -> Sequence[Node | None]:
         domain = "" if item.domain == "ai.onnx" else item.domain
         called = self.model.functions.get(item.op_identifier())
@@ -356,7 +357,7 @@ class _Importer:
         proto: onnx.FunctionProto,
         given: dict[str, onnx.AttributeProto],
         operands: tuple[Node | None, ...],
-        frame: Frame,
+        frame: CallFrame,
         where: str,
         *,
         counted: bool,
@@ -369,7 +370,7 @@ class _Importer:
             )  # fmt: skip
         function = bind(proto, given)
         opsets = {**frame.opsets, **normal_opsets(function.opset_imports)}
-        inner = Frame(opsets, f"{where} > ", frame.depth + 1, counted and frame.counted)
+        inner = CallFrame(opsets, f"{where} > ", frame.depth + 1, counted and frame.counted)
         parameters = function.inputs
         if len(operands) > len(parameters):
             raise InvalidModelError(
@@ -446,11 +447,13 @@ class _Importer:
             try:
                 other.body(graph, frame)
                 made = [other.value(frame, v, use.where) for v in graph.outputs]
+            except InternalError:
+                raise  # a defect, not a body that cannot be imported
             except TilewrightError:
                 return None
             return [None if m.dtype is DType.OBJECT else m.type for m in made]
 
         return attempt
 
-    def _payload_opsets(self, frame: Frame) -> dict[str, int]:
+    def _payload_opsets(self, frame: CallFrame) -> dict[str, int]:
         return {k: v for k, v in frame.opsets.items() if k != "ai.onnx"}

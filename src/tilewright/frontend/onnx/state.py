@@ -12,12 +12,12 @@ import onnx_ir
 
 from tilewright.frontend.onnx.report import BakedSize, DimensionReport, Fallback, ImportReport
 from tilewright.ir.graph import Node
-from tilewright.ops.record import AttributeValue, Facts
+from tilewright.ops.record import AttributeValue, ImportFacts
 from tilewright.shape import Scope
 
 
 @dataclass
-class Frame:
+class CallFrame:
     """Values of one graph or of one call of a function.
 
     ``prefix`` says where it stands, for messages; ``counted`` whether its operators are the
@@ -37,7 +37,7 @@ class Use:
     """One ONNX node with its operands, on its way to becoming primitives."""
 
     item: onnx_ir.Node
-    frame: Frame
+    frame: CallFrame
     where: str
     domain: str
     opset: int
@@ -60,7 +60,7 @@ class Use:
 class Checkpoint:
     """What was known of a model before something was tried."""
 
-    facts: Facts
+    facts: ImportFacts
     lengths: tuple[int, ...]
 
 
@@ -73,7 +73,7 @@ class State:
     """
 
     scope: Scope = field(default_factory=Scope)
-    facts: Facts = field(init=False)
+    facts: ImportFacts = field(init=False)
     dimensions: tuple[DimensionReport, ...] = ()
     inputs: list[Node] = field(default_factory=list[Node])
     objects: dict[Node, onnx.TypeProto] = field(default_factory=dict[Node, onnx.TypeProto])
@@ -87,7 +87,7 @@ class State:
     count: int = 0
 
     def __post_init__(self) -> None:
-        self.facts = Facts(self.scope)
+        self.facts = ImportFacts(self.scope)
 
     def on_trial(self) -> State:
         """A state that knows the same, for an import whose outcome is thrown away."""
