@@ -45,7 +45,7 @@ from tilewright.support.files import ARTIFACT, require
 from tilewright.support.files import ARTIFACT_MAGIC as MAGIC
 from tilewright.support.version import VERSION
 
-FORMAT = 2
+FORMAT = 3
 ALIGNMENT = 64
 # Magic, format, size of the header, size of the manifest, size of the file, hash of the manifest.
 _HEADER = struct.Struct("<8sIIQQ32s")

@@ -21,7 +21,7 @@ from tilewright.runtime.reading import (
     text,
     texts,
 )
-from tilewright.shape import Expr, Guard, SymbolSource, constant, parse
+from tilewright.shape import Expr, Guard, Listing, SymbolSource, constant, read_listing
 from tilewright.support.errors import TilewrightError
 
 BufferKind = Literal["input", "output", "constant", "intermediate"]
@@ -258,10 +258,8 @@ class _Writer:
     """Writes a program; equal expressions are stored once and referred to by number."""
 
     def __init__(self) -> None:
-        self.texts: dict[str, int] = {}
-
-    def expression(self, expr: Expr) -> int:
-        return self.texts.setdefault(str(expr), len(self.texts))
+        self.listing = Listing()
+        self.expression = self.listing.number
 
     def expressions(self, exprs: Iterable[Expr]) -> list[int]:
         return [self.expression(expr) for expr in exprs]
@@ -334,7 +332,7 @@ class _Writer:
             ],
             "threads_symbol": program.threads_symbol,
         }
-        data["expressions"] = list(self.texts)
+        data["expressions"] = self.listing.rows
         return data
 
 
@@ -343,7 +341,10 @@ class _Reader:
 
     def __init__(self, data: Mapping[str, Any]) -> None:
         self.data = data
-        self.table = [_expression(text(item)) for item in data["expressions"]]
+        try:
+            self.table = read_listing(data["expressions"])
+        except (IndexError, TilewrightError) as error:
+            raise ValueError("an expression is malformed") from error
 
     def expression(self, number: Any) -> Expr:
         position = integer(number)
@@ -441,10 +442,3 @@ class _Reader:
             ),
             threads_symbol=text(data["threads_symbol"]),
         )
-
-
-def _expression(written: str) -> Expr:
-    try:
-        return parse(written)
-    except TilewrightError as error:
-        raise ValueError(error.message) from error

@@ -33,6 +33,7 @@ from tilewright.shape.functions import (
 )
 from tilewright.shape.guards import Guard, values_of
 from tilewright.shape.interval import Interval
+from tilewright.shape.listing import Listing, read_listing
 from tilewright.shape.parsing import parse
 from tilewright.shape.scope import Scope, SymbolFacts, Truth
 from tilewright.shape.scoped import exact_quotient
@@ -43,6 +44,7 @@ __all__ = [
     "Guard",
     "InputPattern",
     "Interval",
+    "Listing",
     "Scope",
     "SymbolFacts",
     "SymbolSource",
@@ -64,6 +66,7 @@ __all__ = [
     "minimum",
     "parse",
     "product",
+    "read_listing",
     "select",
     "size_symbol",
     "symbol",

@@ -282,7 +282,7 @@ class Expr(_Frozen):
     __repr__ = __str__
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild, (tuple((monomial.atoms, size) for monomial, size in self.terms),)
+        return from_products, (tuple((monomial.atoms, size) for monomial, size in self.terms),)
 
     def substitute(self, mapping: Mapping[str, Expr | int]) -> Expr:
         """This expression with every symbol that `mapping` names replaced, all at once."""
@@ -331,8 +331,14 @@ class Expr(_Frozen):
         return {name: from_terms(part) for name, part in parts.items()}, from_terms(rest)
 
 
-def _rebuild(terms: Iterable[tuple[tuple[Atom, ...], int]]) -> Expr:
+def from_products(terms: Iterable[tuple[tuple[Atom, ...], int]]) -> Expr:
+    """The sum of multiples of products of atoms, of which each is in canonical order."""
     return from_terms({_monomial(atoms): coefficient for atoms, coefficient in terms})
+
+
+def from_application(operation: Operation, operands: tuple[Expr, ...]) -> Expr:
+    """An application that is in canonical form: no rule is tried."""
+    return from_atoms((_intern_atom(operation, "", operands),))
 
 
 def _intern(terms: tuple[Term, ...]) -> Expr:
@@ -393,7 +399,7 @@ def apply_operation(operation: Operation, operands: tuple[Expr, ...]) -> Expr:
             if found is not None:
                 break
         else:
-            found = from_atoms((_intern_atom(operation, "", operands),))
+            found = from_application(operation, operands)
         remember(_APPLICATIONS, key, found)
     return found
 
