@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
+import pytest
+
+from tilewright.ir import tile_verify
 from tilewright.ir.dtype import DType
 from tilewright.ir.tile import (
     Guarded,
@@ -19,7 +23,20 @@ from tilewright.ir.tile import (
     TransposeBlock,
 )
 from tilewright.ir.tile_verify import Findings, sample_sizes, verify_tile
-from tilewright.shape import Expr, Scope, constant, equal, less, less_equal, logical_and, symbol
+from tilewright.shape import (
+    Expr,
+    Scope,
+    constant,
+    equal,
+    less,
+    less_equal,
+    logical_and,
+    maximum,
+    minimum,
+    symbol,
+)
+from tilewright.shape.expr import evaluate_operation
+from tilewright.shape.table import Operation
 
 F32 = DType.FLOAT32
 SOURCE, TARGET = TileBuffer("b0", F32), TileBuffer("o0", F32)
@@ -174,3 +191,27 @@ def test_sizes_that_are_tried_obey_the_facts() -> None:
         assert sample["m"] == sample["n"] + 1
         assert sample["n"] >= 4
         assert sample["n"] % 4 == 0
+
+
+def test_what_accesses_share_is_computed_once_for_each_sample(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Involved offsets are tried at samples; large kernels have hundreds of them in few loops."""
+    place = ROW * COLUMNS + COLUMN
+    shared = minimum(place, maximum(ROW // 2, maximum(COLUMN // 3, minimum(ROW // 5, COLUMN // 7))))
+
+    def evaluations(count: int) -> int:
+        stores = [Store(TARGET, place, Load(SOURCE, shared // (n + 2))) for n in range(count)]
+        findings, made = Findings(), list[Operation]()
+
+        def counted(operation: Operation, values: Sequence[int]) -> int:
+            made.append(operation)
+            return evaluate_operation(operation, values)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(tile_verify, "evaluate_operation", counted)
+            assert wrong(program(over_columns(*stores)), findings) == []
+        assert findings.unknown["bounds"] == count
+        return len(made)
+
+    assert evaluations(12) < 3 * evaluations(1)

@@ -133,7 +133,7 @@ class _Questions:
         self.found = found
         self.sizes = sizes
         self.scope = scope.copy()
-        self.samples = [_Point(sample) for sample in samples]
+        self.samples = [_Corners(_Point(sample)) for sample in samples]
         self.findings = findings
         self.accesses = list(found.accesses)
         axes = dict.fromkeys(axis for access in self.accesses for axis in access.nest)
@@ -363,18 +363,18 @@ class _Questions:
         for sample in self.samples:
             first: dict[int, tuple[int, ...]] = {}
             for write in writes:
-                for point in _corners(write, sample):
+                for point in sample.of(write):
                     task = tuple(point.values[a.name] for a in write.nest if a.task)
                     there = point.of(write.offset)
                     if there is not None and first.setdefault(there, task) != task:
-                        told = _told(sample, write)
+                        told = _told(sample.sizes, write)
                         return f"{there} of {write.buffer.name} at {told}: {write}"
         return None
 
     def _points(self, access: Access) -> Iterator[tuple[_Point, _Point]]:
         for sample in self.samples:
-            for point in _corners(access, sample):
-                yield sample, point
+            for point in sample.of(access):
+                yield sample.sizes, point
 
 
 def _magnitude(slope: Expr) -> tuple[int, int, str]:
@@ -415,19 +415,35 @@ class _Point:
         return found
 
 
-def _corners(access: Access, sample: _Point) -> Iterator[_Point]:
-    """Values of the axes at the ends of their ranges, where the access happens."""
-    points = [sample]
-    for axis in access.nest:
-        following: list[_Point] = []
-        for point in points:
-            extent = point.of(axis.extent) or 0
-            ends = dict.fromkeys((0, extent - 1)) if extent > 0 else ()
-            following += [_Point({axis.name: end}, point) for end in ends]
-        points = following[:: max(1, len(following) // MOST_POINTS)]
-    for point in points:
-        if all(point.of(predicate) for predicate in access.under):
-            yield point
+class _Corners:
+    """Values of axes at the ends of their ranges, at one sample of ``sizes``.
+
+    The points of a nest are made once, with all that is computed there: accesses share loops, and
+    parts of their offsets.
+    """
+
+    def __init__(self, sizes: _Point) -> None:
+        self.sizes = sizes
+        self._points: dict[tuple[Axis, ...], list[_Point]] = {(): [sizes]}
+
+    def of(self, access: Access) -> Iterator[_Point]:
+        """The points at which the access happens."""
+        for point in self._at(access.nest):
+            if all(point.of(predicate) for predicate in access.under):
+                yield point
+
+    def _at(self, nest: tuple[Axis, ...]) -> list[_Point]:
+        found = self._points.get(nest)
+        if found is None:
+            axis = nest[-1]
+            following: list[_Point] = []
+            for point in self._at(nest[:-1]):
+                extent = point.of(axis.extent) or 0
+                ends = dict.fromkeys((0, extent - 1)) if extent > 0 else ()
+                following += [_Point({axis.name: end}, point) for end in ends]
+            found = following[:: max(1, len(following) // MOST_POINTS)]
+            self._points[nest] = found
+        return found
 
 
 def _value(expression: Expr, values: Sample) -> int | None:
