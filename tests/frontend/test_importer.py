@@ -387,7 +387,7 @@ def test_a_defect_in_a_body_on_trial_is_not_swallowed(monkeypatch):
         return tried(state, use)
 
     monkeypatch.setattr(importer, "by_rule", broken)
-    with pytest.raises(InternalError, match="a rule is wrong"):
+    with pytest.raises(InternalError, match="A rule is wrong"):
         import_model(proto)
 
 
