@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tilewright.ir import tile_verify
+from tilewright.ir import tile_samples
 from tilewright.ir.dtype import DType
 from tilewright.ir.tile import (
     Guarded,
@@ -22,7 +22,8 @@ from tilewright.ir.tile import (
     TileBuffer,
     TransposeBlock,
 )
-from tilewright.ir.tile_verify import Findings, sample_sizes, verify_tile
+from tilewright.ir.tile_samples import sample_sizes
+from tilewright.ir.tile_verify import Findings, verify_tile
 from tilewright.shape import (
     Expr,
     Scope,
@@ -209,7 +210,7 @@ def test_what_accesses_share_is_computed_once_for_each_sample(
             return evaluate_operation(operation, values)
 
         with monkeypatch.context() as patched:
-            patched.setattr(tile_verify, "evaluate_operation", counted)
+            patched.setattr(tile_samples, "evaluate_operation", counted)
             assert wrong(program(over_columns(*stores)), findings) == []
         assert findings.unknown["bounds"] == count
         return len(made)

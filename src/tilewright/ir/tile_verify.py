@@ -13,13 +13,12 @@ from dataclasses import dataclass, field
 
 from tilewright.ir.tile import TileProgram
 from tilewright.ir.tile_access import Access, Axis, Trace, conjuncts, trace
+from tilewright.ir.tile_samples import Corners, Point, Sample
 from tilewright.shape import Expr, Scope, Truth, constant, symbol
-from tilewright.shape.expr import Atom, apply_operation, evaluate_operation, from_atoms, rebuild
+from tilewright.shape.expr import Atom, apply_operation, from_atoms, rebuild
 from tilewright.shape.table import Operation
 
-MOST_POINTS = 16  # of an access that are tried at one sample of sizes
 MOST_APPLICATIONS = 4  # in what a proof is tried of: it takes long for more, and hardly succeeds
-Sample = Mapping[str, int]
 
 
 @dataclass
@@ -133,7 +132,7 @@ class _Questions:
         self.found = found
         self.sizes = sizes
         self.scope = scope.copy()
-        self.samples = [_Corners(_Point(sample)) for sample in samples]
+        self.samples = [Corners(Point(sample)) for sample in samples]
         self.findings = findings
         self.accesses = list(found.accesses)
         axes = dict.fromkeys(axis for access in self.accesses for axis in access.nest)
@@ -371,7 +370,7 @@ class _Questions:
                         return f"{there} of {write.buffer.name} at {told}: {write}"
         return None
 
-    def _points(self, access: Access) -> Iterator[tuple[_Point, _Point]]:
+    def _points(self, access: Access) -> Iterator[tuple[Point, Point]]:
         for sample in self.samples:
             for point in sample.of(access):
                 yield sample.sizes, point
@@ -383,74 +382,7 @@ def _magnitude(slope: Expr) -> tuple[int, int, str]:
     return degree, max((abs(size) for _, size in slope.terms), default=0), str(slope)
 
 
-class _Point:
-    """Values of symbols, and of all that was computed from them."""
-
-    def __init__(self, values: Sample, outer: _Point | None = None) -> None:
-        self.values: dict[str, int] = {**(outer.values if outer else {}), **values}
-        self._atoms: dict[Atom, int] = {} if outer is None else outer._atoms.copy()
-
-    def of(self, expression: Expr) -> int | None:
-        """The value; None where it divides by a size that is 0."""
-        try:
-            return self._sum(expression)
-        except ZeroDivisionError:
-            return None
-
-    def _sum(self, expression: Expr) -> int:
-        value = 0
-        for monomial, size in expression.terms:
-            for atom in monomial.atoms:
-                size *= self._atom(atom)
-            value += size
-        return value
-
-    def _atom(self, atom: Atom) -> int:
-        if atom.operation is Operation.SYMBOL:
-            return self.values[atom.name]
-        found = self._atoms.get(atom)
-        if found is None:
-            found = evaluate_operation(atom.operation, [self._sum(o) for o in atom.operands])
-            self._atoms[atom] = found
-        return found
-
-
-class _Corners:
-    """Values of axes at the ends of their ranges, at one sample of ``sizes``.
-
-    The points of a nest are made once, with all that is computed there: accesses share loops, and
-    parts of their offsets.
-    """
-
-    def __init__(self, sizes: _Point) -> None:
-        self.sizes = sizes
-        self._points: dict[tuple[Axis, ...], list[_Point]] = {(): [sizes]}
-
-    def of(self, access: Access) -> Iterator[_Point]:
-        """The points at which the access happens."""
-        for point in self._at(access.nest):
-            if all(point.of(predicate) for predicate in access.under):
-                yield point
-
-    def _at(self, nest: tuple[Axis, ...]) -> list[_Point]:
-        found = self._points.get(nest)
-        if found is None:
-            axis = nest[-1]
-            following: list[_Point] = []
-            for point in self._at(nest[:-1]):
-                extent = point.of(axis.extent) or 0
-                ends = dict.fromkeys((0, extent - 1)) if extent > 0 else ()
-                following += [_Point({axis.name: end}, point) for end in ends]
-            found = following[:: max(1, len(following) // MOST_POINTS)]
-            self._points[nest] = found
-        return found
-
-
-def _value(expression: Expr, values: Sample) -> int | None:
-    return _Point(values).of(expression)
-
-
-def _told(sample: _Point, access: Access) -> str:
+def _told(sample: Point, access: Access) -> str:
     names = {s for axis in access.nest for s in axis.extent.free_symbols}
     names |= set(access.offset.free_symbols)
     return (
@@ -459,45 +391,4 @@ def _told(sample: _Point, access: Access) -> str:
     )
 
 
-def sample_sizes(scope: Scope, demands: Sequence[Expr], names: Sequence[str]) -> list[Sample]:
-    """A few values of all symbols by which every fact and demand is met; small ones."""
-    free = [n for n in scope.symbols if scope.resolve(symbol(n)) is symbol(n)]
-    choices: list[tuple[int, ...]] = [(0,), (1,), (2,), (3, 2, 5), (9, 17, 4), (70, 33, 1)]
-    found: dict[tuple[int, ...], Sample] = {}
-    for steps in choices:
-        sample = {n: steps[i % len(steps)] for i, n in enumerate(names)}
-        for position, name in enumerate(free):
-            low, high, multiple = scope.symbols[name]
-            value = steps[position % len(steps)]
-            value = max(-(-value // multiple) * multiple, low if low is not None else value)
-            sample[name] = value if high is None else min(value, high)
-        for name in scope.symbols:
-            value = _value(scope.resolve(symbol(name)), sample)
-            sample[name] = 0 if value is None else value
-        if _is_possible(scope, demands, sample):
-            found.setdefault(tuple(sample.values()), sample)
-    return list(found.values())
-
-
-def _is_possible(scope: Scope, demands: Sequence[Expr], sample: Sample) -> bool:
-    for name, (low, high, multiple) in scope.symbols.items():
-        value = sample[name]
-        if (low is not None and value < low) or (high is not None and value > high):
-            return False
-        if value % multiple:
-            return False
-    for left, right in scope.assumptions:
-        if _value(left, sample) != _value(right, sample):
-            return False
-    for name, limit in scope.limits:
-        most = _value(limit, sample)
-        if most is None or sample[name] > most:
-            return False
-    for expression, bounds in scope.known_bounds:
-        value = _value(expression, sample)
-        if value is None or value not in bounds:
-            return False
-    return all(_value(demand, sample) for demand in demands)
-
-
-__all__ = ["Findings", "sample_sizes", "verify_tile"]
+__all__ = ["Findings", "verify_tile"]

@@ -12,7 +12,8 @@ from tilewright.ir.graph import Graph, Node, topological
 from tilewright.ir.primitives import Broadcast, Reshape
 from tilewright.ir.tile import Contraction
 from tilewright.ir.tile_print import print_tile
-from tilewright.ir.tile_verify import Findings, sample_sizes, verify_tile
+from tilewright.ir.tile_samples import sample_sizes
+from tilewright.ir.tile_verify import Findings, verify_tile
 from tilewright.ir.verify import failure
 from tilewright.shape import Expr, constant, equal, less_equal, logical_or, product
 from tilewright.tile.lower import LoweredKernel
