@@ -1,8 +1,9 @@
 """Write the locks: every package of a job at one version, with the hashes of its wheels.
 
 ``requirements-demo.txt`` holds what building and the demo need, ``requirements-ci.txt`` all that
-tests and comparisons need beside it. Versions stay as they are unless ``--upgrade`` is given;
-hashes are those of the wheels for every supported version of Python on x86-64 Linux.
+tests and comparisons need beside it, ``requirements-docs.txt`` what the documentation site needs
+beside it. Versions stay as they are unless ``--upgrade`` is given, and serve the oldest supported
+Python; hashes are those of the wheels for every supported version of Python on x86-64 Linux.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
-DEMO, EVERYTHING = ROOT / "requirements-demo.txt", ROOT / "requirements-ci.txt"
+DEMO, TESTS, DOCS = (ROOT / f"requirements-{name}.txt" for name in ("demo", "ci", "docs"))
 _PIN = re.compile(r"^([A-Za-z0-9_.-]+)==(\S+)", re.MULTILINE)
 
 
@@ -35,13 +36,14 @@ def wanted(extras: tuple[str, ...]) -> list[str]:
 
 def pinned() -> dict[str, str]:
     """The versions that the locks have."""
-    text = "\n".join(p.read_text(encoding="utf-8") for p in (DEMO, EVERYTHING) if p.exists())
+    text = "\n".join(p.read_text(encoding="utf-8") for p in (DEMO, TESTS, DOCS) if p.exists())
     return dict(_PIN.findall(text))
 
 
-def report(*arguments: str) -> list[dict[str, Any]]:
-    """What pip would install, without installing it."""
+def report(python: str, *arguments: str) -> list[dict[str, Any]]:
+    """The wheels that pip would install for a version of Python, without installing them."""
     command = [sys.executable, "-m", "pip", "install", "--dry-run", "--ignore-installed", "--quiet"]
+    command += ["--only-binary=:all:", "--python-version", python, "--target", "unused"]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "report.json"
         subprocess.run([*command, "--report", str(path), *arguments], check=True)
@@ -53,7 +55,7 @@ def versions(requirements: list[str], pins: dict[str, str]) -> dict[str, str]:
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as constraints:
         constraints.writelines(f"{name}=={version}\n" for name, version in pins.items())
         constraints.flush()
-        installed = report("-c", constraints.name, *requirements)
+        installed = report(PYTHONS[0], "-c", constraints.name, *requirements)
     found = {item["metadata"]["name"]: item["metadata"]["version"] for item in installed}
     return {name: version.partition("+")[0] for name, version in found.items()}
 
@@ -71,9 +73,8 @@ def hashes(found: dict[str, str]) -> dict[str, set[str]]:
 
 def wheels(python: str, pins: list[str]) -> list[dict[str, Any]]:
     """The wheels of some packages for a version of Python; those that have none are left out."""
-    options = ["--no-deps", "--only-binary=:all:", "--python-version", python, "--target", "unused"]
     try:
-        return report(*options, *pins)
+        return report(python, "--no-deps", *pins)
     except subprocess.CalledProcessError:
         if len(pins) == 1:
             print(f"no wheel of {pins[0]} for Python {python}", file=sys.stderr)
@@ -82,10 +83,15 @@ def wheels(python: str, pins: list[str]) -> list[dict[str, Any]]:
     return wheels(python, pins[:middle]) + wheels(python, pins[middle:])
 
 
+def beside(demo: dict[str, str], found: dict[str, str]) -> dict[str, str]:
+    """What a lock adds to the lock of the demo, which it includes."""
+    return {name: version for name, version in found.items() if name not in demo}
+
+
 def write(path: Path, what: str, found: dict[str, str], kept: dict[str, set[str]]) -> None:
     """One lock, sorted by name."""
     lines = [f"# {what}", "# Made by scripts/lock_requirements.py."]
-    if path == EVERYTHING:
+    if path != DEMO:
         lines.append(f"-r {DEMO.name}")
     for name in sorted(found, key=str.lower):
         lines.append(f"{name}=={found[name]} \\")
@@ -99,11 +105,13 @@ def main() -> None:
     parser.add_argument("--upgrade", action="store_true", help="take the newest versions")
     pins = {} if parser.parse_args().upgrade else pinned()
     demo = versions(wanted(("demo",)), pins)
-    everything = versions(wanted(("demo", "bench", "torch", "test", "dev")), {**pins, **demo})
-    kept = hashes(everything)
+    tests = versions(wanted(("demo", "bench", "torch", "test", "dev")), {**pins, **demo})
+    # A package that tests and the site need has one version in both locks.
+    docs = versions(wanted(("demo", "docs")), {**pins, **tests})
+    kept = hashes({**docs, **tests})
     write(DEMO, "What building and the demo need.", demo, kept)
-    rest = {name: version for name, version in everything.items() if name not in demo}
-    write(EVERYTHING, "What tests and comparisons need.", rest, kept)
+    write(TESTS, "What tests and comparisons need.", beside(demo, tests), kept)
+    write(DOCS, "What the documentation site needs.", beside(demo, docs), kept)
 
 
 if __name__ == "__main__":

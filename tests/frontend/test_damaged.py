@@ -138,6 +138,12 @@ def mutations(count, seed):
         yield bytes(changed)
 
 
+def test_a_dimension_whose_name_is_no_text():
+    data = model([NODE("Relu", ["x"], ["y"])], [tensor("x", ["rows"])], [tensor("y", ["rows"])])
+    with pytest.raises(InvalidModelError):
+        import_model(data.SerializeToString().replace(b"rows", b"row\xde"))
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_random_changes_raise_nothing_else(seed):
     outcomes = {True: 0, False: 0}

@@ -97,7 +97,9 @@ def test_power_of_mixed_types_has_the_type_of_the_base(base: type, exponent: typ
 def test_small_whole_powers_are_products(exponent: int, dtype: type) -> None:
     x = np.array([-2, 0, 1, 7], dtype)
     y = np.array([exponent], np.float32)
-    graph = check_node("Pow", [x, y], opset=15, constants=(1,), expected=[x**exponent])
+    # numpy 2.1 makes float32 of a power of bfloat16 and a Python integer.
+    expected = x ** np.array(exponent, dtype)
+    graph = check_node("Pow", [x, y], opset=15, constants=(1,), expected=[expected])
     functions = {n.primitive.function for n in graph.nodes() if isinstance(n.primitive, Map)}
     assert functions <= {"multiply"}
 

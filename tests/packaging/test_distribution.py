@@ -7,7 +7,6 @@ that would download.
 from __future__ import annotations
 
 import email
-import importlib.util
 import os
 import subprocess
 import sys
@@ -31,9 +30,10 @@ BUILD = (
 
 
 def archive(kind: str, folder: Path) -> Path:
-    """The source archive or wheel of this repository, made into ``folder``."""
-    if importlib.util.find_spec("scikit_build_core") is None:
-        pytest.skip("the build backend is not installed")
+    """The source archive or wheel of this repository, made into ``folder``.
+
+    Tests that call it are slow: only `make test` has the build backend for certain.
+    """
     tools = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     command = [sys.executable, "-c", BUILD, kind, str(folder)]
     subprocess.run(
@@ -43,6 +43,7 @@ def archive(kind: str, folder: Path) -> Path:
     return made
 
 
+@pytest.mark.slow
 def test_the_source_archive_has_all_that_building_and_testing_need(tmp_path: Path) -> None:
     with tarfile.open(archive("sdist", tmp_path)) as made:
         names = {name.partition("/")[2] for name in made.getnames()}
@@ -54,17 +55,24 @@ def test_the_source_archive_has_all_that_building_and_testing_need(tmp_path: Pat
         "CMakeLists.txt",
         "LICENSE",
         "README.md",
+        "requirements-docs.txt",
         "requirements-oldest.txt",
-        "src/native/module.cpp",
+        "scripts/test_wheel.py",
+        *(str(path.relative_to(ROOT)) for path in (ROOT / "src" / "native").iterdir()),
         "src/tilewright/py.typed",
         "tests/conftest.py",
     }
     assert needed <= names
     assert not any(part in name for name in names for part in (".venv", "__pycache__", ".so"))
     assert metadata["Version"] == tw.__version__
+    assert metadata["Summary"] == PROJECT["description"]
     assert metadata["License-Expression"] == "Apache-2.0"
+    assert metadata["License-File"] == "LICENSE"
     assert metadata["Author"] == "The tilewright developers"
-    assert metadata.get_all("Classifier")
+    assert metadata["Requires-Python"] == ">=3.11"
+    assert metadata["Description-Content-Type"] == "text/markdown"
+    assert set(metadata.get_all("Classifier", ())) == set(PROJECT["classifiers"])
+    assert set(PROJECT["dependencies"]) <= set(metadata.get_all("Requires-Dist", ()))
     assert "compiles an ONNX model" in str(metadata.get_payload())
 
 
@@ -75,11 +83,22 @@ def test_the_oldest_versions_are_the_lower_bounds() -> None:
 
 
 def test_locks_pin_every_package_with_a_hash() -> None:
-    for name in ("requirements-demo.txt", "requirements-ci.txt"):
+    for name in ("requirements-demo.txt", "requirements-ci.txt", "requirements-docs.txt"):
         text = (ROOT / name).read_text(encoding="utf-8").replace("\\\n", " ")
         lines = [line for line in text.splitlines() if line and line[0] not in "#-"]
         assert lines
         assert [line for line in lines if "==" not in line or "--hash=sha256:" not in line] == []
+
+
+def check_contents(names: set[str]) -> None:
+    """A wheel has the package, its types and its license; no tests, no sources of C++."""
+    about = f"tilewright-{tw.__version__}.dist-info"
+    packages = {"tilewright", about}
+    assert {name.partition("/")[0] for name in names} == packages
+    assert {"tilewright/py.typed", f"{about}/METADATA", f"{about}/licenses/LICENSE"} <= names
+    assert [name for name in names if name.endswith((".cpp", ".hpp")) or "test" in name] == []
+    (native,) = (name for name in names if name.endswith(".so"))
+    assert native.startswith("tilewright/runtime/_native")
 
 
 RUN = """
@@ -101,6 +120,7 @@ def test_an_artifact_runs_where_nothing_but_numpy_and_ml_dtypes_is_installed(
     (tmp_path / "wheel").mkdir()
     library = tmp_path / "library"
     with zipfile.ZipFile(archive("wheel", tmp_path / "wheel")) as wheel:
+        check_contents(set(wheel.namelist()))
         wheel.extractall(library)
     for package in ("numpy", "numpy.libs", "ml_dtypes"):
         (found,) = (f for f in map(Path, sys.path) if (f / package).is_dir())

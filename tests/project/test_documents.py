@@ -32,6 +32,11 @@ DOCUMENTS = [
     Path("CONTRIBUTING.md"),
     *(p.relative_to(ROOT) for p in sorted((ROOT / "docs").glob("*.md"))),
 ]
+# They show a script that imports peers, or import PyTorch themselves.
+NEEDS = {
+    "benchmarks.md": [pytest.mark.peers],
+    "from-pytorch.md": [pytest.mark.peers, pytest.mark.slow],
+}
 LANGUAGES = ("python", "pycon", "console", "sh")
 WIDE = {**os.environ, "COLUMNS": "200", "NO_COLOR": "1"}
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -46,12 +51,7 @@ def blocks(document: Path) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize(
     "document",
-    [
-        pytest.param(document, marks=[pytest.mark.peers, pytest.mark.slow])
-        if document.name == "from-pytorch.md"
-        else document
-        for document in DOCUMENTS
-    ],
+    [pytest.param(document, marks=NEEDS.get(document.name, ())) for document in DOCUMENTS],
     ids=str,
 )
 def test_examples_run(document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

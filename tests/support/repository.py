@@ -7,9 +7,21 @@ import subprocess
 from functools import cache
 from pathlib import Path
 
+import tilewright
+
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGE = ROOT / "src" / "tilewright"
-_MADE = {"__pycache__", ".venv", "build", "dist", ".pytest_cache", ".hypothesis", ".ruff_cache"}
+# Where it is imported from: the repository has it in src, a wheel among the installed packages.
+PACKAGE = Path(tilewright.__file__).parent
+_MADE = {
+    "__pycache__",
+    ".venv",
+    ".venv-oldest",
+    "build",
+    "dist",
+    ".pytest_cache",
+    ".hypothesis",
+    ".ruff_cache",
+}
 
 
 @cache

@@ -23,7 +23,7 @@ from tilewright.bench.operator_report import (
     save_rows,
 )
 from tilewright.bench.operator_run import QUICK, Plan, run_groups
-from tilewright.bench.operators import group_cases
+from tilewright.bench.operators import Group, group_cases
 from tilewright.bench.peak import measure_peak
 from tilewright.bench.peers.operators import OPERATOR_PEERS, load_peers
 from tilewright.bench.suites import (
@@ -87,11 +87,12 @@ def bench_ops(
     """
     output = Output(as_json=as_json, quiet=quiet, verbose=verbose)
     cases = _cases(suite or (), shapes, _names(only), sample_size)
+    groups = group_cases([case for case in cases if case.bytes <= LARGEST_BYTES], constant)
     plots = None if save is None else load_plots()
     with output.progress.activity("Setting up"):
         peers = load_peers([name for name in _names(against) if name != "none"])
     plan = Plan(peers, threads, replace(QUICK, rounds=rounds, most_rounds=3 * rounds))
-    report = _measure(cases, constant, plan, output, save)
+    report = _measure(cases, groups, plan, output, save)
     if save is not None and plots is not None:
         report.save(save)
         plots.draw_plots(report, save)
@@ -102,11 +103,14 @@ def bench_ops(
 
 
 def _measure(
-    cases: Sequence[Case], constant: str, plan: Plan, output: Output, folder: Path | None
+    cases: Sequence[Case],
+    groups: Sequence[Group],
+    plan: Plan,
+    output: Output,
+    folder: Path | None,
 ) -> OperatorReport:
     peers, limits = tuple(plan.peers), _limits(plan.threads)
     skipped = tuple(case for case in cases if case.bytes > LARGEST_BYTES)
-    groups = group_cases([case for case in cases if case.bytes <= LARGEST_BYTES], constant)
     count = len(cases) - len(skipped)
     with output.progress.steps("Timing", count) as steps:
         found = run_groups(groups, plan, _Remaining(steps, count).at)

@@ -123,7 +123,8 @@ def normal_opsets(opsets: Mapping[str, int]) -> dict[str, int]:
 def input_sizes(value: onnx_ir.Value) -> tuple[int | str | None, ...] | None:
     """The sizes that the model states for an input; None for what is not a tensor.
 
-    Raises ``UnsupportedError`` for an input whose rank is not stated.
+    Raises ``UnsupportedError`` for an input whose rank is not stated, ``InvalidModelError`` for a
+    size whose name is no text.
     """
     where = f'input "{value.name}"'
     if value.type is None:
@@ -143,7 +144,14 @@ def input_sizes(value: onnx_ir.Value) -> tuple[int | str | None, ...] | None:
             hint="export with a shape for the input (its sizes may be dynamic), or make the input "
             "a constant",
         )
-    return tuple(size if isinstance(size, int) else size.value for size in value.shape)
+    sizes: list[Any] = [size if isinstance(size, int) else size.value for size in value.shape]
+    for axis, size in enumerate(sizes):
+        # Protocol buffers give bytes for text that is not UTF-8, older onnx-ir passes it on.
+        if isinstance(size, bytes):
+            raise InvalidModelError(
+                f"the name {size!r} of a dimension is not UTF-8 text", where=f"{where}, axis {axis}"
+            )
+    return tuple(sizes)
 
 
 def constant_input(value: onnx_ir.Value, array: Array) -> Node:
