@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -8,10 +9,12 @@ import pytest
 
 from tilewright.bench import operator_run
 from tilewright.bench.measure import Settings
+from tilewright.bench.operator_report import OperatorRow
 from tilewright.bench.operator_run import SUBJECT, Plan, run_groups
 from tilewright.bench.operators import Problem, group_cases
 from tilewright.bench.peers.operators import Prepared
-from tilewright.bench.suites import Case, parse_shapes
+from tilewright.bench.suites import AnyCase, parse_shapes
+from tilewright.bench.tables import TableCase, group_table_cases, make_table_case
 from tilewright.support.errors import UnsupportedError
 
 SHORT = Settings(rounds=2, most_rounds=2, quiet=0.0, block=1e-4, single=0.1)
@@ -31,7 +34,7 @@ def numpy_peer(error: float = 0.0) -> ModuleType:
             assert problem.weight is not None
             return left @ problem.weight + np.float32(error)
 
-        return Prepared(run, run)
+        return Prepared(run, lambda: (run(),))
 
     return peer(prepare)
 
@@ -48,7 +51,7 @@ def run(peers: dict[str, ModuleType], text: str, seen: list[tuple[int, str]] | N
     groups = group_cases(parse_shapes(text), "right")
     notes = [] if seen is None else seen
 
-    def progress(done: int, case: Case) -> None:
+    def progress(done: int, case: AnyCase) -> None:
         notes.append((done, case.name))
 
     return list(run_groups(groups, Plan(peers, 1, SHORT, self_checks=1), progress))
@@ -75,6 +78,50 @@ def test_peers_that_are_wrong_fail_or_cannot() -> None:
     assert row.largest_difference > 0.5
     assert [(f.contender, f.reason) for f in row.failures] == [("bad", "RuntimeError: not today")]
     assert set(row.rounds) == {SUBJECT, "wrong"}
+
+
+def run_table(case: TableCase, error: float = 0.0, threads: int = 1) -> OperatorRow:
+    (group,) = group_table_cases([case])
+    model, make_problem = group.prepare()
+
+    def prepare() -> tuple[Any, Any]:
+        def problem_of(case: TableCase) -> Problem:
+            problem = make_problem(case)
+            assert problem.reference is not None
+            results = tuple(result + error for result in problem.reference())
+            return replace(problem, reference=lambda: results)
+
+        return model, problem_of
+
+    changed: Any = SimpleNamespace(
+        ranges=group.ranges, cases=group.cases, constant=group.constant, prepare=prepare
+    )
+    (row,) = run_groups([changed], Plan({}, threads, SHORT), lambda done, case: None)
+    return row
+
+
+SPLIT = ("memory", "s", "n", "float[rows,6] x", "", "p, q = Split <axis=1, num_outputs=2> (x)")
+
+
+def test_models_of_tables_are_checked_and_put_beside_a_copy() -> None:
+    row = run_table(make_table_case(*SPLIT, "rows=5"))
+    assert row.failures == () and set(row.rounds) == {SUBJECT}
+    assert row.copy_seconds is not None and row.copy_seconds > 0
+
+
+def test_a_wrong_result_is_a_failure() -> None:
+    row = run_table(make_table_case(*SPLIT, "rows=5"), error=0.01)
+    assert row.rounds == {}
+    (failure,) = row.failures
+    assert failure.contender == SUBJECT and "differs from the reference" in failure.reason
+
+
+def test_a_copy_moves_what_one_thread_has_to() -> None:
+    copy: Any = operator_run._copy(4096, threads=2)
+    target, source = copy.args
+    assert target.nbytes == source.nbytes == 1024
+    copy()
+    assert target.all()
 
 
 def test_a_group_that_does_not_compile_keeps_its_rows(monkeypatch: pytest.MonkeyPatch) -> None:
