@@ -14,7 +14,12 @@ from tilewright.bench.operator_run import SUBJECT, Plan, run_groups
 from tilewright.bench.operators import Problem, group_cases
 from tilewright.bench.peers.operators import Prepared
 from tilewright.bench.suites import AnyCase, parse_shapes
-from tilewright.bench.tables import TableCase, group_table_cases, make_table_case
+from tilewright.bench.tables import (
+    TableCase,
+    group_table_cases,
+    make_table_case,
+    make_table_problem,
+)
 from tilewright.support.errors import UnsupportedError
 
 SHORT = Settings(rounds=2, most_rounds=2, quiet=0.0, block=1e-4, single=0.1)
@@ -80,23 +85,20 @@ def test_peers_that_are_wrong_fail_or_cannot() -> None:
     assert set(row.rounds) == {SUBJECT, "wrong"}
 
 
-def run_table(case: TableCase, error: float = 0.0, threads: int = 1) -> OperatorRow:
+def run_table(case: TableCase, reference: Any = None) -> OperatorRow:
+    """The row of a case, whose results are compared with another reference if one is given."""
     (group,) = group_table_cases([case])
     model, make_problem = group.prepare()
 
     def prepare() -> tuple[Any, Any]:
-        def problem_of(case: TableCase) -> Problem:
-            problem = make_problem(case)
-            assert problem.reference is not None
-            results = tuple(result + error for result in problem.reference())
-            return replace(problem, reference=lambda: results)
-
-        return model, problem_of
+        return model, lambda case: replace(
+            make_problem(case), reference=reference or make_problem(case).reference
+        )
 
     changed: Any = SimpleNamespace(
         ranges=group.ranges, cases=group.cases, constant=group.constant, prepare=prepare
     )
-    (row,) = run_groups([changed], Plan({}, threads, SHORT), lambda done, case: None)
+    (row,) = run_groups([changed], Plan({}, 1, SHORT), lambda done, case: None)
     return row
 
 
@@ -110,10 +112,22 @@ def test_models_of_tables_are_checked_and_put_beside_a_copy() -> None:
 
 
 def test_a_wrong_result_is_a_failure() -> None:
-    row = run_table(make_table_case(*SPLIT, "rows=5"), error=0.01)
+    case = make_table_case(*SPLIT, "rows=5")
+    reference = make_table_problem(case).reference
+    assert reference is not None
+    row = run_table(case, lambda: tuple(result + 0.01 for result in reference()))
     assert row.rounds == {}
     (failure,) = row.failures
     assert failure.contender == SUBJECT and "differs from the reference" in failure.reason
+
+
+def test_a_reference_that_fails_is_a_failure() -> None:
+    def fail() -> tuple[Any, ...]:
+        raise ValueError("not today")
+
+    row = run_table(make_table_case(*SPLIT, "rows=5"), reference=fail)
+    (failure,) = row.failures
+    assert row.rounds == {} and "The reference failed: ValueError: not today" in failure.reason
 
 
 def test_a_copy_moves_what_one_thread_has_to() -> None:
@@ -142,6 +156,9 @@ def test_large_results_are_compared_in_parts(monkeypatch: pytest.MonkeyPatch) ->
     assert operator_run._difference(one, one) == 0
     assert operator_run._difference(one, other) == pytest.approx(0.1)
     assert operator_run._difference(one, other[:3]) == float("inf")
+    flags = np.arange(60).reshape(15, 4) > 7
+    assert operator_run._difference(flags, flags) == 0
+    assert operator_run._difference(flags, ~flags) == 1
     other[1, 1] = np.nan
     assert operator_run._difference(one, other) == float("inf")
 

@@ -21,7 +21,7 @@ from types import ModuleType
 import numpy as np
 import onnx
 
-from tilewright.bench.compare import TWIN, largest_difference
+from tilewright.bench.compare import TWIN, first_line, largest_difference
 from tilewright.bench.contender import as_arrays
 from tilewright.bench.measure import Clock, Measurement, Settings, SystemClock, measure
 from tilewright.bench.operator_report import OperatorRow
@@ -150,7 +150,13 @@ def _check(problem: Problem, actual: Sequence[np.ndarray], compiled: Compilation
     """Compare with the reference, where there is one. Raises ExecutionError for a difference."""
     if problem.reference is None:
         return
-    expected = problem.reference()
+    # The evaluator may raise any error of its own, which must not end the run.
+    try:
+        expected = problem.reference()
+    except Exception as error:
+        raise ExecutionError(
+            f"The reference failed: {first_line(error)}.", where=problem.case.name
+        ) from error
     allowed = tolerances(compiled.graph, problem.case.sizes)
     for name, own, wanted in zip(problem.results, actual, expected, strict=True):
         difference = _difference(own, wanted)
@@ -215,9 +221,10 @@ def _difference(expected: np.ndarray, actual: np.ndarray) -> float:
 
 
 def _parts(array: np.ndarray) -> Iterator[np.ndarray]:
+    """Some rows at a time, as f64: neither booleans nor bytes can be subtracted as they are."""
     rows = max(1, _CHUNK * len(array) // array.size)
     for start in range(0, len(array), rows):
-        yield array[start : start + rows]
+        yield array[start : start + rows].astype(np.float64)
 
 
 def _instantiate(compiled: Compilation, threads: int) -> CompiledModel:

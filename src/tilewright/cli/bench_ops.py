@@ -44,16 +44,13 @@ from tilewright.support.text import format_seconds
 from tilewright.target import detect
 
 _SAVE_SECONDS = 20.0
+_SUITES = "|".join((*TABLES, "FILE.csv"))
 
 
 def bench_ops(
     suite: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="|".join((*TABLES, "FILE.csv")),
-            help="A suite that comes with tilewright, or rows with the sizes of contractions. "
-            "Repeatable.",
-        ),
+        typer.Option(metavar=_SUITES, help="One that comes along, or sizes. Repeatable."),
     ] = None,
     shapes: Annotated[
         str,
