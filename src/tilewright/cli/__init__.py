@@ -9,10 +9,9 @@ rich. Start with ``app``.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Sequence
 
-INTERRUPTED = 130  # the exit code of a command that Ctrl-C ended
+from tilewright.cli.imports import INTERRUPTED, imported
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -21,7 +20,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     What the command line needs is imported in here, so that Ctrl-C meanwhile is no traceback.
     """
     try:
-        return importlib.import_module("tilewright.cli.app").run(arguments)
+        return imported("tilewright.cli.app").run(arguments)
     except KeyboardInterrupt:
         return INTERRUPTED
 

@@ -2,17 +2,18 @@
 
 A verb needs most of the project; the list of verbs does not. So that list is a table here, and
 :class:`VerbGroup` puts a stand-in for each verb before typer, which knows enough to be listed.
-Imports typer only. Start with :data:`VERBS`.
+Imports typer alone of other packages. Start with :data:`VERBS`.
 """
 
 from __future__ import annotations
 
-import importlib
 from dataclasses import dataclass
 from typing import Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
+
+from tilewright.cli.imports import imported
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ class _StandIn(TyperCommand):
         self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any
     ) -> Any:
         """The context of the real command, which is imported by this."""
-        found = importlib.import_module(self._verb.module)
+        found = imported(self._verb.module)
         single = typer.Typer(
             add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False
         )

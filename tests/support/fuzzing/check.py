@@ -20,7 +20,7 @@ from tilewright.support.errors import InternalError, TilewrightError
 
 from .case import Array, Case, Finding, Sizes
 from .interpreted import Interpreted
-from .limits import doubtful, doubtful_of_nothing, limit, unspecified
+from .limits import doubtful, doubtful_in_runtime, doubtful_of_nothing, limit, unspecified
 from .oracles import Reference, Values, difference, onnxruntime_session
 
 INTERPRETED = "none"  # instead of an instruction set level
@@ -90,7 +90,8 @@ def _ask_oracles(
     reference: Reference | None = None
     session: Callable[[Values], Values] | None = None
     proto = case.proto()
-    doubted, empty_doubted = doubtful(proto), doubtful_of_nothing(proto)
+    doubted, wrong_there = doubtful(proto), doubtful_in_runtime(proto)
+    empty_doubted = doubtful_of_nothing(proto)
     if REFERENCE not in without:
         stage(REFERENCE)
         reference = _or_none(Reference, proto)
@@ -116,7 +117,7 @@ def _ask_oracles(
             stage(RUNTIME)
             answer = _or_none(session, feeds)
             if answer is not None:
-                doubted_here = empty_doubted if 0 in sizes.values() else ()
+                doubted_here = wrong_there | (empty_doubted if 0 in sizes.values() else set())
                 answers[RUNTIME] = {n: a for n, a in answer.items() if n not in doubted_here}
         if unspecified_by is not None:
             outcome.limits.append(unspecified_by)

@@ -30,7 +30,7 @@ REFERENCE_ERRORS: tuple[tuple[str, str, object, str], ...] = (
     ("LpNormalization", "p", 1, "it divides by the sum, not by the sum of magnitudes"),
     ("GlobalMaxPool", "", None, "images of other ranks than two lose an axis"),
     ("AveragePool", "ceil_mode", 1, "dilated windows begin at other places than without it"),
-    ("LpPool", "ceil_mode", 1, "as AveragePool"),
+    ("LpPool", "", None, "it takes NaN for padding, and begins elsewhere with ceil_mode"),
     ("Gelu", "", None, "its constants are float32 ones, in float64 too"),
     *((f"{kind}Pool", "auto_pad", f"SAME_{side}".encode(), "strides wider than windows pad below 0")
       for kind in ("Max", "Average", "Lp") for side in ("LOWER", "UPPER")),
@@ -55,6 +55,15 @@ def doubtful(model: onnx.ModelProto) -> set[str]:
             if node.op_type == operator:
                 found.update(node.output[output : output + 1])
     return found
+
+
+def doubtful_in_runtime(model: onnx.ModelProto) -> set[str]:
+    """Values that ONNX Runtime gets wrong: it computes Gelu of doubles with float32 constants."""
+    types = [v.type.tensor_type.elem_type for v in model.graph.input]
+    types += [c.data_type for c in model.graph.initializer]
+    if onnx.TensorProto.DOUBLE not in types:
+        return set()
+    return _depending(model, lambda node: node.op_type == "Gelu")
 
 
 def doubtful_of_nothing(model: onnx.ModelProto) -> set[str]:
@@ -101,10 +110,11 @@ def unspecified(model: onnx.ModelProto, values: Mapping[str, Array]) -> str | No
 
     A computed size of 0 in the target of a Reshape is an empty axis here, as it is where the
     numbers come from, and a copied size by the letter of the standard. With allowzero the standard
-    forbids -1 beside 0. The place of the largest of no elements is nowhere. Of no images the
-    reference pools without their padding. The largest of padding only is -inf here, 0 in the
-    reference, and refused by ONNX Runtime. A slice backwards from before the first element begins
-    at the first by the standard, and is empty in the reference.
+    forbids -1 beside 0. The mean of no elements is not a number, or 0, or undefined. The place of
+    the largest of no elements is nowhere. Of no images the reference pools without their padding.
+    The largest of padding only is -inf here, 0 in the reference, and refused by ONNX Runtime. A
+    slice backwards from before the first element begins at the first by the standard, and is empty
+    in the reference.
     """
     constants = {c.name for c in model.graph.initializer}
     known = {c.name: numpy_helper.to_array(c) for c in model.graph.initializer}
@@ -116,6 +126,8 @@ def unspecified(model: onnx.ModelProto, values: Mapping[str, Array]) -> str | No
             axes = [a.i for a in node.attribute if a.name == "axis"] or [0]
             if np.asarray(values[node.input[0]]).shape[axes[0]] == 0:
                 return f"{node.op_type} of nothing"
+        if node.op_type == "ReduceMean" and np.size(values.get(node.input[0], 1)) == 0:
+            return "ReduceMean of nothing"
         is_pool = node.op_type == "MaxPool" and node.input[0] in values
         if is_pool and np.asarray(values[node.input[0]]).size == 0:
             return "MaxPool of nothing"
@@ -146,7 +158,7 @@ def _begins_before_the_first(node: onnx.NodeProto, values: Mapping[str, Array]) 
 
 
 def _has_window_of_padding(node: onnx.NodeProto, sizes: tuple[int, ...]) -> bool:
-    """Whether a window of a pooling node reads no element of the data along some axis."""
+    """Whether a window of a pooling node reads no element of the data, or none fits, on an axis."""
     given = {a.name: helper.get_attribute_value(a) for a in node.attribute}
     rank = len(sizes)
     kernel = given["kernel_shape"]
@@ -155,6 +167,8 @@ def _has_window_of_padding(node: onnx.NodeProto, sizes: tuple[int, ...]) -> bool
     for axis, size in enumerate(sizes):
         taps = dilations[axis] * np.arange(kernel[axis])
         span = size + pads[axis] + pads[rank + axis] - taps[-1] - 1
+        if span < 0:
+            return True  # ONNX Runtime rounds towards 0 here, and the standard down
         rounded = -(-span // strides[axis]) if given.get("ceil_mode") else span // strides[axis]
         places = strides[axis] * np.arange(rounded + 1)[:, None] - pads[axis] + taps
         if places.size and not ((places >= 0) & (places < size)).any(axis=1).all():
