@@ -4,6 +4,7 @@ import csv
 import importlib
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from tilewright.bench.operator_report import (
 )
 from tilewright.bench.report import Failure
 from tilewright.bench.suites import Case
+from tilewright.bench.tables import read_table
 
 LIMITS = Limits(1e9, (Reads("L1", 1 << 20, 1e9), Reads("memory", None, 1e8)))
 
@@ -105,6 +107,20 @@ def test_the_level_that_holds_the_operands_bounds_them() -> None:
     assert LIMITS.larger(other) == other.larger(LIMITS) == best
 
 
+def test_what_multiplies_nothing_is_measured_by_a_copy() -> None:
+    (case,) = [c for c in read_table("memory") if c.name == "tile"]
+    row = replace(row_of("a", 1, {"x": 2.0}, seconds=1e-3), case=case, copy_seconds=2e-4)
+    report = report_of(row, row_of("b", 100, {"x": 2.0}))
+    assert report.roofline_share(row) == pytest.approx(0.2)
+    # 515 x 129 numbers are read and six times as many written.
+    assert case.bytes == 7 * 515 * 129 * 4
+    assert "tile rows=515 1.000 1.9 GB/s 20 % 2.00× x" in text_of(report)
+
+
+def test_failures_of_the_subject_are_counted() -> None:
+    assert report_of(row_of("a", 1, {}), failed_row()).failed == 1
+
+
 def test_the_ten_worst_cases() -> None:
     rows = [row_of("a", m, {"x": m / 10}) for m in range(12, 0, -1)]
     report = report_of(*rows, row_of("b", 1, {"x": 0.01}))
@@ -159,7 +175,7 @@ def test_what_people_read() -> None:
     text = text_of(report)
     for part in (
         "a 2 2.00× 0.50× 0.50× 0 % 100 % 20 %",
-        "m100 M=100 N=10 K=100 1.000 0.2 20 % 0.50× y",
+        "m100 M=100 N=10 K=100 1.000 0.2 GFLOP/s 20 % 0.50× y",
         "interrupted: 4 cases not measured",
         "skipped, needs 440 GiB: big m1073741824",
         "tilewright failed at a m5: UnsupportedError: no such thing",

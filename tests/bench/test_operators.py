@@ -105,7 +105,8 @@ def test_the_peers_compute_the_same(name: str, text: str, constant: str) -> None
         return
     assert prepared is not None
     prepared.call()
-    assert_close(prepared.output(), problem)
+    (result,) = prepared.outputs()
+    assert_close(result, problem)
 
 
 def test_an_unknown_peer() -> None:

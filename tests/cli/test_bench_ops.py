@@ -43,6 +43,18 @@ def test_json_holds_the_rows(command: Command, tmp_path: Path) -> None:
     assert result.json["missing"] == 0
 
 
+@pytest.mark.parametrize(
+    ("suite", "family"), [("memory", "triangles"), ("attention", "causal operator")]
+)
+def test_suites_that_come_along(command: Command, suite: str, family: str) -> None:
+    options = ("--sample", 1, "--against", "none", "--rounds", 1, "--json")
+    result = command("bench-ops", "--suite", suite, "--only", family, *options)
+    assert result.code == 0
+    (row,) = result.json["rows"]
+    assert (row["suite"], row["kind"]) == (family, suite)
+    assert (row["flops"] == 0) == (row["copy_seconds"] is not None) == (suite == "memory")
+
+
 def test_cases_that_are_too_large_are_listed(command: Command) -> None:
     shapes = "M=3,N=4,K=5;M=100000,N=100000,K=1"
     options = ("--against", "none", "--rounds", 1)

@@ -49,6 +49,26 @@ def test_halves_are_coarser() -> None:
     assert allowed([MATMUL], HALF, HALF, 1) > 2.0**-10
 
 
+@pytest.mark.parametrize("name", ["ScatterElements", "ScatterND"])
+def test_updates_that_are_added_are_a_sum(name: str) -> None:
+    # As many updates as the input has rows; without a reduction they are only moved.
+    row = helper.make_node("Gather", ["x", "zero"], ["u"], axis=1)
+    zero = helper.make_node("Constant", [], ["zero"], value_int=0)
+    indices = helper.make_node("CastLike", ["u", "zero"], ["i"])
+    shape = helper.make_node("Constant", [], ["one"], value_ints=[-1, 1])
+    listed = helper.make_node("Reshape", ["i", "one"], ["j"])
+    index = "j" if name == "ScatterND" else "i"
+    data = helper.make_node("Constant", [], ["d"], value_floats=[1.0, 2.0])
+
+    def at(n: int, **attributes: str) -> float:
+        node = helper.make_node(name, ["d", index, "u"], ["y"], **attributes)
+        nodes = [zero, shape, data, row, indices, listed, node]
+        return allowed(nodes, FLOAT, FLOAT, n)
+
+    assert at(1) == 0.0
+    assert at(16, reduction="add") == pytest.approx(FACTOR * 2.0**-23 * 4)
+
+
 def test_integers_must_be_equal() -> None:
     assert allowed([helper.make_node("ArgMax", ["x"], ["y"])], FLOAT, INT64, 1) == 0.0
     assert allowed([helper.make_node("Add", ["x", "x"], ["y"])], INT64, INT64, 1) == 0.0

@@ -4,8 +4,8 @@ Times a compiled model beside ONNX Runtime, OpenVINO and PyTorch in one run, fai
 far the figures can be trusted. May import every lower package, numpy, onnx and rich; each peer is
 imported only by its own module in ``peers``, and only when it is asked for. Start with ``compare``
 (the whole of it), then ``measure`` (the alternation), ``report`` (results, JSON, table), ``inputs``
-(shapes and random inputs). Single contractions in suites: ``suites``, ``operators``,
-``operator_run``, ``operator_report``.
+(shapes and random inputs). Single operators in suites: ``suites`` and ``operators`` (contractions),
+``tables`` and ``table_reference`` (models that come along), ``operator_run``, ``operator_report``.
 """
 
 from tilewright.bench.arrays import read_arrays, read_constants

@@ -22,7 +22,7 @@ from rich.text import Text
 
 from tilewright.bench.machine import Machine
 from tilewright.bench.report import Failure
-from tilewright.bench.suites import Case
+from tilewright.bench.suites import AnyCase
 from tilewright.support.text import format_bytes, format_count
 
 SUBJECT = "tilewright"
@@ -37,10 +37,11 @@ class OperatorRow:
 
     ``differences`` are the peers' results against the subject's, relative to the largest magnitude;
     ``self_ratio`` is a second instance of the subject against the first, where there was one.
+    ``copy_seconds`` are those of a plain copy of as many bytes, where nothing is multiplied.
     Without rounds the subject failed.
     """
 
-    case: Case
+    case: AnyCase
     constant: str
     rounds: Mapping[str, tuple[float, ...]]
     ratios: Mapping[str, float]
@@ -48,6 +49,7 @@ class OperatorRow:
     failures: tuple[Failure, ...]
     self_ratio: float | None
     micro_kernel: str | None
+    copy_seconds: float | None = None
     compile_seconds: float = 0.0
 
     def compiled_in(self, seconds: float) -> OperatorRow:
@@ -57,6 +59,15 @@ class OperatorRow:
     def seconds(self, contender: str = SUBJECT) -> float:
         """Seconds per call, the median of the rounds."""
         return statistics.median(self.rounds[contender])
+
+    def least_seconds(self, limits: Limits) -> float:
+        """Of the plain algorithm; those of the copy, where nothing is multiplied."""
+        copied = self.copy_seconds
+        return limits.seconds(self.case) if copied is None else copied
+
+    def roofline_share(self, limits: Limits) -> float:
+        """The least possible time divided by the subject's."""
+        return self.least_seconds(limits) / self.seconds()
 
     @property
     def best_peer(self) -> str | None:
@@ -96,7 +107,7 @@ class Limits:
         reads = [max(pair, key=_bytes_per_second) for pair in pairs]
         return Limits(max(self.flops, other.flops), tuple(reads))
 
-    def seconds(self, case: Case) -> float:
+    def seconds(self, case: AnyCase) -> float:
         """The least time of the plain algorithm.
 
         All operands are multiplied at the best speed or read once from the level that holds them,
@@ -135,7 +146,7 @@ class OperatorReport:
 
     peers: tuple[str, ...]
     rows: tuple[OperatorRow, ...]
-    skipped: tuple[Case, ...]
+    skipped: tuple[AnyCase, ...]
     threads: int
     machine: Machine
     limits: Limits
@@ -143,7 +154,7 @@ class OperatorReport:
 
     def roofline_share(self, row: OperatorRow) -> float:
         """The least possible time divided by the subject's."""
-        return self.limits.seconds(row.case) / row.seconds()
+        return row.roofline_share(self.limits)
 
     def gflops(self, row: OperatorRow, contender: str = SUBJECT) -> float:
         """Operations of the plain algorithm per nanosecond."""
@@ -187,6 +198,11 @@ class OperatorReport:
         return tuple(sorted(rows, key=_best_ratio)[:_WORST])
 
     @property
+    def failed(self) -> int:
+        """How many cases the subject refused or got wrong."""
+        return sum(not row.rounds for row in self.rows)
+
+    @property
     def noise(self) -> tuple[float, float] | None:
         """How far the subject is from itself: the median and the worst of the cases checked."""
         found = [abs(row.self_ratio - 1) for row in self.rows if row.self_ratio is not None]
@@ -221,6 +237,7 @@ class OperatorReport:
             "failures": [asdict(failure) for failure in row.failures],
             "self_ratio": row.self_ratio,
             "micro_kernel": row.micro_kernel,
+            "copy_seconds": row.copy_seconds,
             "compile_seconds": row.compile_seconds,
             "roofline_share": self.roofline_share(row) if row.rounds else None,
         }
@@ -256,9 +273,10 @@ def flat_row(row: OperatorRow, peers: Sequence[str], limits: Limits) -> dict[str
         flat[f"{name}_seconds"] = row.seconds(name) if name in row.rounds else ""
     for peer in peers:
         flat[f"ratio_{peer}"] = row.ratios.get(peer, "")
+    flat["copy_seconds"] = row.copy_seconds or ""
     flat["best_peer"] = row.best_peer or ""
     flat["ratio_best"] = row.best_ratio or ""
-    flat["roofline_share"] = limits.seconds(case) / row.seconds() if row.rounds else ""
+    flat["roofline_share"] = row.roofline_share(limits) if row.rounds else ""
     flat["largest_difference"] = row.largest_difference
     flat["self_ratio"] = row.self_ratio or ""
     flat["micro_kernel"] = row.micro_kernel or ""
@@ -277,7 +295,7 @@ def _best_ratio(row: OperatorRow) -> float:
     return row.best_ratio if row.best_ratio is not None else math.inf
 
 
-def _case_document(case: Case) -> dict[str, Any]:
+def _case_document(case: AnyCase) -> dict[str, Any]:
     return {
         "suite": case.suite,
         "case": case.name,
@@ -320,7 +338,7 @@ def _worst_table(report: OperatorReport) -> Table:
     table = _table(f"The {_WORST} worst cases of each suite")
     for name in ("suite", "case", "sizes"):
         table.add_column(name)
-    for name in ("ms", "GFLOP/s", "of roofline", "ratio"):
+    for name in ("ms", "rate", "of roofline", "ratio"):
         table.add_column(name, justify="right")
     table.add_column("best peer")
     for suite in dict.fromkeys(row.case.suite for row in report.rows):
@@ -330,13 +348,20 @@ def _worst_table(report: OperatorReport) -> Table:
                 Text(row.case.name),
                 Text(row.case.describe()),
                 f"{1000 * row.seconds():.3f}",
-                f"{report.gflops(row):.1f}",
+                _rate(report, row),
                 _percent(report.roofline_share(row)),
                 _ratio(row.best_ratio),
                 row.best_peer or "",
             )
         table.add_section()
     return table
+
+
+def _rate(report: OperatorReport, row: OperatorRow) -> str:
+    """Operations per second, or bytes where nothing is multiplied."""
+    if row.case.flops:
+        return f"{report.gflops(row):.1f} GFLOP/s"
+    return f"{row.case.bytes / row.seconds() / 1e9:.1f} GB/s"
 
 
 def _table(title: str) -> Table:

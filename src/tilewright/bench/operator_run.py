@@ -1,9 +1,10 @@
 # pyright: basic
-"""Times contractions: a group is compiled once, then each of its cases is put beside the peers.
+"""Times operators: a group is compiled once, then each of its cases is put beside the peers.
 
 Contenders alternate in short blocks (see ``measure``); in some cases a second instance of the
-subject runs along, which shows how far ratios can be trusted. Memory is given back after each
-case. May import the rest of the package and compile. Start with `run_groups`.
+subject runs along, which shows how far ratios can be trusted; what multiplies nothing has a plain
+copy of as many bytes along, which is its limit. Memory is given back after each case. May import
+the rest of the package and compile. Start with `run_groups`.
 """
 
 from __future__ import annotations
@@ -18,21 +19,25 @@ from functools import partial
 from types import ModuleType
 
 import numpy as np
+import onnx
 
-from tilewright.bench.compare import TWIN, largest_difference
+from tilewright.bench.compare import TWIN, first_line, largest_difference
+from tilewright.bench.contender import as_arrays
 from tilewright.bench.measure import Clock, Measurement, Settings, SystemClock, measure
 from tilewright.bench.operator_report import OperatorRow
-from tilewright.bench.operators import Group, Problem, build_model, make_problem, make_weight
+from tilewright.bench.operators import AnyGroup, Problem, aligned_array
 from tilewright.bench.peers.operators import prepare_peer
 from tilewright.bench.report import Failure
-from tilewright.bench.suites import Case, spread
+from tilewright.bench.suites import AnyCase, spread
+from tilewright.bench.tolerance import tolerances
 from tilewright.compile import Compilation, compile_stages
 from tilewright.frontend.onnx import Dim
 from tilewright.ops.reference import evaluate_payload
 from tilewright.runtime.model import CompiledModel
-from tilewright.support.errors import TilewrightError
+from tilewright.support.errors import ExecutionError, TilewrightError
 
 SUBJECT = "tilewright"
+COPY = "copy"
 QUICK = Settings(
     rounds=3, most_rounds=9, quiet=0.015, block=0.02, single=0.1, steady=0.08, patience=4.0
 )
@@ -51,11 +56,11 @@ class Plan:
     self_checks: int = 12
 
 
-Progress = Callable[[int, Case], None]
+Progress = Callable[[int, AnyCase], None]
 
 
 def run_groups(
-    groups: Sequence[Group], plan: Plan, progress: Progress, clock: Clock | None = None
+    groups: Sequence[AnyGroup], plan: Plan, progress: Progress, clock: Clock | None = None
 ) -> Iterator[OperatorRow]:
     """One row for each case, as soon as it is measured.
 
@@ -67,26 +72,25 @@ def run_groups(
     checked = set(spread(count, plan.self_checks))
     done = 0
     for group in groups:
-        weight = make_weight(group)
+        model, make_problem = group.prepare()
         progress(done, group.cases[0])
         started = time.perf_counter()
-        compiled = _compile(group, weight)
+        compiled = _compile(model, group)
         compile_seconds = time.perf_counter() - started
         for index, case in enumerate(group.cases):
             if index:
                 progress(done, case)
             if isinstance(compiled, Failure):
-                row = _failed(case, group, compiled)
+                row = _failed(case, group.constant, compiled)
             else:
                 is_checked = done in checked
-                row = _run_case(compiled, group, case, weight, plan, clock, is_checked)
+                row = _run_case(compiled, make_problem(case), plan, clock, is_checked)
             yield row.compiled_in(compile_seconds)
             done += 1
             _give_memory_back()
 
 
-def _compile(group: Group, weight: np.ndarray | None) -> Compilation | Failure:
-    model = build_model(group, group.extents, weight)
+def _compile(model: onnx.ModelProto, group: AnyGroup) -> Compilation | Failure:
     dims = {name: Dim(low, high) for name, (low, high) in group.ranges.items()}
     # Whatever goes wrong in one group, even in the compiler, must not lose hours of figures of the
     # others; it is told in the report.
@@ -101,60 +105,89 @@ def _failure(contender: str, error: Exception) -> Failure:
     return Failure(contender, f"{type(error).__name__}: {lines[0] if lines else 'no message'}")
 
 
-def _failed(case: Case, group: Group, failure: Failure) -> OperatorRow:
-    return OperatorRow(case, group.constant, {}, {}, {}, (failure,), None, None)
+def _failed(case: AnyCase, constant: str, failure: Failure) -> OperatorRow:
+    return OperatorRow(case, constant, {}, {}, {}, (failure,), None, None)
 
 
 def _run_case(
-    compiled: Compilation,
-    group: Group,
-    case: Case,
-    weight: np.ndarray | None,
-    plan: Plan,
-    clock: Clock,
-    is_checked: bool,
+    compiled: Compilation, problem: Problem, plan: Plan, clock: Clock, is_checked: bool
 ) -> OperatorRow:
-    problem = make_problem(group, case, weight)
+    case = problem.case
     model = _instantiate(compiled, plan.threads)
     arrays = tuple(problem.inputs.values())
     try:
-        expected = model(*arrays)
+        expected = as_arrays(model(*arrays))
+        _check(problem, expected, compiled)
     except TilewrightError as error:
-        return _failed(case, group, _failure(SUBJECT, error))
+        return _failed(case, problem.constant, _failure(SUBJECT, error))
     calls: dict[str, Callable[[], object]] = {SUBJECT: partial(model, *arrays)}
     twins: tuple[str, str] | None = None
     if is_checked:
         twins = (SUBJECT + TWIN, SUBJECT)
         calls[SUBJECT + TWIN] = partial(_instantiate(compiled, plan.threads), *arrays)
     differences, failures = _prepare_peers(problem, plan, expected, calls)
+    if case.flops == 0:
+        calls[COPY] = _copy(case.bytes, plan.threads)
     del expected
     _give_memory_back()
     with _recycled_memory():
         measured = measure(calls, twins, plan.settings, clock)
+    others = (SUBJECT + TWIN, COPY)
     return OperatorRow(
         case=case,
-        constant=group.constant,
-        rounds={name: times for name, times in measured.rounds.items() if name != SUBJECT + TWIN},
+        constant=problem.constant,
+        rounds={name: times for name, times in measured.rounds.items() if name not in others},
         ratios=_ratios(measured),
         differences=differences,
         failures=tuple(failures),
         self_ratio=measured.ratio(*twins).median if twins else None,
         micro_kernel=used_micro_kernel(model),
+        copy_seconds=measured.seconds(COPY).median if COPY in calls else None,
     )
+
+
+def _check(problem: Problem, actual: Sequence[np.ndarray], compiled: Compilation) -> None:
+    """Compare with the reference, where there is one. Raises ExecutionError for a difference."""
+    if problem.reference is None:
+        return
+    # The evaluator may raise any error of its own, which must not end the run.
+    try:
+        expected = problem.reference()
+    except Exception as error:
+        raise ExecutionError(
+            f"The reference failed: {first_line(error)}.", where=problem.case.name
+        ) from error
+    allowed = tolerances(compiled.graph, problem.case.sizes)
+    for name, own, wanted in zip(problem.results, actual, expected, strict=True):
+        difference = _difference(own, wanted)
+        if difference > allowed[name]:
+            raise ExecutionError(
+                f"The result differs from the reference by {difference:.1e}, "
+                f"and {allowed[name]:.1e} is allowed.",
+                where=f"{name} of {problem.case.name}, {problem.case.describe()}",
+            )
+
+
+def _copy(size: int, threads: int) -> Callable[[], object]:
+    """A copy of each thread's share: half of the bytes are read, half are written."""
+    share = (max(1, size // 2 // threads),)
+    source, target = aligned_array(share, np.uint8), aligned_array(share, np.uint8)
+    source.fill(1)
+    return partial(np.copyto, target, source)
 
 
 def _ratios(measured: Measurement) -> dict[str, float]:
     return {
         name: measured.ratio(name, SUBJECT).median
         for name in measured.rounds
-        if not name.startswith(SUBJECT)
+        if not name.startswith(SUBJECT) and name != COPY
     }
 
 
 def _prepare_peers(
     problem: Problem,
     plan: Plan,
-    expected: np.ndarray,
+    expected: Sequence[np.ndarray],
     calls: dict[str, Callable[[], object]],
 ) -> tuple[dict[str, float], list[Failure]]:
     """Add the call of each peer to ``calls``; differences from the subject's result, failures."""
@@ -166,7 +199,8 @@ def _prepare_peers(
             prepared = prepare_peer(module, problem, plan.threads)
             if prepared is None:
                 continue
-            differences[name] = _difference(expected, prepared.output())
+            pairs = zip(expected, prepared.outputs(), strict=True)
+            differences[name] = max(_difference(own, other) for own, other in pairs)
         except Exception as error:
             failures.append(_failure(name, error))
         else:
@@ -187,9 +221,10 @@ def _difference(expected: np.ndarray, actual: np.ndarray) -> float:
 
 
 def _parts(array: np.ndarray) -> Iterator[np.ndarray]:
+    """Some rows at a time, as f64: neither booleans nor bytes can be subtracted as they are."""
     rows = max(1, _CHUNK * len(array) // array.size)
     for start in range(0, len(array), rows):
-        yield array[start : start + rows]
+        yield array[start : start + rows].astype(np.float64)
 
 
 def _instantiate(compiled: Compilation, threads: int) -> CompiledModel:

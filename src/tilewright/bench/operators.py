@@ -9,14 +9,16 @@ support, numpy and onnx. Start with `group_cases`, then `build_model` and `Probl
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from tilewright.bench.suites import Case
+from tilewright.bench.suites import AnyCase, Case
 from tilewright.support.errors import InputError
 
 CONSTANTS = ("right", "left", "none")
@@ -26,9 +28,32 @@ _ALIGNMENT = 64
 _OPSET, _IR_VERSION = 17, 8
 
 
+class AnyGroup(Protocol):
+    """Cases of one compilation: contractions (`Group`), or models of a table."""
+
+    @property
+    def ranges(self) -> Mapping[str, tuple[int, int]]:
+        """Of the dynamic axes."""
+        ...
+
+    @property
+    def cases(self) -> Sequence[AnyCase]:
+        """In the order in which they are timed."""
+        ...
+
+    @property
+    def constant(self) -> str:
+        """The operand that is known when compiling; see `CONSTANTS`."""
+        ...
+
+    def prepare(self) -> tuple[onnx.ModelProto, Callable[[Any], Problem]]:
+        """The model with its dynamic axes, and what makes the problem of a case."""
+        ...
+
+
 @dataclass(frozen=True)
 class Group:
-    """Cases of one compilation: the sizes that they share, and the ranges of the others."""
+    """Contractions of one compilation: the sizes that they share, and the ranges of the others."""
 
     kind: str
     constant: str
@@ -41,22 +66,29 @@ class Group:
         """Every size, as a number or as the name of a dynamic axis."""
         return {**self.fixed, **{name: name for name in self.ranges}}
 
+    def prepare(self) -> tuple[onnx.ModelProto, Callable[[Case], Problem]]:
+        """The model with its dynamic axes, and what makes the problem of a case."""
+        weight = make_weight(self)
+        return build_model(self, self.extents, weight), partial(make_problem, self, weight=weight)
+
 
 @dataclass(frozen=True)
 class Problem:
     """One case, ready for an engine.
 
     ``model`` is ONNX with all sizes fixed; ``inputs`` what comes at run time, in order; ``weight``
-    the constant operand as it stands in the model, None if both come at run time; ``result`` is
-    memory for the output, which engines may share since they are called one after the other.
+    the constant operand of a contraction as it stands in the model, None if both come at run time;
+    ``results`` is memory for the outputs, which engines may share since they are called one after
+    the other; ``reference`` computes what they must be, None where only the peers tell.
     """
 
-    case: Case
+    case: AnyCase
     constant: str
     model: bytes
     inputs: Mapping[str, np.ndarray]
     weight: np.ndarray | None
-    result: np.ndarray
+    results: Mapping[str, np.ndarray]
+    reference: Callable[[], tuple[np.ndarray, ...]] | None = None
 
 
 def group_cases(cases: Sequence[Case], constant: str) -> tuple[Group, ...]:
@@ -222,7 +254,7 @@ def make_problem(group: Group, case: Case, weight: np.ndarray | None) -> Problem
                 shape = (*shape[:-2], shape[-1], shape[-2])
             inputs[name] = random_array(shape, f"{name} {case.describe()}")
     model = build_model(group, sizes, weight).SerializeToString()
-    return Problem(case, group.constant, model, inputs, weight, aligned_array(result))
+    return Problem(case, group.constant, model, inputs, weight, {"y": aligned_array(result)})
 
 
 def random_array(shape: tuple[int, ...], seed: str) -> np.ndarray:
@@ -234,9 +266,9 @@ def random_array(shape: tuple[int, ...], seed: str) -> np.ndarray:
     return array
 
 
-def aligned_array(shape: tuple[int, ...]) -> np.ndarray:
-    """An f32 array without values that starts where a cache line does, as engines like it."""
-    count = int(np.prod(shape, dtype=np.int64))
-    room = np.empty(4 * count + _ALIGNMENT, np.uint8)
+def aligned_array(shape: tuple[int, ...], dtype: Any = np.float32) -> np.ndarray:
+    """An array without values that starts where a cache line does, as engines like it."""
+    size = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
+    room = np.empty(size + _ALIGNMENT, np.uint8)
     start = -room.ctypes.data % _ALIGNMENT
-    return room[start : start + 4 * count].view(np.float32).reshape(shape)
+    return room[start : start + size].view(dtype).reshape(shape)

@@ -54,13 +54,19 @@ def _draw_speedup(report: OperatorReport, rows: Sequence[OperatorRow], path: Pat
     figure, axes = pyplot.subplots(figsize=_SIZE)
     for number, peer in enumerate(report.peers):
         own = [row for row in rows if peer in row.ratios]
-        flops = [row.case.flops for row in own]
+        work = [row.case.flops or row.case.bytes for row in own]
         ratios = [row.ratios[peer] for row in own]
-        axes.scatter(flops, ratios, s=9, color=f"C{number}", alpha=0.7, label=f"over {peer}")
+        axes.scatter(work, ratios, s=9, color=f"C{number}", alpha=0.7, label=f"over {peer}")
     axes.axhline(1.0, color="black", linewidth=0.8)
-    axes.set(xscale="log", yscale="log", xlabel="operations (FLOP)", ylabel="speed-up")
+    axes.set(xscale="log", yscale="log", xlabel=_work_label(rows), ylabel="speed-up")
     axes.set_title(f"{report.machine.processor}, threads: {report.threads}")
     return _finish(figure, axes, path)
+
+
+def _work_label(rows: Sequence[OperatorRow]) -> str:
+    """Of an axis with operations; with bytes, where a case has no products."""
+    kinds = {"operations (FLOP)" if row.case.flops else "bytes moved" for row in rows}
+    return ", ".join(sorted(kinds, reverse=True))
 
 
 def _draw_speed(report: OperatorReport, rows: Sequence[OperatorRow], axis: str, path: Path) -> Path:
@@ -78,7 +84,7 @@ def _draw_speed(report: OperatorReport, rows: Sequence[OperatorRow], axis: str, 
             line = "-" if _is_line(ordered, axis) else ""
             x, y = zip(*points, strict=True)
             axes.plot(x, y, color=f"C{number}", label=name, marker=".", linestyle=line)
-    limits = [row.case.flops / report.limits.seconds(row.case) / 1e9 for row in ordered]
+    limits = [row.case.flops / row.least_seconds(report.limits) / 1e9 for row in ordered]
     axes.plot(sizes, limits, color="grey", linestyle="", marker="_", label="roofline")
     axes.set(xlabel=axis, ylabel="GFLOP/s", ylim=(0, None))
     if not _is_line(ordered, axis):

@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol, TypeVar
 
 from tilewright.support.errors import InputError
 
@@ -37,6 +38,47 @@ _OPTIONAL: Mapping[str, Mapping[str, int]] = {
     "gemm": _TRANSPOSES,
 }
 _MAY_BE_ZERO = ("pad_h", "pad_w", "trans_a", "trans_b")
+
+
+class AnyCase(Protocol):
+    """What is timed: a contraction (`Case`), or a model of a table."""
+
+    @property
+    def suite(self) -> str:
+        """What it is grouped by in a report."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """Its name in the suite."""
+        ...
+
+    @property
+    def kind(self) -> str:
+        """What it computes: gemm, bmm, conv, or the table that it is from."""
+        ...
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """By the name of the axis or option."""
+        ...
+
+    @property
+    def flops(self) -> int:
+        """Operations of its products; 0 for what is limited by memory."""
+        ...
+
+    @property
+    def bytes(self) -> int:
+        """That must be moved: operands and results."""
+        ...
+
+    def describe(self) -> str:
+        """The sizes."""
+        ...
+
+
+_Case = TypeVar("_Case", bound=AnyCase)
 
 
 @dataclass(frozen=True)
@@ -190,7 +232,7 @@ def _conflict(sizes: Mapping[str, int], kind: str) -> str | None:
     return None
 
 
-def choose_suites(cases: Sequence[Case], only: Sequence[str]) -> tuple[Case, ...]:
+def choose_suites(cases: Sequence[_Case], only: Sequence[str]) -> tuple[_Case, ...]:
     """The cases of the suites named. Raises InputError for a name that no case has."""
     known = tuple(dict.fromkeys(case.suite for case in cases))
     for name in only:
@@ -199,12 +241,12 @@ def choose_suites(cases: Sequence[Case], only: Sequence[str]) -> tuple[Case, ...
     return tuple(case for case in cases if case.suite in only)
 
 
-def sample(cases: Sequence[Case], count: int) -> tuple[Case, ...]:
-    """``count`` cases of each suite, evenly spread over its cases sorted by operations."""
+def sample(cases: Sequence[_Case], count: int) -> tuple[_Case, ...]:
+    """``count`` cases of each suite, evenly spread over its cases sorted by what they take."""
     chosen: set[int] = set()
     for suite in dict.fromkeys(case.suite for case in cases):
         own = [index for index, case in enumerate(cases) if case.suite == suite]
-        own.sort(key=_by_flops(cases))
+        own.sort(key=_by_work(cases))
         chosen.update(own[place] for place in spread(len(own), count))
     return tuple(case for index, case in enumerate(cases) if index in chosen)
 
@@ -218,5 +260,5 @@ def spread(length: int, count: int) -> list[int]:
     return [round(index * (length - 1) / (count - 1)) for index in range(count)]
 
 
-def _by_flops(cases: Sequence[Case]) -> Callable[[int], int]:
-    return lambda index: cases[index].flops
+def _by_work(cases: Sequence[AnyCase]) -> Callable[[int], tuple[int, int]]:
+    return lambda index: (cases[index].flops, cases[index].bytes)

@@ -28,6 +28,8 @@ from tilewright.ir.primitives import (
     Opaque,
     Reduce,
     Scan,
+    ScatterElements,
+    ScatterND,
     Window,
 )
 from tilewright.shape import product
@@ -103,6 +105,11 @@ def _length(node: Node, sizes: Mapping[str, int]) -> int:
             extent = product(operands[0].shape[axis] for axis in axes)
         case Scan(axis=axis):
             extent = operands[0].shape[axis]
+        # All updates may meet in one element.
+        case ScatterElements(axis=axis, reduction="add" | "multiply"):
+            extent = operands[1].shape[axis]
+        case ScatterND(reduction="add" | "multiply"):
+            extent = product(operands[1].shape[:-1])
         case Window(kernel=kernel):
             return math.prod(kernel)
         case Map() | Cast() | ArgReduce():

@@ -1,4 +1,4 @@
-"""``tilewright bench-ops``: single contractions of whole suites, beside other engines.
+"""``tilewright bench-ops``: single operators of whole suites, beside other engines.
 
 Start with :func:`bench_ops`.
 """
@@ -23,17 +23,19 @@ from tilewright.bench.operator_report import (
     save_rows,
 )
 from tilewright.bench.operator_run import QUICK, Plan, run_groups
-from tilewright.bench.operators import Group, group_cases
+from tilewright.bench.operators import AnyGroup, group_cases
 from tilewright.bench.peak import measure_peak
 from tilewright.bench.peers.operators import OPERATOR_PEERS, load_peers
 from tilewright.bench.suites import (
     LARGEST_BYTES,
+    AnyCase,
     Case,
     choose_suites,
     parse_shapes,
     read_suite,
     sample,
 )
+from tilewright.bench.tables import TABLES, TableCase, group_table_cases, read_table
 from tilewright.cli.options import JsonFlag, QuietFlag, VerboseFlag
 from tilewright.cli.output import Output, load_plots
 from tilewright.support.errors import InputError
@@ -42,12 +44,13 @@ from tilewright.support.text import format_seconds
 from tilewright.target import detect
 
 _SAVE_SECONDS = 20.0
+_SUITES = "|".join((*TABLES, "FILE.csv"))
 
 
 def bench_ops(
     suite: Annotated[
-        list[Path] | None,
-        typer.Option(metavar="FILE.csv", help="Rows with the sizes of contractions. Repeatable."),
+        list[str] | None,
+        typer.Option(metavar=_SUITES, help="One that comes along, or sizes. Repeatable."),
     ] = None,
     shapes: Annotated[
         str,
@@ -59,7 +62,10 @@ def bench_ops(
     sample_size: Annotated[
         int | None,
         typer.Option(
-            "--sample", min=1, help="Cases of each suite, spread by operations.", show_default="all"
+            "--sample",
+            min=1,
+            help="Cases of each suite, spread by what they take.",
+            show_default="all",
         ),
     ] = None,
     against: Annotated[
@@ -80,14 +86,14 @@ def bench_ops(
     quiet: QuietFlag = False,
     verbose: VerboseFlag = 0,
 ) -> None:
-    """Time matrix products and convolutions beside other engines, as speed-ups per suite.
+    """Time single operators beside other engines, as speed-ups per suite or family.
 
     \b
     Example: tilewright bench-ops --shapes "M=5,N=2304,K=768;M=24,N=2304,K=768"
     """
     output = Output(as_json=as_json, quiet=quiet, verbose=verbose)
     cases = _cases(suite or (), shapes, _names(only), sample_size)
-    groups = group_cases([case for case in cases if case.bytes <= LARGEST_BYTES], constant)
+    groups = _groups([case for case in cases if case.bytes <= LARGEST_BYTES], constant)
     plots = None if save is None else load_plots()
     with output.progress.activity("Setting up"):
         peers = load_peers([name for name in _names(against) if name != "none"])
@@ -98,13 +104,13 @@ def bench_ops(
         plots.draw_plots(report, save)
     output.document(report.document())
     output.show(render(report))
-    if report.missing:
+    if report.missing or report.failed:
         raise typer.Exit(1)
 
 
 def _measure(
-    cases: Sequence[Case],
-    groups: Sequence[Group],
+    cases: Sequence[AnyCase],
+    groups: Sequence[AnyGroup],
     plan: Plan,
     output: Output,
     folder: Path | None,
@@ -120,6 +126,12 @@ def _measure(
     return OperatorReport(
         peers, rows, skipped, plan.threads, describe_machine(), limits, count - len(rows)
     )
+
+
+def _groups(cases: Sequence[AnyCase], constant: str) -> tuple[AnyGroup, ...]:
+    contractions = group_cases([case for case in cases if isinstance(case, Case)], constant)
+    models = group_table_cases([case for case in cases if isinstance(case, TableCase)])
+    return (*contractions, *models)
 
 
 def _collect(
@@ -144,9 +156,11 @@ def _names(text: str) -> list[str]:
 
 
 def _cases(
-    suites: Sequence[Path], shapes: str, only: Sequence[str], sample_size: int | None
-) -> tuple[Case, ...]:
-    cases = tuple(case for path in suites for case in read_suite(path))
+    suites: Sequence[str], shapes: str, only: Sequence[str], sample_size: int | None
+) -> tuple[AnyCase, ...]:
+    cases: tuple[AnyCase, ...] = ()
+    for suite in suites:
+        cases += read_table(suite) if suite in TABLES else read_suite(Path(suite))
     if only:
         cases = choose_suites(cases, only)
     if sample_size is not None:
@@ -154,7 +168,8 @@ def _cases(
     cases += parse_shapes(shapes)
     if not cases:
         raise InputError(
-            "There is nothing to time.", hint='give --suite FILE.csv or --shapes "M=5,N=64,K=64"'
+            "There is nothing to time.",
+            hint='give --suite memory, --suite FILE.csv or --shapes "M=5,N=64,K=64"',
         )
     return cases
 
@@ -175,7 +190,7 @@ class _Remaining:
         self._count = count
         self._started = time.perf_counter()
 
-    def at(self, done: int, case: Case) -> None:
+    def at(self, done: int, case: AnyCase) -> None:
         """``done`` cases are finished; ``case`` comes next."""
         what = f"{case.suite} {case.describe()}"
         if done:

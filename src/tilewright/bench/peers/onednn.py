@@ -24,7 +24,7 @@ _TRIES, _LONG = 4, 0.1  # calls, seconds
 
 
 def prepare_operator(problem: Problem, threads: int) -> Prepared | None:
-    """The contraction with packed weights; None for two operands at run time."""
+    """The contraction with packed weights; None for operands at run time and for models."""
     if problem.weight is None:
         return None
     torch.set_num_threads(threads)
@@ -47,11 +47,11 @@ def _prepare_linear(problem: Problem) -> Prepared:
     packed = torch.ops.mkldnn._reorder_linear_weight(filters, data.shape[0])
     call = partial(torch.ops.mkldnn._linear_pointwise, data, packed, None, "none", [], "")
 
-    def output() -> np.ndarray:
+    def outputs() -> tuple[np.ndarray, ...]:
         result = call()
-        return (result.t() if left else result).numpy()
+        return ((result.t() if left else result).numpy(),)
 
-    return Prepared(call, output)
+    return Prepared(call, outputs)
 
 
 def _prepare_convolution(problem: Problem) -> Prepared:
@@ -75,7 +75,7 @@ def _prepare_convolution(problem: Problem) -> Prepared:
     channels_last = convolve(data.contiguous(memory_format=torch.channels_last))
     if _seconds(channels_last) < _seconds(call):
         call = channels_last
-    return Prepared(call, lambda: call().numpy())
+    return Prepared(call, lambda: (call().numpy(),))
 
 
 def _seconds(call: Callable[[], object]) -> float:

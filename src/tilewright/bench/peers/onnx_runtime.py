@@ -58,17 +58,17 @@ def create(model: Path, options: PeerOptions) -> Contender:
 
 
 def prepare_operator(problem: Problem, threads: int) -> Prepared:
-    """A session on one contraction, bound to its inputs and to the room for its result."""
+    """A session on one problem, bound to its inputs and to the room for its results."""
     session = _session(problem.model, threads)
     binding = session.io_binding()
     for name, array in problem.inputs.items():
-        binding.bind_cpu_input(name, array)
-    result = problem.result
-    binding.bind_output("y", "cpu", 0, np.float32, result.shape, result.ctypes.data)
+        binding.bind_input(name, "cpu", 0, array.dtype, array.shape, array.ctypes.data)
+    for name, array in problem.results.items():
+        binding.bind_output(name, "cpu", 0, array.dtype, array.shape, array.ctypes.data)
     call = partial(session.run_with_iobinding, binding)
 
-    def output() -> np.ndarray:
+    def outputs() -> tuple[np.ndarray, ...]:
         call()
-        return result
+        return tuple(problem.results.values())
 
-    return Prepared(call, output)
+    return Prepared(call, outputs)

@@ -64,18 +64,16 @@ def create(model: Path, options: PeerOptions) -> Contender:
 
 
 def prepare_operator(problem: Problem, threads: int) -> Prepared:
-    """One contraction compiled, with a request on its inputs and on the room for its result."""
+    """One problem compiled, with a request on its inputs and on the room for its results."""
     core = openvino.Core()
     compiled = core.compile_model(core.read_model(problem.model), "CPU", _settings(threads))
     request = compiled.create_infer_request()
-    for name, array in problem.inputs.items():
+    for name, array in (*problem.inputs.items(), *problem.results.items()):
         request.set_tensor(name, openvino.Tensor(array, shared_memory=True))
-    result = problem.result
-    request.set_tensor("y", openvino.Tensor(result, shared_memory=True))
     call = partial(request.infer, share_outputs=True)
 
-    def output() -> np.ndarray:
+    def outputs() -> tuple[np.ndarray, ...]:
         call()
-        return result
+        return tuple(problem.results.values())
 
-    return Prepared(call, output)
+    return Prepared(call, outputs)

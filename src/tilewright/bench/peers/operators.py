@@ -1,4 +1,4 @@
-"""The engines to compare single contractions with, each loaded only when asked for.
+"""The engines to compare single operators with, each loaded only when asked for.
 
 An engine gets a `Problem` (one case with all sizes fixed) and makes a `Prepared`: a call without
 arguments, and a way to look at its result. Start with `prepare_peer`.
@@ -29,14 +29,14 @@ OPERATOR_PEERS: tuple[str, ...] = tuple(_MODULES)
 
 @dataclass(frozen=True)
 class Prepared:
-    """A contraction that can be run.
+    """A problem that can be run.
 
-    ``call`` runs it; ``output`` runs it and gives the result in the order of the model's axes,
-    valid until any other engine runs.
+    ``call`` runs it; ``outputs`` runs it and gives the results in the order of the model's outputs
+    and axes, valid until any other engine runs.
     """
 
     call: Callable[[], object]
-    output: Callable[[], np.ndarray[Any, Any]]
+    outputs: Callable[[], tuple[np.ndarray[Any, Any], ...]]
 
 
 def load_peers(names: Sequence[str]) -> dict[str, ModuleType]:
