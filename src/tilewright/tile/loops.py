@@ -17,12 +17,15 @@ from tilewright.ir.scalar import COMBINE
 from tilewright.ir.tile import Apply, Load, Local, Loop, LoopProgram, Statement, Store, TileBuffer
 from tilewright.ir.tile_walk import ExpressionMap, expressions
 from tilewright.ir.views import Index, linear
-from tilewright.shape import Expr, Truth, constant, minimum, product
+from tilewright.shape import Expr, Truth, ceil_div, constant, maximum, minimum, product
+from tilewright.tile.interchange import Block, interchanged, reduces_across
 from tilewright.tile.lowering import Lowering
 from tilewright.tile.transposes import as_transpose
 from tilewright.tile.work import estimate
 
-SCANNED_COLUMNS = 512  # of one task: their sums stay in the first-level cache
+LEAST_COLUMNS, MOST_COLUMNS = 128, 512  # columns per task: long runs of memory, sums in L1
+SHARES = 8  # tasks to make at least where there are enough columns
+LEAST_ACROSS = 8  # results known to be fewer are reduced one after the other
 CHUNK = 4096  # elements of the last loop in one task: small enough to balance, large to amortise
 
 
@@ -133,6 +136,8 @@ def _chunked(
     targets: dict[Node, TileBuffer],
 ) -> LoopProgram:
     name, size = variables[-1]
+    if reduces_across(name, body) and not (size.is_constant and size.value < LEAST_ACROSS):
+        return _across(kernel, lowering, variables, body, targets)
     if size.is_constant and size.value <= CHUNK:
         loop = Loop(name, constant(0), size, tuple(body))
         return finish(lowering, kernel, variables[:-1], [loop], targets)
@@ -141,6 +146,28 @@ def _chunked(
     begin = chunk * CHUNK
     loop = Loop(name, begin, minimum(begin + CHUNK, size), tuple(body))
     return finish(lowering, kernel, grid, [loop], targets)
+
+
+def _across(
+    kernel: Kernel,
+    lowering: Lowering,
+    variables: list[tuple[str, Expr]],
+    body: Sequence[Statement],
+    targets: dict[Node, TileBuffer],
+) -> LoopProgram:
+    """A block of results for every task, reduced side by side."""
+    name, size = variables[-1]
+    most = column_block(size)
+    number = lowering.variable(ceil_div(size, most), "c")
+    block = Block(number * most, minimum(most, size - number * most), most)
+    grid = [*variables[:-1], (str(number), ceil_div(size, most))]
+    return finish(lowering, kernel, grid, interchanged(lowering, name, body, block), targets)
+
+
+def column_block(width: Expr) -> Expr:
+    """Neighbouring columns of one task: long runs of memory whose running values stay in L1."""
+    share = ceil_div(ceil_div(width, SHARES), 16) * 16
+    return minimum(maximum(share, LEAST_COLUMNS), MOST_COLUMNS)
 
 
 def collapse(
@@ -315,10 +342,9 @@ class _Columns:
     def __init__(self, lowering: Lowering, grid: list[tuple[str, Expr]], width: Expr) -> None:
         self._lowering = lowering
         lowering.open()
-        block = constant(SCANNED_COLUMNS)
-        count = (width + (SCANNED_COLUMNS - 1)) // SCANNED_COLUMNS
-        number = lowering.variable(count)
-        grid.append((str(number), count))
+        block = column_block(width)
+        number = lowering.variable(ceil_div(width, block))
+        grid.append((str(number), ceil_div(width, block)))
         self._first = number * block
         self._block, self._count = block, minimum(block, width - self._first)
 
