@@ -7,11 +7,12 @@ import numpy as np
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Graph, Node, node
 from tilewright.ir.primitives import ArgReduce, Broadcast, Constant, Contract, Input, Map, Reduce
-from tilewright.ir.tile import ArgLoop, Contraction, LoopProgram, TileProgram
+from tilewright.ir.tile import Contraction, Loop, LoopProgram, TileProgram
 from tilewright.ir.tile_print import print_tile
 from tilewright.plan.greedy import plan_greedily
 from tilewright.shape import Scope, constant
 from tilewright.tile.frame import RegisterTile
+from tilewright.tile.loops import column_block
 from tilewright.tile.lower import lower_kernel
 
 TILE = RegisterTile(6, 16, narrow_rows=4)
@@ -73,5 +74,39 @@ def test_the_position_of_a_maximum_that_does_not_exist_reads_nothing() -> None:
     x = node(Input("x", DType.FLOAT32, (constant(0), constant(5))))
     program = lower_only_kernel(Scope(), (x,), node(ArgReduce("maximum", 1, False), x))
     assert isinstance(program, LoopProgram)
-    (search,) = (part for part in program.body if isinstance(part, ArgLoop))
-    assert search.end is constant(0)
+    assert not [
+        part for part in program.body if isinstance(part, Loop) and part.end is not constant(0)
+    ]
+
+
+def test_positions_of_maxima_in_columns_run_along_the_columns() -> None:
+    scope = Scope()
+    shape = (scope.declare("rows", 0, 100), scope.declare("columns", 0, 100))
+    x = node(Input("x", DType.INT32, shape))
+    program = lower_only_kernel(scope, (x,), node(ArgReduce("maximum", 0, False), x))
+    assert isinstance(program, LoopProgram)
+    block = str(column_block(shape[1]))
+    text = print_tile(program).replace(block, "BLOCK")
+    text = text.replace(f"min(-_c6*BLOCK + columns, {block[4:-1]})", "COUNT")
+    assert text == "\n".join(
+        [
+            "buffer b0: int32",
+            "buffer o0: int64",
+            "scratch s0: int32 of BLOCK",
+            "scratch s1: int64 of BLOCK",
+            "grid _c6 < ceil_div(columns, BLOCK)",
+            "  for independent _i8 in 0 .. COUNT",
+            "    s0[_i8] = identity:maximum",
+            "  for _k3 in 0 .. rows",
+            "    for independent _i7 in 0 .. COUNT",
+            "      s0[_i7] = %0:maximum.int32(s0[_i7], b0[_c6*BLOCK + _k3*columns + _i7])",
+            "  for independent _i10 in 0 .. COUNT",
+            "    s1[_i10] = identity:minimum",
+            "  for _k5 in 0 .. rows",
+            "    for independent _i9 in 0 .. COUNT",
+            "      s1[_i9] = %3:minimum.int64(s1[_i9], %2:select.int64(%1:equal.bool("
+            "b0[_c6*BLOCK + _k5*columns + _i9], s0[_i9]), (_k5), (rows)))",
+            "  for independent _i11 in 0 .. COUNT",
+            "    o0[_c6*BLOCK + _i11] = %4:(s1[_i11] if 1 <= rows else 0:int64)",
+        ]
+    )

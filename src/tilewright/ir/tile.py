@@ -153,19 +153,6 @@ class Loop:
 
 
 @dataclass(frozen=True, eq=False)
-class ArgLoop:
-    """Binds ``name`` (int64) to the first or last index of the greatest or least ``value``."""
-
-    name: str
-    variable: str
-    end: Expr
-    kind: str
-    last: bool
-    value: Value
-    body: tuple[Statement, ...]
-
-
-@dataclass(frozen=True, eq=False)
 class Store:
     """Write an element."""
 
@@ -200,7 +187,7 @@ class TransposeBlock:
     columns: Expr
 
 
-Statement = Let | LetIndex | Loop | ArgLoop | Store | Check | TransposeBlock
+Statement = Let | LetIndex | Loop | Store | Check | TransposeBlock
 
 # ---------------------------------------------------------------- programs
 

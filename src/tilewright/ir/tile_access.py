@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from tilewright.ir.tile import (
     OUTSIDE,
     Apply,
-    ArgLoop,
     Check,
     Contraction,
     Convert,
@@ -220,8 +219,6 @@ class _Block:
                     self._check(check)
                 case Loop():
                     self._loop(statement)
-                case ArgLoop():
-                    self._arg_loop(statement)
 
     def _check(self, number: int) -> None:
         if not 0 <= number < len(self.program.checks):
@@ -236,14 +233,6 @@ class _Block:
         for accumulator in loop.accumulators:
             block.value(accumulator.value)
             self.locals.add(accumulator.name)
-
-    def _arg_loop(self, loop: ArgLoop) -> None:
-        self.known(loop.end)
-        block = self.inner()
-        block.axis(loop.variable, constant(0), loop.end)
-        block.statements(loop.body)
-        block.value(loop.value)
-        self.locals.add(loop.name)
 
     def _transpose(self, block: TransposeBlock) -> None:
         inner = self.inner()

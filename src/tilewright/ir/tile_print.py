@@ -10,7 +10,6 @@ from collections.abc import Iterable
 
 from tilewright.ir.tile import (
     Apply,
-    ArgLoop,
     Check,
     Contraction,
     Convert,
@@ -114,10 +113,6 @@ class _Printer:
                 for a in statement.accumulators:
                     lines.append(f"  {a.name} = {a.kind} of {self.value(a.value)}")
                 return lines
-            case ArgLoop(name=name, variable=variable, end=end, body=body, value=value):
-                order = "last" if statement.last else "first"
-                head = f"{name} = {order} {statement.kind} for {variable} in 0 .. {end}"
-                return [head, *self.statements(body, "  "), f"  of {self.value(value)}"]
 
     def value(self, value: Value) -> str:
         known = self.numbers.get(id(value))

@@ -8,7 +8,6 @@ from dataclasses import replace
 from tilewright.ir.tile import (
     Accumulator,
     Apply,
-    ArgLoop,
     Check,
     Convert,
     Guarded,
@@ -55,6 +54,23 @@ def value_expressions(value: Value, seen: set[int] | None = None) -> Iterator[Ex
             pass
 
 
+def value_loads(value: Value) -> Iterator[Load]:
+    """Every load inside a value."""
+    match value:
+        case Load():
+            yield value
+        case Apply(operands=operands):
+            for operand in operands:
+                yield from value_loads(operand)
+        case Convert(operand=operand):
+            yield from value_loads(operand)
+        case Guarded(inside=inside, outside=outside):
+            yield from value_loads(inside)
+            yield from value_loads(outside)
+        case _:
+            pass
+
+
 def value_symbols(value: Value, known: dict[Value, frozenset[str]]) -> frozenset[str]:
     """Loop variables and locals that a value depends on; ``known`` holds those of its parts."""
     found = known.get(value)
@@ -93,10 +109,6 @@ def expressions(statements: Iterable[Statement]) -> Iterator[Expr]:
                 yield from expressions(body)
                 for accumulator in accumulators:
                     yield from value_expressions(accumulator.value)
-            case ArgLoop(end=end, body=body, value=value):
-                yield end
-                yield from expressions(body)
-                yield from value_expressions(value)
             case Store(offset=offset, value=value):
                 yield offset
                 yield from value_expressions(value)
@@ -105,20 +117,28 @@ def expressions(statements: Iterable[Statement]) -> Iterator[Expr]:
 
 
 class ExpressionMap:
-    """Applies a function to every index expression; shared values stay shared."""
+    """Applies a function to every index expression; shared values stay shared.
 
-    def __init__(self, expression: Callable[[Expr], Expr]) -> None:
+    Scalars that are bound under the names in ``scalars`` become these values.
+    """
+
+    def __init__(
+        self, expression: Callable[[Expr], Expr], scalars: Mapping[str, Value] | None = None
+    ) -> None:
         self.expression = expression
+        self.scalars = scalars or {}
         self._values: dict[int, tuple[Value, Value]] = {}
 
     @staticmethod
-    def substitution(mapping: Mapping[str, Expr]) -> ExpressionMap:
-        """The map that replaces names."""
+    def substitution(
+        mapping: Mapping[str, Expr], scalars: Mapping[str, Value] | None = None
+    ) -> ExpressionMap:
+        """The map that replaces names in index expressions, and scalars."""
 
         def replaced(e: Expr) -> Expr:
             return e.substitute(mapping)
 
-        return ExpressionMap(replaced)
+        return ExpressionMap(replaced, scalars)
 
     def stores(self, stores: Iterable[Store]) -> tuple[Store, ...]:
         """Stores rewritten in order."""
@@ -148,6 +168,8 @@ class ExpressionMap:
             case Guarded(predicate=predicate, inside=inside, outside=outside):
                 rewritten = self.expression(predicate)
                 return Guarded(rewritten, self.value(inside), self.value(outside))
+            case Local(name=name):
+                return self.scalars.get(name, value)
             case _:
                 return value
 
@@ -169,13 +191,6 @@ class ExpressionMap:
                         Accumulator(a.name, a.kind, self.value(a.value))
                         for a in statement.accumulators
                     ),
-                )
-            case ArgLoop():
-                return replace(
-                    statement,
-                    end=self.expression(statement.end),
-                    value=self.value(statement.value),
-                    body=self.statements(statement.body),
                 )
             case Store():
                 offset = self.expression(statement.offset)

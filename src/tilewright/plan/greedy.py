@@ -14,6 +14,7 @@ from tilewright.ir.access import stored_view
 from tilewright.ir.graph import Graph, Node, users
 from tilewright.ir.kernel import Kernel, KernelKind, Plan, kind_of_seed, row_space
 from tilewright.ir.primitives import (
+    ArgReduce,
     Broadcast,
     Cast,
     Constant,
@@ -192,6 +193,9 @@ class _Planner:
                 self.memory |= set(node.inputs)
             case ScatterElements() | ScatterND():
                 self.memory.add(node.inputs[0])
+            case ArgReduce():  # reads every element twice
+                if cost(node.inputs[0], self.memory) > RECOMPUTE_LIMIT:
+                    self.memory.add(node.inputs[0])
             case Pad():
                 if not is_simple(node.inputs[0], self.memory):
                     self.memory.add(node.inputs[0])

@@ -17,13 +17,11 @@ from tilewright.ir.primitives import Reduce, Shape
 from tilewright.ir.scalar import COMBINE
 from tilewright.ir.tile import Apply, Load, Local, Loop, LoopProgram, Store, Value
 from tilewright.ir.views import Index, linear
-from tilewright.shape import Expr, ceil_div, constant, maximum, minimum, product
-from tilewright.tile.loops import finish, target_buffers
+from tilewright.shape import Expr, ceil_div, constant, minimum, product
+from tilewright.tile.loops import column_block, finish, target_buffers
 from tilewright.tile.lowering import Lowering
 
 ROWS = 8  # rows per pass: their sum meets the sums in scratch once
-LEAST_COLUMNS, MOST_COLUMNS = 128, 512  # columns per task: long runs of memory, sums in L1
-SHARES = 8  # tasks to make at least where there are enough columns
 WORK_SHIFT = 8  # elements per nanosecond of one thread, for the thread count
 
 
@@ -83,8 +81,7 @@ class _Columns:
         for axis in self.space.kept[:-1]:
             self.index[axis] = self._task(self.space.shape[axis])
         width = self.space.shape[-1]
-        share = ceil_div(ceil_div(width, SHARES), 16) * 16
-        self.block = minimum(maximum(share, LEAST_COLUMNS), MOST_COLUMNS)
+        self.block = column_block(width)
         self.first = self._task(ceil_div(width, self.block)) * self.block
         self.count = minimum(self.block, width - self.first)
         self.finished: dict[Index, Value] = {}

@@ -7,7 +7,8 @@ collapsed into one; the last loop is cut into chunks, and all but the chunk is t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from tilewright.ir.graph import Node
 from tilewright.ir.kernel import Kernel
@@ -16,11 +17,15 @@ from tilewright.ir.scalar import COMBINE
 from tilewright.ir.tile import Apply, Load, Local, Loop, LoopProgram, Statement, Store, TileBuffer
 from tilewright.ir.tile_walk import ExpressionMap, expressions
 from tilewright.ir.views import Index, linear
-from tilewright.shape import Expr, Truth, constant, minimum, product
+from tilewright.shape import Expr, Truth, ceil_div, constant, maximum, minimum, product
+from tilewright.tile.interchange import Block, interchanged, reduces_across
 from tilewright.tile.lowering import Lowering
 from tilewright.tile.transposes import as_transpose
 from tilewright.tile.work import estimate
 
+LEAST_COLUMNS, MOST_COLUMNS = 128, 512  # columns per task: long runs of memory, sums in L1
+SHARES = 8  # tasks to make at least where there are enough columns
+LEAST_ACROSS = 8  # results known to be fewer are reduced one after the other
 CHUNK = 4096  # elements of the last loop in one task: small enough to balance, large to amortise
 
 
@@ -131,6 +136,8 @@ def _chunked(
     targets: dict[Node, TileBuffer],
 ) -> LoopProgram:
     name, size = variables[-1]
+    if reduces_across(name, body) and not (size.is_constant and size.value < LEAST_ACROSS):
+        return _across(kernel, lowering, variables, body, targets)
     if size.is_constant and size.value <= CHUNK:
         loop = Loop(name, constant(0), size, tuple(body))
         return finish(lowering, kernel, variables[:-1], [loop], targets)
@@ -139,6 +146,28 @@ def _chunked(
     begin = chunk * CHUNK
     loop = Loop(name, begin, minimum(begin + CHUNK, size), tuple(body))
     return finish(lowering, kernel, grid, [loop], targets)
+
+
+def _across(
+    kernel: Kernel,
+    lowering: Lowering,
+    variables: list[tuple[str, Expr]],
+    body: Sequence[Statement],
+    targets: dict[Node, TileBuffer],
+) -> LoopProgram:
+    """A block of results for every task, reduced side by side."""
+    name, size = variables[-1]
+    most = column_block(size)
+    number = lowering.variable(ceil_div(size, most), "c")
+    block = Block(number * most, minimum(most, size - number * most), most)
+    grid = [*variables[:-1], (str(number), ceil_div(size, most))]
+    return finish(lowering, kernel, grid, interchanged(lowering, name, body, block), targets)
+
+
+def column_block(width: Expr) -> Expr:
+    """Neighbouring columns of one task: long runs of memory whose running values stay in L1."""
+    share = ceil_div(ceil_div(width, SHARES), 16) * 16
+    return minimum(maximum(share, LEAST_COLUMNS), MOST_COLUMNS)
 
 
 def collapse(
@@ -282,56 +311,110 @@ def _scatter_index(output: Node, lowering: Lowering, indices: Node, index: list[
 
 
 def lower_scan(kernel: Kernel, lowering: Lowering) -> LoopProgram:
-    """Running sums along one axis; each result is the one before it combined with an element."""
+    """Running sums along one axis; each result is the one before it combined with an element.
+
+    Along another axis than the last one, a task has a block of neighbouring columns, whose sums run
+    side by side.
+    """
     output = kernel.outputs[0]
     primitive = output.primitive
     assert isinstance(primitive, Scan)
     targets = target_buffers(kernel)
-    axis, length = primitive.axis, output.shape[primitive.axis]
+    last = output.rank - 1
     grid: list[tuple[str, Expr]] = []
     index: list[Expr] = [constant(0)] * output.rank
     for a, size in enumerate(output.shape):
-        if a != axis:
+        if a not in (primitive.axis, last):
             lowering.open()
             index[a] = lowering.variable(size)
             grid.append((str(index[a]), size))
-    _scan_steps(lowering, primitive, output, targets[output], index, length)
+    columns: _Columns | None = None
+    if primitive.axis != last:
+        columns = _Columns(lowering, grid, output.shape[last])
+    _Steps(lowering, primitive, output, targets[output], index, columns).write()
     body = [s for block in lowering.blocks for s in block.statements]
     return finish(lowering, kernel, grid, body, targets)
 
 
-def _scan_steps(
-    lowering: Lowering,
-    primitive: Scan,
-    output: Node,
-    target: TileBuffer,
-    index: list[Expr],
-    length: Expr,
-) -> None:
-    from_kind = COMBINE[primitive.kind]
-    operand = output.inputs[0]
+class _Columns:
+    """A task's block of columns: neighbours along the last axis."""
 
-    def at(step: Expr) -> list[Expr]:
-        place = length - 1 - step if primitive.reverse else step
-        return [place if a == primitive.axis else i for a, i in enumerate(index)]
+    def __init__(self, lowering: Lowering, grid: list[tuple[str, Expr]], width: Expr) -> None:
+        self._lowering = lowering
+        lowering.open()
+        block = column_block(width)
+        number = lowering.variable(ceil_div(width, block))
+        grid.append((str(number), ceil_div(width, block)))
+        self._first = number * block
+        self._block, self._count = block, minimum(block, width - self._first)
 
-    def offset(step: Expr) -> Expr:
-        return lowering.scope.resolve(linear(at(step), output.shape))
+    def each(self, body: Callable[[Expr], None]) -> None:
+        """Emit a loop in which ``body`` is given the column."""
+        self._lowering.open()
+        column = self._lowering.variable(self._block)
+        body(self._first + column)
+        inner = self._lowering.close()
+        self._lowering.emit(Loop(str(column), constant(0), self._count, inner, independent=True))
 
-    lowering.open()
-    first = lowering.variable(minimum(length, 1))
-    if primitive.exclusive:
-        start = Local(f"identity:{primitive.kind}", output.dtype)
-    else:
-        start = lowering.value(operand, at(first))
-    lowering.emit(Store(target, offset(first), start))
-    lowering.emit(Loop(str(first), constant(0), minimum(length, 1), lowering.close()))
-    if lowering.scope.is_less_equal(length, 1) is Truth.YES:
-        return  # what a step that never runs reads would be read outside of its loop
-    lowering.open()
-    step = lowering.variable(length)
-    read = at(step - 1) if primitive.exclusive else at(step)
-    value = lowering.value(operand, read)
-    running = Apply(from_kind, (Load(target, offset(step - 1)), value), output.dtype)
-    lowering.emit(Store(target, offset(step), running))
-    lowering.emit(Loop(str(step), constant(1), length, lowering.close()))
+
+@dataclass
+class _Steps:
+    """The steps of a scan: ``index`` is the task's place, its columns apart."""
+
+    lowering: Lowering
+    primitive: Scan
+    output: Node
+    target: TileBuffer
+    index: list[Expr]
+    columns: _Columns | None
+
+    def write(self) -> None:
+        """The first elements, then every one from the one before it."""
+        length = self.output.shape[self.primitive.axis]
+        self.lowering.open()
+        first = self.lowering.variable(minimum(length, 1))
+        self._each(lambda: self._begin(first))
+        self._close(first, constant(0), minimum(length, 1))
+        if self.lowering.scope.is_less_equal(length, 1) is Truth.YES:
+            return  # what a step that never runs reads would be read outside of its loop
+        self.lowering.open()
+        step = self.lowering.variable(length)
+        self._each(lambda: self._go_on(step))
+        self._close(step, constant(1), length)
+
+    def _close(self, variable: Expr, begin: Expr, end: Expr) -> None:
+        body = self.lowering.close()
+        self.lowering.emit(Loop(str(variable), begin, end, body))
+
+    def _each(self, body: Callable[[], None]) -> None:
+        if self.columns is None:
+            body()
+            return
+
+        def at(column: Expr) -> None:
+            self.index[-1] = column
+            body()
+
+        self.columns.each(at)
+
+    def _begin(self, first: Expr) -> None:
+        if self.primitive.exclusive:
+            start = Local(f"identity:{self.primitive.kind}", self.output.dtype)
+        else:
+            start = self.lowering.value(self.output.inputs[0], self._at(first))
+        self.lowering.emit(Store(self.target, self._offset(first), start))
+
+    def _go_on(self, step: Expr) -> None:
+        read = self._at(step - 1) if self.primitive.exclusive else self._at(step)
+        value = self.lowering.value(self.output.inputs[0], read)
+        before = Load(self.target, self._offset(step - 1))
+        running = Apply(COMBINE[self.primitive.kind], (before, value), self.output.dtype)
+        self.lowering.emit(Store(self.target, self._offset(step), running))
+
+    def _at(self, step: Expr) -> list[Expr]:
+        axis = self.primitive.axis
+        place = self.output.shape[axis] - 1 - step if self.primitive.reverse else step
+        return [place if a == axis else i for a, i in enumerate(self.index)]
+
+    def _offset(self, step: Expr) -> Expr:
+        return self.lowering.scope.resolve(linear(self._at(step), self.output.shape))

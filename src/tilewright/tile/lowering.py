@@ -40,7 +40,6 @@ from tilewright.ir.scalar import DIVISIONS
 from tilewright.ir.tile import (
     Accumulator,
     Apply,
-    ArgLoop,
     Check,
     Convert,
     Guarded,
@@ -68,8 +67,8 @@ from tilewright.shape import (
     less_equal,
     logical_and,
     select,
-    symbol,
 )
+from tilewright.tile.best_position import best_position
 from tilewright.tile.taps import Tap, geometry, tap_position
 
 
@@ -346,9 +345,9 @@ class Lowering:
 
     def nest(
         self, node: Node, index: Index, extents: Sequence[Expr], kind: str,
-        inner: Callable[[Index], Value],
+        inner: Callable[[Index], Value], dtype: DType,
     ) -> Value:  # fmt: skip
-        """Element ``index`` of ``node``: ``inner`` reduced over nested loops [0, extent).
+        """``inner``, of type ``dtype``, reduced over loops [0, extent) for element ``index``.
 
         They are placed as far out as they can be.
         """
@@ -368,10 +367,10 @@ class Lowering:
             body = self.close()
             step = Accumulator(name, kind, value)
             self.emit(Loop(str(variable), constant(0), end, body, (step,)))
-            value = Local(name, node.dtype)
+            value = Local(name, dtype)
         self.blocks = outer
         self.depth[name] = level
-        return Local(name, node.dtype)
+        return Local(name, dtype)
 
     def _reduce(self, node: Node, kind: str, axes: tuple[int, ...], index: Index) -> Value:
         operand = node.inputs[0]
@@ -381,26 +380,24 @@ class Lowering:
             full = [next(reduced) if a in axes else next(kept) for a in range(operand.rank)]
             return self.value(operand, full)
 
-        return self.nest(node, index, [operand.shape[a] for a in axes], kind, inner)
+        return self.nest(node, index, [operand.shape[a] for a in axes], kind, inner, node.dtype)
 
     def _arg_reduce(self, node: Node, index: Index) -> Value:
         primitive = node.primitive
         assert isinstance(primitive, ArgReduce)
-        operand, axis = node.inputs[0], primitive.axis
-        level = self._level(_symbols(index))
-        outer, self.blocks = self.blocks, self.blocks[: level + 1]
-        variable, name = self.name("k"), self.name("r")
-        self.depth[variable] = len(self.blocks)
-        declare_index(self.scope, variable, operand.shape[axis])
-        self.open()
-        end = self._while_existing(node, index, operand.shape[axis])
-        self.blocks[-1].extents.append(end)
-        value = self.value(operand, (*index[:axis], symbol(variable), *index[axis:]))
-        body = self.close()
-        self.emit(ArgLoop(name, variable, end, primitive.kind, primitive.last, value, body))
-        self.blocks = outer
-        self.depth[name] = level
-        return Local(name, DType.INT64)
+        axis = primitive.axis
+        length = node.inputs[0].shape[axis]
+
+        def element(k: Index) -> Value:
+            return self.value(node.inputs[0], (*index[:axis], *k, *index[axis:]))
+
+        def nest(kind: str, inner: Callable[[Index], Value], dtype: DType) -> Value:
+            return self.nest(node, index, [length], kind, inner, dtype)
+
+        found = best_position(primitive, (length, node.inputs[0].dtype), element, nest)
+        some = self.scope.resolve(less(0, self._while_existing(node, index, length)))
+        nothing = Literal(0, DType.INT64)
+        return nothing if _is_zero(some) else _where(some, found, nothing)
 
     def _contract(self, node: Node, index: Index) -> Value:
         primitive = node.primitive
@@ -418,7 +415,7 @@ class Lowering:
             b = self.value(right, _fill(right.rank, right_fixed, index[len(batch) + free :]))
             return Apply("multiply", (a, b), node.dtype)
 
-        return self.nest(node, index, [left.shape[i] for i, _ in summed], "sum", inner)
+        return self.nest(node, index, [left.shape[i] for i, _ in summed], "sum", inner, node.dtype)
 
     def _convolve(self, node: Node, index: Index) -> Value:
         primitive = node.primitive
@@ -441,7 +438,7 @@ class Lowering:
             weight = self.value(weights, (index[axis], *k))
             return Apply("multiply", (read, weight), node.dtype)
 
-        return self.nest(node, index, weights.shape[1:], "sum", inner)
+        return self.nest(node, index, weights.shape[1:], "sum", inner, node.dtype)
 
     def _window(self, node: Node, index: Index) -> Value:
         primitive = node.primitive
@@ -458,7 +455,9 @@ class Lowering:
             place = (*index[: axes.start], *positions, *index[axes.stop :])
             return self.guarded(inside, operand, place, neutral)
 
-        return self.nest(node, index, [*map(constant, primitive.kernel)], primitive.kind, inner)
+        return self.nest(
+            node, index, [*map(constant, primitive.kernel)], primitive.kind, inner, node.dtype
+        )
 
     # ------------------------------------------------------------ statements
 

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Sequence
 from tilewright.ir.scalar import SCALAR_FUNCTIONS
 from tilewright.ir.tile import (
     Apply,
-    ArgLoop,
     Check,
     Convert,
     Guarded,
@@ -45,9 +44,6 @@ def _statements(body: Iterable[Statement], known: dict[str, Expr]) -> Expr:
                 own = sum(_value(a.value, set()) + 1 for a in accumulators)
                 length = _length(begin, end)
                 units = units + (_statements(inner, known) + own) * length + 8
-            case ArgLoop(end=end, body=inner, value=value):
-                own = _value(value, set()) * 4 + 16
-                units = units + (_statements(inner, known) + own) * _length(constant(0), end)
             case Store(value=value):
                 units = units + _value(value, set()) + 2
             case TransposeBlock(rows=rows):

@@ -17,10 +17,8 @@ from tilewright.backend.cpu.indices import I64, IndexEmitter, word
 from tilewright.backend.cpu.machine import Level
 from tilewright.backend.cpu.parallel_loops import mark_independent
 from tilewright.backend.cpu.transpose import transpose_function
-from tilewright.ir.dtype import DType
 from tilewright.ir.tile import (
     Apply,
-    ArgLoop,
     Check,
     Convert,
     Guarded,
@@ -151,8 +149,6 @@ class FunctionFrame:
                     self._let_index(statement)
                 case Loop():
                     self._loop(statement)
-                case ArgLoop():
-                    self._arg_loop(statement)
                 case Store(buffer=buffer, offset=offset, value=value):
                     pointer = self.pointers[buffer.name]
                     address = self.emitter.gep(pointer, buffer.dtype, self.index(offset))
@@ -285,51 +281,3 @@ class FunctionFrame:
         if isinstance(value, Local) and value.name == accumulator.name:
             return self.locals[accumulator.name]
         return self.emitter.combine(accumulator.kind, value.dtype, phi, self.value(value))
-
-    def _arg_loop(self, loop: ArgLoop) -> None:
-        dtype = loop.value.dtype
-        end = self.index(loop.end)
-        function = self.builder.function
-        body = function.append_basic_block("arg")
-        done = function.append_basic_block("done")
-        before = self.builder.block
-        start = self.emitter.identity(loop.kind, dtype)
-        self.builder.cbranch(self.builder.icmp_signed("<", word(0), end), body, done)
-        self.builder.position_at_end(body)
-        variable, best = self.builder.phi(I64), self.builder.phi(start.type)
-        where = self.builder.phi(I64)
-        for phi, initial in ((variable, word(0)), (best, start), (where, word(0))):
-            phi.add_incoming(initial, before)
-        self.names[loop.variable] = variable
-        self.enter()
-        self.statements(loop.body)
-        value = self.value(loop.value)
-        better = self._better(loop, dtype, value, best, variable)
-        self.leave()
-        new_best = self.builder.select(better, value, best)
-        new_where = self.builder.select(better, variable, where)
-        following = self.builder.add(variable, word(1), flags=("nsw",))
-        latch = self.builder.block
-        for phi, final in ((variable, following), (best, new_best), (where, new_where)):
-            phi.add_incoming(final, latch)
-        self.builder.cbranch(self.builder.icmp_signed("<", following, end), body, done)
-        self.builder.position_at_end(done)
-        result = self.builder.phi(I64)
-        result.add_incoming(word(0), before)
-        result.add_incoming(new_where, latch)
-        self.locals[loop.name] = result
-
-    def _better(
-        self, loop: ArgLoop, dtype: DType, value: ir.Value, best: ir.Value, variable: ir.Value
-    ) -> ir.Value:
-        """Whether ``value`` replaces ``best``: the first element always, then a NaN, once."""
-        pair = (best, value) if loop.kind == "maximum" else (value, best)
-        function = "less_equal" if loop.last else "less"
-        better = self.emitter.apply(function, dtype, pair)
-        first = self.builder.icmp_signed("==", variable, word(0))
-        if dtype.is_float:
-            nan = self.emitter.apply("is_nan", dtype, [value])
-            seen = self.emitter.apply("is_nan", dtype, [best])
-            fresh = nan if loop.last else self.builder.and_(nan, self.builder.not_(seen))
-            better = self.builder.or_(fresh, better)
-        return self.builder.or_(first, better)

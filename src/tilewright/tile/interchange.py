@@ -1,0 +1,162 @@
+"""Private reductions whose elements lie side by side along the results, not along the reduction.
+
+A nest computes one result after the other, each by a loop of its own. Where that loop walks memory
+with a stride, while neighbouring results read neighbouring elements, the two loops are exchanged:
+the running values of a block of results lie in scratch, and vectors run along the results. Start
+with :func:`interchanged`; it knows accesses only, and no operator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from tilewright.ir.scalar import COMBINE
+from tilewright.ir.tile import (
+    Apply,
+    Let,
+    Load,
+    Local,
+    Loop,
+    Statement,
+    Store,
+    TileBuffer,
+    Value,
+)
+from tilewright.ir.tile_walk import ExpressionMap, value_loads
+from tilewright.shape import Expr, constant
+from tilewright.tile.lowering import Lowering
+
+
+@dataclass(frozen=True)
+class Block:
+    """Neighbouring results of one task: the first one, how many, and how many at most."""
+
+    first: Expr
+    count: Expr
+    most: Expr
+
+
+def interchanged(
+    lowering: Lowering, variable: str, body: Sequence[Statement], block: Block
+) -> tuple[Statement, ...]:
+    """The loop of ``variable`` over a block of results, in a body that :func:`reduces_across`."""
+    exchange = _Exchange(lowering, variable, block)
+    made: list[Statement] = []
+    for statement in body:
+        if isinstance(statement, Loop):
+            made += exchange.reduction(statement)
+        else:
+            made.append(exchange.along(lambda v, s=statement: [exchange.at(v).statement(s)]))
+    return tuple(made)
+
+
+def reduces_across(variable: str, body: Sequence[Statement]) -> bool:
+    """Whether a body stores what loops reduce, with elements side by side along ``variable``."""
+    loops = [statement for statement in body if isinstance(statement, Loop)]
+    stores = [statement for statement in body if isinstance(statement, Store)]
+    if not loops or len(loops) + len(stores) < len(body):
+        return False
+    nests = [_nest(loop) for loop in loops]
+    if any(nest is None or _depends(nest, variable) for nest in nests):
+        return False
+    across = [_lies_across(nest, variable) for nest in nests if nest is not None]
+    return all(lies is not False for lies in across) and any(across)
+
+
+def _nest(loop: Loop) -> list[Loop] | None:
+    """Loops inside each other that do nothing but reduce, the innermost last; or None."""
+    if not loop.accumulators:
+        return None
+    if any(isinstance(statement, Loop) for statement in loop.body):
+        (inner, *others) = loop.body
+        found = _nest(inner) if isinstance(inner, Loop) and not others else None
+        return None if found is None else [loop, *found]
+    if all(isinstance(statement, Let) for statement in loop.body):
+        return [loop]
+    return None
+
+
+def _depends(nest: Sequence[Loop] | None, variable: str) -> bool:
+    bounds = [bound for loop in nest or () for bound in (loop.begin, loop.end)]
+    return any(variable in bound.free_symbols for bound in bounds)
+
+
+def _lies_across(nest: Sequence[Loop], variable: str) -> bool | None:
+    """Whether the elements of a reduction lie along ``variable``; None if they do not say."""
+    innermost = nest[-1]
+    across = False
+    for load in _loads(innermost):
+        affine = load.offset.affine((variable, innermost.variable))
+        if affine is None:
+            return False
+        slopes, zero = affine[0], constant(0)
+        beside, further = slopes.get(variable, zero), slopes.get(innermost.variable, zero)
+        if beside not in (zero, constant(1)):
+            return False
+        if further is constant(1) and beside is zero:
+            continue
+        if further is constant(1):
+            return False
+        across = across or beside is constant(1)
+    return across or None
+
+
+def _loads(loop: Loop) -> Iterator[Load]:
+    for statement in loop.body:
+        if isinstance(statement, Let):
+            yield from value_loads(statement.value)
+    for accumulator in loop.accumulators:
+        yield from value_loads(accumulator.value)
+
+
+@dataclass
+class _Exchange:
+    """The running values in scratch, one row of a block's size for each reduction."""
+
+    lowering: Lowering
+    result: str
+    block: Block
+    running: dict[str, TileBuffer] = field(default_factory=dict[str, TileBuffer])
+
+    def along(self, body: Callable[[Expr], list[Statement]]) -> Loop:
+        """A loop over the results."""
+        variable = self.lowering.variable(self.block.most)
+        statements = tuple(body(variable))
+        return Loop(str(variable), constant(0), self.block.count, statements, independent=True)
+
+    def at(self, variable: Expr) -> ExpressionMap:
+        """What rewrites statements for result ``variable`` of the block."""
+        place = self.block.first + variable
+        read: dict[str, Value] = {
+            name: Load(buffer, variable) for name, buffer in self.running.items()
+        }
+        return ExpressionMap.substitution({self.result: place}, read)
+
+    def reduction(self, outermost: Loop) -> list[Statement]:
+        """The neutral elements, then the loops of the reduction around the one over results."""
+        nest = _nest(outermost)
+        assert nest is not None
+        innermost = nest[-1]
+        for accumulator in innermost.accumulators:
+            row = self.lowering.scratch_buffer(accumulator.value.dtype, self.block.most)
+            self.running[accumulator.name] = row
+        made: Statement = self.along(lambda v: self._combined(innermost, v))
+        for loop in reversed(nest):
+            made = Loop(loop.variable, loop.begin, loop.end, (made,))
+        return [self.along(lambda v: self._neutral(innermost, v)), made]
+
+    def _neutral(self, loop: Loop, variable: Expr) -> list[Statement]:
+        return [
+            Store(self.running[a.name], variable, Local(f"identity:{a.kind}", a.value.dtype))
+            for a in loop.accumulators
+        ]
+
+    def _combined(self, loop: Loop, variable: Expr) -> list[Statement]:
+        rewrite = self.at(variable)
+        made: list[Statement] = [*rewrite.statements(loop.body)]
+        for a in loop.accumulators:
+            row, dtype = self.running[a.name], a.value.dtype
+            operands = (Load(row, variable), rewrite.value(a.value))
+            made.append(Store(row, variable, Apply(COMBINE[a.kind], operands, dtype)))
+        return made
