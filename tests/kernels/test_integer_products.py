@@ -12,6 +12,10 @@ from onnx import helper, numpy_helper
 
 import tilewright
 from tilewright.backend.cpu.machine import host_levels
+from tilewright.compile import compile_stages
+from tilewright.ir.dtype import DType
+from tilewright.ir.primitives import Convolve
+from tilewright.plan.seeds import has_tiles
 
 Array = np.ndarray[Any, Any]
 LEVELS = tuple(level.name for level in host_levels() if level.serves("uint8"))
@@ -45,12 +49,14 @@ class Model:
     def output(self, name: str, kind: Any, rank: int) -> None:
         self.outputs.append(_info(name, kind, [f"{name}_{axis}" for axis in range(rank)]))
 
-    def compiled(self, level: str, **options: Any) -> tilewright.CompiledModel:
+    def proto(self) -> onnx.ModelProto:
         graph = helper.make_graph(
             self.nodes, "test", self.inputs, self.outputs, initializer=self.weights
         )
-        made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)])
-        return tilewright.compile(made, levels=[level], **options)
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)])
+
+    def compiled(self, level: str, **options: Any) -> tilewright.CompiledModel:
+        return tilewright.compile(self.proto(), levels=[level], **options)
 
 
 def _info(name: str, kind: Any, shape: Any) -> onnx.ValueInfoProto:
@@ -394,9 +400,21 @@ def test_levels_with_instructions_for_bytes_are_taken() -> None:
     x = model.input("x", np.uint8, "m", 8)
     weights = np.ones((8, 16), np.int8)
     model.output(model.add("MatMulInteger", x, model.weight(weights)), np.int32, 2)
-    graph = helper.make_graph(
-        model.nodes, "test", model.inputs, model.outputs, initializer=model.weights
-    )
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)])
-    (found,) = tilewright.compile(made).info.levels
+    (found,) = tilewright.compile(model.proto()).info.levels
     assert found.name == LEVELS[-1]
+
+
+def test_every_product_has_register_tiles() -> None:
+    """Also convolutions, whose channels come first, and small weights, which could be folded."""
+    model = Model()
+    scale = model.weight(np.array(0.5, np.float32)), model.weight(np.array(0, np.uint8))
+    image = model.input("x", np.uint8, "n", 8, "h", "v")
+    for shape in ((4, 8, 1, 1), (8, 4, 1, 1), (4, 8, 3, 3), (8, 4, 1, 1)):
+        data = model.add("DequantizeLinear", image, *scale)
+        weights = model.add("DequantizeLinear", model.weight(np.ones(shape, np.int8)), scale[0])
+        image = model.add("QuantizeLinear", model.add("Conv", data, weights), *scale)
+    model.output(image, np.uint8, 4)
+    made = compile_stages(model.proto(), levels=["avx2"], dims={"h": (4, 64), "v": (4, 64)})
+    products = [x for x in made.graph.nodes() if isinstance(x.primitive, Convolve)]
+    assert len(products) == 4
+    assert all(x.primitive.sums is DType.INT32 and has_tiles(x) for x in products)
