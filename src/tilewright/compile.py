@@ -32,12 +32,14 @@ from tilewright.plan.greedy import plan_greedily
 from tilewright.plan.prepare import prepare
 from tilewright.rewrite import simplify
 from tilewright.rewrite.channels_last import prefer_channels_last
+from tilewright.rewrite.integers import has_integer_products, integer_products
 from tilewright.rewrite.precision import (
     Narrowing,
     Precision,
     narrow_products,
     narrowing_of,
 )
+from tilewright.rewrite.requantise import quotients_into_scales
 from tilewright.runtime.artifact import ArtifactContents
 from tilewright.runtime.info import MachineInfo, Origin
 from tilewright.runtime.model import CompiledModel
@@ -79,7 +81,6 @@ def compile_stages(source: Source, **options: Unpack[CompileOptions]) -> Compila
     held = _option(Precision, "precision", given["precision"])
     error = _option(Accuracy, "accuracy", given["accuracy"])
     described = _target(given["target"])
-    chosen = _levels(given["levels"], held, described)
     stages = _stages(given["check"], given["dump"])
     imported = import_model(
         source,
@@ -88,6 +89,7 @@ def compile_stages(source: Source, **options: Unpack[CompileOptions]) -> Compila
         constants=as_constants(given["constants"]),
     )
     graph, narrowing = _rewritten(imported.graph, held, stages)
+    chosen = _levels(given["levels"], _narrowest(graph, held), described)
     plan = plan_greedily(graph)
     stages.plan(graph, plan)
     report = imported.report
@@ -127,7 +129,10 @@ def _rewritten(
 ) -> tuple[Graph, Narrowing | None]:
     """The graph that is planned, from the one that was imported."""
     stages.graph("import", imported)
-    graph = simplify(imported, stages.rule, observe=stages.rewrite)
+    graph = quotients_into_scales(integer_products(imported))
+    if graph.roots != imported.roots:
+        stages.graph("integers", graph)
+    graph = simplify(graph, stages.rule, observe=stages.rewrite)
     graph = prepare(prefer_channels_last(graph, stages.rule, stages.rewrite))
     stages.graph("prepare", graph)
     narrowing = narrowing_of(graph, precision)
@@ -168,8 +173,13 @@ def _stages(check: object, dump: object) -> Stages:
     )
 
 
-def _levels(levels: object, precision: Precision, target: Target | None) -> Sequence[str]:
-    narrow = precision.data.value
+def _narrowest(graph: Graph, precision: Precision) -> str:
+    """The type of the elements for which a level may have instructions of its own."""
+    bytes_only = precision is Precision.FLOAT32 and has_integer_products(graph)
+    return (Precision.INT8 if bytes_only else precision).data.value
+
+
+def _levels(levels: object, narrow: str, target: Target | None) -> Sequence[str]:
     if levels is None:
         return [host_level(narrow).name if target is None else _own_level(target, narrow)]
     wanted = {*choices("level", levels, (PORTABLE, *LEVELS))}

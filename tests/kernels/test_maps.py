@@ -9,10 +9,12 @@ import pytest
 
 from support.graph_kit import (
     BOOL,
+    BOTH_LEVELS,
     F32,
     F64,
     FLOATS,
     I64,
+    Compiled,
     Space,
     apply,
     check,
@@ -21,8 +23,12 @@ from support.graph_kit import (
     scalar,
     spread,
 )
+from tilewright.backend.cpu.generate import CodeGenerator
+from tilewright.backend.cpu.machine import LEVELS
+from tilewright.backend.cpu.program import REGISTER_TILES
+from tilewright.backend.cpu.tile_functions import TileModule
 from tilewright.ir.dtype import DType
-from tilewright.ir.graph import node
+from tilewright.ir.graph import Graph, node
 from tilewright.ir.primitives import (
     Broadcast,
     Cast,
@@ -36,7 +42,9 @@ from tilewright.ir.primitives import (
     Transpose,
 )
 from tilewright.ir.scalar import SCALAR_FUNCTIONS
+from tilewright.plan.greedy import plan_greedily
 from tilewright.shape import ceil_div, constant
+from tilewright.tile.lower import lower_kernel
 
 Array = np.ndarray[Any, Any]
 LENGTHS = [{"n": n} for n in (0, 1, 3, 31, 64, 97)]
@@ -233,3 +241,34 @@ def test_select_by_position() -> None:
     seen = node(Map("less_equal"), node(Iota((s, t), 1)), node(Iota((s, t), 0)))
     masked = node(Map("select"), seen, x, spread(scalar(-1e9), (s, t)))
     check(space.graph(masked), [{"s": i, "t": j} for i, j in ((0, 0), (1, 1), (5, 5), (3, 40))])
+
+
+@pytest.mark.parametrize("kind", [DType.UINT8, DType.INT8, DType.UINT16])
+@pytest.mark.parametrize("inside", [True, False])
+def test_limited_floats_become_integers_with_few_instructions(kind: DType, inside: bool) -> None:
+    """Limits inside the type's range spare the conversion's own; others, and NaN, do not."""
+    limits = np.iinfo(kind.value)
+    low, high = (limits.min, limits.max) if inside else (limits.min - 9, limits.max + 9)
+    space = Space()
+    x = space.input("x", F32, space.dimension("m"))
+    limited = apply("minimum", apply("maximum", x, scalar(float(low))), scalar(float(high)))
+    graph = space.graph(node(Cast(kind), limited))
+    values = np.array([np.nan, np.inf, -np.inf, 0.9, -0.9, 1e9, low, high, 77.7] * 5, np.float32)
+    want = np.nan_to_num(np.clip(values, limits.min, limits.max), nan=0.0).astype(kind.numpy)
+    compiled = Compiled(graph, BOTH_LEVELS)
+    for level in BOTH_LEVELS:
+        got = compiled.guarded(level, {"x": values}, {"m": len(values)})
+        np.testing.assert_array_equal(got["y0"], want, level)
+    comparisons = {True: 1, False: 3}[inside]
+    assert _vector_comparisons(graph) == comparisons
+
+
+def _vector_comparisons(graph: Graph) -> int:
+    """Comparisons of vectors in the one kernel of a graph, in LLVM's words."""
+    (kernel,) = plan_greedily(graph).kernels
+    code = CodeGenerator(LEVELS["avx2"])
+    code.add(lower_kernel(kernel, graph.scope, REGISTER_TILES["avx2"]).variants[0].steps[0].program)
+    module = TileModule("kernels")
+    for unit in code.units.values():
+        unit.write(module)
+    return str(module).count("fcmp")

@@ -191,3 +191,22 @@ def test_an_output_that_is_an_input_is_copied() -> None:
     outputs = [o for k in plan.kernels for o in k.outputs]
     assert len(set(outputs)) == 2
     assert x not in outputs
+
+
+@pytest.mark.parametrize("reader", ["elementwise", "product"])
+def test_bytes_are_stored_where_readers_make_floats_of_them(reader: str) -> None:
+    """A requantised product is stored once, in bytes, unless a tile needs floats in memory."""
+    sketch = Sketch()
+    product = node(Contract((), ((1, 0),)), sketch.input(sketch.batch, 8), sketch.weights(8, 16))
+    stored = node(Cast(DType.UINT8), node(Map("round_even"), product))
+    wide = node(Cast(DType.FLOAT32), stored)
+    scale = node(Broadcast(wide.shape, (1,)), sketch.weights(16))
+    back = node(Map("multiply"), wide, scale)
+    if reader == "product":
+        plan = sketch.plan(node(Contract((), ((1, 0),)), back, sketch.weights(16, 4)))
+        assert [k.outputs for k in plan.kernels[:-1]] == [(back,)]
+        return
+    other = node(Contract((), ((1, 0),)), sketch.input(sketch.batch, 8), sketch.weights(8, 16))
+    plan = sketch.plan(node(Map("add"), other, back))
+    assert {o for k in plan.kernels for o in k.outputs} >= {stored}
+    assert len(plan.kernels) == 2

@@ -26,10 +26,13 @@ from tilewright.ir.primitives import (
     Convolve,
     Map,
     Opaque,
+    Pad,
     Reduce,
+    Reshape,
     Scan,
     ScatterElements,
     ScatterND,
+    Transpose,
     Window,
 )
 from tilewright.shape import product
@@ -85,8 +88,16 @@ def _contribution(node: Node, sizes: Mapping[str, int]) -> float:
 def _of_weights(node: Node) -> float:
     """What the rounded weights of a product add; its rounded data is a node of its own."""
     primitive = node.primitive
-    is_product = isinstance(primitive, Contract | Convolve)
-    return _QUANTISED**2 if is_product and primitive.sums is not None else 0.0
+    if not isinstance(primitive, Contract | Convolve) or primitive.sums is None:
+        return 0.0
+    return _QUANTISED**2 if _is_rounded(node.inputs[0]) else 0.0
+
+
+def _is_rounded(data: Node) -> bool:
+    """Whether the data of a narrow product was converted from floats, and not given in bytes."""
+    while isinstance(data.primitive, Pad | Reshape | Transpose):
+        data = data.inputs[0]
+    return isinstance(data.primitive, Cast) and data.inputs[0].dtype.is_float
 
 
 def _is_inexact(dtype: DType) -> bool:

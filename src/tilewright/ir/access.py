@@ -27,6 +27,12 @@ class Access:
     row: Expr
     depth: Expr
 
+    def is_in_words(self, size: int) -> bool:
+        """Whether ``size`` elements that follow each other along k lie in a word of their own."""
+        whole = self.row.is_constant and self.row.value % size == 0
+        plain = self.depth is constant(1) and self.base is constant(0)
+        return size == 1 or (whole and plain)
+
 
 @dataclass(frozen=True)
 class ContractionAccess:

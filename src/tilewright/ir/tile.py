@@ -102,6 +102,13 @@ class Guarded:
 
 Value = Load | Literal | IndexValue | Apply | Convert | Local | Guarded
 
+
+def multiplied(a: Value, b: Value, dtype: DType) -> Apply:
+    """The product of two values, as one of ``dtype``."""
+    factors = (x if x.dtype is dtype else Convert(x, dtype) for x in (a, b))
+    return Apply("multiply", tuple(factors), dtype)
+
+
 # ---------------------------------------------------------------- statements
 
 

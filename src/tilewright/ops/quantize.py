@@ -115,9 +115,8 @@ def dequantize_linear(context: RuleContext) -> Sequence[Node]:
 def dynamic_quantize_linear(context: RuleContext) -> Sequence[Node]:
     """uint8 by the data's own range (extended to 0): the data, its scale and its zero point."""
     builder, x = numeric(context)
-    axes = range(x.rank)
-    high = builder.maximum(builder.reduce("maximum", x, axes), 0.0)
-    low = builder.minimum(builder.reduce("minimum", x, axes), 0.0)
+    high = builder.maximum(_extreme(builder, "maximum", x), 0.0)
+    low = builder.minimum(_extreme(builder, "minimum", x), 0.0)
     spread = builder.subtract(high, low)
     width = builder.select(builder.map("equal", spread, 0.0), 1.0, spread)
     scale = builder.divide(width, 255.0)
@@ -126,3 +125,10 @@ def dynamic_quantize_linear(context: RuleContext) -> Sequence[Node]:
     rounded = builder.map("round_even", builder.divide(x, scale))
     data = _saturate(builder, builder.add(rounded, offset), DType.UINT8)
     return [data, scale, cast(offset, DType.UINT8)][: context.output_count]
+
+
+def _extreme(builder: Builder, kind: str, x: Node) -> Node:
+    """The largest or smallest element of ``x``: of every row, which threads share, then of all."""
+    lead = range(max(x.rank - (2 if x.rank > 3 else 1), 0))
+    rows = builder.reduce(kind, x, range(len(lead), x.rank))
+    return builder.reduce(kind, rows, lead)

@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 from tilewright.ir.access import stored_view
+from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Graph, Node, users
 from tilewright.ir.kernel import Kernel, KernelKind, Plan, kind_of_seed, row_space
 from tilewright.ir.primitives import (
@@ -32,7 +33,7 @@ from tilewright.ir.primitives import (
 )
 from tilewright.ir.verify import REPORT, VerificationError
 from tilewright.ir.views import is_view
-from tilewright.plan.inline import cost, is_light, is_simple
+from tilewright.plan.inline import cost, is_known, is_light, is_simple
 from tilewright.plan.legality import (
     fits_epilogue,
     fits_rows,
@@ -44,6 +45,8 @@ from tilewright.plan.seeds import kind_to_seed
 
 RECOMPUTE_LIMIT = 6  # operations that two kernels may each compute rather than share in memory
 BROADCAST_LIMIT = 4  # operations that may be repeated for every element of a broadcast
+BYTES = (DType.INT8, DType.UINT8)
+MOST_ABOVE_BYTES = 3  # a conversion, a zero point and a scale
 OUTPUT_LIMIT = 3  # results that one kernel may write
 
 
@@ -121,6 +124,7 @@ class _Planner:
                     self._join(number, user)
             position += 1
         self._trim(number)
+        self._end_in_bytes(number)
 
     def _fits(self, number: int, user: Node, space: tuple[object, ...], outer: int | None) -> bool:
         if outer is None:
@@ -158,6 +162,46 @@ class _Planner:
             group.remove(dropped)
             del self.owner[dropped]
             self.launches.leave(self.seeds[number], dropped)
+
+    def _end_in_bytes(self, number: int) -> None:
+        """Leave to readers what they can make of a group's bytes themselves: bytes are stored."""
+        for result in self._results(self.groups[number]):
+            source, above = self._made_of_bytes(result, set(self.groups[number]))
+            if source is None:
+                continue
+            self.memory.add(source)
+            if not all(self._reads_bytes(user, result) for user in self.users[result]):
+                self.memory.discard(source)
+                continue
+            for dropped in above:
+                self.groups[number].remove(dropped)
+                del self.owner[dropped]
+                self.launches.leave(self.seeds[number], dropped)
+
+    def _made_of_bytes(self, result: Node, group: set[Node]) -> tuple[Node | None, list[Node]]:
+        """The bytes that a result of a group is made of alone, and what is made, the last first."""
+        above: list[Node] = []
+        current = result
+        while current.dtype not in BYTES:
+            inside = [i for i in current.inputs if i in group]
+            others = [i for i in current.inputs if i not in group]
+            kept = current in self.roots or any(
+                user in group and user not in above for user in self.users[current]
+            )
+            known = all(is_known(i) for i in others)
+            if kept or not known or len(inside) != 1 or len(above) == MOST_ABOVE_BYTES:
+                return None, []
+            above.append(current)
+            current = inside[0]
+        return (current, above) if above else (None, [])
+
+    def _reads_bytes(self, user: Node, operand: Node) -> bool:
+        """Whether a reader makes ``operand`` itself, once per element or at little cost."""
+        if isinstance(user.primitive, Map | Cast):
+            return True
+        if kind_to_seed(user) is not KernelKind.WINDOW or user.inputs[0] is not operand:
+            return False
+        return operands_for_memory(user, self.memory, self.graph.scope) <= {*user.inputs[1:]}
 
     # ------------------------------------------------------------ memory
 

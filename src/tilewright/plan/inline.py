@@ -62,6 +62,12 @@ def is_simple(node: Node, memory: Collection[Node]) -> bool:
     return True
 
 
+def is_known(node: Node) -> bool:
+    """Whether ``node`` is a constant, repeated or not."""
+    inner = node.inputs[0] if isinstance(node.primitive, Broadcast) else node
+    return isinstance(inner.primitive, Constant)
+
+
 def cost(node: Node, memory: Collection[Node]) -> int:
     """Operations to compute one element of a light node, with one per load."""
     total, stack, seen = 0, [node], {node}

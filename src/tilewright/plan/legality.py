@@ -240,7 +240,8 @@ def _contract_operands(node: Node, memory: Collection[Node], scope: Scope) -> se
     left, right = node.inputs
     found: set[Node] = set()
     access = contraction_access(node, scope, memory)
-    if access.left is None:
+    word = 1 if node.dtype is left.dtype else node.dtype.bytes // left.dtype.bytes
+    if access.left is None or not access.left.is_in_words(word):
         found.add(left)
     else:
         found.add(access.left.source)

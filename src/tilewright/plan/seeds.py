@@ -36,7 +36,9 @@ def kind_to_seed(node: Node) -> KernelKind | None:
 def has_tiles(product: Node) -> bool:
     """Whether there are register tiles for the types of a Contract or Convolve."""
     assert isinstance(product.primitive, Contract | Convolve)
-    return product.dtype in TILE_TYPES or product.primitive.sums is not None
+    if product.primitive.sums is None:
+        return product.dtype in TILE_TYPES
+    return isinstance(product.primitive, Contract) or product.primitive.channels_last
 
 
 def _keeps_columns(reduction: Node) -> bool:

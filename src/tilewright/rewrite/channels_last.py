@@ -40,6 +40,7 @@ from tilewright.shape import Expr
 
 FEW_CHANNELS = 4  # an input with no more of them is read through its transposition at no cost
 
+NEEDED = 1 << 10  # transpositions that it is worth where tiles have no other layout
 MANY_CHANNELS = 128  # of a result: a transposed element costs as much as 16 multiply-adds or so
 
 
@@ -85,7 +86,7 @@ class _Regions:
                 waiting.append(x)
 
         for x in self.nodes:
-            if isinstance(x.primitive, Convolve) and x.dtype in TILE_TYPES:
+            if _is_convolution(x):
                 take(x, arrangement(x, channels_last(x.rank)))
         while waiting:
             x = waiting.popleft()
@@ -204,6 +205,14 @@ class _Regions:
         return known and flattening(reader, side, view, self._order(x)) is not None
 
 
+def _is_convolution(x: Node) -> bool:
+    """Whether ``x`` is a convolution that has register tiles."""
+    primitive = x.primitive
+    if not isinstance(primitive, Convolve):
+        return False
+    return x.dtype in TILE_TYPES or primitive.sums is not None
+
+
 def _is_repeated(x: Node, order: Order) -> bool:
     """Whether ``x`` is a Broadcast in any case: in ``order``, of the same node as in its own."""
     if not isinstance(x.primitive, Broadcast):
@@ -269,6 +278,8 @@ def _gain(x: Node) -> int:
     primitive = x.primitive
     if not isinstance(primitive, Convolve):
         return 0
+    if primitive.sums is not None:
+        return NEEDED
     weights = x.inputs[1].shape
     taps = not all(size.is_constant and size.value == 1 for size in weights[2:])
     if taps and all(s == 1 for s in primitive.strides) and _are_few(weights[1]):

@@ -8,7 +8,7 @@ at every call. May import ``shape`` and ``ir``. Start with :func:`contract_of_fl
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tilewright.ir.graph import Node, node
 from tilewright.ir.primitives import Constant, Contract, Reshape, Shape, Transpose
@@ -62,13 +62,13 @@ def contract_of_flattened(x: Node, facts: Facts) -> Node | None:
             if pair[side] in found.runs:
                 array = _permuted_rows(array, pair[1 - side], found.runs[pair[side]])
         data = reshape(moved.inputs[0], found.shape)
-        constant = node(Constant.of(array, x.dtype))
+        constant = node(Constant.of(array, weights.dtype))
         rows = [
             tuple(_placed(pair, side, found.places) for pair in row)
             for row in (x.primitive.batch, x.primitive.summed)
         ]
         operands = (data, constant) if side == 0 else (constant, data)
-        return node(Contract(rows[0], rows[1]), *operands)
+        return node(replace(x.primitive, batch=rows[0], summed=rows[1]), *operands)
     return None
 
 

@@ -6,6 +6,8 @@ rounding of the scaling it replaces. May import ``shape`` and ``ir``.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from tilewright.ir.graph import Node, node
@@ -54,7 +56,7 @@ def contract_of_transpose(x: Node, facts: Facts) -> Node | None:
         pairs = [tuple(_moved(pair, side, permutation) for pair in row) for row in pairs]
     if operands == list(x.inputs):
         return None
-    return node(Contract(pairs[0], pairs[1]), *operands)
+    return node(replace(x.primitive, batch=pairs[0], summed=pairs[1]), *operands)
 
 
 def _moved(pair: tuple[int, int], side: int, permutation: tuple[int, ...]) -> tuple[int, int]:
@@ -194,7 +196,8 @@ def contract_of_reshape(x: Node, facts: Facts) -> Node | None:
         moved = [tuple(_replaced(pair, side, places) for pair in row) for row in pairs]
         operands = list(x.inputs)
         operands[side] = reshape(base, shape)
-        return reshape(node(Contract(moved[0], moved[1]), *operands), x.shape)
+        made = node(replace(x.primitive, batch=moved[0], summed=moved[1]), *operands)
+        return reshape(made, x.shape)
     return None
 
 
@@ -218,7 +221,8 @@ def contract_of_unit_axes(x: Node, facts: Facts) -> Node | None:
         reshape(operand, tuple(operand.shape[axis] for axis in kept[side]))
         for side, operand in enumerate(x.inputs)
     ]
-    return reshape(node(Contract(rows[0], rows[1]), *operands), x.shape)
+    made = node(replace(x.primitive, batch=rows[0], summed=rows[1]), *operands)
+    return reshape(made, x.shape)
 
 
 def _without_free(

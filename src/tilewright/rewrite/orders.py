@@ -103,8 +103,8 @@ def _operand_orders(x: Node, order: Order) -> tuple[Order, ...] | None:
         case Convolve(channels_last=already):
             fits = order == channels_last(x.rank) and not already
             return (order, identity(x.rank)) if fits else None
-        case Contract():
-            swapped = order == _swapped_result(x)
+        case Contract(sums=sums):
+            swapped = sums is None and order == _swapped_result(x)
             return (identity(x.inputs[0].rank), identity(x.inputs[1].rank)) if swapped else None
         case _:
             return None

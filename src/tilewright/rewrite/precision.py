@@ -18,9 +18,9 @@ import numpy as np
 
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Graph, Node, mapped, node, same
-from tilewright.ir.primitives import Cast, Constant, Contract, Convolve, Map, Pad, Reduce
-from tilewright.rewrite.build import Array, all_numbers, broadcast, contents, filled, literal
-from tilewright.shape import Expr, constant, maximum
+from tilewright.ir.primitives import Cast, Constant, Contract, Convolve, Map, Reduce
+from tilewright.rewrite.build import Array, broadcast, contents, filled, literal
+from tilewright.rewrite.integers import bordered
 
 LEAST_COLUMNS = 16  # of the weights: for fewer, narrowing the data takes as long as it saves
 FEW_CHANNELS = 16  # of a convolution, up to which whole lines are runs and no channels are words
@@ -149,8 +149,8 @@ def _quantised(x: Node) -> Node:
     else:
         lead = 1
         narrow, row_scale = _quantised_rows(data, lead)
-        narrow = _padded(narrow, weights, primitive)
-        primitive = replace(primitive, low=tuple(constant(0) for _ in primitive.low))
+        taps = array.shape[2:]
+        narrow, primitive = bordered(narrow, taps, primitive, literal(OFFSET, DType.UINT8))
     made = replace(primitive, sums=DType.INT32)
     sums = node(made, narrow, node(Constant.of(whole)))
     columns = tuple(range(x.rank - column_scale.ndim, x.rank))
@@ -180,24 +180,6 @@ def _quantised_rows(x: Node, lead: int) -> tuple[Node, Node]:
     whole = node(Map("add"), node(Map("round_even"), steps), filled(OFFSET, x))
     scale = node(Map("multiply"), span, filled(1 / STEPS, span))
     return node(Cast(DType.UINT8), whole), scale
-
-
-def _padded(data: Node, weights: Node, primitive: Convolve) -> Node:
-    """Quantised data with what a convolution reads outside of it, which is not the byte 0."""
-    low: list[Expr] = []
-    high: list[Expr] = []
-    axes = zip(
-        data.shape[primitive.spatial], weights.shape[2:], primitive.strides, primitive.dilations,
-        primitive.low, primitive.sizes, strict=True,
-    )  # fmt: skip
-    for size, taps, stride, dilation, before, made in axes:
-        end = (made - 1) * stride + (taps - 1) * dilation + 1
-        low.append(before)
-        high.append(maximum(end - before - size, 0))
-    if all_numbers((*low, *high), 0):
-        return data
-    zero = constant(0)
-    return node(Pad((zero, *low, zero), (zero, *high, zero)), data, literal(OFFSET, DType.UINT8))
 
 
 __all__ = ["Narrowing", "Precision", "narrow_products", "narrowing_of"]

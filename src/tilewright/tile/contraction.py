@@ -109,8 +109,7 @@ def _in_place(access: Access, lowering: Lowering, word: int = 1) -> Operand:
     buffer = lowering.buffer(access.source)
     if word == 1:
         return Operand(buffer, access.base, access.row, access.depth)
-    whole = access.row.is_constant and access.row.value % word == 0
-    assert access.depth is constant(1) and access.base is constant(0) and whole
+    assert access.is_in_words(word)
     return Operand(buffer, access.base, access.row // word, access.depth)
 
 

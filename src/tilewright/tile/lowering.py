@@ -54,6 +54,7 @@ from tilewright.ir.tile import (
     Store,
     TileBuffer,
     Value,
+    multiplied,
 )
 from tilewright.ir.tile_walk import value_symbols
 from tilewright.ir.views import Index, declare_index, linear, pull_back
@@ -283,10 +284,9 @@ class Lowering:
                 return (*index[:axis], found, *index[axis + 1 :])
             case GatherND(batch=batch):
                 lead = indices.rank - 1
-                depth = indices.shape[-1].value
                 found = [
                     self.position(indices, (*index[:lead], constant(d)), data.shape[batch + d])
-                    for d in range(depth)
+                    for d in range(indices.shape[-1].value)
                 ]
                 return (*index[:batch], *found, *index[lead:])
             case _:
@@ -413,7 +413,7 @@ class Lowering:
                 left_fixed[i] = right_fixed[j] = k[position]
             a = self.value(left, _fill(left.rank, left_fixed, index[len(batch) :]))
             b = self.value(right, _fill(right.rank, right_fixed, index[len(batch) + free :]))
-            return Apply("multiply", (a, b), node.dtype)
+            return multiplied(a, b, node.dtype)
 
         return self.nest(node, index, [left.shape[i] for i, _ in summed], "sum", inner, node.dtype)
 
@@ -425,7 +425,7 @@ class Lowering:
         channels = weights.shape[1]
         axis, spatial = primitive.channel_axis, primitive.spatial
         first = self.scope.resolve(index[axis] // per_group) * channels
-        zero = Literal(0, node.dtype)
+        zero = Literal(0, data.dtype)
 
         def inner(k: Index) -> Value:
             taps, sizes = geometry(primitive), data.shape[spatial]
@@ -436,7 +436,7 @@ class Lowering:
             place.insert(axis, first + k[0])
             read = self.guarded(inside, data, tuple(place), zero)
             weight = self.value(weights, (index[axis], *k))
-            return Apply("multiply", (read, weight), node.dtype)
+            return multiplied(read, weight, node.dtype)
 
         return self.nest(node, index, weights.shape[1:], "sum", inner, node.dtype)
 

@@ -47,6 +47,14 @@ class Converter:
         self.double = Arithmetic(builder, level, lanes, 64)
         self.short = lanes_of(ir.IntType(16), lanes)
 
+    def limited(self, value: ir.Value, target: DType) -> ir.Value:
+        """A float32 in the range of ``target``, of fewer bytes, or a NaN, which becomes 0."""
+        build = self.builder
+        is_number = build.fcmp_ordered("ord", value, value)
+        safe = build.select(is_number, value, splat_constant(value.type, 0.0))
+        whole = build.fptosi(safe, self.single.int_type)
+        return build.trunc(whole, register_type(target, self.lanes))
+
     def cast(self, value: ir.Value, source: DType, target: DType) -> ir.Value:
         """``value`` of type ``source`` as ``target``; both native."""
         if source is target:

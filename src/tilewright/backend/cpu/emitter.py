@@ -26,6 +26,7 @@ from tilewright.backend.cpu.math_arithmetic import (
 from tilewright.backend.cpu.math_integer import Integers
 from tilewright.ir.dtype import DType
 from tilewright.ir.scalar import COMBINE, SCALAR_FUNCTIONS
+from tilewright.ir.tile import Apply, Convert, Literal
 from tilewright.support.errors import UnsupportedError
 
 _NUMBERS_ONLY = (
@@ -126,6 +127,13 @@ class Emitter:
     def cast(self, value: ir.Value, source: DType, target: DType) -> ir.Value:
         """``value`` of type ``source`` as ``target``, both native; see ``convert``."""
         return self._converter.cast(value, source, target)
+
+    def convert(self, value: ir.Value, meaning: Convert) -> ir.Value:
+        """The ``value`` of what ``meaning`` converts, converted."""
+        operand = meaning.operand
+        if meaning.dtype.bytes < 4 and operand.dtype is DType.FLOAT32 and _is_limited(meaning):
+            return self._converter.limited(value, meaning.dtype)
+        return self.cast(value, operand.dtype, meaning.dtype)
 
     def splat(self, scalar_value: ir.Value) -> ir.Value:
         """A scalar in every lane."""
@@ -250,3 +258,20 @@ def _meaningless(function: str, dtype: DType) -> UnsupportedError:
         f"The function {function} has no meaning for elements of type {dtype.value}.",
         hint="Cast the operands to a floating-point type first.",
     )
+
+
+def _is_limited(conversion: Convert) -> bool:
+    """Whether a float becomes an integer after it was limited to the range of its type."""
+    if not conversion.dtype.is_integer:
+        return False
+    low, high = integer_limits(conversion.dtype)
+    limits: dict[str, float] = {}
+    value = conversion.operand
+    while isinstance(value, Apply) and value.function in ("maximum", "minimum"):
+        limit = next((x for x in value.operands if isinstance(x, Literal)), None)
+        if limit is None or value.function in limits:
+            break
+        limits[value.function] = float(limit.value)
+        value = next(x for x in value.operands if x is not limit)
+    least, most = limits.get("maximum", low - 1), limits.get("minimum", high + 1)
+    return low <= least <= most <= high

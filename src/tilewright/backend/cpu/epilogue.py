@@ -280,8 +280,8 @@ class _VectorFrame:
             case Apply(function=function, operands=operands):
                 arguments = [self.value(operand) for operand in operands]
                 return self.vector.apply(function, value.operand_type, arguments)
-            case Convert(operand=operand, dtype=dtype):
-                return self.vector.cast(self.value(operand), operand.dtype, dtype)
+            case Convert(operand=operand):
+                return self.vector.convert(self.value(operand), value)
             case Local(name=name, dtype=dtype) if name.startswith(IDENTITY):
                 return self.vector.identity(name[len(IDENTITY) :], dtype)
             case Local():

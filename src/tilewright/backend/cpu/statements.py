@@ -107,8 +107,8 @@ class FunctionFrame:
             case Apply(function=function, operands=operands):
                 arguments = [self.value(operand) for operand in operands]
                 return self.emitter.apply(function, value.operand_type, arguments)
-            case Convert(operand=operand, dtype=dtype):
-                return self.emitter.cast(self.value(operand), operand.dtype, dtype)
+            case Convert(operand=operand):
+                return self.emitter.convert(self.value(operand), value)
             case Local(name=name, dtype=dtype):
                 if name.startswith(IDENTITY):
                     return self.emitter.identity(name[len(IDENTITY) :], dtype)

@@ -14,11 +14,12 @@ from tilewright.frontend.onnx.boundary import UNFIT
 from tilewright.ir.dtype import DType
 from tilewright.ir.evaluate import evaluate
 from tilewright.ir.graph import Graph, Node, node
-from tilewright.ir.primitives import Constant, Dimension, Input, Opaque, Project
+from tilewright.ir.primitives import Cast, Constant, Dimension, Input, Opaque, Project
 from tilewright.ir.symbolic import integer_contents
 from tilewright.shape import Scope, product
 from tilewright.support.errors import TilewrightError
 
+_BYTES = (DType.INT8, DType.UINT8)
 LARGEST = 4096  # elements of a tensor on the way to a folded one
 
 
@@ -61,6 +62,8 @@ def _small(current: Node) -> bool:
     primitive = current.primitive
     if isinstance(primitive, Input | Opaque | Project) or not current.dtype.is_native:
         return False
+    if isinstance(primitive, Cast) and current.rank > 1 and current.inputs[0].dtype in _BYTES:
+        return False  # weights that are quantised, which products of bytes look for
     if isinstance(primitive, Dimension) and not primitive.value.is_constant:
         return False
     return all(s.is_constant for s in current.shape) and product(current.shape).value <= LARGEST

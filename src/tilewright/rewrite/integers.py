@@ -1,0 +1,468 @@
+"""Products of quantised tensors on register tiles of bytes: which, and what makes them exact.
+
+An operand is *quantised* if it is bytes minus a zero point, times a scale or not: the operands of
+MatMulInteger, ConvInteger, QLinearMatMul and QLinearConv, and what DequantizeLinear gives. With
+data a and weights b of depth K,
+
+    Σ (a - za)(b - zb) = Σ a b  -  za Σ (b - zb)  -  zb Σ a,
+
+in int32, exactly, as sums of integers wrap around alike in any order. Tiles multiply data without
+sign by signed weights, so bytes of the other kind are shifted by 128, and their zero point with
+them. Scales that do not vary along the depth are applied to the exact sum, which rounds once what
+float32 would have rounded for every product. Start with :func:`integer_products`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tilewright.ir.dtype import DType
+from tilewright.ir.evaluate import evaluate_node
+from tilewright.ir.graph import Graph, Node, mapped, node, same
+from tilewright.ir.primitives import (
+    Broadcast,
+    Cast,
+    Constant,
+    Contract,
+    Convolve,
+    Map,
+    Pad,
+    Reduce,
+    Reshape,
+    Shape,
+    Window,
+)
+from tilewright.rewrite.build import (
+    Array,
+    all_numbers,
+    broadcast,
+    contents,
+    filled,
+    is_map,
+    is_one,
+    literal,
+    reshape,
+)
+from tilewright.shape import Expr, Scope, constant, maximum, product
+
+BYTES = (DType.INT8, DType.UINT8)
+OFFSET = 128  # between bytes with a sign and those without
+WORD = 4  # bytes of an operand that a tile takes at a time
+EXACT = {DType.FLOAT32: 1 << 24, DType.FLOAT64: 1 << 53}  # up to where all integers are numbers
+LARGEST = 255 * 255  # product of two bytes minus their zero points
+SUMS = 1 << 31  # that an int32 holds
+
+
+def integer_products(graph: Graph) -> Graph:
+    """The graph with its products of quantised tensors in types that have register tiles.
+
+    Those by constant weights become narrow ones, see the module; float32 products only where both
+    operands are quantised by constant scales and no sum can leave int32. Other products in int32
+    are computed in floats that hold every sum exactly.
+    """
+
+    def change(current: Node, operands: tuple[Node, ...]) -> Node:
+        found = same(current, operands)
+        if not isinstance(found.primitive, Contract | Convolve) or found.primitive.sums is not None:
+            return found
+        if found.dtype not in (DType.INT32, DType.FLOAT32):
+            return found
+        made = _rewritten(found, graph.scope)
+        if made is not found and current in graph.labels:
+            products[made] = graph.labels[current]
+        return made
+
+    products: dict[Node, str] = {}
+    changed = mapped(graph, change)
+    labels = dict(changed.labels)
+    for made, text in products.items():
+        _label(made, text, labels)
+    return replace(changed, labels=labels)
+
+
+def _label(made: Node, text: str, labels: dict[Node, str]) -> None:
+    """Give a new node and those it is made of, down to ones that have it, a label."""
+    stack = [made, *made.inputs]
+    while stack:
+        current = stack.pop()
+        if current not in labels:
+            labels[current] = text
+            stack += current.inputs
+
+
+def has_integer_products(graph: Graph) -> bool:
+    """Whether products of bytes are summed in int32."""
+    kinds = (x.primitive for x in graph.nodes() if x.dtype is DType.INT32)
+    return any(isinstance(p, Contract | Convolve) and p.sums is not None for p in kinds)
+
+
+@dataclass(frozen=True)
+class _Parameter:
+    """A scale or zero point: ``value`` has the axes ``axes`` of the operand, the rest repeat it."""
+
+    value: Node
+    axes: tuple[int, ...]
+
+    def spread(self, shape: Shape, places: Mapping[int, int]) -> Node:
+        """It in ``shape``, an operand's axis being ``places[axis]`` there."""
+        return broadcast(self.value, shape, [places[axis] for axis in self.axes])
+
+
+@dataclass(frozen=True)
+class _Quantised:
+    """(``data`` - ``zero``) * ``scale``; None for 0 and 1."""
+
+    data: Node
+    zero: _Parameter | None
+    scale: _Parameter | None
+
+    def varies_along(self, axes: Sequence[int]) -> bool:
+        """Whether a parameter has another value elsewhere along one of these axes."""
+        found = [p for p in (self.zero, self.scale) if p is not None]
+        return any(axis in axes for parameter in found for axis in parameter.axes)
+
+
+# ---------------------------------------------------------------- what operands are
+
+
+def _quantised(x: Node) -> _Quantised | None:
+    """``x`` as bytes with parameters, if it is that."""
+    if is_map(x, "multiply") and x.dtype is DType.FLOAT32:
+        for inner, factor in (x.inputs, x.inputs[::-1]):
+            scale, found = _parameter(factor), _centred(inner)
+            if scale is not None and found is not None:
+                return replace(found, scale=scale)
+        return None
+    return _centred(x)
+
+
+def _centred(x: Node) -> _Quantised | None:
+    """Bytes minus a zero point, in int32 or float32."""
+    if is_map(x, "subtract"):
+        data, zero = _widened(x.inputs[0]), _parameter(x.inputs[1])
+        if data is None or zero is None:
+            return None
+        return _plainest(data, _whole(zero), x.rank)
+    array = _known(x) if x.dtype is DType.INT32 else None
+    if array is not None:
+        return _of_array(array)
+    data = _widened(x)
+    return None if data is None else _plainest(data, None, x.rank)
+
+
+def _widened(x: Node) -> Node | None:
+    """The bytes that ``x`` holds in a wider type."""
+    if not isinstance(x.primitive, Cast) or x.inputs[0].dtype not in BYTES:
+        return None
+    array = _known(x.inputs[0])
+    return x.inputs[0] if array is None else literal(array, x.inputs[0].dtype)
+
+
+def _plainest(data: Node, zero: _Parameter | None, rank: int) -> _Quantised:
+    """Bytes that are known minus zero points that are, if that is bytes; else as it is given."""
+    point = None if zero is None else _known(zero.value)
+    if zero is None or (point is not None and not point.any()):
+        return _Quantised(data, None, None)
+    array = contents(data)
+    if array is None or point is None:
+        return _Quantised(data, zero, None)
+    view = [1] * rank
+    for axis, size in zip(zero.axes, point.shape, strict=True):
+        view[axis] = size
+    found = _of_array(array.astype(np.int32) - point.reshape(view))
+    return _Quantised(data, zero, None) if found is None else found
+
+
+def _of_array(array: Array) -> _Quantised | None:
+    """Known integers as signed bytes, shifted by a number if they must be."""
+    low, high = int(array.min(initial=0)), int(array.max(initial=0))
+    if low >= -OFFSET and high < OFFSET:
+        return _Quantised(literal(array, DType.INT8), None, None)
+    if high - low >= 2 * OFFSET:
+        return None
+    shift = -OFFSET - low
+    zero = _Parameter(literal(shift, DType.INT32), ())
+    return _Quantised(literal(array + shift, DType.INT8), zero, None)
+
+
+def _parameter(x: Node) -> _Parameter | None:
+    """What ``x`` repeats, without axes of size 1."""
+    if x.rank == 0:
+        return _Parameter(x, ())
+    if not isinstance(x.primitive, Broadcast):
+        return None
+    inner, axes = x.inputs[0], x.primitive.axes
+    wide = [i for i, size in enumerate(inner.shape) if not is_one(size)]
+    value = reshape(inner, tuple(inner.shape[i] for i in wide))
+    return _Parameter(value, tuple(axes[i] for i in wide))
+
+
+def _whole(zero: _Parameter) -> _Parameter:
+    """A zero point in int32."""
+    array = _known(zero.value)
+    if array is not None:
+        return replace(zero, value=literal(array, DType.INT32))
+    is_whole = zero.value.dtype is DType.INT32
+    return zero if is_whole else replace(zero, value=node(Cast(DType.INT32), zero.value))
+
+
+def _known(x: Node) -> Array | None:
+    """What a constant, converted or reshaped, holds."""
+    if isinstance(x.primitive, Cast | Reshape):
+        inner = _known(x.inputs[0])
+        if inner is not None and all(size.is_constant for size in x.shape):
+            return np.asarray(evaluate_node(x, [inner], {}, {}, None))
+        return None
+    return contents(x)
+
+
+# ---------------------------------------------------------------- what products become
+
+
+def _rewritten(x: Node, scope: Scope) -> Node:
+    """A product of two quantised operands in types with tiles; any other one as it is."""
+    left, right = (_quantised(operand) for operand in x.inputs)
+    if left is None or right is None:
+        return x
+    if _is_narrow(x, left, right):
+        return _narrow(x, left, right)
+    if x.dtype is DType.INT32:
+        return _in_floats(x, right, scope)
+    return _scaled_after(x, left, right)
+
+
+def _is_narrow(x: Node, left: _Quantised, right: _Quantised) -> bool:
+    """Whether there are tiles of bytes for a product."""
+    primitive, weights = x.primitive, contents(right.data)
+    if weights is None or weights.size == 0:
+        return False
+    summed = _summed(x)
+    if left.varies_along(summed[0]) or right.varies_along(summed[1]):
+        return False
+    if x.dtype is DType.FLOAT32:
+        fits = _depth(weights, summed[1]) * LARGEST < SUMS
+        parameters = (p for q in (left, right) for p in (q.zero, q.scale) if p is not None)
+        if not fits or not all(_is_finite(p) for p in parameters):
+            return False
+    if isinstance(primitive, Contract):
+        return not primitive.batch and len(primitive.summed) == 1
+    assert isinstance(primitive, Convolve)
+    # What lies outside of the data has one zero point, and is one number.
+    single = all(p is None or not p.axes for p in (left.zero, left.scale))
+    plain = primitive.groups == 1 and all(size == 1 for size in primitive.spread)
+    return single and plain and weights.shape[1] > WORD // 2
+
+
+def _is_finite(parameter: _Parameter) -> bool:
+    array = _known(parameter.value)
+    return array is not None and bool(np.isfinite(array).all())
+
+
+def _summed(x: Node) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The axes of either operand that a product sums over; a pixel of data is one element."""
+    if isinstance(x.primitive, Contract):
+        pairs = x.primitive.summed
+        return tuple(i for i, _ in pairs), tuple(j for _, j in pairs)
+    return tuple(range(1, x.rank)), tuple(range(1, x.rank))
+
+
+def _depth(weights: Array, summed: Sequence[int]) -> int:
+    return math.prod(weights.shape[axis] for axis in summed)
+
+
+def _places(x: Node) -> tuple[dict[int, int], dict[int, int]]:
+    """The axis of the product that each axis of either operand becomes, if it does."""
+    if isinstance(x.primitive, Convolve):
+        return {0: 0}, {0: x.primitive.channel_axis}
+    assert isinstance(x.primitive, Contract)
+    left, right = x.inputs
+    along_left, along_right = _summed(x)
+    rows = [axis for axis in range(left.rank) if axis not in along_left]
+    columns = [axis for axis in range(right.rank) if axis not in along_right]
+    return (
+        {axis: place for place, axis in enumerate(rows)},
+        {axis: len(rows) + place for place, axis in enumerate(columns)},
+    )
+
+
+def _narrow(x: Node, left: _Quantised, right: _Quantised) -> Node:
+    """The product of bytes, what zero points take off it, and scales."""
+    left, right = _without_sign(left), _with_sign(right)
+    array = contents(right.data)
+    assert array is not None
+    rows, columns = _places(x)
+    along = _summed(x)[1]
+    free = tuple(axis for axis in range(array.ndim) if axis not in along)
+    data, weights, primitive = _in_words(x, left, array)
+    exact = node(replace(primitive, sums=DType.INT32), data, node(Constant.of(weights)))
+    if left.zero is not None:
+        taken: Node = node(Constant.of(array.sum(along, dtype=np.int32)))
+        if right.zero is not None:
+            at = {axis: place for place, axis in enumerate(free)}
+            whole = right.zero.spread(taken.shape, at)
+            centre = node(Map("multiply"), whole, filled(_depth(array, along), whole))
+            taken = node(Map("subtract"), taken, centre)
+        exact = _less(exact, left.zero.spread(x.shape, rows),
+                      _Parameter(taken, free).spread(x.shape, columns))  # fmt: skip
+    if right.zero is not None:
+        exact = _less(exact, right.zero.spread(x.shape, columns), _row_sums(x, data, primitive))
+    if x.dtype is DType.INT32:
+        return exact
+    scaled = node(Cast(x.dtype), exact)
+    for scale in _scales(left.scale, right.scale, rows, columns):
+        scaled = node(Map("multiply"), scaled, scale.spread(x.shape, {a: a for a in scale.axes}))
+    return scaled
+
+
+def _scales(
+    left: _Parameter | None, right: _Parameter | None, rows: dict[int, int], columns: dict[int, int]
+) -> list[_Parameter]:
+    """The constant scales of both operands on the axes of a product, one if either is a number."""
+    given = [(left, rows), (right, columns)]
+    found = [
+        (_known(scale.value), tuple(places[axis] for axis in scale.axes))
+        for scale, places in given
+        if scale is not None
+    ]
+    arrays = [(array, axes) for array, axes in found if array is not None]
+    if len(arrays) == 2 and not (arrays[0][1] and arrays[1][1]):
+        arrays = [(arrays[0][0] * arrays[1][0], arrays[0][1] + arrays[1][1])]
+    return [_Parameter(literal(array, DType.FLOAT32), axes) for array, axes in arrays]
+
+
+def _less(x: Node, a: Node, b: Node) -> Node:
+    """x - a * b."""
+    return node(Map("subtract"), x, node(Map("multiply"), a, b))
+
+
+def _without_sign(q: _Quantised) -> _Quantised:
+    """The same in uint8."""
+    if q.data.dtype is DType.UINT8:
+        return q
+    wide = node(Cast(DType.INT32), q.data)
+    moved = node(Cast(DType.UINT8), node(Map("add"), wide, filled(OFFSET, wide)))
+    return replace(q, data=moved, zero=_moved(q.zero, OFFSET))
+
+
+def _with_sign(q: _Quantised) -> _Quantised:
+    """Known bytes, the same in int8."""
+    array = contents(q.data)
+    if q.data.dtype is DType.INT8 or array is None:
+        return q
+    moved = literal(array.astype(np.int32) - OFFSET, DType.INT8)
+    return replace(q, data=moved, zero=_moved(q.zero, -OFFSET))
+
+
+def _moved(zero: _Parameter | None, number: int) -> _Parameter:
+    """The zero point of bytes that are larger by ``number``."""
+    if zero is None:
+        return _Parameter(literal(number, DType.INT32), ())
+    added = node(Map("add"), zero.value, filled(number, zero.value))
+    return replace(zero, value=added)
+
+
+# ---------------------------------------------------------------- operands in words
+
+
+def _in_words(x: Node, left: _Quantised, array: Array) -> tuple[Node, Array, Contract | Convolve]:
+    """Data, weights and product, the depth (of a tap: the channels) filled up to whole words.
+
+    Of a convolution whose zero is not the byte 0, data also has the border that is read.
+    """
+    primitive, data = x.primitive, left.data
+    assert isinstance(primitive, Contract | Convolve)
+    fill = literal(0, data.dtype)
+    high = [constant(0)] * data.rank
+    if isinstance(primitive, Contract):
+        ((own, other),) = primitive.summed
+    else:
+        own, other = primitive.channel_axis, 1
+        if left.zero is not None:
+            zero = node(Cast(data.dtype), left.zero.value)
+            data, primitive = bordered(data, array.shape[2:], primitive, zero)
+    missing = -array.shape[other] % WORD
+    if missing:
+        high[own] = constant(missing)
+        data = node(Pad((constant(0),) * data.rank, tuple(high)), data, fill)
+        widths = [(0, missing if axis == other else 0) for axis in range(array.ndim)]
+        array = np.pad(array, widths)
+    return data, array, primitive
+
+
+def bordered(
+    data: Node, taps: Sequence[int], primitive: Convolve, fill: Node
+) -> tuple[Node, Convolve]:
+    """Data with what a convolution reads outside of it, ``fill``, and the one that stays inside."""
+    low, high = [constant(0)] * data.rank, [constant(0)] * data.rank
+    spatial = range(data.rank)[primitive.spatial]
+    rows = zip(
+        spatial, taps, primitive.strides, primitive.dilations, primitive.low, primitive.sizes,
+        strict=True,
+    )  # fmt: skip
+    for axis, count, stride, dilation, before, made in rows:
+        end: Expr = (made - 1) * stride + (count - 1) * dilation + 1
+        low[axis], high[axis] = before, maximum(end - before - data.shape[axis], 0)
+    if all_numbers((*low, *high), 0):
+        return data, primitive
+    inside = replace(primitive, low=tuple(constant(0) for _ in primitive.low))
+    return node(Pad(tuple(low), tuple(high)), data, fill), inside
+
+
+def _row_sums(x: Node, data: Node, primitive: Contract | Convolve) -> Node:
+    """The sums of what every element of a product reads of its data, in its shape."""
+    wide = node(Cast(DType.INT32), data)
+    if isinstance(primitive, Contract):
+        along = _summed(x)[0]
+        rows = tuple(axis for axis in range(data.rank) if axis not in along)
+        return _Parameter(node(Reduce("sum", along), wide), rows).spread(x.shape, _places(x)[0])
+    lines = node(Reduce("sum", (primitive.channel_axis,)), wide)
+    taps = tuple(size.value for size in x.inputs[1].shape[2:])
+    sums = node(
+        Window("sum", taps, primitive.strides, primitive.dilations, primitive.low, primitive.sizes),
+        lines,
+    )
+    axes = (axis for axis in range(x.rank) if axis != primitive.channel_axis)
+    return broadcast(sums, x.shape, tuple(axes))
+
+
+# ---------------------------------------------------------------- sums in floats
+
+
+def _scaled_after(x: Node, left: _Quantised, right: _Quantised) -> Node:
+    """A float32 convolution in groups with what scales its data moved behind it.
+
+    That goes into the weights again, and data is converted by every tap only.
+    """
+    if not isinstance(x.primitive, Convolve) or x.primitive.groups == 1:
+        return x
+    if left.scale is None or left.scale.axes or not _is_finite(left.scale):
+        return x
+    if contents(right.data) is None:
+        return x
+    data = next(i for i in x.inputs[0].inputs if _centred(i) is not None)
+    scale = left.scale.spread(x.shape, {})
+    return node(Map("multiply"), node(x.primitive, data, x.inputs[1]), scale)
+
+
+def _in_floats(x: Node, right: _Quantised, scope: Scope) -> Node:
+    """A product in int32 of numbers of nine bits, computed in floats that hold all its sums."""
+    summed = _summed(x)
+    depth = scope.bounds(product([x.inputs[1].shape[axis] for axis in summed[1]])).high
+    largest = None if depth is None else depth * LARGEST
+    array = contents(right.data)
+    if array is not None and right.zero is None and array.size:
+        largest = 255 * int(np.abs(array.astype(np.int64)).sum(summed[1]).max())
+    fits = largest is not None and largest < EXACT[DType.FLOAT32]
+    wide = DType.FLOAT32 if fits else DType.FLOAT64
+    assert isinstance(x.primitive, Contract | Convolve)
+    made = node(x.primitive, *(node(Cast(wide), operand) for operand in x.inputs))
+    if largest is None or largest >= SUMS:
+        made = node(Cast(DType.INT64), made)  # whose lower half is what wraps around
+    return node(Cast(DType.INT32), made)
+
+
+__all__ = ["bordered", "has_integer_products", "integer_products"]
