@@ -21,13 +21,15 @@ from tilewright.shape import Expr
 class TileBuffer:
     """Memory a kernel sees: a tensor handed in, or ``scratch`` private to the thread.
 
-    ``name`` is local to the kernel. ``elements`` is the size of a scratch buffer.
+    ``name`` is local to the kernel. ``elements`` is the size of a scratch buffer. A ``fixed`` one
+    is laid out alike for all sizes: distances in it are compiled in, however large.
     """
 
     name: str
     dtype: DType
     scratch: bool = False
     elements: Expr | None = None
+    fixed: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,9 +60,15 @@ class IndexValue:
     dtype: DType = DType.INT64
 
 
+MULTIPLY_ADD = "multiply_add"  # the product of two operands plus the third, rounded once or twice
+
+
 @dataclass(frozen=True, eq=False)
 class Apply:
-    """A scalar function; ``dtype`` is the result's, ``operand_type`` the last operand's."""
+    """A scalar function, or ``MULTIPLY_ADD``, which is as exact as the machine makes it.
+
+    ``dtype`` is the result's, ``operand_type`` the last operand's.
+    """
 
     function: str
     operands: tuple[Value, ...]

@@ -20,6 +20,7 @@ from tilewright.ir.tile import (
     Loop,
     Statement,
     Store,
+    TileBuffer,
     TransposeBlock,
     Value,
 )
@@ -140,10 +141,14 @@ class ExpressionMap:
 
         return ExpressionMap(replaced, scalars)
 
+    def offset(self, _: TileBuffer, offset: Expr, /) -> Expr:
+        """A place in a buffer, rewritten."""
+        return self.expression(offset)
+
     def stores(self, stores: Iterable[Store]) -> tuple[Store, ...]:
         """Stores rewritten in order."""
         return tuple(
-            Store(s.buffer, self.expression(s.offset), self.value(s.value)) for s in stores
+            Store(s.buffer, self.offset(s.buffer, s.offset), self.value(s.value)) for s in stores
         )
 
     def value(self, value: Value) -> Value:
@@ -158,7 +163,7 @@ class ExpressionMap:
     def _value(self, value: Value) -> Value:
         match value:
             case Load(buffer=buffer, offset=offset):
-                return Load(buffer, self.expression(offset))
+                return Load(buffer, self.offset(buffer, offset))
             case IndexValue(expression=expression, dtype=dtype):
                 return IndexValue(self.expression(expression), dtype)
             case Apply(function=function, operands=operands, dtype=dtype):
@@ -193,7 +198,7 @@ class ExpressionMap:
                     ),
                 )
             case Store():
-                offset = self.expression(statement.offset)
+                offset = self.offset(statement.buffer, statement.offset)
                 return replace(statement, offset=offset, value=self.value(statement.value))
             case TransposeBlock():
                 made = {n: self.expression(getattr(statement, n)) for n in _OF_TRANSPOSE}

@@ -18,7 +18,17 @@ from tilewright.ir.graph import Node, node
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Constant, Convolve, Window
 from tilewright.ir.scalar import COMBINE
-from tilewright.ir.tile import Apply, Load, Local, Loop, LoopProgram, Store, TileBuffer, Value
+from tilewright.ir.tile import (
+    MULTIPLY_ADD,
+    Apply,
+    Load,
+    Local,
+    Loop,
+    LoopProgram,
+    Store,
+    TileBuffer,
+    Value,
+)
 from tilewright.ir.views import Index, linear
 from tilewright.shape import (
     Expr,
@@ -401,7 +411,9 @@ class _Row:
             output = place[-1] * geometry.multiplier + channel[1]
             order = (*taps, output) if geometry.turned else (output, constant(0), *taps)
             weight = lowering.value(geometry.weights, order)
-            read = Apply("multiply", (read, weight), self.seed.dtype)
+            if value is not None:
+                return Apply(MULTIPLY_ADD, (read, weight, value), self.seed.dtype)
+            return Apply("multiply", (read, weight), self.seed.dtype)
         if value is None:
             return read
         return Apply(COMBINE[geometry.kind], (value, read), self.seed.dtype)

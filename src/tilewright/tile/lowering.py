@@ -120,9 +120,9 @@ class Lowering:
         """The memory of a node or of one that it is a Reshape of."""
         return self.buffer(below_reshapes(node, self.memory))
 
-    def scratch_buffer(self, dtype: DType, elements: Expr) -> TileBuffer:
-        """New thread-private memory."""
-        made = TileBuffer(f"s{len(self.scratch)}", dtype, True, elements)
+    def scratch_buffer(self, dtype: DType, elements: Expr, fixed: bool = False) -> TileBuffer:
+        """New thread-private memory; ``fixed`` if of one layout, whatever the sizes of a call."""
+        made = TileBuffer(f"s{len(self.scratch)}", dtype, True, elements, fixed)
         self.scratch.append(made)
         return made
 

@@ -1,18 +1,17 @@
-"""Pooling and depthwise convolution: one row of outputs accumulated tap by tap.
+"""Pooling and depthwise convolution: the way of each, and windows along nothing but the last axis.
 
-For every output row, each tap of the window adds its contribution to a row of accumulators in
-scratch over just the outputs for which it lies inside the operand, so that the inner loop has no
-test and walks memory in order. Windows over maps with their channels last, and reductions that keep
-the last axis, are in ``channel_windows`` and ``columns``. Windows along nothing but the last axis
-(sums over neighbouring channels) read a copy of the row with neutral elements at both ends, in one
-pass with the epilogue. Start with :func:`lower_windows`.
+Windows over maps with their channels first are in ``window_lines`` and ``window_bands``, over those
+with their channels last in ``channel_windows``, and reductions that keep the last axis in
+``columns``. Windows along nothing but the last axis, one element apart (sums over neighbouring
+channels), read a copy of the row with neutral elements at both ends, in one pass with the epilogue.
+Start with :func:`lower_windows`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from itertools import product as combinations
+from dataclasses import replace
+from math import prod
 
 from tilewright.ir.graph import Node
 from tilewright.ir.kernel import Kernel
@@ -20,39 +19,18 @@ from tilewright.ir.primitives import Convolve, Reduce, Window
 from tilewright.ir.scalar import COMBINE
 from tilewright.ir.tile import Apply, Load, Local, Loop, LoopProgram, Store, TileBuffer, Value
 from tilewright.ir.views import Index, linear
-from tilewright.shape import Expr, ceil_div, constant, maximum, minimum
+from tilewright.shape import Expr, constant, maximum, minimum, product
+from tilewright.tile.bands import Geometry
 from tilewright.tile.channel_windows import lower_channel_windows
 from tilewright.tile.columns import lower_columns
 from tilewright.tile.loops import finish, target_buffers
 from tilewright.tile.lowering import Lowering
+from tilewright.tile.window_bands import WindowBands
+from tilewright.tile.window_lines import WindowLines
 
 LONGEST_REACH = 64  # elements beside a row that are kept with it; longer windows go tap by tap
 ALIGNMENT = 16  # elements: rows start on a cache line, so that vectors are stored whole
-
-
-@dataclass(frozen=True)
-class _Geometry:
-    """What pooling and depthwise convolution share, per spatial axis."""
-
-    kind: str
-    kernel: tuple[int, ...]
-    strides: tuple[int, ...]
-    dilations: tuple[int, ...]
-    low: tuple[Expr, ...]
-    operand: Node
-    lead: int
-
-
-def _geometry(node: Node) -> _Geometry:
-    match node.primitive:
-        case Window() as w:
-            lead = node.rank - len(w.kernel)
-            return _Geometry(w.kind, w.kernel, w.strides, w.dilations, w.low, node.inputs[0], lead)
-        case Convolve() as c:
-            kernel = tuple(size.value for size in node.inputs[1].shape[2:])
-            return _Geometry("sum", kernel, c.strides, c.dilations, c.low, node.inputs[0], 2)
-        case _:
-            raise AssertionError(node)
+WORK_SHIFT = 16  # taps per nanosecond of one thread, for the thread count
 
 
 def lower_windows(kernel: Kernel, lowering: Lowering) -> LoopProgram:
@@ -62,7 +40,9 @@ def lower_windows(kernel: Kernel, lowering: Lowering) -> LoopProgram:
         return lower_columns(kernel, lowering)
     if _channels_last(node):
         return lower_channel_windows(kernel, lowering)
-    geometry = _geometry(node)
+    geometry = Geometry.of(node)
+    if not _is_short_line(node, geometry):
+        return _lower_bands(kernel, lowering)
     targets = target_buffers(kernel)
     index: list[Expr] = []
     grid: list[tuple[str, Expr]] = []
@@ -70,35 +50,35 @@ def lower_windows(kernel: Kernel, lowering: Lowering) -> LoopProgram:
         lowering.open()
         index.append(lowering.variable(size))
         grid.append((str(index[-1]), size))
-    if _is_short_line(node, geometry):
-        _line(lowering, kernel, targets, geometry, index)
-    else:
-        lowering.open()
-        width = node.shape[-1]
-        row = lowering.scratch_buffer(node.dtype, width)
-        _fill_row(lowering, row, width, geometry.kind)
-        _outer_taps(lowering, node, geometry, index, row, 0, [], [])
-        _finish_row(lowering, kernel, targets, index, width, lambda x: Load(row, x))
+    _line(lowering, kernel, targets, geometry, index)
     body = [s for block in lowering.blocks for s in block.statements]
     return finish(lowering, kernel, grid, body, targets)
 
 
-def _is_short_line(node: Node, geometry: _Geometry) -> bool:
+def _lower_bands(kernel: Kernel, lowering: Lowering) -> LoopProgram:
+    weighted = isinstance(kernel.seed.primitive, Convolve)
+    task = WindowBands(kernel, lowering) if weighted else WindowLines(kernel, lowering)
+    task.write()
+    body = [s for block in lowering.blocks for s in block.statements]
+    program = finish(lowering, kernel, task.grid, body, task.targets)
+    kernel_sizes = task.geometry.kernel
+    # Without weights, the axes are combined one after the other.
+    taps = prod(kernel_sizes) if weighted else sum(kernel_sizes) * max(task.geometry.strides)
+    return replace(program, work=product(kernel.seed.shape) * (taps + 16) // WORK_SHIFT + 1)
+
+
+def _is_short_line(node: Node, geometry: Geometry) -> bool:
     """Whether windows lie along the last axis, one element apart, and reach few elements beside."""
     low = geometry.low[-1]
     one = isinstance(node.primitive, Window) and len(geometry.kernel) == geometry.strides[-1] == 1
-    return one and low.is_constant and 0 <= low.value <= _reach(geometry) <= LONGEST_REACH
-
-
-def _reach(geometry: _Geometry) -> int:
-    return (geometry.kernel[-1] - 1) * geometry.dilations[-1]
+    return one and low.is_constant and 0 <= low.value <= geometry.reach(-1) <= LONGEST_REACH
 
 
 def _line(
     lowering: Lowering,
     kernel: Kernel,
     targets: dict[Node, TileBuffer],
-    geometry: _Geometry,
+    geometry: Geometry,
     index: list[Expr],
 ) -> None:
     """A copy of one row with neutral elements around it, then every window of it."""
@@ -106,8 +86,8 @@ def _line(
     width, size, low = node.shape[-1], geometry.operand.shape[-1], geometry.low[-1].value
     start = -(-low // ALIGNMENT) * ALIGNMENT
     # Windows may end before the operand does; what they do not reach is not copied.
-    copied = minimum(size, maximum(0, width + (_reach(geometry) - low)))
-    length = start + maximum(copied, width + (_reach(geometry) - low))
+    copied = minimum(size, maximum(0, width + (geometry.reach(-1) - low)))
+    length = start + maximum(copied, width + (geometry.reach(-1) - low))
     lowering.open()
     row = lowering.scratch_buffer(node.dtype, length)
     neutral = Local(f"identity:{geometry.kind}", node.dtype)
@@ -140,86 +120,6 @@ def _channels_last(node: Node) -> bool:
             return channels_last
         case _:
             raise AssertionError(node)
-
-
-def _fill_row(lowering: Lowering, row: TileBuffer, width: Expr, kind: str) -> None:
-    lowering.open()
-    x = lowering.variable(width)
-    lowering.emit(Store(row, x, Local(f"identity:{kind}", row.dtype)))
-    lowering.emit(Loop(str(x), constant(0), width, lowering.close()))
-
-
-def _outer_taps(
-    lowering: Lowering,
-    node: Node,
-    geometry: _Geometry,
-    index: list[Expr],
-    row: TileBuffer,
-    axis: int,
-    positions: list[Expr],
-    taps: list[Expr],
-) -> None:
-    """Loops over the taps of all axes but the last, each limited to those inside."""
-    if axis == len(geometry.kernel) - 1:
-        _last_taps(lowering, node, geometry, index, row, (positions, taps))
-        return
-    size = geometry.operand.shape[geometry.lead + axis]
-    stride, dilation = geometry.strides[axis], geometry.dilations[axis]
-    origin = index[geometry.lead + axis] * stride - geometry.low[axis]
-    begin = maximum(0, ceil_div(-origin, dilation))
-    end = minimum(geometry.kernel[axis], ceil_div(size - origin, dilation))
-    lowering.open()
-    tap = lowering.variable(constant(geometry.kernel[axis]))
-    position = origin + tap * dilation
-    _outer_taps(
-        lowering, node, geometry, index, row, axis + 1, [*positions, position], [*taps, tap]
-    )
-    lowering.emit(Loop(str(tap), begin, end, lowering.close()))
-
-
-def _last_taps(
-    lowering: Lowering,
-    node: Node,
-    geometry: _Geometry,
-    index: list[Expr],
-    row: TileBuffer,
-    outer: tuple[list[Expr], list[Expr]],
-) -> None:
-    """One vectorisable loop per tap of the last axis."""
-    positions, taps = outer
-    width, size = node.shape[-1], geometry.operand.shape[-1]
-    stride, dilation, low = geometry.strides[-1], geometry.dilations[-1], geometry.low[-1]
-    for (tap,) in combinations(range(geometry.kernel[-1])):
-        shift = constant(tap * dilation) - low
-        begin = maximum(0, ceil_div(-shift, stride))
-        end = minimum(width, ceil_div(size - shift, stride))
-        lowering.open()
-        x = lowering.variable(width)
-        read = (*index[: geometry.lead], *positions, x * stride + shift)
-        value = _contribution(lowering, node, geometry, index, read, (*taps, constant(tap)))
-        old = Load(row, x)
-        made = Apply(COMBINE[geometry.kind], (old, value), node.dtype)
-        lowering.emit(Store(row, x, made))
-        lowering.emit(Loop(str(x), begin, end, lowering.close()))
-
-
-def _contribution(
-    lowering: Lowering,
-    node: Node,
-    geometry: _Geometry,
-    index: list[Expr],
-    read: Index,
-    taps: Index,
-) -> Value:
-    if isinstance(node.primitive, Window):
-        return lowering.value(geometry.operand, read)
-    data, weights = node.inputs
-    assert isinstance(node.primitive, Convolve)
-    per_group = weights.shape[0] // node.primitive.groups
-    channel = lowering.scope.resolve(index[1] // per_group)
-    value = lowering.value(data, (read[0], channel, *read[2:]))
-    weight = lowering.value(weights, (index[1], constant(0), *taps))
-    return Apply("multiply", (value, weight), node.dtype)
 
 
 def _finish_row(

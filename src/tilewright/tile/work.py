@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from tilewright.ir.scalar import SCALAR_FUNCTIONS
 from tilewright.ir.tile import (
+    MULTIPLY_ADD,
     Apply,
     Check,
     Convert,
@@ -75,7 +76,7 @@ def _value(value: Value, seen: set[int]) -> int:
         case Load():
             return 3
         case Apply(function=function, operands=operands):
-            own = SCALAR_FUNCTIONS[function].cost * 4
+            own = 4 * (1 if function == MULTIPLY_ADD else SCALAR_FUNCTIONS[function].cost)
             return own + sum(_value(o, seen) for o in operands)
         case Convert(operand=operand):
             return 2 + _value(operand, seen)

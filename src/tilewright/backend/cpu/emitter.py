@@ -124,6 +124,12 @@ class Emitter:
                 return emit_integer(self._integers(dtype), x, y)
         raise _meaningless(function, dtype)
 
+    def multiply_add(self, dtype: DType, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
+        """``a * b + c``; float32 and float64 are rounded once where an instruction does that."""
+        if dtype.is_float and not dtype.is_half:
+            return self._floats(dtype).multiply_add(a, b, c)
+        return self.apply("add", dtype, [c, self.apply("multiply", dtype, [a, b])])
+
     def cast(self, value: ir.Value, source: DType, target: DType) -> ir.Value:
         """``value`` of type ``source`` as ``target``, both native; see ``convert``."""
         return self._converter.cast(value, source, target)

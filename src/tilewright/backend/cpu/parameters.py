@@ -26,12 +26,13 @@ from tilewright.shape.expr import Atom, apply_operation
 from tilewright.shape.table import Operation
 
 LARGEST_KEPT = 64  # constants up to this are strides, taps and tiles worth compiling for
+MOST_ELEMENTS = 1 << 62  # no constant is larger
 
 
 def parametrise(program: TileProgram) -> tuple[TileProgram, dict[str, Expr]]:
     """The program over parameters "p0", "p1", … and what each one stands for."""
     parameters = _Parameters()
-    mapping = ExpressionMap(parameters.rewrite)
+    mapping = _Parametrising(parameters)
     if isinstance(program, LoopProgram):
         general: TileProgram = replace(
             program,
@@ -90,8 +91,19 @@ def _contraction(
     )
 
 
+class _Parametrising(ExpressionMap):
+    def __init__(self, parameters: _Parameters) -> None:
+        super().__init__(parameters.rewrite)
+        self.parameters = parameters
+
+    def offset(self, buffer: TileBuffer, offset: Expr, /) -> Expr:
+        """The place in a buffer; within a fixed one, all distances stay known."""
+        return self.parameters.layout(offset) if buffer.fixed else self.expression(offset)
+
+
 class _Parameters:
     def __init__(self) -> None:
+        self.largest = LARGEST_KEPT
         self.names: dict[Expr, str] = {}
         self.owned: dict[str, Expr] = {}
 
@@ -129,8 +141,15 @@ class _Parameters:
             for moving, parts in factors.items()
         )
 
+    def layout(self, expression: Expr) -> Expr:
+        """The expression with sizes alone as parameters, and all constants kept."""
+        self.largest = MOST_ELEMENTS
+        made = self.rewrite(expression)
+        self.largest = LARGEST_KEPT
+        return made
+
     def _fixed(self, expression: Expr) -> Expr:
-        if expression.is_constant and abs(expression.value) <= LARGEST_KEPT:
+        if expression.is_constant and abs(expression.value) <= self.largest:
             return expression
         name = self.names.setdefault(expression, f"p{len(self.names)}")
         return symbol(name)

@@ -18,6 +18,7 @@ from tilewright.backend.cpu.machine import Level
 from tilewright.backend.cpu.parallel_loops import mark_independent
 from tilewright.backend.cpu.transpose import transpose_function
 from tilewright.ir.tile import (
+    MULTIPLY_ADD,
     Apply,
     Check,
     Convert,
@@ -106,6 +107,8 @@ class FunctionFrame:
                 return self.index(expression)
             case Apply(function=function, operands=operands):
                 arguments = [self.value(operand) for operand in operands]
+                if function == MULTIPLY_ADD:
+                    return self.emitter.multiply_add(value.dtype, *arguments)
                 return self.emitter.apply(function, value.operand_type, arguments)
             case Convert(operand=operand):
                 return self.emitter.convert(self.value(operand), value)
