@@ -133,13 +133,14 @@ class LetIndex:
     """Bind an index local to an int64 value, from the end if negative.
 
     Out of ``[-limit, limit)`` the kernel reports ``check`` (an index into its messages) with the
-    value and the limit, and ends.
+    value and the limit, and ends. Without a check the value is in [0, limit), as it comes from a
+    table that was filled under one.
     """
 
     name: str
     value: Value
     limit: Expr
-    check: int
+    check: int | None
 
 
 @dataclass(frozen=True, eq=False)

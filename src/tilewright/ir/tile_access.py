@@ -207,7 +207,7 @@ class _Block:
                 case LetIndex(name=name, value=value, limit=limit):
                     self.value(value)
                     self.known(limit)
-                    self._check(statement.check)
+                    self._check_index(statement)
                     self.axis(name, constant(0), limit)
                 case Store(buffer=buffer, offset=offset, value=value):
                     self.value(value)
@@ -223,6 +223,12 @@ class _Block:
     def _check(self, number: int) -> None:
         if not 0 <= number < len(self.program.checks):
             self.problem(f"the program has no message {number}")
+
+    def _check_index(self, statement: LetIndex) -> None:
+        if statement.check is not None:
+            self._check(statement.check)
+        elif not _is_table(statement.value):
+            self.problem(f'nothing checks the index "{statement.name}"')
 
     def _loop(self, loop: Loop) -> None:
         self.known(loop.begin)
@@ -242,6 +248,11 @@ class _Block:
         inner.access(block.source, read, writes=False)
         written = block.target_offset + column * block.target_row + row
         inner.access(block.target, written, writes=True)
+
+
+def _is_table(value: Value) -> bool:
+    """Whether a value is read from memory as it lies there."""
+    return isinstance(value.operand if isinstance(value, Convert) else value, Load)
 
 
 class _Contraction:

@@ -98,7 +98,8 @@ class _Printer:
             case Let(name=name, value=value):
                 return [f"{name} = {self.value(value)}"]
             case LetIndex(name=name, value=value, limit=limit, check=check):
-                return [f"{name} = index {self.value(value)} below {limit} else {check}"]
+                failing = "" if check is None else f" else {check}"
+                return [f"{name} = index {self.value(value)} below {limit}{failing}"]
             case Store(buffer=buffer, offset=offset, value=value):
                 return [f"{buffer.name}[{offset}] = {self.value(value)}"]
             case TransposeBlock() as t:

@@ -140,6 +140,9 @@ class _Questions:
         self.extents = {axis.name: self.simple.of(axis.extent) for axis in axes}
         for name, extent in self.extents.items():
             self.scope.declare(name, 0, extent - 1)
+        for axis in axes:
+            for most in _below_minimum(axis.extent):
+                self.scope.declare(axis.name, 0, self.simple.of(most) - 1)
         self._inside: dict[Expr, frozenset[Atom]] = {}
 
     # ------------------------------------------------------------ what can be proved
@@ -374,6 +377,14 @@ class _Questions:
         for sample in self.samples:
             for point in sample.of(access):
                 yield sample.sizes, point
+
+
+def _below_minimum(extent: Expr) -> Iterator[Expr]:
+    """What an extent with a minimum in it is at most, by each operand of that."""
+    for monomial, size in extent.terms:
+        atom = monomial.atoms[0] if len(monomial.atoms) == 1 else None
+        if atom is not None and size == 1 and atom.operation is Operation.MINIMUM:
+            yield from (rebuild(extent, {atom: operand}) for operand in atom.operands)
 
 
 def _magnitude(slope: Expr) -> tuple[int, int, str]:

@@ -95,6 +95,27 @@ def value_symbols(value: Value, known: dict[Value, frozenset[str]]) -> frozenset
     return found
 
 
+def value_buffers(value: Value, seen: set[int] | None = None) -> Iterator[TileBuffer]:
+    """The memory that a value reads, shared parts once."""
+    visited = set[int]() if seen is None else seen
+    if id(value) in visited:
+        return
+    visited.add(id(value))
+    match value:
+        case Load(buffer=buffer):
+            yield buffer
+        case Apply(operands=operands):
+            for operand in operands:
+                yield from value_buffers(operand, visited)
+        case Convert(operand=operand):
+            yield from value_buffers(operand, visited)
+        case Guarded(inside=inside, outside=outside):
+            yield from value_buffers(inside, visited)
+            yield from value_buffers(outside, visited)
+        case _:
+            pass
+
+
 def expressions(statements: Iterable[Statement]) -> Iterator[Expr]:
     """Every index expression inside statements, loop bounds included."""
     for statement in statements:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from tilewright.ir.graph import Node
 from tilewright.ir.primitives import Broadcast, Reshape, Shape, Slice, Transpose
-from tilewright.shape import Expr, Scope, constant, equal, product, select
+from tilewright.shape import Expr, Scope, constant, equal, exact_quotient, product, select
 
 Index = tuple[Expr, ...]
 
@@ -78,8 +78,7 @@ def _grow_left(a: Expr, b: Expr) -> bool:
 
 
 def _divides(divisor: Expr, value: Expr) -> bool:
-    quotient = value // divisor if not (divisor.is_constant and divisor.value == 0) else value
-    return quotient * divisor is value and divisor is not value
+    return exact_quotient(value, divisor) is not None and divisor is not value
 
 
 def reshape_index(index: Index, source: Shape, target: Shape, scope: Scope) -> Index:

@@ -27,6 +27,7 @@ LEAST_COLUMNS, MOST_COLUMNS = 128, 512  # columns per task: long runs of memory,
 SHARES = 8  # tasks to make at least where there are enough columns
 LEAST_ACROSS = 8  # results known to be fewer are reduced one after the other
 CHUNK = 4096  # elements of the last loop in one task: small enough to balance, large to amortise
+SHORT = 16  # iterations that LLVM unrolls; a task of so few would cost more than what it does
 
 
 def storage(node: Node, lowering: Lowering) -> Node:
@@ -134,17 +135,23 @@ def _chunked(
     variables: list[tuple[str, Expr]],
     body: Sequence[Statement],
     targets: dict[Node, TileBuffer],
+    length: int = CHUNK,
 ) -> LoopProgram:
+    """Tasks of at most ``length`` iterations of the last loop; of more loops, if it is short."""
     name, size = variables[-1]
     if reduces_across(name, body) and not (size.is_constant and size.value < LEAST_ACROSS):
         return _across(kernel, lowering, variables, body, targets)
-    if size.is_constant and size.value <= CHUNK:
+    if size.is_constant and size.value <= length:
         loop = Loop(name, constant(0), size, tuple(body))
+        is_short = 0 < size.value <= SHORT and len(variables) > 1
+        if is_short and not reduces_across(variables[-2][0], [loop]):
+            rest = length // size.value
+            return _chunked(kernel, lowering, variables[:-1], [loop], targets, rest)
         return finish(lowering, kernel, variables[:-1], [loop], targets)
-    chunk = lowering.variable((size + (CHUNK - 1)) // CHUNK, "c")
-    grid = [*variables[:-1], (str(chunk), (size + (CHUNK - 1)) // CHUNK)]
-    begin = chunk * CHUNK
-    loop = Loop(name, begin, minimum(begin + CHUNK, size), tuple(body))
+    chunk = lowering.variable((size + (length - 1)) // length, "c")
+    grid = [*variables[:-1], (str(chunk), (size + (length - 1)) // length)]
+    begin = chunk * length
+    loop = Loop(name, begin, minimum(begin + length, size), tuple(body))
     return finish(lowering, kernel, grid, [loop], targets)
 
 

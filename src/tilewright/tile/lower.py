@@ -11,13 +11,15 @@ from tilewright.ir.primitives import Convolve
 from tilewright.ir.tile import LoopProgram
 from tilewright.shape import Scope, constant
 from tilewright.target import preset
+from tilewright.tile.borders import with_borders
 from tilewright.tile.contraction_variants import contraction_variants
 from tilewright.tile.convolution import lower_convolution
 from tilewright.tile.frame import RegisterTile
 from tilewright.tile.loops import lower_concat, lower_loops, lower_scan, lower_scatter
 from tilewright.tile.lowering import Lowering
 from tilewright.tile.rows import lower_rows
-from tilewright.tile.variants import Accuracy, LoweredStep, Variant
+from tilewright.tile.tables import with_tables
+from tilewright.tile.variants import Accuracy, Variant
 from tilewright.tile.windows import lower_windows
 
 _LOOPS: dict[KernelKind, Callable[[Kernel, Lowering], LoopProgram]] = {
@@ -60,5 +62,6 @@ def lower_kernel(
         return LoweredKernel(kernel, contraction_variants(kernel, fresh, tile, machine))
     lowering = fresh()
     program = _LOOPS[kernel.kind](kernel, lowering)
-    step = LoweredStep(program, tuple(lowering.buffers), tuple(kernel.outputs))
-    return LoweredKernel(kernel, (Variant("loops", (step,), constant(0)),))
+    program = with_borders(program, lowering.scope)
+    steps = with_tables(program, lowering, kernel.outputs)
+    return LoweredKernel(kernel, (Variant("loops", steps, constant(0)),))

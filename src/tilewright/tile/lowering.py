@@ -9,7 +9,6 @@ with :meth:`Lowering.value`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 
 from tilewright.ir.access import below_reshapes
 from tilewright.ir.dtype import DType
@@ -70,16 +69,8 @@ from tilewright.shape import (
     select,
 )
 from tilewright.tile.best_position import best_position
+from tilewright.tile.block import Block
 from tilewright.tile.taps import Tap, geometry, tap_position
-
-
-@dataclass
-class _Block:
-    """Statements of one open loop level, and what is already computed there."""
-
-    statements: list[Statement] = field(default_factory=list[Statement])
-    extents: list[Expr] = field(default_factory=list[Expr])
-    memo: dict[tuple[Node, Index], Value] = field(default_factory=dict[tuple[Node, Index], Value])
 
 
 class Lowering:
@@ -92,8 +83,9 @@ class Lowering:
         self.buffers: dict[Node, TileBuffer] = {}
         self.scratch: list[TileBuffer] = []
         self.checks: list[str] = []
-        self.blocks: list[_Block] = [_Block()]
+        self.blocks: list[Block] = [Block()]
         self.depth: dict[str, int] = {}
+        self.sizes: dict[str, Expr] = {}
         self.cached: dict[Node, Callable[[Index], Value | None]] = {}
         self._symbols: dict[Value, frozenset[str]] = {}
         self._names = 0
@@ -136,12 +128,13 @@ class Lowering:
         """A loop variable in [0, extent) of the innermost open body, known to the scope."""
         name = self.name(stem)
         self.depth[name] = len(self.blocks) - 1
+        self.sizes[name] = extent
         self.blocks[-1].extents.append(extent)
         return declare_index(self.scope, name, extent)
 
     def open(self) -> None:
         """Begin the body of a loop."""
-        self.blocks.append(_Block())
+        self.blocks.append(Block())
 
     def opened(self, name: str) -> Expr:
         """Open the body of a loop over ``name``, of which nothing but its sign is assumed."""
@@ -309,12 +302,18 @@ class Lowering:
         runs = self._runs_within(level)
         if _is_zero(runs):
             return constant(0)
+        key = (value, limit, runs)
+        known = self.blocks[level].positions.get(key)
+        if known is not None:
+            return known
         value = _where(runs, value, Literal(0, DType.INT64))
         some = limit if runs.is_constant else select(runs, limit, 1)
         statement = LetIndex(name, value, some, self.check(message))
         self.blocks[level].statements.append(statement)
         self.depth[name] = level
-        return declare_index(self.scope, name, limit)
+        made = declare_index(self.scope, name, limit)
+        self.blocks[level].positions[key] = made
+        return made
 
     def _within(self, expression: Expr, limit: Expr) -> bool:
         below = self.scope.is_less(expression, limit) is Truth.YES

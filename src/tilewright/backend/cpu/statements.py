@@ -189,6 +189,9 @@ class FunctionFrame:
 
     def _let_index(self, statement: LetIndex) -> None:
         value = self.value(statement.value)
+        if statement.check is None:
+            self.names[statement.name] = value
+            return
         limit = self.index(statement.limit)
         negative = self.builder.icmp_signed("<", value, word(0))
         index = self.builder.select(negative, self.builder.add(value, limit), value)

@@ -1,0 +1,211 @@
+"""Loops cut where a guard, a clamp or a remainder changes: an interior without, and two borders.
+
+Along a padded axis nearly all elements are a plain copy, and only some at the ends are filled or
+read elsewhere. Under a few demands on the loop variable, each position is affine in it and lies
+within its axis: where all are met, the loop needs neither guards nor checks, and LLVM sees a copy.
+The borders keep the statements as they were. Start with :func:`with_borders`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tilewright.ir.dtype import DType
+from tilewright.ir.tile import (
+    Apply,
+    Guarded,
+    IndexValue,
+    Let,
+    LetIndex,
+    Literal,
+    Loop,
+    LoopProgram,
+    Statement,
+    Store,
+    Value,
+)
+from tilewright.ir.tile_walk import ExpressionMap, value_symbols
+from tilewright.shape import (
+    Expr,
+    Scope,
+    ceil_div,
+    constant,
+    logical_and,
+    maximum,
+    minimum,
+)
+from tilewright.shape.expr import Atom, apply_operation, rebuild
+from tilewright.shape.table import Operation
+
+
+def with_borders(program: LoopProgram, scope: Scope) -> LoopProgram:
+    """The program with its innermost loops cut, where that leaves a simpler interior."""
+    out: list[Statement] = []
+    for statement in program.body:
+        out += _cut(statement, scope) if isinstance(statement, Loop) else [statement]
+    return replace(program, body=tuple(out))
+
+
+def _cut(loop: Loop, scope: Scope) -> Sequence[Statement]:
+    """The loop as three that follow each other and cover the same range; or as it was.
+
+    Only a loop over a whole axis is cut: where a task has a part of one, the loops over the borders
+    would hardly ever run, but be asked for in every task.
+    """
+    whole = [loop]
+    if loop.accumulators or loop.begin is not constant(0):
+        return whole
+    if not all(isinstance(part, Let | LetIndex | Store) for part in loop.body):
+        return whole
+    interior = _Interior(loop.variable)
+    body = interior.body(loop.body)
+    if not interior.is_simpler:
+        return whole
+    low, high = interior.bounds(loop.end)
+    low, high = scope.resolve(low), scope.resolve(high)
+    return [
+        replace(loop, end=scope.resolve(minimum(low, loop.end))),
+        replace(loop, begin=low, end=high, body=body),
+        replace(loop, begin=scope.resolve(maximum(low, high))),
+    ]
+
+
+class _Interior(ExpressionMap):
+    """A loop's statements where all demands on its variable are met, which are collected."""
+
+    def __init__(self, variable: str) -> None:
+        super().__init__(self._simplified)
+        self.variable = variable
+        self.is_simpler = False
+        self._demands: dict[Expr, None] = {}
+        self._positions: dict[str, Expr] = {}
+
+    def bounds(self, end: Expr) -> tuple[Expr, Expr]:
+        """The range [low, high) of the variable, within [0, end), in which the demands are met."""
+        low, high = constant(0), end
+        for demand in self._demands:
+            slope, rest = self._line(demand)
+            if slope > 0:
+                low = maximum(low, ceil_div(-rest, slope))
+            else:
+                high = minimum(high, rest // -slope + 1)
+        return low, high
+
+    def body(self, statements: Sequence[Statement]) -> tuple[Statement, ...]:
+        """The statements; a position that is known to lie within its axis is no statement."""
+        out: list[Statement] = []
+        for statement in statements:
+            if isinstance(statement, LetIndex) and self._is_known(statement):
+                self.is_simpler = True
+            else:
+                out.append(self.statement(statement))
+        return tuple(out)
+
+    def _is_known(self, statement: LetIndex) -> bool:
+        found = _as_index(statement.value)
+        if found is None or self._line(statement.limit)[0]:
+            return False
+        position = self._simplified(found)
+        if not self._demand(position, statement.limit - 1 - position):
+            return False
+        self._positions[statement.name] = position
+        return True
+
+    # ------------------------------------------------------------ expressions
+
+    def _simplified(self, expression: Expr) -> Expr:
+        """The expression with the part of each clamp or remainder that holds in the interior."""
+        expression = expression.substitute(self._positions)
+        atoms = dict.fromkeys(a for monomial, _ in expression.terms for a in monomial.atoms)
+        pieces = {a: self._piece(a) for a in atoms if a.operation is not Operation.SYMBOL}
+        return rebuild(expression, pieces) if pieces else expression
+
+    def _piece(self, atom: Atom) -> Expr:
+        operands = tuple(map(self._simplified, atom.operands))
+        whole = apply_operation(atom.operation, operands)
+        match atom.operation:
+            case Operation.MOD:
+                inner, count = operands
+                is_inside = not self._line(count)[0] and self._demand(inner, count - 1 - inner)
+                return inner if is_inside else whole
+            case Operation.MINIMUM | Operation.MAXIMUM:
+                chosen = max(operands, key=lambda operand: self._line(operand)[0])
+                sign = 1 if atom.operation is Operation.MAXIMUM else -1
+                others = [operand for operand in operands if operand is not chosen]
+                holds = self._demand(*((chosen - other) * sign for other in others))
+                return chosen if holds else whole
+            case _:
+                return whole
+
+    def _demand(self, *expressions: Expr) -> bool:
+        """Demand that all are at least 0, if each is a bound of the variable."""
+        if not all(self._line(expression)[0] for expression in expressions):
+            return False
+        self._demands.update(dict.fromkeys(expressions))
+        return True
+
+    def _line(self, expression: Expr) -> tuple[int, Expr]:
+        """The slope along the variable, 0 where there is none or it is not known, and the rest."""
+        affine = expression.affine((self.variable,))
+        if affine is None or not affine[0][self.variable].is_constant:
+            return 0, expression
+        return affine[0][self.variable].value, affine[1]
+
+    # ------------------------------------------------------------ values
+
+    def _value(self, value: Value) -> Value:
+        if isinstance(value, Guarded) and self.variable not in value_symbols(value.outside, {}):
+            kept = [p for p in _conjuncts(value.predicate) if not self._is_met(p)]
+            value = replace(value, predicate=logical_and(*kept))
+            if value.predicate.is_constant and value.predicate.value:
+                return self.value(value.inside)
+        return super()._value(value)
+
+    def _is_met(self, predicate: Expr) -> bool:
+        """Whether a predicate holds in the interior."""
+        atom = predicate.atom
+        if atom is None or atom.operation is not Operation.LESS_EQUAL:
+            return False
+        less, more = map(self._simplified, atom.operands)
+        met = self._demand(more - less)
+        self.is_simpler |= met
+        return met
+
+
+def _conjuncts(predicate: Expr) -> Sequence[Expr]:
+    atom = predicate.atom
+    is_joined = atom is not None and atom.operation is Operation.AND
+    return atom.operands if atom is not None and is_joined else [predicate]
+
+
+def _as_index(value: Value) -> Expr | None:
+    """A computed int64 value as an index expression, if it can be one."""
+    match value:
+        case IndexValue(expression=expression):
+            return expression
+        case Literal(value=number, dtype=DType.INT64):
+            return constant(int(number))
+        case Apply(function=function, operands=(left, right), dtype=DType.INT64):
+            one, other = _as_index(left), _as_index(right)
+            return None if one is None or other is None else _applied(function, one, other)
+        case _:
+            return None
+
+
+def _applied(function: str, one: Expr, other: Expr) -> Expr | None:
+    match function:
+        case "add":
+            return one + other
+        case "subtract":
+            return one - other
+        case "multiply":
+            return one * other
+        case "minimum":
+            return minimum(one, other)
+        case "maximum":
+            return maximum(one, other)
+        case "remainder" if other is not constant(0):
+            return one % other
+        case _:
+            return None
