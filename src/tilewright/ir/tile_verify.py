@@ -208,7 +208,8 @@ class _Questions:
         """An access lies within its buffer."""
         size = self._elements(access)
         most = self.simple.of(size)
-        if any(self._is_within(offset, most) for offset in self._forms(access)):
+        forms = self._forms(access)
+        if any(offset is None or self._is_within(offset, most) for offset in forms):
             self.findings.add("bounds", True, "")
             return []
         for sample, point in self._points(access):
@@ -222,16 +223,19 @@ class _Questions:
     def _is_within(self, offset: Expr, size: Expr) -> bool:
         return self._is_natural(offset) and self._is_natural(size - offset - 1)
 
-    def _forms(self, access: Access) -> Iterator[Expr]:
-        """The offset, and what it is where the predicates around it hold."""
+    def _forms(self, access: Access) -> Iterator[Expr | None]:
+        """The offset, and what it is where the predicates around it hold: None if they never do."""
         offset = self.simple.of(access.offset)
         yield offset
         known = [self.simple.of(d) for p in access.under for d in conjuncts(p)]
         if known:
             yield self._assuming(offset, known, {axis.name for axis in access.nest})
 
-    def _assuming(self, offset: Expr, known: list[Expr], axes: set[str]) -> Expr:
-        """``offset`` with an axis replaced by a new one that counts from where a demand is met."""
+    def _assuming(self, offset: Expr, known: list[Expr], axes: set[str]) -> Expr | None:
+        """``offset`` with an axis replaced by a new one that counts from where a demand is met.
+
+        None if the demands exclude each other.
+        """
         for position, demand in enumerate(known):
             for name in demand.free_symbols:
                 if name not in axes or name not in offset.free_symbols:
@@ -242,6 +246,8 @@ class _Questions:
                 sign = affine[0][name].value
                 others = [d for i, d in enumerate(known) if i != position]
                 span = self._span(demand, name, sign, [*others, *self._implied(name)])
+                if span is not None and self.scope.is_less(span, 0) is Truth.YES:
+                    return None
                 fresh = self.scope.fresh("_axis", 0, span)
                 replaced = (fresh - affine[1]) * sign
                 offset = offset.substitute({name: replaced})
