@@ -355,3 +355,13 @@ def test_a_running_sum_of_one_gathered_element_reads_no_other(reverse: int) -> N
     }"""
     compiled = tw.compile(model(text.replace("REVERSE", str(reverse))), check=True)
     assert compiled(np.array([7], np.int64), np.array([-1], np.int64)).tolist() == [0]
+
+
+def test_a_product_that_is_known_to_have_no_rows_moves_no_results() -> None:
+    text = """g (float[m, k] x, float[k, 4] w) => (float[a, 4] y)
+        <int64[1] start = {1}, int64[1] stop = {1}, int64[1] axis = {0}> {
+        none = Slice(x, start, stop, axis)
+        y = MatMul(none, w)
+    }"""
+    compiled = tw.compile(model(text), check=True)
+    assert compiled(floats(3, 5), floats(5, 4)).shape == (0, 4)

@@ -36,6 +36,8 @@ def staged(
 
     ``blocks`` are the rows and columns of a task.
     """
+    if any(size is constant(0) for group in axes for _, size in group):
+        return None  # there is no result to move
     rows, columns = ([a for a in group if not _is_one(a[1])] for group in axes)
     if len(columns) != 1 or not rows or result.dtype.bytes not in SIZES:
         return None
