@@ -74,6 +74,8 @@ class Reference:
             for name, result in zip(node.output, results, strict=True):
                 if chance is not None and not is_exact:
                     result = _moved(result, chance, node.op_type in COARSE)
+                    if node.op_type == "Resize":
+                        result = _displaced(result, chance)
                 known[name] = result
         return known
 
@@ -99,6 +101,18 @@ def _moved(array: Array, chance: np.random.Generator, is_coarse: bool = False) -
     signs = chance.choice((-step, step), array.shape)
     with np.errstate(all="ignore"):
         return (array.astype(np.float64) * (1.0 + signs)).astype(array.dtype)
+
+
+def _displaced(array: Array, chance: np.random.Generator) -> Array:
+    """Elements read a little beside their place: positions are rounded, too, with their size."""
+    if array.dtype.kind != "f":
+        return array
+    step = 2.0 * max(float(np.finfo(array.dtype).eps), float(np.finfo(np.float32).eps))
+    moved = array.astype(np.float64)
+    for axis, size in enumerate(array.shape):
+        if size > 1 and array.size:
+            moved += np.gradient(moved, axis=axis) * (chance.choice((-step, step)) * size)
+    return moved.astype(array.dtype)
 
 
 def _distance(one: Array, other: Array) -> Array:
