@@ -139,6 +139,9 @@ def unspecified(model: onnx.ModelProto, values: Mapping[str, Array]) -> str | No
                 return f"{node.op_type} of nothing"
         if node.op_type == "ReduceMean" and np.size(values.get(node.input[0], 1)) == 0:
             return "ReduceMean of nothing"
+        windowed = node.op_type in ("MaxPool", "AveragePool", "LpPool") and node.input[0] in values
+        if windowed and _fits_nowhere(node, np.asarray(values[node.input[0]]).shape[2:]):
+            return "pooling by windows that fit nowhere"
         is_pool = node.op_type == "MaxPool" and node.input[0] in values
         if is_pool and np.asarray(values[node.input[0]]).size == 0:
             return "MaxPool of nothing"
@@ -168,8 +171,19 @@ def _begins_before_the_first(node: onnx.NodeProto, values: Mapping[str, Array]) 
     return any(step < 0 and start < -data.shape[axis] for start, axis, step in triples)
 
 
+def _fits_nowhere(node: onnx.NodeProto, sizes: tuple[int, ...]) -> bool:
+    """Whether a window is wider than the padded data: ONNX Runtime rounds towards 0 there."""
+    given = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+    rank = len(sizes)
+    dilations, pads = given.get("dilations", [1] * rank), given.get("pads", [0] * (2 * rank))
+    reach = [
+        step * (taps - 1) + 1 for step, taps in zip(dilations, given["kernel_shape"], strict=True)
+    ]
+    return any(sizes[a] + pads[a] + pads[rank + a] < reach[a] for a in range(rank))
+
+
 def _has_window_of_padding(node: onnx.NodeProto, sizes: tuple[int, ...]) -> bool:
-    """Whether a window of a pooling node reads no element of the data, or none fits, on an axis."""
+    """Whether a window of a pooling node reads no element of the data along some axis."""
     given = {a.name: helper.get_attribute_value(a) for a in node.attribute}
     rank = len(sizes)
     kernel = given["kernel_shape"]
@@ -178,8 +192,6 @@ def _has_window_of_padding(node: onnx.NodeProto, sizes: tuple[int, ...]) -> bool
     for axis, size in enumerate(sizes):
         taps = dilations[axis] * np.arange(kernel[axis])
         span = size + pads[axis] + pads[rank + axis] - taps[-1] - 1
-        if span < 0:
-            return True  # ONNX Runtime rounds towards 0 here, and the standard down
         rounded = -(-span // strides[axis]) if given.get("ceil_mode") else span // strides[axis]
         places = strides[axis] * np.arange(rounded + 1)[:, None] - pads[axis] + taps
         if places.size and not ((places >= 0) & (places < size)).any(axis=1).all():
