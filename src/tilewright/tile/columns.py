@@ -17,8 +17,8 @@ from tilewright.ir.primitives import Reduce, Shape
 from tilewright.ir.scalar import COMBINE
 from tilewright.ir.tile import Apply, Load, Local, Loop, LoopProgram, Store, Value
 from tilewright.ir.views import Index, linear
-from tilewright.shape import Expr, ceil_div, constant, minimum, product
-from tilewright.tile.loops import column_block, finish, target_buffers
+from tilewright.shape import Expr, constant, product
+from tilewright.tile.loops import finish, target_buffers, task_columns
 from tilewright.tile.lowering import Lowering
 
 ROWS = 8  # rows per pass: their sum meets the sums in scratch once
@@ -80,10 +80,9 @@ class _Columns:
         self.index: list[Expr] = [constant(0)] * len(self.space.shape)
         for axis in self.space.kept[:-1]:
             self.index[axis] = self._task(self.space.shape[axis])
-        width = self.space.shape[-1]
-        self.block = column_block(width)
-        self.first = self._task(ceil_div(width, self.block)) * self.block
-        self.count = minimum(self.block, width - self.first)
+        lowering.open()
+        own = task_columns(lowering, self.grid, self.space.shape[-1])
+        self.first, self.count, self.block = own.first, own.count, own.most
         self.finished: dict[Index, Value] = {}
         lowering.cached[self.seed] = self.finished.get
         lowering.open()

@@ -29,7 +29,7 @@ from tilewright.tile.lowering import Lowering
 
 
 @dataclass(frozen=True)
-class Block:
+class Columns:
     """Neighbouring results of one task: the first one, how many, and how many at most."""
 
     first: Expr
@@ -38,7 +38,7 @@ class Block:
 
 
 def interchanged(
-    lowering: Lowering, variable: str, body: Sequence[Statement], block: Block
+    lowering: Lowering, variable: str, body: Sequence[Statement], block: Columns
 ) -> tuple[Statement, ...]:
     """The loop of ``variable`` over a block of results, in a body that :func:`reduces_across`."""
     exchange = _Exchange(lowering, variable, block)
@@ -116,7 +116,7 @@ class _Exchange:
 
     lowering: Lowering
     result: str
-    block: Block
+    block: Columns
     running: dict[str, TileBuffer] = field(default_factory=dict[str, TileBuffer])
 
     def along(self, body: Callable[[Expr], list[Statement]]) -> Loop:

@@ -18,7 +18,7 @@ from tilewright.ir.tile import Apply, Load, Local, Loop, LoopProgram, Statement,
 from tilewright.ir.tile_walk import ExpressionMap, expressions
 from tilewright.ir.views import Index, linear
 from tilewright.shape import Expr, Truth, ceil_div, constant, maximum, minimum, product
-from tilewright.tile.interchange import Block, interchanged, reduces_across
+from tilewright.tile.interchange import Columns, interchanged, reduces_across
 from tilewright.tile.lowering import Lowering
 from tilewright.tile.transposes import as_transpose
 from tilewright.tile.work import estimate
@@ -164,17 +164,25 @@ def _across(
 ) -> LoopProgram:
     """A block of results for every task, reduced side by side."""
     name, size = variables[-1]
-    most = column_block(size)
-    number = lowering.variable(ceil_div(size, most), "c")
-    block = Block(number * most, minimum(most, size - number * most), most)
-    grid = [*variables[:-1], (str(number), ceil_div(size, most))]
-    return finish(lowering, kernel, grid, interchanged(lowering, name, body, block), targets)
+    grid = variables[:-1]
+    columns = task_columns(lowering, grid, size, "c")
+    return finish(lowering, kernel, grid, interchanged(lowering, name, body, columns), targets)
 
 
 def column_block(width: Expr) -> Expr:
     """Neighbouring columns of one task: long runs of memory whose running values stay in L1."""
     share = ceil_div(ceil_div(width, SHARES), 16) * 16
     return minimum(maximum(share, LEAST_COLUMNS), MOST_COLUMNS)
+
+
+def task_columns(
+    lowering: Lowering, grid: list[tuple[str, Expr]], width: Expr, stem: str = "i"
+) -> Columns:
+    """The columns of one task, whose number becomes the last axis of ``grid``."""
+    most = column_block(width)
+    number = lowering.variable(ceil_div(width, most), stem)
+    grid.append((str(number), ceil_div(width, most)))
+    return Columns(number * most, minimum(most, width - number * most), most)
 
 
 def collapse(
@@ -335,33 +343,13 @@ def lower_scan(kernel: Kernel, lowering: Lowering) -> LoopProgram:
             lowering.open()
             index[a] = lowering.variable(size)
             grid.append((str(index[a]), size))
-    columns: _Columns | None = None
+    columns: Columns | None = None
     if primitive.axis != last:
-        columns = _Columns(lowering, grid, output.shape[last])
+        lowering.open()
+        columns = task_columns(lowering, grid, output.shape[last])
     _Steps(lowering, primitive, output, targets[output], index, columns).write()
     body = [s for block in lowering.blocks for s in block.statements]
     return finish(lowering, kernel, grid, body, targets)
-
-
-class _Columns:
-    """A task's block of columns: neighbours along the last axis."""
-
-    def __init__(self, lowering: Lowering, grid: list[tuple[str, Expr]], width: Expr) -> None:
-        self._lowering = lowering
-        lowering.open()
-        block = column_block(width)
-        number = lowering.variable(ceil_div(width, block))
-        grid.append((str(number), ceil_div(width, block)))
-        self._first = number * block
-        self._block, self._count = block, minimum(block, width - self._first)
-
-    def each(self, body: Callable[[Expr], None]) -> None:
-        """Emit a loop in which ``body`` is given the column."""
-        self._lowering.open()
-        column = self._lowering.variable(self._block)
-        body(self._first + column)
-        inner = self._lowering.close()
-        self._lowering.emit(Loop(str(column), constant(0), self._count, inner, independent=True))
 
 
 @dataclass
@@ -373,7 +361,7 @@ class _Steps:
     output: Node
     target: TileBuffer
     index: list[Expr]
-    columns: _Columns | None
+    columns: Columns | None
 
     def write(self) -> None:
         """The first elements, then every one from the one before it."""
@@ -397,12 +385,13 @@ class _Steps:
         if self.columns is None:
             body()
             return
-
-        def at(column: Expr) -> None:
-            self.index[-1] = column
-            body()
-
-        self.columns.each(at)
+        self.lowering.open()
+        column = self.lowering.variable(self.columns.most)
+        self.index[-1] = self.columns.first + column
+        body()
+        inner = self.lowering.close()
+        count = self.columns.count
+        self.lowering.emit(Loop(str(column), constant(0), count, inner, independent=True))
 
     def _begin(self, first: Expr) -> None:
         if self.primitive.exclusive:

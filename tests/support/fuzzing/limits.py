@@ -74,9 +74,9 @@ def doubtful_of_nothing(model: onnx.ModelProto) -> set[str]:
 
 
 def _pads_below_zero(node: onnx.NodeProto) -> bool:
-    """Whether the same padding as for no stride may be below 0, which the reference takes for less.
+    """Whether the automatic padding of a node may come out below 0: where strides exceed windows.
 
-    It is where strides are wider than windows.
+    The reference then leaves elements out at the ends; elsewhere, padding is at least 0.
     """
     given = {a.name: helper.get_attribute_value(a) for a in node.attribute}
     if not given.get("auto_pad", b"").startswith(b"SAME"):
