@@ -9,35 +9,22 @@ import numpy as np
 import pytest
 
 from support.graph_kit import F32, F64, Space, apply, check, data, fixed, kinds, mostly_slow, scalar
+from support.window_cases import WindowCase
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node, node
 from tilewright.ir.primitives import Broadcast, Convolve, Transpose, Window
-from tilewright.shape import Expr, constant, maximum
+from tilewright.shape import constant
 
 Array = np.ndarray[Any, Any]
 SPATIAL = ("h", "w", "d")
 
 
 @dataclass(frozen=True)
-class Case:
+class Case(WindowCase):
     """One geometry; ``after`` is the padding behind the map, ``multiplier`` results per channel."""
 
-    name: str
-    kernel: tuple[int, ...]
     channels: int = 16
-    stride: int = 1
-    dilation: int = 1
-    padding: int = 0
-    after: int = 0
     multiplier: int = 1
-
-    def sizes(self, of: list[Expr]) -> tuple[Expr, ...]:
-        """Sizes of the result."""
-        made: list[Expr] = []
-        for size, taps in zip(of, self.kernel, strict=True):
-            room = size + self.padding + self.after - (taps - 1) * self.dilation - 1
-            made.append(maximum(0, room // self.stride + 1))
-        return tuple(made)
 
     def rows(self) -> list[dict[str, int]]:
         """Maps without elements, smaller than the window, and of odd sizes."""

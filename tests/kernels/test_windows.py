@@ -9,35 +9,21 @@ import numpy as np
 import pytest
 
 from support.graph_kit import F32, F64, Space, apply, check, data, fixed, kinds, mostly_slow
+from support.window_cases import WindowCase
 from tilewright.backend.cpu.parameters import LARGEST_KEPT, parametrise
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node, node
 from tilewright.ir.primitives import Convolve, Window
 from tilewright.ir.tile import Load, LoopProgram, Store, TileBuffer
-from tilewright.shape import Expr, constant, maximum, symbol
+from tilewright.shape import Expr, constant, symbol
 
 Array = np.ndarray[Any, Any]
 SPATIAL = ("d", "h", "w")
 
 
 @dataclass(frozen=True)
-class Case:
+class Case(WindowCase):
     """One geometry; all but the kernel may differ from axis to axis of the last two."""
-
-    name: str
-    kernel: tuple[int, ...]
-    stride: int = 1
-    dilation: int = 1
-    padding: int = 0
-    after: int = 0
-
-    def sizes(self, of: list[Expr]) -> tuple[Expr, ...]:
-        """Sizes of the result."""
-        made: list[Expr] = []
-        for size, taps in zip(of, self.kernel, strict=True):
-            room = size + self.padding + self.after - (taps - 1) * self.dilation - 1
-            made.append(maximum(0, room // self.stride + 1))
-        return tuple(made)
 
     def rows(self) -> list[dict[str, int]]:
         """No elements, fewer than the window, one more and less than a vector and than a block."""
