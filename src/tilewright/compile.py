@@ -41,6 +41,7 @@ from tilewright.rewrite.precision import (
 )
 from tilewright.rewrite.requantise import quotients_into_scales
 from tilewright.runtime.artifact import ArtifactContents
+from tilewright.runtime.artifact_writer import ArtifactDraft
 from tilewright.runtime.info import MachineInfo, Origin
 from tilewright.runtime.model import CompiledModel
 from tilewright.runtime.program import Dimension, OperatorCount
@@ -75,8 +76,13 @@ class Compilation:
 
 
 @paused_collector()
-def compile_stages(source: Source, **options: Unpack[CompileOptions]) -> Compilation:
-    """Compile and keep every stage; ``tilewright.compile`` says what the options mean."""
+def compile_stages(
+    source: Source, draft: ArtifactDraft | None = None, **options: Unpack[CompileOptions]
+) -> Compilation:
+    """Compile and keep every stage; ``tilewright.compile`` says what the options mean.
+
+    Large constants are written to ``draft`` meanwhile, where one is given.
+    """
     given = complete(options)
     held = _option(Precision, "precision", given["precision"])
     error = _option(Accuracy, "accuracy", given["accuracy"])
@@ -99,14 +105,14 @@ def compile_stages(source: Source, **options: Unpack[CompileOptions]) -> Compila
     dimensions, operators = _dimensions(report), _operators(report)
     machines = {name: _machine(name, described) for name in chosen}
     compiled: dict[str, CompiledProgram] = {}
-    store = ConstantStore()
-    for name in chosen:
-        machine, observe = machines[name], partial(stages.kernel, name)
-        compiled[name] = build_program(
-            graph, plan, LEVELS[name], dimensions, operators, error, machine, observe, store
-        )
-        stages.end_of_level(name)
-        _LOG.info("Generated %d bytes of code for %s", len(compiled[name].image.data), name)
+    with ConstantStore(draft) as store:
+        for name in chosen:
+            machine, observe = machines[name], partial(stages.kernel, name)
+            compiled[name] = build_program(
+                graph, plan, LEVELS[name], dimensions, operators, error, machine, observe, store
+            )
+            stages.end_of_level(name)
+            _LOG.info("Generated %d bytes of code for %s", len(compiled[name].image.data), name)
     contents = ArtifactContents(
         programs={name: c.program for name, c in compiled.items()},
         images={name: c.image for name, c in compiled.items()},
@@ -122,6 +128,20 @@ def compile_stages(source: Source, **options: Unpack[CompileOptions]) -> Compila
     )
     findings = stages.findings if stages.check else None
     return Compilation(report, graph, plan, compiled, contents, findings, narrowing)
+
+
+def compile_to_file(
+    source: Source, path: str | os.PathLike[str], **options: Unpack[CompileOptions]
+) -> Compilation:
+    """Compile to an artifact, which replaces what is at ``path`` as a whole or not at all.
+
+    Large constants are written while code is generated and are never all in memory. Raises
+    ArtifactError where the file cannot be written, and what :func:`compile_stages` raises.
+    """
+    with ArtifactDraft(path) as draft:
+        made = compile_stages(source, draft, **options)
+        draft.finish(made.contents)
+    return made
 
 
 def _rewritten(

@@ -16,14 +16,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from support.runtime_kit import LEVEL, buffers, chain_program, contents, image, kernel, program
-from tilewright.runtime import _native, artifact
+from tilewright.runtime import _native, artifact, artifact_writer
 from tilewright.runtime.artifact import (
     FORMAT,
     MAGIC,
     ArtifactContents,
     open_artifact,
-    save_artifact,
 )
+from tilewright.runtime.artifact_writer import save_artifact
 from tilewright.runtime.model import CompiledModel
 from tilewright.runtime.program import CodeImage
 from tilewright.shape import symbol
@@ -178,8 +178,8 @@ def test_large_weights_are_checked_part_by_part(tmp_path: Path) -> None:
     path = tmp_path / "large.tw"
     save_artifact(path, contents(program(rows, [kernel("add", [1], [2], n, [1])]), [weights]))
     data = bytearray(path.read_bytes())
-    begin = len(data) - weights.nbytes
-    for at in (begin, begin + (17 << 20) + 3, len(data) - 1):
+    begin = data.index(weights.tobytes())
+    for at in (begin, begin + (17 << 20) + 3, begin + weights.nbytes - 1):
         data[at] ^= 1
         path.write_bytes(data)
         with pytest.raises(ArtifactError, match="does not match its digest"):
@@ -190,7 +190,7 @@ def test_large_weights_are_checked_part_by_part(tmp_path: Path) -> None:
 
 
 def test_constants_of_equal_digests_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(artifact, "digests", lambda sections: ["0" * 64 for _ in sections])
+    monkeypatch.setattr(artifact_writer, "digests", lambda sections: ["0" * 64 for _ in sections])
     base = weighted()
     other = ArtifactContents(base.programs, base.images, {LEVEL: [WEIGHTS, WEIGHTS + 1]})
     assert CompiledModel.from_contents(other).info.weight_bytes == 2 * WEIGHTS.nbytes
@@ -316,16 +316,15 @@ def rewrite(path: Path, change: Any) -> None:
     """Change the manifest and make its hash and sizes right again."""
     data = path.read_bytes()
     _, version, header, size, _, _ = struct.unpack("<8sIIQQ32s", data[:64])
-    manifest = json.loads(data[64 : 64 + size])
-    start = -(-(64 + size) // 64) * 64
+    end = len(data) - size
+    manifest = json.loads(data[end:])
     change(manifest)
     text = json.dumps(manifest).encode()
-    padding = b"\0" * (-(64 + len(text)) % 64)
-    total = 64 + len(text) + len(padding) + len(data) - start
     head = struct.pack(
-        "<8sIIQQ32s", MAGIC, version, header, len(text), total, hashlib.sha256(text).digest()
-    )
-    path.write_bytes(head + text + padding + data[start:])
+        "<8sIIQQ32s", MAGIC, version, header, len(text), end + len(text),
+        hashlib.sha256(text).digest(),
+    )  # fmt: skip
+    path.write_bytes(head + data[64:end] + text)
 
 
 JUNK = st.one_of(

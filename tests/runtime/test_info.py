@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from support.runtime_kit import LEVEL, chain_program, contents, image
-from tilewright.runtime.artifact import ArtifactContents, read_info, save_artifact
+from tilewright.runtime.artifact import ArtifactContents, read_info
+from tilewright.runtime.artifact_writer import save_artifact
 from tilewright.runtime.info import ArtifactInfo, MachineInfo, Origin
 from tilewright.runtime.levels import choose_level, runs_on
 from tilewright.runtime.model import CompiledModel

@@ -36,9 +36,9 @@ from tilewright.cli.sections import (
     origin_lines,
 )
 from tilewright.cli.writing import ARTIFACTS, writable
-from tilewright.compile import compile_stages
+from tilewright.compile import compile_to_file
 from tilewright.options import CompileOptions
-from tilewright.runtime.artifact import read_info, save_artifact
+from tilewright.runtime.artifact import read_info
 from tilewright.support.text import format_bytes, format_seconds
 
 _Artifact = Annotated[
@@ -90,8 +90,7 @@ def compile_command(
     options |= {"check": check or None, "dump": dump, "constants": parse_constants(constants)}
     started = time.perf_counter()
     with output.progress.activity(f"Compiling {model.name}"):
-        made = compile_stages(model, **options)
-        save_artifact(artifact, made.contents)
+        made = compile_to_file(model, artifact, **options)
     seconds = time.perf_counter() - started
     size, info = artifact.stat().st_size, read_info(artifact)
     document = info.to_json()

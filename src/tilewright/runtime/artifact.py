@@ -1,14 +1,14 @@
-"""One file per compiled model: header, manifest, programs, code and constants.
+"""One file per compiled model: header, constants, programs, code and manifest.
 
-Layout: 64 bytes of header (magic, format version, sizes, hash of the manifest), a JSON manifest,
-then sections at multiples of 64 bytes. The manifest holds the record of ``info`` and lists each
-section with its place, size and digest; equal sections are stored once. Constants are used in place
-from the mapped file, which processes share; a change of the file is noticed by the next call. Small
-files are read into memory instead. Equal contents give equal bytes. An artifact holds machine code
-that is run as it is: load only files you trust; the digests protect against damage, not against
-malice.
-Imports ``support``, numpy and the rest of the package. Start reading at :func:`save_artifact`,
-:func:`open_artifact`, :func:`read_info`.
+Layout: 64 bytes of header (magic, format version, sizes, hash of the manifest), sections at
+multiples of 64 bytes, of which large constants are the first, and at the end a JSON manifest: what
+comes last can be written when all else is known. It holds the record of ``info`` and lists each
+section with its place, size and digest. Constants are used in place from the mapped file, which
+processes share; a change of the file is noticed by the next call. Small files are read into memory
+instead. An artifact holds machine code that is run as it is: load only files you trust; the digests
+protect against damage, not against malice. ``artifact_writer`` writes such files.
+Imports ``support``, numpy and the rest of the package. Start reading at :func:`open_artifact`,
+:func:`read_info`.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ import hashlib
 import json
 import mmap
 import os
-import secrets
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from io import BufferedReader
@@ -29,26 +28,20 @@ from typing import Any, cast
 import numpy as np
 
 from tilewright.runtime import _native
-from tilewright.runtime.info import (
-    ArtifactInfo,
-    MachineInfo,
-    Origin,
-    level_info,
-    specifications,
-)
+from tilewright.runtime.draft import Draft
+from tilewright.runtime.info import ArtifactInfo, Origin
 from tilewright.runtime.levels import choose_level
-from tilewright.runtime.program import LEVELS, CodeImage, Program
+from tilewright.runtime.program import CodeImage, Program
 from tilewright.runtime.reading import integer
-from tilewright.runtime.sections import digests, equal
+from tilewright.runtime.sections import digests
 from tilewright.support.errors import ArtifactError
 from tilewright.support.files import ARTIFACT, require
 from tilewright.support.files import ARTIFACT_MAGIC as MAGIC
-from tilewright.support.version import VERSION
 
-FORMAT = 3
+FORMAT = 4
 ALIGNMENT = 64
 # Magic, format, size of the header, size of the manifest, size of the file, hash of the manifest.
-_HEADER = struct.Struct("<8sIIQQ32s")
+HEADER = struct.Struct("<8sIIQQ32s")
 _MANIFEST_LIMIT = 1 << 30
 # Files up to this size are read into memory: asking before every call whether the file was changed
 # would take a notable part of short calls, and there is little that processes could share.
@@ -68,9 +61,11 @@ class ArtifactContents:
 
 
 @dataclass(frozen=True)
-class _Section:
+class Section:
+    """Where a piece of an artifact lies in its file, at a multiple of ``ALIGNMENT``."""
+
     kind: str
-    offset: int  # from the first byte after header and manifest, aligned
+    offset: int
     size: int
     digest: str
 
@@ -85,133 +80,6 @@ class _Level:
     constants: tuple[int, ...]
 
 
-def save_artifact(path: str | os.PathLike[str], contents: ArtifactContents) -> None:
-    """Write the file as a whole or not at all. Raises ArtifactError where it cannot be written."""
-    writer = _Writer(contents)
-    manifest = {
-        "info": writer.info.to_json(),
-        "levels": writer.levels,
-        "sections": [[s.kind, s.offset, s.size, s.digest] for s in writer.sections],
-    }
-    text = _json(manifest)
-    start = _aligned(_HEADER.size + len(text))
-    size = start + writer.end
-    digest = hashlib.sha256(text).digest()
-    header = _HEADER.pack(MAGIC, FORMAT, _HEADER.size, len(text), size, digest)
-    chunks: list[tuple[int, Any]] = [(0, header), (_HEADER.size, text)]
-    chunks += [
-        (start + section.offset, raw_bytes(data))
-        for section, data in zip(writer.sections, writer.data, strict=True)
-    ]
-    _write_atomically(Path(path), chunks, size)
-
-
-def describe(contents: ArtifactContents) -> ArtifactInfo:
-    """The record that the contents have in a file."""
-    return _Writer(contents).info
-
-
-def _write_atomically(path: Path, chunks: Sequence[tuple[int, Any]], size: int) -> None:
-    """Replace the file by one with these bytes, for every process that opens it.
-
-    It is not waited for the disk: what a loss of power leaves unwritten, the digests tell.
-    """
-    # Made by open and not by tempfile, so that it has the permissions of any other file.
-    draft = path.parent / f".{path.name}.{secrets.token_hex(8)}"
-    try:
-        with draft.open("xb") as file:
-            try:
-                for offset, data in chunks:
-                    file.seek(offset)
-                    file.write(data)
-                file.truncate(size)
-                file.flush()
-                os.replace(draft, path)
-            except BaseException:
-                draft.unlink()
-                raise
-    except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or error
-        raise ArtifactError(f"The file cannot be written: {why}", where=str(path)) from error
-
-
-class _Writer:
-    """Collects sections; equal contents of one kind become one section."""
-
-    def __init__(self, contents: ArtifactContents) -> None:
-        self.sections: list[_Section] = []
-        self.data: list[Bytes] = []
-        self.end = 0
-        self.found: dict[tuple[str, str], list[int]] = {}
-        names = [level for level in LEVELS if level in contents.programs]
-        if not names:
-            raise ArtifactError("There is nothing to save: the contents have no level")
-        self.digests = _digests_of_constants([contents.constants[name] for name in names])
-        self.levels = [self.level(name, contents) for name in names]
-        self.info = self.describe(names, contents)
-
-    def add(self, kind: str, data: Bytes) -> int:
-        view = raw_bytes(data)
-        digest = self.digests.get(id(data)) or digests([view])[0]
-        known = self.found.setdefault((kind, digest), [])
-        for number in known:
-            if equal(raw_bytes(self.data[number]), view):
-                return number
-        offset = _aligned(self.end)
-        known.append(len(self.sections))
-        self.sections.append(_Section(kind, offset, len(view), digest))
-        self.data.append(data)
-        self.end = offset + len(view)
-        return known[-1]
-
-    def level(self, level: str, contents: ArtifactContents) -> dict[str, Any]:
-        image = contents.images[level]
-        return {
-            "program": self.add("program", _json(contents.programs[level].to_json())),
-            "image": self.add("image", _json(image.to_json())),
-            "code": self.add("code", image.data),
-            "constants": [self.add("constant", c) for c in contents.constants[level]],
-        }
-
-    def describe(self, names: Sequence[str], contents: ArtifactContents) -> ArtifactInfo:
-        first, origin = contents.programs[names[0]], contents.origin
-        return ArtifactInfo(
-            format=FORMAT,
-            version=VERSION,
-            name=first.name,
-            source=origin.source,
-            source_sha256=origin.source_sha256,
-            precision=origin.precision,
-            accuracy=origin.accuracy,
-            inputs=specifications(first, "input"),
-            outputs=specifications(first, "output"),
-            dimensions=tuple(first.dimensions),
-            operators=tuple(first.operators),
-            levels=tuple(
-                level_info(
-                    name,
-                    contents.programs[name],
-                    contents.images[name],
-                    origin.machines.get(name, MachineInfo()),
-                    self.weight_bytes(level["constants"]),
-                )
-                for name, level in zip(names, self.levels, strict=True)
-            ),
-            weight_bytes=self.weight_bytes(n for e in self.levels for n in e["constants"]),
-            ranges=dict(origin.ranges),
-        )
-
-    def weight_bytes(self, numbers: Iterable[int]) -> int:
-        """What these sections take, each once."""
-        return sum(self.sections[number].size for number in set(numbers))
-
-
-def _digests_of_constants(levels: Sequence[Sequence[Bytes]]) -> dict[int, str]:
-    """The digest of each constant by its identity; those of several levels are read once."""
-    each = {id(data): data for constants in levels for data in constants}
-    return dict(zip(each, digests([raw_bytes(data) for data in each.values()]), strict=True))
-
-
 def raw_bytes(data: Bytes) -> memoryview:
     """The contents of a constant in row-major order, one byte per item."""
     if isinstance(data, bytes):
@@ -220,11 +88,8 @@ def raw_bytes(data: Bytes) -> memoryview:
     return memoryview(cast("Any", array.view(np.uint8)))
 
 
-def _json(value: Any) -> bytes:
-    return json.dumps(value, ensure_ascii=True, separators=(",", ":")).encode("ascii")
-
-
-def _aligned(offset: int) -> int:
+def aligned(offset: int) -> int:
+    """The first multiple of ``ALIGNMENT`` from ``offset`` on."""
     return -(-offset // ALIGNMENT) * ALIGNMENT
 
 
@@ -239,7 +104,7 @@ class Artifact:
         self.bytes = content
         self.watch = watch
         self.verify = verify
-        manifest, self.start = self._read_manifest()
+        manifest, self.end = self._read_manifest()
         try:
             self.info = ArtifactInfo.from_json(manifest["info"])
             self.sections = self._read_sections(manifest["sections"])
@@ -256,13 +121,14 @@ class Artifact:
         )
 
     def _read_manifest(self) -> tuple[dict[str, Any], int]:
+        """The manifest, and where it begins, which is where sections end."""
         total = len(self.bytes)
-        head = bytes(self.bytes[: _HEADER.size])
+        head = bytes(self.bytes[: HEADER.size])
         if len(head) < len(MAGIC) or head[: len(MAGIC)] != MAGIC:
             raise ArtifactError("The file is not a tilewright artifact", where=str(self.path))
-        if len(head) < _HEADER.size:
+        if len(head) < HEADER.size:
             raise self._damaged("it is truncated")
-        _, version, header_size, manifest_size, file_size, digest = _HEADER.unpack(head)
+        _, version, header_size, manifest_size, file_size, digest = HEADER.unpack(head)
         if version != FORMAT:
             reads = f"this version of tilewright reads format {FORMAT}"
             newer = "Install a newer tilewright, or compile the model again with this one"
@@ -272,13 +138,14 @@ class Artifact:
                 where=str(self.path),
                 hint=newer if version > FORMAT else older,
             )
-        if header_size != _HEADER.size:
+        if header_size != HEADER.size:
             raise self._damaged("its header is malformed")
         if file_size != total:
             raise self._damaged(f"it should have {file_size} bytes, but has {total}")
-        if manifest_size > min(total - _HEADER.size, _MANIFEST_LIMIT):
+        if manifest_size > min(total - HEADER.size, _MANIFEST_LIMIT):
             raise self._damaged("its manifest is longer than the file")
-        text = bytes(self.bytes[_HEADER.size : _HEADER.size + manifest_size])
+        begin = total - manifest_size
+        text = bytes(self.bytes[begin:])
         if hashlib.sha256(text).digest() != digest:
             raise self._damaged("its manifest does not match its hash")
         try:
@@ -287,16 +154,15 @@ class Artifact:
             raise self._damaged("its manifest is malformed") from error
         if not isinstance(manifest, dict):
             raise self._damaged("its manifest is malformed")
-        return cast("dict[str, Any]", manifest), _aligned(_HEADER.size + manifest_size)
+        return cast("dict[str, Any]", manifest), begin
 
-    def _read_sections(self, rows: Any) -> list[_Section]:
-        room = len(self.bytes) - self.start
-        sections: list[_Section] = []
+    def _read_sections(self, rows: Any) -> list[Section]:
+        sections: list[Section] = []
         for kind, offset, size, digest in rows:
-            inside = isinstance(offset, int) and isinstance(size, int) and offset >= 0 and size >= 0
-            if not inside or offset % ALIGNMENT or offset + size > max(room, 0):
+            whole = isinstance(offset, int) and isinstance(size, int) and size >= 0
+            if not whole or offset % ALIGNMENT or not HEADER.size <= offset <= self.end - size:
                 raise ValueError(f"a section of {size} bytes at {offset}")
-            sections.append(_Section(str(kind), offset, size, str(digest)))
+            sections.append(Section(str(kind), offset, size, str(digest)))
         return sections
 
     def _section(self, number: int, kind: str) -> np.ndarray[Any, Any]:
@@ -305,8 +171,7 @@ class Artifact:
         section = self.sections[number]
         if section.kind != kind:
             raise ValueError(f"section {number} is {section.kind}, not {kind}")
-        begin = self.start + section.offset
-        return self.bytes[begin : begin + section.size]
+        return self.bytes[section.offset : section.offset + section.size]
 
     def _checked(self, numbers: Sequence[int], kind: str) -> list[np.ndarray[Any, Any]]:
         """These sections, each compared with its digest once."""
@@ -351,7 +216,9 @@ class Artifact:
         """Write the same bytes to another file, as a whole or not at all."""
         if self.watch is not None:
             self.watch.check()
-        _write_atomically(Path(path), [(0, self.bytes)], len(self.bytes))
+        with Draft(path) as draft:
+            draft.write(0, self.bytes)
+            draft.take_place(len(self.bytes))
 
 
 def _level(entry: Any) -> _Level:

@@ -12,13 +12,8 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from tilewright.runtime import _native
-from tilewright.runtime.artifact import (
-    Artifact,
-    ArtifactContents,
-    describe,
-    open_artifact,
-    save_artifact,
-)
+from tilewright.runtime.artifact import Artifact, ArtifactContents, open_artifact
+from tilewright.runtime.artifact_writer import describe, save_artifact
 from tilewright.runtime.constants import place_constants
 from tilewright.runtime.hooks import Evaluate, Hooks
 from tilewright.runtime.info import ArtifactInfo, specifications

@@ -7,12 +7,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tilewright.backend.cpu import pack
 from tilewright.backend.cpu.pack import ConstantStore
 from tilewright.ir.graph import node
-from tilewright.ir.mapped import map_file
+from tilewright.ir.mapped import is_mapped, map_file
 from tilewright.ir.primitives import Constant, Transpose
+from tilewright.runtime.artifact_writer import ArtifactDraft
 from tilewright.tile.variants import PackedConstant
 
 
@@ -53,7 +56,7 @@ def test_panels_hold_what_their_definition_says(
     depth: int, panel: int, word: int, parts: int,
 ) -> None:  # fmt: skip
     monkeypatch.setattr(pack, "_JOB", parts)
-    monkeypatch.setattr(pack, "_LARGE", parts // 64)
+    monkeypatch.setattr(pack, "LARGE", parts // 64)
     array = np.random.default_rng(2).standard_normal(shape).astype(np.float32)
     packed = PackedConstant(node(Constant.of(array)), order, lead, depth, panel, word)
     want = straight(array, packed)
@@ -62,6 +65,37 @@ def test_panels_hold_what_their_definition_says(
     (made,) = store.arrays([packed])
     np.testing.assert_array_equal(made, want)
     assert not made.size or made.ctypes.data % 64 == 0
+
+
+@pytest.mark.parametrize(("shape", "order", "lead", "depth", "panel", "word"), CASES)
+def test_a_draft_holds_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shape: tuple[int, ...],
+    order: tuple[int, ...], lead: int, depth: int, panel: int, word: int,
+) -> None:  # fmt: skip
+    """In parts that begin and end anywhere in a panel."""
+    monkeypatch.setattr(pack, "_JOB", 48)
+    monkeypatch.setattr(pack, "LARGE", 1)
+    array = np.random.default_rng(2).standard_normal(shape).astype(np.float32)
+    source = node(Constant.of(array))
+    packed = PackedConstant(source, order, lead, depth, panel, word)
+    with ArtifactDraft(tmp_path / "model.tw") as draft, ConstantStore(draft) as store:
+        assert store.add(packed) == straight(array, packed).nbytes
+        assert store.add(source) == array.nbytes
+        made, plain = store.arrays([packed, source])
+        assert not made.size or is_mapped(made)
+    np.testing.assert_array_equal(made, straight(array, packed))
+    np.testing.assert_array_equal(plain, array)
+
+
+@given(st.data())
+def test_any_part_of_any_view_is_copied(data: st.DataObject) -> None:
+    shape = tuple(data.draw(st.lists(st.integers(1, 5), min_size=1, max_size=5)))
+    axes = data.draw(st.permutations(range(len(shape))))
+    array = np.arange(np.prod(shape)).reshape(shape).transpose(axes)
+    begin = data.draw(st.integers(0, array.size))
+    out = np.full(data.draw(st.integers(0, array.size - begin)), -1)
+    pack._copy(array, begin, out)
+    np.testing.assert_array_equal(out, array.reshape(-1)[begin : begin + out.size])
 
 
 def test_a_constant_is_made_once() -> None:

@@ -14,7 +14,8 @@ from onnx import TensorProto, helper, numpy_helper
 from tilewright.backend.cpu.machine import LEVELS
 from tilewright.compile import compile_stages, host_machine
 from tilewright.cost import Machine, TileTime
-from tilewright.runtime.artifact import read_info, save_artifact
+from tilewright.runtime.artifact import read_info
+from tilewright.runtime.artifact_writer import save_artifact
 from tilewright.runtime.info import ArtifactInfo
 from tilewright.support.errors import UnsupportedError
 from tilewright.target import preset

@@ -1,16 +1,19 @@
 """Constants as kernels read them: operands of contractions arranged for the register tile.
 
-Weights are read once, where they are, into the memory they are used from. Large ones are arranged
-by threads of their own while code is generated, and once for all levels that arrange them alike.
-Start with :class:`ConstantStore`.
+Weights are read once, where they are, and arranged where they are used from: in memory, or in the
+file of an artifact, part by part through little memory. Large ones are arranged by threads of their
+own while code is generated, and once for all levels that arrange them alike. Start with
+:class:`ConstantStore`.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,15 +21,18 @@ import numpy as np
 from tilewright.ir.evaluate import evaluate_node
 from tilewright.ir.graph import Node, topological
 from tilewright.ir.mapped import is_mapped, release
-from tilewright.runtime.artifact import ALIGNMENT, aligned_memory
+from tilewright.runtime.artifact import ALIGNMENT, aligned_memory, raw_bytes
+from tilewright.runtime.artifact_writer import LARGE, ArtifactDraft
+from tilewright.runtime.sections import PART
 from tilewright.support.processors import usable_processors
 from tilewright.tile.variants import PackedConstant
 
 Array = np.ndarray[Any, Any]
+# What the elements lie in, and arrays that hold them one after the other in row-major order.
+_Pieces = tuple[Array, list[Array]]
 
 _MOST_THREADS = 8
-_LARGE = 1 << 20  # bytes from which on a thread of its own is worthwhile
-_JOB = 32 << 20  # bytes that a thread arranges at a time
+_JOB = 8 * PART  # bytes that a thread arranges at a time
 
 
 def constant_value(node: Node) -> Array:
@@ -53,81 +59,163 @@ def packed_shape(packed: PackedConstant) -> tuple[int, int, int, int, int]:
 
 
 class ConstantStore:
-    """The constants of one compilation, by what they are made of."""
+    """The constants of one compilation, by what they are made of.
 
-    def __init__(self) -> None:
+    Large ones lie in the file of ``draft``, where one is given, and all others in memory. ``with``
+    waits for its threads at the end, so that none writes to a draft that was removed.
+    """
+
+    def __init__(self, draft: ArtifactDraft | None = None) -> None:
         threads = min(usable_processors(), _MOST_THREADS)
         self._pool = ThreadPoolExecutor(threads, "tilewright-pack")
-        self._made: dict[Node | PackedConstant, Array] = {}
-        self._waiting: dict[Node | PackedConstant, list[Future[None]]] = {}
+        self._draft = draft
+        self._buffers = threading.local()
+        self._made: dict[Node | PackedConstant, _Made] = {}
+
+    def __enter__(self) -> ConstantStore:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown(cancel_futures=True)
 
     def add(self, source: Node | PackedConstant) -> int:
         """Begin to make a constant, unless that was done; the number of its bytes."""
         if source not in self._made:
             self._made[source] = self._begun(source)
-        return self._made[source].nbytes
+        return self._made[source].size
 
     def arrays(self, sources: Sequence[Node | PackedConstant]) -> tuple[Array, ...]:
         """These constants, which were added, when they are complete."""
-        for source in sources:
-            for job in self._waiting.pop(source, ()):
-                job.result()
-        return tuple(self._made[source] for source in sources)
+        return tuple(self._made[source].array for source in sources)
 
-    def _begun(self, source: Node | PackedConstant) -> Array:
+    def _begun(self, source: Node | PackedConstant) -> _Made:
         if isinstance(source, PackedConstant):
-            made = _memory(packed_shape(source), source.node)
-            if made.nbytes < _LARGE:
-                _pack(source, made, slice(0, None))
-            else:
-                self._waiting[source] = [
-                    self._pool.submit(_pack, source, made, panels) for panels in _parts(made)
-                ]
-            return made
+            dtype = np.dtype(source.node.dtype.numpy)
+            return self._arranged(lambda: _panels(source), packed_shape(source), dtype)
         array = constant_value(source)
         if array.dtype == object:  # strings, which the runtime reads from a list in JSON
-            return np.frombuffer(json.dumps(array.reshape(-1).tolist()).encode(), np.uint8)
+            array = np.frombuffer(json.dumps(array.reshape(-1).tolist()).encode(), np.uint8)
         aligned = array.__array_interface__["data"][0] % ALIGNMENT == 0
-        if aligned and array.flags.c_contiguous and not is_mapped(array):
-            return array
+        usable = aligned and array.flags.c_contiguous and not is_mapped(array)
+        if usable and (self._draft is None or array.nbytes < LARGE):
+            return _Made(array.nbytes, lambda: array)
         # What is in a file is copied, too: the file is the user's, and may be another one later.
-        made = _memory(array.shape, source)
-        if made.nbytes < _LARGE:
-            _copy(made, array)
+        rows = np.atleast_1d(array)
+        return self._arranged(lambda: (array, [rows]), array.shape, array.dtype)
+
+    def _arranged(
+        self, pieces: Callable[[], _Pieces], shape: Sequence[int], dtype: np.dtype[Any]
+    ) -> _Made:
+        """A constant of the elements of ``pieces``, put in place by threads if it is large."""
+        count = math.prod(shape)
+        size, step = count * dtype.itemsize, _JOB // dtype.itemsize
+        begins = range(0, count, step)
+        elements = _Elements(pieces, len(begins))
+        if self._draft is None or size < LARGE:
+            flat = aligned_memory(size).view(dtype)
+
+            def fill(begin: int) -> None:
+                elements.copy(begin, flat[begin : begin + step])
+
+            def finished() -> Array:
+                return flat.reshape(shape)
+
         else:
-            self._waiting[source] = [self._pool.submit(_copy, made, array)]
-        return made
+            written = self._draft.reserve(size)
+
+            def fill(begin: int) -> None:
+                part = self._buffer().view(dtype)[: count - begin]
+                elements.copy(begin, part)
+                written.write(begin * dtype.itemsize, raw_bytes(part))
+
+            def finished() -> Array:
+                return written.finished(dtype, shape)
+
+        if size >= LARGE:
+            return _Made(size, finished, [self._pool.submit(fill, begin) for begin in begins])
+        for begin in begins:
+            fill(begin)
+        return _Made(size, finished)
+
+    def _buffer(self) -> Array:
+        """Memory of this thread for one part, which is touched for the first time only once."""
+        if not hasattr(self._buffers, "memory"):
+            self._buffers.memory = aligned_memory(_JOB)
+        return self._buffers.memory
 
 
-def _memory(shape: Sequence[int], node: Node) -> Array:
-    dtype = np.dtype(node.dtype.numpy)
-    return aligned_memory(math.prod(shape) * dtype.itemsize).view(dtype).reshape(shape)
+class _Made:
+    """A constant of ``size`` bytes that is complete when its jobs are done."""
+
+    def __init__(
+        self, size: int, finished: Callable[[], Array], jobs: Sequence[Future[None]] = ()
+    ) -> None:
+        self.size = size
+        self._finished = finished
+        self._jobs = jobs
+
+    @cached_property
+    def array(self) -> Array:
+        for job in self._jobs:
+            job.result()
+        return self._finished()
 
 
-def _copy(made: Array, array: Array) -> None:
-    np.copyto(made, array)
-    release(array)
+class _Elements:
+    """What a constant consists of, made when first needed and given back after ``uses`` copies."""
+
+    def __init__(self, pieces: Callable[[], _Pieces], uses: int) -> None:
+        self._make = pieces
+        self._made: _Pieces | None = None
+        self._uses = uses
+        self._lock = threading.Lock()
+
+    def copy(self, begin: int, out: Array) -> None:
+        """Fill ``out`` with the elements from number ``begin`` on."""
+        with self._lock:
+            self._made = self._made or self._make()
+            origin, pieces = self._made
+        for piece in pieces:
+            if begin < piece.size and out.size:
+                part = out[: piece.size - begin]
+                _copy(piece, begin, part)
+                begin, out = begin + part.size, out[part.size :]
+            begin -= piece.size
+        with self._lock:
+            self._uses -= 1
+            if not self._uses:
+                release(origin)
+                self._made = None
 
 
-def _parts(made: Array) -> list[slice]:
-    """Panels that are arranged together."""
-    step = max(1, _JOB * made.shape[1] // max(1, made.nbytes))
-    return [slice(at, at + step) for at in range(0, made.shape[1], step)]
-
-
-def _pack(packed: PackedConstant, made: Array, panels: slice) -> None:
-    """Fill some of the panels."""
-    batch, _, words, width, word = made.shape
-    if not made.size:
+def _copy(array: Array, begin: int, out: Array) -> None:
+    """Fill ``out`` with the elements of ``array`` from number ``begin`` on, in row-major order."""
+    if array.ndim == 1:
+        np.copyto(out, array[begin : begin + out.size])
         return
-    array = constant_value(packed.node).transpose(packed.order)
-    rows = array.reshape(batch, -1, words, word)[:, panels.start * width :]
-    target = made[:, panels]
-    whole = min(target.shape[1], rows.shape[1] // width)
-    source = rows[:, : whole * width].reshape(batch, whole, width, words, word)
-    np.copyto(target[:, :whole], source.transpose(0, 1, 3, 2, 4))
-    if whole < target.shape[1]:
-        left = rows[:, whole * width :]
-        target[:, whole, :, : left.shape[1]] = left.transpose(0, 2, 1, 3)
-        target[:, whole, :, left.shape[1] :] = 0
-    release(array)
+    row = math.prod(array.shape[1:])
+    first, skipped = divmod(begin, row)
+    if skipped:
+        part = out[: row - skipped]
+        _copy(array[first], skipped, part)
+        first, out = first + 1, out[part.size :]
+    rows = out.size // row
+    whole = out[: rows * row].reshape(rows, *array.shape[1:])
+    np.copyto(whole, array[first : first + rows])
+    if out.size > whole.size:
+        _copy(array[first + rows], 0, out[whole.size :])
+
+
+def _panels(packed: PackedConstant) -> _Pieces:
+    """The elements of a packed constant, the last panel of a batch filled with zeros."""
+    batch, count, words, width, word = packed_shape(packed)
+    array = constant_value(packed.node)
+    rows = array.transpose(packed.order).reshape(batch, -1, words, word)
+    whole = rows.shape[1] // width
+    full = rows[:, : whole * width].reshape(batch, whole, width, words, word)
+    full = full.transpose(0, 1, 3, 2, 4)
+    if whole == count:
+        return array, [full]
+    last = np.zeros((batch, words, width, word), array.dtype)
+    last[:, :, : rows.shape[1] - whole * width] = rows[:, whole * width :].transpose(0, 2, 1, 3)
+    return array, [piece for pair in zip(full, last, strict=True) for piece in pair]

@@ -1,0 +1,78 @@
+"""A file that is written beside its place and takes it as a whole, or leaves no trace.
+
+It is written with ``pwrite``, by any number of threads: a full disk is an error there, and not a
+signal as with mapped memory. Imports ``support`` and numpy. Start reading at :class:`Draft`.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import secrets
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from tilewright.support.errors import ArtifactError
+
+
+class Draft:
+    """The bytes of a file to be; ``with`` removes them unless :meth:`take_place` was called.
+
+    Whoever writes by threads joins them before the end of ``with``. All methods raise ArtifactError
+    where the file cannot be written.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        # Made by open and not by tempfile, so that it has the permissions of any other file.
+        self._beside = self.path.parent / f".{self.path.name}.{secrets.token_hex(8)}"
+        with self._named():
+            self._file = self._beside.open("x+b", buffering=0)
+
+    def __enter__(self) -> Draft:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+        self._beside.unlink(missing_ok=True)
+
+    def write(self, offset: int, data: Any) -> None:
+        """Write the bytes of a buffer at ``offset``."""
+        view = memoryview(data)
+        with self._named():
+            while len(view):
+                count = os.pwrite(self._file.fileno(), view, offset)
+                view, offset = view[count:], offset + count
+
+    def mapped(self, offset: int, size: int) -> np.ndarray[Any, Any]:
+        """These bytes, which were written, where they are; they stay when the file is replaced."""
+        if not size:
+            return np.empty(0, np.uint8)
+        begin = offset // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY
+        length = offset + size - begin
+        with self._named():
+            mapping = mmap.mmap(self._file.fileno(), length, access=mmap.ACCESS_READ, offset=begin)
+        return np.frombuffer(cast("Any", mapping), np.uint8)[offset - begin :]
+
+    def take_place(self, size: int) -> None:
+        """Become the file, of ``size`` bytes, for every process that opens it from now on.
+
+        It is not waited for the disk: what a loss of power leaves unwritten, the digests tell.
+        """
+        with self._named():
+            self._file.truncate(size)
+            os.replace(self._beside, self.path)
+
+    @contextmanager
+    def _named(self) -> Generator[None]:
+        try:
+            yield
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or error
+            raise ArtifactError(
+                f"The file cannot be written: {why}", where=str(self.path)
+            ) from error
