@@ -130,6 +130,7 @@ def compile_stages(
     return Compilation(report, graph, plan, compiled, contents, findings, narrowing)
 
 
+@paused_collector()
 def compile_to_file(
     source: Source, path: str | os.PathLike[str], **options: Unpack[CompileOptions]
 ) -> Compilation:

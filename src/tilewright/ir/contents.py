@@ -12,7 +12,7 @@ import numpy as np
 
 Array = np.ndarray[Any, Any]
 
-_SAMPLES = 32  # elements by which large constants are told apart at first
+_SAMPLES, _TOGETHER = 4, 8  # samples by which large constants are told apart; elements of each
 _LARGE = 1 << 16  # bytes
 _PART = 1 << 20  # bytes compared at a time
 
@@ -45,7 +45,9 @@ def is_writable(array: Array) -> bool:
 def digest_of(array: Array) -> bytes:
     """Sixteen bytes that are equal for equal contents; of a large array, for equal samples."""
     if _is_large(array):
-        places = np.linspace(0, array.size - 1, _SAMPLES).astype(np.int64)
+        # Few places, as each may be a page that is read for it alone.
+        places = np.linspace(0, array.size - _TOGETHER, _SAMPLES).astype(np.int64)
+        places = (places[:, np.newaxis] + np.arange(_TOGETHER)).reshape(-1)
         content = array[np.unravel_index(places, array.shape)].tobytes()
     else:
         content = repr(array.tolist()).encode() if array.dtype == object else array.tobytes()

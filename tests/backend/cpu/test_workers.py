@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import threading
+from collections.abc import Iterator
+from typing import IO
+
 import pytest
 
 from tilewright.backend.cpu import workers
@@ -40,6 +45,49 @@ def test_a_worker_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(workers, "PATIENCE", 0.2)
     monkeypatch.setattr(workers, "_SERVE", "import time; time.sleep(60)")
     assert compile_objects(MODULES, BASELINE) == expected()
+
+
+def test_modules_are_compiled_while_others_are_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    received = workers._receive
+    begun = threading.Event()
+
+    def noticed(stream: IO[bytes]) -> bytes:
+        made = received(stream)
+        begun.set()
+        return made
+
+    def written() -> Iterator[str]:
+        yield from MODULES[:6]
+        assert begun.wait(60)
+        yield from MODULES[6:]
+
+    monkeypatch.setattr(workers, "_receive", noticed)
+    assert compile_objects(written(), BASELINE) == expected()
+
+
+def test_nothing_is_left_of_modules_that_cannot_be_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    started: list[subprocess.Popen[bytes]] = []
+    start = workers._start
+
+    def noticed() -> subprocess.Popen[bytes] | None:
+        worker = start()
+        started.extend([] if worker is None else [worker])
+        return worker
+
+    def written() -> Iterator[str]:
+        yield from MODULES
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(workers, "_start", noticed)
+    before = set(threading.enumerate())
+    with pytest.raises(KeyboardInterrupt):
+        compile_objects(written(), BASELINE)
+    for thread in set(threading.enumerate()) - before:
+        thread.join(60)
+        assert not thread.is_alive()
+    assert len(started) == 2 and all(worker.wait(60) is not None for worker in started)
 
 
 def test_errors_are_those_of_llvm(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ of a model are those of others, and register tiles are the same in all. Start wi
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -19,6 +19,7 @@ import llvmlite.binding as llvm
 
 from tilewright.backend.cpu.link import link
 from tilewright.backend.cpu.machine import Level
+from tilewright.backend.cpu.register_tile import TileShape
 from tilewright.backend.cpu.tile_functions import TileModule, tile_module
 from tilewright.backend.cpu.workers import compile_objects
 from tilewright.runtime.program import CodeImage
@@ -55,16 +56,22 @@ def compile_units(units: Sequence[Unit], level: Level) -> CodeImage:
     # Without one of its tiles a kernel is written again, as only that tells the tile's shape.
     known = {path: found for path, found in known.items() if tiles.keys() >= {*found.tiles}}
     modules: dict[Path, TileModule] = {}
-    for path, unit in zip(paths, units, strict=True):
-        if path not in known:
-            modules[path] = TileModule("kernels")
-            unit.write(modules[path])
-    shapes = {name: shape for module in modules.values() for name, shape in module.tiles.items()}
-    tiles |= _kept_tiles(level, [name for name in shapes if name not in tiles])
-    missing = [shape for name, shape in shapes.items() if name not in tiles]
-    texts = [str(module) for module in modules.values()]
-    texts += [str(tile_module(level, shape)) for shape in missing]
-    made = compile_objects(texts, level)
+    missing: list[TileShape] = []
+
+    def written() -> Iterator[str]:
+        """The modules to compile: kernels, then the tiles that they call."""
+        # Those that say most first: they take the longest to compile.
+        for path, unit in sorted(zip(paths, units, strict=True), key=lambda u: -len(u[1].key)):
+            if path not in known and path not in modules:
+                modules[path] = TileModule("kernels")
+                unit.write(modules[path])
+                yield str(modules[path])
+        shapes = {n: shape for module in modules.values() for n, shape in module.tiles.items()}
+        tiles.update(_kept_tiles(level, [name for name in shapes if name not in tiles]))
+        missing.extend(shape for name, shape in shapes.items() if name not in tiles)
+        yield from (str(tile_module(level, shape)) for shape in missing)
+
+    made = compile_objects(written(), level)
     for (path, module), code in zip(modules.items(), made, strict=False):
         known[path] = _Compiled(code, tuple(module.tiles))
         write_cached(path, " ".join(module.tiles).encode() + b"\0" + code)

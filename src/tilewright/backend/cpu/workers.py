@@ -1,8 +1,9 @@
 """Compiling many modules at once, in this process and in others.
 
 llvmlite lets one thread at a time into LLVM, so others need processes of their own. They take
-modules from one queue; what one of them cannot do, because it does not start or ends early, this
-process does. Start with :func:`compile_objects`.
+modules from one queue while this process still writes some, and then takes some, too; what one of
+them cannot do, because it does not start or ends early, this process does. Start with
+:func:`compile_objects`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import queue
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import IO
 
@@ -27,58 +28,67 @@ WORTHWHILE = 300_000  # characters of LLVM's language for each process, which ta
 _ROOT = str(Path(__file__).parents[3])
 _SERVE = "import sys; sys.path.insert(0, sys.argv[1]); import tilewright.backend.cpu.workers as w"
 _WIDTH = 8  # bytes of a message's length
+_NONE = -1  # in place of the number of a module: there are no more
 
 
-def compile_objects(modules: Sequence[str], level: Level) -> list[bytes]:
+def compile_objects(modules: Iterable[str], level: Level) -> list[bytes]:
     """The object file of each module for ``level``, in order.
 
+    Modules may be written while they are taken: others are compiled meanwhile, the largest first.
     Raises ``RuntimeError`` (from llvmlite) where a module is not valid LLVM IR.
     """
+    texts: list[str] = []
     made: dict[int, bytes] = {}
-    waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
-    for number in sorted(range(len(modules)), key=lambda n: -len(modules[n])):
-        waiting.put(number)
+    waiting: queue.PriorityQueue[tuple[int, int]] = queue.PriorityQueue()
+    workers: list[subprocess.Popen[bytes]] = []
+    helpers: list[threading.Thread] = []
 
     def help_out(worker: subprocess.Popen[bytes]) -> None:
         assert worker.stdin is not None and worker.stdout is not None
-        with contextlib.suppress(OSError, EOFError, queue.Empty), worker:
-            while True:
-                number = waiting.get_nowait()
-                _send(worker.stdin, pickle.dumps((modules[number], level)))
+        with contextlib.suppress(OSError, EOFError), worker:
+            while (number := waiting.get()[1]) != _NONE:
+                _send(worker.stdin, pickle.dumps((texts[number], level)))
                 made[number] = _receive(worker.stdout)
 
-    workers = _workers(modules)
-    helpers = [threading.Thread(target=help_out, args=(w,), daemon=True) for w in workers]
-    for helper in helpers:
-        helper.start()
     try:
-        with contextlib.suppress(queue.Empty):
-            while True:
-                number = waiting.get_nowait()
-                made[number] = compile_object(modules[number], level)
+        size, most = 0, min(usable_processors(), MOST_WORKERS)
+        for number, text in enumerate(modules):
+            texts.append(text)
+            waiting.put((-len(text), number))
+            size += len(text)
+            # As many processes as there are processors and work for, beside this one.
+            if len(workers) + 1 < min(size // WORTHWHILE, number + 1, most):
+                worker = _start()
+                if worker is None:
+                    most = 1
+                    continue
+                workers.append(worker)
+                helpers.append(threading.Thread(target=help_out, args=(worker,), daemon=True))
+                helpers[-1].start()
+        for _ in range(1 + len(helpers)):  # one for each that takes modules
+            waiting.put((1, _NONE))
+        while (number := waiting.get()[1]) != _NONE:
+            made[number] = compile_object(texts[number], level)
         for helper in helpers:
             helper.join(PATIENCE)
     finally:
         for worker in workers:
             worker.kill()
+            waiting.put((1, _NONE))
     return [
-        made[number] if number in made else compile_object(module, level)
-        for number, module in enumerate(modules)
+        made[number] if number in made else compile_object(text, level)
+        for number, text in enumerate(texts)
     ]
 
 
-def _workers(modules: Sequence[str]) -> list[subprocess.Popen[bytes]]:
-    """As many processes as there are processors and work for, beside this one."""
-    work = sum(map(len, modules)) // WORTHWHILE
-    count = min(work, len(modules), usable_processors(), MOST_WORKERS) - 1
+def _start() -> subprocess.Popen[bytes] | None:
+    """One more process, unless none can be started."""
+    pipe, quiet = subprocess.PIPE, subprocess.DEVNULL
     command = [sys.executable, "-c", f"{_SERVE}; w.serve()", _ROOT]
-    found: list[subprocess.Popen[bytes]] = []
     with contextlib.suppress(OSError):
-        for _ in range(count if sys.executable else 0):
-            pipe = subprocess.PIPE
-            quiet = subprocess.DEVNULL
-            found.append(subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=quiet))
-    return found
+        if sys.executable:
+            return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=quiet)
+    return None
 
 
 def serve() -> None:
