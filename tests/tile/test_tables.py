@@ -14,6 +14,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import tilewright
+from support.text_models import assert_as_reference, floats
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Graph, Node, node
 from tilewright.ir.primitives import Broadcast, Dimension, Gather, Input, Iota, Map, Transpose
@@ -165,3 +166,40 @@ def test_repeated_elements_of_all_sizes(scales: Scales, wanted: Callable[[Array]
     for shape in ((0, 3, 3), (1, 1, 1), (2, 3, 5), (1, 7, 2053), (3, 31, 17)):
         data = _data(*shape)
         assert np.array_equal(model(data), wanted(data)), shape
+
+
+# Positions that are asked for in a part of their axis only, or elsewhere in other parts.
+_PARTS = {
+    "rows, several per pass": """g (float[k, m] x, int64[n] i) => (float[b] y)
+        <int64[1] axis = {0}> {
+            rows = Gather(x, i)
+            y = ReduceSum<keepdims = 0>(rows, axis)
+        }""",
+    "the interior of a padded axis": """g (float[m, k] x, int64[n] i) => (float[a, b] y)
+        <int64[4] amounts = {0, 2, 1, 1}> {
+            columns = Gather<axis = 1>(x, i)
+            y = Pad<mode = "edge">(columns, amounts)
+        }""",
+    "steps before the first": """g (float[m, k] x, int64[n] i) => (float[a, b] y)
+        <int64 axis = {1}> {
+            columns = Gather<axis = 1>(x, i)
+            y = CumSum<exclusive = 1>(columns, axis)
+        }""",
+    "steps after the last": """g (float[k, m] x, int64[n] i) => (float[a, b] y)
+        <int64 axis = {0}> {
+            rows = Gather(x, i)
+            y = CumSum<exclusive = 1, reverse = 1>(rows, axis)
+        }""",
+}
+
+
+@pytest.mark.parametrize("text", _PARTS.values(), ids=_PARTS)
+def test_tables_hold_only_positions_that_are_asked_for(text: str) -> None:
+    """Others lie outside of the memory of positions: at any size, verification would say so."""
+    feeds = []
+    for count in (1, 2, 3, 7, 8, 9, 17, 67):
+        for rows in (1, 5):
+            positions = np.random.default_rng(count).integers(-4, 4, count)
+            shape = (4, rows) if "[k, m]" in text else (rows, 4)
+            feeds.append({"x": floats(*shape), "i": positions})
+    assert_as_reference(text, *feeds)

@@ -148,8 +148,8 @@ def _chunked(
             rest = length // size.value
             return _chunked(kernel, lowering, variables[:-1], [loop], targets, rest)
         return finish(lowering, kernel, variables[:-1], [loop], targets)
-    chunk = lowering.variable((size + (length - 1)) // length, "c")
-    grid = [*variables[:-1], (str(chunk), (size + (length - 1)) // length)]
+    chunk = lowering.variable(ceil_div(size, length), "c")
+    grid = [*variables[:-1], (str(chunk), ceil_div(size, length))]
     begin = chunk * length
     loop = Loop(name, begin, minimum(begin + length, size), tuple(body))
     return finish(lowering, kernel, grid, [loop], targets)

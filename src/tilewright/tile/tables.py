@@ -28,73 +28,123 @@ from tilewright.ir.tile import (
     Value,
 )
 from tilewright.ir.tile_walk import value_buffers, value_symbols
-from tilewright.shape import Truth, constant, less, logical_and, symbol
+from tilewright.shape import (
+    Expr,
+    Truth,
+    ceil_div,
+    constant,
+    less,
+    logical_and,
+    minimum,
+    symbol,
+)
 from tilewright.tile.lowering import Lowering
 from tilewright.tile.variants import LoweredStep, Workspace
 from tilewright.tile.work import estimate
 
 MOST_WITH_32_BITS = 2**31  # an axis this long or longer has positions of 64 bits
 
+_Range = tuple[Expr, Expr]
+_Fill = tuple[LetIndex, _Range, Expr]  # a position, for which values, and whether at all
+_Loops = dict[str, _Range | None]  # the values of the variables of loops, outermost first
+
 
 @dataclass
 class _Tables:
-    """What is moved into tables, by the loop variable that each depends on."""
+    """What is moved into tables, by the loop variable that each depends on.
+
+    A table is filled for the very values for which it is read: a position may not exist, or be
+    another, elsewhere along its axis.
+    """
 
     lowering: Lowering
     spaces: dict[TileBuffer, Workspace] = field(default_factory=dict[TileBuffer, Workspace])
     fills: list[Loop] = field(default_factory=list[Loop])
     reads: dict[TileBuffer, None] = field(default_factory=dict[TileBuffer, None])
     checks: list[Check] = field(default_factory=list[Check])
-    made: dict[LetIndex, LetIndex] = field(default_factory=dict[LetIndex, LetIndex])
+    made: dict[LetIndex, TileBuffer] = field(default_factory=dict[LetIndex, TileBuffer])
+    filled: set[_Fill] = field(default_factory=set[_Fill])
     symbols: dict[Value, frozenset[str]] = field(default_factory=dict[Value, frozenset[str]])
 
-    def statements(
-        self, body: Sequence[Statement], variables: tuple[str, ...]
-    ) -> tuple[Statement, ...]:
-        """The statements with positions read from tables; ``variables`` are the loops around."""
+    def statements(self, body: Sequence[Statement], loops: _Loops) -> tuple[Statement, ...]:
+        """The statements, which stand inside ``loops``, with positions read from tables."""
         out: list[Statement] = []
         for statement in body:
             match statement:
                 case LetIndex():
-                    if statement not in self.made:
-                        self.made[statement] = self._position(statement, variables)
-                    out.append(self.made[statement])
-                case Loop():
-                    inner = self.statements(statement.body, (*variables, statement.variable))
-                    out.append(replace(statement, body=inner))
+                    out.append(self._position(statement, loops))
+                case Loop(variable=variable, body=inner):
+                    around = {**loops, variable: self._values(statement, loops)}
+                    out.append(replace(statement, body=self.statements(inner, around)))
                 case _:
                     if isinstance(statement, Check):
                         self.checks.append(statement)
                     out.append(statement)
         return tuple(out)
 
-    def _position(self, statement: LetIndex, variables: tuple[str, ...]) -> LetIndex:
+    def _values(self, loop: Loop, around: _Loops) -> _Range | None:
+        """All values of a loop's variable over the loops around it, None if that is no range.
+
+        An axis that tasks share out in chunks counts as a whole.
+        """
+        bounds = {*loop.begin.free_symbols, *loop.end.free_symbols}
+        outer = sorted(bounds & self.lowering.depth.keys())
+        if not outer:
+            return loop.begin, loop.end
+        size, chunks = self.lowering.sizes.get(loop.variable), around.get(outer[0])
+        affine = loop.begin.affine(outer)
+        if size is None or chunks is None or affine is None or len(outer) > 1:
+            return None
+        length = affine[0][outer[0]]
+        is_cut = (
+            affine[1] is constant(0)
+            and loop.end is minimum(loop.begin + length, size)
+            and chunks == (constant(0), ceil_div(size, length))
+        )
+        return (constant(0), size) if is_cut else None
+
+    def _position(self, statement: LetIndex, loops: _Loops) -> LetIndex:
         lowering = self.lowering
         symbols = value_symbols(statement.value, self.symbols) | set(statement.limit.free_symbols)
         own = symbols & lowering.depth.keys()
         variable = next(iter(own), "")
-        if len(own) != 1 or not self._pays(statement, variable, variables):
+        values = loops.get(variable)
+        if len(own) != 1 or values is None or not self._pays(statement, variable, tuple(loops)):
             return statement
-        limit = lowering.scope.resolve(statement.limit)
-        is_short = lowering.scope.is_less(limit, MOST_WITH_32_BITS) is Truth.YES
-        dtype = DType.INT32 if is_short else DType.INT64
-        size = lowering.sizes[variable]
-        table = TileBuffer(f"t{len(self.spaces)}", dtype)
-        self.spaces[table] = Workspace(f"positions {table.name}", dtype, size)
-        others = [lowering.sizes[v] for v in variables if v != variable]
-        runs = lowering.scope.resolve(logical_and(*(less(0, other) for other in others)))
-        index, name = symbol(variable), symbol(statement.name)
-        stored: Value = IndexValue(name)
-        store = Store(table, index, Convert(stored, dtype) if is_short else stored)
-        body = (*self._checks(variable), statement, store)
-        self.fills.append(Loop(variable, constant(0), size, body))
-        if runs is not constant(1):
-            self.fills[-1] = Loop(lowering.name("k"), constant(0), runs, (self.fills[-1],))
-        for part in body[:-1]:
-            self.reads.update(dict.fromkeys(value_buffers(part.value)))
-        read: Value = Load(table, index)
-        read = Convert(read, DType.INT64) if is_short else read
+        others = [bounds for name, bounds in loops.items() if name != variable]
+        if None in others:
+            return statement
+        runs = logical_and(*(less(*bounds) for bounds in others if bounds is not None))
+        table = self._table(statement, variable, values, lowering.scope.resolve(runs))
+        read: Value = Load(table, symbol(variable))
+        read = Convert(read, DType.INT64) if table.dtype is DType.INT32 else read
         return replace(statement, value=read, check=None)
+
+    def _table(self, statement: LetIndex, variable: str, values: _Range, runs: Expr) -> TileBuffer:
+        """The table of a position, filled for these values of its variable if ``runs`` is not 0."""
+        lowering = self.lowering
+        if statement not in self.made:
+            limit = lowering.scope.resolve(statement.limit)
+            is_short = lowering.scope.is_less(limit, MOST_WITH_32_BITS) is Truth.YES
+            dtype = DType.INT32 if is_short else DType.INT64
+            made = self.made[statement] = TileBuffer(f"t{len(self.spaces)}", dtype)
+            size = lowering.sizes[variable]
+            self.spaces[made] = Workspace(f"positions {made.name}", dtype, size)
+        table = self.made[statement]
+        if (statement, values, runs) in self.filled:
+            return table
+        self.filled.add((statement, values, runs))
+        stored: Value = IndexValue(symbol(statement.name))
+        stored = Convert(stored, table.dtype) if table.dtype is DType.INT32 else stored
+        checks = self._checks(variable)
+        body = (*checks, statement, Store(table, symbol(variable), stored))
+        fill = Loop(variable, *values, body)
+        if runs is not constant(1):
+            fill = Loop(lowering.name("k"), constant(0), runs, (fill,))
+        self.fills.append(fill)
+        for part in (*checks, statement):
+            self.reads.update(dict.fromkeys(value_buffers(part.value)))
+        return table
 
     def _checks(self, variable: str) -> list[Check]:
         """What was asked so far of values that a table may use, of divisors as a rule."""
@@ -111,7 +161,7 @@ class _Tables:
         One that lies in memory as it is costs only its check, which matters in an inner loop.
         """
         sizes = self.lowering.sizes
-        if variable not in variables or not all(v in sizes for v in variables):
+        if not all(v in sizes for v in variables):
             return False
         around = variables[: variables.index(variable)]
         repeats = any(not _is_chunk(v) for v in around)
@@ -135,7 +185,7 @@ def with_tables(
     """The steps of a loop program: it alone, or one that fills tables and one that reads them."""
     nodes = {buffer: node for node, buffer in lowering.buffers.items()}
     tables = _Tables(lowering)
-    body = tables.statements(program.body, tuple(name for name, _ in program.grid))
+    body = tables.statements(program.body, {n: (constant(0), size) for n, size in program.grid})
     if not tables.fills:
         return (LoweredStep(program, tuple(lowering.buffers), tuple(outputs)),)
     spaces = tuple(tables.spaces.values())
