@@ -203,3 +203,17 @@ def test_tables_hold_only_positions_that_are_asked_for(text: str) -> None:
             shape = (4, rows) if "[k, m]" in text else (rows, 4)
             feeds.append({"x": floats(*shape), "i": positions})
     assert_as_reference(text, *feeds)
+
+
+def test_positions_that_lie_in_scratch_are_no_table() -> None:
+    """A row of a normalisation lies in scratch, its positions with it: while a task runs only."""
+    text = """g (float[n, m] x, int64[m] lengths) => (float[n, m] y) <int64[1] axis = {-1}> {
+        reversed = ReverseSequence(x, lengths)
+        mean = ReduceMean(reversed, axis)
+        y = Sub(reversed, mean)
+    }"""
+    feeds = []
+    for n, m in ((1, 1), (3, 2), (7, 19)):
+        lengths = np.random.default_rng(m).integers(1, n, m, endpoint=True)
+        feeds.append({"x": floats(n, m), "lengths": lengths})
+    assert_as_reference(text, *feeds)

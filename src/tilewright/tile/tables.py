@@ -111,6 +111,8 @@ class _Tables:
         values = loops.get(variable)
         if len(own) != 1 or values is None or not self._pays(statement, variable, tuple(loops)):
             return statement
+        if _reads_scratch(statement.value):
+            return statement
         others = [bounds for name, bounds in loops.items() if name != variable]
         if None in others:
             return statement
@@ -153,6 +155,7 @@ class _Tables:
             check
             for check in self.checks
             if value_symbols(check.value, self.symbols) & known <= {variable}
+            and not _reads_scratch(check.value)
         ]
 
     def _pays(self, statement: LetIndex, variable: str, variables: tuple[str, ...]) -> bool:
@@ -167,6 +170,11 @@ class _Tables:
         repeats = any(not _is_chunk(v) for v in around)
         is_inner = variable == variables[-1]
         return repeats and (is_inner or not _lies_in_memory(statement.value))
+
+
+def _reads_scratch(value: Value) -> bool:
+    """Whether a value is there while a task runs only."""
+    return any(buffer.scratch for buffer in value_buffers(value))
 
 
 def _is_chunk(variable: str) -> bool:
