@@ -103,6 +103,10 @@ REFUSED: list[tuple[str, Build]] = [
     ("view_after_map", lambda: apply("add", turned(x(), 1, 0), tensor("w", N, M))),
     ("view_after_map", lambda: apply("add", turned(x(), 1, 0), to(shape(N, M), y()))),
     ("broadcast_after_map", lambda: apply("add", x(), spread(tensor("v", N), MN, 1))),
+    (
+        "broadcast_after_map",  # m may be 0, and a divisor too
+        lambda: apply("divide", *[spread(tensor(v, N, dtype=INT64), MN, 1) for v in "ab"]),
+    ),
     ("transpose_of_merge", lambda: turned(to(shape(M, 2, 3), tensor("a", M, 6)), 0, 2, 1)),
     ("transpose_of_broadcast", lambda: turned(spread(x(), MNK, 0, 1), 1, 0, 2)),
     ("slice_of_broadcast", lambda: _sliced_maybe_repeated()),

@@ -230,6 +230,20 @@ def test_a_division_by_zero_that_is_seen_is_an_error() -> None:
         compiled(a=np.array([1, 2]), b=np.array([1, 0]))
 
 
+def test_a_division_by_zero_of_which_there_are_no_copies_is_no_error() -> None:
+    text = """g (int64[n] a, int64[n] b, int64[1] count) => (int64[r, c] y) {
+        size = Shape(a)
+        target = Concat<axis = 0>(count, size)
+        p = Expand(a, target)
+        q = Expand(b, target)
+        y = Div(p, q)
+    }"""
+    feed = {"a": np.array([7, 8]), "b": np.array([2, 0])}
+    assert_as_reference(text, {**feed, "count": np.array([0])})
+    with pytest.raises(ExecutionError, match="division by zero"):
+        tw.compile(model(text)).run({**feed, "count": np.array([1])})
+
+
 # ---------------------------------------------------------------- values used twice
 
 

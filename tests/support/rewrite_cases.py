@@ -235,6 +235,14 @@ MOTION: list[tuple[str, Build]] = [
         "broadcast_after_map",
         lambda: apply("add", spread(tensor("v", M, 1), MNK, 0, 1), fill(2.0, z())),
     ),
+    (
+        "broadcast_after_map",  # by 2, so nothing is reported even if m is 0
+        lambda: apply(
+            "divide",
+            spread(tensor("v", N, dtype=INT64), MN, 1),
+            fill(2, spread(tensor("v", N, dtype=INT64), MN, 1)),
+        ),
+    ),
     ("unit_axes_after_reduce", lambda: node(Reduce("maximum", (2,)), to(shape(M, 1, N), x()))),
     ("unit_axes_after_reduce", lambda: node(Reduce("maximum", (0, 1)), to(MN, unit()))),
 ]

@@ -48,7 +48,7 @@ def guard_divisions(graph: Graph) -> Graph:
     dividing: set[Node] = set()
     for current in graph.nodes():
         inside = isinstance(current.primitive, _PASSED) and not dividing.isdisjoint(current.inputs)
-        if inside or _may_fail(current):
+        if inside or may_fail(current):
             dividing.add(current)
 
     def change(current: Node, operands: tuple[Node, ...]) -> Node:
@@ -67,8 +67,8 @@ def guard_divisions(graph: Graph) -> Graph:
     return mapped(graph, change) if dividing else graph
 
 
-def _may_fail(current: Node) -> bool:
-    """Whether a node divides integers by something that may be 0."""
+def may_fail(current: Node) -> bool:
+    """Whether a node divides integers by something that may be 0, where it has elements."""
     if not isinstance(current.primitive, Map) or current.primitive.function not in DIVISIONS:
         return False
     divisor = current.inputs[1]
@@ -98,7 +98,7 @@ def _guarded(root: Node, seen: Node, dividing: set[Node]) -> Node:
             continue
         stack.pop()
         operands = tuple(made.get(pair, pair[0]) for pair in pairs)
-        if _may_fail(current):
+        if may_fail(current):
             ones = broadcast(literal(1, operands[1].dtype), current.shape, ())
             operands = (operands[0], node(_SELECT, seen, operands[1], ones))
         made[current, seen] = same(current, operands)

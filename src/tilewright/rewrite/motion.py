@@ -10,7 +10,9 @@ from tilewright.ir.graph import Node, node
 from tilewright.ir.primitives import Broadcast, Cast, Constant, Map, Reduce, Reshape, Transpose
 from tilewright.ir.views import groups
 from tilewright.rewrite.build import broadcast, is_one, only_units_differ, reshape, squeezed
+from tilewright.rewrite.divisions import may_fail
 from tilewright.rewrite.facts import Facts
+from tilewright.shape import Truth
 
 
 def view_after_map(x: Node, facts: Facts) -> Node | None:
@@ -70,7 +72,8 @@ def _place(axis: int, view: Node) -> int | None:
 def broadcast_after_map(x: Node, facts: Facts) -> Node | None:
     """f(Broadcast(a), Broadcast(b)) → Broadcast(f(a', b')), on the axes that a or b have.
 
-    a' and b' are broadcasts to those axes alone. Cast is such an f.
+    a' and b' are broadcasts to those axes alone. Cast is such an f. A division by 0 is reported, so
+    it is made of no elements only that f has: not where an axis that a and b lack may be empty.
     """
     assert isinstance(x.primitive, Map | Cast)
     if not all(isinstance(i.primitive, Broadcast) for i in x.inputs):
@@ -82,7 +85,10 @@ def broadcast_after_map(x: Node, facts: Facts) -> Node | None:
             if not is_one(size):
                 needed.add(axis)
     kept = sorted(needed)
-    if all(axis in needed for axis in range(x.rank)):
+    dropped = [size for axis, size in enumerate(x.shape) if axis not in needed]
+    if not dropped:
+        return None
+    if may_fail(x) and any(facts.scope.is_less(0, size) is not Truth.YES for size in dropped):
         return None
     shape = tuple(x.shape[axis] for axis in kept)
     place = {axis: position for position, axis in enumerate(kept)}
