@@ -18,6 +18,7 @@ import tilewright as tw
 from support.fuzzing import generate
 from support.fuzzing.case import Case, Finding, Recipe
 from support.fuzzing.check import Outcome, check
+from support.fuzzing.limits import doubtful, doubtful_of_nothing
 from support.fuzzing.oracles import Reference, difference
 from support.fuzzing.pool import Limits, run_one
 from support.fuzzing.show import as_test
@@ -119,6 +120,39 @@ def test_what_cancels_may_differ_and_what_does_not_may_not() -> None:
     allowed = reference.allowances(feeds, reference.values(feeds), 0)
     assert 1e-4 < allowed["y"].max() < 1e-1
     assert allowed["z"].max() < 1e-4 * 2 * np.exp(5.0)
+
+
+def allowed(text: str, **feeds: np.ndarray) -> np.ndarray:
+    """How far result y of a graph may lie from the reference."""
+    reference = Reference(case(text, {}).proto())
+    return reference.allowances(feeds, reference.values(feeds), 0)["y"]
+
+
+def test_a_sum_of_equal_elements_may_run() -> None:
+    """Each is rounded the same way, so that errors add up; a pairwise sum has none of them."""
+    x = np.full(3000, 0.1, np.float32)
+    error = abs(float(np.cumsum(x)[-1]) - x.astype(np.float64).sum())
+    text = "g (float[n] x) => (float[a] y) {y = ReduceSum(x)}"
+    assert error < allowed(text, x=x).item() < 2e-4 * x.sum()
+
+
+@pytest.mark.parametrize("x", [-3.6, -5.0])
+def test_the_tail_of_a_gelu_may_cancel(x: float) -> None:
+    text = 'g (float[n] x) => (float[n] y) {y = Gelu<approximate = "tanh">(x)}'
+    assert 1e-7 < allowed(text, x=np.array([x], np.float32)).item() < 1e-5
+
+
+def test_oracles_that_are_known_to_be_wrong_are_not_asked() -> None:
+    pool = "g (float[n, 2, h, w] x) => (float[a, b, c, d] y) {{y = MaxPool<{}>(x)}}"
+    kernel = "kernel_shape = [2, 2]"
+    for wrong in ("pads = [1, 0, 0, 0], ceil_mode = 1", "pads = [0, 1, 0, 1]"):
+        assert doubtful(case(pool.format(f"{kernel}, {wrong}"), {}).proto()) == {"y"}
+    for right in ("pads = [1, 1, 1, 1]", "pads = [0, 1, 0, 0], strides = [2, 1]"):
+        assert not doubtful(case(pool.format(f"{kernel}, {right}"), {}).proto())
+    sums = """g (float[n, m] x) => (float[a] y)
+    {axes = Constant<value = int64[1] {AXIS}>() y = ReduceSum(x, axes)}"""
+    for axis, doubted in (("-1", {"y"}), ("1", set[str]())):
+        assert doubtful_of_nothing(case(sums.replace("AXIS", axis), {}).proto()) == doubted
 
 
 def test_a_finding_is_made_as_small_as_it_goes() -> None:

@@ -71,6 +71,9 @@ def doubtful_of_nothing(model: onnx.ModelProto) -> set[str]:
     It takes an axis that is counted from the end for none where a reduction has no elements.
     """
     known = {c.name: numpy_helper.to_array(c) for c in model.graph.initializer}
+    for node in model.graph.node:
+        if node.op_type == "Constant" and node.attribute[0].name == "value":
+            known[node.output[0]] = numpy_helper.to_array(node.attribute[0].t)
     return _depending(model, lambda node: any(axis < 0 for axis in _reduced(node, known)))
 
 
@@ -87,8 +90,24 @@ def _pads_below_zero(node: onnx.NodeProto) -> bool:
     return any(step > size for step, size in zip(strides, kernel, strict=True))
 
 
+def _pads_otherwise(node: onnx.NodeProto) -> bool:
+    """Whether the reference pads what a MaxPool with steps of 1 reads in its own way.
+
+    It takes the numbers in another order, those of other images than planes for none, and adds the
+    padding of results that are rounded up twice.
+    """
+    given = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+    pads = given.get("pads", [])
+    steps = {*given.get("strides", ()), *given.get("dilations", ())}
+    if node.op_type != "MaxPool" or not any(pads) or steps - {1}:
+        return False
+    return len(pads) != 4 or pads[1] != pads[2] or bool(given.get("ceil_mode"))
+
+
 def _is_wrong_in_the_reference(node: onnx.NodeProto) -> bool:
-    return _pads_below_zero(node) or any(
+    if _pads_below_zero(node) or _pads_otherwise(node):
+        return True
+    return any(
         node.op_type == operator
         and (not name or any(a.name == name for a in node.attribute))
         and (not name or helper.get_node_attr_value(node, name) == value)
@@ -108,12 +127,12 @@ def _depending(model: onnx.ModelProto, is_wrong: Callable[[onnx.NodeProto], bool
 
 
 def _reduced(node: onnx.NodeProto, known: Mapping[str, Array]) -> list[int]:
-    """The axes of a reduction, as far as they are known."""
+    """The axes of a reduction; -1 for those that are not known."""
     if not node.op_type.startswith("Reduce"):
         return []
     given = [axis for a in node.attribute if a.name == "axes" for axis in a.ints]
-    if len(node.input) > 1 and node.input[1] in known:
-        given += known[node.input[1]].ravel().tolist()
+    if len(node.input) > 1 and node.input[1]:
+        given += known.get(node.input[1], np.array(-1)).ravel().tolist()
     return given
 
 

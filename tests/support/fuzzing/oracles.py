@@ -73,9 +73,11 @@ class Reference:
                 continue
             for name, result in zip(node.output, results, strict=True):
                 if chance is not None and not is_exact:
-                    result = _moved(result, chance, node.op_type in COARSE)
+                    result = _moved(result, chance, node.op_type in COARSE, _addends(given, result))
                     if node.op_type == "Resize":
                         result = _displaced(result, chance)
+                    if node.op_type == "Gelu":
+                        result = _cancelled(result, given[node.input[0]], chance)
                 known[name] = result
         return known
 
@@ -92,15 +94,40 @@ class Reference:
         return {name: _levelled(spread) for name, spread in spreads.items()}
 
 
-def _moved(array: Array, chance: np.random.Generator, is_coarse: bool = False) -> Array:
+def _addends(given: dict[str, Any], result: Array) -> float:
+    """How many elements of an operand there are for each of a result, which may be their sum."""
+    sizes = [np.size(array) for array in given.values()]
+    return max(sizes, default=0) / max(result.size, 1)
+
+
+def _moved(
+    array: Array, chance: np.random.Generator, is_coarse: bool = False, addends: float = 1.0
+) -> Array:
+    """An array with the errors of rounding.
+
+    A running sum of n elements errs by at most n / 2 epsilons of the sum of their magnitudes, and
+    by about half of that where equal elements are all rounded the same way. Elements of half
+    precision are summed in float32.
+    """
     if array.dtype.kind != "f":
         return array
     step = STEPS.get(array.dtype.name, 4.0) * float(np.finfo(array.dtype).eps)
     if is_coarse:
         step = max(step, STEPS["float32"] * float(np.finfo(np.float32).eps))
+    running = np.finfo(np.float64 if array.dtype == np.float64 else np.float32)
+    step = max(step, addends / 4 * float(running.eps))
     signs = chance.choice((-step, step), array.shape)
     with np.errstate(all="ignore"):
         return (array.astype(np.float64) * (1.0 + signs)).astype(array.dtype)
+
+
+def _cancelled(array: Array, operand: Array, chance: np.random.Generator) -> Array:
+    """``operand`` / 2 times 1 + t, with t rounded: near -1, little more than that error is left."""
+    if array.dtype.kind != "f":
+        return array
+    step = 2.0 * float(np.finfo(array.dtype).eps)
+    signs = chance.choice((-step, step), array.shape)
+    return (array.astype(np.float64) + signs * operand.astype(np.float64)).astype(array.dtype)
 
 
 def _displaced(array: Array, chance: np.random.Generator) -> Array:
