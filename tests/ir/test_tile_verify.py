@@ -23,7 +23,7 @@ from tilewright.ir.tile import (
     TransposeBlock,
 )
 from tilewright.ir.tile_samples import sample_sizes
-from tilewright.ir.tile_verify import Findings, verify_tile
+from tilewright.ir.tile_verify import Findings, unfilled, verify_tile
 from tilewright.shape import (
     Expr,
     Scope,
@@ -147,6 +147,43 @@ def test_scratch_that_is_written_in_part_counts_as_unknown() -> None:
     assert wrong(program(write, read, scratch=1), findings) == []
     assert findings.unknown == {"scratch": 1}
     assert len(findings.open) == 1
+
+
+# ---------------------------------------------------------------- memory between steps
+
+FILLED = TileBuffer("t0", F32)
+
+
+def left_out(*filling: Statement) -> list[str]:
+    """What a step reads of as many elements as there are rows, after one that fills some."""
+    scope = Scope()
+    rows = scope.declare("rows", 0, 64)
+    scope.declare("columns", 0, 64)
+    samples = [*sample_sizes(scope, (), ()), {"rows": 3, "columns": 0}]
+    fill = LoopProgram(
+        (SOURCE, INDICES, FILLED), 1, (), filling, (), ("out of bounds",), constant(1)
+    )
+    store = Store(TARGET, ROW, Load(FILLED, ROW))
+    read = LoopProgram((FILLED, TARGET), 1, (("_i", rows),), (store,), (), (), constant(1))
+    return unfilled(read, FILLED, [(fill, FILLED)], scope, samples)
+
+
+def test_memory_between_steps_is_filled_where_it_is_read() -> None:
+    store = Store(FILLED, ROW, Load(SOURCE, ROW))
+    whole = Loop("_i", constant(0), ROWS, (store,))
+    halves = [Loop("_i", constant(0), ROWS // 2, (store,)), Loop("_i", ROWS // 2, ROWS, (store,))]
+    assert left_out(whole) == [] == left_out(*halves)
+    (text,) = left_out(halves[0])
+    assert text.startswith("read t0[") and "element 0 is not written at rows = 1" in text
+    (text,) = left_out(halves[1])
+    assert "element 0 is not written" in text
+
+
+def test_memory_is_filled_by_what_a_checked_position_leads_to() -> None:
+    """A position of no elements is refused before anything is read."""
+    position = LetIndex("_g", Load(INDICES, ROW), COLUMNS, 0)
+    store = Store(FILLED, ROW, Load(SOURCE, ROW))
+    assert left_out(Loop("_i", constant(0), ROWS, (position, store))) == []
 
 
 def test_two_tasks_that_write_one_element() -> None:

@@ -52,11 +52,15 @@ IDENTITY = "identity:"  # prefix of the local that stands for a reduction's neut
 
 @dataclass(frozen=True)
 class Axis:
-    """A symbol that takes the values 0 to ``extent`` - 1; of a ``task``, tasks differ in it."""
+    """A symbol that takes the values 0 to ``extent`` - 1; of a ``task``, tasks differ in it.
+
+    One that is ``read`` is a position from memory: it takes one of these values each time.
+    """
 
     name: str
     extent: Expr
     task: bool = False
+    read: bool = False
 
 
 @dataclass(frozen=True)
@@ -124,14 +128,16 @@ class _Block:
         made.seen = [*self.seen, set()]
         return made
 
-    def axis(self, name: str, begin: Expr, end: Expr, task: bool = False) -> Expr:
+    def axis(
+        self, name: str, begin: Expr, end: Expr, task: bool = False, read: bool = False
+    ) -> Expr:
         """Bind ``name``, as the program writes it, to values in [begin, end)."""
         first, extent = self.meant(begin), self.meant(end - begin)
         if extent.is_constant and extent.value <= 0:
             self.dead = True
             extent = constant(1)
         fresh = self.scope.fresh(AXIS)
-        self.nest = (*self.nest, Axis(str(fresh), extent, task))
+        self.nest = (*self.nest, Axis(str(fresh), extent, task, read))
         self.names[name] = first + fresh
         return self.names[name]
 
@@ -208,7 +214,7 @@ class _Block:
                     self.value(value)
                     self.known(limit)
                     self._check_index(statement)
-                    self.axis(name, constant(0), limit)
+                    self.axis(name, constant(0), limit, read=True)
                 case Store(buffer=buffer, offset=offset, value=value):
                     self.value(value)
                     self.access(buffer, offset, writes=True)

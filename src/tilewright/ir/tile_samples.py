@@ -1,12 +1,12 @@
 """Sizes and places at which what is not proved of a tile program is tried.
 
-Sizes meet every fact and demand; places are the ends of all loops. Start with
-:func:`sample_sizes` and :class:`Corners`.
+Sizes meet every fact and demand; places are the ends of all loops, but all places for memory that
+another program reads. Start with :func:`sample_sizes` and :class:`Corners`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from tilewright.ir.tile_access import Access, Axis
 from tilewright.shape import Expr, Scope, symbol
@@ -14,6 +14,7 @@ from tilewright.shape.expr import Atom, evaluate_operation
 from tilewright.shape.table import Operation
 
 MOST_POINTS = 16  # of an access that are tried at one sample of sizes
+MOST_ELEMENTS = 512  # of an access that are all gone through at one sample of sizes
 Sample = Mapping[str, int]
 
 
@@ -78,6 +79,31 @@ class Corners:
             found = following[:: max(1, len(following) // MOST_POINTS)]
             self._points[nest] = found
         return found
+
+
+def written(accesses: Iterable[Access], sizes: Point) -> set[int] | None:
+    """All elements that are written at these sizes, or None if they are too many to go through.
+
+    A position that a write depends on may be any, if it comes from memory.
+    """
+    points: dict[tuple[Axis, ...], list[Point]] = {(): [sizes]}
+    found: set[int] = set()
+    for access in accesses:
+        for end, axis in enumerate(access.nest, 1):
+            nest = access.nest[:end]
+            if nest not in points:
+                following: list[Point] = []
+                for point in points[nest[:-1]]:
+                    extent = max(point.of(axis.extent) or 0, 1 if axis.read else 0)
+                    if len(following) + extent > MOST_ELEMENTS:
+                        return None
+                    following += [Point({axis.name: value}, point) for value in range(extent)]
+                points[nest] = following
+        for point in points[access.nest]:
+            there = point.of(access.offset)
+            if there is not None and all(point.of(predicate) for predicate in access.under):
+                found.add(there)
+    return found
 
 
 def sample_sizes(scope: Scope, demands: Sequence[Expr], names: Sequence[str]) -> list[Sample]:

@@ -11,9 +11,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tilewright.ir.tile import TileProgram
+from tilewright.ir.tile import TileBuffer, TileProgram
 from tilewright.ir.tile_access import Access, Axis, Trace, conjuncts, trace
-from tilewright.ir.tile_samples import Corners, Point, Sample
+from tilewright.ir.tile_samples import Corners, Point, Sample, written
 from tilewright.shape import Expr, Scope, Truth, constant, symbol
 from tilewright.shape.expr import Atom, apply_operation, from_atoms, rebuild
 from tilewright.shape.table import Operation
@@ -70,6 +70,39 @@ def verify_tile(
     if found.problems:
         return [*found.problems]
     return _Questions(found, dict(sizes), facts, samples, findings).problems()
+
+
+def unfilled(
+    program: TileProgram,
+    buffer: TileBuffer,
+    before: Sequence[tuple[TileProgram, TileBuffer]],
+    scope: Scope,
+    samples: Sequence[Sample],
+) -> list[str]:
+    """What a program reads of a buffer that the programs before it do not write, at some sample.
+
+    Each of those comes with its own name of the buffer.
+    """
+    reads = [a for a in trace(program, scope.copy()).accesses if a.buffer == buffer]
+    writes = [
+        access
+        for writer, own in before
+        for access in trace(writer, scope.copy()).accesses
+        if access.writes and access.buffer == own
+    ]
+    if len({access.width for access in (*reads, *writes)}) > 1:
+        return []  # elements of one are not those of the other
+    for sample in samples:
+        sizes = Point(sample)
+        filled, corners = written(writes, sizes), Corners(sizes)
+        if filled is None:
+            continue
+        for read in reads:
+            places = {point.of(read.offset) for point in corners.of(read)} - {None}
+            missing = sorted(place for place in places - filled if place is not None)
+            if missing:
+                return [f"{read}: element {missing[0]} is not written at {_told(sizes, read)}"]
+    return []
 
 
 class _Abstraction:
@@ -408,4 +441,4 @@ def _told(sample: Point, access: Access) -> str:
     )
 
 
-__all__ = ["Findings", "verify_tile"]
+__all__ = ["Findings", "unfilled", "verify_tile"]

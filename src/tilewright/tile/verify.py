@@ -10,14 +10,17 @@ from math import prod
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Graph, Node, topological
 from tilewright.ir.primitives import Broadcast, Reshape
-from tilewright.ir.tile import Contraction
+from tilewright.ir.tile import Contraction, TileBuffer, TileProgram
 from tilewright.ir.tile_print import print_tile
 from tilewright.ir.tile_samples import sample_sizes
-from tilewright.ir.tile_verify import Findings, verify_tile
+from tilewright.ir.tile_verify import Findings, unfilled, verify_tile
 from tilewright.ir.verify import failure
 from tilewright.shape import Expr, constant, equal, less_equal, logical_or, product
 from tilewright.tile.lower import LoweredKernel
 from tilewright.tile.variants import THREADS, LoweredStep, PackedConstant, Source, Workspace
+
+# By the memory between steps, the programs that have written to it, and its name in each.
+_Spaces = dict[Workspace, list[tuple[TileProgram, TileBuffer]]]
 
 
 class KernelVerifier:
@@ -33,20 +36,22 @@ class KernelVerifier:
     def verify(self, lowered: LoweredKernel, stage: str) -> None:
         """Raise ``VerificationError`` if something is wrong with a variant of a kernel."""
         for variant in lowered.variants:
-            spaces: set[Workspace] = set()
+            spaces: _Spaces = {}
             for number, step in enumerate(variant.steps):
-                found = self._step(lowered, step, spaces)
+                found = self._step(lowered, step, spaces) or self._filled(step, spaces)
                 if found:
                     kernel = lowered.kernel
                     name = f"{kernel.kind.value} kernel '{kernel.label}'"
                     raise failure(found, f"{stage}, {name}, {variant.name}, step {number}")
-                spaces |= {w for w in step.writes if isinstance(w, Workspace)}
+                for space, buffer in _workspaces(step):
+                    if space in step.writes:
+                        spaces.setdefault(space, []).append((step.program, buffer))
             written = {w for step in variant.steps for w in step.writes}
             missing = [o for o in lowered.kernel.outputs if o not in written]
             if missing:
                 raise failure([f"nothing writes {missing[0]!r}"], f"{stage}, {variant.name}")
 
-    def _step(self, lowered: LoweredKernel, step: LoweredStep, spaces: set[Workspace]) -> list[str]:
+    def _step(self, lowered: LoweredKernel, step: LoweredStep, spaces: _Spaces) -> list[str]:
         program = step.program
         sources = (*step.reads, *step.writes)
         if len(sources) != len(program.buffers) or len(step.writes) != program.results:
@@ -68,6 +73,25 @@ class KernelVerifier:
             found += verify_tile(program, sizes, self.scope, self.samples, self.findings)
             self.done.add(key)
         return found
+
+    def _filled(self, step: LoweredStep, spaces: _Spaces) -> list[str]:
+        """What a step reads of workspaces that the steps before it leave as it was."""
+        found: list[str] = []
+        for space, buffer in _workspaces(step):
+            if space in step.writes:
+                continue
+            before = spaces[space]
+            key = (buffer, *(print_tile(p) for p in (step.program, *(p for p, _ in before))))
+            if key not in self.done:
+                found += unfilled(step.program, buffer, before, self.scope, self.samples)
+                self.done.add(key)
+        return found
+
+
+def _workspaces(step: LoweredStep) -> list[tuple[Workspace, TileBuffer]]:
+    """The workspaces that a step reads or writes, with their names in its program."""
+    sources = zip((*step.reads, *step.writes), step.program.buffers, strict=True)
+    return [(source, buffer) for source, buffer in sources if isinstance(source, Workspace)]
 
 
 def _demands(graph: Graph) -> list[Expr]:
