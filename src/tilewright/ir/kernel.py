@@ -23,13 +23,15 @@ from tilewright.ir.primitives import (
     Shape,
     Window,
 )
+from tilewright.ir.views import groups
+from tilewright.shape import Expr, product
 
 
 class KernelKind(Enum):
     """What a kernel's loops look like."""
 
     LOOPS = "loops"  # one independent value per output element (reductions inside are private)
-    ROWS = "rows"  # reductions over the last axes stitched with the elementwise work around them
+    ROWS = "rows"  # reductions over some axes stitched with the elementwise work around them
     WINDOW = "window"  # windowed reduction or depthwise convolution accumulated row by row
     CONTRACTION = "contraction"  # register tiles with an epilogue
     CONCAT = "concat"  # one loop nest per part
@@ -62,7 +64,17 @@ class Kernel:
     @property
     def kind(self) -> KernelKind:
         """What its loops look like, by its seeds, or else by what it writes."""
-        return kind_of_seed(self.seed) if self.seeds else _kind_of_output(self.outputs[0])
+        if not self.seeds:
+            return _kind_of_output(self.outputs[0])
+        kind = kind_of_seed(self.seed)
+        return KernelKind.ROWS if kind is KernelKind.WINDOW and self._is_stitched else kind
+
+    @property
+    def _is_stitched(self) -> bool:
+        """Whether a kernel around a Reduce goes over the elements of its rows again."""
+        if not isinstance(self.seed.primitive, Reduce):
+            return False
+        return len(self.seeds) > 1 or any(o.shape != self.seed.shape for o in self.outputs)
 
 
 @dataclass(frozen=True)
@@ -81,10 +93,8 @@ def kind_of_seed(seed: Node) -> KernelKind:
             return KernelKind.WINDOW if is_depthwise(seed) else KernelKind.CONTRACTION
         case Window():
             return KernelKind.WINDOW
-        case Reduce(axes=axes):
-            rank = seed.inputs[0].rank
-            is_last = axes == tuple(range(rank - len(axes), rank))
-            return KernelKind.ROWS if is_last else KernelKind.WINDOW
+        case Reduce():
+            return KernelKind.ROWS if RowSpace.of(seed).ends_reduced else KernelKind.WINDOW
         case _:
             raise AssertionError(f"{seed!r} shapes no loops")
 
@@ -100,11 +110,60 @@ def is_depthwise(node: Node) -> bool:
     return plain and weights.shape[1].value == 1 and per_group <= 2
 
 
-def row_space(reduction: Node) -> tuple[Shape, int]:
-    """The shape of what a Reduce over the last axes reads, and how many axes it keeps."""
-    primitive, shape = reduction.primitive, reduction.inputs[0].shape
-    assert isinstance(primitive, Reduce)
-    return shape, len(shape) - len(primitive.axes)
+@dataclass(frozen=True)
+class RowSpace:
+    """What all reductions of a row kernel read: its shape, and the axes that they reduce.
+
+    A row is what one result of such a reduction is made of; its elements need not lie side by side.
+    """
+
+    shape: Shape
+    axes: tuple[int, ...]
+
+    @staticmethod
+    def of(reduction: Node) -> RowSpace:
+        """The space of a Reduce."""
+        primitive = reduction.primitive
+        assert isinstance(primitive, Reduce)
+        return RowSpace(reduction.inputs[0].shape, primitive.axes)
+
+    @property
+    def wide(self) -> tuple[int, ...]:
+        """The axes that are not known to have one element only."""
+        return tuple(a for a, size in enumerate(self.shape) if not _is_one(size))
+
+    @property
+    def kept(self) -> tuple[int, ...]:
+        """The wide axes that are not reduced: there is one row for each of their positions."""
+        return tuple(a for a in self.wide if a not in self.axes)
+
+    @property
+    def ends_reduced(self) -> bool:
+        """Whether neighbouring elements in memory are of one row."""
+        wide = self.wide
+        return not wide or wide[-1] in self.axes
+
+    def holds_rows(self, shape: Shape) -> bool:
+        """Whether a shape has one element for every row."""
+        return _wide(shape) == tuple(self.shape[a] for a in self.kept)
+
+    def holds_elements(self, shape: Shape) -> bool:
+        """Whether a shape is the space's, but that neighbouring axes may be one."""
+        if shape == self.shape:
+            return True
+        for left, right in groups(self.shape, shape):
+            whole = [size for size in (shape[a] for a in right) if not _is_one(size)]
+            if len(whole) > 1 or product([self.shape[a] for a in left]) is not product(whole):
+                return False
+        return True
+
+
+def _wide(shape: Shape) -> tuple[Expr, ...]:
+    return tuple(size for size in shape if not _is_one(size))
+
+
+def _is_one(size: Expr) -> bool:
+    return size.is_constant and size.value == 1
 
 
 def _kind_of_output(output: Node) -> KernelKind:

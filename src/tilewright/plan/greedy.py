@@ -1,11 +1,12 @@
 """The greedy planner: seed-first fusion.
 
 1. Every contraction, convolution and window seeds a kernel, which grows over elementwise users
-   (bias, activation, residual). 2. Every reduction over the last axes seeds a row kernel, which
-   grows over elementwise users and further reductions of the same rows: softmax and normalisations
-   become one kernel. 3. Elementwise work that several kernels want, or that would be repeated by a
-   broadcast, goes to memory; the rest is recomputed where it is used. 4. What must be in memory and
-   is in no group yet becomes a kernel of its own. Start with :func:`plan_greedily`.
+   (bias, activation, residual). 2. Reductions seed row kernels, which grow over elementwise users
+   and further reductions of the same rows: softmax and normalisations over any axes become one
+   kernel. Sums of columns that nothing is stitched to are seeds as windows are. 3. Elementwise work
+   that several kernels want, or that would be repeated by a broadcast, goes to memory; the rest is
+   recomputed where it is used. 4. What must be in memory and is in no group yet becomes a kernel of
+   its own. Start with :func:`plan_greedily`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 from tilewright.ir.access import stored_view
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Graph, Node, users
-from tilewright.ir.kernel import Kernel, KernelKind, Plan, kind_of_seed, row_space
+from tilewright.ir.kernel import Kernel, KernelKind, Plan, RowSpace, kind_of_seed
 from tilewright.ir.primitives import (
     ArgReduce,
     Broadcast,
@@ -97,41 +98,72 @@ class _Planner:
     def seed_products(self) -> None:
         """Contractions, convolutions and windows with their elementwise users."""
         for node in self.nodes:
-            kind = kind_to_seed(node)
-            if kind is None:
-                continue
-            self.memory |= operands_for_memory(node, self.memory, self.graph.scope)
-            number = self._new_group(kind, node)
-            if kind is not KernelKind.LOOPS:
-                self._grow(number, node.shape, None)
+            if not isinstance(node.primitive, Reduce) or not self._may_stitch(node):
+                self._seed_product(node)
+
+    def _seed_product(self, node: Node) -> None:
+        kind = kind_to_seed(node)
+        if kind is None:
+            return
+        self.memory |= operands_for_memory(node, self.memory, self.graph.scope)
+        number = self._new_group(kind, node)
+        if kind is not KernelKind.LOOPS:
+            self._grow(number, None)
 
     def seed_rows(self) -> None:
-        """Reductions over the last axes, stitched."""
+        """Reductions, stitched with what else is made of their rows."""
         for node in self.nodes:
             if node in self.owner or not isinstance(node.primitive, Reduce):
                 continue
-            if kind_of_seed(node) is not KernelKind.ROWS:
-                continue
             number = self._new_group(KernelKind.ROWS, node)
-            self._grow(number, *row_space(node))
+            self._grow(number, RowSpace.of(node))
+            is_alone = kind_of_seed(node) is not KernelKind.ROWS and not self._is_stitched(number)
+            if is_alone:
+                self._dissolve(number)
+                self._seed_product(node)
 
-    def _grow(self, number: int, space: tuple[object, ...], outer: int | None) -> None:
-        """Absorb users that can be evaluated on the space of a group."""
+    def _may_stitch(self, reduction: Node) -> bool:
+        """Whether something makes elements of a Reduce's rows from its results."""
+        space = RowSpace.of(reduction)
+        stack, seen = [reduction], {reduction}
+        while stack:
+            for user in self.users[stack.pop()]:
+                if user in seen or not fits_rows(user, space):
+                    continue
+                if user.shape == space.shape and isinstance(user.primitive, Map | Cast):
+                    return True
+                seen.add(user)
+                stack.append(user)
+        return False
+
+    def _is_stitched(self, number: int) -> bool:
+        seed, *others = self.groups[number]
+        space = RowSpace.of(seed)
+        return any(isinstance(n.primitive, Map | Cast) and n.shape == space.shape for n in others)
+
+    def _dissolve(self, number: int) -> None:
+        """Undo the youngest group."""
+        for member in reversed(self.groups.pop()):
+            del self.owner[member]
+            if member is not self.seeds[number]:
+                self.launches.leave(self.seeds[number], member)
+        self.kinds.pop()
+        self.seeds.pop()
+
+    def _grow(self, number: int, rows: RowSpace | None) -> None:
+        """Absorb users that can be evaluated where the seed's results are, or on its ``rows``."""
         position = 0
         while position < len(self.groups[number]):
             for user in self.users[self.groups[number][position]]:
-                if user not in self.owner and self._fits(number, user, space, outer):
+                if user not in self.owner and self._fits(number, user, rows):
                     self._join(number, user)
             position += 1
         self._trim(number)
         self._end_in_bytes(number)
 
-    def _fits(self, number: int, user: Node, space: tuple[object, ...], outer: int | None) -> bool:
-        if outer is None:
-            fits = fits_epilogue(user, self.seeds[number])
-        else:
-            fits = fits_rows(user, space, outer)
-        return fits and self._operands_ready(user, number, outer is None)
+    def _fits(self, number: int, user: Node, rows: RowSpace | None) -> bool:
+        fits = fits_epilogue(user, self.seeds[number]) if rows is None else fits_rows(user, rows)
+        return fits and self._operands_ready(user, number, rows is None)
 
     def _operands_ready(self, user: Node, number: int, simple: bool) -> bool:
         if not self.launches.may_join(self.seeds[number], user):

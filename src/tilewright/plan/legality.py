@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection
 
 from tilewright.ir.access import below_reshapes, contraction_access
 from tilewright.ir.graph import Node
-from tilewright.ir.kernel import Kernel, KernelKind, row_space
+from tilewright.ir.kernel import Kernel, KernelKind, RowSpace
 from tilewright.ir.primitives import (
     Broadcast,
     Cast,
@@ -30,7 +30,7 @@ from tilewright.ir.primitives import (
 from tilewright.ir.views import is_view
 from tilewright.plan.inline import cost, is_light, is_simple
 from tilewright.plan.seeds import has_tiles, kind_to_seed
-from tilewright.shape import Scope
+from tilewright.shape import Expr, Scope
 
 TAP_COST = 2  # operations that may be repeated for every tap of a window
 PACKING_COST = 4  # operations that may be repeated for every block that packs an operand
@@ -132,8 +132,8 @@ def _fitting(kernel: Kernel) -> Callable[[Node], bool]:
         case KernelKind.CONTRACTION | KernelKind.WINDOW:
             return lambda current: fits_epilogue(current, kernel.seed)
         case KernelKind.ROWS:
-            space, outer = row_space(kernel.seed)
-            return lambda current: fits_rows(current, space, outer)
+            space = RowSpace.of(kernel.seed)
+            return lambda current: fits_rows(current, space)
         case _:
             return lambda _: True
 
@@ -164,31 +164,32 @@ def fits_epilogue(user: Node, seed: Node) -> bool:
     return isinstance(user.primitive, Map | Cast) and user.shape == seed.shape and not halves
 
 
-def fits_rows(user: Node, space: tuple[object, ...], outer: int) -> bool:
+def fits_rows(user: Node, space: RowSpace) -> bool:
     """Whether a node has an element for each of a space of rows, or one for each row."""
-    lead = space[:outer]
     match user.primitive:
         case Map() | Cast():
-            return user.shape == space or _one_per_row(user, lead)
+            return space.holds_elements(user.shape) or space.holds_rows(user.shape)
         case Reshape():
-            return _one_per_row(user, lead) and _one_per_row(user.inputs[0], lead)
+            source = user.inputs[0].shape
+            if space.holds_rows(source):
+                return space.holds_rows(user.shape)
+            return source == space.shape and space.holds_elements(user.shape)
         case Broadcast(axes=axes):
-            aligned = axes == tuple(range(len(axes))) and len(axes) >= outer
-            if not (aligned and _one_per_row(user.inputs[0], lead)):
+            operand = user.inputs[0]
+            if not space.holds_rows(operand.shape):
                 return False
-            return user.shape == space or _one_per_row(user, lead)
-        case Reduce(axes=axes):
-            own = user.inputs[0].shape
-            return own == space and axes == tuple(range(outer, len(own)))
+            places = [a for a, size in zip(axes, operand.shape, strict=True) if not _is_one(size)]
+            if user.shape == space.shape:
+                return tuple(places) == space.kept
+            return space.holds_rows(user.shape)
+        case Reduce():
+            return RowSpace.of(user) == space
         case _:
             return False
 
 
-def _one_per_row(node: Node, lead: tuple[object, ...]) -> bool:
-    rest = node.shape[len(lead) :]
-    return node.shape[: len(lead)] == lead and all(
-        size.is_constant and size.value == 1 for size in rest
-    )
+def _is_one(size: Expr) -> bool:
+    return size.is_constant and size.value == 1
 
 
 # ---------------------------------------------------------------- operands

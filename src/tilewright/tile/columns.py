@@ -132,7 +132,7 @@ class _Columns:
         if len(outer) < len(self.space.rows) - 1:
             self._loop((constant(0), size), size, lambda i: self._rows(add, [*outer, i]))
             return
-        step = _rows_per_pass(size)
+        step = rows_per_pass(size)
         passes = size // step
 
         def several(number: Expr) -> None:
@@ -185,7 +185,7 @@ class _Columns:
             lowering.store(self.targets[output], linear(where, shape), made)
 
 
-def _rows_per_pass(size: Expr) -> int:
+def rows_per_pass(size: Expr) -> int:
     """The most rows, up to ``ROWS``, that leave no rest; where that is few or unknown, ``ROWS``."""
     if not size.is_constant:
         return ROWS

@@ -24,7 +24,6 @@ from tilewright.tile.windows import lower_windows
 
 _LOOPS: dict[KernelKind, Callable[[Kernel, Lowering], LoopProgram]] = {
     KernelKind.LOOPS: lower_loops,
-    KernelKind.ROWS: lower_rows,
     KernelKind.WINDOW: lower_windows,
     KernelKind.CONCAT: lower_concat,
     KernelKind.SCATTER: lower_scatter,
@@ -60,8 +59,11 @@ def lower_kernel(
         if isinstance(kernel.seed.primitive, Convolve):
             return LoweredKernel(kernel, lower_convolution(kernel, fresh, tile, accuracy, machine))
         return LoweredKernel(kernel, contraction_variants(kernel, fresh, tile, machine))
-    lowering = fresh()
-    program = _LOOPS[kernel.kind](kernel, lowering)
+    if kernel.kind is KernelKind.ROWS:
+        program, lowering = lower_rows(kernel, fresh)
+    else:
+        lowering = fresh()
+        program = _LOOPS[kernel.kind](kernel, lowering)
     program = with_borders(program, lowering.scope)
     steps = with_tables(program, lowering, kernel.outputs)
     return LoweredKernel(kernel, (Variant("loops", steps, constant(0)),))
