@@ -157,7 +157,8 @@ class Loop:
     """``body`` for ``variable`` in [begin, end); ``accumulators`` are bound after the loop.
 
     Inside nested reduction loops of one nest, an accumulator's running value carries on.
-    ``independent`` says that no iteration touches an element that another one writes.
+    ``independent`` says that no iteration touches an element that another one writes. ``masked``
+    asks for vectors to the very end, the last ones under a mask, where the machine has masks.
     """
 
     variable: str
@@ -166,6 +167,7 @@ class Loop:
     body: tuple[Statement, ...]
     accumulators: tuple[Accumulator, ...] = ()
     independent: bool = False
+    masked: bool = False
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,9 +4,8 @@ The last axes of such a space are kept (``beside``), perhaps with a few elements
 them (``within``: the channels of a group, where channels are last). A task has a block of them: its
 *columns*, one behind the other in memory. Sums over the other reduced axes (``strided``) run side
 by side, one for each column; those of a row's columns are combined at the end. What there is one of
-for each row is spread over its columns, so that the next sweep reads it as it reads elements. The
-block is as narrow as it must be to stay in the second-level cache from sweep to sweep. Start with
-:func:`layouts` and :meth:`RowColumns.program`.
+for each row is spread over its columns, so that the next sweep reads it as it reads elements. Start
+with :func:`layouts` and :meth:`RowColumns.program`.
 """
 
 from __future__ import annotations
@@ -42,8 +41,7 @@ from tilewright.tile.work import estimate
 WIDEST = 64  # elements of a row that lie together: more, and vectors run along the row
 WIDEST_ALONE = 16  # the same where these are all of the row
 LEAST_COLUMNS = 8  # fewer are not worth vectors
-BLOCK_BYTES = 1 << 19  # of one sweep over a block: half of a second-level cache
-LEAST, MOST = 64, 512  # columns of a block: whole lines at a time, and few enough for L1
+MOST = 512  # columns of a block: long runs of memory whose sums stay in L1
 LANES = 16  # columns of a block are a multiple where nothing else decides
 
 
@@ -129,11 +127,8 @@ class RowColumns:
         return tuple(self.space.shape[a] for a in axes)
 
     def _block(self, rows: Expr) -> Expr:
-        """Rows of one task: as many columns as stay in cache from sweep to sweep, about alike."""
-        bytes_ = max(seed.inputs[0].dtype.bytes for seed in self.stages.kernel.seeds)
-        deep = maximum(product(self._sizes(self.layout.strided)), 1)
-        columns = minimum(maximum(BLOCK_BYTES // (bytes_ * deep), LEAST), MOST)
-        blocks = maximum(ceil_div(rows * self.width, columns), 1)
+        """Rows of one task: blocks of about the same number of columns."""
+        blocks = maximum(ceil_div(rows * self.width, MOST), 1)
         share = maximum(ceil_div(rows, blocks), 1)
         return share if self.layout.within else ceil_div(share, LANES) * LANES
 
@@ -384,7 +379,8 @@ class RowColumns:
 
     def _loop(self, end: Expr, most: Expr, body: Callable[[Expr], list[Statement]]) -> Loop:
         variable = self._variable(most)
-        return Loop(str(variable), constant(0), end, tuple(body(variable)), independent=True)
+        inside = tuple(body(variable))
+        return Loop(str(variable), constant(0), end, inside, independent=True, masked=True)
 
     def _variable(self, extent: Expr) -> Expr:
         """A loop variable; of a loop that is open nowhere, so that nothing moves out of it."""

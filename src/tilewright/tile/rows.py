@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from tilewright.ir.graph import Node
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Reduce
-from tilewright.ir.tile import Accumulator, Local, Loop, LoopProgram, Statement, Store, Value
+from tilewright.ir.tile import Accumulator, Let, Local, Loop, LoopProgram, Statement, Store, Value
 from tilewright.ir.views import Index, linear
 from tilewright.shape import Expr, constant, product
 from tilewright.tile.loops import collapse, finish
@@ -91,7 +91,9 @@ class _Rows:
             )
         inside: list[Statement] = []
         for level, (variable, size) in zip(levels, reversed(axes), strict=True):
-            inside = [Loop(variable, constant(0), size, (*level, *inside), accumulators)]
+            own = (*level, *inside)
+            masked = all(isinstance(part, Let | Store) for part in own)
+            inside = [Loop(variable, constant(0), size, own, accumulators, masked=masked)]
             accumulators = tuple(
                 Accumulator(a.name, a.kind, Local(a.name, a.value.dtype)) for a in accumulators
             )

@@ -1,8 +1,9 @@
-"""Telling LLVM's vectoriser that the iterations of a loop do not depend on each other.
+"""Telling LLVM's vectoriser what it cannot know about a loop.
 
-Its own analysis gives up where one iteration writes at several distances known only at run time.
-Such loops are not unrolled, either: one pass over a vector is work enough.
-Start with :func:`mark_independent`.
+That its iterations do not depend on each other: LLVM's own analysis gives up where one writes at
+several distances known only at run time. Such loops are not unrolled, either: one pass over a
+vector is work enough. And that few elements are left, which vectors under a mask do at once, not
+scalars one by one. Start with :func:`mark_loop`.
 """
 
 from __future__ import annotations
@@ -29,13 +30,25 @@ class _Distinct(ir.MDValue):
         return id(self)
 
 
-def mark_independent(module: ir.Module, body: Iterable[ir.Block], latch: ir.Instruction) -> None:
+def mark_loop(
+    module: ir.Module,
+    body: Iterable[ir.Block],
+    latch: ir.Instruction,
+    *,
+    independent: bool,
+    masked: bool,
+) -> None:
     """Mark the loop of the blocks ``body`` with the branch ``latch`` back to its beginning."""
-    group = _Distinct(module, "")
-    parallel = f'!{{!"llvm.loop.parallel_accesses", {group.get_reference()}}}'
-    whole = '!{!"llvm.loop.unroll.disable"}'
-    latch.set_metadata("llvm.loop", _Distinct(module, f"SELF, {parallel}, {whole}"))
-    for block in body:
-        for instruction in block.instructions:
-            if isinstance(instruction, ir.LoadInstr | ir.StoreInstr):
-                instruction.set_metadata("llvm.access.group", group)
+    hints: list[str] = []
+    if independent:
+        group = _Distinct(module, "")
+        hints.append(f'!{{!"llvm.loop.parallel_accesses", {group.get_reference()}}}')
+        hints.append('!{!"llvm.loop.unroll.disable"}')
+        for block in body:
+            for instruction in block.instructions:
+                if isinstance(instruction, ir.LoadInstr | ir.StoreInstr):
+                    instruction.set_metadata("llvm.access.group", group)
+    if masked:
+        hints.append('!{!"llvm.loop.vectorize.predicate.enable", i1 true}')
+    if hints:
+        latch.set_metadata("llvm.loop", _Distinct(module, ", ".join(["SELF", *hints])))

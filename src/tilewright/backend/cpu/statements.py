@@ -15,7 +15,7 @@ from tilewright.backend.cpu.dots import DotProducts, Products, contiguous_produc
 from tilewright.backend.cpu.emitter import Emitter
 from tilewright.backend.cpu.indices import I64, IndexEmitter, word
 from tilewright.backend.cpu.machine import Level
-from tilewright.backend.cpu.parallel_loops import mark_independent
+from tilewright.backend.cpu.parallel_loops import mark_loop
 from tilewright.backend.cpu.transpose import transpose_function
 from tilewright.ir.tile import (
     MULTIPLY_ADD,
@@ -36,6 +36,9 @@ from tilewright.ir.tile import (
     Value,
 )
 from tilewright.shape import Expr
+
+LEAST_MASKED_BYTES = 32  # of vectors: narrower ones have no masks
+VECTORS_AT_A_TIME = 4  # of 4-byte elements: as many as LLVM interleaves of a light loop
 
 IDENTITY = "identity:"  # prefix of the local that stands for a reduction's neutral element
 
@@ -204,13 +207,39 @@ class FunctionFrame:
         if products is not None:
             self._dots(loop, products)
             return
-        begin, end = self.index(loop.begin), self.index(loop.end)
-        starts = [
+        bounds = self.index(loop.begin), self.index(loop.end)
+        values = [
             self.running[a.name]
             if a.name in self.running
             else self.emitter.identity(a.kind, a.value.dtype)
             for a in loop.accumulators
         ]
+        if loop.masked and self.level.vector_bytes >= LEAST_MASKED_BYTES:
+            whole = self._end_of_vectors(*bounds)
+            values = self._iterations(loop, (bounds[0], whole), values, masked=False)
+            bounds = whole, bounds[1]
+        values = self._iterations(loop, bounds, values, masked=loop.masked)
+        for accumulator, value in zip(loop.accumulators, values, strict=True):
+            self.locals[accumulator.name] = value
+
+    def _end_of_vectors(self, begin: ir.Value, end: ir.Value) -> ir.Value:
+        """Where the last of the vectors ends that are taken several at a time."""
+        step = VECTORS_AT_A_TIME * self.level.lanes(4)
+        count = self.builder.sub(end, begin)
+        some = self.builder.icmp_signed("<", word(0), count)
+        count = self.builder.select(some, self.builder.and_(count, word(-step)), word(0))
+        return self.builder.add(begin, count)
+
+    def _iterations(
+        self,
+        loop: Loop,
+        bounds: tuple[ir.Value, ir.Value],
+        starts: list[ir.Value],
+        *,
+        masked: bool,
+    ) -> list[ir.Value]:
+        """Iterations of a loop, and what its accumulators are after them."""
+        begin, end = bounds
         function = self.builder.function
         first = len(function.blocks)
         body = function.append_basic_block("loop")
@@ -235,14 +264,16 @@ class FunctionFrame:
         for phi, final in zip(phis, finals, strict=True):
             phi.add_incoming(final, latch)
         again = self.builder.cbranch(self.builder.icmp_signed("<", following, end), body, done)
-        if loop.independent:
-            mark_independent(function.module, function.blocks[first:], again)
+        blocks = function.blocks[first:]
+        mark_loop(function.module, blocks, again, independent=loop.independent, masked=masked)
         self.builder.position_at_end(done)
-        for accumulator, start, final in zip(loop.accumulators, starts, finals, strict=True):
+        results: list[ir.Value] = []
+        for start, final in zip(starts, finals, strict=True):
             result = self.builder.phi(start.type)
             result.add_incoming(start, before)
             result.add_incoming(final, latch)
-            self.locals[accumulator.name] = result
+            results.append(result)
+        return results
 
     def _dots(self, loop: Loop, products: Products) -> None:
         """A loop that only adds products; loads of the same elements are one stream."""
