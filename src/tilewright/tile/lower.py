@@ -60,10 +60,9 @@ def lower_kernel(
             return LoweredKernel(kernel, lower_convolution(kernel, fresh, tile, accuracy, machine))
         return LoweredKernel(kernel, contraction_variants(kernel, fresh, tile, machine))
     if kernel.kind is KernelKind.ROWS:
-        program, lowering = lower_rows(kernel, fresh)
-    else:
-        lowering = fresh()
-        program = _LOOPS[kernel.kind](kernel, lowering)
+        return LoweredKernel(kernel, lower_rows(kernel, fresh, machine))
+    lowering = fresh()
+    program = _LOOPS[kernel.kind](kernel, lowering)
     program = with_borders(program, lowering.scope)
     steps = with_tables(program, lowering, kernel.outputs)
     return LoweredKernel(kernel, (Variant("loops", steps, constant(0)),))

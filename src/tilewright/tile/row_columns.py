@@ -5,26 +5,23 @@ them (``within``: the channels of a group, where channels are last). A task has 
 *columns*, one behind the other in memory. Sums over the other reduced axes (``strided``) run side
 by side, one for each column; those of a row's columns are combined at the end. What there is one of
 for each row is spread over its columns, so that the next sweep reads it as it reads elements. Start
-with :func:`layouts` and :meth:`RowColumns.program`.
+with :func:`layouts` and :class:`RowColumns`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product as combinations
 
 from tilewright.ir.graph import Node
 from tilewright.ir.kernel import Kernel, RowSpace
-from tilewright.ir.primitives import Broadcast, Reduce, Shape
-from tilewright.ir.scalar import COMBINE
+from tilewright.ir.primitives import Broadcast, Shape
 from tilewright.ir.tile import (
     Accumulator,
-    Apply,
     Load,
     Local,
     Loop,
-    LoopProgram,
     Statement,
     Store,
     TileBuffer,
@@ -34,19 +31,22 @@ from tilewright.ir.tile_walk import ExpressionMap
 from tilewright.ir.views import Index, linear
 from tilewright.shape import Expr, ceil_div, constant, maximum, minimum, product
 from tilewright.tile.columns import ROWS, rows_per_pass
-from tilewright.tile.loops import collapse, finish
-from tilewright.tile.row_stages import RowStages, Sweep
-from tilewright.tile.work import estimate
+from tilewright.tile.loops import collapse
+from tilewright.tile.row_stages import (
+    PARTS,
+    NotOneLoopError,
+    RowStages,
+    Sweep,
+    combined,
+    kind_of,
+    part_of,
+)
 
 WIDEST = 64  # elements of a row that lie together: more, and vectors run along the row
 WIDEST_ALONE = 16  # the same where these are all of the row
 LEAST_COLUMNS = 8  # fewer are not worth vectors
 MOST = 512  # columns of a block: long runs of memory whose sums stay in L1
 LANES = 16  # columns of a block are a multiple where nothing else decides
-
-
-class NotOneLoopError(Exception):
-    """The columns of a block are no single loop, as an access does not walk them so."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class _Recorded:
 class RowColumns:
     """The body of one task: a block of columns at one place of the grid's axes."""
 
-    def __init__(self, stages: RowStages, layout: Layout) -> None:
+    def __init__(self, stages: RowStages, layout: Layout, in_parts: bool) -> None:
         self.stages = stages
         self.lowering = stages.lowering
         self.space = stages.space
@@ -121,6 +121,12 @@ class RowColumns:
         self.grid.append((str(number), blocks))
         self.first = number * self.most
         self.count = minimum(self.most, rows - self.first)
+        self.part = constant(0)
+        self.in_parts = in_parts
+        if in_parts:
+            self.lowering.open()
+            self.part = self.lowering.variable(constant(PARTS))
+            self.grid.append((str(self.part), constant(PARTS)))
         self.lowering.open()
 
     def _sizes(self, axes: Sequence[int]) -> Shape:
@@ -132,25 +138,57 @@ class RowColumns:
         share = maximum(ceil_div(rows, blocks), 1)
         return share if self.layout.within else ceil_div(share, LANES) * LANES
 
-    # ------------------------------------------------------------ the program
+    # ------------------------------------------------------------ what tasks do
 
-    def program(self) -> LoopProgram:
-        """All sweeps of a block, then what there is one of for each of its rows."""
-        for sweep in self.stages.sweeps():
-            self._spread(sweep)
-            if sweep.reductions:
-                self._reduce(sweep)
-            else:
-                self._write(sweep)
-        for output in self.stages.results:
-            self._write_rows(output)
-        body = [s for block in self.lowering.blocks for s in block.statements]
-        kernel, targets = self.stages.kernel, self.stages.targets
-        program = finish(self.lowering, kernel, self.grid, body, targets)
-        first = ExpressionMap.substitution({self.grid[-1][0]: constant(0)})
-        return replace(program, work=estimate(self.grid, first.statements(body)))
+    @property
+    def is_even(self) -> tuple[str, ...]:
+        """See :class:`~tilewright.tile.row_parts.RowTask`; so are the methods without a comment."""
+        return tuple(name for name, _ in self.grid[len(self.layout.grid) :])
 
-    def _write(self, sweep: Sweep) -> None:
+    @property
+    def sums(self) -> Expr:
+        """One for each column of every block."""
+        axes = (*self.layout.grid, *self.layout.beside, *self.layout.within)
+        return product(self._sizes(axes))
+
+    def sweep(self, sweep: Sweep) -> None:
+        """Reduce whole rows."""
+        self._finish_sums(sweep, self._sweep(sweep))
+
+    def gather(self, sweep: Sweep, spaces: Sequence[TileBuffer]) -> None:
+        """What the columns of all parts were reduced to is combined."""
+        sums = [self._column_scratch(r) for r in sweep.reductions]
+
+        def body(column: Expr) -> list[Statement]:
+            made: list[Statement] = []
+            for reduction, buffer, space in zip(sweep.reductions, sums, spaces, strict=True):
+                parts = [Load(space, self._in_space(constant(p), column)) for p in range(PARTS)]
+                made.append(Store(buffer, column, combined(kind_of(reduction), parts)))
+            return made
+
+        self.lowering.emit(self._columns(body))
+        self._finish_sums(sweep, sums)
+
+    def leave(self, sweep: Sweep, spaces: Sequence[TileBuffer]) -> None:
+        """The columns of the part are reduced, and copied to the part's place."""
+        sums = self._sweep(sweep)
+        pairs = list(zip(spaces, sums, strict=True))
+        self.lowering.emit(
+            self._columns(
+                lambda c: [Store(to, self._in_space(self.part, c), Load(b, c)) for to, b in pairs]
+            )
+        )
+
+    def _in_space(self, part: Expr, column: Expr) -> Expr:
+        """Where a column's sum of a part lies, of all blocks' sums of all parts."""
+        lead = linear([self.fixed[a] for a in self.layout.grid], self._sizes(self.layout.grid))
+        row = product(self._sizes((*self.layout.beside, *self.layout.within)))
+        return part * self.sums + lead * row + self.first * self.width + column
+
+    def write(self, sweep: Sweep) -> None:
+        """Loops over the strided axes around one over columns."""
+        self._spread(sweep)
+
         def body(index: list[Expr]) -> list[Accumulator]:
             for output in sweep.outputs:
                 value = self.stages.element(output, index)
@@ -161,24 +199,31 @@ class RowColumns:
         recorded = self._record(self.layout.strided, self.layout.within, body)
         inside: Statement = self._columns(lambda column: [*self._at(recorded, column).body])
         for variable, size in reversed(recorded.strided):
-            inside = Loop(variable, constant(0), size, (inside,))
+            inside = Loop(variable, *self._bounds(size), (inside,))
         self.lowering.emit(inside)
 
-    def _write_rows(self, output: Node) -> None:
+    def write_rows(self) -> None:
+        """A loop over the rows of the block."""
+        stages = self.stages
+
         def body(index: list[Expr]) -> list[Accumulator]:
             place = dict(enumerate(index))
-            own = self.stages.row_index(output.shape, place)
-            target = self.stages.targets[output]
-            self.lowering.store(target, linear(own, output.shape), self.lowering.value(output, own))
+            for output in stages.results:
+                own = stages.row_index(output.shape, place)
+                value = self.lowering.value(output, own)
+                self.lowering.store(stages.targets[output], linear(own, output.shape), value)
             return []
 
+        if not stages.results:
+            return
         recorded = self._record((), (), body)
         self.lowering.emit(self._rows(lambda row: [*self._at(recorded, row).body]))
 
     # ------------------------------------------------------------ reductions
 
-    def _reduce(self, sweep: Sweep) -> None:
-        """Sums of every column, then of every row."""
+    def _sweep(self, sweep: Sweep) -> list[TileBuffer]:
+        """Sums of every column."""
+        self._spread(sweep)
         places = {node: self._place(node) for node in sweep.keep}
 
         def body(index: list[Expr]) -> list[Accumulator]:
@@ -187,7 +232,7 @@ class RowColumns:
                 value = self.lowering.value(node, index)
                 self.lowering.emit(Store(buffer, resolve(offset(index)), value))
             return [
-                Accumulator("", _kind(r), self.lowering.value(r.inputs[0], index))
+                Accumulator("", kind_of(r), self.lowering.value(r.inputs[0], index))
                 for r in sweep.reductions
             ]
 
@@ -195,10 +240,13 @@ class RowColumns:
         for node, (buffer, offset) in places.items():
             self.lowering.cached[node] = self.stages.reader(buffer, offset, self.fixed)
         sums = [self._column_scratch(r) for r in sweep.reductions]
-        kinds = [_kind(r) for r in sweep.reductions]
-        self._sum_columns(recorded, sums, kinds)
-        for reduction, buffer, kind in zip(sweep.reductions, sums, kinds, strict=True):
-            result = self._sum_rows(buffer, kind) if self.layout.within else buffer
+        self._sum_columns(recorded, sums, [kind_of(r) for r in sweep.reductions])
+        return sums
+
+    def _finish_sums(self, sweep: Sweep, sums: Sequence[TileBuffer]) -> None:
+        """Sums of every row."""
+        for reduction, buffer in zip(sweep.reductions, sums, strict=True):
+            result = self._sum_rows(buffer, kind_of(reduction)) if self.layout.within else buffer
             self.lowering.cached[reduction] = self._result(result)
 
     def _place(self, node: Node) -> tuple[TileBuffer, Callable[[Sequence[Expr]], Expr]]:
@@ -220,7 +268,7 @@ class RowColumns:
     ) -> None:
         """Several places of the innermost strided axis at a time, so that sums move less often."""
         *outer, (variable, size) = recorded.strided or [("", constant(1))]
-        once = not outer and size.is_constant and 0 < size.value <= ROWS
+        once = not (outer or self.in_parts) and size.is_constant and 0 < size.value <= ROWS
 
         def add(places: Sequence[Expr], first: bool) -> Statement:
             def body(column: Expr) -> list[Statement]:
@@ -232,7 +280,7 @@ class RowColumns:
                 for number, (buffer, kind) in enumerate(zip(sums, kinds, strict=True)):
                     values = [work.accumulators[number].value for work in works]
                     before = [] if first else [Load(buffer, column)]
-                    made.append(Store(buffer, column, _combined(kind, [*values, *before])))
+                    made.append(Store(buffer, column, combined(kind, [*values, *before])))
                 return made
 
             return self._columns(body)
@@ -244,13 +292,14 @@ class RowColumns:
             Store(b, column, Local(f"identity:{k}", b.dtype))
             for b, k in zip(sums, kinds, strict=True)
         ]))  # fmt: skip
+        begin, end = self._bounds(size)
         step = rows_per_pass(size)
-        passes = size // step
+        passes = maximum(end - begin, 0) // step if self.in_parts else size // step
         several, single = self._variable(passes), self._variable(size)
         made: list[Statement] = [
             Loop(str(several), constant(0), passes,
-                 (add([several * step + i for i in range(step)], False),)),
-            Loop(str(single), passes * step, size, (add([single], False),)),
+                 (add([begin + several * step + i for i in range(step)], False),)),
+            Loop(str(single), begin + passes * step, end, (add([single], False),)),
         ]  # fmt: skip
         for name, extent in reversed(outer):
             made = [Loop(name, constant(0), extent, tuple(made))]
@@ -264,7 +313,7 @@ class RowColumns:
 
         def body(row: Expr) -> list[Statement]:
             values = [Load(columns, row * width + i) for i in range(width)]
-            return [Store(rows, row, _combined(kind, values))]
+            return [Store(rows, row, combined(kind, values))]
 
         self.lowering.emit(self._rows(body))
         return rows
@@ -357,7 +406,8 @@ class RowColumns:
         outer, parts = collapse(lowering, [axes[a] for a in strided], parts)
         lowering.close()
         (work,) = parts
-        if len(columns) > 1 or not isinstance(work, Loop):
+        split = len(outer) == 1 or not (self.in_parts and strided)
+        if len(columns) > 1 or not split or not isinstance(work, Loop):
             raise NotOneLoopError
         begin = self.first * self.width if within else self.first
         return _Recorded(outer, columns[0][0], begin, work)
@@ -374,6 +424,10 @@ class RowColumns:
     def _columns(self, body: Callable[[Expr], list[Statement]]) -> Loop:
         return self._loop(self.count * self.width, self.most * self.width, body)
 
+    def _bounds(self, size: Expr) -> tuple[Expr, Expr]:
+        """The task's part of the strided axes, which are one loop if there are parts."""
+        return part_of(size, self.part) if self.in_parts else (constant(0), size)
+
     def _rows(self, body: Callable[[Expr], list[Statement]]) -> Loop:
         return self._loop(self.count, self.most, body)
 
@@ -388,17 +442,3 @@ class RowColumns:
         variable = self.lowering.variable(extent)
         self.lowering.close()
         return variable
-
-
-def _kind(reduction: Node) -> str:
-    primitive = reduction.primitive
-    assert isinstance(primitive, Reduce)
-    return primitive.kind
-
-
-def _combined(kind: str, values: Sequence[Value]) -> Value:
-    """Values of one type combined, the first ones first."""
-    made, *others = values
-    for value in others:
-        made = Apply(COMBINE[kind], (made, value), value.dtype)
-    return made

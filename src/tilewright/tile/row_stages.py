@@ -12,17 +12,44 @@ from dataclasses import dataclass
 
 from tilewright.ir.graph import Node
 from tilewright.ir.kernel import Kernel, RowSpace
-from tilewright.ir.primitives import Cast, Map
-from tilewright.ir.scalar import SCALAR_FUNCTIONS
-from tilewright.ir.tile import Load, TileBuffer, Value
+from tilewright.ir.primitives import Cast, Map, Reduce
+from tilewright.ir.scalar import COMBINE, SCALAR_FUNCTIONS
+from tilewright.ir.tile import Apply, Load, TileBuffer, Value
 from tilewright.ir.views import Index, linear, reshape_index
-from tilewright.shape import Expr, constant
+from tilewright.shape import Expr, ceil_div, constant, minimum
 from tilewright.tile.loops import target_buffers
 from tilewright.tile.lowering import Lowering
 
 KEEP_ABOVE = 3  # operations: cheaper values are recomputed rather than kept
 
+PARTS = 8  # of a sweep that threads share: fixed, so that results do not depend on their number
+
 Offset = Callable[[Sequence[Expr]], Expr]
+
+
+class NotOneLoopError(Exception):
+    """Axes that are to be one loop are none, as an access does not walk them so."""
+
+
+def part_of(size: Expr, part: Expr) -> tuple[Expr, Expr]:
+    """Where a part of an axis begins and ends; the last ones may be short, or have nothing."""
+    longest = ceil_div(size, PARTS)
+    return part * longest, minimum((part + 1) * longest, size)
+
+
+def kind_of(reduction: Node) -> str:
+    """How a Reduce combines elements."""
+    primitive = reduction.primitive
+    assert isinstance(primitive, Reduce)
+    return primitive.kind
+
+
+def combined(kind: str, values: Sequence[Value]) -> Value:
+    """Values of one type combined, the first ones first."""
+    made, *others = values
+    for value in others:
+        made = Apply(COMBINE[kind], (made, value), value.dtype)
+    return made
 
 
 @dataclass(frozen=True)
@@ -42,8 +69,10 @@ class Sweep:
 class RowStages:
     """A row kernel, its space, its results, and the order in which its values are found."""
 
-    def __init__(self, kernel: Kernel, lowering: Lowering) -> None:
+    def __init__(self, kernel: Kernel, lowering: Lowering, keeps: bool = True) -> None:
+        """``keeps`` says that what one sweep keeps is there for the next."""
         self.kernel = kernel
+        self.keeps = keeps
         self.lowering = lowering
         self.space = RowSpace.of(kernel.seed)
         self.seeds = frozenset(kernel.seeds)
@@ -65,7 +94,7 @@ class RowStages:
         kept: set[Node] = set()
         for number, reductions in enumerate(stages):
             later = [n for following in demands[number + 1 :] for n in following]
-            keep = self._to_keep(demands[number], later, kept)
+            keep = self._to_keep(demands[number], later, kept) if self.keeps else []
             made.append(Sweep(reductions, tuple(keep), ()))
             kept |= set(keep)
         rest = tuple(o for o in self.elements if o not in kept)

@@ -2,63 +2,163 @@
 
 Each stage of a kernel (``row_stages``) is a sweep over whole rows that stay in cache. Where rows
 lie side by side in memory, vectors run across them (``row_columns``). Otherwise one task has one
-row, and vectors run along it. Start with :func:`lower_rows`.
+row, and vectors run along it. Where rows may be few and long, there is a variant in which threads
+share each sweep (``row_parts``). Start with :func:`lower_rows`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from tilewright.cost import Machine
 from tilewright.ir.graph import Node
 from tilewright.ir.kernel import Kernel
-from tilewright.ir.primitives import Reduce
-from tilewright.ir.tile import Accumulator, Let, Local, Loop, LoopProgram, Statement, Store, Value
+from tilewright.ir.tile import (
+    Accumulator,
+    Let,
+    Load,
+    Local,
+    Loop,
+    LoopProgram,
+    Statement,
+    Store,
+    TileBuffer,
+    Value,
+)
 from tilewright.ir.views import Index, linear
 from tilewright.shape import Expr, constant, product
-from tilewright.tile.loops import collapse, finish
+from tilewright.tile.borders import with_borders
+from tilewright.tile.loops import collapse
 from tilewright.tile.lowering import Lowering
-from tilewright.tile.row_columns import NotOneLoopError, RowColumns, layouts
-from tilewright.tile.row_stages import RowStages, Sweep
+from tilewright.tile.row_columns import Layout, RowColumns, layouts
+from tilewright.tile.row_parts import (
+    MakeTask,
+    RowTask,
+    lower_in_parts,
+    lower_whole,
+    may_pay,
+    time,
+)
+from tilewright.tile.row_stages import (
+    PARTS,
+    NotOneLoopError,
+    RowStages,
+    Sweep,
+    combined,
+    kind_of,
+    part_of,
+)
+from tilewright.tile.tables import with_tables
+from tilewright.tile.variants import Variant
 
 
-def lower_rows(kernel: Kernel, fresh: Callable[[], Lowering]) -> tuple[LoopProgram, Lowering]:
-    """The program of a row kernel, and the lowering, made by ``fresh``, that it comes from."""
+def lower_rows(
+    kernel: Kernel, fresh: Callable[[], Lowering], machine: Machine
+) -> tuple[Variant, ...]:
+    """The variants of a row kernel; ``fresh`` makes a lowering for each."""
+    make, task, program = _whole(kernel, fresh)
+    steps = with_tables(with_borders(program, task.lowering.scope), task.lowering, kernel.outputs)
+    sync = machine.target.sync_ns
+    found = [Variant("rows", steps, time([program], sync))]
+    if may_pay(program, task.stages):
+        parts = lower_in_parts(make)
+        if parts is not None:
+            programs = (step.program for step in parts)
+            loops = [program for program in programs if isinstance(program, LoopProgram)]
+            found.append(Variant("parts", parts, time(loops, sync)))
+    return tuple(found)
+
+
+def _whole(kernel: Kernel, fresh: Callable[[], Lowering]) -> tuple[MakeTask, RowTask, LoopProgram]:
+    """How tasks are made, and the one of whole rows with its program."""
+
+    def stages(in_parts: bool) -> RowStages:
+        return RowStages(kernel, fresh(), keeps=not in_parts)
+
     for layout in layouts(kernel):
-        lowering = fresh()
+
+        def columns(in_parts: bool, layout: Layout = layout) -> RowTask:
+            return RowColumns(stages(in_parts), layout, in_parts)
+
         try:
-            return RowColumns(RowStages(kernel, lowering), layout).program(), lowering
+            task = columns(False)
+            return columns, task, lower_whole(task)
         except NotOneLoopError:
             continue
-    lowering = fresh()
-    return _Rows(RowStages(kernel, lowering)).program(), lowering
+
+    def rows(in_parts: bool) -> RowTask:
+        return _Rows(stages(in_parts), in_parts)
+
+    task = rows(False)
+    return rows, task, lower_whole(task)
 
 
 class _Rows:
     """One task for each row; ``place`` is where the task's row lies along the kept axes."""
 
-    def __init__(self, stages: RowStages) -> None:
+    def __init__(self, stages: RowStages, in_parts: bool) -> None:
         self.stages = stages
         self.lowering = stages.lowering
         self.space = stages.space
+        self.in_parts = in_parts
         self.place: dict[int, Expr] = {}
         self.grid: list[tuple[str, Expr]] = []
         self.reduced = [a for a in self.space.wide if a in self.space.axes]
         for axis in self.space.kept:
-            self.lowering.open()
-            self.place[axis] = self.lowering.variable(self.space.shape[axis])
-            self.grid.append((str(self.place[axis]), self.space.shape[axis]))
+            self.place[axis] = self._task(self.space.shape[axis])
+        self.part = self._task(constant(PARTS)) if in_parts else constant(0)
         self.lowering.open()
 
-    def program(self) -> LoopProgram:
-        """All sweeps of a row, then what there is one of for each."""
-        for sweep in self.stages.sweeps():
-            self._sweep(sweep)
+    def _task(self, size: Expr) -> Expr:
+        self.lowering.open()
+        variable = self.lowering.variable(size)
+        self.grid.append((str(variable), size))
+        return variable
+
+    @property
+    def is_even(self) -> tuple[str, ...]:
+        """See :class:`~tilewright.tile.row_parts.RowTask`; so are the methods without a comment."""
+        return (str(self.part),) if self.in_parts else ()
+
+    @property
+    def sums(self) -> Expr:
+        """One for each row."""
+        return product([self.space.shape[a] for a in self.space.kept])
+
+    def sweep(self, sweep: Sweep) -> None:
+        """A loop over the elements of the row that reduces them."""
+        self._sweep(sweep)
+
+    def write(self, sweep: Sweep) -> None:
+        """A loop over the elements of the row that writes them."""
+        self._sweep(sweep)
+
+    def write_rows(self) -> None:
+        """What there is one of for the row."""
         for output in self.stages.results:
             index = self.stages.row_index(output.shape, self.place)
             value = self.lowering.value(output, index)
             self.lowering.store(self.stages.targets[output], linear(index, output.shape), value)
-        body = [s for block in self.lowering.blocks for s in block.statements]
-        return finish(self.lowering, self.stages.kernel, self.grid, body, self.stages.targets)
+
+    def gather(self, sweep: Sweep, spaces: Sequence[TileBuffer]) -> None:
+        """What all parts of the row were reduced to is combined."""
+        for reduction, space in zip(sweep.reductions, spaces, strict=True):
+            parts = [Load(space, self._in_space(constant(p))) for p in range(PARTS)]
+            value = self.lowering.let(combined(kind_of(reduction), parts))
+            self.lowering.cached[reduction] = self._result(value)
+
+    def leave(self, sweep: Sweep, spaces: Sequence[TileBuffer]) -> None:
+        """The part is reduced, to its own place."""
+        names = self._sweep(sweep)
+        for reduction, space in zip(sweep.reductions, spaces, strict=True):
+            value = Local(names[reduction], reduction.dtype)
+            self.lowering.store(space, self._in_space(self.part), value)
+
+    def _in_space(self, part: Expr) -> Expr:
+        """Where the sum of a part of the row lies, of all rows' sums of all parts."""
+        kept = self.space.kept
+        row = linear([self.place[a] for a in kept], tuple(self.space.shape[a] for a in kept))
+        return part * self.sums + row
 
     def _index(self, reduced: dict[int, Expr]) -> list[Expr]:
         known = {**self.place, **reduced}
@@ -89,17 +189,21 @@ class _Rows:
                 [loop.body, *levels[len(levels) - len(axes) + 1 :]],
                 loop.accumulators,
             )
+        if self.in_parts and len(axes) > 1:
+            raise NotOneLoopError
         inside: list[Statement] = []
         for level, (variable, size) in zip(levels, reversed(axes), strict=True):
             own = (*level, *inside)
             masked = all(isinstance(part, Let | Store) for part in own)
-            inside = [Loop(variable, constant(0), size, own, accumulators, masked=masked)]
+            bounds = part_of(size, self.part) if self.in_parts else (constant(0), size)
+            inside = [Loop(variable, *bounds, own, accumulators, masked=masked)]
             accumulators = tuple(
                 Accumulator(a.name, a.kind, Local(a.name, a.value.dtype)) for a in accumulators
             )
         lowering.emit(inside[0])
 
-    def _sweep(self, sweep: Sweep) -> None:
+    def _sweep(self, sweep: Sweep) -> dict[Node, str]:
+        """The names of what the row is reduced to."""
         lowering, stages = self.lowering, self.stages
         names = {r: lowering.name("r") for r in sweep.reductions}
         sizes = tuple(self.space.shape[a] for a in self.reduced)
@@ -117,7 +221,7 @@ class _Rows:
             for output in sweep.outputs:
                 self._store(output, index)
             return [
-                Accumulator(names[r], _kind(r), lowering.value(r.inputs[0], index))
+                Accumulator(names[r], kind_of(r), lowering.value(r.inputs[0], index))
                 for r in sweep.reductions
             ]
 
@@ -127,28 +231,20 @@ class _Rows:
         for reduction, name in names.items():
             lowering.depth[name] = len(lowering.blocks) - 1
             lowering.cached[reduction] = self._result(Local(name, reduction.dtype))
+        return names
 
     def _store(self, output: Node, index: list[Expr]) -> None:
         stages = self.stages
         value = stages.element(output, index)
         self.lowering.store(stages.targets[output], linear(index, self.space.shape), value)
 
-    def _result(self, local: Local) -> Callable[[Index], Value | None]:
+    def _result(self, result: Value) -> Callable[[Index], Value | None]:
         """Reads the result of a reduction of the task's row."""
         resolve = self.lowering.scope.resolve
 
         def read(index: Index) -> Value | None:
             shape = [s for a, s in enumerate(self.space.shape) if a not in self.space.axes]
             own = self.stages.row_index(shape, self.place)
-            return local if all(i is resolve(o) for i, o in zip(index, own, strict=True)) else None
+            return result if all(i is resolve(o) for i, o in zip(index, own, strict=True)) else None
 
         return read
-
-
-def _kind(reduction: Node) -> str:
-    primitive = reduction.primitive
-    assert isinstance(primitive, Reduce)
-    return primitive.kind
-
-
-__all__ = ["lower_rows"]
