@@ -39,19 +39,11 @@ def _inverse_root(builder: Builder, variance: Node, epsilon: float) -> Node:
 def standardise(
     builder: Builder, x: Node, axes: Sequence[int], epsilon: float
 ) -> tuple[Node, Node, Node]:
-    """``x`` with mean 0 and variance 1 over ``axes``, the mean, and 1 / standard deviation."""
-    mean, centred, variance = _moments(builder, x, axes)
-    inverse = _inverse_root(builder, variance, epsilon)
-    return builder.multiply(centred, inverse), mean, inverse
+    """``x`` with mean 0 and variance 1 over ``axes``, the mean, and 1 / standard deviation.
 
-
-def _standardise_rows(
-    builder: Builder, x: Node, axes: Sequence[int], epsilon: float
-) -> tuple[Node, Node, Node]:
-    """As :func:`standardise`, but what rounding leaves of the mean is taken away as well.
-
-    Equal values then become exactly 0, and values far from 0 keep their digits. A kernel of whole
-    rows finds the rest of the mean in the sweep that finds the variance.
+    What rounding leaves of the mean is taken away as well: equal values then become exactly 0, and
+    values far from 0 keep their digits. A kernel of whole rows finds the rest of the mean in the
+    sweep that finds the variance.
     """
     mean, centred, square = _moments(builder, x, axes)
     rest = builder.mean(centred, axes, keep=True)
@@ -71,7 +63,7 @@ def layer_normalization(context: RuleContext) -> Sequence[Node]:
     axis = builder.axis(context.integer("axis", -1), x.rank)
     epsilon = context.number("epsilon", EPSILON)
     work = widen(x)
-    result, mean, inverse = _standardise_rows(builder, work, range(axis, x.rank), epsilon)
+    result, mean, inverse = standardise(builder, work, range(axis, x.rank), epsilon)
     result = builder.multiply(result, _fitted(builder, context.operand(1), work, "the scale"))
     bias = context.optional(2)
     if bias is not None:

@@ -98,7 +98,7 @@ class _Planner:
     def seed_products(self) -> None:
         """Contractions, convolutions and windows with their elementwise users."""
         for node in self.nodes:
-            if not isinstance(node.primitive, Reduce) or not self._may_stitch(node):
+            if not isinstance(node.primitive, Reduce):
                 self._seed_product(node)
 
     def _seed_product(self, node: Node) -> None:
@@ -121,20 +121,6 @@ class _Planner:
             if is_alone:
                 self._dissolve(number)
                 self._seed_product(node)
-
-    def _may_stitch(self, reduction: Node) -> bool:
-        """Whether something makes elements of a Reduce's rows from its results."""
-        space = RowSpace.of(reduction)
-        stack, seen = [reduction], {reduction}
-        while stack:
-            for user in self.users[stack.pop()]:
-                if user in seen or not fits_rows(user, space):
-                    continue
-                if user.shape == space.shape and isinstance(user.primitive, Map | Cast):
-                    return True
-                seen.add(user)
-                stack.append(user)
-        return False
 
     def _is_stitched(self, number: int) -> bool:
         seed, *others = self.groups[number]

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import product as combinations
 
 from tilewright.ir.graph import Node
@@ -40,6 +41,7 @@ from tilewright.tile.row_stages import (
     combined,
     kind_of,
     part_of,
+    reciprocal,
 )
 
 WIDEST = 64  # elements of a row that lie together: more, and vectors run along the row
@@ -102,6 +104,8 @@ class RowColumns:
     """The body of one task: a block of columns at one place of the grid's axes."""
 
     def __init__(self, stages: RowStages, layout: Layout, in_parts: bool) -> None:
+        if in_parts and not layout.strided:
+            raise NotOneLoopError  # there is nothing to cut into parts
         self.stages = stages
         self.lowering = stages.lowering
         self.space = stages.space
@@ -334,12 +338,23 @@ class RowColumns:
     # ------------------------------------------------------------ what all columns of a row share
 
     def _spread(self, sweep: Sweep) -> None:
-        """Broadcasts that are the same all along the strided axes, once for every column."""
+        """What is the same all along the strided axes, once for every column."""
         cached = {n for n in self.lowering.cached if n not in self.stages.seeds}
         needed = self.stages.needed(sweep.roots, cached)
+        quotients = dict(self.stages.divided(sweep))
+        read_as_is = {d for n in needed if n not in quotients for d in n.inputs}
         for node in self.stages.kernel.body:
-            if node in needed and self._is_spread(node):
-                self._spread_node(node)
+            if node in needed and node in read_as_is and self._is_spread(node):
+                read = self._spread_node(node, partial(self.lowering.value, node))
+                self.lowering.cached[node] = read
+        for node, divisor in quotients.items():
+            value = partial(self._reciprocal, divisor)
+            self.lowering.cached[node] = self.stages.quotient(
+                node, self._spread_node(divisor, value)
+            )
+
+    def _reciprocal(self, divisor: Node, index: list[Expr]) -> Value:
+        return reciprocal(self.lowering.value(divisor, index))
 
     def _is_spread(self, node: Node) -> bool:
         """Whether a Broadcast is no contiguous read along the columns, or is of a result."""
@@ -352,7 +367,10 @@ class RowColumns:
             return False
         return self.stages.stage_of(operand) > 0 or not columns <= axes
 
-    def _spread_node(self, node: Node) -> None:
+    def _spread_node(
+        self, node: Node, value: Callable[[list[Expr]], Value]
+    ) -> Callable[[Index], Value | None]:
+        """What reads a value of which there is one for each row, from one for each column."""
         buffer = self._column_scratch(node)
         within = [[constant(i) for i in range(n.value)] for n in self._sizes(self.layout.within)]
 
@@ -361,12 +379,12 @@ class RowColumns:
                 for axis, place in zip(self.layout.within, places, strict=True):
                     index[axis] = place
                 column = self.lowering.scope.resolve(self._column(index))
-                self.lowering.emit(Store(buffer, column, self.lowering.value(node, index)))
+                self.lowering.emit(Store(buffer, column, value(index)))
             return []
 
         recorded = self._record((), (), body)
         self.lowering.emit(self._rows(lambda row: [*self._at(recorded, row).body]))
-        self.lowering.cached[node] = self.stages.reader(buffer, self._column, self.fixed)
+        return self.stages.reader(buffer, self._column, self.fixed)
 
     # ------------------------------------------------------------ loops
 

@@ -14,11 +14,12 @@ from tilewright.ir.graph import Node
 from tilewright.ir.kernel import Kernel, RowSpace
 from tilewright.ir.primitives import Cast, Map, Reduce
 from tilewright.ir.scalar import COMBINE, SCALAR_FUNCTIONS
-from tilewright.ir.tile import Apply, Load, TileBuffer, Value
+from tilewright.ir.tile import Apply, Literal, Load, TileBuffer, Value
 from tilewright.ir.views import Index, linear, reshape_index
 from tilewright.shape import Expr, ceil_div, constant, minimum
 from tilewright.tile.loops import target_buffers
 from tilewright.tile.lowering import Lowering
+from tilewright.tile.row_divisions import divisions
 
 KEEP_ABOVE = 3  # operations: cheaper values are recomputed rather than kept
 
@@ -50,6 +51,11 @@ def combined(kind: str, values: Sequence[Value]) -> Value:
     for value in others:
         made = Apply(COMBINE[kind], (made, value), value.dtype)
     return made
+
+
+def reciprocal(value: Value) -> Value:
+    """1 over a value."""
+    return Apply("divide", (Literal(1.0, value.dtype), value), value.dtype)
 
 
 @dataclass(frozen=True)
@@ -194,6 +200,25 @@ class RowStages:
             return Load(buffer, resolve(offset(index)))
 
         return read
+
+    def divided(self, sweep: Sweep) -> list[tuple[Node, Node]]:
+        """Quotients of the sweep that have a reciprocal for each row, with their divisors."""
+        needed = self.needed(sweep.roots, set(self.lowering.cached))
+        return divisions([n for n in self.kernel.body if n in needed], self.space)
+
+    def quotient(
+        self, node: Node, read: Callable[[Index], Value | None]
+    ) -> Callable[[Index], Value | None]:
+        """Reads a quotient where ``read`` reads the reciprocal of its divisor."""
+
+        def product_of(index: Index) -> Value | None:
+            reciprocal = read(index)
+            if reciprocal is None:
+                return None
+            operands = (self.lowering.value(node.inputs[0], index), reciprocal)
+            return Apply("multiply", operands, node.dtype)
+
+        return product_of
 
     def row_index(self, shape: Sequence[Expr], place: dict[int, Expr]) -> list[Expr]:
         """The index of a row in a shape with one element for each, given the kept axes' places."""

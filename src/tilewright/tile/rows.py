@@ -47,6 +47,7 @@ from tilewright.tile.row_stages import (
     combined,
     kind_of,
     part_of,
+    reciprocal,
 )
 from tilewright.tile.tables import with_tables
 from tilewright.tile.variants import Variant
@@ -205,6 +206,9 @@ class _Rows:
     def _sweep(self, sweep: Sweep) -> dict[Node, str]:
         """The names of what the row is reduced to."""
         lowering, stages = self.lowering, self.stages
+        for node, divisor in stages.divided(sweep):
+            shared = lowering.let(reciprocal(lowering.value(divisor, self._index({}))))
+            lowering.cached[node] = stages.quotient(node, self._shared(shared))
         names = {r: lowering.name("r") for r in sweep.reductions}
         sizes = tuple(self.space.shape[a] for a in self.reduced)
 
@@ -237,6 +241,16 @@ class _Rows:
         stages = self.stages
         value = stages.element(output, index)
         self.lowering.store(stages.targets[output], linear(index, self.space.shape), value)
+
+    def _shared(self, value: Value) -> Callable[[Index], Value | None]:
+        """Reads what all elements of the task's row share."""
+        resolve = self.lowering.scope.resolve
+
+        def read(index: Index) -> Value | None:
+            same = all(index[axis] is resolve(own) for axis, own in self.place.items())
+            return value if same else None
+
+        return read
 
     def _result(self, result: Value) -> Callable[[Index], Value | None]:
         """Reads the result of a reduction of the task's row."""
