@@ -9,7 +9,7 @@ import pytest
 
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Graph, Node, node
-from tilewright.ir.kernel import Kernel, KernelKind
+from tilewright.ir.kernel import Kernel, KernelKind, RowSpace
 from tilewright.ir.primitives import (
     Broadcast,
     Constant,
@@ -18,11 +18,12 @@ from tilewright.ir.primitives import (
     Input,
     Map,
     Reduce,
+    Reshape,
     Scan,
     Transpose,
 )
 from tilewright.plan.greedy import plan_greedily
-from tilewright.plan.legality import Legality
+from tilewright.plan.legality import Legality, fits_rows
 from tilewright.plan.prepare import prepare
 from tilewright.shape import Scope, constant
 
@@ -36,6 +37,12 @@ TOTAL = node(Reduce("sum", (1,)), X)
 SHARE = node(Map("divide"), X, node(Broadcast(X.shape, (0,)), TOTAL))
 
 DENSE_LAYER = Kernel((PRODUCT,), (PRODUCT, DENSE), (X, WEIGHTS), (DENSE,), "dense")
+COLUMNS = node(Reduce("sum", (0,)), X)
+COLUMN_SHARE = node(Map("divide"), X, node(Broadcast(X.shape, (1,)), COLUMNS))
+
+COLUMN_SHARES = Kernel(
+    (COLUMNS,), (COLUMNS, COLUMN_SHARE.inputs[1], COLUMN_SHARE), (X,), (COLUMN_SHARE,), "columns"
+)
 SHARES = Kernel((TOTAL,), (TOTAL, SHARE.inputs[1], SHARE), (X,), (SHARE,), "share")
 
 
@@ -46,7 +53,13 @@ def reason(kernel: Kernel) -> str:
 
 
 @pytest.mark.parametrize(
-    ("kernel", "kind"), [(DENSE_LAYER, KernelKind.CONTRACTION), (SHARES, KernelKind.ROWS)]
+    ("kernel", "kind"),
+    [
+        (DENSE_LAYER, KernelKind.CONTRACTION),
+        (SHARES, KernelKind.ROWS),
+        (COLUMN_SHARES, KernelKind.ROWS),
+        (Kernel((COLUMNS,), (COLUMNS,), (X,), (COLUMNS,), "sums"), KernelKind.WINDOW),
+    ],
 )
 def test_a_legal_kernel_has_no_reason(kernel: Kernel, kind: KernelKind) -> None:
     assert kernel.kind is kind
@@ -99,3 +112,26 @@ def test_an_epilogue_of_another_shape_or_that_reads_by_index() -> None:
     result: Node = node(Map("exponential"), wide)
     kernel = Kernel((PRODUCT,), (PRODUCT, wide, result), (X, WEIGHTS), (result,), "wide")
     assert reason(kernel) is not None
+
+
+def test_what_fits_the_elements_of_rows() -> None:
+    """Neighbouring axes may be one, and nothing else may change their order."""
+    n, groups, each = SCOPE.declare("n", 0, 64), constant(3), constant(2)
+    x = node(Input("pixels", DType.FLOAT32, (n, ROWS, groups, each)))
+    space = RowSpace.of(node(Reduce("sum", (1, 3)), x))
+    merged = node(Reshape((n, ROWS, constant(6))), x)
+    assert fits_rows(merged, space)
+    assert fits_rows(node(Map("exponential"), merged), space)
+    assert not fits_rows(node(Reshape((n, ROWS, constant(2), constant(3))), x), space)
+    assert not fits_rows(node(Transpose((0, 2, 1, 3)), x), space)
+    assert not fits_rows(node(Reduce("sum", (1,)), x), space)
+
+
+def test_what_fits_the_results_of_rows() -> None:
+    """One of each row, spread over the elements of that row and of no other."""
+    x = node(Input("square", DType.FLOAT32, (ROWS, ROWS)))
+    sums = node(Reduce("sum", (0,)), x)
+    space = RowSpace.of(sums)
+    assert fits_rows(node(Reshape((constant(1), ROWS)), sums), space)
+    assert fits_rows(node(Broadcast(x.shape, (1,)), sums), space)
+    assert not fits_rows(node(Broadcast(x.shape, (0,)), sums), space)

@@ -25,29 +25,64 @@ def lower_only_kernel(scope: Scope, inputs: tuple[Node, ...], output: Node) -> T
     return variant.steps[0].program
 
 
+def softmax(x: Node, axis: int, kept: tuple[int, ...]) -> Node:
+    maximum = node(Broadcast(x.shape, kept), node(Reduce("maximum", (axis,)), x))
+    powers = node(Map("exponential"), node(Map("subtract"), x, maximum))
+    total = node(Broadcast(x.shape, kept), node(Reduce("sum", (axis,)), powers))
+    return node(Map("divide"), powers, total)
+
+
 def test_softmax_sweeps_each_row_three_times() -> None:
+    """The powers wait in the result; the row is divided by one reciprocal."""
     scope = Scope()
     shape = (scope.declare("rows", 0, 100), scope.declare("columns", 0, 100))
     x = node(Input("x", DType.FLOAT32, shape))
-    maximum = node(Broadcast(shape, (0,)), node(Reduce("maximum", (1,)), x))
-    powers = node(Map("exponential"), node(Map("subtract"), x, maximum))
-    total = node(Broadcast(shape, (0,)), node(Reduce("sum", (1,)), powers))
-    program = lower_only_kernel(scope, (x,), node(Map("divide"), powers, total))
+    program = lower_only_kernel(scope, (x,), softmax(x, 1, (0,)))
     assert isinstance(program, LoopProgram)
     assert print_tile(program) == "\n".join(
         [
             "buffer b0: float32",
             "buffer o0: float32",
-            "scratch s0: float32 of columns",
             "grid _i1 < rows",
-            "  for _i3 in 0 .. columns",
+            "  for masked _i3 in 0 .. columns",
             "    _r2 = maximum of b0[_i1*columns + _i3]",
-            "  for _i5 in 0 .. columns",
+            "  for masked _i5 in 0 .. columns",
             "    _v6 = %1:exponential.float32(%0:subtract.float32(b0[_i1*columns + _i5], _r2))",
-            "    s0[_i5] = _v6",
+            "    o0[_i1*columns + _i5] = _v6",
             "    _r4 = sum of _v6",
-            "  for _i7 in 0 .. columns",
-            "    o0[_i1*columns + _i7] = %2:divide.float32(s0[_i7], _r4)",
+            "  _v7 = %2:divide.float32(1.0:float32, _r4)",
+            "  for masked _i8 in 0 .. columns",
+            "    o0[_i1*columns + _i8] = %3:multiply.float32(o0[_i1*columns + _i8], _v7)",
+        ]
+    )
+
+
+def test_rows_that_lie_side_by_side_are_reduced_along_the_columns() -> None:
+    """Each task has a block of columns, and walks memory in order."""
+    scope = Scope()
+    x = node(Input("x", DType.FLOAT32, (constant(2), scope.declare("n", 0, 100))))
+    maximum = node(Broadcast(x.shape, (1,)), node(Reduce("maximum", (0,)), x))
+    program = lower_only_kernel(scope, (x,), node(Map("subtract"), x, maximum))
+    assert isinstance(program, LoopProgram)
+    block = str(program.scratch[0].elements)
+    assert block == "16*max(1, ceil_div(n, 16))"
+    first = f"16*_i1*{block.removeprefix('16*')}"
+    count = "min(n - FIRST, BLOCK)"
+    text = print_tile(program).replace(first, "FIRST").replace(block, "BLOCK")
+    assert text.replace("min(-FIRST + n, BLOCK)", count) == "\n".join(
+        [
+            "buffer b0: float32",
+            "buffer o0: float32",
+            "scratch s0: float32 of BLOCK",
+            "scratch s1: float32 of BLOCK",
+            "grid _i1 < ceil_div(n, BLOCK)",
+            f"  for independent masked _i4 in 0 .. {count}",
+            "    s0[_i4] = %0:maximum.float32(b0[FIRST + _i4], b0[FIRST + _i4 + n])",
+            f"  for independent masked _i6 in 0 .. {count}",
+            "    s1[_i6] = s0[_i6]",
+            "  for _i7 in 0 .. 2",
+            f"    for independent masked _i9 in 0 .. {count}",
+            "      o0[FIRST + _i7*n + _i9] = %1:subtract.float32(b0[FIRST + _i7*n + _i9], s1[_i9])",
         ]
     )
 

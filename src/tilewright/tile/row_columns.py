@@ -118,7 +118,7 @@ class RowColumns:
             self.grid.append((str(self.fixed[axis]), self.space.shape[axis]))
         self.width = product(self._sizes(layout.within))  # columns of one row
         rows = product(self._sizes(layout.beside))
-        self.most = self._block(rows)
+        self.most = self.lowering.scope.resolve(self._block(rows))
         self.lowering.open()
         blocks = ceil_div(rows, self.most)
         number = self.lowering.variable(blocks)
