@@ -7,6 +7,7 @@ be computed by two kernels, and a kernel can be lowered, priced and compared wit
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from enum import Enum
 
@@ -34,6 +35,7 @@ class KernelKind(Enum):
     CONTRACTION = "contraction"  # register tiles with an epilogue
     CONCAT = "concat"  # one loop nest per part
     SCATTER = "scatter"  # a copy of the data, then updates in order
+    ATTENTION = "attention"  # two products around a softmax, block of keys by block of keys
     SCAN = "scan"  # running reduction along an axis
     OPAQUE = "opaque"  # the reference
 
@@ -62,7 +64,38 @@ class Kernel:
     @property
     def kind(self) -> KernelKind:
         """What its loops look like, by its seeds, or else by what it writes."""
+        first, last = self.seeds[:1], self.seeds[-1:]
+        if first != last and isinstance(last[0].primitive, Contract):
+            return KernelKind.ATTENTION
         return kind_of_seed(self.seed) if self.seeds else _kind_of_output(self.outputs[0])
+
+
+def kernel_of(
+    seeds: tuple[Node, ...],
+    outputs: tuple[Node, ...],
+    memory: Collection[Node],
+    place: Callable[[Node], int],
+    label: str,
+) -> Kernel:
+    """The kernel that writes ``outputs``, with all that it reads and computes.
+
+    It reads what is in ``memory``. Nodes are in the order of their ``place``.
+    """
+    reads: dict[Node, None] = {}
+    body: dict[Node, None] = {}
+    stack = list(outputs)
+    while stack:
+        current = stack.pop()
+        if current in body or current in reads:
+            continue
+        if current in memory and current not in outputs:
+            reads[current] = None
+        else:
+            body[current] = None
+            stack += current.inputs
+    return Kernel(
+        seeds, tuple(sorted(body, key=place)), tuple(sorted(reads, key=place)), outputs, label
+    )
 
 
 @dataclass(frozen=True)
