@@ -45,8 +45,7 @@ def attention_time(
     blocks = maximum(ceil_div(sizes.queries, sizes.rows), 1)
     lanes = ceil_div(ceil_div(sizes.queries, blocks), sizes.line) * sizes.line
     wide = ceil_div(sizes.width, sizes.line) * sizes.line
-    vectors = max(1, machine.target.vector_bytes // dtype.bytes)
-    score = machine.picoseconds((SCORE_OPERATIONS + shown) / vectors)
+    score = _of_score(dtype, shown, machine)
     each_key = lanes * (sizes.depth * step // columns + score)
     each_key = each_key + minimum(sizes.queries, sizes.rows) * (wide * step // columns)
     turned = sizes.depth * lanes * machine.picoseconds(TURN_CYCLES)
@@ -55,3 +54,15 @@ def attention_time(
     tasks = maximum(sizes.batch * blocks, 1)
     workers = workers_for(tasks * task, threads)
     return ceil_div(tasks, workers) * task
+
+
+def softmax_time(elements: Expr, dtype: DType, machine: Machine, threads: Expr | int) -> Expr:
+    """Picoseconds of the softmax of rows that are in cache, with so many threads."""
+    alone = elements * _of_score(dtype, 0, machine)
+    return alone // workers_for(alone, threads)
+
+
+def _of_score(dtype: DType, shown: int, machine: Machine) -> int:
+    """Picoseconds of what is done to a score between the products."""
+    vectors = max(1, machine.target.vector_bytes // dtype.bytes)
+    return machine.picoseconds((SCORE_OPERATIONS + shown) / vectors)

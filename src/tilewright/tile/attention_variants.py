@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from tilewright.cost import AttentionSizes, Machine, attention_time
+from tilewright.cost import AttentionSizes, Machine, attention_time, softmax_time
 from tilewright.ir.access import Axes, contraction_access
 from tilewright.ir.attention import Attention, attention_of
 from tilewright.ir.graph import Node
@@ -110,7 +110,7 @@ def _separate(
     lowering = Lowering(middle, scope)
     program = lower_rows(middle, lowering)
     rows = LoweredStep(program, tuple(lowering.buffers), (weights,))
-    work = program.work * 1000 // symbol(THREADS)
+    work = softmax_time(product(weights.shape), weights.dtype, machine, symbol(THREADS))
     scores = _of_few_rows(contraction_variants(first, _fresh(first, scope), tile, machine))
     context = _of_few_rows(contraction_variants(last, _fresh(last, scope), tile, machine))
     steps = (*scores.steps, rows, *context.steps)
