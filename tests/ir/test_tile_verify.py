@@ -17,6 +17,7 @@ from tilewright.ir.tile import (
     Local,
     Loop,
     LoopProgram,
+    Product,
     Statement,
     Store,
     TileBuffer,
@@ -27,6 +28,7 @@ from tilewright.ir.tile_verify import Findings, unfilled, verify_tile
 from tilewright.shape import (
     Expr,
     Scope,
+    ceil_div,
     constant,
     equal,
     less,
@@ -209,6 +211,27 @@ def test_a_transposition_by_squares() -> None:
     assert not findings.unknown
     wide = replace(block, target_row=ROWS + 1)
     assert any("write o0" in text for text in wrong(program(wide, grid=())))
+
+
+def test_a_product_of_blocks_in_scratch() -> None:
+    """It reads its operands, and writes its target up to the end of a cache line."""
+    lines = ceil_div(COLUMNS, 16) * 16
+    sums = TileBuffer("sums", F32, True, ROWS * lines)
+    zero, one = constant(0), constant(1)
+    block = Product(
+        sums, zero, lines, SOURCE, zero, zero, zero, SOURCE, zero, zero, ROWS, COLUMNS, one, zero
+    )
+    result = over_columns(Store(TARGET, ROW * COLUMNS + COLUMN, Load(sums, ROW * lines + COLUMN)))
+    findings = Findings()
+    assert wrong(program(block, result), findings) == []
+    narrow = replace(block, target_row=COLUMNS)
+    short = TileBuffer("sums", F32, True, ROWS * COLUMNS)
+    found = wrong(program(replace(narrow, target=short), result))
+    assert any("write sums" in text for text in found)
+    beyond = replace(block, left_row=COLUMNS + 1)
+    assert any("read b0" in text for text in wrong(program(beyond, result)))
+    unwritten = replace(block, resume=one)
+    assert any("nothing is written there before" in t for t in wrong(program(unwritten, result)))
 
 
 def test_a_loop_that_never_runs_is_not_tried() -> None:

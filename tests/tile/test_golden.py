@@ -7,7 +7,7 @@ import numpy as np
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Graph, Node, node
 from tilewright.ir.primitives import ArgReduce, Broadcast, Constant, Contract, Input, Map, Reduce
-from tilewright.ir.tile import Contraction, Loop, LoopProgram, TileProgram
+from tilewright.ir.tile import Contraction, Loop, LoopProgram, Product, TileProgram
 from tilewright.ir.tile_print import print_tile
 from tilewright.plan.greedy import plan_greedily
 from tilewright.shape import Scope, constant
@@ -145,3 +145,28 @@ def test_positions_of_maxima_in_columns_run_along_the_columns() -> None:
             "    o0[_c6*BLOCK + _i11] = %4:(s1[_i11] if 1 <= rows else 0:int64)",
         ]
     )
+
+
+def test_attention_keeps_blocks_of_scores_in_scratch() -> None:
+    scope = Scope()
+    m, n = scope.declare("m", 0, 1000), scope.declare("n", 0, 1000)
+    queries, keys, values = (
+        node(Input(name, DType.FLOAT32, (size, constant(32))))
+        for name, size in (("q", m), ("k", n), ("v", n))
+    )
+    scores = node(Contract((), ((1, 1),)), queries, keys)
+    maximum = node(Broadcast((m, n), (0,)), node(Reduce("maximum", (1,)), scores))
+    powers = node(Map("exponential"), node(Map("subtract"), scores, maximum))
+    total = node(Broadcast((m, n), (0,)), node(Reduce("sum", (1,)), powers))
+    weights = node(Map("divide"), powers, total)
+    context = node(Contract((), ((1, 0),)), weights, values)
+    program = lower_only_kernel(scope, (queries, keys, values), context)
+    assert isinstance(program, LoopProgram)
+    assert all(b.elements is not None and b.elements.is_constant for b in program.scratch)
+    over_keys = next(p for p in program.body if isinstance(p, Loop) and p.variable == "_kb")
+    products = [part for part in over_keys.body if isinstance(part, Product)]
+    assert [p.depth.is_constant for p in products] == [True, False]
+    text = print_tile(program)
+    assert "s0[0], row 144 = transposed b0[" in text
+    assert "    s1[0], row 144 = product of\n      b1[4096*_kb], row 32, depth 1\n" in text
+    assert "    s6[0], row 32 = product of\n      s1[0], row 1, depth 144\n" in text

@@ -1,11 +1,13 @@
 """Package 4: what programs cost, as expressions over their sizes and the number of threads.
 
 ``tiles`` holds the innermost level, measured or derived from a target; ``contraction`` the levels
-above it. Imports ir, shape and target. Start with :func:`contraction_time`.
+above it, ``attention`` products around a softmax. Imports ir, shape and target. Start with
+:func:`contraction_time`.
 """
 
 from __future__ import annotations
 
+from tilewright.cost.attention import AttentionSizes, attention_time, softmax_time
 from tilewright.cost.contraction import (
     LAST_SHARE,
     SHORT_ROW_BYTES,
@@ -20,10 +22,13 @@ from tilewright.cost.tiles import TileTime
 __all__ = [
     "LAST_SHARE",
     "SHORT_ROW_BYTES",
+    "AttentionSizes",
     "Blocks",
     "Machine",
     "TileTime",
+    "attention_time",
     "contraction_time",
     "contraction_work",
+    "softmax_time",
     "workers_for",
 ]

@@ -20,7 +20,7 @@ Axes = Sequence[tuple[str, Expr]]
 
 @dataclass(frozen=True)
 class Access:
-    """Offset in ``source``: ``base`` (over batch variables) + m * ``row`` + k * ``depth``."""
+    """Offset in ``source``: ``base`` (of the batch element) + m * ``row`` + k * ``depth``."""
 
     source: Node
     base: Expr
@@ -87,20 +87,23 @@ def affine_access(
     memory: Collection[Node],
     scope: Scope,
 ) -> Access | None:
-    """The access of ``node`` at ``index`` over (batch, row, depth) axes."""
+    """The access of ``node`` at ``index`` over (batch, row, depth) axes.
+
+    Where a batch element begins may depend on its number in any way: heads that share their keys
+    do not lie one after the other.
+    """
     batch, rows, depth = axes
     source, position = follow_views(node, index, memory, scope)
-    names = [name for group in axes for name, _ in group]
     offset = scope.resolve(linear(position, source.shape))
-    affine = offset.affine(names)
+    affine = offset.affine([name for name, _ in (*rows, *depth)])
     if affine is None:
         return None
     slopes, base = affine
     row, deep = flat_stride(slopes, rows), flat_stride(slopes, depth)
     if row is None or deep is None:
         return None
-    for name, _ in batch:
-        base = base + slopes.get(name, constant(0)) * symbol(name)
+    if not {name for name, _ in batch}.isdisjoint((*row.free_symbols, *deep.free_symbols)):
+        return None
     return Access(source, base, row, deep)
 
 

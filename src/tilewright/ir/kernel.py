@@ -7,6 +7,7 @@ be computed by two kernels, and a kernel can be lowered, priced and compared wit
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from enum import Enum
 
@@ -36,6 +37,7 @@ class KernelKind(Enum):
     CONTRACTION = "contraction"  # register tiles with an epilogue
     CONCAT = "concat"  # one loop nest per part
     SCATTER = "scatter"  # a copy of the data, then updates in order
+    ATTENTION = "attention"  # two products around a softmax, block of keys by block of keys
     SCAN = "scan"  # running reduction along an axis
     OPAQUE = "opaque"  # the reference
 
@@ -66,6 +68,8 @@ class Kernel:
         """What its loops look like, by its seeds, or else by what it writes."""
         if not self.seeds:
             return _kind_of_output(self.outputs[0])
+        if len(self.seeds) > 1 and isinstance(self.seeds[-1].primitive, Contract):
+            return KernelKind.ATTENTION
         kind = kind_of_seed(self.seed)
         return KernelKind.ROWS if kind is KernelKind.WINDOW and self._is_stitched else kind
 
@@ -75,6 +79,34 @@ class Kernel:
         if not isinstance(self.seed.primitive, Reduce):
             return False
         return len(self.seeds) > 1 or any(o.shape != self.seed.shape for o in self.outputs)
+
+
+def kernel_of(
+    seeds: tuple[Node, ...],
+    outputs: tuple[Node, ...],
+    memory: Collection[Node],
+    place: Callable[[Node], int],
+    label: str,
+) -> Kernel:
+    """The kernel that writes ``outputs``, with all that it reads and computes.
+
+    It reads what is in ``memory``. Nodes are in the order of their ``place``.
+    """
+    reads: dict[Node, None] = {}
+    body: dict[Node, None] = {}
+    stack = list(outputs)
+    while stack:
+        current = stack.pop()
+        if current in body or current in reads:
+            continue
+        if current in memory and current not in outputs:
+            reads[current] = None
+        else:
+            body[current] = None
+            stack += current.inputs
+    return Kernel(
+        seeds, tuple(sorted(body, key=place)), tuple(sorted(reads, key=place)), outputs, label
+    )
 
 
 @dataclass(frozen=True)

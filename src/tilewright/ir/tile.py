@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilewright.ir.dtype import DType
-from tilewright.shape import Expr
+from tilewright.shape import Expr, ceil_div
 
 # ---------------------------------------------------------------- values
 
@@ -205,7 +205,43 @@ class TransposeBlock:
     columns: Expr
 
 
-Statement = Let | LetIndex | Loop | Store | Check | TransposeBlock
+CACHE_LINE = 64  # bytes; rows of scratch memory that a Product writes are whole lines
+
+
+@dataclass(frozen=True, eq=False)
+class Product:
+    """``target[m, n] = sum over k of left[m, k] * right[k, n]`` for a block, through registers.
+
+    m is below ``rows``, n below ``columns`` and k below ``depth``. Element (m, k) of the left
+    operand is ``left_offset + m * left_row + k * left_depth`` of its buffer, (k, n) of the right
+    one ``right_offset + k * right_depth + n``, (m, n) of the target ``target_offset +
+    m * target_row + n``. Where the predicate ``resume`` is not 0, the sums are added to what the
+    target holds. The target is scratch, whose columns are written up to the end of a cache line; a
+    right operand in scratch is read up to there.
+    """
+
+    target: TileBuffer
+    target_offset: Expr
+    target_row: Expr
+    left: TileBuffer
+    left_offset: Expr
+    left_row: Expr
+    left_depth: Expr
+    right: TileBuffer
+    right_offset: Expr
+    right_depth: Expr
+    rows: Expr
+    columns: Expr
+    depth: Expr
+    resume: Expr
+
+    def whole_lines(self, columns: Expr) -> Expr:
+        """So many columns, and those up to the end of the cache line."""
+        elements = CACHE_LINE // self.target.dtype.bytes
+        return ceil_div(columns, elements) * elements
+
+
+Statement = Let | LetIndex | Loop | Store | Check | TransposeBlock | Product
 
 # ---------------------------------------------------------------- programs
 

@@ -27,6 +27,7 @@ from tilewright.ir.tile import (
     LoopProgram,
     Operand,
     Packing,
+    Product,
     Statement,
     Store,
     TileBuffer,
@@ -220,6 +221,8 @@ class _Block:
                     self.access(buffer, offset, writes=True)
                 case TransposeBlock():
                     self._transpose(statement)
+                case Product():
+                    self._product(statement)
                 case Check(value=value, check=check):
                     self.value(value)
                     self._check(check)
@@ -254,6 +257,30 @@ class _Block:
         inner.access(block.source, read, writes=False)
         written = block.target_offset + column * block.target_row + row
         inner.access(block.target, written, writes=True)
+
+    def _product(self, product: Product) -> None:
+        self.known(product.resume)
+        row, column, left = self._of_product(product, product.columns)
+        depth = left.axis("depth of the product", constant(0), product.depth)
+        place = product.left_offset + row * product.left_row + depth * product.left_depth
+        left.access(product.left, place, writes=False)
+        lines = product.whole_lines(product.columns)
+        wide = lines if product.right.scratch else product.columns
+        row, column, right = self._of_product(product, wide)
+        depth = right.axis("depth of the product", constant(0), product.depth)
+        place = product.right_offset + depth * product.right_depth + column
+        right.access(product.right, place, writes=False)
+        row, column, target = self._of_product(product, lines)
+        place = product.target_offset + row * product.target_row + column
+        if product.resume is not constant(0):
+            target.access(product.target, place, writes=False)
+        target.access(product.target, place, writes=True)
+
+    def _of_product(self, product: Product, columns: Expr) -> tuple[Expr, Expr, _Block]:
+        """A row, a column, and the block of all of them: without either nothing is read."""
+        block = self.inner()
+        row = block.axis("row of the product", constant(0), product.rows)
+        return row, block.axis("column of the product", constant(0), columns), block
 
 
 def _is_table(value: Value) -> bool:

@@ -25,6 +25,7 @@ from tilewright.ir.tile import (
     LoopProgram,
     Operand,
     Packing,
+    Product,
     Statement,
     Store,
     TileBuffer,
@@ -106,6 +107,12 @@ class _Printer:
                 target = f"{t.target.name}[{t.target_offset}], row {t.target_row}"
                 source = f"{t.source.name}[{t.source_offset}], row {t.source_row}"
                 return [f"{target} = transposed {source}: {t.rows} x {t.columns}"]
+            case Product() as p:
+                target = f"{p.target.name}[{p.target_offset}], row {p.target_row}"
+                left = f"{p.left.name}[{p.left_offset}], row {p.left_row}, depth {p.left_depth}"
+                right = f"{p.right.name}[{p.right_offset}], depth {p.right_depth}"
+                size = f"{p.rows} x {p.columns} x {p.depth}, resumed if {p.resume}"
+                return [f"{target} = product of", f"  {left}", f"  {right}", f"  for {size}"]
             case Check(value=value, check=check):
                 return [f"check {check} unless not {self.value(value)}"]
             case Loop(variable=variable, begin=begin, end=end, body=body):

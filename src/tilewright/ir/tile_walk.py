@@ -18,6 +18,7 @@ from tilewright.ir.tile import (
     Load,
     Local,
     Loop,
+    Product,
     Statement,
     Store,
     TileBuffer,
@@ -28,6 +29,10 @@ from tilewright.shape import Expr
 
 _OF_TRANSPOSE = (
     "source_offset", "source_row", "target_offset", "target_row", "rows", "columns",
+)  # fmt: skip
+_OF_PRODUCT = (
+    "target_offset", "target_row", "left_offset", "left_row", "left_depth", "right_offset",
+    "right_depth", "rows", "columns", "depth", "resume",
 )  # fmt: skip
 
 
@@ -136,6 +141,8 @@ def expressions(statements: Iterable[Statement]) -> Iterator[Expr]:
                 yield from value_expressions(value)
             case TransposeBlock():
                 yield from (getattr(statement, name) for name in _OF_TRANSPOSE)
+            case Product():
+                yield from (getattr(statement, name) for name in _OF_PRODUCT)
 
 
 class ExpressionMap:
@@ -223,6 +230,9 @@ class ExpressionMap:
                 return replace(statement, offset=offset, value=self.value(statement.value))
             case TransposeBlock():
                 made = {n: self.expression(getattr(statement, n)) for n in _OF_TRANSPOSE}
+                return replace(statement, **made)
+            case Product():
+                made = {n: self.expression(getattr(statement, n)) for n in _OF_PRODUCT}
                 return replace(statement, **made)
 
     def statements(self, statements: Iterable[Statement]) -> tuple[Statement, ...]:

@@ -6,7 +6,8 @@
    kernel. Sums of columns that nothing is stitched to are seeds as windows are. 3. Elementwise work
    that several kernels want, or that would be repeated by a broadcast, goes to memory; the rest is
    recomputed where it is used. 4. What must be in memory and is in no group yet becomes a kernel of
-   its own. Start with :func:`plan_greedily`.
+   its own. 5. Kernels that only hand their result to the next one are stitched (``stitch``). Start
+   with :func:`plan_greedily`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,14 @@ from __future__ import annotations
 from tilewright.ir.access import stored_view
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Graph, Node, users
-from tilewright.ir.kernel import Kernel, KernelKind, Plan, RowSpace, kind_of_seed
+from tilewright.ir.kernel import (
+    Kernel,
+    KernelKind,
+    Plan,
+    RowSpace,
+    kernel_of,
+    kind_of_seed,
+)
 from tilewright.ir.primitives import (
     ArgReduce,
     Broadcast,
@@ -43,6 +51,7 @@ from tilewright.plan.legality import (
 )
 from tilewright.plan.order import LaunchOrder
 from tilewright.plan.seeds import kind_to_seed
+from tilewright.plan.stitch import stitched
 
 RECOMPUTE_LIMIT = 6  # operations that two kernels may each compute rather than share in memory
 BROADCAST_LIMIT = 4  # operations that may be repeated for every element of a broadcast
@@ -57,7 +66,7 @@ def plan_greedily(graph: Graph) -> Plan:
     planner.seed_products()
     planner.seed_rows()
     planner.settle_memory()
-    return planner.finish()
+    return stitched(graph, planner.finish())
 
 
 class _Planner:
@@ -330,22 +339,7 @@ class _Planner:
 
     def _kernel(self, seeds: tuple[Node, ...], outputs: tuple[Node, ...], label: str) -> Kernel:
         """The kernel that writes ``outputs``, with all that it reads and computes."""
-        reads: dict[Node, None] = {}
-        body: dict[Node, None] = {}
-        stack = list(outputs)
-        while stack:
-            current = stack.pop()
-            if current in body or current in reads:
-                continue
-            if current in self.memory and current not in outputs:
-                reads[current] = None
-            else:
-                body[current] = None
-                stack += current.inputs
-        place = self.order.__getitem__
-        return Kernel(
-            seeds, tuple(sorted(body, key=place)), tuple(sorted(reads, key=place)), outputs, label
-        )
+        return kernel_of(seeds, outputs, self.memory, self.order.__getitem__, label)
 
     def _as_stored(self, output: Node, seed: Node) -> Node:
         """The view of a tile's result that can be stored in its place."""

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from tilewright.ir.access import below_reshapes, contraction_access
+from tilewright.ir.attention import attention_of
 from tilewright.ir.graph import Node
-from tilewright.ir.kernel import Kernel, KernelKind, RowSpace
+from tilewright.ir.kernel import Kernel, KernelKind, RowSpace, kernel_of
 from tilewright.ir.primitives import (
     Broadcast,
     Cast,
@@ -30,7 +31,7 @@ from tilewright.ir.primitives import (
 from tilewright.ir.views import is_view
 from tilewright.plan.inline import cost, is_light, is_simple
 from tilewright.plan.seeds import has_tiles, kind_to_seed
-from tilewright.shape import Expr, Scope
+from tilewright.shape import Expr, Scope, constant
 
 TAP_COST = 2  # operations that may be repeated for every tap of a window
 PACKING_COST = 4  # operations that may be repeated for every block that packs an operand
@@ -65,9 +66,23 @@ class Legality:
                     wanted = {current.inputs[0]}
                 case _:
                     continue
+            if kernel.kind is KernelKind.ATTENTION and current is kernel.seeds[-1]:
+                wanted.discard(current.inputs[0])  # weights are in scratch
             for operand in current.inputs:
                 if operand in wanted and operand not in kernel.reads:
                     return f"needs {operand!r} in memory, as an operand of {current!r}"
+        if kernel.kind is KernelKind.ATTENTION:
+            return self._keys_and_values(kernel)
+        return None
+
+    def _keys_and_values(self, kernel: Kernel) -> str | None:
+        """Keys and values are read as they lie, the latter along vectors."""
+        keys, values = (
+            contraction_access(seed, self._scope, kernel.reads).right
+            for seed in (kernel.seed, kernel.seeds[-1])
+        )
+        if keys is None or values is None or values.row is not constant(1):
+            return "cannot read keys and values as they lie in memory"
         return None
 
 
@@ -98,6 +113,9 @@ def _outputs(kernel: Kernel) -> str | None:
         case KernelKind.CONTRACTION | KernelKind.WINDOW:
             bases = [_below_views(output) for output in kernel.outputs]
             strange = [b for b in bases if b.shape != kernel.seed.shape]
+        case KernelKind.ATTENTION:
+            bases = [_below_views(output) for output in kernel.outputs]
+            strange = [b for b in bases if b.shape != kernel.seeds[-1].shape]
         case KernelKind.LOOPS:
             strange = [o for o in kernel.outputs if o.shape != kernel.outputs[0].shape]
         case KernelKind.ROWS:
@@ -109,6 +127,8 @@ def _outputs(kernel: Kernel) -> str | None:
 
 def _elements(kernel: Kernel) -> str | None:
     """What depends on the seeds can be computed where their results are."""
+    if kernel.kind is KernelKind.ATTENTION:
+        return _attention(kernel)
     shown = _views_of_outputs(kernel)
     fitting = _fitting(kernel)
     dependent = set(kernel.seeds)
@@ -124,6 +144,29 @@ def _elements(kernel: Kernel) -> str | None:
             for operand in current.inputs if current in dependent - {kernel.seed} else ():
                 if not is_simple(operand, there):
                     return f"cannot compute {operand!r} in its epilogue"
+    return None
+
+
+def _attention(kernel: Kernel) -> str | None:
+    """The seeds are an attention; what is between them and after them is elementwise."""
+    found = attention_of(kernel.seed, kernel.seeds[-1], set(kernel.body))
+    if found is None or found.seeds != kernel.seeds or found.scores.dtype.is_half:
+        return "has seeds that are no attention"
+    order = {node: number for number, node in enumerate((*kernel.reads, *kernel.body))}
+    for seed, last, below in (
+        (found.scores, (found.shown,), set[Node]()),
+        (found.context, tuple(map(_below_views, kernel.outputs)), {found.weights}),
+    ):
+        there = {*kernel.reads, *below, seed}
+        body = kernel_of((), last, {*there, *seed.inputs}, order.__getitem__, "").body
+        dependent = {seed}
+        for current in body:
+            if current is seed or dependent.isdisjoint(current.inputs):
+                continue
+            simple = all(is_simple(operand, {*there, *dependent}) for operand in current.inputs)
+            if not simple or not fits_epilogue(current, seed):
+                return f"cannot compute {current!r} where {seed!r} is"
+            dependent.add(current)
     return None
 
 

@@ -11,6 +11,7 @@ from tilewright.ir.primitives import Convolve
 from tilewright.ir.tile import LoopProgram
 from tilewright.shape import Scope, constant
 from tilewright.target import preset
+from tilewright.tile.attention_variants import attention_variants
 from tilewright.tile.borders import with_borders
 from tilewright.tile.contraction_variants import contraction_variants
 from tilewright.tile.convolution import lower_convolution
@@ -55,6 +56,8 @@ def lower_kernel(
     def fresh() -> Lowering:
         return Lowering(kernel, scope)
 
+    if kernel.kind is KernelKind.ATTENTION:
+        return LoweredKernel(kernel, attention_variants(kernel, scope, tile, machine))
     if kernel.kind is KernelKind.CONTRACTION:
         if isinstance(kernel.seed.primitive, Convolve):
             return LoweredKernel(kernel, lower_convolution(kernel, fresh, tile, accuracy, machine))

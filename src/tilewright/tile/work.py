@@ -19,6 +19,7 @@ from tilewright.ir.tile import (
     LetIndex,
     Load,
     Loop,
+    Product,
     Statement,
     Store,
     TransposeBlock,
@@ -49,6 +50,9 @@ def _statements(body: Iterable[Statement], known: dict[str, Expr]) -> Expr:
                 units = units + _value(value, set()) + 2
             case TransposeBlock(rows=rows):
                 units = units + _length(constant(0), rows) * TRANSPOSED_COLUMNS * 8
+            case Product(rows=rows, columns=columns, depth=depth):
+                sizes = (_length(constant(0), size) for size in (rows, columns, depth))
+                units = units + product([*sizes])
             case Let(value=value) | Check(value=value):
                 units = units + _value(value, set()) + 1
             case LetIndex(value=value):

@@ -16,8 +16,8 @@ import numpy as np
 from llvmlite import ir
 
 from tilewright.backend.cpu.emitter import Emitter
-from tilewright.backend.cpu.function import POINTER
 from tilewright.backend.cpu.indices import I64, word
+from tilewright.backend.cpu.internal import POINTER
 from tilewright.backend.cpu.library import compile_module
 from tilewright.backend.cpu.machine import Level
 from tilewright.backend.cpu.register_tile import Gathered, TileOperands, TileShape

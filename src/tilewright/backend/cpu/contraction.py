@@ -13,6 +13,7 @@ from collections.abc import Callable
 from llvmlite import ir
 
 from tilewright.backend.cpu.blocks import K0, K1, M0, M1, N0, N1, Place
+from tilewright.backend.cpu.cover import by_height, heights, stepping
 from tilewright.backend.cpu.epilogue import FAR, Epilogue
 from tilewright.backend.cpu.function import Environment, KernelFunction, Signature, task_loop
 from tilewright.backend.cpu.indices import word
@@ -154,26 +155,17 @@ class _Writer:
         always: bool = False,
     ) -> None:
         """``body`` for ``name`` from begin to end; ``step`` says how far from where it is."""
-        builder, frame = self.builder, self.frame
-        block = builder.function.append_basic_block(name)
-        done = builder.function.append_basic_block(f"{name}.done")
-        before = builder.block
-        if always:
-            builder.branch(block)
-        else:
-            builder.cbranch(builder.icmp_signed("<", begin, end), block, done)
-        builder.position_at_end(block)
-        variable = builder.phi(word(0).type)
-        variable.add_incoming(begin, before)
-        frame.names[name] = variable
-        frame.enter()
-        width = step(variable)
-        body()
-        frame.leave()
-        following = builder.add(variable, width)
-        variable.add_incoming(following, builder.block)
-        builder.cbranch(builder.icmp_signed("<", following, end), block, done)
-        builder.position_at_end(done)
+        frame = self.frame
+
+        def inside(variable: ir.Value) -> ir.Value:
+            frame.names[name] = variable
+            frame.enter()
+            width = step(variable)
+            body()
+            frame.leave()
+            return width
+
+        stepping(self.builder, name, (begin, end), inside, always)
 
     def _depth_block(self) -> None:
         program, frame = self.program, self.frame
@@ -305,7 +297,7 @@ class _Writer:
     def _height(self, most: int) -> Callable[[ir.Value], ir.Value]:
         """How high the tile at a row of the block is."""
         builder, frame = self.builder, self.frame
-        base, taller = self._heights(builder.sub(frame.names[M1], frame.names[M0]), most)
+        base, taller = heights(builder, builder.sub(frame.names[M1], frame.names[M0]), most)
         turning = builder.add(frame.names[M0], builder.mul(taller, builder.add(base, word(1))))
 
         def height(m: ir.Value) -> ir.Value:
@@ -322,13 +314,6 @@ class _Writer:
     def _left_panel(self) -> int:
         left = self.program.left
         return left.panel if isinstance(left, Operand) else 0
-
-    def _heights(self, rows: ir.Value, most: int) -> tuple[ir.Value, ir.Value]:
-        """The smaller of two neighbouring heights that cover the rows, and how many are taller."""
-        builder = self.builder
-        tiles = builder.udiv(builder.add(rows, word(most - 1)), word(most))
-        safe = builder.select(builder.icmp_signed("==", tiles, word(0)), word(1), tiles)
-        return builder.udiv(rows, safe), builder.urem(rows, safe)
 
     # ------------------------------------------------------------ one tile
 
@@ -364,7 +349,7 @@ class _Writer:
                 with going_on:
                     store_sums(builder, self.level, tallest, values, target)
 
-        self._by_height(place.height, most, made)
+        by_height(builder, place.height, most, made)
         if not light:
             with builder.if_then(last):
                 where = [place.m, place.n, place.height, place.columns, sums, row]
@@ -383,18 +368,6 @@ class _Writer:
         """Whether the last panel of the right operand may end inside a vector."""
         right = self.program.right
         return isinstance(right, Operand) and not right.panel
-
-    def _by_height(self, height: ir.Value, most: int, call: Callable[[int], None]) -> None:
-        builder = self.builder
-        done = builder.function.append_basic_block("stored")
-        switch = builder.switch(height, done)
-        for rows in range(1, most + 1):
-            block = builder.function.append_basic_block(f"height{rows}")
-            switch.add_case(word(rows), block)
-            builder.position_at_end(block)
-            call(rows)
-            builder.branch(done)
-        builder.position_at_end(done)
 
     def _known_left(self) -> int | None:
         left = self.program.left

@@ -13,8 +13,9 @@ from collections.abc import Callable, Sequence
 from llvmlite import ir
 
 from tilewright.backend.cpu.emitter import Emitter
-from tilewright.backend.cpu.function import POINTER, Environment, internal_function
+from tilewright.backend.cpu.function import Environment
 from tilewright.backend.cpu.indices import I64, word
+from tilewright.backend.cpu.internal import POINTER, internal_function
 from tilewright.backend.cpu.machine import Level
 from tilewright.backend.cpu.register_tile import Sums, TileShape
 from tilewright.backend.cpu.statements import IDENTITY, FunctionFrame

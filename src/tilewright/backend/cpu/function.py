@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from llvmlite import ir
 
 from tilewright.backend.cpu.indices import I64, IndexEmitter, word
+from tilewright.backend.cpu.internal import POINTER, internal_function
 from tilewright.backend.cpu.machine import Level
 from tilewright.backend.cpu.statements import FunctionFrame
 from tilewright.ir.tile import TileBuffer
 from tilewright.shape import Expr, ceil_div, constant
 
-POINTER = ir.PointerType()
 ALIGNMENT = 64  # bytes; of every scratch buffer
 
 
@@ -32,14 +32,6 @@ def scratch_bytes(buffers: Sequence[TileBuffer]) -> Expr:
 def _aligned(buffer: TileBuffer) -> Expr:
     assert buffer.elements is not None
     return ceil_div(buffer.elements * buffer.dtype.bytes, ALIGNMENT) * ALIGNMENT
-
-
-def internal_function(module: ir.Module, name: str, kind: ir.FunctionType) -> ir.Function:
-    """A function that only others of the module call."""
-    function = ir.Function(module, kind, name)
-    function.linkage = "internal"
-    function.attributes.add("nounwind")
-    return function
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from llvmlite import ir
 
 from tilewright.backend.cpu.emitter import Emitter
-from tilewright.backend.cpu.function import POINTER
 from tilewright.backend.cpu.indices import I64, word
+from tilewright.backend.cpu.internal import POINTER
 from tilewright.backend.cpu.machine import Level
 from tilewright.backend.cpu.narrow_dots import Parts, dots_of, parts_of_word
 from tilewright.ir.dtype import DType
@@ -30,6 +30,11 @@ def most_rows(level: Level, vectors: int, narrow: DType | None = None) -> int:
     spare = level.temporaries + parts - 1
     free = level.registers - spare - (vectors + 1) * parts
     return max(1, min(MOST_ROWS[vectors > 2], free // vectors))
+
+
+def most_vectors(level: Level) -> int:
+    """How many vectors of columns the widest tile has."""
+    return 4 if level.registers >= 32 else 2
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,8 @@ from tilewright.backend.cpu.emitter import Emitter
 from tilewright.backend.cpu.indices import I64, IndexEmitter, word
 from tilewright.backend.cpu.machine import Level
 from tilewright.backend.cpu.parallel_loops import mark_loop
+from tilewright.backend.cpu.product import ProductShape, product_function
+from tilewright.backend.cpu.register_tile import most_vectors
 from tilewright.backend.cpu.transpose import transpose_function
 from tilewright.ir.tile import (
     MULTIPLY_ADD,
@@ -30,6 +32,7 @@ from tilewright.ir.tile import (
     Load,
     Local,
     Loop,
+    Product,
     Statement,
     Store,
     TransposeBlock,
@@ -161,6 +164,8 @@ class FunctionFrame:
                     self.emitter.store(self.value(value), address, buffer.dtype)
                 case TransposeBlock():
                     self._transpose(statement)
+                case Product():
+                    self._product(statement)
                 case Check(value=value, check=check):
                     self._report(self.value(value), check, (word(0), word(0)))
 
@@ -176,6 +181,32 @@ class FunctionFrame:
         arguments += [self.index(block.rows), self.index(block.columns)]
         function = transpose_function(self.builder.module, self.level, dtype, block.source.scratch)
         self.builder.call(function, arguments)
+
+    def _product(self, product: Product) -> None:
+        builder, dtype = self.builder, product.target.dtype
+        wide = most_vectors(self.level) * self.level.lanes(dtype.bytes)
+        known, left_depth = product.columns.is_constant, product.left_depth
+        shape = ProductShape(
+            dtype,
+            product.columns.value % wide if known else None,
+            product.right.scratch,
+            left_depth.value if left_depth.is_constant and left_depth.value > 0 else None,
+        )
+        target, left, right = (
+            self.emitter.gep(self.pointers[buffer.name], dtype, self.index(offset))
+            for buffer, offset in (
+                (product.target, product.target_offset),
+                (product.left, product.left_offset),
+                (product.right, product.right_offset),
+            )
+        )
+        strides = (product.target_row, product.left_row, product.left_depth, product.right_depth)
+        target_row, left_row, left_deep, right_deep = map(self.index, strides)
+        sizes = [self.index(size) for size in (product.rows, product.columns, product.depth)]
+        resume = self.indices.truth(product.resume, self.names)
+        operands = [target, target_row, left, left_row, left_deep, right, right_deep]
+        function = product_function(builder.module, self.level, shape)
+        builder.call(function, [*operands, *sizes, resume])
 
     def _report(self, failed: ir.Value, check: int, details: tuple[ir.Value, ir.Value]) -> None:
         """Write the status and return from the function if ``failed``."""

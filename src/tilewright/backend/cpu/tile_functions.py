@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from llvmlite import ir
 
 from tilewright.backend.cpu.emitter import Emitter, register_type
-from tilewright.backend.cpu.function import POINTER, internal_function
 from tilewright.backend.cpu.indices import I64, word
+from tilewright.backend.cpu.internal import POINTER, internal_function
 from tilewright.backend.cpu.machine import Level
 from tilewright.backend.cpu.register_tile import Sums, TileLoop, TileOperands, TileShape
 

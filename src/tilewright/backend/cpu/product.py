@@ -1,0 +1,143 @@
+"""Products as statements: a block of sums in scratch memory by register tiles.
+
+One function for every kind of operands, shared by the kernels of a module. Columns are outside, so
+that a panel of the right operand stays near while the rows pass. Start with
+:func:`product_function`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from llvmlite import ir
+
+from tilewright.backend.cpu.cover import by_height, heights, stepping
+from tilewright.backend.cpu.emitter import Emitter
+from tilewright.backend.cpu.indices import I64, word
+from tilewright.backend.cpu.internal import POINTER, internal_function
+from tilewright.backend.cpu.machine import Level
+from tilewright.backend.cpu.register_tile import (
+    TileOperands,
+    TileShape,
+    most_rows,
+    most_vectors,
+)
+from tilewright.backend.cpu.tile_functions import call_sums, store_sums
+from tilewright.ir.dtype import DType
+
+I1 = ir.IntType(1)
+# target, its row; left, its row and depth; right, its depth; rows, columns, depth; resume
+ARGUMENTS = (POINTER, I64, POINTER, I64, I64, POINTER, I64, I64, I64, I64, I1)
+
+
+@dataclass(frozen=True)
+class ProductShape:
+    """What a product's code is specialised for.
+
+    ``tail`` is the number of columns modulo those of the widest tile, None where it is not known.
+    ``whole`` says that vectors of the right operand may be read to their end; else the last ones
+    are masked. ``left_depth`` is the stride of the left operand along k where it is known.
+    """
+
+    dtype: DType
+    tail: int | None
+    whole: bool
+    left_depth: int | None
+
+    @property
+    def name(self) -> str:
+        """A name that says it all."""
+        tail = "x" if self.tail is None else self.tail
+        kind = "whole" if self.whole else "masked"
+        return f"product_{self.dtype.value}_{tail}_{kind}_{self.left_depth or 'x'}"
+
+
+def product_function(module: ir.Module, level: Level, shape: ProductShape) -> ir.Function:
+    """The function of a product, with ``ARGUMENTS``, written on first use."""
+    found = module.globals.get(shape.name)
+    if isinstance(found, ir.Function):
+        return found
+    kind = ir.FunctionType(ir.VoidType(), ARGUMENTS)
+    function = internal_function(module, shape.name, kind)
+    function.attributes.add("noinline")
+    _Writer(function, level, shape).write()
+    return function
+
+
+class _Writer:
+    def __init__(self, function: ir.Function, level: Level, shape: ProductShape) -> None:
+        self.builder = ir.IRBuilder(function.append_basic_block("entry"))
+        self.level = level
+        self.shape = shape
+        self.lanes = level.lanes(shape.dtype.bytes)
+        self.vectors = most_vectors(level)
+        self.scalar = Emitter(self.builder, level)
+        (
+            self.target, self.target_row, self.left, self.left_row, self.left_depth, self.right,
+            self.right_depth, self.rows, self.columns, self.depth, self.resume,
+        ) = function.args  # fmt: skip
+
+    def write(self) -> None:
+        """All panels of columns, the last of which may be narrower."""
+        width = word(self.vectors * self.lanes)
+        stepping(self.builder, "panel", (word(0), self.columns), lambda n: self._panel(n, width))
+        self.builder.ret_void()
+
+    def _panel(self, first: ir.Value, width: ir.Value) -> ir.Value:
+        builder, tail = self.builder, self.shape.tail
+        if tail == 0:
+            self._tiles(first, self.vectors, masked=False)
+            return width
+        remaining = builder.sub(self.columns, first)
+        with builder.if_else(builder.icmp_signed(">=", remaining, width)) as (whole, part):
+            with whole:
+                self._tiles(first, self.vectors, masked=False)
+            with part:
+                if tail is None:
+                    self._of_few_vectors(first, remaining, 1)
+                else:
+                    masked = not self.shape.whole and tail % self.lanes > 0
+                    self._tiles(first, -(-tail // self.lanes), masked)
+        return width
+
+    def _of_few_vectors(self, first: ir.Value, columns: ir.Value, vectors: int) -> None:
+        """A panel of so many vectors, or of more where these do not hold its columns."""
+        builder, masked = self.builder, not self.shape.whole
+        if vectors == self.vectors:
+            self._tiles(first, vectors, masked)
+            return
+        enough = builder.icmp_signed("<=", columns, word(vectors * self.lanes))
+        with builder.if_else(enough) as (narrow, wide):
+            with narrow:
+                self._tiles(first, vectors, masked)
+            with wide:
+                self._of_few_vectors(first, columns, vectors + 1)
+
+    def _tiles(self, first: ir.Value, vectors: int, masked: bool) -> None:
+        """All rows under one panel."""
+        builder, dtype = self.builder, self.shape.dtype
+        most = most_rows(self.level, vectors)
+        shape = TileShape(dtype, most, vectors, self.shape.left_depth, None, masked)
+        base, taller = heights(builder, self.rows, most)
+        turning = builder.mul(taller, builder.add(base, word(1)))
+        columns = builder.sub(self.columns, first)
+        right = self.scalar.gep(self.right, dtype, first)
+
+        def row(m: ir.Value) -> ir.Value:
+            height = builder.add(base, builder.zext(builder.icmp_signed("<", m, turning), I64))
+            left = self.scalar.gep(self.left, dtype, builder.mul(m, self.left_row))
+            operands = TileOperands(
+                self.depth, left, self.left_row, self.left_depth, right, self.right_depth, columns
+            )
+            place = builder.add(builder.mul(m, self.target_row), first)
+            target = [self.scalar.gep(self.target, dtype, place), self.target_row, self.resume]
+
+            def made(rows: int) -> None:
+                one = shape.with_height(rows)
+                sums = call_sums(builder, self.level, one, operands, target)
+                store_sums(builder, self.level, shape, sums, target)
+
+            by_height(builder, height, most, made)
+            return height
+
+        stepping(builder, "row", (word(0), self.rows), row)

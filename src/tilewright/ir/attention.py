@@ -1,0 +1,119 @@
+"""Attention among primitives: a product, a softmax of its rows, and a product with the result.
+
+    scores[b, m, n]  = sum over d of queries[b, m, d] * keys[b, n, d]
+    shown[b, m, n]   = any elementwise function of the scores (a scale, a mask, a cap)
+    weights[b, m, n] = exp(shown - maximum over n) / sum over n of that
+    context[b, m, d] = sum over n of weights[b, m, n] * values[b, n, d]
+
+Such a group of nodes can be computed block of keys by block of keys, with a running maximum and a
+running sum for each row, so that scores are never in memory (M. Milakov, N. Gimelshein, "Online
+normalizer calculation for softmax", 2018). It is found by its structure alone. Start with
+:func:`attention_of`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from tilewright.ir.graph import Node
+from tilewright.ir.primitives import Broadcast, Constant, Contract, Map, Reduce
+
+
+@dataclass(frozen=True)
+class Attention:
+    """The nodes of an attention.
+
+    ``cleared`` says that weights which are no numbers count as 0.
+    """
+
+    scores: Node
+    shown: Node
+    maximum: Node
+    total: Node
+    weights: Node
+    context: Node
+    cleared: bool
+
+    @property
+    def seeds(self) -> tuple[Node, ...]:
+        """What shapes the loops of a kernel that computes it."""
+        return self.scores, self.maximum, self.total, self.context
+
+
+def attention_of(scores: Node, context: Node, within: Collection[Node]) -> Attention | None:
+    """The attention that ``context`` ends and ``scores`` begins, if it is one.
+
+    Between them are nodes in ``within`` only.
+    """
+    weights = context.inputs[0]
+    quotient = _below_clearing(weights)
+    if quotient is None or not _is_map(quotient, "divide"):
+        return None
+    exponential, total = quotient.inputs[0], _of_rows(quotient.inputs[1], "sum")
+    if total is None or total.inputs[0] is not exponential:
+        return None
+    if not _is_map(exponential, "exponential"):
+        return None
+    difference = exponential.inputs[0]
+    if not _is_map(difference, "subtract"):
+        return None
+    shown, maximum = difference.inputs[0], _of_rows(difference.inputs[1], "maximum")
+    if maximum is None or maximum.inputs[0] is not shown or shown.shape != scores.shape:
+        return None
+    found = Attention(scores, shown, maximum, total, weights, context, weights is not quotient)
+    return found if _is_whole(found, within) and _fits(found) else None
+
+
+def _is_map(node: Node, function: str) -> bool:
+    return isinstance(node.primitive, Map) and node.primitive.function == function
+
+
+def _below_clearing(weights: Node) -> Node | None:
+    """The quotient of which ``weights`` are, or are with 0 in the place of what is no number."""
+    if not _is_map(weights, "select"):
+        return weights
+    condition, cleared, quotient = weights.inputs
+    while isinstance(cleared.primitive, Broadcast):
+        cleared = cleared.inputs[0]
+    zero = isinstance(cleared.primitive, Constant) and cleared.primitive.array.tolist() == 0
+    asks = _is_map(condition, "is_nan") and condition.inputs[0] is quotient
+    return quotient if zero and asks else None
+
+
+def _of_rows(broadcast: Node, kind: str) -> Node | None:
+    """The reduction over the last axis that is broadcast to whole rows again."""
+    if not isinstance(broadcast.primitive, Broadcast):
+        return None
+    reduction, rank = broadcast.inputs[0], broadcast.rank
+    if broadcast.primitive.axes != tuple(range(rank - 1)):
+        return None
+    match reduction.primitive:
+        case Reduce(kind=own, axes=axes) if own == kind and axes == (rank - 1,):
+            return reduction
+        case _:
+            return None
+
+
+def _is_whole(attention: Attention, within: Collection[Node]) -> bool:
+    """Whether only nodes of the group lie between the seeds."""
+    stack, found = [attention.weights], set[Node]()
+    while stack:
+        current = stack.pop()
+        if current not in found and current in within:
+            found.add(current)
+            stack += current.inputs
+    return {attention.scores, attention.maximum, attention.total} <= found
+
+
+def _fits(attention: Attention) -> bool:
+    """Whether rows and batch elements of both products are the same, and keys one last axis."""
+    first, second = attention.scores.primitive, attention.context.primitive
+    if not isinstance(first, Contract) or not isinstance(second, Contract):
+        return False
+    plain = first.sums is None and second.sums is None
+    batch = [i for i, _ in second.batch] == list(range(len(first.batch)))
+    keys = attention.scores.inputs[1].rank - len(first.batch) - len(first.summed) == 1
+    summed = [i for i, _ in second.summed] == [attention.weights.rank - 1]
+    types = {n.dtype for n in (*attention.seeds, attention.shown, attention.weights)}
+    return plain and batch and keys and summed and len(types) == 1
