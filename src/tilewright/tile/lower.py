@@ -16,8 +16,8 @@ from tilewright.tile.borders import with_borders
 from tilewright.tile.contraction_variants import contraction_variants
 from tilewright.tile.convolution import lower_convolution
 from tilewright.tile.frame import RegisterTile
-from tilewright.tile.loops import lower_concat, lower_loops, lower_scan, lower_scatter
 from tilewright.tile.gather_rows import with_gather_rows
+from tilewright.tile.loops import lower_concat, lower_loops, lower_scan, lower_scatter
 from tilewright.tile.lowering import Lowering
 from tilewright.tile.rows import lower_rows
 from tilewright.tile.tables import with_tables
