@@ -284,9 +284,12 @@ class Pieces:
         return min(candidates, key=self._distance)
 
     def _distance(self, step: float) -> float:
+        """What rounding V loses, relative to the least value of each piece."""
         with mpmath.workdps(20):
             values = [self.function(mpf(step) * k) for k in range(1, self.number)]
-            return max(float(abs(_round(v, 32) / v - 1)) for v in values)
+            least = [self.function(mpf(step) * (k - 0.5)) for k in range(1, self.number)]
+            pairs = zip(values, least, strict=True)
+            return max(float(abs(_round(v, 32) - v) / low) for v, low in pairs)
 
     def rows(self) -> tuple[list[list[float]], float]:
         """V, then the coefficients of P, constant first: one number for each k; the accuracy."""
