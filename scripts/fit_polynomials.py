@@ -1,4 +1,4 @@
-"""Fit the polynomials of ``tilewright.backend.cpu.math_tables`` and write that module.
+"""Fit the polynomials of ``math_tables`` and ``math_lookup_tables`` and write these modules.
 
 Every row is a weighted minimax problem: the polynomial P of the given degree that minimises the
 largest ``|weight(t) * (target(t) - P(t))|`` on an interval, found with the Remez exchange in
@@ -9,8 +9,9 @@ printed number is minus the binary logarithm of the error after rounding. Needs 
 
 from __future__ import annotations
 
+import math
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +20,8 @@ from mpmath import mp, mpf
 
 mp.dps = 60
 Function = Callable[[mpf], mpf]
-OUTPUT = Path(__file__).parent.parent / "src/tilewright/backend/cpu/math_tables.py"
+STEPS = 16  # of the tables that a register of 16 elements holds
+FOLDER = Path(__file__).parent.parent / "src/tilewright/backend/cpu"
 
 
 @dataclass(frozen=True)
@@ -107,6 +109,14 @@ def _exponential(r: mpf) -> mpf:
 
 def _logarithm(f: mpf) -> mpf:
     return (mpmath.log1p(f) - f + f**2 / 2) / f**3
+
+
+def _logarithm_step(r: mpf) -> mpf:
+    return (mpmath.log1p(r) - r) / r**2
+
+
+def _logarithm_step_weight(r: mpf) -> mpf:
+    return r**2 / mpmath.log1p(r)
 
 
 def _logarithm_ratio(z: mpf) -> mpf:
@@ -252,6 +262,80 @@ from __future__ import annotations
 '''
 
 
+@dataclass(frozen=True)
+class Pieces:
+    """f(k step + u) = V[k] + u + u P[k](u) for |u| <= step/2 and k below ``number``.
+
+    Beyond ``limit`` the function is 1 in float32. The step is the one near the least possible that
+    has values V[k] next to numbers of float32.
+    """
+
+    name: str
+    function: Function
+    limit: mpf
+    number: int
+    degree: int
+
+    def step(self) -> float:
+        """The width of a piece."""
+        least = self.limit / (self.number - mpf("0.501"))
+        first = struct.unpack("I", struct.pack("f", float(least)))[0] + 1
+        candidates = (struct.unpack("f", struct.pack("I", first + i))[0] for i in range(2000))
+        return min(candidates, key=self._distance)
+
+    def _distance(self, step: float) -> float:
+        """What rounding V loses, relative to the least value of each piece."""
+        with mpmath.workdps(20):
+            values = [self.function(mpf(step) * k) for k in range(1, self.number)]
+            least = [self.function(mpf(step) * (k - 0.5)) for k in range(1, self.number)]
+            pairs = zip(values, least, strict=True)
+            return max(float(abs(_round(v, 32) - v) / low) for v, low in pairs)
+
+    def rows(self) -> tuple[list[list[float]], float]:
+        """V, then the coefficients of P, constant first: one number for each k; the accuracy."""
+        step = mpf(self.step())
+        columns: list[list[float]] = []
+        accuracy = math.inf
+        for k in range(self.number):
+            centre, half = k * step, step / 2 * mpf("1.001")
+            value = self.function(centre)
+            target, weight = self._piece(centre, value)
+            low = -half if k else mpf(10) ** -9
+            problem = Problem("", "", target, weight, low, half, self.degree, 32)
+            coefficients, reached = fit(problem)
+            columns.append([_round(value, 32), *coefficients])
+            accuracy = min(accuracy, reached)
+        return [list(row) for row in zip(*columns, strict=True)], accuracy
+
+    def _piece(self, centre: mpf, value: mpf) -> tuple[Function, Function]:
+        def target(u: mpf) -> mpf:
+            return (self.function(centre + u) - value) / u - 1
+
+        def weight(u: mpf) -> mpf:
+            return u / self.function(centre + u)
+
+        return target, weight
+
+
+def _logarithm_steps() -> tuple[list[float], list[float]]:
+    """Factors c that bring a mantissa in [3/4, 3/2) near 1, by its first four bits; -log(c).
+
+    Next to 1 the factor is 1. The others are those near the middle's inverse whose logarithm lies
+    next to a number of float32.
+    """
+    factors: list[float] = []
+    for bits in range(STEPS):
+        low = 1 + mpf(bits) / STEPS
+        middle = low + mpf(1) / (2 * STEPS)
+        if bits in (0, STEPS - 1):
+            factors.append(1.0)
+            continue
+        first = struct.unpack("I", struct.pack("f", float((1 if bits < 8 else 2) / middle)))[0]
+        near = [struct.unpack("f", struct.pack("I", first + i))[0] for i in range(-1000, 1000)]
+        factors.append(min(near, key=lambda c: abs(_round(-mpmath.log(c), 32) + mpmath.log(c))))
+    return factors, [_round(-mpmath.log(c), 32) + 0.0 for c in factors]
+
+
 def _split(value: mpf, bits: tuple[int, ...]) -> tuple[float, ...]:
     """Pieces that sum to ``value``: each but the last truncated to so many binary digits."""
     pieces: list[float] = []
@@ -261,6 +345,14 @@ def _split(value: mpf, bits: tuple[int, ...]) -> tuple[float, ...]:
         pieces.append(float(mpmath.floor(rest / step) * step))
         rest -= pieces[-1]
     return (*pieces, float(rest))
+
+
+def _split_singles(value: mpf) -> tuple[float, ...]:
+    """Three numbers of float32, each nearest to what those before it leave."""
+    pieces: list[float] = []
+    for _ in range(3):
+        pieces.append(_round(value - sum(map(mpf, pieces)), 32))
+    return tuple(pieces)
 
 
 def _turns(shift: int) -> tuple[float, ...]:
@@ -285,21 +377,104 @@ def _constants() -> list[tuple[str, str, tuple[float, ...]]]:
     ]
 
 
+_LOOKUP_HEADER = '''"""Tables of elementary functions that vector registers hold, all of float32.
+
+Written by ``scripts/fit_polynomials.py``; do not edit by hand. A row has as many entries as a
+register has elements, or belongs to one that has. Polynomials have the constant term first; above
+each what it stands for, and the accuracy after rounding.
+"""
+
+from __future__ import annotations
+
+'''
+
+
+def _row(name: str, text: str, values: Sequence[float]) -> str:
+    numbers = "".join(f"    {v!r},\n" for v in values)
+    return f"# {text}\n{name}: tuple[float, ...] = (\n{numbers})\n"
+
+
+def _fitted(problem: Problem) -> str:
+    coefficients, accuracy = fit(problem)
+    print(f"{problem.name:24} degree {problem.degree:2} accuracy 2**-{accuracy:.1f}")
+    return _row(problem.name, f"{problem.meaning}; error 2**-{accuracy:.1f}", coefficients)
+
+
+def _width(pieces: Pieces) -> str:
+    return f"# The width of a step\n{pieces.name}_WIDTH = {pieces.step()!r}\n"
+
+
+def _error_rows() -> Iterator[str]:
+    for number, degree in ((16, 5), (8, 7)):
+        pieces = Pieces(f"ERROR_PIECES_{number}", mpmath.erf, mpf("3.92"), number, degree)
+        rows, accuracy = pieces.rows()
+        print(f"{pieces.name:24} degree {degree:2} accuracy 2**-{accuracy:.1f}")
+        yield _width(pieces)
+        yield f"# erf(k width + u) = V[k] + u + u P[k](u), |u| <= width/2, k < {number}\n"
+        yield f"# V, then P; error 2**-{accuracy:.1f}\n"
+        yield f"{pieces.name}: tuple[tuple[float, ...], ...] = (\n"
+        yield from (f"    ({', '.join(map(repr, row))}),\n" for row in rows)
+        yield ")\n"
+
+
+def _tangent_rows() -> Iterator[str]:
+    for number, degree in ((16, 3), (8, 5)):
+        name = f"TANGENT_STEPS_{number}"
+        pieces = Pieces(name, mpmath.tanh, mpf("9.011"), number, degree)
+        width = mpf(pieces.step())
+        yield _width(pieces)
+        values = [mpmath.tanh(k * width) for k in range(number)]
+        yield _row(name, "tanh(k width)", [_round(v, 32) for v in values])
+        text = "1 - tanh(k width)**2"
+        yield _row(f"TANGENT_SLOPES_{number}", text, [_round(1 - v**2, 32) for v in values])
+        text = "tanh(x) = x + x**3 P(x**2), |x| <= width/2"
+        zero, high = mpf(10) ** -12, (width / 2 * mpf("1.001")) ** 2
+        target, weight = _odd(mpmath.tanh), _odd_weight(mpmath.tanh)
+        name = f"TANGENT_WITHIN_{number}"
+        yield _fitted(Problem(name, text, target, weight, zero, high, degree, 32))
+
+
+def _lookup_parts() -> Iterator[str]:
+    yield _LOOKUP_HEADER
+    singles = _split_singles(mp.pi / 2)
+    yield _row("HALF_PI_SINGLE", "pi/2 as a sum of float32", singles)
+    powers = [_round(mpf(2) ** (mpf(k) / STEPS), 32) for k in range(STEPS)]
+    yield _row("EXPONENTIAL_STEPS", f"2**(k/{STEPS})", powers)
+    factors, logarithms = _logarithm_steps()
+    text = "c[k], by the first bits k of a mantissa in [3/4, 3/2)"
+    yield _row("LOGARITHM_FACTORS", text, factors)
+    yield _row("LOGARITHM_STEPS", "-log(c[k])", logarithms)
+    yield from map(_fitted, _lookup_problems())
+    yield from _error_rows()
+    yield from _tangent_rows()
+
+
+def _lookup_problems() -> list[Problem]:
+    step = mpmath.log(2) / (2 * STEPS) * mpf("1.0001")
+    low, high = -1 / mpf(31), mpf(1) / 16
+    quarter = (mp.pi / 4 * mpf("1.0001")) ** 2
+    zero = mpf(10) ** -12
+    text = f"exp(r) = 1 + r + r**2 P(r), |r| <= log(2)/{2 * STEPS}"
+    args = (_exponential, _exponential_weight, -step, step, 1, 32)
+    rows = [Problem("EXPONENTIAL_WITHIN", text, *args)]
+    text = "log(1+r) = r + r**2 P(r), -1/31 <= r <= 1/16"
+    args = (_logarithm_step, _logarithm_step_weight, low, high, 4, 32)
+    rows.append(Problem("LOGARITHM_WITHIN", text, *args))
+    text = "sin(x) = x + x**3 P(x**2), |x| <= pi/4"
+    args = (_odd(mpmath.sin), _odd_weight(mpmath.sin), zero, quarter, 2, 32)
+    rows.append(Problem("SINE_SINGLE", text, *args))
+    text = "cos(x) = 1 - x**2/2 + x**4 P(x**2), |x| <= pi/4"
+    args = (_cosine, _cosine_weight, zero, quarter, 2, 32)
+    rows.append(Problem("COSINE_SINGLE", text, *args))
+    return rows
+
+
 def main() -> None:
-    """Fit every row and write the table module."""
-    parts = [_HEADER]
-    for name, text, values in _constants():
-        parts.append(f"# {text}\n{name}: tuple[float, ...] = (\n")
-        parts.extend(f"    {v!r},\n" for v in values)
-        parts.append(")\n")
-    for problem in _problems():
-        coefficients, accuracy = fit(problem)
-        print(f"{problem.name:24} degree {problem.degree:2} accuracy 2**-{accuracy:.1f}")
-        parts.append(f"# {problem.meaning}; error 2**-{accuracy:.1f}\n")
-        parts.append(f"{problem.name}: tuple[float, ...] = (\n")
-        parts.extend(f"    {c!r},\n" for c in coefficients)
-        parts.append(")\n")
-    OUTPUT.write_text("".join(parts))
+    """Fit every row and write the table modules."""
+    constants = [_row(name, text, values) for name, text, values in _constants()]
+    parts = [_HEADER, *constants, *map(_fitted, _problems())]
+    (FOLDER / "math_tables.py").write_text("".join(parts))
+    (FOLDER / "math_lookup_tables.py").write_text("".join(_lookup_parts()))
 
 
 if __name__ == "__main__":

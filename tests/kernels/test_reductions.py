@@ -115,7 +115,7 @@ def test_positions_of_extremes(kind: str, last: bool) -> None:
     x, i = space.input("x", F32, a, b), space.input("i", DType.INT8, a, b)
     broken = space.input("nan", F32, a, b)
     outputs = [node(ArgReduce(kind, axis, last), o) for axis in (0, 1) for o in (x, i, broken)]
-    cases = [{"a": a, "b": b} for a, b in ((1, 1), (5, 7), (3, 70))]
+    cases = [{"a": a, "b": b} for a, b in ((1, 1), (5, 7), (3, 70), (4, 130), (13, 70))]
     check(space.graph(*outputs), cases, fill=fill)
 
 

@@ -123,26 +123,45 @@ def test_positions_of_maxima_in_columns_run_along_the_columns() -> None:
     block = str(column_block(shape[1]))
     text = print_tile(program).replace(block, "BLOCK")
     text = text.replace(f"min(-_c6*BLOCK + columns, {block[4:-1]})", "COUNT")
+    b0 = "b0[_c6*BLOCK + 4*{}*columns + {}{}]"
+    rows = ["", " + columns", " + 2*columns", " + 3*columns"]
+    first = [b0.format("_i7", "_i8", row) for row in rows]
+    second = [b0.format("_i11", "_i12", row) for row in rows]
     assert text == "\n".join(
         [
             "buffer b0: int32",
             "buffer o0: int64",
             "scratch s0: int32 of BLOCK",
-            "scratch s1: int64 of BLOCK",
+            "scratch s1: int32 of BLOCK",
             "grid _c6 < ceil_div(columns, BLOCK)",
-            "  for independent _i8 in 0 .. COUNT",
-            "    s0[_i8] = identity:maximum",
-            "  for _k3 in 0 .. rows",
-            "    for independent _i7 in 0 .. COUNT",
-            "      s0[_i7] = %0:maximum.int32(s0[_i7], b0[_c6*BLOCK + _k3*columns + _i7])",
             "  for independent _i10 in 0 .. COUNT",
-            "    s1[_i10] = identity:minimum",
-            "  for _k5 in 0 .. rows",
+            "    s0[_i10] = identity:maximum",
+            "  for _i7 in 0 .. rows//4",
+            "    for independent _i8 in 0 .. COUNT",
+            "      s0[_i8] = %3:maximum.int32(%2:maximum.int32(%1:maximum.int32(%0:maximum.int32("
+            f"s0[_i8], {first[0]}), {first[1]}), {first[2]}), {first[3]})",
+            "  for _k3 in max(0, 4*(rows//4)) .. rows",
             "    for independent _i9 in 0 .. COUNT",
-            "      s1[_i9] = %3:minimum.int64(s1[_i9], %2:select.int64(%1:equal.bool("
-            "b0[_c6*BLOCK + _k5*columns + _i9], s0[_i9]), (_k5), (rows)))",
-            "  for independent _i11 in 0 .. COUNT",
-            "    o0[_c6*BLOCK + _i11] = %4:(s1[_i11] if 1 <= rows else 0:int64)",
+            "      s0[_i9] = %4:maximum.int32(s0[_i9], b0[_c6*BLOCK + _k3*columns + _i9])",
+            "  for independent _i14 in 0 .. COUNT",
+            "    s1[_i14] = identity:minimum",
+            "  for _i11 in 0 .. rows//4",
+            "    for independent _i12 in 0 .. COUNT",
+            "      s1[_i12] = %24:minimum.int32(%19:minimum.int32(%14:minimum.int32("
+            f"%9:minimum.int32(s1[_i12], %8:select.int32(%5:equal.bool({second[0]}, s0[_i12]), "
+            "%6:int32((4*_i11)), %7:int32((rows)))), "
+            f"%13:select.int32(%10:equal.bool({second[1]}, s0[_i12]), "
+            "%11:int32((4*_i11 + 1)), %12:int32((rows)))), "
+            f"%18:select.int32(%15:equal.bool({second[2]}, s0[_i12]), "
+            "%16:int32((4*_i11 + 2)), %17:int32((rows)))), "
+            f"%23:select.int32(%20:equal.bool({second[3]}, s0[_i12]), "
+            "%21:int32((4*_i11 + 3)), %22:int32((rows))))",
+            "  for _k5 in max(0, 4*(rows//4)) .. rows",
+            "    for independent _i13 in 0 .. COUNT",
+            "      s1[_i13] = %29:minimum.int32(s1[_i13], %28:select.int32(%25:equal.bool("
+            "b0[_c6*BLOCK + _k5*columns + _i13], s0[_i13]), %26:int32((_k5)), %27:int32((rows))))",
+            "  for independent _i15 in 0 .. COUNT",
+            "    o0[_c6*BLOCK + _i15] = %31:(%30:int64(s1[_i15]) if 1 <= rows else 0:int64)",
         ]
     )
 

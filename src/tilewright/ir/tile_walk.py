@@ -155,7 +155,7 @@ class ExpressionMap:
         self, expression: Callable[[Expr], Expr], scalars: Mapping[str, Value] | None = None
     ) -> None:
         self.expression = expression
-        self.scalars = scalars or {}
+        self.scalars = dict(scalars or {})
         self._values: dict[int, tuple[Value, Value]] = {}
 
     @staticmethod

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from tilewright.ir.dtype import DType
 from tilewright.ir.primitives import ArgReduce
-from tilewright.ir.tile import Apply, IndexValue, Value
+from tilewright.ir.tile import Apply, Convert, IndexValue, Value
 from tilewright.ir.views import Index
 from tilewright.shape import Expr, constant
 
@@ -21,23 +21,31 @@ Nest = Callable[[str, Callable[[Index], Value], DType], Value]
 def best_position(
     primitive: ArgReduce,
     row: tuple[Expr, DType],
+    kept: DType,
     element: Callable[[Index], Value],
     nest: Nest,
 ) -> Value:
     """The position as int64 in a ``row`` of some length and type.
 
-    ``nest(kind, inner, dtype)`` reduces ``inner`` over the row. A NaN is better than any number, as
-    in numpy. Of no elements the result is no position.
+    Meanwhile positions are ``kept`` in a type that holds the length; a narrow one fills vectors
+    with more of them. ``nest(kind, inner, dtype)`` reduces ``inner`` over the row. A NaN is better
+    than any number, as in numpy. Of no elements the result is no position.
     """
     length, dtype = row
     best = nest(primitive.kind, element, dtype)
 
     def position(k: Index) -> Value:
-        other = IndexValue(constant(-1) if primitive.last else length)
         is_best = _equal(element(k), best)
-        return Apply("select", (is_best, IndexValue(k[0]), other), DType.INT64)
+        other = _index(constant(-1) if primitive.last else length, kept)
+        return Apply("select", (is_best, _index(k[0], kept), other), kept)
 
-    return nest("maximum" if primitive.last else "minimum", position, DType.INT64)
+    found = nest("maximum" if primitive.last else "minimum", position, kept)
+    return found if kept is DType.INT64 else Convert(found, DType.INT64)
+
+
+def _index(expression: Expr, dtype: DType) -> Value:
+    value = IndexValue(expression)
+    return value if dtype is DType.INT64 else Convert(value, dtype)
 
 
 def _equal(value: Value, best: Value) -> Value:

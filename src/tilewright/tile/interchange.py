@@ -8,7 +8,7 @@ with :func:`interchanged`; it knows accesses only, and no operator.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tilewright.ir.scalar import COMBINE
@@ -24,8 +24,10 @@ from tilewright.ir.tile import (
     Value,
 )
 from tilewright.ir.tile_walk import ExpressionMap, value_loads
-from tilewright.shape import Expr, constant
+from tilewright.shape import Expr, constant, maximum, symbol
 from tilewright.tile.lowering import Lowering
+
+ROWS = 4  # taken into running values at once, which are read and written once for all of them
 
 
 @dataclass(frozen=True)
@@ -125,13 +127,13 @@ class _Exchange:
         statements = tuple(body(variable))
         return Loop(str(variable), constant(0), self.block.count, statements, independent=True)
 
-    def at(self, variable: Expr) -> ExpressionMap:
-        """What rewrites statements for result ``variable`` of the block."""
+    def at(self, variable: Expr, rows: Mapping[str, Expr] | None = None) -> ExpressionMap:
+        """What rewrites statements for result ``variable`` of the block, and for certain rows."""
         place = self.block.first + variable
         read: dict[str, Value] = {
             name: Load(buffer, variable) for name, buffer in self.running.items()
         }
-        return ExpressionMap.substitution({self.result: place}, read)
+        return ExpressionMap.substitution({self.result: place, **(rows or {})}, read)
 
     def reduction(self, outermost: Loop) -> list[Statement]:
         """The neutral elements, then the loops of the reduction around the one over results."""
@@ -141,10 +143,23 @@ class _Exchange:
         for accumulator in innermost.accumulators:
             row = self.lowering.scratch_buffer(accumulator.value.dtype, self.block.most)
             self.running[accumulator.name] = row
-        made: Statement = self.along(lambda v: self._combined(innermost, v))
-        for loop in reversed(nest):
-            made = Loop(loop.variable, loop.begin, loop.end, (made,))
-        return [self.along(lambda v: self._neutral(innermost, v)), made]
+        made: tuple[Statement, ...] = self._steps(innermost)
+        for loop in reversed(nest[:-1]):
+            made = (Loop(loop.variable, loop.begin, loop.end, made),)
+        return [self.along(lambda v: self._neutral(innermost, v)), *made]
+
+    def _steps(self, loop: Loop) -> tuple[Statement, ...]:
+        """A loop over groups of rows, which read the running values once, and one over the rest."""
+        group = self.lowering.variable((loop.end - loop.begin) // ROWS)
+        first = loop.begin + group * ROWS
+        together = self.along(lambda v: self._combined(loop, v, [first + i for i in range(ROWS)]))
+        rest = self.along(lambda v: self._combined(loop, v, [symbol(loop.variable)]))
+        groups = (loop.end - loop.begin) // ROWS
+        begin = maximum(loop.begin, loop.begin + groups * ROWS)
+        return (
+            Loop(str(group), constant(0), groups, (together,)),
+            Loop(loop.variable, begin, loop.end, (rest,)),
+        )
 
     def _neutral(self, loop: Loop, variable: Expr) -> list[Statement]:
         return [
@@ -152,11 +167,19 @@ class _Exchange:
             for a in loop.accumulators
         ]
 
-    def _combined(self, loop: Loop, variable: Expr) -> list[Statement]:
-        rewrite = self.at(variable)
-        made: list[Statement] = [*rewrite.statements(loop.body)]
-        for a in loop.accumulators:
-            row, dtype = self.running[a.name], a.value.dtype
-            operands = (Load(row, variable), rewrite.value(a.value))
-            made.append(Store(row, variable, Apply(COMBINE[a.kind], operands, dtype)))
-        return made
+    def _combined(self, loop: Loop, variable: Expr, rows: Sequence[Expr]) -> list[Statement]:
+        """The elements of ``rows`` taken into the running values, in this order."""
+        made: list[Statement] = []
+        running: list[Value] = [Load(self.running[a.name], variable) for a in loop.accumulators]
+        for row in rows:
+            rewrite = self.at(variable, {loop.variable: row})
+            for statement in loop.body:
+                assert isinstance(statement, Let)
+                name = self.lowering.name("v")
+                made.append(Let(name, rewrite.value(statement.value)))
+                rewrite.scalars[statement.name] = Local(name, statement.value.dtype)
+            for position, a in enumerate(loop.accumulators):
+                operands = (running[position], rewrite.value(a.value))
+                running[position] = Apply(COMBINE[a.kind], operands, a.value.dtype)
+        stores = zip(loop.accumulators, running, strict=True)
+        return [*made, *(Store(self.running[a.name], variable, value) for a, value in stores)]

@@ -16,6 +16,7 @@ from tilewright.tile.borders import with_borders
 from tilewright.tile.contraction_variants import contraction_variants
 from tilewright.tile.convolution import lower_convolution
 from tilewright.tile.frame import RegisterTile
+from tilewright.tile.gather_rows import with_gather_rows
 from tilewright.tile.loops import lower_concat, lower_loops, lower_scan, lower_scatter
 from tilewright.tile.lowering import Lowering
 from tilewright.tile.rows import lower_rows
@@ -67,5 +68,6 @@ def lower_kernel(
     lowering = fresh()
     program = _LOOPS[kernel.kind](kernel, lowering)
     program = with_borders(program, lowering.scope)
-    steps = with_tables(program, lowering, kernel.outputs)
+    *first, last = with_tables(program, lowering, kernel.outputs)
+    steps = (*first, with_gather_rows(last, lowering))
     return LoweredKernel(kernel, (Variant("loops", steps, constant(0)),))

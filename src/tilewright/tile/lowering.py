@@ -393,7 +393,9 @@ class Lowering:
         def nest(kind: str, inner: Callable[[Index], Value], dtype: DType) -> Value:
             return self.nest(node, index, [length], kind, inner, dtype)
 
-        found = best_position(primitive, (length, node.inputs[0].dtype), element, nest)
+        is_short = self.scope.is_less(length, 2**31) is Truth.YES
+        kept = DType.INT32 if is_short else DType.INT64
+        found = best_position(primitive, (length, node.inputs[0].dtype), kept, element, nest)
         some = self.scope.resolve(less(0, self._while_existing(node, index, length)))
         nothing = Literal(0, DType.INT64)
         return nothing if _is_zero(some) else _where(some, found, nothing)

@@ -1,7 +1,7 @@
 """Instruction set levels, and the way from an LLVM module to an object file for one of them.
 
 A level fixes the processor name and features that LLVM compiles for, so the same module gives the
-same bytes on every machine. Imports only llvmlite. Read :class:`Level`, ``LEVELS`` and
+same bytes on every machine. Imports ``inlining`` only. Read :class:`Level`, ``LEVELS`` and
 :func:`compile_object`.
 """
 
@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 
 import llvmlite.binding as llvm
 from llvmlite import ir
+
+from tilewright.backend.cpu.inlining import inline_calls
 
 _LOCK = threading.RLock()
 
@@ -50,6 +52,11 @@ class Level:
     def vector_call(self) -> str:
         """LLVM's name of the calling convention that passes most vectors in registers."""
         return "x86_regcallcc" if self.triple.startswith("x86_64") else "fastcc"
+
+    @property
+    def has_lookup(self) -> bool:
+        """Whether an instruction picks elements of a register by indices in another."""
+        return self.isa in ("avx2", "avx512")
 
     def lanes(self, element_bytes: int) -> int:
         """Elements of this size in one vector register."""
@@ -162,6 +169,7 @@ def optimise(
     tuning.slp_vectorization = slp
     builder = llvm.create_pass_builder(machine, tuning)
     builder.getModulePassManager().run(parsed, builder)
+    inline_calls(parsed, builder)
     return parsed, machine
 
 

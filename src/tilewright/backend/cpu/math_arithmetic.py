@@ -226,6 +226,17 @@ class Arithmetic:
         shifted = self.builder.fadd(product, magic)
         return self.builder.fsub(shifted, magic), self.to_bits(shifted)
 
+    def rounded_product(
+        self, x: ir.Value, factor: float, parts: int = 1
+    ) -> tuple[ir.Value, ir.Value]:
+        """n nearest to x factor among the multiples of 1/parts, and bits whose low part is n parts.
+
+        As :meth:`shifted_round` otherwise.
+        """
+        magic = self.constant(1.5 * 2.0**self.mantissa / parts)
+        shifted = self.multiply_add(x, self.constant(factor), magic)
+        return self.builder.fsub(shifted, magic), self.to_bits(shifted)
+
     def power_of_two(self, biased: ir.Value) -> ir.Value:
         """2**(e - bias) from an integer whose low exponent field holds e in [0, 2*bias+1]."""
         return self.from_bits(self.builder.shl(biased, self.integer(self.mantissa)))

@@ -1,6 +1,7 @@
 """Trigonometric functions and their inverses, without branches.
 
-All of them compute in float64; float32 rounds the result once. Arguments of any size are reduced
+All of them compute in float64; float32 rounds the result once, except for whole registers of usual
+arguments of the sine and cosine, which stay in float32. Arguments of any size are reduced
 exactly for float32; those of float64 up to 2**45, beyond which accuracy fades, and 2**50, beyond
 which the results are NaNs. Imports
 ``math_arithmetic``, ``math_exponential`` and ``math_tables``; start with :func:`sine`.
@@ -13,9 +14,13 @@ from dataclasses import dataclass
 
 from llvmlite import ir
 
+from tilewright.backend.cpu import math_lookup_tables as lookup_tables
 from tilewright.backend.cpu import math_tables as tables
 from tilewright.backend.cpu.math_arithmetic import Arithmetic
 from tilewright.backend.cpu.math_exponential import through_double
+from tilewright.backend.cpu.vector_functions import unless_rare
+
+NEAR = 2.0**15  # arguments up to which three numbers of float32 are enough for pi/2
 
 
 @dataclass(frozen=True)
@@ -95,10 +100,17 @@ def _quadrant(a: Arithmetic, x: ir.Value, mixed: bool, turn: int) -> ir.Value:
     """sin(x + turn pi/2)."""
     reduced = _reduce(a, x, mixed)
     sine_value, cosine_value = _sine_and_cosine(a, reduced, mixed)
+    return _of_quadrant(a, reduced.pattern, turn, (sine_value, cosine_value))
+
+
+def _of_quadrant(
+    a: Arithmetic, pattern: ir.Value, turn: int, values: tuple[ir.Value, ir.Value]
+) -> ir.Value:
+    """sin(x + turn pi/2) from the (sine, cosine) of what is left of x."""
     build = a.builder
-    quadrant = build.add(reduced.pattern, a.integer(turn)) if turn else reduced.pattern
+    quadrant = build.add(pattern, a.integer(turn)) if turn else pattern
     even = build.icmp_unsigned("==", build.and_(quadrant, a.integer(1)), a.integer(0))
-    value = a.select(even, sine_value, cosine_value)
+    value = a.select(even, *values)
     flip = build.shl(build.and_(quadrant, a.integer(2)), a.integer(a.bits - 2))
     return a.from_bits(build.xor(a.to_bits(value), flip))
 
@@ -119,6 +131,38 @@ def _tangent(a: Arithmetic, x: ir.Value, mixed: bool) -> ir.Value:
     top = a.select(even, sine_value, a.negate(cosine_value))
     bottom = a.select(even, cosine_value, sine_value)
     return a.select(a.compare("==", x, 0.0), x, a.divide(top, bottom))
+
+
+def _near(a: Arithmetic, x: ir.Value, turn: int) -> ir.Value:
+    """sin(x + turn pi/2) of a register of float32 with 0 <= x <= ``NEAR``.
+
+    All but the last of the three subtractions are exact (Cody and Waite): x - n high has no more
+    digits than high.
+    """
+    n, pattern = a.rounded_product(x, 2 / math.pi)
+    r = x
+    for part in lookup_tables.HALF_PI_SINGLE:
+        r = a.multiply_add(n, a.constant(-part), r)
+    z = a.multiply(r, r)
+    sine_value = a.multiply_add(a.multiply(r, z), a.polynomial(z, lookup_tables.SINE_SINGLE), r)
+    terms = (1.0, -0.5, *lookup_tables.COSINE_SINGLE)
+    return _of_quadrant(a, pattern, turn, (sine_value, a.polynomial(z, terms)))
+
+
+def register_sine(a: Arithmetic, x: ir.Value) -> ir.Value:
+    """sin(x) of a register of float32."""
+    size = a.absolute(x)
+    sign = a.builder.and_(a.to_bits(x), a.integer(1 << (a.bits - 1)))
+    value = a.from_bits(a.builder.xor(a.to_bits(_near(a, size, 0)), sign))
+    is_far = a.compare(">", size, NEAR)
+    return unless_rare(a, x, value, is_far, (f"any_sine.{a.lanes}", sine))
+
+
+def register_cosine(a: Arithmetic, x: ir.Value) -> ir.Value:
+    """cos(x) of a register of float32."""
+    size = a.absolute(x)
+    is_far = a.compare(">", size, NEAR)
+    return unless_rare(a, x, _near(a, size, 1), is_far, (f"any_cosine.{a.lanes}", cosine))
 
 
 def sine(a: Arithmetic, x: ir.Value) -> ir.Value:
