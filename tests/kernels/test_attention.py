@@ -11,6 +11,7 @@ from support.graph_kit import (
     BOOL,
     F32,
     F64,
+    I64,
     WIDE,
     Space,
     apply,
@@ -213,3 +214,34 @@ def test_scores_that_someone_else_reads_are_not_stitched() -> None:
     scores = heads.scores
     graph = heads.space.graph(heads.context(softmax(scores)), scores)
     assert "attention" not in kinds(check(graph, FEW, length=200))
+
+
+@pytest.mark.parametrize("low", [-np.inf, -1e9])
+@pytest.mark.parametrize("past", [0, 70])
+def test_keys_that_no_row_of_a_block_sees(low: float, past: int) -> None:
+    """Whole blocks of keys are hidden from the first rows, and all keys from none."""
+    heads = Heads()
+    shape = (heads.m, heads.n)
+    until = apply("add", node(Iota(shape, 0)), spread(scalar(past, I64), shape))
+    seen = apply("less_equal", node(Iota(shape, 1)), until)
+    hidden = spread(scalar(low), heads.scores.shape)
+    shown = apply("select", spread(seen, heads.scores.shape), heads.scores, hidden)
+    cases = [{"b": 1, "h": 2, "m": m, "n": n} for m, n in ((1, 1), (130, 500), (300, 129), (5, 0))]
+    check(heads.space.graph(heads.context(softmax(shown))), cases, length=300, scale=16)
+
+
+def test_rows_whose_scores_are_lower_than_what_hides() -> None:
+    """Hidden keys have all the weight then, those of other blocks as well."""
+
+    def fill(name: str, dtype: DType, shape: tuple[int, ...]) -> Array:
+        if name == "v":
+            return default_fill(name, dtype, shape)
+        made = np.ones(shape, np.float32)
+        if name == "q":
+            made[..., 1::2, :] *= -1e8  # scores of -2.4e9, but for every other row
+        return made
+
+    heads = Heads()
+    shown = _causal(heads, heads.scores)
+    cases = [{"b": 1, "h": 1, "m": 20, "n": 400}]
+    check(heads.space.graph(heads.context(softmax(shown))), cases, length=400, fill=fill)

@@ -9,7 +9,10 @@ from __future__ import annotations
 from tilewright.ir.attention import attention_of
 from tilewright.ir.graph import Graph, Node
 from tilewright.ir.kernel import Kernel, KernelKind, Plan, kernel_of
+from tilewright.plan.inline import cost
 from tilewright.plan.legality import Legality
+
+POSITIONS_LIMIT = 16  # operations on positions that an attention repeats for every score
 
 
 def stitched(graph: Graph, plan: Plan) -> Plan:
@@ -28,6 +31,7 @@ def stitched(graph: Graph, plan: Plan) -> Plan:
         and kernel.outputs[0] not in graph.roots
         and len(readers.get(kernel.outputs[0], ())) == 1
     }
+    of_positions = {k.outputs[0] for k in kernels if _is_of_positions(k)}
     replaced: dict[Kernel, Kernel | None] = {}
     for last in kernels:
         middle = _makes_left(last, alone)
@@ -38,10 +42,28 @@ def stitched(graph: Graph, plan: Plan) -> Plan:
         if found is None:
             continue
         memory = {*first.reads, *middle.reads, *last.reads} - {*first.outputs, *middle.outputs}
-        made = kernel_of(found.seeds, last.outputs, memory, order.__getitem__, last.label)
-        if legality.reason(made) is None:
-            replaced |= {first: None, middle: None, last: made}
-    return Plan(tuple(k for old in kernels if (k := replaced.get(old, old)) is not None))
+        memory -= of_positions
+        whole = kernel_of(found.seeds, last.outputs, memory, order.__getitem__, last.label)
+        if legality.reason(whole) is None:
+            replaced |= {first: None, middle: None, last: whole}
+    made = [k for old in kernels if (k := replaced.get(old, old)) is not None]
+    wanted = {*graph.roots, *(read for kernel in made for read in kernel.reads)}
+    return Plan(
+        tuple(
+            k
+            for k in made
+            if not of_positions.issuperset(k.outputs) or not wanted.isdisjoint(k.outputs)
+        )
+    )
+
+
+def _is_of_positions(kernel: Kernel) -> bool:
+    """Whether a kernel computes something cheap from positions alone, such as a causal mask.
+
+    An attention computes that itself, and then sees which keys it hides.
+    """
+    alone = kernel.kind is KernelKind.LOOPS and not kernel.reads and len(kernel.outputs) == 1
+    return alone and cost(kernel.outputs[0], ()) <= POSITIONS_LIMIT
 
 
 def _makes_left(last: Kernel, alone: dict[Node, Kernel]) -> Kernel | None:

@@ -16,6 +16,7 @@ totals. Start with :func:`lower_attention`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -27,11 +28,14 @@ from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Contract
 from tilewright.ir.tile import (
     CACHE_LINE,
+    Accumulator,
     Apply,
     Convert,
     Guarded,
+    LetIndex,
     Literal,
     Load,
+    Local,
     Loop,
     LoopProgram,
     Product,
@@ -47,6 +51,7 @@ from tilewright.shape import (
     ceil_div,
     constant,
     less,
+    maximum,
     minimum,
     product,
     symbol,
@@ -57,9 +62,12 @@ from tilewright.tile.loops import target_buffers
 from tilewright.tile.lowering import Lowering
 from tilewright.tile.transposes import SIZES
 from tilewright.tile.variants import LoweredStep
+from tilewright.tile.visible_keys import VisibleKeys, visible_keys
 
 LOWEST = {DType.FLOAT32: -3.4028234663852886e38, DType.FLOAT64: -1.7976931348623157e308}
+NO_WEIGHT = {DType.FLOAT32: 200.0, DType.FLOAT64: 1000.0}  # lower by that: its exponential is 0
 ROW, KEY, COLUMN, BLOCK = "_m", "_n", "_d", "_kb"
+PASS, AGAIN = "_pass", "_again"
 
 
 @dataclass(frozen=True)
@@ -244,11 +252,38 @@ class _Writer:
     # ------------------------------------------------------------ over the keys
 
     def _over_keys(self) -> None:
+        """All blocks of keys that any row of the block sees.
+
+        Hidden keys have the weight 0 unless a row sees none but such as are as low as they: then
+        the others are gone over, too.
+        """
+        lowering, blocks = self.lowering, ceil_div(self.key_count, self.block.keys)
+        visible = self._visible()
+        if visible is None:
+            self._blocks(constant(0), blocks)
+            return
+        last = visible.last.substitute({ROW: self.first_row + self.here - 1})
+        near = ceil_div(minimum(maximum(last + 1, 0), self.key_count), self.block.keys)
+        if visible.low == -math.inf:
+            self._blocks(constant(0), near)
+            return
+        low = lowering.scratch_buffer(DType.INT64, constant(1))
+        lowering.store(low, constant(0), Literal(0, DType.INT64))
+        lowering.open()
+        lowering.depth[PASS] = len(lowering.blocks) - 1
+        number = declare_index(lowering.scope, PASS, constant(2))
+        lowering.emit(LetIndex(AGAIN, Load(low, constant(0)), constant(2), None))
+        lowering.depth[AGAIN] = len(lowering.blocks) - 1
+        again = declare_index(lowering.scope, AGAIN, constant(2))
+        self._blocks(number * near, near + number * again * (blocks - near))
+        self._ask_for_low_rows(low, visible.low)
+        lowering.emit(Loop(PASS, constant(0), constant(2), lowering.close()))
+
+    def _blocks(self, begin: Expr, end: Expr) -> None:
         lowering, keys = self.lowering, self.block.keys
-        blocks = ceil_div(self.key_count, keys)
         lowering.open()
         lowering.depth[BLOCK] = len(lowering.blocks) - 1
-        number = declare_index(lowering.scope, BLOCK, blocks)
+        number = declare_index(lowering.scope, BLOCK, ceil_div(self.key_count, keys))
         first = number * keys
         here = minimum(self.key_count - first, keys)
         self._score(first, here)
@@ -257,7 +292,34 @@ class _Writer:
         self._weigh(here)
         self._scale()
         self._add(first, here)
-        lowering.emit(Loop(BLOCK, constant(0), blocks, lowering.close()))
+        lowering.emit(Loop(BLOCK, begin, end, lowering.close()))
+
+    def _visible(self) -> VisibleKeys | None:
+        """Up to which key rows see any, if what is shown of scores tells."""
+        lowering = self.lowering
+        lowering.open()
+        for name, size in ((ROW, self.row_count), (KEY, self.key_count)):
+            lowering.depth[name] = len(lowering.blocks) - 1
+            declare_index(lowering.scope, name, size)
+        index = self._index(symbol(ROW), symbol(KEY))
+        name = lowering.name("v")
+        lowering.depth[name] = len(lowering.blocks) - 1
+        self._known(self.attention.scores, index, Local(name, self.dtype))
+        found = visible_keys(lowering.value(self.attention.shown, index), ROW, KEY)
+        lowering.close()
+        return found
+
+    def _ask_for_low_rows(self, low: TileBuffer, hidden: float) -> None:
+        """Whether some row has seen nothing that makes weights of hidden keys 0."""
+        lowering = self.lowering
+        least, name = lowering.name("r"), lowering.name("i")
+        variable = lowering.opened(name)
+        greatest = self._load(self.maximum, variable)
+        accumulators = (Accumulator(least, "minimum", greatest),)
+        lowering.emit(Loop(name, constant(0), self.here, lowering.close(), accumulators))
+        bound = Literal(max(hidden + NO_WEIGHT[self.dtype], LOWEST[self.dtype]), self.dtype)
+        asked = Apply("less_equal", (Local(least, self.dtype), bound), DType.BOOL)
+        lowering.store(low, constant(0), Convert(asked, DType.INT64))
 
     def _score(self, first: Expr, here: Expr) -> None:
         access, zero = self.keys, constant(0)
