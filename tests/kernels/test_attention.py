@@ -31,12 +31,12 @@ from tilewright.tile.attention_variants import attention_variants
 from tilewright.tile.variants import Variant
 
 Array = np.ndarray[Any, Any]
-# Blocks have 128 or 32 rows and 128 or 256 keys, vectors 4 to 16 elements.
+# Blocks have 192 or 32 rows and 192 or 256 keys, vectors 4 to 16 elements.
 EDGES = [
     {"b": b, "h": h, "m": m, "n": n}
     for b, h, m, n in (
-        (1, 1, 1, 1), (0, 2, 3, 4), (2, 2, 0, 5), (1, 2, 5, 0), (1, 1, 17, 127), (1, 2, 31, 128),
-        (2, 1, 33, 129), (1, 1, 127, 257), (1, 1, 129, 16),
+        (1, 1, 1, 1), (0, 2, 3, 4), (2, 2, 0, 5), (1, 2, 5, 0), (1, 1, 17, 191), (1, 2, 31, 192),
+        (2, 1, 33, 193), (1, 1, 127, 257), (1, 1, 193, 16),
     )
 ]  # fmt: skip
 FEW = [EDGES[number] for number in (0, 2, 3, 6)]
@@ -226,7 +226,7 @@ def test_keys_that_no_row_of_a_block_sees(low: float, past: int) -> None:
     seen = apply("less_equal", node(Iota(shape, 1)), until)
     hidden = spread(scalar(low), heads.scores.shape)
     shown = apply("select", spread(seen, heads.scores.shape), heads.scores, hidden)
-    cases = [{"b": 1, "h": 2, "m": m, "n": n} for m, n in ((1, 1), (130, 500), (300, 129), (5, 0))]
+    cases = [{"b": 1, "h": 2, "m": m, "n": n} for m, n in ((1, 1), (200, 500), (300, 193), (5, 0))]
     check(heads.space.graph(heads.context(softmax(shown))), cases, length=300, scale=16)
 
 

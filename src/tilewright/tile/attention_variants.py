@@ -25,7 +25,8 @@ from tilewright.tile.lowering import Lowering
 from tilewright.tile.rows import lower_rows
 from tilewright.tile.variants import THREADS, LoweredStep, Variant, Workspace
 
-BLOCKS = (AttentionBlock(128, 128), AttentionBlock(32, 256))
+# The first is whole register tiles in both products: 6 rows high, 4 vectors of 16 wide.
+BLOCKS = (AttentionBlock(192, 192), AttentionBlock(32, 256))
 FEW_ROWS = 32  # from which on known rows fill the vectors of one program
 STEP_PICOSECONDS = 500_000  # of one more kernel for which threads meet
 
