@@ -45,6 +45,7 @@ WIDE_LEVEL = replace(
     processor=LEVELS["avx2"].processor,
     adjustments=LEVELS["avx2"].adjustments,
     features=LEVELS["avx2"].features,
+    isa="x86-64",  # no lookups: they are instructions on whole registers
 )
 
 
