@@ -18,7 +18,8 @@ from tilewright.ir.primitives import Map
 from tilewright.ir.scalar import SCALAR_FUNCTIONS
 from tilewright.ir.tile import CACHE_LINE, LoopProgram
 from tilewright.shape import Expr, Scope, product, symbol
-from tilewright.tile.attention import AttentionBlock, lower_attention
+from tilewright.tile.attention import lower_attention
+from tilewright.tile.attention_frame import AttentionBlock
 from tilewright.tile.contraction_variants import contraction_variants
 from tilewright.tile.frame import RegisterTile
 from tilewright.tile.lowering import Lowering
