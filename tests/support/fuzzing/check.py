@@ -10,6 +10,7 @@ import tempfile
 import traceback
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from tilewright.support.errors import InternalError, TilewrightError
 from .case import Array, Case, Finding, Sizes
 from .interpreted import Interpreted
 from .limits import doubtful, doubtful_in_runtime, doubtful_of_nothing, limit, unspecified
-from .oracles import Reference, Values, difference, onnxruntime_session
+from .oracles import MORE_TRIALS, Reference, Values, difference, onnxruntime_session
 
 INTERPRETED = "none"  # instead of an instruction set level
 REFERENCE, RUNTIME = "onnx.reference", "onnxruntime"
@@ -40,12 +41,16 @@ class Outcome:
 
 @dataclass
 class Expected:
-    """What the oracles say at one shape, by oracle; an oracle that refuses is not there."""
+    """What the oracles say at one shape, by oracle; an oracle that refuses is not there.
+
+    ``widened`` makes the allowances of more trials.
+    """
 
     sizes: Sizes
     feeds: Values
     answers: dict[str, Values]
     allowances: Values | None
+    widened: Callable[[], Values | None]
 
     @property
     def is_certain(self) -> bool:
@@ -103,6 +108,7 @@ def _ask_oracles(
         feeds = case.feeds(sizes)
         answers: dict[str, Values] = {}
         allowances: Values | None = None
+        widened: Callable[[], Values | None] = _nothing
         unspecified_by: str | None = None
         if reference is not None:
             stage(REFERENCE)
@@ -112,7 +118,9 @@ def _ask_oracles(
                 answers[REFERENCE] = {
                     n: base[n] for n in reference.outputs if n in base and n not in doubted
                 }
-                allowances = _or_none(reference.allowances, feeds, base, case.seed)
+                asked = (reference.allowances, feeds, base, case.seed)
+                allowances = _or_none(*asked)
+                widened = partial(_or_none, *asked, MORE_TRIALS)
         if session is not None:
             stage(RUNTIME)
             answer = _or_none(session, feeds)
@@ -122,8 +130,12 @@ def _ask_oracles(
         if unspecified_by is not None:
             outcome.limits.append(unspecified_by)
             answers = {}
-        found.append(Expected(sizes, feeds, answers, allowances))
+        found.append(Expected(sizes, feeds, answers, allowances, widened))
     return found
+
+
+def _nothing() -> Values | None:
+    return None
 
 
 def _or_none(ask: Callable[..., Any], *arguments: Any) -> Any:
@@ -168,7 +180,9 @@ def _run(
             except Exception as error:
                 outcome.finding = _foreign(error, one.sizes)
                 return
-            text = _judge(results, one)
+            text = _judge(results, one, one.allowances)
+            if text is not None:
+                text = _judge(results, one, one.widened())
             outcome.compared += bool(one.answers)
             if text is None and one is expected[0]:
                 first = first or results
@@ -179,11 +193,11 @@ def _run(
                 return
 
 
-def _judge(results: Values, expected: Expected) -> str | None:
+def _judge(results: Values, expected: Expected, allowances: Values | None) -> str | None:
     """None if each output agrees with an oracle, or none answers."""
     if not expected.answers:
         return None
-    allowances = expected.allowances or {}
+    allowances = allowances or {}
     for name, ours in results.items():
         texts = {
             oracle: difference(ours, np.asarray(answer[name]), allowances.get(name))

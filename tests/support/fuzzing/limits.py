@@ -35,6 +35,11 @@ REFERENCE_ERRORS: tuple[tuple[str, str, object, str], ...] = (
     ("LRN", "", None, "it sums as many channels as the batch has elements"),
 )  # fmt: skip
 
+# The same of ONNX Runtime.
+RUNTIME_ERRORS: tuple[tuple[str, str], ...] = (
+    ("InstanceNormalization", "it adds mean * scale to the bias, which cancels where values agree"),
+)
+
 # The same for one of several outputs: the operator, the number of the output, and why.
 REFERENCE_OUTPUT_ERRORS: tuple[tuple[str, int, str], ...] = (
     ("MaxPool", 1, "places are counted anew in every channel, not over the whole tensor"),
@@ -57,24 +62,30 @@ def doubtful(model: onnx.ModelProto) -> set[str]:
 
 
 def doubtful_in_runtime(model: onnx.ModelProto) -> set[str]:
-    """Values that ONNX Runtime gets wrong: it computes Gelu of doubles with float32 constants."""
+    """Values that ONNX Runtime gets wrong; it computes Gelu of doubles with float32 constants."""
     types = [v.type.tensor_type.elem_type for v in model.graph.input]
     types += [c.data_type for c in model.graph.initializer]
-    if onnx.TensorProto.DOUBLE not in types:
-        return set()
-    return _depending(model, lambda node: node.op_type == "Gelu")
+    wrong = {operator for operator, _ in RUNTIME_ERRORS}
+    if onnx.TensorProto.DOUBLE in types:
+        wrong.add("Gelu")
+    return _depending(model, lambda node: node.op_type in wrong)
 
 
 def doubtful_of_nothing(model: onnx.ModelProto) -> set[str]:
     """Values that ONNX Runtime may get wrong where a size is 0.
 
-    It takes an axis that is counted from the end for none where a reduction has no elements.
+    It takes an axis that is counted from the end for none where a reduction has no elements, and
+    leaves the memory of a product by a vector without elements as it was.
     """
     known = {c.name: numpy_helper.to_array(c) for c in model.graph.initializer}
     for node in model.graph.node:
         if node.op_type == "Constant" and node.attribute[0].name == "value":
             known[node.output[0]] = numpy_helper.to_array(node.attribute[0].t)
-    return _depending(model, lambda node: any(axis < 0 for axis in _reduced(node, known)))
+
+    def is_wrong(node: onnx.NodeProto) -> bool:
+        return node.op_type == "MatMul" or any(axis < 0 for axis in _reduced(node, known))
+
+    return _depending(model, is_wrong)
 
 
 def _pads_below_zero(node: onnx.NodeProto) -> bool:
@@ -128,6 +139,8 @@ def _depending(model: onnx.ModelProto, is_wrong: Callable[[onnx.NodeProto], bool
 
 def _reduced(node: onnx.NodeProto, known: Mapping[str, Array]) -> list[int]:
     """The axes of a reduction; -1 for those that are not known."""
+    if node.op_type in ("ArgMax", "ArgMin"):
+        return [a.i for a in node.attribute if a.name == "axis"]
     if not node.op_type.startswith("Reduce"):
         return []
     given = [axis for a in node.attribute if a.name == "axes" for axis in a.ints]
