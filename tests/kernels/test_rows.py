@@ -93,6 +93,18 @@ def test_normalisation_over_two_axes() -> None:
     check(space.graph(scaled, normal), cases, length=150)
 
 
+def test_a_result_that_a_sweep_has_written_keeps_its_values() -> None:
+    """What later sweeps keep cannot lie in it: three sweeps follow, and it is a result."""
+    space = Space()
+    a, b = space.dimensions("a b")
+    x = space.input("x", F32, a, b)
+    length = apply("square_root", kept(apply("multiply", x, x), "sum", (1,)))
+    scaled = apply("divide", x, apply("add", length, spread(scalar(1.0), (a, b))))
+    weights = softmax(scaled)
+    squares = node(Reduce("sum", (1,)), apply("multiply", weights, weights))
+    check(space.graph(scaled, apply("square_root", squares)), ROWS, length=16)
+
+
 def test_statistics_are_outputs_too() -> None:
     space = Space()
     x = space.input("x", F32, *space.dimensions("a b"))

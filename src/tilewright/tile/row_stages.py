@@ -87,6 +87,7 @@ class RowStages:
         self.results = [o for o in kernel.outputs if o not in self.elements]
         self._stage: dict[Node, int] = {}
         self._in_results: set[Node] = set()
+        self._written_last: tuple[Node, ...] = ()
 
     def sweeps(self) -> list[Sweep]:
         """The sweeps in order; the last one writes elements, if any are asked for."""
@@ -104,6 +105,7 @@ class RowStages:
             made.append(Sweep(reductions, tuple(keep), ()))
             kept |= set(keep)
         rest = tuple(o for o in self.elements if o not in kept)
+        self._written_last = rest
         return [*made, Sweep((), (), rest)] if rest else made
 
     def stage_of(self, node: Node) -> int:
@@ -172,9 +174,9 @@ class RowStages:
     def place(self, node: Node, scratch: Expr, offset: Offset) -> tuple[TileBuffer, Offset]:
         """Where a kept value goes, and the position there of an index of the space.
 
-        That is its own result if it is one, else the place of the only one that is written last,
-        which reads each element right before it writes it; else ``scratch`` elements of memory, at
-        ``offset``.
+        That is its own result if it is one, else the place of the only one, if that is written by
+        the last of the :meth:`sweeps`, which reads each element right before it writes it; else
+        ``scratch`` elements of memory, at ``offset``.
         """
 
         def in_result(index: Sequence[Expr]) -> Expr:
@@ -182,10 +184,11 @@ class RowStages:
 
         if node in self.targets:
             return self.targets[node], in_result
-        alone = len(self.elements) == 1 and not self._in_results
-        if alone and self.elements[0].dtype is node.dtype and self.elements[0] is not node:
-            self._in_results.add(node)
-            return self.targets[self.elements[0]], in_result
+        if len(self.elements) == 1 and self._written_last and not self._in_results:
+            (alone,) = self._written_last
+            if alone.dtype is node.dtype:
+                self._in_results.add(node)
+                return self.targets[alone], in_result
         return self.lowering.scratch_buffer(node.dtype, scratch), offset
 
     def reader(

@@ -158,7 +158,7 @@ def unspecified(model: onnx.ModelProto, values: Mapping[str, Array]) -> str | No
     the largest of no elements is nowhere. Of no images the reference pools without their padding.
     The largest of padding only is -inf here, 0 in the reference, and refused by ONNX Runtime. A
     slice backwards from before the first element begins at the first by the standard, and is empty
-    in the reference.
+    in the reference. The logarithm of a sum of zeros is not a number in the reference.
     """
     constants = {c.name for c in model.graph.initializer}
     known = {c.name: numpy_helper.to_array(c) for c in model.graph.initializer}
@@ -170,6 +170,9 @@ def unspecified(model: onnx.ModelProto, values: Mapping[str, Array]) -> str | No
             axes = [a.i for a in node.attribute if a.name == "axis"] or [0]
             if np.asarray(values[node.input[0]]).shape[axes[0]] == 0:
                 return f"{node.op_type} of nothing"
+        operand = np.asarray(values.get(node.input[0], 0) if node.input else 0)
+        if node.op_type == "ReduceLogSumExp" and (operand == -np.inf).any():
+            return "ReduceLogSumExp of -inf"
         if node.op_type == "ReduceMean" and np.size(values.get(node.input[0], 1)) == 0:
             return "ReduceMean of nothing"
         windowed = node.op_type in ("MaxPool", "AveragePool", "LpPool") and node.input[0] in values
