@@ -8,8 +8,8 @@
 Each graph is compiled once, saved, loaded and run at five or six shapes with zeros and ones among
 them, in a child process with limits on time and memory. What differs from both oracles, is refused
 though both answer, crashes, hangs or raises an exception that is not ours is a finding; it is made
-as small as it goes and printed as a test. With ``--level none`` numpy evaluates what would be
-compiled: ten times as fast, for what comes before the backend. Exit code 1 if there is a finding.
+as small as it goes and printed as a test. With ``--level none`` numpy runs the tile programs that
+would be compiled, of each kernel a variant at random. Exit code 1 if there is a finding.
 """
 
 from __future__ import annotations

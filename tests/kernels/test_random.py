@@ -8,7 +8,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from support.graph_kit import F32, check, exact, inputs_at, tolerance
+from support.meanings import BothMeanings
 from support.random_graphs import build, fill, largest
+from tilewright.backend.cpu.machine import host_levels
 from tilewright.plan.prepare import prepare
 from tilewright.rewrite import simplify
 
@@ -51,3 +53,17 @@ def test_rewritten_graphs_mean_the_same(numbers: list[int], steps: int) -> None:
             before, after = exact(graph, inputs, sizes), exact(rewritten, inputs, sizes)
         for name, want in before.items():
             np.testing.assert_allclose(after[name], want, rtol=0, atol=allowed)
+
+
+def test_a_few_kernels_as_code_and_as_numpy() -> None:
+    both = BothMeanings(1, ("x86-64",))
+    while len(both.kernels) < 20:
+        both.compare()
+
+
+@pytest.mark.slow
+def test_many_kernels_as_code_and_as_numpy() -> None:
+    """``scripts/interpret_kernels.py`` runs any number of them."""
+    both = BothMeanings(2, [level.name for level in host_levels()])
+    while len(both.kernels) < 200:
+        both.compare()

@@ -282,20 +282,23 @@ def check(
         for level in levels:
             for options in VARIANTS:
                 got = compiled.guarded(level, inputs, sizes, **options)
-                _compare(graph, got, want, (count, scale), f"{level} {dict(sizes)} {options}")
+                compare_outputs(
+                    graph, got, want, (count, scale), f"{level} {dict(sizes)} {options}"
+                )
         if levels[-1] in LEVELS:
             got = compiled.model.run(inputs)
-            _compare(graph, got, want, (count, scale), f"runtime {dict(sizes)}")
+            compare_outputs(graph, got, want, (count, scale), f"runtime {dict(sizes)}")
     return compiled
 
 
-def _compare(
+def compare_outputs(
     graph: Graph,
     got: Mapping[str, Array],
     want: Mapping[str, Array],
     bound: tuple[int, float],
     what: str,
 ) -> None:
+    """Results beside what they should be; ``bound`` is (roundings, magnitude on the way)."""
     for name, root in graph.outputs:
         expected = np.asarray(want[name])
         if root.dtype not in FLOATS:
@@ -320,6 +323,7 @@ __all__ = [
     "Space",
     "apply",
     "check",
+    "compare_outputs",
     "constant",
     "data",
     "exact",

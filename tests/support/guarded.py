@@ -108,12 +108,14 @@ def execute(
     at_end: bool = True,
     poison: int = 0xFF,
     pieces: int = 1,
+    chosen: Mapping[str, int] | None = None,
 ) -> dict[str, Array]:
     """The outputs of a program of kernels alone, each run in ``pieces`` ranges of its tasks.
 
+    Of several variants the cheapest is taken, unless the symbol of the choice is in ``chosen``.
     Raises ExecutionError with the message of a check that a kernel reports.
     """
-    symbols = _with_choices(program, symbols)
+    symbols = {**_with_choices(program, symbols), **(chosen or {})}
     memory: list[Guarded] = []
     shapes: list[tuple[int, ...]] = []
     try:

@@ -110,6 +110,13 @@ class Guarded:
 
 Value = Load | Literal | IndexValue | Apply | Convert | Local | Guarded
 
+IDENTITY = "identity:"  # prefix of the local that stands for a reduction's neutral element
+
+
+def neutral_element(kind: str, dtype: DType) -> Local:
+    """The value that a reduction of ``kind`` begins with."""
+    return Local(f"{IDENTITY}{kind}", dtype)
+
 
 def multiplied(a: Value, b: Value, dtype: DType) -> Apply:
     """The product of two values, as one of ``dtype``."""

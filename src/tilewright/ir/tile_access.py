@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from tilewright.ir.tile import (
+    IDENTITY,
     OUTSIDE,
     Apply,
     Check,
@@ -48,7 +49,6 @@ from tilewright.shape import (
 from tilewright.shape.table import Operation
 
 AXIS = "_axis"
-IDENTITY = "identity:"  # prefix of the local that stands for a reduction's neutral element
 
 
 @dataclass(frozen=True)

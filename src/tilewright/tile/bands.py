@@ -18,15 +18,7 @@ from tilewright.ir.graph import Node
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Convolve, Window
 from tilewright.ir.scalar import COMBINE
-from tilewright.ir.tile import (
-    Apply,
-    Load,
-    Local,
-    Loop,
-    Store,
-    TileBuffer,
-    Value,
-)
+from tilewright.ir.tile import Apply, Load, Loop, Store, TileBuffer, Value, neutral_element
 from tilewright.ir.views import Index, linear
 from tilewright.shape import (
     Expr,
@@ -224,7 +216,7 @@ class Band:
         self.lowering.emit(Store(buffer, self.lowering.scope.resolve(place), value))
 
     def neutral(self) -> Value:
-        return Local(f"identity:{self.geometry.kind}", self.seed.dtype)
+        return neutral_element(self.geometry.kind, self.seed.dtype)
 
     def clear(self, buffer: TileBuffer, base: Expr) -> None:
         """Neutral elements in every place of a row that windows read."""

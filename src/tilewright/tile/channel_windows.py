@@ -22,12 +22,12 @@ from tilewright.ir.tile import (
     MULTIPLY_ADD,
     Apply,
     Load,
-    Local,
     Loop,
     LoopProgram,
     Store,
     TileBuffer,
     Value,
+    neutral_element,
 )
 from tilewright.ir.views import Index, linear
 from tilewright.shape import (
@@ -330,7 +330,7 @@ class _Row:
         def fill(channel: Expr) -> None:
             for _, buffers in used:
                 for buffer in buffers:
-                    neutral = Local(f"identity:{self.geometry.kind}", buffer.dtype)
+                    neutral = neutral_element(self.geometry.kind, buffer.dtype)
                     self.lowering.emit(Store(buffer, channel, neutral))
 
         def results(channel: Expr) -> None:
@@ -392,7 +392,7 @@ class _Row:
         for row, (p, t) in combinations(rows, order):
             made = self._step(values[p], pixels[p], (*row, inner[t]), channel)
             values[p] = self.lowering.let(made)
-        neutral = Local(f"identity:{self.geometry.kind}", self.seed.dtype)
+        neutral = neutral_element(self.geometry.kind, self.seed.dtype)
         return [neutral if value is None else value for value in values]
 
     def _step(

@@ -15,7 +15,7 @@ from itertools import product as combinations
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Reduce, Shape
 from tilewright.ir.scalar import COMBINE
-from tilewright.ir.tile import Apply, Load, Local, Loop, LoopProgram, Store, Value
+from tilewright.ir.tile import Apply, Load, Loop, LoopProgram, Store, Value, neutral_element
 from tilewright.ir.views import Index, linear
 from tilewright.shape import Expr, constant, product
 from tilewright.tile.loops import finish, target_buffers, task_columns
@@ -102,7 +102,7 @@ class _Columns:
             self._along_columns(lambda column: self._results(column, self._sum(places, column)))
             return
         sums = self.lowering.scratch_buffer(self.seed.dtype, self.block)
-        neutral = Local(f"identity:{self._kind}", self.seed.dtype)
+        neutral = neutral_element(self._kind, self.seed.dtype)
         self._along_columns(lambda column: self.lowering.emit(Store(sums, column, neutral)))
 
         def add(places: list[list[Expr]]) -> None:

@@ -22,6 +22,7 @@ from tilewright.ir.tile import (
     Store,
     TileBuffer,
     Value,
+    neutral_element,
 )
 from tilewright.ir.tile_walk import ExpressionMap, value_loads
 from tilewright.shape import Expr, constant, maximum, symbol
@@ -163,7 +164,7 @@ class _Exchange:
 
     def _neutral(self, loop: Loop, variable: Expr) -> list[Statement]:
         return [
-            Store(self.running[a.name], variable, Local(f"identity:{a.kind}", a.value.dtype))
+            Store(self.running[a.name], variable, neutral_element(a.kind, a.value.dtype))
             for a in loop.accumulators
         ]
 

@@ -14,7 +14,16 @@ from tilewright.ir.graph import Node
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Concat, Reshape, Scan, ScatterElements, ScatterND
 from tilewright.ir.scalar import COMBINE
-from tilewright.ir.tile import Apply, Load, Local, Loop, LoopProgram, Statement, Store, TileBuffer
+from tilewright.ir.tile import (
+    Apply,
+    Load,
+    Loop,
+    LoopProgram,
+    Statement,
+    Store,
+    TileBuffer,
+    neutral_element,
+)
 from tilewright.ir.tile_walk import ExpressionMap, expressions
 from tilewright.ir.views import Index, linear
 from tilewright.shape import Expr, Truth, ceil_div, constant, maximum, minimum, product
@@ -395,7 +404,7 @@ class _Steps:
 
     def _begin(self, first: Expr) -> None:
         if self.primitive.exclusive:
-            start = Local(f"identity:{self.primitive.kind}", self.output.dtype)
+            start = neutral_element(self.primitive.kind, self.output.dtype)
         else:
             start = self.lowering.value(self.output.inputs[0], self._at(first))
         self.lowering.emit(Store(self.target, self._offset(first), start))

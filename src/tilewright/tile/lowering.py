@@ -54,6 +54,7 @@ from tilewright.ir.tile import (
     TileBuffer,
     Value,
     multiplied,
+    neutral_element,
 )
 from tilewright.ir.tile_walk import value_symbols
 from tilewright.ir.views import Index, declare_index, linear, pull_back
@@ -452,7 +453,7 @@ class Lowering:
             positions, inside = tap_position(
                 taps, index[axes], k, primitive.low, operand.shape[axes], self.scope
             )
-            neutral = Local(f"identity:{primitive.kind}", node.dtype)
+            neutral = neutral_element(primitive.kind, node.dtype)
             place = (*index[: axes.start], *positions, *index[axes.stop :])
             return self.guarded(inside, operand, place, neutral)
 

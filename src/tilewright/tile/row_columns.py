@@ -21,12 +21,12 @@ from tilewright.ir.primitives import Broadcast, Shape
 from tilewright.ir.tile import (
     Accumulator,
     Load,
-    Local,
     Loop,
     Statement,
     Store,
     TileBuffer,
     Value,
+    neutral_element,
 )
 from tilewright.ir.tile_walk import ExpressionMap
 from tilewright.ir.views import Index, linear
@@ -293,7 +293,7 @@ class RowColumns:
             self.lowering.emit(add([constant(i) for i in range(size.value)], True))
             return
         self.lowering.emit(self._columns(lambda column: [
-            Store(b, column, Local(f"identity:{k}", b.dtype))
+            Store(b, column, neutral_element(k, b.dtype))
             for b, k in zip(sums, kinds, strict=True)
         ]))  # fmt: skip
         begin, end = self._bounds(size)

@@ -17,7 +17,16 @@ from tilewright.ir.graph import Node
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Convolve, Reduce, Window
 from tilewright.ir.scalar import COMBINE
-from tilewright.ir.tile import Apply, Load, Local, Loop, LoopProgram, Store, TileBuffer, Value
+from tilewright.ir.tile import (
+    Apply,
+    Load,
+    Loop,
+    LoopProgram,
+    Store,
+    TileBuffer,
+    Value,
+    neutral_element,
+)
 from tilewright.ir.views import Index, linear
 from tilewright.shape import Expr, constant, maximum, minimum, product
 from tilewright.tile.bands import Geometry
@@ -90,7 +99,7 @@ def _line(
     length = start + maximum(copied, width + (geometry.reach(-1) - low))
     lowering.open()
     row = lowering.scratch_buffer(node.dtype, length)
-    neutral = Local(f"identity:{geometry.kind}", node.dtype)
+    neutral = neutral_element(geometry.kind, node.dtype)
     for begin, end in ((constant(start - low), constant(start)), (copied + start, length)):
         lowering.open()
         place = lowering.variable(length)

@@ -1,7 +1,7 @@
-"""A case without machine code: what would be compiled is evaluated by numpy, ten times as fast.
+"""A case without machine code: the tile programs that would be compiled are run by numpy.
 
-Import, rewriting, planning and lowering run and are verified; the graph that was planned gives the
-results. So it finds what is wrong before the backend. Start with :class:`Interpreted`.
+Import, rewriting, planning and lowering run and are verified; of each kernel a variant is taken at
+random. So it finds what is wrong before the backend. Start with :class:`Interpreted`.
 """
 
 from __future__ import annotations
@@ -11,18 +11,19 @@ import numpy as np
 from tilewright.backend.cpu.machine import LEVELS
 from tilewright.backend.cpu.program import REGISTER_TILES, usual_machine
 from tilewright.frontend.onnx import Dim, import_model
-from tilewright.ir.evaluate import evaluate
-from tilewright.ir.kernel import KernelKind
-from tilewright.ops.reference import evaluate_payload
+from tilewright.ir.kernel import Kernel
+from tilewright.ir.tile_evaluate import CheckFailed
 from tilewright.plan.greedy import plan_greedily
 from tilewright.plan.prepare import prepare
 from tilewright.rewrite import simplify
 from tilewright.rewrite.channels_last import prefer_channels_last
 from tilewright.shape.binding import InputPattern, bind_inputs
 from tilewright.stages import Stages
-from tilewright.tile.lower import lower_kernel
+from tilewright.support.errors import ExecutionError
+from tilewright.tile.lower import LoweredKernel, lower_kernel
 from tilewright.tile.variants import Accuracy
 
+from ..tile_runs import TileRun, lowered_kernels
 from .case import Array, Case
 
 LEVEL = "avx2"  # for which kernels are lowered
@@ -49,12 +50,15 @@ class Interpreted:
             for name, node in zip(self._inputs, graph.inputs, strict=True)
         ]
         self._binding = bind_inputs(patterns, graph.scope, imported.report.dimensions)
-        machine = usual_machine(LEVELS[LEVEL])
-        for kernel in plan.kernels:
-            if kernel.kind is not KernelKind.OPAQUE:
-                tile = REGISTER_TILES[LEVEL]
-                found = lower_kernel(kernel, graph.scope, tile, Accuracy.STANDARD, machine)
-                stages.kernel(LEVEL, found)
+        machine, tile = usual_machine(LEVELS[LEVEL]), REGISTER_TILES[LEVEL]
+
+        def lower(kernel: Kernel) -> LoweredKernel:
+            found = lower_kernel(kernel, graph.scope, tile, Accuracy.STANDARD, machine)
+            stages.kernel(LEVEL, found)
+            return found
+
+        self._tiles = TileRun(graph, lowered_kernels(plan.kernels, lower))
+        self._seed = case.seed
 
     def run(self, feeds: dict[str, Array]) -> dict[str, Array]:
         shapes = [feeds[name].shape for name in self._inputs]
@@ -62,5 +66,10 @@ class Interpreted:
         for guard in self._graph.guards:
             if set(guard.condition.free_symbols) <= symbols.keys():
                 guard.check(symbols)
-        results = evaluate(self._graph, feeds, symbols, lambda p, a: evaluate_payload(p, a))
-        return {name: np.array(array) for name, array in results.items()}
+        chance = np.random.default_rng(self._seed)
+        try:
+            return self._tiles.outputs(
+                feeds, symbols, lambda lowered: int(chance.integers(len(lowered.variants)))
+            )
+        except CheckFailed as error:
+            raise ExecutionError(str(error)) from error

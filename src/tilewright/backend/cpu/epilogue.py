@@ -18,10 +18,11 @@ from tilewright.backend.cpu.indices import I64, word
 from tilewright.backend.cpu.internal import POINTER, internal_function
 from tilewright.backend.cpu.machine import Level
 from tilewright.backend.cpu.register_tile import Sums, TileShape
-from tilewright.backend.cpu.statements import IDENTITY, FunctionFrame
+from tilewright.backend.cpu.statements import FunctionFrame
 from tilewright.backend.cpu.tile_functions import SumsTaker, give_sums
 from tilewright.ir.scalar import SCALAR_FUNCTIONS
 from tilewright.ir.tile import (
+    IDENTITY,
     Apply,
     Contraction,
     Convert,

@@ -20,6 +20,7 @@ from tilewright.backend.cpu.product import ProductShape, product_function
 from tilewright.backend.cpu.register_tile import most_vectors
 from tilewright.backend.cpu.transpose import transpose_function
 from tilewright.ir.tile import (
+    IDENTITY,
     MULTIPLY_ADD,
     Apply,
     Check,
@@ -42,8 +43,6 @@ from tilewright.shape import Expr
 
 LEAST_MASKED_BYTES = 32  # of vectors: narrower ones have no masks
 VECTORS_AT_A_TIME = 4  # of 4-byte elements: as many as LLVM interleaves of a light loop
-
-IDENTITY = "identity:"  # prefix of the local that stands for a reduction's neutral element
 
 
 class FunctionFrame:

@@ -1,0 +1,142 @@
+"""The numpy meaning of tile programs: what it refuses, and what random kernels seldom have."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tilewright.ir.dtype import DType
+from tilewright.ir.tile import (
+    Accumulator,
+    Apply,
+    Guarded,
+    IndexValue,
+    Let,
+    LetIndex,
+    Literal,
+    Load,
+    Local,
+    Loop,
+    LoopProgram,
+    Product,
+    Statement,
+    Store,
+    TileBuffer,
+    neutral_element,
+)
+from tilewright.ir.tile_evaluate import CheckFailed, evaluate_tile
+from tilewright.ir.tile_values import OutsideBuffer
+from tilewright.shape import constant, less_equal, symbol
+
+F32, I64 = DType.FLOAT32, DType.INT64
+X, OUT = TileBuffer("x", F32), TileBuffer("o", F32)
+N, AT = symbol("n"), symbol("_i")
+ONE = constant(1)
+
+
+def program(*body: Statement, scratch: tuple[TileBuffer, ...] = ()) -> LoopProgram:
+    return LoopProgram((X, OUT), 1, (), body, scratch, ("index {0} of {1}",), constant(1))
+
+
+def run(made: LoopProgram, x: np.ndarray, results: int) -> np.ndarray:
+    out = np.full(results, np.nan, np.float32)
+    evaluate_tile(made, {"x": x, "o": out}, {"n": x.size})
+    return out
+
+
+def loop(*body: Statement, end: int | None = None, independent: bool = False) -> Loop:
+    last = N if end is None else constant(end)
+    return Loop("_i", constant(0), last, body, independent=independent)
+
+
+def test_a_loop_that_reads_what_it_wrote_runs_in_turn() -> None:
+    """A running sum: every element is read one iteration after it was written."""
+    first = Store(OUT, constant(0), Load(X, constant(0)))
+    following = Apply("add", (Load(OUT, AT - 1), Load(X, AT)), F32)
+    made = program(first, Loop("_i", ONE, N, (Store(OUT, AT, following),)))
+    x = np.arange(1, 6, dtype=np.float32)
+    np.testing.assert_array_equal(run(made, x, 5), np.cumsum(x))
+
+
+@pytest.mark.parametrize("kind, want", [("sum", 10.0), ("product", 24.0), ("maximum", 4.0)])
+def test_accumulators_carry_on_in_loops_of_one_nest(kind: str, want: float) -> None:
+    """Over two rows of two elements."""
+    element = Load(X, symbol("_j") * 2 + AT)
+    inner = replace(loop(end=2), accumulators=(Accumulator("_s", kind, element),))
+    outer = Accumulator("_s", kind, Local("_s", F32))
+    nest = Loop("_j", constant(0), constant(2), (inner,), (outer,))
+    made = program(nest, Store(OUT, constant(0), Local("_s", F32)))
+    assert run(made, np.arange(1, 5, dtype=np.float32), 1)[0] == want
+
+
+def test_a_reduction_of_nothing_is_its_neutral_element() -> None:
+    reduction = replace(loop(), accumulators=(Accumulator("_s", "maximum", Load(X, AT)),))
+    made = program(reduction, Store(OUT, constant(0), Local("_s", F32)))
+    assert run(made, np.zeros(0, np.float32), 1)[0] == -np.inf
+    assert neutral_element("maximum", F32).name == "identity:maximum"
+
+
+def test_only_the_chosen_side_of_a_guard_reads() -> None:
+    """The last element has no neighbour."""
+    value = Guarded(less_equal(AT, N - 2), Load(X, AT + 1), Literal(-1.0, F32))
+    made = program(loop(Store(OUT, AT, value)))
+    got = run(made, np.arange(4, dtype=np.float32), 4)
+    np.testing.assert_array_equal(got, [1, 2, 3, -1])
+
+
+def test_an_access_beside_its_buffer_is_refused() -> None:
+    made = program(loop(Store(OUT, AT, Load(X, AT + 1))))
+    with pytest.raises(OutsideBuffer, match="element 4 of the 4 of x"):
+        run(made, np.zeros(4, np.float32), 4)
+
+
+def test_scratch_that_nothing_has_written_is_no_number() -> None:
+    scratch = TileBuffer("s", F32, scratch=True, elements=N)
+    made = program(loop(Store(OUT, AT, Load(scratch, AT))), scratch=(scratch,))
+    assert np.isnan(run(made, np.zeros(3, np.float32), 3)).all()
+
+
+@pytest.mark.parametrize("position, want", [(-1, 3.0), (1, 1.0)])
+def test_positions_from_the_end(position: int, want: float) -> None:
+    index = LetIndex("_at", IndexValue(constant(position)), N, 0)
+    made = program(index, Store(OUT, constant(0), Load(X, symbol("_at"))))
+    assert run(made, np.arange(4, dtype=np.float32), 1)[0] == want
+
+
+def test_a_position_outside_ends_the_program_with_its_message() -> None:
+    made = program(loop(LetIndex("_at", IndexValue(AT + 2), N, 0), Store(OUT, AT, Load(X, AT))))
+    with pytest.raises(CheckFailed) as caught:
+        run(made, np.zeros(4, np.float32), 4)
+    assert (caught.value.check, caught.value.details) == (0, (4, 4))
+
+
+def test_a_value_is_computed_once_in_a_block() -> None:
+    """It was read before its place was written, and stays as it was."""
+    shared = Load(OUT, constant(0))
+    made = program(
+        Store(OUT, constant(0), Literal(1.0, F32)),
+        Let("_v", shared),
+        Store(OUT, constant(0), Literal(2.0, F32)),
+        Store(OUT, constant(1), shared),
+    )
+    np.testing.assert_array_equal(run(made, np.zeros(1, np.float32), 2), [2, 1])
+
+
+def test_products_add_to_what_is_there_if_they_resume() -> None:
+    """A row by a column of three, twice; beside the columns nothing is said."""
+    sums = TileBuffer("s", F32, scratch=True, elements=constant(16))
+    zero = constant(0)
+
+    def product(resume: int) -> Product:
+        return Product(
+            sums, zero, constant(16), X, zero, constant(3), ONE, X, zero, ONE, ONE, ONE,
+            constant(3), constant(resume),
+        )  # fmt: skip
+
+    ends = (Store(OUT, zero, Load(sums, zero)), Store(OUT, ONE, Load(sums, ONE)))
+    made = program(product(0), product(1), *ends, scratch=(sums,))
+    got = run(made, np.array([1, 2, 3], np.float32), 2)
+    assert got[0] == 28
+    assert np.isnan(got[1])
