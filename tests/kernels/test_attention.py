@@ -20,11 +20,12 @@ from support.graph_kit import (
     kinds,
     mostly_slow,
     scalar,
+    softmax,
     spread,
 )
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node, node
-from tilewright.ir.primitives import Broadcast, Contract, Iota, Reduce, Reshape, Transpose
+from tilewright.ir.primitives import Broadcast, Contract, Iota, Reshape, Transpose
 from tilewright.shape import constant
 from tilewright.tile import lower
 from tilewright.tile.attention_variants import attention_variants
@@ -41,13 +42,6 @@ EDGES = [
 ]  # fmt: skip
 FEW = [EDGES[number] for number in (0, 2, 3, 6)]
 LARGE = [{"b": 1, "h": 2, "m": 300, "n": 391}]
-
-
-def softmax(x: Node) -> Node:
-    lead, last = tuple(range(x.rank - 1)), (x.rank - 1,)
-    greatest = spread(node(Reduce("maximum", last), x), x.shape, lead)
-    powers = apply("exponential", apply("subtract", x, greatest))
-    return apply("divide", powers, spread(node(Reduce("sum", last), powers), x.shape, lead))
 
 
 class Heads:

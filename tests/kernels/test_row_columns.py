@@ -17,9 +17,11 @@ from support.graph_kit import (
     apply,
     check,
     fixed,
+    kept,
     kinds,
     mostly_slow,
     scalar,
+    softmax,
     spread,
 )
 from tilewright.cost import Machine
@@ -46,17 +48,6 @@ def named(names: str, *rows: tuple[int, ...]) -> list[Sizes]:
 # Rows of 0, 1, 8 ± 1 elements; columns of one vector ± 1, of one block ± 1, and primes.
 EDGES = named("abc", (2, 0, 3), (2, 3, 0), (0, 3, 3), (1, 1, 1), (2, 7, 15), (1, 8, 16), (3, 9, 17),
               (1, 2, 511), (1, 3, 513), (2, 19, 131), (1, 131, 19))  # fmt: skip
-
-
-def kept(operand: Node, kind: str, axes: Sequence[int]) -> Node:
-    """A reduction spread over its operand's shape again."""
-    left = tuple(a for a in range(operand.rank) if a not in axes)
-    return node(Broadcast(operand.shape, left), node(Reduce(kind, tuple(axes)), operand))
-
-
-def softmax(x: Node, axes: Sequence[int]) -> Node:
-    powers = apply("exponential", apply("subtract", x, kept(x, "maximum", axes)))
-    return apply("divide", powers, kept(powers, "sum", axes))
 
 
 def normalise(x: Node, axes: Sequence[int]) -> Node:

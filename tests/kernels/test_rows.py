@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from support.graph_kit import F32, FLOATS, Space, apply, check, kinds, scalar, spread
+from support.graph_kit import F32, FLOATS, Space, apply, check, kept, kinds, scalar, softmax, spread
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node, node
 from tilewright.ir.primitives import Broadcast, Cast, Dimension, Reduce, Reshape
@@ -15,19 +15,6 @@ from tilewright.shape import constant
 
 Array = np.ndarray[Any, Any]
 ROWS = [{"a": a, "b": b} for a, b in ((0, 3), (1, 1), (2, 16), (5, 17), (3, 131), (17, 8))]
-
-
-def kept(operand: Node, kind: str, axes: tuple[int, ...]) -> Node:
-    """A reduction spread over its operand's shape again."""
-    reduced = node(Reduce(kind, axes), operand)
-    left = tuple(a for a in range(operand.rank) if a not in axes)
-    return spread(reduced, operand.shape, left)
-
-
-def softmax(x: Node) -> Node:
-    axis = (x.rank - 1,)
-    powers = apply("exponential", apply("subtract", x, kept(x, "maximum", axis)))
-    return apply("divide", powers, kept(powers, "sum", axis))
 
 
 def normalise(x: Node, axes: tuple[int, ...], count: Node) -> Node:

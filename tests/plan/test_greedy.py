@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from support.graph_kit import softmax
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Binding, Graph, Node, node
 from tilewright.ir.kernel import KernelKind, Plan
@@ -47,18 +48,6 @@ class Sketch:
     def plan(self, *outputs: Node) -> Plan:
         named = tuple((f"y{i}", o) for i, o in enumerate(outputs))
         return plan_greedily(prepare(Graph("sketch", tuple(self.inputs), named, self.scope)))
-
-
-def over_rows(values: Node, like: Node) -> Node:
-    """A row statistic repeated along the row."""
-    return node(Broadcast(like.shape, tuple(range(values.rank))), values)
-
-
-def softmax(x: Node) -> Node:
-    last = (x.rank - 1,)
-    shifted = node(Map("subtract"), x, over_rows(node(Reduce("maximum", last), x), x))
-    powers = node(Map("exponential"), shifted)
-    return node(Map("divide"), powers, over_rows(node(Reduce("sum", last), powers), x))
 
 
 def dense(x: Node, weights: Node, bias: Node) -> Node:

@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-from support.graph_kit import F32, Space, apply, spread
+from support.graph_kit import F32, Space, apply, softmax
 from tilewright.ir.graph import Node, node
-from tilewright.ir.primitives import Contract, Reduce, Transpose
+from tilewright.ir.primitives import Contract, Transpose
 from tilewright.plan.greedy import plan_greedily
-
-
-def softmax(x: Node) -> Node:
-    lead, last = tuple(range(x.rank - 1)), (x.rank - 1,)
-    greatest = spread(node(Reduce("maximum", last), x), x.shape, lead)
-    powers = apply("exponential", apply("subtract", x, greatest))
-    return apply("divide", powers, spread(node(Reduce("sum", last), powers), x.shape, lead))
 
 
 class Rows:

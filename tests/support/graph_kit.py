@@ -25,7 +25,16 @@ from tilewright.ir.dtype import DType
 from tilewright.ir.evaluate import evaluate
 from tilewright.ir.graph import Graph, Node, node, topological
 from tilewright.ir.kernel import Plan
-from tilewright.ir.primitives import Broadcast, Cast, Constant, Contract, Convolve, Input, Map
+from tilewright.ir.primitives import (
+    Broadcast,
+    Cast,
+    Constant,
+    Contract,
+    Convolve,
+    Input,
+    Map,
+    Reduce,
+)
 from tilewright.plan.greedy import plan_greedily
 from tilewright.plan.prepare import prepare
 from tilewright.runtime.artifact import ArtifactContents
@@ -103,6 +112,19 @@ def spread(operand: Node, shape: Sequence[Expr], axes: Sequence[int] | None = No
     lead = len(shape) - operand.rank
     places = tuple(range(lead, len(shape))) if axes is None else tuple(axes)
     return node(Broadcast(tuple(shape), places), operand)
+
+
+def kept(operand: Node, kind: str, axes: Sequence[int]) -> Node:
+    """A reduction spread over its operand's shape again."""
+    left = tuple(a for a in range(operand.rank) if a not in axes)
+    return spread(node(Reduce(kind, tuple(axes)), operand), operand.shape, left)
+
+
+def softmax(x: Node, axes: Sequence[int] = ()) -> Node:
+    """A softmax over some axes, the last one unless they are given."""
+    over = tuple(axes) or (x.rank - 1,)
+    powers = apply("exponential", apply("subtract", x, kept(x, "maximum", over)))
+    return apply("divide", powers, kept(powers, "sum", over))
 
 
 def scalar(value: float | int | bool, dtype: DType = F32) -> Node:
@@ -329,9 +351,11 @@ __all__ = [
     "exact",
     "fixed",
     "inputs_at",
+    "kept",
     "kinds",
     "mostly_slow",
     "scalar",
+    "softmax",
     "spread",
     "tolerance",
 ]  # fmt: skip

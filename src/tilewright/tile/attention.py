@@ -22,7 +22,6 @@ from tilewright.ir.attention import Attention
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node
 from tilewright.ir.kernel import Kernel
-from tilewright.ir.primitives import Contract
 from tilewright.ir.tile import (
     Accumulator,
     Apply,
@@ -48,10 +47,9 @@ from tilewright.shape import (
     less,
     maximum,
     minimum,
-    product,
 )
 from tilewright.tile.attention_frame import KEY, ROW, AttentionBlock, AttentionFrame
-from tilewright.tile.contraction import shown, unflatten
+from tilewright.tile.contraction import operand_index, shown, unflatten
 from tilewright.tile.loops import target_buffers
 from tilewright.tile.lowering import Lowering
 from tilewright.tile.transposes import SIZES
@@ -64,14 +62,14 @@ PASS, AGAIN = "_pass", "_again"
 
 
 def lower_attention(
-    kernel: Kernel, attention: Attention, lowering: Lowering, block: AttentionBlock
+    kernel: Kernel, attention: Attention, lowering: Lowering, block: AttentionBlock, work: Expr
 ) -> LoweredStep:
-    """The program of an attention with its epilogue."""
-    return _Writer(kernel, attention, lowering, block).step()
+    """The program of an attention with its epilogue; ``work`` is its time in nanoseconds."""
+    return _Writer(kernel, attention, lowering, block).step(work)
 
 
 class _Writer(AttentionFrame):
-    def step(self) -> LoweredStep:
+    def step(self, work: Expr) -> LoweredStep:
         """The program, and what its buffers are."""
         lowering, kernel = self.lowering, self.kernel
         declare_index(lowering.scope, "_mb", self.blocks)
@@ -82,7 +80,6 @@ class _Writer(AttentionFrame):
         self._over_keys()
         self._finish(targets)
         results = tuple(targets.values())
-        count = product([size for _, size in self.grid_batch]) * self.row_count * self.key_count
         program = LoopProgram(
             (*lowering.buffers.values(), *results),
             len(results),
@@ -90,7 +87,7 @@ class _Writer(AttentionFrame):
             tuple(lowering.blocks[0].statements),
             tuple(lowering.scratch),
             tuple(lowering.checks),
-            count * (self.depth + self.width + 16) // 48 + 1,
+            work,
         )
         return LoweredStep(program, tuple(lowering.buffers), tuple(kernel.outputs))
 
@@ -124,16 +121,12 @@ class _Writer(AttentionFrame):
     def _turn_one(self, k: Expr) -> None:
         """One element of every query, wherever it lies or is computed from."""
         queries = self.attention.scores.inputs[0]
-        primitive = self.attention.scores.primitive
-        assert isinstance(primitive, Contract)
         deep = unflatten(k, self.summed)
 
         def element(m: Expr) -> None:
-            at = dict(zip([i for i, _ in primitive.batch], self.batch, strict=True))
-            at |= zip([i for i, _ in primitive.summed], deep, strict=True)
-            free = [a for a in range(queries.rank) if a not in at]
-            at |= zip(free, unflatten(m, self.rows), strict=True)
-            value = self.lowering.value(queries, [at[a] for a in range(queries.rank)])
+            places = (self.batch, unflatten(m, self.rows), deep)
+            index = operand_index(self.attention.scores, 0, *places)
+            value = self.lowering.value(queries, index)
             self.lowering.store(self.turned, k * self.stride + m - self.first_row, value)
 
         self._rows_here(element)
@@ -170,9 +163,7 @@ class _Writer(AttentionFrame):
             return
         low = lowering.scratch_buffer(DType.INT64, constant(1))
         lowering.store(low, constant(0), Literal(0, DType.INT64))
-        lowering.open()
-        lowering.depth[PASS] = len(lowering.blocks) - 1
-        number = declare_index(lowering.scope, PASS, constant(2))
+        number = lowering.opened(PASS, constant(2))
         lowering.emit(LetIndex(AGAIN, Load(low, constant(0)), constant(2), None))
         lowering.depth[AGAIN] = len(lowering.blocks) - 1
         again = declare_index(lowering.scope, AGAIN, constant(2))
@@ -182,9 +173,7 @@ class _Writer(AttentionFrame):
 
     def _blocks(self, begin: Expr, end: Expr) -> None:
         lowering, keys = self.lowering, self.block.keys
-        lowering.open()
-        lowering.depth[BLOCK] = len(lowering.blocks) - 1
-        number = declare_index(lowering.scope, BLOCK, ceil_div(self.key_count, keys))
+        number = lowering.opened(BLOCK, ceil_div(self.key_count, keys))
         first = number * keys
         here = minimum(self.key_count - first, keys)
         self._score(first, here)
@@ -224,9 +213,7 @@ class _Writer(AttentionFrame):
         lowering, attention = self.lowering, self.attention
         self._lanes(lambda m: lowering.store(self.raised, m, self._load(self.maximum, m)))
         turned = [self._turned(operand, first, here) for operand in self._operands()]
-        lowering.open()
-        lowering.depth[KEY] = len(lowering.blocks) - 1
-        key = declare_index(lowering.scope, KEY, self.key_count)
+        key = lowering.opened(KEY, self.key_count)
         line = (key - first) * self.stride
 
         def greatest(m: Expr, value: Value) -> None:
@@ -314,9 +301,7 @@ class _Writer(AttentionFrame):
         def line(m: Expr) -> None:
             row = unflatten(m, self.rows)
             total = lowering.let(self._load(self.total, m - self.first_row))
-            lowering.open()
-            lowering.depth[COLUMN] = len(lowering.blocks) - 1
-            d = declare_index(lowering.scope, COLUMN, self.width)
+            d = lowering.opened(COLUMN, self.width)
             index = tuple(
                 map(lowering.scope.resolve, (*self.batch, *row, *unflatten(d, self.columns)))
             )

@@ -3,6 +3,8 @@
 Start with :class:`AttentionFrame`.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -23,7 +25,7 @@ from tilewright.ir.tile import (
     Value,
 )
 from tilewright.ir.tile_walk import value_loads
-from tilewright.ir.views import Index, declare_index
+from tilewright.ir.views import Index
 from tilewright.shape import (
     Expr,
     ceil_div,
@@ -127,10 +129,7 @@ class AttentionFrame:
     def _rows_here(self, body: Callable[[Expr], None]) -> None:
         """A loop over the rows of the block, counted from the first of all."""
         lowering = self.lowering
-        lowering.open()
-        lowering.depth[ROW] = len(lowering.blocks) - 1
-        declare_index(lowering.scope, ROW, self.row_count)
-        body(symbol(ROW))
+        body(lowering.opened(ROW, self.row_count))
         bounds = self.first_row, self.first_row + self.here
         lowering.emit(Loop(ROW, *bounds, lowering.close(), independent=True))
 
@@ -141,6 +140,11 @@ class AttentionFrame:
         place = (*self.batch, *unflatten(m, self.rows), n)
         return tuple(map(self.lowering.scope.resolve, place))
 
+    def _any_score(self) -> Index:
+        """Opens a loop over all rows and one over all keys: the index of the score there."""
+        row = self.lowering.opened(ROW, self.row_count)
+        return self._index(row, self.lowering.opened(KEY, self.key_count))
+
     def _operands(self) -> list[Node]:
         """What is combined with scores, and differs along rows as well as along keys in memory.
 
@@ -148,11 +152,7 @@ class AttentionFrame:
         """
         lowering, found = self.lowering, dict[Node, None]()
         stack, dependent = [self.attention.shown], self._dependent()
-        lowering.open()
-        for name, size in ((ROW, self.row_count), (KEY, self.key_count)):
-            lowering.depth[name] = len(lowering.blocks) - 1
-            declare_index(lowering.scope, name, size)
-        index = self._index(symbol(ROW), symbol(KEY))
+        index = self._any_score()
         while stack:
             current = stack.pop()
             if current is self.attention.scores:
@@ -165,7 +165,8 @@ class AttentionFrame:
                 places = [load.offset.free_symbols for load in value_loads(value)]
                 if any(ROW in names and KEY in names for names in places):
                     found[operand] = None
-        assert not lowering.close(), f"{self.kernel.label}: a mask cannot hold statements"
+        statements = lowering.close() + lowering.close()
+        assert not statements, f"{self.kernel.label}: a mask cannot hold statements"
         return list(found)
 
     def _dependent(self) -> set[Node]:
@@ -187,9 +188,7 @@ class AttentionFrame:
         turned = scratch(dtype, constant(self.block.keys) * self.stride)
 
         def line(m: Expr) -> None:
-            lowering.open()
-            lowering.depth[KEY] = len(lowering.blocks) - 1
-            key = declare_index(lowering.scope, KEY, self.key_count)
+            key = lowering.opened(KEY, self.key_count)
             value = lowering.value(operand, self._index(m, key))
             place = (m - self.first_row) * across + (key - first)
             lowering.store(plain, place, value if value.dtype is dtype else Convert(value, dtype))
@@ -210,14 +209,11 @@ class AttentionFrame:
     def _visible(self) -> VisibleKeys | None:
         """Up to which key rows see any, if what is shown of scores tells."""
         lowering = self.lowering
-        lowering.open()
-        for name, size in ((ROW, self.row_count), (KEY, self.key_count)):
-            lowering.depth[name] = len(lowering.blocks) - 1
-            declare_index(lowering.scope, name, size)
-        index = self._index(symbol(ROW), symbol(KEY))
+        index = self._any_score()
         name = lowering.name("v")
         lowering.depth[name] = len(lowering.blocks) - 1
         self._known(self.attention.scores, index, Local(name, self.dtype))
         found = visible_keys(lowering.value(self.attention.shown, index), ROW, KEY)
+        lowering.close()
         lowering.close()
         return found

@@ -16,7 +16,7 @@ from tilewright.ir.graph import Node
 from tilewright.ir.kernel import Kernel, kernel_of
 from tilewright.ir.primitives import Map
 from tilewright.ir.scalar import SCALAR_FUNCTIONS
-from tilewright.ir.tile import CACHE_LINE, LoopProgram
+from tilewright.ir.tile import CACHE_LINE
 from tilewright.shape import Expr, Scope, product, symbol
 from tilewright.tile.attention import lower_attention
 from tilewright.tile.attention_frame import AttentionBlock
@@ -49,7 +49,6 @@ def _whole(
     kernel: Kernel, attention: Attention, scope: Scope, tile: RegisterTile, machine: Machine,
     block: AttentionBlock,
 ) -> Variant:  # fmt: skip
-    step = lower_attention(kernel, attention, Lowering(kernel, scope), block)
     first = contraction_access(attention.scores, scope)
     second = contraction_access(attention.context, scope)
     dtype = attention.scores.dtype
@@ -66,11 +65,10 @@ def _whole(
     own = tile.for_type(dtype)
     shown = _operations(attention)
     cost = attention_time(sizes, dtype, (own.rows, own.columns), shown, machine, symbol(THREADS))
-    program = step.program
-    assert isinstance(program, LoopProgram)
     alone = attention_time(sizes, dtype, (own.rows, own.columns), shown, machine, 1)
-    timed = replace(step, program=replace(program, work=alone // 1000 + 1))
-    return Variant(f"attention, {block.rows} x {block.keys}", (timed,), cost)
+    lowering = Lowering(kernel, scope)
+    step = lower_attention(kernel, attention, lowering, block, alone // 1000 + 1)
+    return Variant(f"attention, {block.rows} x {block.keys}", (step,), cost)
 
 
 def _size(axes: Axes) -> Expr:

@@ -9,6 +9,7 @@ Block sizes are expressions, so one piece of code serves every shape. Start with
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 from tilewright.ir.access import Access, ContractionAccess, contraction_access, follow_views
@@ -29,7 +30,7 @@ from tilewright.ir.tile import (
     Value,
 )
 from tilewright.ir.tile_walk import ExpressionMap, expressions
-from tilewright.ir.views import Index, declare_index, is_view, linear, push_forward
+from tilewright.ir.views import Index, is_view, linear, push_forward
 from tilewright.shape import (
     Expr,
     Scope,
@@ -162,8 +163,6 @@ def packed_operand(
 def _pack(frame: Frame, access: ContractionAccess, right: Node) -> Packing:
     """Loops that evaluate a block of the right operand; the contiguous axis is innermost."""
     lowering = frame.lowering
-    primitive = frame.contract.primitive
-    assert isinstance(primitive, Contract)
     row = pack_row(frame)
     block = depth_block(frame.depth, most_depth(frame, packing=True))
     target = lowering.scratch_buffer(right.dtype, row * block)
@@ -172,25 +171,31 @@ def _pack(frame: Frame, access: ContractionAccess, right: Node) -> Packing:
         return Packing(target, row, (transposed,))
     deep = access.right is not None and access.right.depth.is_constant
     depth_first = not (deep and access.right is not None and access.right.depth.value == 1)
-    k = declare_index(lowering.scope, "_k", frame.depth)
-    n = declare_index(lowering.scope, "_n", frame.n)
-    bounds = {"_k": (symbol("_k0"), symbol("_k1")), "_n": (symbol("_n0"), symbol("_n1"))}
-    order = [k, n] if depth_first else [n, k]
-    for variable in order:
-        lowering.open()
-        lowering.depth[str(variable)] = len(lowering.blocks) - 1
-    at = dict(zip([j for _, j in primitive.batch], [symbol(b) for b, _ in frame.batch],
-                  strict=True))  # fmt: skip
-    at |= zip([j for _, j in primitive.summed], unflatten(k, access.summed), strict=True)
-    free = [a for a in range(right.rank) if a not in at]
-    at |= zip(free, unflatten(n, frame.columns), strict=True)
-    value = lowering.value(right, [at[a] for a in range(right.rank)])
+    axes = [("_k", frame.depth), ("_n", frame.n)]
+    for name, size in axes if depth_first else reversed(axes):
+        lowering.opened(name, size)
+    k, n = symbol("_k"), symbol("_n")
+    batch = [symbol(name) for name, _ in frame.batch]
+    places = (batch, unflatten(n, frame.columns), unflatten(k, access.summed))
+    value = lowering.value(right, operand_index(frame.contract, 1, *places))
     place = (k - symbol("_k0")) * row + (n - symbol("_n0"))
     lowering.emit(Store(target, place, value))
-    for variable in reversed(order):
-        begin, end = bounds[str(variable)]
-        lowering.emit(Loop(str(variable), begin, end, lowering.close()))
+    for name, _ in reversed(axes) if depth_first else axes:
+        bounds = symbol(f"{name}0"), symbol(f"{name}1")
+        lowering.emit(Loop(name, *bounds, lowering.close()))
     return Packing(target, row, taken_statements(lowering))
+
+
+def operand_index(
+    contract: Node, side: int, batch: Sequence[Expr], own: Sequence[Expr], summed: Sequence[Expr]
+) -> list[Expr]:
+    """An index of operand ``side`` of a Contract, given places along its kinds of axes."""
+    primitive, rank = contract.primitive, contract.inputs[side].rank
+    assert isinstance(primitive, Contract)
+    at = dict(zip([pair[side] for pair in primitive.batch], batch, strict=True))
+    at |= zip([pair[side] for pair in primitive.summed], summed, strict=True)
+    at |= zip([axis for axis in range(rank) if axis not in at], own, strict=True)
+    return [at[axis] for axis in range(rank)]
 
 
 def _transposed(

@@ -26,7 +26,7 @@ from tilewright.ir.tile import (
     Packing,
     Store,
 )
-from tilewright.ir.views import declare_index, linear
+from tilewright.ir.views import linear
 from tilewright.shape import (
     Expr,
     ceil_div,
@@ -203,11 +203,7 @@ def _pack_weights(frame: Frame, weights: Node, per_group: Expr, block: Expr) -> 
     lowering = frame.lowering
     row = pack_row(frame)
     target = lowering.scratch_buffer(weights.dtype, row * block)
-    k, n = (declare_index(lowering.scope, name, size)
-            for name, size in (("_k", frame.depth), ("_n", frame.n)))  # fmt: skip
-    for variable in (k, n):
-        lowering.open()
-        lowering.depth[str(variable)] = len(lowering.blocks) - 1
+    k, n = lowering.opened("_k", frame.depth), lowering.opened("_n", frame.n)
     *taps, channel = unflatten(k, [("", s) for s in (*weights.shape[2:], weights.shape[1])])
     value = lowering.value(weights, (symbol("_b1") * per_group + n, channel, *taps))
     place = (k - symbol("_k0")) * row + (n - symbol("_n0"))

@@ -137,11 +137,12 @@ class Lowering:
         """Begin the body of a loop."""
         self.blocks.append(Block())
 
-    def opened(self, name: str) -> Expr:
-        """Open the body of a loop over ``name``, of which nothing but its sign is assumed."""
+    def opened(self, name: str, size: Expr | None = None) -> Expr:
+        """Open the body of a loop over ``name``: below ``size``, or just not negative."""
         self.open()
         self.depth[name] = len(self.blocks) - 1
-        return self.scope.declare(name, 0)
+        scope = self.scope
+        return scope.declare(name, 0) if size is None else declare_index(scope, name, size)
 
     def close(self) -> tuple[Statement, ...]:
         """End the innermost open body and return its statements."""

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from llvmlite import ir
 
 from tilewright.backend.cpu.blocks import K0, K1, M0, M1, N0, N1, Place
-from tilewright.backend.cpu.cover import by_height, heights, stepping
+from tilewright.backend.cpu.cover import by_height, by_vectors, heights, stepping
 from tilewright.backend.cpu.epilogue import FAR, Epilogue
 from tilewright.backend.cpu.function import Environment, KernelFunction, Signature, task_loop
 from tilewright.backend.cpu.indices import word
@@ -234,19 +234,11 @@ class _Writer:
         elif tail is not None:
             self._moved_back(columns, -(-tail // self.lanes))
         else:
-            self._of_few_vectors(columns, 1)
 
-    def _of_few_vectors(self, columns: ir.Value, vectors: int) -> None:
-        """The last panel of so many vectors, or of more where these do not hold its columns."""
-        if vectors == self.vectors:
-            self._moved_back(columns, vectors)
-            return
-        enough = self.builder.icmp_signed("<=", columns, word(vectors * self.lanes))
-        with self.builder.if_else(enough) as (narrow, wide):
-            with narrow:
+            def moved_back(vectors: int) -> None:
                 self._moved_back(columns, vectors)
-            with wide:
-                self._of_few_vectors(columns, vectors + 1)
+
+            by_vectors(self.builder, columns, self.lanes, self.vectors, moved_back)
 
     def _moved_back(self, columns: ir.Value, vectors: int) -> None:
         """The last panel of so many vectors, full ones if the block has that many columns."""

@@ -34,6 +34,26 @@ def by_height(
     builder.position_at_end(done)
 
 
+def by_vectors(
+    builder: ir.IRBuilder,
+    columns: ir.Value,
+    lanes: int,
+    most: int,
+    write: Callable[[int], None],
+    least: int = 1,
+) -> None:
+    """The code of ``write`` for the fewest vectors from ``least`` to ``most`` that hold columns."""
+    if least == most:
+        write(most)
+        return
+    enough = builder.icmp_signed("<=", columns, word(least * lanes))
+    with builder.if_else(enough) as (narrow, wide):
+        with narrow:
+            write(least)
+        with wide:
+            by_vectors(builder, columns, lanes, most, write, least + 1)
+
+
 def stepping(
     builder: ir.IRBuilder,
     name: str,

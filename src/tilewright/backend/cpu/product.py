@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from llvmlite import ir
 
-from tilewright.backend.cpu.cover import by_height, heights, stepping
+from tilewright.backend.cpu.cover import by_height, by_vectors, heights, stepping
 from tilewright.backend.cpu.emitter import Emitter
 from tilewright.backend.cpu.indices import I64, word
 from tilewright.backend.cpu.internal import POINTER, internal_function
@@ -93,25 +93,20 @@ class _Writer:
             with whole:
                 self._tiles(first, self.vectors, masked=False)
             with part:
-                if tail is None:
-                    self._of_few_vectors(first, remaining, 1)
-                else:
-                    masked = not self.shape.whole and tail % self.lanes > 0
-                    self._tiles(first, -(-tail // self.lanes), masked)
+                self._last(first, remaining)
         return width
 
-    def _of_few_vectors(self, first: ir.Value, columns: ir.Value, vectors: int) -> None:
-        """A panel of so many vectors, or of more where these do not hold its columns."""
-        builder, masked = self.builder, not self.shape.whole
-        if vectors == self.vectors:
-            self._tiles(first, vectors, masked)
+    def _last(self, first: ir.Value, columns: ir.Value) -> None:
+        """The last panel, of as many vectors as it needs."""
+        tail, masked = self.shape.tail, not self.shape.whole
+        if tail is not None:
+            self._tiles(first, -(-tail // self.lanes), masked and tail % self.lanes > 0)
             return
-        enough = builder.icmp_signed("<=", columns, word(vectors * self.lanes))
-        with builder.if_else(enough) as (narrow, wide):
-            with narrow:
-                self._tiles(first, vectors, masked)
-            with wide:
-                self._of_few_vectors(first, columns, vectors + 1)
+
+        def tiles(vectors: int) -> None:
+            self._tiles(first, vectors, masked)
+
+        by_vectors(self.builder, columns, self.lanes, self.vectors, tiles)
 
     def _tiles(self, first: ir.Value, vectors: int, masked: bool) -> None:
         """All rows under one panel."""
