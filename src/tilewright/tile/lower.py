@@ -20,6 +20,7 @@ from tilewright.tile.gather_rows import with_gather_rows
 from tilewright.tile.loops import lower_concat, lower_loops, lower_scan, lower_scatter
 from tilewright.tile.lowering import Lowering
 from tilewright.tile.rows import lower_rows
+from tilewright.tile.streams import with_streams
 from tilewright.tile.tables import with_tables
 from tilewright.tile.variants import Accuracy, Variant
 from tilewright.tile.windows import lower_windows
@@ -70,4 +71,6 @@ def lower_kernel(
     program = with_borders(program, lowering.scope)
     *first, last = with_tables(program, lowering, kernel.outputs)
     steps = (*first, with_gather_rows(last, lowering))
-    return LoweredKernel(kernel, (Variant("loops", steps, constant(0)),))
+    if kernel.kind not in (KernelKind.LOOPS, KernelKind.CONCAT):
+        return LoweredKernel(kernel, (Variant("loops", steps, constant(0)),))
+    return LoweredKernel(kernel, with_streams(kernel, steps, lowering.scope, machine))
