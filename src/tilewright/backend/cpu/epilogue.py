@@ -23,7 +23,6 @@ from tilewright.backend.cpu.tile_functions import SumsTaker, give_sums
 from tilewright.backend.cpu.vectors import VectorFrame, VectorPlace, address_of, slope
 from tilewright.ir.scalar import SCALAR_FUNCTIONS
 from tilewright.ir.tile import (
-    IDENTITY,
     Apply,
     Contraction,
     Convert,

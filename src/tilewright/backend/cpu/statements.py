@@ -21,7 +21,6 @@ from tilewright.backend.cpu.product import ProductShape, product_function
 from tilewright.backend.cpu.register_tile import most_vectors
 from tilewright.backend.cpu.streams import streamed_loop
 from tilewright.backend.cpu.transpose import transpose_function
-from tilewright.backend.cpu.vectors import IDENTITY
 from tilewright.ir.tile import (
     IDENTITY,
     MULTIPLY_ADD,

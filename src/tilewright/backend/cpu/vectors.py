@@ -18,6 +18,7 @@ from tilewright.backend.cpu.emitter import Emitter
 from tilewright.backend.cpu.indices import I64, IndexEmitter, word
 from tilewright.backend.cpu.machine import Level
 from tilewright.ir.tile import (
+    IDENTITY,
     MULTIPLY_ADD,
     Apply,
     Convert,
@@ -30,8 +31,6 @@ from tilewright.ir.tile import (
     Value,
 )
 from tilewright.shape import Expr
-
-IDENTITY = "identity:"  # prefix of the local that stands for a reduction's neutral element
 
 
 class Scalars(Protocol):
