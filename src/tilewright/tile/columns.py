@@ -50,8 +50,7 @@ from tilewright.tile.row_stages import PARTS, part_of
 from tilewright.tile.variants import THREADS, LoweredStep, Variant, Workspace
 
 ROWS = 8  # rows per pass: their sum meets the sums in scratch once
-LANES = 16  # short rows are taken together until they are a multiple of as many columns,
-LEAST_FOLDED = 64  # and have at least as many
+LANES = 16  # rows of fewer columns are taken together until they are a multiple of as many
 WIDEST = 2048  # columns of a block where the rows are cut instead; their sums stay in L1
 BROKEN = 8  # twice what it takes longer to read pieces of rows from memory than all of them
 WORK_SHIFT = 8  # elements per nanosecond of one thread, for the thread count
@@ -184,10 +183,7 @@ class _Columns:
         beside = row == len(self.space.shape) - 2
         if not short or not beside or self.has_few_rows or self.operand not in self.lowering.memory:
             return 1
-        together = LANES // gcd(LANES, columns.value)
-        while together * columns.value < LEAST_FOLDED:
-            together *= 2
-        return together
+        return LANES // gcd(LANES, columns.value)
 
     @property
     def sums(self) -> Expr:
