@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from support.graph_kit import (
     BOOL,
     F32,
     I64,
+    Compiled,
     Space,
     apply,
     check,
@@ -21,8 +23,10 @@ from support.graph_kit import (
     scalar,
     spread,
 )
+from tilewright.cost import Machine
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import node
+from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import (
     ArgReduce,
     Broadcast,
@@ -35,6 +39,10 @@ from tilewright.ir.primitives import (
     Transpose,
 )
 from tilewright.shape import constant
+from tilewright.tile import lower
+from tilewright.tile.columns import lower_columns
+from tilewright.tile.lowering import Lowering
+from tilewright.tile.variants import Variant
 
 Array = np.ndarray[Any, Any]
 KINDS = ("sum", "product", "maximum", "minimum")
@@ -243,3 +251,61 @@ def test_a_result_that_does_not_exist_reads_nothing(rows: int | str) -> None:
     outputs.append(node(Gather(0), fixed(np.arange(3.0, dtype=np.float32)), counts))
     cases = [{"n": 0, "a": 1}] if rows == 0 else [{"n": n, "a": 1} for n in (0, 1)]
     check(space.graph(*outputs), cases, length=5, fill=lambda n, t, s: data(t, s, low=0, high=2))
+
+
+# ---------------------------------------------------------------- short rows, and rows in parts
+
+
+@pytest.fixture
+def in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reductions that keep the last axis are computed in parts."""
+
+    def parts(
+        kernel: Kernel, fresh: Callable[[], Lowering], machine: Machine
+    ) -> tuple[Variant, ...]:
+        found = {variant.name: variant for variant in lower_columns(kernel, fresh, machine)}
+        return (found["parts"],)
+
+    monkeypatch.setattr(lower, "lower_columns", parts)
+
+
+FOLDED = [
+    {"a": a, "b": b} for a, b in ((0, 3), (1, 0), (2, 1), (1, 15), (3, 16), (2, 131), (1, 997))
+]
+
+
+@pytest.mark.parametrize("columns", mostly_slow([1, 2, 3, 7, 8, 15], "7"))
+@pytest.mark.parametrize("dtype", [F32, I64])
+def test_short_rows_are_taken_together(columns: int, dtype: DType) -> None:
+    space = Space()
+    x = space.input("x", dtype, *space.dimensions("a b"), columns)
+    total = node(Reduce("sum", (1,)), x)
+    graph = space.graph(total, apply("negate", node(Reduce("maximum", (0,)), x)))
+    check(graph, FOLDED, length=1000)
+
+
+@pytest.mark.usefixtures("in_parts")
+@pytest.mark.parametrize("columns", mostly_slow([5, 16, 300, 2049], "5"))
+def test_rows_in_parts(columns: int) -> None:
+    space = Space()
+    x = space.input("x", F32, *space.dimensions("a b"), columns)
+    total = apply("absolute", node(Reduce("sum", (1,)), x))
+    check(space.graph(total, node(Reduce("minimum", (0, 1)), x)), FOLDED, length=1000)
+
+
+@pytest.mark.usefixtures("in_parts")
+def test_parts_of_rows_of_any_length() -> None:
+    space = Space()
+    a, b, c = space.dimensions("a b c")
+    x = space.input("x", F32, a, b, c)
+    cases = [
+        {"a": a, "b": b, "c": c} for a, b, c in ((1, 0, 3), (2, 3, 0), (2, 9, 17), (1, 67, 2050))
+    ]
+    check(space.graph(node(Reduce("sum", (1,)), x)), cases, length=100)
+
+
+def test_short_rows_from_outside_need_no_kernel_of_their_own() -> None:
+    space = Space()
+    x = space.input("x", F32, space.dimension("a"), 5)
+    mean = apply("multiply", node(Reduce("sum", (0,)), x), scalar(0.5))
+    assert kinds(Compiled(space.graph(mean))) == ["window"]

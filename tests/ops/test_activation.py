@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx.parser
 import pytest
 
 from support.operator_harness import Array, check_node, fission, run
+from tilewright.frontend.onnx import import_model
+from tilewright.ir.primitives import Map
 from tilewright.support.errors import DimensionError, InvalidModelError
 
 CASES: list[tuple[str, dict[str, Any]]] = [
@@ -30,6 +33,7 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("Softsign", {}),
     ("ThresholdedRelu", {"alpha": 0.5}),
     ("Mish", {}),
+    ("Tanh", {}),
     ("Shrink", {"lambd": 1.0, "bias": 0.25}),
 ]
 
@@ -61,6 +65,28 @@ def test_activations_of_huge_values_are_their_limits(name: str, attributes: dict
 def test_softplus_is_precise_for_large_values() -> None:
     x = np.array([-30.0, -5.0, 0.0, 5.0, 30.0, 1000.0], np.float64)
     check_node("Softplus", [x], expected=[np.logaddexp(0.0, x)], relative=1e-15)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_mish_is_precise_everywhere(dtype: type) -> None:
+    x = np.concatenate([np.linspace(-20, 20, 4001), [-80.0, 80.0, 300.0, 6e4]]).astype(dtype)
+    made = run(fission("Mish", [x], {}, opset=22), [x])[0].astype(np.longdouble)
+    wide = x.astype(np.longdouble)
+    with np.errstate(over="ignore"):
+        grown = np.exp(np.minimum(wide, 100))
+    expected = wide * (grown * (grown + 2)) / (grown * (grown + 2) + 2)
+    # Five roundings, of which the square of the exponential counts the first one twice.
+    allowed = 6 * np.finfo(dtype).eps * np.abs(expected) + np.finfo(dtype).smallest_normal
+    assert np.all(np.abs(made - expected) <= allowed)
+
+
+def test_mish_that_is_spelled_out_is_mish() -> None:
+    text = """<ir_version: 10, opset_import: ["" : 22]> g (float[n] x) => (float[n] y)
+        { s = Softplus (x) t = Tanh (s) y = Mul (x, t) }"""
+    graph = import_model(onnx.parser.parse_model(text)).graph
+    functions = {n.primitive.function for n in graph.nodes() if isinstance(n.primitive, Map)}
+    assert "hyperbolic_tangent" not in functions
+    assert "logarithm" not in functions
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.int64])

@@ -166,6 +166,8 @@ class Loop:
     Inside nested reduction loops of one nest, an accumulator's running value carries on.
     ``independent`` says that no iteration touches an element that another one writes. ``masked``
     asks for vectors to the very end, the last ones under a mask, where the machine has masks.
+    ``streamed`` asks that what its only store writes goes to memory past the caches; its loads and
+    its store have stride 1 or 0.
     """
 
     variable: str
@@ -175,6 +177,7 @@ class Loop:
     accumulators: tuple[Accumulator, ...] = ()
     independent: bool = False
     masked: bool = False
+    streamed: bool = False
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,6 +13,7 @@ import numpy as np
 
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node
+from tilewright.ir.primitives import Map
 from tilewright.ops.build import Builder, cast
 from tilewright.ops.operands import expand_to, numeric, require_same_shape
 from tilewright.ops.record import RuleContext, operator
@@ -22,6 +23,10 @@ SELU_GAMMA = 1.05070102214813232421875
 # Terms of the series of log(1 + x) after which the next one is below half a unit in the last place:
 # the ratio of two is 1/9.
 SERIES_OF_FLOATS, SERIES_OF_DOUBLES = 8, 16
+
+# From here on the hyperbolic tangent of a softplus, 1 - 2 / (exp(x)**2 + ...), rounds to 1 or its
+# neighbour, and the square of the exponential is still a number.
+ONE_FROM = {DType.FLOAT16: 5.0, DType.FLOAT32: 9.0, DType.FLOAT64: 19.0}
 
 
 def _logistic(builder: Builder, x: Node) -> Node:
@@ -39,6 +44,22 @@ def _soft_plus(builder: Builder, x: Node) -> Node:
     """log(1 + exp(x)) as max(x, 0) + log(1 + exp(-|x|))."""
     small = builder.map("exponential", builder.map("negate", builder.map("absolute", x)))
     return builder.add(builder.maximum(x, 0.0), _logarithm_of_one_plus(builder, small))
+
+
+def _within_soft_plus(builder: Builder, y: Node) -> Node | None:
+    """The x of which ``y`` is the softplus, if it is one."""
+    if y.primitive != Map("add") or y.inputs[0].primitive != Map("maximum"):
+        return None
+    x = y.inputs[0].inputs[0]
+    return x if _soft_plus(builder, x) is y else None  # equal nodes are one
+
+
+def _tangent_of_soft_plus(builder: Builder, x: Node) -> Node:
+    """tanh(log(1 + e)) of e = exp(x): n / (n + 2) with n = e (e + 2), which is 1 for large x."""
+    limit = ONE_FROM.get(x.dtype, ONE_FROM[DType.FLOAT32])
+    e = builder.map("exponential", builder.minimum(x, limit))
+    n = builder.multiply(e, builder.add(e, 2.0))
+    return builder.divide(n, builder.add(n, 2.0))
 
 
 def _logarithm_of_one_plus(builder: Builder, x: Node) -> Node:
@@ -180,7 +201,17 @@ def soft_plus(context: RuleContext) -> Sequence[Node]:
 def mish(context: RuleContext) -> Sequence[Node]:
     """x tanh(softplus(x))."""
     builder, x = numeric(context)
-    return [builder.multiply(x, builder.map("hyperbolic_tangent", _soft_plus(builder, x)))]
+    return [builder.multiply(x, _tangent_of_soft_plus(builder, x))]
+
+
+@operator("Tanh")
+def hyperbolic_tangent(context: RuleContext) -> Sequence[Node]:
+    """tanh(x); that of a softplus, of which models spell out Mish, without a logarithm."""
+    builder, x = numeric(context)
+    inside = _within_soft_plus(builder, x)
+    if inside is not None:
+        return [_tangent_of_soft_plus(builder, inside)]
+    return [builder.map("hyperbolic_tangent", x)]
 
 
 @operator("Softsign")

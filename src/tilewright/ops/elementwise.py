@@ -37,7 +37,6 @@ UNARY = {
     "Sinh": "hyperbolic_sine",
     "Sqrt": "square_root",
     "Tan": "tangent",
-    "Tanh": "hyperbolic_tangent",
 }
 BINARY = {"Add": "add", "Sub": "subtract", "Mul": "multiply", "Div": "divide"}
 VARIADIC = {"Max": "maximum", "Min": "minimum", "Sum": "add"}

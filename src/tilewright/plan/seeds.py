@@ -42,10 +42,14 @@ def has_tiles(product: Node) -> bool:
 
 
 def _keeps_columns(reduction: Node) -> bool:
-    """Whether a Reduce over other axes than the last ones has columns to run vectors along."""
+    """Whether a Reduce over other axes than the last ones has columns to run vectors along.
+
+    Short rows of what comes from outside are taken together (``tile.columns``).
+    """
     primitive, shape = reduction.primitive, reduction.inputs[0].shape
     assert isinstance(primitive, Reduce)
     if not primitive.axes or len(shape) - 1 in primitive.axes:
         return False
     columns = product(shape[primitive.axes[-1] + 1 :])
-    return not (columns.is_constant and columns.value < LEAST_COLUMNS)
+    are_few = columns.is_constant and columns.value < LEAST_COLUMNS
+    return not are_few or not reduction.inputs[0].inputs

@@ -2,26 +2,57 @@
 
 Every pass over a block of columns adds several rows to sums in scratch, so that memory is walked in
 order and vectors run along the columns; the epilogue is evaluated on the finished sums. A few rows
-of known number are added in registers. Start with :func:`lower_columns`.
+of known number are added in registers. Several short rows in memory are one row of whole vectors,
+whose sums are combined at the end. Where there are few tasks, or a block of columns is but a piece
+of long rows in memory, a variant cuts the rows into parts, which threads share. Start with
+:func:`lower_columns`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
 from itertools import product as combinations
+from math import gcd
 
+from tilewright.cost import Machine
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Reduce, Shape
 from tilewright.ir.scalar import COMBINE
-from tilewright.ir.tile import Apply, Load, Loop, LoopProgram, Store, Value, neutral_element
+from tilewright.ir.tile import (
+    Apply,
+    Load,
+    Loop,
+    LoopProgram,
+    Store,
+    TileBuffer,
+    Value,
+    neutral_element,
+)
 from tilewright.ir.views import Index, linear
-from tilewright.shape import Expr, constant, product
-from tilewright.tile.loops import finish, target_buffers, task_columns
+from tilewright.shape import (
+    Expr,
+    ceil_div,
+    constant,
+    equal,
+    less,
+    maximum,
+    minimum,
+    product,
+    select,
+    symbol,
+)
+from tilewright.tile.loops import column_block, target_buffers, task_columns
 from tilewright.tile.lowering import Lowering
+from tilewright.tile.row_parts import LONG, STEP_PICOSECONDS
+from tilewright.tile.row_stages import PARTS, part_of
+from tilewright.tile.variants import THREADS, LoweredStep, Variant, Workspace
 
 ROWS = 8  # rows per pass: their sum meets the sums in scratch once
+LANES = 16  # rows of fewer columns are taken together until they are a multiple of as many
+WIDEST = 2048  # columns of a block where the rows are cut instead; their sums stay in L1
+BROKEN = 8  # twice what it takes longer to read pieces of rows from memory than all of them
 WORK_SHIFT = 8  # elements per nanosecond of one thread, for the thread count
 
 
@@ -57,19 +88,57 @@ def _space(kernel: Kernel, lowering: Lowering) -> _Space:
     return _Space(sizes, tuple(r for r, _ in runs), True)
 
 
-def lower_columns(kernel: Kernel, lowering: Lowering) -> LoopProgram:
-    """The program of a Reduce that keeps the last axis, with its epilogue."""
-    columns = _Columns(kernel, lowering)
-    columns.write()
-    body = [s for block in lowering.blocks for s in block.statements]
-    program = finish(lowering, kernel, columns.grid, body, columns.targets)
-    return replace(program, work=product(columns.space.shape) // WORK_SHIFT + 1)
+def lower_columns(
+    kernel: Kernel, fresh: Callable[[], Lowering], machine: Machine
+) -> tuple[Variant, ...]:
+    """The variants of a Reduce that keeps the last axis, with its epilogue."""
+    whole = _Columns(kernel, fresh())
+    whole.write()
+    step = LoweredStep(whole.program(()), tuple(whole.lowering.buffers), kernel.outputs)
+    size, scope = product(whole.operand.shape), whole.lowering.scope
+    longest = scope.bounds(size).high
+    if (longest is not None and longest < LONG) or whole.has_few_rows:
+        return (Variant("loops", (step,), constant(0)),)
+    width = whole.space.shape[-1]
+    broken = select(less(whole.block, width), BROKEN, 2)
+    cost = _time(whole, size, machine, broken)
+    parts, spaces = _in_parts(kernel, fresh)
+    more = constant(round(machine.target.sync_ns * 1000) + STEP_PICOSECONDS)
+    return (
+        Variant("loops", (step,), scope.resolve(cost)),
+        Variant("parts", spaces, scope.resolve(more + _time(parts, size, machine, 2))),
+    )
+
+
+def _time(task: _Columns, size: Expr, machine: Machine, scattered: Expr | int) -> Expr:
+    """Picoseconds to read all elements, by as many threads as there are tasks for."""
+    tasks = maximum(product([extent for _, extent in task.grid]), 1)
+    rounds = ceil_div(tasks, symbol(THREADS))
+    reading = machine.reading(size, task.operand.dtype.bytes, 1, scattered)
+    return size // 64 * reading * rounds // tasks
+
+
+def _in_parts(
+    kernel: Kernel, fresh: Callable[[], Lowering]
+) -> tuple[_Columns, tuple[LoweredStep, ...]]:
+    """The task of a part, and two steps: every part reduces its rows, then they are combined."""
+    part = _Columns(kernel, fresh(), in_parts=True)
+    sums = Workspace("parts", kernel.seed.dtype, part.sums * PARTS)
+    left = TileBuffer("q0", sums.dtype)
+    part.leave(left)
+    last = _Columns(kernel, fresh())
+    found = TileBuffer("p0", sums.dtype)
+    last.gather(found)
+    return part, (
+        LoweredStep(part.program((), left), tuple(part.lowering.buffers), (sums,)),
+        LoweredStep(last.program((found,)), (*last.lowering.buffers, sums), kernel.outputs),
+    )
 
 
 class _Columns:
     """The body of one task: a block of columns of one index of the other axes that are kept."""
 
-    def __init__(self, kernel: Kernel, lowering: Lowering) -> None:
+    def __init__(self, kernel: Kernel, lowering: Lowering, in_parts: bool = False) -> None:
         self.kernel = kernel
         self.lowering = lowering
         self.seed = kernel.seed
@@ -80,9 +149,17 @@ class _Columns:
         self.index: list[Expr] = [constant(0)] * len(self.space.shape)
         for axis in self.space.kept[:-1]:
             self.index[axis] = self._task(self.space.shape[axis])
+        self.folded = self._rows_in_one()
+        self.width = self.space.shape[-1] * self.folded
+        self.part = self._task(constant(PARTS)) if in_parts else None
         lowering.open()
-        own = task_columns(lowering, self.grid, self.space.shape[-1])
-        self.first, self.count, self.block = own.first, own.count, own.most
+        if self.folded > 1:
+            self.first, self.count, self.block = constant(0), self.width, self.width
+        else:
+            wide = maximum(minimum(self.width, WIDEST), 1)
+            most = wide if in_parts else column_block(self.width)
+            own = task_columns(lowering, self.grid, self.width, most=most)
+            self.first, self.count, self.block = own.first, own.count, own.most
         self.finished: dict[Index, Value] = {}
         lowering.cached[self.seed] = self.finished.get
         lowering.open()
@@ -93,27 +170,117 @@ class _Columns:
         self.grid.append((str(variable), size))
         return variable
 
+    @property
+    def has_few_rows(self) -> bool:
+        """Whether all rows are added in registers."""
+        sizes = [self.space.shape[a] for a in self.space.rows]
+        return all(size.is_constant for size in sizes) and product(sizes).value <= ROWS
+
+    def _rows_in_one(self) -> int:
+        """Rows that make one of whole vectors: several where they are short, and in memory."""
+        columns, row = self.space.shape[-1], self.space.rows[-1]
+        short = columns.is_constant and 0 < columns.value < LANES
+        beside = row == len(self.space.shape) - 2
+        if not short or not beside or self.has_few_rows or self.operand not in self.lowering.memory:
+            return 1
+        return LANES // gcd(LANES, columns.value)
+
+    @property
+    def sums(self) -> Expr:
+        """How many values one part of the rows is reduced to."""
+        return product([self.space.shape[a] for a in self.space.kept]) * self.folded
+
+    def program(
+        self, spaces: tuple[TileBuffer, ...], left: TileBuffer | None = None
+    ) -> LoopProgram:
+        """The statements so far; results are those of the kernel, or ``left``."""
+        lowering = self.lowering
+        body = tuple(s for block in lowering.blocks for s in block.statements)
+        outputs = [self.targets[o] for o in self.kernel.outputs]
+        results = outputs if left is None else [left]
+        size = product(self.space.shape) if not spaces else self.sums * PARTS
+        return LoopProgram(
+            (*lowering.buffers.values(), *spaces, *results),
+            len(results),
+            tuple(self.grid),
+            body,
+            tuple(lowering.scratch),
+            tuple(lowering.checks),
+            size // 2**WORK_SHIFT + 1,
+        )
+
     def write(self) -> None:
         """Sums in registers if there are few rows, else in scratch."""
         sizes = [self.space.shape[a] for a in self.space.rows]
-        if all(size.is_constant for size in sizes) and 0 < product(sizes).value <= ROWS:
+        if self.has_few_rows and product(sizes).value > 0:
             every = [[constant(i) for i in range(size.value)] for size in sizes]
             places = [list(place) for place in combinations(*every)]
             self._along_columns(lambda column: self._results(column, self._sum(places, column)))
             return
+        self._finish(self._reduce())
+
+    def leave(self, target: TileBuffer) -> None:
+        """The sums of a part, to their own place."""
+        sums = self._reduce()
+
+        def body(column: Expr) -> None:
+            assert self.part is not None
+            place = self._in_space(self.part, column)
+            self.lowering.store(target, place, Load(sums, column))
+
+        self._along_columns(body)
+
+    def gather(self, source: TileBuffer) -> None:
+        """The results, from the sums of all parts, in this order."""
+        sums = self.lowering.scratch_buffer(self.seed.dtype, self.block)
+
+        def body(column: Expr) -> None:
+            places = [self._in_space(constant(p), column) for p in range(PARTS)]
+            value: Value = Load(source, places[0])
+            for place in places[1:]:
+                value = self._combined(value, Load(source, place))
+            self.lowering.emit(Store(sums, column, value))
+
+        self._along_columns(body)
+        self._finish(sums)
+
+    def _in_space(self, part: Expr, column: Expr) -> Expr:
+        """Where the sum of a column of the block lies, of all sums of all parts."""
+        kept = self.space.kept[:-1]
+        index = [*(self.index[a] for a in kept), self.first + column]
+        shape = (*(self.space.shape[a] for a in kept), self.width)
+        return self.lowering.scope.resolve(part * self.sums + linear(index, shape))
+
+    def _reduce(self) -> TileBuffer:
+        """All rows of the task, added to sums in scratch."""
         sums = self.lowering.scratch_buffer(self.seed.dtype, self.block)
         neutral = neutral_element(self._kind, self.seed.dtype)
         self._along_columns(lambda column: self.lowering.emit(Store(sums, column, neutral)))
 
-        def add(places: list[list[Expr]]) -> None:
+        def add(places: list[list[Expr]], count: Expr) -> None:
             def body(column: Expr) -> None:
                 value = self._sum(places, column, Load(sums, column))
                 self.lowering.emit(Store(sums, column, value))
 
-            self._along_columns(body)
+            self._loop((constant(0), count), self.block, body)
 
         self._rows(add, [])
-        self._along_columns(lambda column: self._results(column, Load(sums, column)))
+        return sums
+
+    def _finish(self, sums: TileBuffer) -> None:
+        """The results of finished sums; those of rows that were taken together are combined."""
+        if self.folded == 1:
+            self._along_columns(lambda column: self._results(column, Load(sums, column)))
+            return
+        columns = self.space.shape[-1]
+
+        def body(column: Expr) -> None:
+            value: Value = Load(sums, column)
+            for row in range(1, self.folded):
+                value = self._combined(value, Load(sums, column + row * columns))
+            self._results(column, value)
+
+        self._loop((constant(0), columns), columns, body)
 
     # ------------------------------------------------------------ loops
 
@@ -126,20 +293,37 @@ class _Columns:
     def _along_columns(self, body: Callable[[Expr], None]) -> None:
         self._loop((constant(0), self.count), self.block, body)
 
-    def _rows(self, add: Callable[[list[list[Expr]]], None], outer: list[Expr]) -> None:
+    def _rows(self, add: Callable[[list[list[Expr]], Expr], None], outer: list[Expr]) -> None:
         """Loops over the reduced axes; the innermost takes several rows per pass, then the rest."""
         size = self.space.shape[self.space.rows[len(outer)]]
+        is_cut = self.part is not None and not outer
         if len(outer) < len(self.space.rows) - 1:
-            self._loop((constant(0), size), size, lambda i: self._rows(add, [*outer, i]))
+            bounds = self._bounds(size) if is_cut else (constant(0), size)
+            self._loop(bounds, size, lambda i: self._rows(add, [*outer, i]))
             return
-        step = rows_per_pass(size)
-        passes = size // step
+        rows = size // self.folded
+        begin, end = self._bounds(rows) if is_cut else (constant(0), rows)
+        # A part is read from memory as a rule, which is fastest in one stream, row by row.
+        step = 1 if self.part is not None else rows_per_pass(rows)
+        passes = maximum(end - begin, 0) // step if step > 1 else constant(0)
+        rest = begin + passes * step
 
         def several(number: Expr) -> None:
-            add([[*outer, number * step + i] for i in range(step)])
+            add([[*outer, begin + number * step + i] for i in range(step)], self.count)
 
-        self._loop((constant(0), passes), size, several)
-        self._loop((passes * step, size), size, lambda i: add([[*outer, i]]))
+        if step > 1:
+            self._loop((constant(0), passes), rows, several)
+        self._loop((rest, end), rows, lambda i: add([[*outer, i]], self.count))
+        if self.folded > 1:
+            beyond = (size - rows * self.folded) * self.space.shape[-1]
+            if is_cut and self.part is not None:
+                beyond = select(equal(self.part, PARTS - 1), beyond, 0)
+            add([[*outer, rows]], beyond)
+
+    def _bounds(self, size: Expr) -> tuple[Expr, Expr]:
+        """The task's part of an axis."""
+        assert self.part is not None
+        return part_of(size, self.part)
 
     # ------------------------------------------------------------ values
 
@@ -165,12 +349,18 @@ class _Columns:
 
     def _read(self, place: Sequence[Expr], column: Expr) -> Value:
         index = list(self.index)
-        index[-1] = self.first + column
         for axis, i in zip(self.space.rows, place, strict=True):
             index[axis] = i
+        shape = self.space.shape
+        if self.folded > 1:
+            row = index[-2] * self.width + column
+            lead = linear([*index[:-2], constant(0), constant(0)], shape)
+            where = self.lowering.scope.resolve(lead + row)
+            return Load(self.lowering.buffer(self.operand), where)
+        index[-1] = self.first + column
         if not self.space.merged:
             return self.lowering.value(self.operand, index)
-        offset = self.lowering.scope.resolve(linear(index, self.space.shape))
+        offset = self.lowering.scope.resolve(linear(index, shape))
         return Load(self.lowering.buffer(self.operand), offset)
 
     def _results(self, column: Expr, value: Value) -> None:

@@ -185,10 +185,14 @@ def column_block(width: Expr) -> Expr:
 
 
 def task_columns(
-    lowering: Lowering, grid: list[tuple[str, Expr]], width: Expr, stem: str = "i"
+    lowering: Lowering,
+    grid: list[tuple[str, Expr]],
+    width: Expr,
+    stem: str = "i",
+    most: Expr | None = None,
 ) -> Columns:
-    """The columns of one task, whose number becomes the last axis of ``grid``."""
-    most = column_block(width)
+    """The columns of one task, at most ``most``; its number becomes the last axis of ``grid``."""
+    most = column_block(width) if most is None else most
     number = lowering.variable(ceil_div(width, most), stem)
     grid.append((str(number), ceil_div(width, most)))
     return Columns(number * most, minimum(most, width - number * most), most)

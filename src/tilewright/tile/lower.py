@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 from tilewright.cost import Machine
 from tilewright.ir.kernel import Kernel, KernelKind
-from tilewright.ir.primitives import Convolve
+from tilewright.ir.primitives import Convolve, Reduce
 from tilewright.ir.tile import LoopProgram
 from tilewright.shape import Scope, constant
 from tilewright.target import preset
 from tilewright.tile.attention_variants import attention_variants
 from tilewright.tile.borders import with_borders
+from tilewright.tile.columns import lower_columns
 from tilewright.tile.contraction_variants import contraction_variants
 from tilewright.tile.convolution import lower_convolution
 from tilewright.tile.frame import RegisterTile
@@ -20,6 +21,7 @@ from tilewright.tile.gather_rows import with_gather_rows
 from tilewright.tile.loops import lower_concat, lower_loops, lower_scan, lower_scatter
 from tilewright.tile.lowering import Lowering
 from tilewright.tile.rows import lower_rows
+from tilewright.tile.streams import with_streams
 from tilewright.tile.tables import with_tables
 from tilewright.tile.variants import Accuracy, Variant
 from tilewright.tile.windows import lower_windows
@@ -65,9 +67,13 @@ def lower_kernel(
         return LoweredKernel(kernel, contraction_variants(kernel, fresh, tile, machine))
     if kernel.kind is KernelKind.ROWS:
         return LoweredKernel(kernel, lower_rows(kernel, fresh, machine))
+    if kernel.kind is KernelKind.WINDOW and isinstance(kernel.seed.primitive, Reduce):
+        return LoweredKernel(kernel, lower_columns(kernel, fresh, machine))
     lowering = fresh()
     program = _LOOPS[kernel.kind](kernel, lowering)
     program = with_borders(program, lowering.scope)
     *first, last = with_tables(program, lowering, kernel.outputs)
     steps = (*first, with_gather_rows(last, lowering))
-    return LoweredKernel(kernel, (Variant("loops", steps, constant(0)),))
+    if kernel.kind not in (KernelKind.LOOPS, KernelKind.CONCAT):
+        return LoweredKernel(kernel, (Variant("loops", steps, constant(0)),))
+    return LoweredKernel(kernel, with_streams(kernel, steps, lowering.scope, machine))

@@ -1,10 +1,9 @@
 """Pooling and depthwise convolution: the way of each, and windows along nothing but the last axis.
 
 Windows over maps with their channels first are in ``window_lines`` and ``window_bands``, over those
-with their channels last in ``channel_windows``, and reductions that keep the last axis in
-``columns``. Windows along nothing but the last axis, one element apart (sums over neighbouring
-channels), read a copy of the row with neutral elements at both ends, in one pass with the epilogue.
-Start with :func:`lower_windows`.
+with their channels last in ``channel_windows``. Windows along nothing but the last axis, one
+element apart (sums over neighbouring channels), read a copy of the row with neutral elements at
+both ends, in one pass with the epilogue. Start with :func:`lower_windows`.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from math import prod
 
 from tilewright.ir.graph import Node
 from tilewright.ir.kernel import Kernel
-from tilewright.ir.primitives import Convolve, Reduce, Window
+from tilewright.ir.primitives import Convolve, Window
 from tilewright.ir.scalar import COMBINE
 from tilewright.ir.tile import (
     Apply,
@@ -31,7 +30,6 @@ from tilewright.ir.views import Index, linear
 from tilewright.shape import Expr, constant, maximum, minimum, product
 from tilewright.tile.bands import Geometry
 from tilewright.tile.channel_windows import lower_channel_windows
-from tilewright.tile.columns import lower_columns
 from tilewright.tile.loops import finish, target_buffers
 from tilewright.tile.lowering import Lowering
 from tilewright.tile.window_bands import WindowBands
@@ -45,8 +43,6 @@ WORK_SHIFT = 16  # taps per nanosecond of one thread, for the thread count
 def lower_windows(kernel: Kernel, lowering: Lowering) -> LoopProgram:
     """The program of a windowed kernel with its epilogue."""
     node = kernel.seed
-    if isinstance(node.primitive, Reduce):
-        return lower_columns(kernel, lowering)
     if _channels_last(node):
         return lower_channel_windows(kernel, lowering)
     geometry = Geometry.of(node)

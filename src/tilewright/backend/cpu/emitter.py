@@ -178,6 +178,13 @@ class Emitter:
         """Write ``lanes`` consecutive elements."""
         self.builder.store(self._to_memory(value, dtype), pointer, align=alignment or dtype.bytes)
 
+    def store_streamed(self, value: ir.Value, pointer: ir.Value, dtype: DType) -> None:
+        """Write a register past the caches; the address is a multiple of its size."""
+        stored = self._to_memory(value, dtype)
+        made = self.builder.store(stored, pointer, align=self.lanes * dtype.bytes)
+        one = self.builder.module.add_metadata([ir.Constant(ir.IntType(32), 1)])
+        made.set_metadata("nontemporal", one)
+
     def prefetch(self, pointer: ir.Value, *, to_write: bool = False) -> None:
         """Ask for a cache line; any address will do, as nothing happens where there is none."""
         options = [ir.Constant(ir.IntType(32), v) for v in (int(to_write), 3, 1)]  # near, data

@@ -20,24 +20,20 @@ from tilewright.backend.cpu.machine import Level
 from tilewright.backend.cpu.register_tile import Sums, TileShape
 from tilewright.backend.cpu.statements import FunctionFrame
 from tilewright.backend.cpu.tile_functions import SumsTaker, give_sums
+from tilewright.backend.cpu.vectors import VectorFrame, VectorPlace, address_of, slope
 from tilewright.ir.scalar import SCALAR_FUNCTIONS
 from tilewright.ir.tile import (
-    IDENTITY,
     Apply,
     Contraction,
     Convert,
     IndexValue,
-    Literal,
     Load,
-    Local,
-    Store,
-    TileBuffer,
     Value,
 )
-from tilewright.shape import Expr
 
 COLUMN, ROW = "_n", "_m"
 FAR = "_far"  # in the environment: whether results go farther away than the nearest caches
+SUM = "accumulator"  # the name of an element's sum in the stores
 LIGHT = 8  # operations per element up to which a tile is finished in its registers
 
 
@@ -90,7 +86,7 @@ class Epilogue:
             frame.enter()
             for j, accumulator in enumerate(values):
                 first = builder.add(n, word(j * self.lanes))
-                _VectorFrame(frame, self.lanes, first, None, accumulator, self.program).stores()
+                self._finished(frame, VectorPlace(COLUMN, first), accumulator)
             frame.leave()
         return taker.function
 
@@ -107,8 +103,8 @@ class Epilogue:
 
         def row() -> None:
             for store in self.program.stores:
-                for end in ends if _slope(store.offset) == 1 else ():
-                    address = _address(frame, store.buffer, store.offset, end)
+                for end in ends if slope(store.offset, COLUMN) == 1 else ():
+                    address = address_of(frame, store.buffer, store.offset, {COLUMN: end})
                     frame.emitter.prefetch(address, to_write=True)
 
         self._each_row(frame, m, height, lambda _: row())
@@ -192,20 +188,21 @@ class Epilogue:
         vector = Emitter(frame.builder, self.level, self.lanes)
         address = frame.emitter.gep(source, self.program.dtype, before)
         accumulator = vector.load(address, self.program.dtype)
-        _VectorFrame(frame, self.lanes, first, count, accumulator, self.program).stores()
+        self._finished(frame, VectorPlace(COLUMN, first, count), accumulator)
         frame.leave()
 
-
-def _address(frame: FunctionFrame, buffer: TileBuffer, offset: Expr, column: ir.Value) -> ir.Value:
-    place = frame.indices.emit(offset, frame.names | {COLUMN: column})
-    return frame.emitter.gep(frame.pointers[buffer.name], buffer.dtype, place)
+    def _finished(self, frame: FunctionFrame, place: VectorPlace, accumulator: ir.Value) -> None:
+        """The stores of one vector of columns, whose sums are ``accumulator``."""
+        vector = VectorFrame(frame, self.lanes, place, {SUM: accumulator})
+        for store in self.program.stores:
+            vector.store(store)
 
 
 def _operations(program: Contraction) -> int:
     """Operations of the epilogue per element; what goes lane by lane counts as too many."""
     seen: set[int] = set()
     stack: list[Value] = [store.value for store in program.stores]
-    count = sum(0 if _slope(store.offset) == 1 else LIGHT for store in program.stores)
+    count = sum(0 if slope(store.offset, COLUMN) == 1 else LIGHT for store in program.stores)
     while stack:
         value = stack.pop()
         if id(value) in seen:
@@ -219,138 +216,9 @@ def _operations(program: Contraction) -> int:
                 count += 1
                 stack.append(operand)
             case Load(offset=offset):
-                count += 1 if _slope(offset) is not None else LIGHT
+                count += 1 if slope(offset, COLUMN) is not None else LIGHT
             case IndexValue():
                 count += LIGHT
             case _:
                 pass
     return count
-
-
-def _slope(offset: Expr) -> int | None:
-    """0, 1 (elements per column), or None for anything else."""
-    if COLUMN not in offset.free_symbols:
-        return 0
-    affine = offset.affine((COLUMN,))
-    if affine is None:
-        return None
-    slope = affine[0][COLUMN]
-    return 1 if slope.is_constant and slope.value == 1 else None
-
-
-class _VectorFrame:
-    """Values of ``lanes`` neighbouring columns from ``first`` on; ``count`` of them are valid."""
-
-    def __init__(
-        self,
-        frame: FunctionFrame,
-        lanes: int,
-        first: ir.Value,
-        count: ir.Value | None,
-        accumulator: ir.Value,
-        program: Contraction,
-    ) -> None:
-        self.frame = frame
-        self.builder = frame.builder
-        self.lanes = lanes
-        self.first = first
-        self.count = count
-        self.program = program
-        self.vector = Emitter(frame.builder, frame.level, lanes)
-        self.mask = None if count is None else self.vector.lane_mask(count)
-        self.accumulator = accumulator
-        self.memo: dict[int, ir.Value] = {}
-
-    def stores(self) -> None:
-        """All results of these columns."""
-        for store in self.program.stores:
-            self._store(store, self.value(store.value))
-
-    def value(self, value: Value) -> ir.Value:
-        if id(value) not in self.memo:
-            self.memo[id(value)] = self._value(value)
-        return self.memo[id(value)]
-
-    def _value(self, value: Value) -> ir.Value:
-        match value:
-            case Load():
-                return self._load(value)
-            case Literal(value=number, dtype=dtype):
-                return self.vector.constant(number, dtype)
-            case IndexValue(expression=expression):
-                return self._lanes_of_index(expression)
-            case Apply(function=function, operands=operands):
-                arguments = [self.value(operand) for operand in operands]
-                return self.vector.apply(function, value.operand_type, arguments)
-            case Convert(operand=operand):
-                return self.vector.convert(self.value(operand), value)
-            case Local(name=name, dtype=dtype) if name.startswith(IDENTITY):
-                return self.vector.identity(name[len(IDENTITY) :], dtype)
-            case Local():
-                return self.accumulator
-            case _:
-                raise AssertionError(f"{type(value).__name__} in an epilogue")
-
-    def _load(self, load: Load) -> ir.Value:
-        dtype = load.buffer.dtype
-        slope = _slope(load.offset)
-        if slope == 0:
-            return self.vector.splat(self.frame.value(load))
-        if slope == 1:
-            address = _address(self.frame, load.buffer, load.offset, self.first)
-            if self.mask is None:
-                return self.vector.load(address, dtype)
-            return self.vector.masked_load(address, dtype, self.mask)
-        made: ir.Value = ir.Constant(self.vector.type(dtype), ir.Undefined)
-        for lane in range(self.lanes):
-            address = _address(self.frame, load.buffer, load.offset, self._column(lane))
-            element = self.frame.emitter.load(address, dtype)
-            made = self.builder.insert_element(made, element, ir.Constant(ir.IntType(32), lane))
-        return made
-
-    def _column(self, lane: int) -> ir.Value:
-        """The lane's column, or the last valid one beyond it, so that no lane reads outside."""
-        if self.count is None:
-            return self.builder.add(self.first, word(lane))
-        last = self.builder.sub(self.count, word(1))
-        clipped = self.builder.select(
-            self.builder.icmp_signed("<", last, word(lane)), last, word(lane)
-        )
-        positive = self.builder.select(
-            self.builder.icmp_signed("<", clipped, word(0)), word(0), clipped
-        )
-        inside = self.builder.icmp_signed(">", self.count, word(0))
-        start = self.builder.select(inside, self.first, word(0))
-        return self.builder.add(start, positive)
-
-    def _lanes_of_index(self, expression: Expr) -> ir.Value:
-        if COLUMN not in expression.free_symbols:
-            return self.vector.splat(self.frame.index(expression))
-        made: ir.Value = ir.Constant(ir.VectorType(I64, self.lanes), ir.Undefined)
-        for lane in range(self.lanes):
-            names = self.frame.names | {COLUMN: self._column(lane)}
-            element = self.frame.indices.emit(expression, names)
-            made = self.builder.insert_element(made, element, ir.Constant(ir.IntType(32), lane))
-        return made
-
-    def _store(self, store: Store, value: ir.Value) -> None:
-        dtype = store.buffer.dtype
-        if _slope(store.offset) == 1:
-            address = _address(self.frame, store.buffer, store.offset, self.first)
-            if self.mask is None:
-                self.vector.store(value, address, dtype)
-            else:
-                self.vector.masked_store(value, address, dtype, self.mask)
-            return
-        for lane in range(self.lanes):
-            element = self.builder.extract_element(value, ir.Constant(ir.IntType(32), lane))
-            if self.count is None:
-                self._store_lane(store, element, lane)
-                continue
-            with self.builder.if_then(self.builder.icmp_signed("<", word(lane), self.count)):
-                self._store_lane(store, element, lane)
-
-    def _store_lane(self, store: Store, element: ir.Value, lane: int) -> None:
-        column = self.builder.add(self.first, word(lane))
-        address = _address(self.frame, store.buffer, store.offset, column)
-        self.frame.emitter.store(element, address, store.buffer.dtype)

@@ -8,6 +8,7 @@ LLVM's vectoriser takes. Start with :meth:`FunctionFrame.statements`.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 
 from llvmlite import ir
 
@@ -18,6 +19,7 @@ from tilewright.backend.cpu.machine import Level
 from tilewright.backend.cpu.parallel_loops import mark_loop
 from tilewright.backend.cpu.product import ProductShape, product_function
 from tilewright.backend.cpu.register_tile import most_vectors
+from tilewright.backend.cpu.streams import streamed_loop
 from tilewright.backend.cpu.transpose import transpose_function
 from tilewright.ir.tile import (
     IDENTITY,
@@ -238,6 +240,9 @@ class FunctionFrame:
             self._dots(loop, products)
             return
         bounds = self.index(loop.begin), self.index(loop.end)
+        if loop.streamed:
+            streamed_loop(self, loop, bounds, partial(self._usual, loop))
+            return
         values = [
             self.running[a.name]
             if a.name in self.running
@@ -251,6 +256,10 @@ class FunctionFrame:
         values = self._iterations(loop, bounds, values, masked=loop.masked)
         for accumulator, value in zip(loop.accumulators, values, strict=True):
             self.locals[accumulator.name] = value
+
+    def _usual(self, loop: Loop, begin: ir.Value, end: ir.Value) -> None:
+        """The iterations in [begin, end) of a loop that reduces nothing."""
+        self._iterations(loop, (begin, end), [], masked=False)
 
     def _end_of_vectors(self, begin: ir.Value, end: ir.Value) -> ir.Value:
         """Where the last of the vectors ends that are taken several at a time."""

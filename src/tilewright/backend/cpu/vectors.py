@@ -1,0 +1,204 @@
+"""Values of neighbouring iterations of a loop, or columns of a tile, in one vector.
+
+Scalar code is left to LLVM's vectoriser; here vectors are explicit, where sums are in registers
+already (``epilogue``) or where stores must be whole lines (``streams``). Operands with stride 1 are
+vector loads, operands that do not depend on the loop are broadcast, anything else is read lane by
+lane. Start with :class:`VectorFrame`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from llvmlite import ir
+
+from tilewright.backend.cpu.emitter import Emitter
+from tilewright.backend.cpu.indices import I64, IndexEmitter, word
+from tilewright.backend.cpu.machine import Level
+from tilewright.ir.tile import (
+    IDENTITY,
+    MULTIPLY_ADD,
+    Apply,
+    Convert,
+    IndexValue,
+    Literal,
+    Load,
+    Local,
+    Store,
+    TileBuffer,
+    Value,
+)
+from tilewright.shape import Expr
+
+
+class Scalars(Protocol):
+    """What is known where the vectors stand; a ``FunctionFrame``."""
+
+    builder: ir.IRBuilder
+    level: Level
+    emitter: Emitter
+    indices: IndexEmitter
+    pointers: dict[str, ir.Value]
+    names: dict[str, ir.Value]
+    locals: dict[str, ir.Value]
+
+    def enter(self) -> None:
+        """Begin a block."""
+        ...
+
+    def leave(self) -> None:
+        """End a block whose values are not known in what follows."""
+        ...
+
+    def index(self, expression: Expr) -> ir.Value:
+        """An index expression."""
+        ...
+
+    def value(self, value: Value) -> ir.Value:
+        """A scalar value."""
+        ...
+
+
+@dataclass(frozen=True)
+class VectorPlace:
+    """The lanes are the values of ``variable`` from ``first`` on, ``count`` of them if given."""
+
+    variable: str
+    first: ir.Value
+    count: ir.Value | None = None
+
+
+def slope(offset: Expr, variable: str) -> int | None:
+    """0, 1 (elements per step of the variable), or None for anything else."""
+    if variable not in offset.free_symbols:
+        return 0
+    affine = offset.affine((variable,))
+    if affine is None:
+        return None
+    found = affine[0][variable]
+    return 1 if found.is_constant and found.value == 1 else None
+
+
+def address_of(
+    frame: Scalars, buffer: TileBuffer, offset: Expr, names: Mapping[str, ir.Value]
+) -> ir.Value:
+    """Where an element lies, with some names other than the frame has them."""
+    place = frame.indices.emit(offset, frame.names | dict(names))
+    return frame.emitter.gep(frame.pointers[buffer.name], buffer.dtype, place)
+
+
+class VectorFrame:
+    """Values in the ``lanes`` of a place; ``locals`` are those known as vectors already."""
+
+    def __init__(
+        self, frame: Scalars, lanes: int, place: VectorPlace, locals: Mapping[str, ir.Value]
+    ) -> None:
+        self.frame = frame
+        self.builder = frame.builder
+        self.lanes = lanes
+        self.place = place
+        self.locals = dict(locals)
+        self.vector = Emitter(frame.builder, frame.level, lanes)
+        count = place.count
+        self.mask = None if count is None else self.vector.lane_mask(count)
+        self.memo: dict[int, ir.Value] = {}
+
+    def value(self, value: Value) -> ir.Value:
+        """A value of every lane, computed once."""
+        if id(value) not in self.memo:
+            self.memo[id(value)] = self._value(value)
+        return self.memo[id(value)]
+
+    def _value(self, value: Value) -> ir.Value:
+        match value:
+            case Load():
+                return self._load(value)
+            case Literal(value=number, dtype=dtype):
+                return self.vector.constant(number, dtype)
+            case IndexValue(expression=expression):
+                return self._lanes_of_index(expression)
+            case Apply(function=function, operands=operands):
+                arguments = [self.value(operand) for operand in operands]
+                if function == MULTIPLY_ADD:
+                    return self.vector.multiply_add(value.dtype, *arguments)
+                return self.vector.apply(function, value.operand_type, arguments)
+            case Convert(operand=operand):
+                return self.vector.convert(self.value(operand), value)
+            case Local(name=name, dtype=dtype) if name.startswith(IDENTITY):
+                return self.vector.identity(name[len(IDENTITY) :], dtype)
+            case Local(name=name):
+                known = self.locals.get(name)
+                return self.vector.splat(self.frame.locals[name]) if known is None else known
+            case _:
+                raise AssertionError(f"{type(value).__name__} in a vector")
+
+    def _load(self, load: Load) -> ir.Value:
+        dtype = load.buffer.dtype
+        step = slope(load.offset, self.place.variable)
+        if step == 0:
+            return self.vector.splat(self.frame.value(load))
+        if step == 1:
+            address = self._address(load.buffer, load.offset, self.place.first)
+            if self.mask is None:
+                return self.vector.load(address, dtype)
+            return self.vector.masked_load(address, dtype, self.mask)
+        made: ir.Value = ir.Constant(self.vector.type(dtype), ir.Undefined)
+        for lane in range(self.lanes):
+            address = self._address(load.buffer, load.offset, self._column(lane))
+            element = self.frame.emitter.load(address, dtype)
+            made = self.builder.insert_element(made, element, ir.Constant(ir.IntType(32), lane))
+        return made
+
+    def _column(self, lane: int) -> ir.Value:
+        """The lane's column, or the last valid one beyond it, so that no lane reads outside."""
+        if self.place.count is None:
+            return self.builder.add(self.place.first, word(lane))
+        last = self.builder.sub(self.place.count, word(1))
+        clipped = self.builder.select(
+            self.builder.icmp_signed("<", last, word(lane)), last, word(lane)
+        )
+        positive = self.builder.select(
+            self.builder.icmp_signed("<", clipped, word(0)), word(0), clipped
+        )
+        inside = self.builder.icmp_signed(">", self.place.count, word(0))
+        start = self.builder.select(inside, self.place.first, word(0))
+        return self.builder.add(start, positive)
+
+    def _lanes_of_index(self, expression: Expr) -> ir.Value:
+        if self.place.variable not in expression.free_symbols:
+            return self.vector.splat(self.frame.index(expression))
+        made: ir.Value = ir.Constant(ir.VectorType(I64, self.lanes), ir.Undefined)
+        for lane in range(self.lanes):
+            names = self.frame.names | {self.place.variable: self._column(lane)}
+            element = self.frame.indices.emit(expression, names)
+            made = self.builder.insert_element(made, element, ir.Constant(ir.IntType(32), lane))
+        return made
+
+    def _address(self, buffer: TileBuffer, offset: Expr, position: ir.Value) -> ir.Value:
+        return address_of(self.frame, buffer, offset, {self.place.variable: position})
+
+    def store(self, store: Store) -> None:
+        """Write the elements of all lanes."""
+        value = self.value(store.value)
+        dtype = store.buffer.dtype
+        if slope(store.offset, self.place.variable) == 1:
+            address = self._address(store.buffer, store.offset, self.place.first)
+            if self.mask is None:
+                self.vector.store(value, address, dtype)
+            else:
+                self.vector.masked_store(value, address, dtype, self.mask)
+            return
+        for lane in range(self.lanes):
+            element = self.builder.extract_element(value, ir.Constant(ir.IntType(32), lane))
+            if self.place.count is None:
+                self._store_lane(store, element, lane)
+                continue
+            with self.builder.if_then(self.builder.icmp_signed("<", word(lane), self.place.count)):
+                self._store_lane(store, element, lane)
+
+    def _store_lane(self, store: Store, element: ir.Value, lane: int) -> None:
+        column = self.builder.add(self.place.first, word(lane))
+        address = self._address(store.buffer, store.offset, column)
+        self.frame.emitter.store(element, address, store.buffer.dtype)
