@@ -22,6 +22,7 @@ from tilewright.ir.tile import (
     Packing,
     Statement,
     Store,
+    TransposeBlock,
 )
 from tilewright.shape import (
     Expr,
@@ -430,6 +431,8 @@ def _is_copy(body: Sequence[Statement]) -> bool:
                 waiting += inner
             case Store() as store:
                 stores.append(store)
+            case TransposeBlock():
+                continue
             case _:
                 return False
     values = [store.value for store in stores]
