@@ -20,7 +20,7 @@ from tilewright.backend.cpu.machine import Level
 from tilewright.backend.cpu.register_tile import Sums, TileShape
 from tilewright.backend.cpu.statements import FunctionFrame
 from tilewright.backend.cpu.tile_functions import SumsTaker, give_sums
-from tilewright.ir.scalar import SCALAR_FUNCTIONS
+from tilewright.ir.epilogue import COLUMN, ROW, column_slope, is_light
 from tilewright.ir.tile import (
     IDENTITY,
     Apply,
@@ -36,9 +36,7 @@ from tilewright.ir.tile import (
 )
 from tilewright.shape import Expr
 
-COLUMN, ROW = "_n", "_m"
 FAR = "_far"  # in the environment: whether results go farther away than the nearest caches
-LIGHT = 8  # operations per element up to which a tile is finished in its registers
 
 
 class Epilogue:
@@ -58,7 +56,7 @@ class Epilogue:
         self.environment = environment
         self.level = level
         self.lanes = level.lanes(program.dtype.bytes)
-        self.is_light = _operations(program) <= LIGHT
+        self.is_light = is_light(program.stores)
         self._made: dict[str, ir.Function] = {}
 
     def rows(self) -> ir.Function:
@@ -68,18 +66,20 @@ class Epilogue:
         return self._made["rows"]
 
     def finish(
-        self, builder: ir.IRBuilder, tallest: TileShape, sums: Sums, place: Sequence[ir.Value]
-    ) -> None:
+        self, builder: ir.IRBuilder, tallest: TileShape, sums: Sums, place: Sequence[ir.Value],
+        part: int = 0,
+    ) -> None:  # fmt: skip
         """Finish the sums of a tile up to ``tallest``, all columns of which are there.
 
-        ``place`` is (m, n, environment).
+        ``place`` is (m, n, environment). Of the last vector only ``part`` columns are there, unless
+        that is 0.
         """
-        suffix = f"tile{tallest.height}x{tallest.vectors}"
+        suffix = f"tile{tallest.height}x{tallest.vectors}" + (f"_{part}" if part else "")
         if suffix not in self._made:
-            self._made[suffix] = self._write_tile(suffix, tallest)
+            self._made[suffix] = self._write_tile(suffix, tallest, part)
         give_sums(builder, self._made[suffix], tallest, sums, place)
 
-    def _write_tile(self, suffix: str, tallest: TileShape) -> ir.Function:
+    def _write_tile(self, suffix: str, tallest: TileShape, part: int) -> ir.Function:
         kinds = [I64, I64, POINTER]
         name = f"{self.name}.{suffix}"
         taker = SumsTaker.declare(self.module, self.level, name, tallest, kinds)
@@ -90,7 +90,8 @@ class Epilogue:
             frame.enter()
             for j, accumulator in enumerate(values):
                 first = builder.add(n, word(j * self.lanes))
-                _VectorFrame(frame, self.lanes, first, None, accumulator, self.program).stores()
+                count = word(part) if part and j + 1 == len(values) else None
+                _VectorFrame(frame, self.lanes, first, count, accumulator, self.program).stores()
             frame.leave()
         return taker.function
 
@@ -107,7 +108,7 @@ class Epilogue:
 
         def row() -> None:
             for store in self.program.stores:
-                for end in ends if _slope(store.offset) == 1 else ():
+                for end in ends if column_slope(store.offset) == 1 else ():
                     address = _address(frame, store.buffer, store.offset, end)
                     frame.emitter.prefetch(address, to_write=True)
 
@@ -201,43 +202,6 @@ def _address(frame: FunctionFrame, buffer: TileBuffer, offset: Expr, column: ir.
     return frame.emitter.gep(frame.pointers[buffer.name], buffer.dtype, place)
 
 
-def _operations(program: Contraction) -> int:
-    """Operations of the epilogue per element; what goes lane by lane counts as too many."""
-    seen: set[int] = set()
-    stack: list[Value] = [store.value for store in program.stores]
-    count = sum(0 if _slope(store.offset) == 1 else LIGHT for store in program.stores)
-    while stack:
-        value = stack.pop()
-        if id(value) in seen:
-            continue
-        seen.add(id(value))
-        match value:
-            case Apply(function=function, operands=operands):
-                count += SCALAR_FUNCTIONS[function].cost
-                stack += operands
-            case Convert(operand=operand):
-                count += 1
-                stack.append(operand)
-            case Load(offset=offset):
-                count += 1 if _slope(offset) is not None else LIGHT
-            case IndexValue():
-                count += LIGHT
-            case _:
-                pass
-    return count
-
-
-def _slope(offset: Expr) -> int | None:
-    """0, 1 (elements per column), or None for anything else."""
-    if COLUMN not in offset.free_symbols:
-        return 0
-    affine = offset.affine((COLUMN,))
-    if affine is None:
-        return None
-    slope = affine[0][COLUMN]
-    return 1 if slope.is_constant and slope.value == 1 else None
-
-
 class _VectorFrame:
     """Values of ``lanes`` neighbouring columns from ``first`` on; ``count`` of them are valid."""
 
@@ -293,7 +257,7 @@ class _VectorFrame:
 
     def _load(self, load: Load) -> ir.Value:
         dtype = load.buffer.dtype
-        slope = _slope(load.offset)
+        slope = column_slope(load.offset)
         if slope == 0:
             return self.vector.splat(self.frame.value(load))
         if slope == 1:
@@ -335,10 +299,12 @@ class _VectorFrame:
 
     def _store(self, store: Store, value: ir.Value) -> None:
         dtype = store.buffer.dtype
-        if _slope(store.offset) == 1:
+        if column_slope(store.offset) == 1:
             address = _address(self.frame, store.buffer, store.offset, self.first)
             if self.mask is None:
                 self.vector.store(value, address, dtype)
+            elif isinstance(self.count, ir.Constant):
+                self.vector.store_first(value, address, dtype, self.count.constant)
             else:
                 self.vector.masked_store(value, address, dtype, self.mask)
             return
