@@ -24,6 +24,7 @@ from tilewright.ir.tile import (
     Statement,
     Store,
     TileBuffer,
+    TransposeBlock,
     neutral_element,
 )
 from tilewright.ir.tile_evaluate import CheckFailed, evaluate_tile
@@ -140,3 +141,25 @@ def test_products_add_to_what_is_there_if_they_resume() -> None:
     got = run(made, np.array([1, 2, 3], np.float32), 2)
     assert got[0] == 28
     assert np.isnan(got[1])
+
+
+def test_rows_of_bytes_become_words_of_which_what_is_missing_is_zero() -> None:
+    """Three rows of five columns, two of which lie beyond the block."""
+    x, out = TileBuffer("x", DType.INT8), TileBuffer("o", DType.INT8)
+    sizes = [constant(size) for size in (0, 5, 0, 4, 3, 3)]
+    block = TransposeBlock(x, *sizes[:2], out, *sizes[2:])
+    made = replace(program(block), buffers=(x, out))
+    data, result = np.arange(1, 16, dtype=np.int8), np.full(16, -1, np.int8)
+    evaluate_tile(made, {"x": data, "o": result}, {})
+    want = [1, 6, 11, 0, 2, 7, 12, 0, 3, 8, 13, 0, -1, -1, -1, -1]
+    np.testing.assert_array_equal(result, want)
+
+
+def test_several_elements_are_transposed_as_one_of_the_target() -> None:
+    x, out = TileBuffer("x", DType.INT8), TileBuffer("o", DType.INT32)
+    sizes = [constant(size) for size in (1, 3, 0, 2, 2, 2)]
+    block = TransposeBlock(x, *sizes[:2], out, *sizes[2:])
+    made = replace(program(block), buffers=(x, out))
+    words, result = np.arange(6, dtype=np.int32) << 9, np.zeros(4, np.int32)
+    evaluate_tile(made, {"x": words.view(np.int8), "o": result}, {})
+    np.testing.assert_array_equal(result >> 9, [1, 4, 2, 5])

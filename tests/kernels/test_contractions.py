@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from support.graph_kit import (
+    BOTH_LEVELS,
     F32,
     F64,
     I64,
@@ -19,6 +20,7 @@ from support.graph_kit import (
     scalar,
     spread,
 )
+from tilewright.backend.cpu.machine import host_levels
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node, node
 from tilewright.ir.primitives import Broadcast, Cast, Contract, Reduce, Reshape, Slice, Transpose
@@ -93,6 +95,21 @@ def test_constant_weights_with_bias_and_activation(size: tuple[int, int]) -> Non
     cases = [{"a": i, "b": j} for i, j in ((0, 3), (1, 1), (2, 3), (1, 13), (4, 50))]
     compiled = check(space.graph(activated), cases, length=k, scale=4 * k**0.5)
     assert kinds(compiled) == ["contraction"]
+
+
+@pytest.mark.parametrize("columns", [3, 13, 22, 33, 71, 79])
+def test_columns_that_fill_no_vector_are_finished_in_registers(columns: int) -> None:
+    """Nothing behind them is written, and operands of the result's shape are not read beyond it."""
+    space = Space()
+    m, depth = space.dimension("m"), 9
+    x = space.input("x", F32, m, depth)
+    weights, bias = fixed(data(F32, (depth, columns))), fixed(data(F32, (columns,), 5))
+    sums = apply("add", node(Contract((), ((1, 0),)), x, weights), bias)
+    residual = space.input("r", F32, m, columns)
+    outputs = apply("maximum", sums, scalar(0.0)), apply("add", sums, residual)
+    cases = [{"m": rows} for rows in (0, 1, 11, 12, 13, 97)]
+    levels = dict.fromkeys((*BOTH_LEVELS[:1], *(level.name for level in host_levels())))
+    check(space.graph(*outputs), cases, length=depth, scale=12, levels=tuple(levels))
 
 
 @pytest.mark.slow

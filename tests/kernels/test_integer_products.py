@@ -137,8 +137,9 @@ def _rows(which: str) -> list[str]:
     return ["m"] if which == "rows" else []
 
 
+@pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize(("a", "b"), list(product("us", repeat=2)))
-def test_products_of_two_inputs_are_exact(a: str, b: str) -> None:
+def test_products_of_two_inputs_are_exact(a: str, b: str, level: str) -> None:
     chance = np.random.default_rng(7)
     model = Model()
     x, y = model.input("x", KINDS[a], "h", "m", "k"), model.input("y", KINDS[b], "h", "k", "n")
@@ -146,8 +147,9 @@ def test_products_of_two_inputs_are_exact(a: str, b: str) -> None:
     model.output(model.add("MatMulInteger", x, y, p, q), np.int32, 3)
     few = model.input("few", KINDS[a], "m", 64), model.input("others", KINDS[b], 64, "n")
     model.output(model.add("MatMulInteger", *few), np.int32, 2)
-    compiled = model.compiled(LEVELS[-1])
-    for heads, rows, depth, columns in ((2, 3, 5, 7), (1, 17, 300, 1), (3, 0, 4, 2), (1, 2, 0, 2)):
+    compiled = model.compiled(level)
+    shapes = ((2, 3, 5, 7), (1, 17, 300, 1), (3, 0, 4, 2), (1, 2, 0, 2), (2, 29, 1601, 131))
+    for heads, rows, depth, columns in shapes:
         given = {
             "x": _bytes(chance, a, heads, rows, depth),
             "y": _bytes(chance, b, heads, depth, columns),
@@ -251,6 +253,29 @@ def test_convolutions_are_exact(level: str) -> None:
         got = compiled.run(given).values()
         for made, want in zip(got, expected, strict=True):
             np.testing.assert_array_equal(made, want)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize(("a", "b"), [("u", "u"), ("s", "s")])
+def test_convolutions_by_weights_that_are_inputs_are_exact(a: str, b: str, level: str) -> None:
+    chance = np.random.default_rng(13)
+    model, kinds = Model(), [(20, 17, 3, 2), (6, 70, 1, 1), (8, 5, 2, 1), (2, 3, 3, 1)]
+    given: dict[str, Array] = {"p": np.array(ENDS[a][1], KINDS[a]), "q": np.array(3, KINDS[b])}
+    expected: list[Array] = []
+    zeros = model.input("p", KINDS[a]), model.input("q", KINDS[b])
+    for number, (channels, outputs, taps, stride) in enumerate(kinds):
+        x, w = f"x{number}", f"w{number}"
+        model.input(x, KINDS[a], "n", channels, "h", "v")
+        model.input(w, KINDS[b], outputs, channels, taps, taps)
+        given[x] = _bytes(chance, a, 2, channels, 6, 11)
+        given[w] = _bytes(chance, b, outputs, channels, taps, taps)
+        made = model.add("ConvInteger", x, w, *zeros, strides=[stride] * 2, pads=[1] * 4)
+        model.output(made, np.int32, 4)
+        data, weights = (given[name].astype(np.int64) for name in (x, w))
+        expected.append(_convolved(data - int(given["p"]), weights - 3, stride, 1))
+    got = model.compiled(level, dims={"h": (5, 64), "v": (5, 64)}).run(given).values()
+    for made, want in zip(got, expected, strict=True):
+        np.testing.assert_array_equal(made, want)
 
 
 # ---------------------------------------------------------------- requantised

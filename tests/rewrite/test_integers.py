@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.graph_kit import Space, apply, check, data, fixed, scalar, spread
+from support.graph_kit import Space, apply, check, data, fixed, inputs_at, scalar, spread
+from support.tile_runs import TileRun
+from tilewright.backend.cpu.machine import host_levels
 from tilewright.ir.dtype import DType
 from tilewright.ir.evaluate import evaluate
 from tilewright.ir.graph import Graph, Node, node
@@ -16,6 +20,7 @@ from tilewright.rewrite.integers import has_integer_products, integer_products
 from tilewright.rewrite.requantise import quotients_into_scales
 from tilewright.shape import constant
 
+LEVELS = tuple(level.name for level in host_levels() if level.serves("uint8"))
 F32, I32, U8, S8 = DType.FLOAT32, DType.INT32, DType.UINT8, DType.INT8
 
 
@@ -66,16 +71,83 @@ def product_of(narrow: Graph) -> Node:
     return next(x for x in narrow.nodes() if isinstance(x.primitive, Contract | Convolve))
 
 
+def of_two_inputs(
+    left: DType, right: DType, depth: int | None, zeros: tuple[bool, bool], is_turned: bool
+) -> Graph:
+    """Matrices of bytes in a batch, the second one transposed or not, minus zero points or not."""
+    space = Space()
+    b, m, n = space.dimensions("b m n")
+    k = space.dimension("k") if depth is None else constant(depth)
+    x = space.input("x", left, b, m, k)
+    y = space.input("y", right, *((b, n, k) if is_turned else (b, k, n)))
+    p, q = space.input("p", left), space.input("q", right, n)
+    columns = spread(node(Cast(I32), q), y.shape, (1 if is_turned else 2,))
+    operands = (
+        centred(x, node(Cast(I32), p) if zeros[0] else None),
+        centred(y, columns if zeros[1] else None),
+    )
+    summed = ((2, 2 if is_turned else 1),)
+    return space.graph(node(Contract(((0, 0),), summed), *operands))
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    types=st.tuples(st.sampled_from([U8, S8]), st.sampled_from([U8, S8])),
+    sizes=st.tuples(*[st.integers(0, 9)] * 3, st.integers(0, 13)),
+    zeros=st.tuples(st.booleans(), st.booleans()),
+    is_turned=st.booleans(),
+    seed=st.integers(0, 99),
+)
+def test_products_of_two_inputs_mean_the_same(
+    types: tuple[DType, DType], sizes: tuple[int, ...], zeros: tuple[bool, bool],
+    is_turned: bool, seed: int,
+) -> None:  # fmt: skip
+    graph = of_two_inputs(*types, None, zeros, is_turned)
+    narrow = integer_products(graph)
+    assert has_integer_products(narrow)
+    named = dict(zip("bmnk", sizes, strict=True))
+    inputs = inputs_at(graph, named, partial(of_bytes, seed))
+    want, got = (evaluate(g, inputs, named)["y0"] for g in (graph, narrow))
+    np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("is_turned", [False, True])
+@pytest.mark.parametrize("depth", [1, 3, 4, 30, 64])
+@pytest.mark.parametrize("right", [S8, U8])
+def test_products_of_two_inputs_are_exact_at_every_size(
+    right: DType, depth: int, is_turned: bool
+) -> None:
+    graph = of_two_inputs(U8, right, depth, (True, True), is_turned)
+    shapes = [(2, 3, 1), (1, 0, 5), (2, 7, 0), (3, 1, 8), (1, 13, 63), (2, 6, 64), (1, 25, 197)]
+    narrow, fill = integer_products(graph), partial(of_bytes, 1)
+    cases = [dict(zip("bmn", sizes, strict=True)) for sizes in shapes]
+    compiled = check(narrow, cases, fill=fill, levels=LEVELS)
+    meaning = TileRun(narrow, compiled.levels[LEVELS[-1]].lowered)
+    for sizes in cases[:4]:
+        inputs = inputs_at(narrow, sizes, fill)
+        want = evaluate(narrow, inputs, sizes)["y0"]
+        for last in (0, -1):
+            got = meaning.outputs(inputs, sizes, lambda k, at=last: range(len(k.variants))[at])
+            np.testing.assert_array_equal(got["y0"], want)
+
+
+def of_bytes(seed: int, name: str, dtype: DType, shape: tuple[int, ...]) -> np.ndarray:
+    """From the whole range of a type."""
+    low = -128 if dtype is S8 else 0
+    return data(dtype, shape, seed + ord(name), low, low + 255)
+
+
 @pytest.mark.parametrize(
     ("depth", "wide"), [(258, F32), (259, DType.FLOAT64), (None, DType.FLOAT64)]
 )
-def test_products_of_two_inputs_are_summed_in_floats_that_hold_them(
+def test_zero_points_that_vary_along_the_depth_leave_sums_in_floats_that_hold_them(
     depth: int | None, wide: DType
 ) -> None:
     space = Space()
     k = space.dimension("k") if depth is None else constant(depth)
     x, y = space.input("x", U8, space.dimension("m"), k), space.input("y", S8, k, 5)
-    graph = space.graph(node(Contract((), ((1, 0),)), centred(x, None), centred(y, None)))
+    zero = spread(node(Cast(I32), space.input("z", U8, k)), x.shape)
+    graph = space.graph(node(Contract((), ((1, 0),)), centred(x, zero), centred(y, None)))
     assert product_of(integer_products(graph)).dtype is wide
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from tilewright.cost.tiles import TileLine, TileTime, derived_tiles, tile_line
 from tilewright.ir.dtype import DType
+from tilewright.ir.epilogue import is_light
 from tilewright.ir.tile import (
     Contraction,
     Load,
@@ -22,6 +23,7 @@ from tilewright.ir.tile import (
     Packing,
     Statement,
     Store,
+    TransposeBlock,
 )
 from tilewright.shape import (
     Expr,
@@ -43,7 +45,8 @@ SHORT_ROW_BYTES = 2048  # of rows up to which those that follow are prefetched
 
 # Cycles that no description of a machine states; fitted once to measured products.
 CALL_CYCLES = 24.0  # of one tile: the call, the choice of its height, its first values
-# More for a tile with a part of its columns, and for each row of it: results pass through memory.
+# More for a tile with a part of its columns, unless it is known when compiling and finished in its
+# registers, and for each row of it: results pass through memory.
 PART_CYCLES, PART_ROW_CYCLES = 20.0, 18.0
 MASKED_PART_CYCLES, MASKED_PART_ROW_CYCLES = 5.0, 2.0  # the same with registers for masks
 STORE_CYCLES = 0.3  # of one result: its epilogue and the store
@@ -234,7 +237,9 @@ def _alone(program: Contraction, machine: Machine, blocks: Blocks) -> Expr:
 
 
 def _has_parts(program: Contraction, machine: Machine, blocks: Blocks) -> Expr:
-    """Whether the last panel is a part of a tile: if it cannot be moved back inside its block."""
+    """Whether sums of the last panel pass through memory: it cannot be moved back in its block."""
+    if program.tail is not None and is_light(program.stores):
+        return constant(0)
     if isinstance(program.right, Operand) and program.right.panel:
         return constant(1)
     last = program.n - maximum(blocks.columns - 1, 0) * program.block_n
@@ -430,6 +435,8 @@ def _is_copy(body: Sequence[Statement]) -> bool:
                 waiting += inner
             case Store() as store:
                 stores.append(store)
+            case TransposeBlock():
+                continue
             case _:
                 return False
     values = [store.value for store in stores]

@@ -11,9 +11,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from tilewright.ir.graph import Node
-from tilewright.ir.primitives import Contract, Reshape, Transpose
+from tilewright.ir.primitives import Constant, Contract, Pad, Reshape, Transpose
 from tilewright.ir.views import Index, declare_index, is_view, linear, pull_back, push_forward
-from tilewright.shape import Expr, Scope, constant, symbol
+from tilewright.shape import Expr, Scope, constant, product, symbol
 
 Axes = Sequence[tuple[str, Expr]]
 
@@ -29,14 +29,17 @@ class Access:
 
     def is_in_words(self, size: int) -> bool:
         """Whether ``size`` elements that follow each other along k lie in a word of their own."""
-        whole = self.row.is_constant and self.row.value % size == 0
-        plain = self.depth is constant(1) and self.base is constant(0)
-        return size == 1 or (whole and plain)
+        whole = all(offset % size is constant(0) for offset in (self.base, self.row))
+        return size == 1 or (whole and self.depth is constant(1))
 
 
 @dataclass(frozen=True)
 class ContractionAccess:
-    """Named axes of a contraction, and each operand's access or None if it is not affine."""
+    """Named axes of a contraction, and each operand's access or None if it is not affine.
+
+    Of the positions along k, so many are in the right operand's memory: what it was filled up with
+    to whole words of narrow elements is zero, and need not be.
+    """
 
     batch: tuple[tuple[str, Expr], ...]
     rows: tuple[tuple[str, Expr], ...]
@@ -44,6 +47,7 @@ class ContractionAccess:
     summed: tuple[tuple[str, Expr], ...]
     left: Access | None
     right: Access | None
+    filled: Expr
 
 
 def follow_views(
@@ -114,6 +118,17 @@ def _named(prefix: str, sizes: Sequence[Expr], scope: Scope) -> tuple[tuple[str,
     return named
 
 
+def _unfilled(operand: Node, memory: Collection[Node]) -> Node:
+    """What is filled up with zeros behind its ends, if it is not in memory with these."""
+    primitive = operand.primitive
+    if not isinstance(primitive, Pad) or operand in memory:
+        return operand
+    fill = operand.inputs[1].primitive
+    behind = all(size is constant(0) for size in primitive.low)
+    zero = isinstance(fill, Constant) and not fill.array.any()
+    return operand.inputs[0] if behind and zero else operand
+
+
 def contraction_access(
     node: Node, scope: Scope, memory: Collection[Node] = ()
 ) -> ContractionAccess:
@@ -136,6 +151,16 @@ def contraction_access(
     right_at |= dict(zip(right_free, [symbol(n) for n, _ in columns], strict=True))
     left_index = tuple(left_at[a] for a in range(left.rank))
     right_index = tuple(right_at[a] for a in range(right.rank))
+    filled = product([size for _, size in summed])
+    if primitive.sums is not None and len(summed) == 1:
+        ((_, axis),) = primitive.summed
+        inner = _unfilled(right, memory)
+        only_depth = all(
+            a == axis or size is whole
+            for a, (size, whole) in enumerate(zip(inner.shape, right.shape, strict=True))
+        )
+        if only_depth:
+            right, filled = inner, inner.shape[axis]
     return ContractionAccess(
         batch,
         rows,
@@ -143,6 +168,7 @@ def contraction_access(
         summed,
         affine_access(left, left_index, (batch, rows, summed), memory, facts),
         affine_access(right, right_index, (batch, columns, summed), memory, facts),
+        filled,
     )
 
 

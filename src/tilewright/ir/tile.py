@@ -202,7 +202,10 @@ class TransposeBlock:
     """``target[t + c * target_row + r] = source[s + r * source_row + c]``, r and c below limits.
 
     ``s`` and ``t`` are the offsets; r is below ``rows`` and c below ``columns``. Elements have 4 or
-    8 bytes. It is written through registers, which no loop of stores is.
+    8 bytes, which may be several of the source's: they are as wide as the target's, and so is what
+    offsets and rows count. Or they have one and become words: ``target_row`` is 4 then, ``rows`` at
+    most, and what is missing of a word becomes 0. It is written through registers, which no loop of
+    stores is.
     """
 
     source: TileBuffer

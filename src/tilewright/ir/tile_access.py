@@ -254,7 +254,7 @@ class _Block:
         row = inner.axis("row of the block", constant(0), block.rows)
         column = inner.axis("column of the block", constant(0), block.columns)
         read = block.source_offset + row * block.source_row + column
-        inner.access(block.source, read, writes=False)
+        inner.access(block.source, read, writes=False, width=block.target.dtype.bytes)
         written = block.target_offset + column * block.target_row + row
         inner.access(block.target, written, writes=True)
 

@@ -138,7 +138,13 @@ class _Task:
         rows = np.arange(max(point.index(block.rows), 0))[:, None]
         columns = np.arange(max(point.index(block.columns), 0))
         source = rows * point.index(block.source_row) + columns
-        moved = self.memory.read(block.source, point.index(block.source_offset) + source)
+        element = block.target.dtype
+        places = (point.index(block.source_offset) + source) * element.bytes
+        moved = self.memory.words(block.source, places, element.bytes, element)[..., 0]
+        if element.bytes == 1:
+            missing = point.index(block.target_row) - len(rows)
+            moved = np.pad(moved, [(0, missing), (0, 0)])
+            rows = np.arange(len(moved))[:, None]
         target = columns * point.index(block.target_row) + rows
         self.memory.write(block.target, point.index(block.target_offset) + target, moved)
 
@@ -291,15 +297,15 @@ class _ContractionTask:
         """The sums over k in [first, last)."""
         program, inside = self.program, self.point.inner({"_k0": first, "_k1": last})
         depth = np.arange(first, last)
+        kind = DType.INT8 if self.narrow is DType.UINT8 else self.narrow
         if isinstance(program.right, Packing):
             packing = program.right
             self.task.statements(packing.body, inside)
             place = (depth[:, None] - first) * inside.index(packing.row)
             place = place + (self.columns - self.columns[:1])
-            right = self.memory.read(packing.target, place)[..., None]
+            width = program.dtype.bytes
+            right = self.memory.words(packing.target, place * width, width, kind)
         else:
-            bytes_ = np.dtype(DType.INT8.numpy) if self.narrow is DType.UINT8 else None
-            kind = self.narrow if bytes_ is None else DType.INT8
             right = self._in_place(program.right, self.columns, depth, kind).transpose(1, 0, 2)
         if isinstance(program.left, Gathering):
             left = self._gathered(program.left, depth, inside)

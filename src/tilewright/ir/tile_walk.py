@@ -60,6 +60,17 @@ def value_expressions(value: Value, seen: set[int] | None = None) -> Iterator[Ex
             pass
 
 
+def slope(offset: Expr, variable: str) -> int | None:
+    """0, 1 (elements per step of the variable), or None for anything else."""
+    if variable not in offset.free_symbols:
+        return 0
+    affine = offset.affine((variable,))
+    if affine is None:
+        return None
+    found = affine[0][variable]
+    return 1 if found.is_constant and found.value == 1 else None
+
+
 def value_loads(value: Value) -> Iterator[Load]:
     """Every load inside a value."""
     match value:

@@ -291,7 +291,7 @@ def _contract_operands(node: Node, memory: Collection[Node], scope: Scope) -> se
         found.add(access.left.source)
     if access.right is not None:
         found.add(access.right.source)
-    elif not is_simple(right, memory) or cost(right, memory) > PACKING_COST:
+    elif word > 1 or not is_simple(right, memory) or cost(right, memory) > PACKING_COST:
         found.add(right)
     return {f for f in found if not (isinstance(f.primitive, Constant) and f.rank > 0)}
 

@@ -9,7 +9,8 @@ data a and weights b of depth K,
 in int32, exactly, as sums of integers wrap around alike in any order. Tiles multiply data without
 sign by signed weights, so bytes of the other kind are shifted by 128, and their zero point with
 them. Scales that do not vary along the depth are applied to the exact sum, which rounds once what
-float32 would have rounded for every product. Start with :func:`integer_products`.
+float32 would have rounded for every product. Sums over b are constants, or a reduction where b is
+not known when compiling. Start with :func:`integer_products`.
 """
 
 from __future__ import annotations
@@ -26,7 +27,6 @@ from tilewright.ir.graph import Graph, Node, mapped, node, same
 from tilewright.ir.primitives import (
     Broadcast,
     Cast,
-    Constant,
     Contract,
     Convolve,
     Map,
@@ -46,8 +46,9 @@ from tilewright.rewrite.build import (
     is_one,
     literal,
     reshape,
+    static_shape,
 )
-from tilewright.shape import Expr, Scope, constant, maximum, product
+from tilewright.shape import Expr, Scope, ceil_div, constant, maximum, product
 
 BYTES = (DType.INT8, DType.UINT8)
 OFFSET = 128  # between bytes with a sign and those without
@@ -60,9 +61,9 @@ SUMS = 1 << 31  # that an int32 holds
 def integer_products(graph: Graph) -> Graph:
     """The graph with its products of quantised tensors in types that have register tiles.
 
-    Those by constant weights become narrow ones, see the module; float32 products only where both
-    operands are quantised by constant scales and no sum can leave int32. Other products in int32
-    are computed in floats that hold every sum exactly.
+    They become narrow ones, see the module; float32 products only by constant weights, where both
+    operands are quantised by constant scales and no sum can leave int32. Products in int32 without
+    tiles are computed in floats that hold every sum exactly.
     """
 
     def change(current: Node, operands: tuple[Node, ...]) -> Node:
@@ -238,23 +239,24 @@ def _rewritten(x: Node, scope: Scope) -> Node:
 def _is_narrow(x: Node, left: _Quantised, right: _Quantised) -> bool:
     """Whether there are tiles of bytes for a product."""
     primitive, weights = x.primitive, contents(right.data)
-    if weights is None or weights.size == 0:
+    if weights is not None and weights.size == 0:
         return False
     summed = _summed(x)
     if left.varies_along(summed[0]) or right.varies_along(summed[1]):
         return False
     if x.dtype is DType.FLOAT32:
-        fits = _depth(weights, summed[1]) * LARGEST < SUMS
+        fits = weights is not None and _depth(weights, summed[1]) * LARGEST < SUMS
         parameters = (p for q in (left, right) for p in (q.zero, q.scale) if p is not None)
         if not fits or not all(_is_finite(p) for p in parameters):
             return False
     if isinstance(primitive, Contract):
-        return not primitive.batch and len(primitive.summed) == 1
+        return len(primitive.summed) == 1
     assert isinstance(primitive, Convolve)
     # What lies outside of the data has one zero point, and is one number.
     single = all(p is None or not p.axes for p in (left.zero, left.scale))
     plain = primitive.groups == 1 and all(size == 1 for size in primitive.spread)
-    return single and plain and weights.shape[1] > WORD // 2
+    shape = static_shape(right.data)
+    return single and plain and shape is not None and shape[1] > WORD // 2
 
 
 def _is_finite(parameter: _Parameter) -> bool:
@@ -281,33 +283,26 @@ def _places(x: Node) -> tuple[dict[int, int], dict[int, int]]:
     assert isinstance(x.primitive, Contract)
     left, right = x.inputs
     along_left, along_right = _summed(x)
-    rows = [axis for axis in range(left.rank) if axis not in along_left]
-    columns = [axis for axis in range(right.rank) if axis not in along_right]
+    batch = x.primitive.batch
+    first, second = [i for i, _ in batch], [j for _, j in batch]
+    rows = [axis for axis in range(left.rank) if axis not in (*first, *along_left)]
+    columns = [axis for axis in range(right.rank) if axis not in (*second, *along_right)]
+    own = {axis: len(batch) + len(rows) + place for place, axis in enumerate(columns)}
     return (
-        {axis: place for place, axis in enumerate(rows)},
-        {axis: len(rows) + place for place, axis in enumerate(columns)},
+        {axis: place for place, axis in enumerate((*first, *rows))},
+        {axis: place for place, axis in enumerate(second)} | own,
     )
 
 
 def _narrow(x: Node, left: _Quantised, right: _Quantised) -> Node:
     """The product of bytes, what zero points take off it, and scales."""
     left, right = _without_sign(left), _with_sign(right)
-    array = contents(right.data)
-    assert array is not None
     rows, columns = _places(x)
-    along = _summed(x)[1]
-    free = tuple(axis for axis in range(array.ndim) if axis not in along)
-    data, weights, primitive = _in_words(x, left, array)
-    exact = node(replace(primitive, sums=DType.INT32), data, node(Constant.of(weights)))
+    data, weights, primitive = _in_words(x, left, right.data)
+    exact = node(replace(primitive, sums=DType.INT32), data, weights)
     if left.zero is not None:
-        taken: Node = node(Constant.of(array.sum(along, dtype=np.int32)))
-        if right.zero is not None:
-            at = {axis: place for place, axis in enumerate(free)}
-            whole = right.zero.spread(taken.shape, at)
-            centre = node(Map("multiply"), whole, filled(_depth(array, along), whole))
-            taken = node(Map("subtract"), taken, centre)
-        exact = _less(exact, left.zero.spread(x.shape, rows),
-                      _Parameter(taken, free).spread(x.shape, columns))  # fmt: skip
+        taken = _column_sums(right, _summed(x)[1]).spread(x.shape, columns)
+        exact = _less(exact, left.zero.spread(x.shape, rows), taken)
     if right.zero is not None:
         exact = _less(exact, right.zero.spread(x.shape, columns), _row_sums(x, data, primitive))
     if x.dtype is DType.INT32:
@@ -316,6 +311,25 @@ def _narrow(x: Node, left: _Quantised, right: _Quantised) -> Node:
     for scale in _scales(left.scale, right.scale, rows, columns):
         scaled = node(Map("multiply"), scaled, scale.spread(x.shape, {a: a for a in scale.axes}))
     return scaled
+
+
+def _column_sums(right: _Quantised, along: Sequence[int]) -> _Parameter:
+    """Σ (b - zb): the sums of the second operand along some axes, less its zero point."""
+    array, whole = contents(right.data), right.data.shape
+    free = tuple(axis for axis in range(right.data.rank) if axis not in along)
+    if array is None:
+        wide = node(Cast(DType.INT32), right.data)
+        if right.zero is not None:
+            zero = right.zero.spread(whole, {axis: axis for axis in free})
+            wide = node(Map("subtract"), wide, zero)
+        return _Parameter(node(Reduce("sum", tuple(along)), wide), free)
+    taken = literal(array.sum(along, dtype=np.int32), DType.INT32)
+    if right.zero is not None:
+        at = {axis: place for place, axis in enumerate(free)}
+        zero = right.zero.spread(taken.shape, at)
+        centre = node(Map("multiply"), zero, filled(_depth(array, along), zero))
+        taken = node(Map("subtract"), taken, centre)
+    return _Parameter(taken, free)
 
 
 def _scales(
@@ -341,20 +355,23 @@ def _less(x: Node, a: Node, b: Node) -> Node:
 
 def _without_sign(q: _Quantised) -> _Quantised:
     """The same in uint8."""
-    if q.data.dtype is DType.UINT8:
-        return q
-    wide = node(Cast(DType.INT32), q.data)
-    moved = node(Cast(DType.UINT8), node(Map("add"), wide, filled(OFFSET, wide)))
-    return replace(q, data=moved, zero=_moved(q.zero, OFFSET))
+    return q if q.data.dtype is DType.UINT8 else _shifted(q, OFFSET, DType.UINT8)
 
 
 def _with_sign(q: _Quantised) -> _Quantised:
-    """Known bytes, the same in int8."""
+    """The same in int8."""
+    return q if q.data.dtype is DType.INT8 else _shifted(q, -OFFSET, DType.INT8)
+
+
+def _shifted(q: _Quantised, number: int, dtype: DType) -> _Quantised:
+    """The same with bytes that are larger by ``number``, in ``dtype``."""
     array = contents(q.data)
-    if q.data.dtype is DType.INT8 or array is None:
-        return q
-    moved = literal(array.astype(np.int32) - OFFSET, DType.INT8)
-    return replace(q, data=moved, zero=_moved(q.zero, -OFFSET))
+    if array is None:
+        wide = node(Cast(DType.INT32), q.data)
+        moved = node(Cast(dtype), node(Map("add"), wide, filled(number, wide)))
+    else:
+        moved = literal(array.astype(np.int32) + number, dtype)
+    return replace(q, data=moved, zero=_moved(q.zero, number))
 
 
 def _moved(zero: _Parameter | None, number: int) -> _Parameter:
@@ -368,29 +385,36 @@ def _moved(zero: _Parameter | None, number: int) -> _Parameter:
 # ---------------------------------------------------------------- operands in words
 
 
-def _in_words(x: Node, left: _Quantised, array: Array) -> tuple[Node, Array, Contract | Convolve]:
+def _in_words(x: Node, left: _Quantised, weights: Node) -> tuple[Node, Node, Contract | Convolve]:
     """Data, weights and product, the depth (of a tap: the channels) filled up to whole words.
 
     Of a convolution whose zero is not the byte 0, data also has the border that is read.
     """
     primitive, data = x.primitive, left.data
     assert isinstance(primitive, Contract | Convolve)
-    fill = literal(0, data.dtype)
-    high = [constant(0)] * data.rank
     if isinstance(primitive, Contract):
         ((own, other),) = primitive.summed
     else:
         own, other = primitive.channel_axis, 1
         if left.zero is not None:
             zero = node(Cast(data.dtype), left.zero.value)
-            data, primitive = bordered(data, array.shape[2:], primitive, zero)
-    missing = -array.shape[other] % WORD
-    if missing:
-        high[own] = constant(missing)
-        data = node(Pad((constant(0),) * data.rank, tuple(high)), data, fill)
-        widths = [(0, missing if axis == other else 0) for axis in range(array.ndim)]
-        array = np.pad(array, widths)
-    return data, array, primitive
+            taps = [size.value for size in weights.shape[2:]]
+            data, primitive = bordered(data, taps, primitive, zero)
+    return _filled_up(data, own), _filled_up(weights, other), primitive
+
+
+def _filled_up(x: Node, axis: int) -> Node:
+    """``x`` with zeros at the end of an axis, up to whole words."""
+    size = x.shape[axis]
+    missing = ceil_div(size, WORD) * WORD - size
+    if missing is constant(0):
+        return x
+    nothing = [constant(0)] * x.rank
+    high = (*nothing[:axis], missing, *nothing[axis + 1 :])
+    array = contents(x)
+    if array is None:
+        return node(Pad(tuple(nothing), high), x, literal(0, x.dtype))
+    return literal(np.pad(array, [(0, width.value) for width in high]), x.dtype)
 
 
 def bordered(

@@ -19,6 +19,9 @@ from tilewright.ir.primitives import Constant, Contract
 from tilewright.ir.tile import (
     Contraction,
     Gathering,
+    Guarded,
+    Literal,
+    Load,
     Local,
     Loop,
     Operand,
@@ -36,6 +39,7 @@ from tilewright.shape import (
     Scope,
     ceil_div,
     constant,
+    less,
     less_equal,
     maximum,
     minimum,
@@ -111,7 +115,7 @@ def _in_place(access: Access, lowering: Lowering, word: int = 1) -> Operand:
     if word == 1:
         return Operand(buffer, access.base, access.row, access.depth)
     assert access.is_in_words(word)
-    return Operand(buffer, access.base, access.row // word, access.depth)
+    return Operand(buffer, access.base // word, access.row // word, access.depth)
 
 
 def _right_operand(
@@ -121,6 +125,8 @@ def _right_operand(
     if is_constant(frame.lowering, right):
         packed = packed_constant(frame.contract, 1, frame.tile.columns)
         return packed_operand(frame, packed, frame.n, sources)
+    if elements_per_word(frame.contract) > 1:
+        return _pack_words(frame, access)
     unit = access.right is not None and access.right.row.is_constant
     is_row = access.right is not None and unit and access.right.row.value == 1
     if access.right is not None and is_row and not frame.blocking.packed:
@@ -196,6 +202,44 @@ def operand_index(
     at |= zip([pair[side] for pair in primitive.summed], summed, strict=True)
     at |= zip([axis for axis in range(rank) if axis not in at], own, strict=True)
     return [at[axis] for axis in range(rank)]
+
+
+def _pack_words(frame: Frame, access: ContractionAccess) -> Packing:
+    """The same of an operand of which several elements that follow along k become a word."""
+    lowering, right = frame.lowering, access.right
+    assert right is not None, f"{frame.kernel.label}: the right operand must be affine"
+    word = elements_per_word(frame.contract)
+    row = pack_row(frame)
+    block = depth_block(frame.depth, most_depth(frame, packing=True))
+    source = lowering.buffer(right.source)
+    k0, k1, n0, n1 = (symbol(name) for name in ("_k0", "_k1", "_n0", "_n1"))
+    if right.is_in_words(word) and access.filled % word is constant(0):
+        words = lowering.scratch_buffer(frame.contract.dtype, row * block)
+        apart = right.row // word
+        begin = right.base // word + n0 * apart + k0
+        turned = TransposeBlock(
+            source, begin, apart, words, constant(0), row, n1 - n0, k1 - k0
+        )  # fmt: skip
+        return Packing(words, row, (turned,))
+    target = lowering.scratch_buffer(source.dtype, row * block * word)
+    k = symbol("_k")
+    first, place = right.base + n0 * right.row + k * word * right.depth, (k - k0) * row * word
+    if right.row is constant(1):
+        parts = minimum(access.filled - k * word, word)
+        body: Statement = TransposeBlock(
+            source, first, right.depth, target, place, constant(word), parts, n1 - n0
+        )
+    else:
+        column = symbol("_n") - n0
+        loads = [Load(source, first + column * right.row + i * right.depth) for i in range(word)]
+        zero = Literal(0, source.dtype)
+        stores = tuple(
+            Store(target, place + column * word + i,
+                  Guarded(less(k * word + i, access.filled), load, zero))
+            for i, load in enumerate(loads)
+        )  # fmt: skip
+        body = Loop("_n", n0, n1, stores)
+    return Packing(target, row, (Loop("_k", k0, k1, (body,)),))
 
 
 def _transposed(

@@ -201,13 +201,15 @@ def _weights(frame: Frame, weights: Node, block: Expr, sources: list[Source]) ->
 def _pack_weights(frame: Frame, weights: Node, per_group: Expr, block: Expr) -> Packing:
     """Weights that are known at run time only, packed block by block."""
     lowering = frame.lowering
-    row = pack_row(frame)
-    target = lowering.scratch_buffer(weights.dtype, row * block)
+    row, word = pack_row(frame), elements_per_word(frame.kernel.seed)
+    target = lowering.scratch_buffer(weights.dtype, row * block * word)
     k, n = lowering.opened("_k", frame.depth), lowering.opened("_n", frame.n)
-    *taps, channel = unflatten(k, [("", s) for s in (*weights.shape[2:], weights.shape[1])])
-    value = lowering.value(weights, (symbol("_b1") * per_group + n, channel, *taps))
+    channels = weights.shape[1] // word
+    *taps, channel = unflatten(k, [("", s) for s in (*weights.shape[2:], channels)])
     place = (k - symbol("_k0")) * row + (n - symbol("_n0"))
-    lowering.emit(Store(target, place, value))
+    for part in range(word):
+        at = (symbol("_b1") * per_group + n, channel * word + part, *taps)
+        lowering.emit(Store(target, place * word + part, lowering.value(weights, at)))
     lowering.emit(Loop("_n", symbol("_n0"), symbol("_n1"), lowering.close()))
     lowering.emit(Loop("_k", symbol("_k0"), symbol("_k1"), lowering.close()))
     return Packing(target, row, taken_statements(lowering))

@@ -27,7 +27,7 @@ from tilewright.ir.tile import (
     Store,
     Value,
 )
-from tilewright.ir.tile_walk import value_loads
+from tilewright.ir.tile_walk import slope, value_loads
 from tilewright.shape import (
     Expr,
     Scope,
@@ -108,7 +108,7 @@ def _streamable(loop: Loop) -> Store | None:
     if loop.accumulators or not all(isinstance(part, Let | Store) for part in loop.body):
         return None
     stores = [part for part in loop.body if isinstance(part, Store)]
-    if len(stores) != 1 or stores[0].buffer.scratch or _slope(stores[0].offset, loop) != 1:
+    if len(stores) != 1 or stores[0].buffer.scratch or slope(stores[0].offset, loop.variable) != 1:
         return None
     values = [part.value for part in loop.body if isinstance(part, Let | Store)]
     return stores[0] if all(_is_beside(value, loop) for value in values) else None
@@ -125,14 +125,4 @@ def _is_beside(value: Value, loop: Loop) -> bool:
         case IndexValue(expression=expression):
             return loop.variable not in expression.free_symbols
         case _:
-            return all(_slope(load.offset, loop) is not None for load in value_loads(value))
-
-
-def _slope(offset: Expr, loop: Loop) -> int | None:
-    """0 or 1 element per iteration, None for anything else."""
-    if loop.variable not in offset.free_symbols:
-        return 0
-    affine = offset.affine((loop.variable,))
-    if affine is None or affine[0][loop.variable] is not constant(1):
-        return None
-    return 1
+            return all(slope(load.offset, loop.variable) is not None for load in value_loads(value))

@@ -201,6 +201,29 @@ def test_masked_access_stays_inside(loops: Any, dtype: DType) -> None:
             assert not target[count:].view(np.uint8).any()
 
 
+@pytest.mark.parametrize("dtype", NATIVE, ids=[d.value for d in NATIVE])
+def test_the_first_elements_of_a_vector_are_stored_alone(loops: Any, dtype: DType) -> None:
+    lanes = 8
+    source = np.concatenate([_values(dtype, 1)[:5], _values(dtype, 3)[150:153]])
+    for level in loops.levels():
+        module = ir.Module("test")
+        pointer = ir.PointerType()
+        kind = ir.FunctionType(ir.VoidType(), [pointer, pointer, ir.IntType(64)])
+        for count in range(1, lanes + 1):
+            function = ir.Function(module, kind, f"f{count}")
+            builder = ir.IRBuilder(function.append_basic_block())
+            emitter = Emitter(builder, level, lanes)
+            value = emitter.load(function.args[0], dtype)
+            emitter.store_first(value, function.args[1], dtype, count)
+            builder.ret_void()
+        loaded = loops.load(module, level)
+        for count in range(1, lanes + 1):
+            target = np.zeros(lanes, dtype.numpy)
+            _call_copy(loaded(f"f{count}"), source, target, count)
+            assert target[:count].tobytes() == source[:count].tobytes()
+            assert not target[count:].view(np.uint8).any()
+
+
 def _call_copy(address: int, source: Array, target: Array, count: int) -> None:
     kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
     kind(address)(source.ctypes.data, target.ctypes.data, count)

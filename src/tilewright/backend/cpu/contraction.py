@@ -324,7 +324,9 @@ class _Writer:
             self.prefetcher.asks_left, self.program.narrow,
         )  # fmt: skip
         target = [sums, row, resume]
-        light = full and self.epilogue.is_light
+        tail = self.program.tail
+        light = self.epilogue.is_light and (full or tail is not None)
+        part = 0 if full or tail is None else tail % self.lanes
         tallest = shape.with_height(most)
         if light:
             self._prefetch(place, last, vectors)
@@ -337,7 +339,7 @@ class _Writer:
             with builder.if_else(last) as (ending, going_on):
                 with ending:
                     where = [place.m, place.n, self.environment]
-                    self.epilogue.finish(builder, tallest, values, where)
+                    self.epilogue.finish(builder, tallest, values, where, part)
                 with going_on:
                     store_sums(builder, self.level, tallest, values, target)
 

@@ -33,6 +33,7 @@ _NUMBERS_ONLY = (
     *("negate", "sign", "subtract", "divide", "remainder", "truncated_remainder", "power"),
     *("shift_left", "shift_right"),
 )
+_INDEX, _BYTE = ir.IntType(32), ir.IntType(8)
 _REORDERED = ("reassoc", "contract")
 
 
@@ -216,6 +217,27 @@ class Emitter:
         kinds = [stored.type, ir.PointerType()]
         operands = [stored, pointer, alignment, mask]
         call_intrinsic(self.builder, "masked.store", ir.VoidType(), kinds, operands)
+
+    def store_first(self, value: ir.Value, pointer: ir.Value, dtype: DType, count: int) -> None:
+        """Write the first ``count`` elements: under a mask, or as pieces where there are none.
+
+        Without registers for masks, a store under one takes longer than several plain ones.
+        """
+        if self.level.isa == "avx512":
+            self.masked_store(value, pointer, dtype, self.lane_mask(ir.Constant(_INDEX, count)))
+            return
+        begin = 0
+        while begin < count:
+            lanes = 1 << ((count - begin).bit_length() - 1)
+            if lanes == 1:
+                piece = self.builder.extract_element(value, ir.Constant(_INDEX, begin))
+            else:
+                order = ir.Constant(ir.VectorType(_INDEX, lanes), [*range(begin, begin + lanes)])
+                piece = self.builder.shuffle_vector(value, value, order)
+            offset = ir.Constant(_INDEX, begin * dtype.bytes)
+            place = self.builder.gep(pointer, [offset], source_etype=_BYTE)
+            self.with_lanes(lanes).store(piece, place, dtype)
+            begin += lanes
 
     def combine(self, kind: str, dtype: DType, a: ir.Value, b: ir.Value) -> ir.Value:
         """One step of a reduction: "sum", "product", "maximum" or "minimum".

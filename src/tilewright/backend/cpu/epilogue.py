@@ -20,21 +20,15 @@ from tilewright.backend.cpu.machine import Level
 from tilewright.backend.cpu.register_tile import Sums, TileShape
 from tilewright.backend.cpu.statements import FunctionFrame
 from tilewright.backend.cpu.tile_functions import SumsTaker, give_sums
-from tilewright.backend.cpu.vectors import VectorFrame, VectorPlace, address_of, slope
-from tilewright.ir.scalar import SCALAR_FUNCTIONS
+from tilewright.backend.cpu.vectors import VectorFrame, VectorPlace, address_of
+from tilewright.ir.epilogue import COLUMN, ROW, is_light
 from tilewright.ir.tile import (
-    Apply,
     Contraction,
-    Convert,
-    IndexValue,
-    Load,
-    Value,
 )
+from tilewright.ir.tile_walk import slope
 
-COLUMN, ROW = "_n", "_m"
 FAR = "_far"  # in the environment: whether results go farther away than the nearest caches
 SUM = "accumulator"  # the name of an element's sum in the stores
-LIGHT = 8  # operations per element up to which a tile is finished in its registers
 
 
 class Epilogue:
@@ -54,7 +48,7 @@ class Epilogue:
         self.environment = environment
         self.level = level
         self.lanes = level.lanes(program.dtype.bytes)
-        self.is_light = _operations(program) <= LIGHT
+        self.is_light = is_light(program.stores)
         self._made: dict[str, ir.Function] = {}
 
     def rows(self) -> ir.Function:
@@ -64,18 +58,20 @@ class Epilogue:
         return self._made["rows"]
 
     def finish(
-        self, builder: ir.IRBuilder, tallest: TileShape, sums: Sums, place: Sequence[ir.Value]
-    ) -> None:
+        self, builder: ir.IRBuilder, tallest: TileShape, sums: Sums, place: Sequence[ir.Value],
+        part: int = 0,
+    ) -> None:  # fmt: skip
         """Finish the sums of a tile up to ``tallest``, all columns of which are there.
 
-        ``place`` is (m, n, environment).
+        ``place`` is (m, n, environment). Of the last vector only ``part`` columns are there, unless
+        that is 0.
         """
-        suffix = f"tile{tallest.height}x{tallest.vectors}"
+        suffix = f"tile{tallest.height}x{tallest.vectors}" + (f"_{part}" if part else "")
         if suffix not in self._made:
-            self._made[suffix] = self._write_tile(suffix, tallest)
+            self._made[suffix] = self._write_tile(suffix, tallest, part)
         give_sums(builder, self._made[suffix], tallest, sums, place)
 
-    def _write_tile(self, suffix: str, tallest: TileShape) -> ir.Function:
+    def _write_tile(self, suffix: str, tallest: TileShape, part: int) -> ir.Function:
         kinds = [I64, I64, POINTER]
         name = f"{self.name}.{suffix}"
         taker = SumsTaker.declare(self.module, self.level, name, tallest, kinds)
@@ -86,7 +82,8 @@ class Epilogue:
             frame.enter()
             for j, accumulator in enumerate(values):
                 first = builder.add(n, word(j * self.lanes))
-                self._finished(frame, VectorPlace(COLUMN, first), accumulator)
+                count = word(part) if part and j + 1 == len(values) else None
+                self._finished(frame, VectorPlace(COLUMN, first, count), accumulator)
             frame.leave()
         return taker.function
 
@@ -196,29 +193,3 @@ class Epilogue:
         vector = VectorFrame(frame, self.lanes, place, {SUM: accumulator})
         for store in self.program.stores:
             vector.store(store)
-
-
-def _operations(program: Contraction) -> int:
-    """Operations of the epilogue per element; what goes lane by lane counts as too many."""
-    seen: set[int] = set()
-    stack: list[Value] = [store.value for store in program.stores]
-    count = sum(0 if slope(store.offset, COLUMN) == 1 else LIGHT for store in program.stores)
-    while stack:
-        value = stack.pop()
-        if id(value) in seen:
-            continue
-        seen.add(id(value))
-        match value:
-            case Apply(function=function, operands=operands):
-                count += SCALAR_FUNCTIONS[function].cost
-                stack += operands
-            case Convert(operand=operand):
-                count += 1
-                stack.append(operand)
-            case Load(offset=offset):
-                count += 1 if slope(offset, COLUMN) is not None else LIGHT
-            case IndexValue():
-                count += LIGHT
-            case _:
-                pass
-    return count

@@ -171,7 +171,7 @@ class FunctionFrame:
                     self._report(self.value(value), check, (word(0), word(0)))
 
     def _transpose(self, block: TransposeBlock) -> None:
-        dtype = block.source.dtype
+        dtype = block.target.dtype
         arguments: list[ir.Value] = []
         for buffer, offset, row in (
             (block.source, block.source_offset, block.source_row),

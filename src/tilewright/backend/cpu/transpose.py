@@ -1,6 +1,7 @@
 """Transposing a block of memory through registers: squares of vectors, the rest element by element.
 
-One function per element size, shared by all kernels of a module. Start with
+Four rows of bytes become words, through rows as long as a register. One function per element size,
+shared by all kernels of a module. Start with
 :func:`transpose_function`.
 """
 
@@ -17,6 +18,8 @@ from tilewright.ir.dtype import DType
 
 POINTER = ir.PointerType()
 SQUARES = {16: (8,), 32: (16, 8)}  # rows and columns of squares that so many registers hold
+WORD = 4  # bytes
+LEAST_COLUMNS = 8  # of words that are made in registers
 # (source, elements between its rows, target, elements between its rows, rows, columns)
 ARGUMENTS = (POINTER, I64, POINTER, I64, I64, I64)
 
@@ -40,8 +43,9 @@ def transpose_function(
     function.attributes.add("nounwind")
     for position in (0, 2):
         function.args[position].add_attribute("noalias")
-    kind = DType.FLOAT32 if dtype.bytes == 4 else DType.FLOAT64
-    _Writer(function, level, kind, along_target).write()
+    kind = {1: DType.UINT8, 4: DType.FLOAT32, 8: DType.FLOAT64}[dtype.bytes]
+    writer = _WordWriter if dtype.bytes == 1 else _Writer
+    writer(function, level, kind, along_target).write()
     return function
 
 
@@ -165,3 +169,63 @@ class _Writer:
         position.add_incoming(following, builder.block)
         builder.cbranch(builder.icmp_signed("<", following, end), block, done)
         builder.position_at_end(done)
+
+
+class _WordWriter(_Writer):
+    """Four rows of bytes as words, one for each column."""
+
+    def write(self) -> None:
+        """Where a whole register fits, registers alone: the last ones overlap those before them."""
+        self._of_registers(self.level.lanes(self.dtype.bytes))
+        self.builder.ret_void()
+
+    def _of_registers(self, lanes: int) -> None:
+        """With the longest registers of which one fits, or column by column."""
+        builder = self.builder
+        if lanes < LEAST_COLUMNS:
+            self._loop(word(0), self.columns, word(1), self._line)
+            return
+        wide = builder.icmp_signed(">=", self.columns, word(lanes))
+        with builder.if_else(wide) as (registers, fewer):
+            with registers:
+                self.lanes = lanes
+                self.vector = Emitter(builder, self.level, lanes)
+                last = builder.sub(self.columns, word(lanes))
+                self._loop(
+                    word(0), self.columns, word(lanes),
+                    lambda column: self._words(self._minimum(column, last)),
+                )  # fmt: skip
+            with fewer:
+                self._of_registers(lanes // 2)
+
+    def _line(self, column: ir.Value) -> None:
+        """A single word."""
+        self.lanes = 1
+        self.vector = Emitter(self.builder, self.level, 1)
+        self._words(column)
+
+    def _words(self, column: ir.Value) -> None:
+        """The words of as many columns as a register has bytes."""
+        rows = [self._bytes(word(i), column) for i in range(WORD)]
+        low, high = self._interleaved(rows[0], rows[1], 8), self._interleaved(rows[2], rows[3], 8)
+        words = self._interleaved(low, high, 16)
+        address = self._target(word(0), column)
+        Emitter(self.builder, self.level, WORD * self.lanes).store(words, address, self.dtype)
+
+    def _bytes(self, row: ir.Value, column: ir.Value) -> ir.Value:
+        """Those of a row, zeros where there is none."""
+        builder = self.builder
+        there = builder.icmp_signed("<", row, self.rows)
+        place = self._source(builder.select(there, row, word(0)), column)
+        values = self.vector.load(place, self.dtype)
+        return builder.select(there, values, ir.Constant(values.type, None))
+
+    def _interleaved(self, one: ir.Value, other: ir.Value, bits: int) -> ir.Value:
+        """Elements of two registers in turns."""
+        count = self.lanes
+        kind = ir.VectorType(ir.IntType(bits), count)
+        first, second = self.builder.bitcast(one, kind), self.builder.bitcast(other, kind)
+        order = [place for i in range(count) for place in (i, count + i)]
+        indices = ir.Constant(ir.VectorType(ir.IntType(32), 2 * count), order)
+        joined = self.builder.shuffle_vector(first, second, indices)
+        return self.builder.bitcast(joined, ir.VectorType(ir.IntType(8), 2 * count * bits // 8))

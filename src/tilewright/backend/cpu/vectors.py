@@ -30,6 +30,7 @@ from tilewright.ir.tile import (
     TileBuffer,
     Value,
 )
+from tilewright.ir.tile_walk import slope
 from tilewright.shape import Expr
 
 
@@ -68,17 +69,6 @@ class VectorPlace:
     variable: str
     first: ir.Value
     count: ir.Value | None = None
-
-
-def slope(offset: Expr, variable: str) -> int | None:
-    """0, 1 (elements per step of the variable), or None for anything else."""
-    if variable not in offset.free_symbols:
-        return 0
-    affine = offset.affine((variable,))
-    if affine is None:
-        return None
-    found = affine[0][variable]
-    return 1 if found.is_constant and found.value == 1 else None
 
 
 def address_of(
@@ -187,6 +177,8 @@ class VectorFrame:
             address = self._address(store.buffer, store.offset, self.place.first)
             if self.mask is None:
                 self.vector.store(value, address, dtype)
+            elif isinstance(self.place.count, ir.Constant):
+                self.vector.store_first(value, address, dtype, self.place.count.constant)
             else:
                 self.vector.masked_store(value, address, dtype, self.mask)
             return
