@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from support.gpu_graphs import every_kind
 from support.graph_kit import (
     Fill,
     Sizes,
@@ -31,9 +32,11 @@ from support.graph_kit import (
 )
 from tilewright.backend.gpu.generate import triton_kernels
 from tilewright.backend.gpu.kernel import Launch, TritonKernel
+from tilewright.backend.gpu.offline import Binary, compile_offline
 from tilewright.ir.graph import Graph, Node
 from tilewright.ir.primitives import Constant
 from tilewright.plan.greedy import plan_greedily
+from tilewright.target import preset
 
 Array = np.ndarray[Any, Any]
 BORDER = 1 << 12  # elements before and after every buffer
@@ -171,3 +174,14 @@ def _run(
                 values[node] = node.primitive.array
         values |= launch(kernel, made, values, sizes)
     return values
+
+
+def compiled(name: str, target: str) -> list[tuple[str, Binary]]:
+    """The names and code of all variants of a graph of ``gpu_graphs`` for a machine."""
+    graph, sizes = every_kind()[name]
+    made: list[tuple[str, Binary]] = []
+    for kernel in (kernel for variants in written(graph) for kernel in variants):
+        found = kernel.launch(sizes)
+        assert found is not None
+        made.append((kernel.name, compile_offline(kernel, found.constants, preset(target))))
+    return made

@@ -5,6 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from support.gpu_graphs import (
+    attention,
+    dense_gelu,
+    normalised,
+    softmax_of_rows,
+    transposed_sum,
+)
 from support.gpu_kit import check, needs_triton, written
 from support.graph_kit import (
     BOOL,
@@ -20,14 +27,13 @@ from support.graph_kit import (
     spread,
 )
 from tilewright.ir.dtype import DType
-from tilewright.ir.graph import Graph, Node, node
+from tilewright.ir.graph import node
 from tilewright.ir.primitives import (
     Broadcast,
     Cast,
     Concat,
     Contract,
     Gather,
-    Iota,
     Pad,
     Reduce,
     Reshape,
@@ -38,22 +44,6 @@ from tilewright.shape import constant
 from tilewright.support.errors import UnsupportedError
 
 pytestmark = needs_triton
-
-
-def rows_of(kind: str, x: Node) -> Node:
-    """A reduction over the last axis, broadcast to whole rows again."""
-    return spread(node(Reduce(kind, (x.rank - 1,)), x), x.shape, tuple(range(x.rank - 1)))
-
-
-def softmax(x: Node) -> Node:
-    powers = apply("exponential", apply("subtract", x, rows_of("maximum", x)))
-    return apply("divide", powers, rows_of("sum", powers))
-
-
-def gelu(x: Node) -> Node:
-    error = apply("error_function", apply("multiply", x, spread(scalar(0.5**0.5), x.shape)))
-    half = apply("multiply", x, spread(scalar(0.5), x.shape))
-    return apply("multiply", half, apply("add", spread(scalar(1.0), x.shape), error))
 
 
 # ---------------------------------------------------------------- products
@@ -67,12 +57,7 @@ PRODUCTS = [
 
 
 def test_a_product_with_bias_and_gelu() -> None:
-    space = Space()
-    b, m, n, k = space.dimensions("b m n k")
-    x, w = space.input("x", F32, b, m, k), space.input("w", F32, k, n)
-    product = node(Contract((), ((2, 0),)), x, w)
-    bias = spread(space.input("bias", F32, n), product.shape)
-    made = check(space.graph(gelu(apply("add", product, bias))), PRODUCTS, length=80, scale=8)
+    made = check(dense_gelu(Space()), PRODUCTS, length=80, scale=8)
     assert [variants[0].name for variants in made] == ["product"]
     assert "task // size_b" not in made[0][0].source, "batch and rows are one axis"
 
@@ -113,36 +98,15 @@ ROWS = [{"b": b, "c": c} for b, c in ((1, 1), (0, 5), (3, 0), (5, 17), (67, 129)
 
 
 def test_softmax() -> None:
-    space = Space()
-    x = space.input("x", F32, *space.dimensions("b c"))
-    made = check(space.graph(softmax(x)), ROWS, length=lambda s: s["c"])
+    made = check(softmax_of_rows(Space()), ROWS, length=lambda s: s["c"])
     assert [kernel.name for kernel in made[0]] == ["rows_whole", "rows_in_tiles"]
     assert made[0][0].launch(ROWS[-1]) is None, "no tile holds a row of 5003"
 
 
 @pytest.mark.parametrize("axes", [(2,), (1,), (0, 2), (1, 2)], ids=str)
 def test_normalisations_over_any_axes(axes: tuple[int, ...]) -> None:
-    space = Space()
-    shape = space.dimensions("a b c")
-    x = space.input("x", F32, *shape)
-    kept = tuple(a for a in range(3) if a not in axes)
-    count = space.input("count", F32)
-
-    def mean(value: Node) -> Node:
-        total = spread(node(Reduce("sum", axes), value), x.shape, kept)
-        return apply("divide", total, spread(count, x.shape))
-
-    centred = apply("subtract", x, mean(x))
-    variance = mean(apply("multiply", centred, centred))
-    root = apply("square_root", apply("add", variance, spread(scalar(1e-3), x.shape)))
-    weight, bias = (spread(space.input(name, F32, shape[2]), x.shape) for name in "wv")
-    made = apply("add", apply("multiply", apply("divide", centred, root), weight), bias)
-
-    def fill(name: str, dtype: DType, sizes: tuple[int, ...]) -> Array:
-        return np.float32(60) if name == "count" else default_fill(name, dtype, sizes)
-
     cases = [{"a": a, "b": b, "c": c} for a, b, c in ((3, 5, 7), (1, 1, 1), (2, 0, 3), (4, 3, 65))]
-    check(space.graph(made), cases, length=200, scale=30, fill=fill)
+    check(normalised(Space(), axes), cases, length=200, scale=30)
 
 
 def test_results_of_rows_and_kinds_of_reductions() -> None:
@@ -172,38 +136,18 @@ ATTENTION = [
 ]
 
 
-def attention(space: Space, mask: str, depth: int = 24, width: int = 40) -> Graph:
-    """Of several heads, with one of several masks."""
-    b, h, m, n = space.dimensions("b h m n")
-    queries = space.input("q", F32, b, m, h, depth)
-    keys, values = space.input("k", F32, b, h, n, depth), space.input("v", F32, b, h, n, width)
-    turned = node(Transpose((0, 2, 1, 3)), queries)
-    scores = node(Contract(((0, 0), (1, 1)), ((3, 3),)), turned, keys)
-    scores = apply("multiply", scores, spread(scalar(depth**-0.5), scores.shape))
-    if mask == "tensor":
-        scores = apply("add", scores, spread(space.input("mask", F32, b, n), scores.shape, (0, 3)))
-    if mask == "causal":
-        row, key = node(Iota(scores.shape, 2)), node(Iota(scores.shape, 3))
-        hidden = spread(scalar(-np.inf), scores.shape)
-        scores = apply("select", apply("less_equal", key, row), scores, hidden)
-    context = node(Contract(((0, 0), (1, 1)), ((3, 2),)), softmax(scores), values)
-    return space.graph(node(Transpose((0, 2, 1, 3)), context))
-
-
 @pytest.mark.parametrize("mask", ["none", "tensor", "causal"])
 def test_attention(mask: str) -> None:
-    made = check(attention(Space(), mask), ATTENTION, length=200, scale=4)
+    made = check(attention(Space(), mask, 24, 40), ATTENTION, length=200, scale=4)
     assert [variants[0].name for variants in made] == ["attention"]
 
 
 def test_attention_of_hidden_rows_is_no_number_as_in_the_model() -> None:
-    space = Space()
-
     def fill(name: str, dtype: DType, sizes: tuple[int, ...]) -> Array:
         made = default_fill(name, dtype, sizes)
         return np.full_like(made, -np.inf) if name == "mask" else made
 
-    check(attention(space, "tensor"), ATTENTION[-1:], fill=fill)
+    check(attention(Space(), "tensor"), ATTENTION[-1:], fill=fill)
 
 
 def test_heads_that_no_tile_holds_have_no_launch() -> None:
@@ -217,12 +161,7 @@ ELEMENTS = [{"b": b, "m": m, "n": n} for b, m, n in ((1, 1, 1), (0, 2, 3), (2, 0
 
 
 def test_broadcasts_and_a_transposed_store() -> None:
-    space = Space()
-    b, m, n = space.dimensions("b m n")
-    x, row = space.input("x", F32, b, m, n), space.input("r", F32, n)
-    column = space.input("c", F32, b, m, 1)
-    made = apply("multiply", apply("add", x, spread(row, x.shape)), spread(column, x.shape))
-    kernels = check(space.graph(node(Transpose((2, 0, 1)), made)), ELEMENTS)
+    kernels = check(transposed_sum(Space()), ELEMENTS)
     assert "ROWS" in kernels[0][0].source, "reads and writes both have an axis of the tile"
 
 

@@ -20,6 +20,7 @@ HELPERS = {
 @triton.jit
 def floor_divide(a, b):
     """The quotient rounded down, which // of the language does for equal signs only."""
+    a += 0 * b  # a tensor, if it was a number
     quotient = a // b
     return quotient - tl.where((quotient * b != a) & ((a < 0) != (b < 0)), 1, 0)''',
     "floor_remainder": '''

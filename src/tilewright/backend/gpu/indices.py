@@ -78,11 +78,14 @@ class Indices:
             text = f"tl.where({chosen.text}, {parts[0].text}, {parts[1].text})"
             return Term(text, _axes([chosen, *parts]))
         parts = [self.integer(operand) for operand in atom.operands]
+        above, below = atom.operands[0], atom.operands[-1]
         match atom.operation:
-            case Operation.FLOORDIV | Operation.MOD:
-                text = self._divided(atom, *(part.text for part in parts))
+            case Operation.FLOORDIV:
+                text = self._divided(above, below, "//")
             case Operation.CEILDIV:
-                text = f"tl.cdiv({parts[0].text}, {self._divisor(atom.operands[1])})"
+                text = self._divided(above + below - 1, below, "//")
+            case Operation.MOD:
+                text = self._divided(above, below, "%")
             case _:
                 name = "minimum" if atom.operation is Operation.MINIMUM else "maximum"
                 text = parts[0].text
@@ -90,19 +93,15 @@ class Indices:
                     text = f"tl.{name}({text}, {part.text})"
         return Term(text, _axes(parts))
 
-    def _divided(self, atom: Atom, numerator: str, denominator: str) -> str:
-        scope = self.writer.lowering.scope
-        above, below = atom.operands
-        divides = atom.operation is Operation.FLOORDIV
-        if scope.is_less_equal(0, above) is not Truth.YES:
-            name = self.writer.helper("floor_divide")
-            if not divides:
-                name = self.writer.helper("floor_remainder")
-            return f"{name}({numerator}, {self._divisor(below)})"
-        divisor = _bracketed(denominator)
-        if scope.is_less(0, below) is not Truth.YES:
-            divisor = self._divisor(below)
-        return f"{_bracketed(numerator)} {'//' if divides else '%'} {divisor}"
+    def _divided(self, above: Expr, below: Expr, sign: str) -> str:
+        """A quotient rounded down, or what is left of one."""
+        numerator, divisor = self.integer(above).text, self._divisor(below)
+        if self.writer.lowering.scope.is_less_equal(0, above) is Truth.YES:
+            return f"{_bracketed(numerator)} {sign} {_bracketed(divisor)}"
+        name = self.writer.helper("floor_divide")
+        if sign == "%":
+            name = self.writer.helper("floor_remainder")
+        return f"{name}({numerator}, {divisor})"
 
     def _divisor(self, expression: Expr) -> str:
         """A divisor, or 1 in the place of a 0, by which only what nobody reads is divided."""

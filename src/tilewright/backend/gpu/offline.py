@@ -5,6 +5,7 @@ Start with :func:`compile_offline`.
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import tempfile
@@ -73,6 +74,12 @@ def _compiled(
 
     Triton's own cache of code is a folder that goes again.
     """
+    if os.environ.get("TRITON_INTERPRET", "0") != "0":
+        raise UnsupportedError(
+            "Triton cannot compile in a process in which it interprets",
+            where="environment variable TRITON_INTERPRET",
+            hint="Compile in a process without it",
+        )
     try:
         from triton import compile as compile_source
         from triton import knobs
@@ -81,14 +88,8 @@ def _compiled(
     except ImportError as error:
         raise UnsupportedError(
             "Triton is not installed, which compiles code for GPUs",
-            hint='pip install "tilewright[gpu]"',
+            hint='Install it with pip install "tilewright[gpu]"',
         ) from error
-    if knobs.runtime.interpret:
-        raise UnsupportedError(
-            "Triton cannot compile in a process in which it interprets",
-            where="environment variable TRITON_INTERPRET",
-            hint="Compile in a process without it",
-        )
     function = load_function(kernel.name, kernel.source)
     names: list[str] = function.arg_names
     types = {name: kernel.signature.get(name, "constexpr") for name in names}
