@@ -8,7 +8,9 @@ import pytest
 from support.gpu_graphs import (
     attention,
     dense_gelu,
+    gelu,
     normalised,
+    softmax,
     softmax_of_rows,
     transposed_sum,
 )
@@ -23,6 +25,7 @@ from support.graph_kit import (
     apply,
     data,
     default_fill,
+    fixed,
     scalar,
     spread,
 )
@@ -33,6 +36,7 @@ from tilewright.ir.primitives import (
     Cast,
     Concat,
     Contract,
+    Dimension,
     Gather,
     Pad,
     Reduce,
@@ -40,7 +44,7 @@ from tilewright.ir.primitives import (
     Slice,
     Transpose,
 )
-from tilewright.shape import constant
+from tilewright.shape import ceil_div, constant
 from tilewright.support.errors import UnsupportedError
 
 pytestmark = needs_triton
@@ -73,11 +77,12 @@ def test_products_of_batches_in_every_transposition_with_a_residual_and_stored_v
 
 
 def test_products_of_computed_operands_in_doubles() -> None:
-    """The exponential of what lies past the end of an operand is not 0."""
+    """The exponentials of what lies past the ends of both operands are not 0."""
     space = Space()
     m, n, k = space.dimensions("m n k")
     x, y = space.input("x", F64, m, k), space.input("y", F64, k, n)
-    product = node(Contract((), ((1, 0),)), apply("exponential", x), y)
+    left, right = apply("exponential", x), apply("exponential", y)
+    product = node(Contract((), ((1, 0),)), left, right)
     check(space.graph(product), [{"m": 5, "n": 17, "k": 19}], length=40, scale=50)
 
 
@@ -233,6 +238,42 @@ def test_functions_of_two_numbers_and_types() -> None:
         return made
 
     check(graph, [{"n": 0}, {"n": 1}, {"n": 4099}], fill=fill)
+
+
+def test_half_precision_is_stored_and_computed_in_float32() -> None:
+    space = Space()
+    x, y = space.input("x", DType.FLOAT16, *space.dimensions("m n")), space.input("y", F32, 1)
+    product = apply("multiply", node(Cast(F32), x), node(Broadcast(x.shape, (1,)), y))
+    graph = space.graph(node(Cast(DType.FLOAT16), product))
+    check(graph, [{"m": 7, "n": 131}], length=2)
+
+
+def test_scalars() -> None:
+    space = Space()
+    m, n = space.dimensions("m n")
+    x, i = space.input("x", F32, m, n), space.input("i", I64)
+    count = node(Cast(F32), node(Dimension(m * n)))
+    graph = space.graph(
+        apply("multiply", i, scalar(3, I64)),
+        apply("divide", node(Reduce("sum", (0, 1)), x), count),
+        apply("add", node(Dimension(ceil_div(m, 3) * 2 - n)), scalar(-4, I64)),
+    )
+    check(graph, [{"m": 1, "n": 1}, {"m": 5, "n": 33}], length=165)
+
+
+def test_several_kernels_one_after_the_other() -> None:
+    """A normalisation, two dense layers with GELU between them, a residual and a softmax."""
+    space = Space()
+    b, c = space.dimensions("b c")
+    x, inner = space.input("x", F32, b, c), 96
+    total = node(Reduce("sum", (1,)), apply("multiply", x, x))
+    root = apply("square_root", apply("add", total, spread(scalar(1e-3), total.shape)))
+    scaled = apply("divide", x, spread(root, x.shape, (0,)))
+    up, down = space.input("u", F32, c, inner), fixed(data(F32, (inner, 7)))
+    hidden = gelu(node(Contract((), ((1, 0),)), scaled, up))
+    out = node(Contract((), ((1, 0),)), hidden, down)
+    made = check(space.graph(softmax(out)), [{"b": 0, "c": 3}, {"b": 5, "c": 67}], length=200)
+    assert len(made) == 4
 
 
 def test_a_function_that_triton_lacks_is_refused() -> None:

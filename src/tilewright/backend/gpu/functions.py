@@ -127,7 +127,7 @@ def literal(value: float | int | bool, dtype: DType) -> str:
             text = f'float("{number}")'
     else:
         text = str(int(value))
-    return text if dtype is DType.FLOAT32 else f"tl.full((1, 1), {text}, {TYPES[dtype][0]})"
+    return text if dtype is DType.FLOAT32 else f"tl.full((), {text}, {TYPES[dtype][0]})"
 
 
 def identity(kind: str, dtype: DType) -> float | int:

@@ -14,7 +14,7 @@ from tilewright.backend.gpu.functions import HELPERS
 from tilewright.backend.gpu.kernel import TileSize, TritonKernel
 from tilewright.ir.graph import Node
 from tilewright.ir.kernel import Kernel
-from tilewright.ir.tile import Statement, Store, TileBuffer
+from tilewright.ir.tile import Check, LetIndex, Statement, Store, TileBuffer
 from tilewright.shape import Expr
 from tilewright.support.errors import UnsupportedError
 from tilewright.tile.lowering import Lowering
@@ -91,11 +91,18 @@ class Writer:
 
     def stores(self, statements: Sequence[Statement]) -> list[Store]:
         """Statements that are all stores; others need loops or checks that no tile has."""
-        if not all(isinstance(statement, Store) for statement in statements):
-            raise self.unsupported(
-                "it reads positions from data, reduces inside of an element, or checks a divisor"
-            )
-        return [statement for statement in statements if isinstance(statement, Store)]
+        found: list[Store] = []
+        for statement in statements:
+            match statement:
+                case Store():
+                    found.append(statement)
+                case LetIndex():
+                    raise self.unsupported("it reads positions from data")
+                case Check():
+                    raise self.unsupported("it checks what it computes")
+                case _:
+                    raise self.unsupported("it has loops inside of an element")
+        return found
 
     def kernel(self, name: str, kernel: Kernel, targets: dict[Node, TileBuffer]) -> TritonKernel:
         """The whole text, with what is above the body."""
