@@ -36,6 +36,7 @@ from tilewright.backend.gpu.offline import Binary, compile_offline
 from tilewright.ir.graph import Graph, Node
 from tilewright.ir.primitives import Constant
 from tilewright.plan.greedy import plan_greedily
+from tilewright.support.errors import UnsupportedError
 from tilewright.target import preset
 
 Array = np.ndarray[Any, Any]
@@ -143,29 +144,63 @@ def check(
     ``length`` and ``scale`` are as in ``graph_kit.check``.
     """
     kernels = written(graph)
-    for sizes in cases:
-        inputs = inputs_at(graph, sizes, fill)
-        with np.errstate(all="ignore"):
-            want = exact(graph, inputs, sizes)
-        count = length if isinstance(length, int) else length(sizes)
-        for variant in range(max(map(len, kernels))):
-            values = _run(graph, kernels, variant, inputs, sizes)
-            for name, root in graph.outputs:
-                wanted, what = np.asarray(want[name]), f"{name} {dict(sizes)}, variant {variant}"
-                wanted = wanted if root.dtype.is_float else wanted.astype(root.dtype.numpy)
-                assert_close(values[root], wanted, root.dtype, (count, scale), what)
+    check_written(graph, kernels, {}, cases, length=length, scale=scale, fill=fill)
     return kernels
 
 
-def _run(
+def check_what_can_be_written(
+    graph: Graph, cases: Sequence[Sizes], *, length: int, scale: float, fill: Fill
+) -> int:
+    """The same with the exact results in the place of kernels that are refused; their number."""
+    kernels: list[tuple[TritonKernel, ...]] = []
+    refused: dict[str, Node] = {}
+    for kernel in plan_greedily(graph).kernels:
+        try:
+            kernels.append(triton_kernels(kernel, graph.scope))
+        except UnsupportedError:
+            refused |= {f"refused{len(refused) + i}": o for i, o in enumerate(kernel.outputs)}
+    check_written(graph, kernels, refused, cases, length=length, scale=scale, fill=fill)
+    return len(kernels)
+
+
+def check_written(
     graph: Graph,
     kernels: Sequence[Sequence[TritonKernel]],
+    given: Mapping[str, Node],
+    cases: Sequence[Sizes],
+    *,
+    length: int | Callable[[Sizes], int],
+    scale: float,
+    fill: Fill,
+) -> None:
+    """Compare the outputs of all kernels and of the graph, where some nodes are ``given``."""
+    made = {f"made{i}": o for i, (k, *_) in enumerate(kernels) for _, o in k.writes}
+    named = {**dict(graph.outputs), **given, **made}
+    whole = Graph(graph.name, graph.inputs, tuple(named.items()), graph.scope)
+    for sizes in cases:
+        inputs = inputs_at(graph, sizes, fill)
+        with np.errstate(all="ignore"):
+            want = exact(whole, inputs, sizes)
+        start = dict(zip(graph.inputs, inputs.values(), strict=True))
+        for name, node in given.items():
+            start[node] = np.asarray(want[name]).astype(node.dtype.numpy)
+        count = length if isinstance(length, int) else length(sizes)
+        for variant in range(max(map(len, kernels), default=0)):
+            values = _run(kernels, variant, start, sizes)
+            for name, node in named.items():
+                wanted, what = np.asarray(want[name]), f"{name} {dict(sizes)}, variant {variant}"
+                wanted = wanted if node.dtype.is_float else wanted.astype(node.dtype.numpy)
+                assert_close(values[node], wanted, node.dtype, (count, scale), what)
+
+
+def _run(
+    kernels: Sequence[Sequence[TritonKernel]],
     variant: int,
-    inputs: Mapping[str, Array],
+    start: Mapping[Node, Array],
     sizes: Sizes,
 ) -> dict[Node, Array]:
     """All values in memory, with one variant of every kernel that has so many."""
-    values = dict(zip(graph.inputs, inputs.values(), strict=True))
+    values = dict(start)
     for variants in kernels:
         able = [(k, made) for k in variants if (made := k.launch(sizes)) is not None]
         kernel, made = able[min(variant, len(able) - 1)]

@@ -254,6 +254,8 @@ def test_scalars() -> None:
     x, i = space.input("x", F32, m, n), space.input("i", I64)
     count = node(Cast(F32), node(Dimension(m * n)))
     graph = space.graph(
+        node(Broadcast(x.shape, ()), scalar(3, I64)),
+        node(Broadcast(x.shape, ()), scalar(2.5)),
         apply("multiply", i, scalar(3, I64)),
         apply("divide", node(Reduce("sum", (0, 1)), x), count),
         apply("add", node(Dimension(ceil_div(m, 3) * 2 - n)), scalar(-4, I64)),

@@ -120,6 +120,10 @@ class Language:
         return Integer(one if Integer(condition).value else other)
 
     @staticmethod
+    def zeros(shape: tuple[int, ...], dtype: str) -> Integer:
+        return Integer(0)
+
+    @staticmethod
     def maximum(one: Any, other: Any) -> Integer:
         return Integer(max(Integer(one).value, Integer(other).value))
 
@@ -153,11 +157,13 @@ EXPRESSIONS = st.recursive(st.sampled_from([*SCOPE_SIZES, constant(-4)]), joined
 
 
 @settings(max_examples=200, deadline=None)
-@given(EXPRESSIONS, st.integers(1, 9), st.integers(1, 9), st.integers(0, 9))
-def test_positions_have_the_value_of_their_expression(e: Expr, a: int, b: int, i: int) -> None:
+@given(EXPRESSIONS, st.integers(1, 9), st.integers(1, 9), st.integers(0, 9), st.booleans())
+def test_positions_have_the_value_of_their_expression(
+    e: Expr, a: int, b: int, i: int, in_tile: bool
+) -> None:
     """Divisors that may be 0 are not here; what is negative is divided as it should."""
     writer = writer_in(SCOPE)
-    term = Indices(writer, {"_i": Term("i", frozenset((0,)))}).integer(e)
+    term = Indices(writer, {"_i": Term("i", frozenset((0,)))}, in_tile).integer(e)
     names: dict[str, Any] = {"tl": Language, "i": Integer(i)}
     sizes = {"a": a, "b.c": b}
     names |= {writer.sizes[s]: Integer(v) for s, v in sizes.items() if s in writer.sizes}

@@ -23,14 +23,20 @@ _BINARY = {
     Operation.AND: "&",
     Operation.OR: "|",
 }
+ONE_ELEMENT = "tl.zeros((1, 1), tl.int64)"  # makes a tensor of a scalar that is added to it
 
 
 @dataclass(frozen=True)
 class Indices:
-    """Prints expressions, in which ``names`` are positions in a tile."""
+    """Prints expressions, in which ``names`` are positions in a tile, if there is one.
+
+    Conditions are tensors in a tile, also where they are the same for all of it: the interpreter
+    cannot combine a scalar one with a tensor.
+    """
 
     writer: Writer
     names: Mapping[str, Term]
+    in_tile: bool = False
 
     def integer(self, expression: Expr) -> Term:
         """The value of an expression."""
@@ -60,11 +66,13 @@ class Indices:
         if atom.operation is Operation.NOT:
             inner = self.condition(atom.operands[0])
             return Term(f"({inner.text}) == 0", inner.axes)
-        is_logical = atom.operation in (Operation.AND, Operation.OR)
-        parts = [self.condition(e) if is_logical else self.integer(e) for e in atom.operands]
         sign = f" {_BINARY[atom.operation]} "
-        texts = (f"({part.text})" if is_logical else part.text for part in parts)
-        return Term(sign.join(texts), _axes(parts))
+        if atom.operation in (Operation.AND, Operation.OR):
+            parts = [self.condition(operand) for operand in atom.operands]
+            return Term(sign.join(f"({part.text})" for part in parts), _axes(parts))
+        parts = [self.integer(operand) for operand in atom.operands]
+        text, axes = sign.join(part.text for part in parts), _axes(parts)
+        return Term(f"{ONE_ELEMENT} + {text}" if self.in_tile and not axes else text, axes)
 
     def _atom(self, atom: Atom) -> Term:
         """A name or an application."""

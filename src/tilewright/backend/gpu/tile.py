@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tilewright.backend.gpu.functions import applied, identity, literal
-from tilewright.backend.gpu.indices import Indices
+from tilewright.backend.gpu.indices import ONE_ELEMENT, Indices
 from tilewright.backend.gpu.kernel import TYPES
 from tilewright.backend.gpu.writer import Term, Writer
 from tilewright.ir.dtype import DType
@@ -78,6 +78,8 @@ class Tile:
         match kind, dtype.is_float:
             case "sum", _:
                 text = f"tl.sum({value}, axis=1, keep_dims=True)"
+                if dtype.is_integer:  # of narrow ones the sum is wider
+                    text = f"{text}.to({TYPES[dtype][0]})"
             case "maximum" | "minimum", True:
                 name = self.writer.helper("greatest" if kind == "maximum" else "least")
                 text = f"{name}({value})"
@@ -102,7 +104,7 @@ class Tile:
 
     @property
     def _indices(self) -> Indices:
-        return Indices(self.writer, self.names)
+        return Indices(self.writer, self.names, in_tile=True)
 
     def _value(self, value: Value) -> Term:
         match value:
@@ -176,7 +178,9 @@ class Tile:
         """Pointers along some axes, and which of them are to elements that are wanted."""
         place = f"({offset.text})" if " " in offset.text else offset.text
         text = pointer if place == "0" else f"{pointer} + {place}"
-        if offset.axes != axes:
+        if not axes:
+            text += f" + {ONE_ELEMENT}"
+        elif offset.axes != axes:
             shape = (block if axis in axes else "1" for axis, block in enumerate(self.blocks))
             text += f" + tl.zeros(({', '.join(shape)}), tl.int64)"
         masks = [self.inside[axis] for axis in sorted(axes)]
