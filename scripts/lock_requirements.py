@@ -105,7 +105,7 @@ def main() -> None:
     parser.add_argument("--upgrade", action="store_true", help="take the newest versions")
     pins = {} if parser.parse_args().upgrade else pinned()
     demo = versions(wanted(("demo",)), pins)
-    tests = versions(wanted(("demo", "bench", "torch", "test", "dev")), {**pins, **demo})
+    tests = versions(wanted(("demo", "bench", "torch", "gpu", "test", "dev")), {**pins, **demo})
     # A package that tests and the site need has one version in both locks.
     docs = versions(wanted(("demo", "docs")), {**pins, **tests})
     kept = hashes({**docs, **tests})

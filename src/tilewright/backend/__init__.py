@@ -1,1 +1,1 @@
-"""Code generators: from tile programs to machine code. Start with ``backend.cpu``."""
+"""Code generators, from kernels and tile programs to machine code. Start with ``backend.cpu``."""

@@ -38,13 +38,16 @@ class ContractionAccess:
     """Named axes of a contraction, and each operand's access or None if it is not affine.
 
     Of the positions along k, so many are in the right operand's memory: what it was filled up with
-    to whole words of narrow elements is zero, and need not be.
+    to whole words of narrow elements is zero, and need not be. ``left_index`` and ``right_index``
+    are the elements of the operands by these names.
     """
 
     batch: tuple[tuple[str, Expr], ...]
     rows: tuple[tuple[str, Expr], ...]
     columns: tuple[tuple[str, Expr], ...]
     summed: tuple[tuple[str, Expr], ...]
+    left_index: Index
+    right_index: Index
     left: Access | None
     right: Access | None
     filled: Expr
@@ -166,6 +169,8 @@ def contraction_access(
         rows,
         columns,
         summed,
+        left_index,
+        right_index,
         affine_access(left, left_index, (batch, rows, summed), memory, facts),
         affine_access(right, right_index, (batch, columns, summed), memory, facts),
         filled,

@@ -431,12 +431,17 @@ def epilogue_stores(
         return Local("accumulator", kernel.seed.dtype) if asked == resolved else None
 
     lowering.cached[kernel.seed] = finished
+    return _flattened(frame, tuple(result_stores(lowering, targets, index)))
+
+
+def result_stores(lowering: Lowering, targets: dict[Node, TileBuffer], index: Index) -> list[Store]:
+    """Stores of element ``index`` of what each result is a view of, where it lies in the result."""
     stores: list[Store] = []
     for output, buffer in targets.items():
         base, place = shown(output, index, lowering.scope)
         offset = lowering.scope.resolve(linear(place, output.shape))
         stores.append(Store(buffer, offset, lowering.value(base, index)))
-    return _flattened(frame, tuple(stores))
+    return stores
 
 
 def _flattened(frame: Frame, stores: tuple[Store, ...]) -> tuple[Store, ...]:

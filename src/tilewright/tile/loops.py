@@ -78,6 +78,17 @@ def target_buffers(kernel: Kernel) -> dict[Node, TileBuffer]:
 def lower_loops(kernel: Kernel, lowering: Lowering) -> LoopProgram:
     """One element at a time over the space of the outputs (which have one shape)."""
     targets = target_buffers(kernel)
+    variables = store_elements(kernel, lowering, targets)
+    return _nest(kernel, lowering, variables, targets)
+
+
+def store_elements(
+    kernel: Kernel, lowering: Lowering, targets: dict[Node, TileBuffer]
+) -> list[tuple[str, Expr]]:
+    """Open a loop for every axis of the outputs, and store their elements in the innermost one.
+
+    Axes of one element have no loop.
+    """
     roots = {o: storage(o, lowering) for o in kernel.outputs}
     space = roots[kernel.outputs[0]].shape
     variables: list[tuple[str, Expr]] = []
@@ -96,7 +107,7 @@ def lower_loops(kernel: Kernel, lowering: Lowering) -> LoopProgram:
         else:
             value = lowering.value(output, index)
         lowering.store(targets[output], linear(index, space), value)
-    return _nest(kernel, lowering, variables, targets)
+    return variables
 
 
 def _nest(

@@ -1,0 +1,36 @@
+"""From a planned kernel to its Triton kernels. Start with :func:`triton_kernels`."""
+
+from __future__ import annotations
+
+from tilewright.backend.gpu.attention import write_attention
+from tilewright.backend.gpu.elements import write_elements
+from tilewright.backend.gpu.kernel import TritonKernel
+from tilewright.backend.gpu.products import write_product
+from tilewright.backend.gpu.rows import write_rows
+from tilewright.backend.gpu.writer import Writer
+from tilewright.ir.kernel import Kernel, KernelKind
+from tilewright.shape import Scope
+from tilewright.tile.lowering import Lowering
+
+
+def triton_kernels(kernel: Kernel, scope: Scope) -> tuple[TritonKernel, ...]:
+    """The variants of a kernel, the one to prefer first; each may have no launch at some sizes.
+
+    Raises UnsupportedError for kernels that the GPU has no code for yet: those with positions read
+    from data, convolutions, windows, concatenations, scatters and running sums.
+    """
+
+    def fresh() -> Lowering:
+        return Lowering(kernel, scope)
+
+    match kernel.kind:
+        case KernelKind.LOOPS:
+            return (write_elements(kernel, fresh()),)
+        case KernelKind.ROWS:
+            return write_rows(kernel, fresh(), True), write_rows(kernel, fresh(), False)
+        case KernelKind.CONTRACTION:
+            return (write_product(kernel, fresh()),)
+        case KernelKind.ATTENTION:
+            return (write_attention(kernel, fresh()),)
+        case _:
+            raise Writer(fresh()).unsupported(f"its kind is {kernel.kind.value}")
