@@ -185,11 +185,14 @@ def unspecified(model: onnx.ModelProto, values: Mapping[str, Array]) -> str | No
             return "MaxPool of padding only"
         if node.op_type != "Reshape" or node.input[1] in constants:
             continue
+        allows_zero = any(a.name == "allowzero" and a.i for a in node.attribute)
         if not values.keys() >= set(node.input):
+            if allows_zero:  # the reference has refused what the target is computed from
+                return "Reshape to an empty axis and one to infer"
             continue
         data, target = (np.asarray(values[name]) for name in node.input)
         zeros = [axis for axis, size in enumerate(target) if size == 0]
-        if any(a.name == "allowzero" and a.i for a in node.attribute):
+        if allows_zero:
             if zeros and -1 in target:
                 return "Reshape to an empty axis and one to infer"
         elif any(axis >= data.ndim or data.shape[axis] for axis in zeros):
