@@ -147,3 +147,12 @@ def test_the_table_of_operators_is_that_of_the_rules(tmp_path: Path) -> None:
     assert made.read_text(encoding="utf-8") == kept.read_text(encoding="utf-8"), (
         "run python scripts/documentation.py operators -o docs/operators.md"
     )
+
+
+def test_the_page_of_schedules_shows_the_programs_of_today(tmp_path: Path) -> None:
+    script, made = ROOT / "scripts" / "schedules.py", tmp_path / "schedules.md"
+    subprocess.run([sys.executable, str(script), "-o", str(made)], check=True)
+    kept = ROOT / "docs" / "schedules.md"
+    assert made.read_text(encoding="utf-8") == kept.read_text(encoding="utf-8"), (
+        "run python scripts/schedules.py -o docs/schedules.md"
+    )

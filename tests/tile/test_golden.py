@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Graph, Node, node
 from tilewright.ir.primitives import ArgReduce, Broadcast, Constant, Contract, Input, Map, Reduce
 from tilewright.ir.tile import Contraction, Loop, LoopProgram, Product, TileProgram
-from tilewright.ir.tile_print import print_tile
+from tilewright.ir.tile_print import print_readable, print_tile
 from tilewright.plan.greedy import plan_greedily
 from tilewright.shape import Scope, constant
 from tilewright.tile.frame import RegisterTile
@@ -166,7 +168,7 @@ def test_positions_of_maxima_in_columns_run_along_the_columns() -> None:
     )
 
 
-def test_attention_keeps_blocks_of_scores_in_scratch() -> None:
+def attention() -> TileProgram:
     scope = Scope()
     m, n = scope.declare("m", 0, 1000), scope.declare("n", 0, 1000)
     queries, keys, values = (
@@ -179,7 +181,11 @@ def test_attention_keeps_blocks_of_scores_in_scratch() -> None:
     total = node(Broadcast((m, n), (0,)), node(Reduce("sum", (1,)), powers))
     weights = node(Map("divide"), powers, total)
     context = node(Contract((), ((1, 0),)), weights, values)
-    program = lower_only_kernel(scope, (queries, keys, values), context)
+    return lower_only_kernel(scope, (queries, keys, values), context)
+
+
+def test_attention_keeps_blocks_of_scores_in_scratch() -> None:
+    program = attention()
     assert isinstance(program, LoopProgram)
     assert all(b.elements is not None and b.elements.is_constant for b in program.scratch)
     over_keys = next(p for p in program.body if isinstance(p, Loop) and p.variable == "_kb")
@@ -189,3 +195,15 @@ def test_attention_keeps_blocks_of_scores_in_scratch() -> None:
     assert "s0[0], row 208 = transposed b0[" in text
     assert "    s1[0], row 208 = product of\n      b1[6144*_kb], row 32, depth 1\n" in text
     assert "    s6[0], row 32 = product of\n      s1[0], row 1, depth 208\n" in text
+
+
+def test_names_of_long_sizes_stand_for_what_they_say() -> None:
+    """Put back in their places, they make the program's own text."""
+    program = attention()
+    lines = print_readable(program)
+    names = [line.split(" = ", 1) for line in lines if line.startswith("$")]
+    text = "\n".join(lines[len(names) :])
+    assert len(text) < len(print_tile(program))
+    for name, meaning in reversed(names):
+        text = re.sub(rf"{re.escape(name)}(?!\d)", lambda _, m=meaning: m, text)
+    assert text == print_tile(program)

@@ -6,7 +6,9 @@ Start with :func:`print_tile`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
 
 from tilewright.ir.tile import (
     Apply,
@@ -34,10 +36,46 @@ from tilewright.ir.tile import (
     Value,
 )
 
+LEAST_NAMED = 12  # characters
+_CALL = re.compile(r"\b(?:max|min|ceil_div|select)\(")
+_VARIABLE = re.compile(r"(?<!\w)_\w+")
+
 
 def print_tile(program: TileProgram) -> str:
     """The program, one statement a line; shared values are named %n where they first occur."""
     return "\n".join(_Printer().program(program))
+
+
+def print_readable(program: TileProgram) -> list[str]:
+    """The same in lines, with what stays the same in a task named $1, $2, … where it is long.
+
+    The names stand before the program.
+    """
+    text, names = print_tile(program), list[str]()
+    axes = program.grid if isinstance(program, LoopProgram) else program.batch
+    fixed = {name for name, _ in axes}
+    while True:
+        calls = Counter(_calls(text, fixed))
+        often = [call for call, times in calls.items() if times > 1 and len(call) >= LEAST_NAMED]
+        if not often:
+            return [*reversed(names), *text.splitlines()]
+        longest = max(often, key=len)
+        name = f"${len(names) + 1}"
+        names = [line.replace(longest, name) for line in names]
+        names.append(f"{name} = {longest}")
+        text = text.replace(longest, name)
+
+
+def _calls(text: str, fixed: Collection[str]) -> Iterator[str]:
+    """Every application of a function to sizes and ``fixed`` variables, inner ones as well."""
+    for start in _CALL.finditer(text):
+        depth, place = 1, start.end()
+        while depth:
+            depth += {"(": 1, ")": -1}.get(text[place], 0)
+            place += 1
+        call = text[start.start() : place]
+        if all(name in fixed for name in _VARIABLE.findall(call)):
+            yield call
 
 
 class _Printer:
