@@ -124,9 +124,9 @@ class Builder:
             raise Rejected("enough inputs")
         name = self.fresh("x")
         recipe = Recipe(dtype, tuple(dims), low, high)
-        arrays: list[Array | None] = [recipe.data(name, s, self.seed) for s in self.shapes]
-        if max(a.size for a in arrays if a is not None) > MOST_ELEMENTS:
+        if max(math.prod(recipe.shape(sizes)) for sizes in self.shapes) > MOST_ELEMENTS:
             raise Rejected("too large")
+        arrays: list[Array | None] = [recipe.data(name, s, self.seed) for s in self.shapes]
         self.recipes[name] = recipe
         return self._keep(Value(name, arrays))
 

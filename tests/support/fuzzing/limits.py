@@ -62,13 +62,35 @@ def doubtful(model: onnx.ModelProto) -> set[str]:
 
 
 def doubtful_in_runtime(model: onnx.ModelProto) -> set[str]:
-    """Values that ONNX Runtime gets wrong; it computes Gelu of doubles with float32 constants."""
+    """Values that ONNX Runtime gets wrong.
+
+    It computes Gelu of doubles with float32 constants, and takes the greatest integers for the very
+    end of a slice backwards, too.
+    """
     types = [v.type.tensor_type.elem_type for v in model.graph.input]
     types += [c.data_type for c in model.graph.initializer]
     wrong = {operator for operator, _ in RUNTIME_ERRORS}
     if onnx.TensorProto.DOUBLE in types:
         wrong.add("Gelu")
-    return _depending(model, lambda node: node.op_type in wrong)
+    known = _constants(model)
+    greatest = [np.iinfo(np.int32).max, np.iinfo(np.int64).max]
+
+    def is_wrong(node: onnx.NodeProto) -> bool:
+        if node.op_type != "Slice" or len(node.input) < 5:
+            return node.op_type in wrong
+        ends, steps = (known.get(node.input[i], np.array([-1])) for i in (2, 4))
+        return bool(np.isin(ends, greatest).any() and (steps < 0).any())
+
+    return _depending(model, is_wrong)
+
+
+def _constants(model: onnx.ModelProto) -> dict[str, Array]:
+    """Initializers and what Constant nodes hold."""
+    known = {c.name: numpy_helper.to_array(c) for c in model.graph.initializer}
+    for node in model.graph.node:
+        if node.op_type == "Constant" and node.attribute[0].name == "value":
+            known[node.output[0]] = numpy_helper.to_array(node.attribute[0].t)
+    return known
 
 
 def doubtful_of_nothing(model: onnx.ModelProto) -> set[str]:
@@ -77,10 +99,7 @@ def doubtful_of_nothing(model: onnx.ModelProto) -> set[str]:
     It takes an axis that is counted from the end for none where a reduction has no elements, and
     leaves the memory of a product by a vector without elements as it was.
     """
-    known = {c.name: numpy_helper.to_array(c) for c in model.graph.initializer}
-    for node in model.graph.node:
-        if node.op_type == "Constant" and node.attribute[0].name == "value":
-            known[node.output[0]] = numpy_helper.to_array(node.attribute[0].t)
+    known = _constants(model)
 
     def is_wrong(node: onnx.NodeProto) -> bool:
         return node.op_type == "MatMul" or any(axis < 0 for axis in _reduced(node, known))
