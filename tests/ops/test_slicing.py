@@ -89,6 +89,12 @@ def test_sizes_of_slices_are_plain(start: int, end: int, step: int, size: str) -
     assert str(_sliced_size(start, end, step)) == size
 
 
+@pytest.mark.parametrize("start", [-1, 3, FAR])
+def test_a_slice_backwards_to_beyond_the_end_is_empty(start: int) -> None:
+    """The size has no number of more than 64 bits."""
+    assert str(_sliced_size(start, FAR, -2)) == "0"
+
+
 def test_a_whole_slice_is_the_operand() -> None:
     inputs = [_numbers(5, 3), _integers(0, 0), _integers(FAR, FAR)]
     graph = fission("Slice", inputs, opset=13, constants=(1, 2))

@@ -172,6 +172,8 @@ def _backward(
         first = clamp(from_end(context, start, size), 0, size - 1)
     if end.is_constant and end.value <= -UNLIMITED:
         last = constant(-1)
+    elif _is_unlimited(end):
+        last = size - 1
     else:
         last = clamp(from_end(context, end, size), -1, size - 1)
     return first, ceil_div(last - first, step)

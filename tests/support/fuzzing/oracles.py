@@ -81,6 +81,8 @@ class Reference:
                         result = _displaced(result, chance)
                     if node.op_type == "Gelu":
                         result = _cancelled(result, given[node.input[0]], chance)
+                    if node.op_type in ("Celu", "Elu", "Selu"):
+                        result = _cancelled(result, np.ones_like(result), chance)
                 known[name] = result
         return known
 
@@ -125,7 +127,7 @@ def _moved(
 
 
 def _cancelled(array: Array, operand: Array, chance: np.random.Generator) -> Array:
-    """``operand`` / 2 times 1 + t, with t rounded: near -1, little more than that error is left."""
+    """``operand`` times 1 + t, with t rounded: near -1, little more than that error is left."""
     if array.dtype.kind != "f":
         return array
     step = 2.0 * float(np.finfo(array.dtype).eps)
