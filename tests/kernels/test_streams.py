@@ -114,7 +114,7 @@ def test_only_what_no_cache_holds_is_streamed() -> None:
     def chosen(sizes: Mapping[str, int]) -> str:
         return min(cost, key=lambda name: cost[name].evaluate(sizes))
 
-    most = last * 3 // 4 // 12  # of three numbers
+    most = 2 * last // 12  # of three numbers
     for size in (1, 1000, most // 2, most):
         assert chosen({"n": size}) == "loops"
     for size in (most + 1, last, 10 * last):

@@ -1,10 +1,12 @@
 """Results too large for the caches, written past them.
 
 A store reads its cache line first, unless it is non-temporal: an addition of two arrays then moves
-three words for each element, not four. Where all that a kernel reads and writes does not fit the
-last cache, a consumer that begins where the kernel began would find nothing there anyway; where it
-fits, the consumer reads from cache, and results are stored as usual. So this is a variant, whose
-cost says which of the two it is. Start with :func:`with_streams`.
+three words for each element, not four. Stored as usual, what of the result stays in the last cache
+is read from there by the kernel after it. Of ``T`` bytes that a kernel reads and writes, a cache of
+``C`` bytes that replaces lines without regard to their order keeps a share of ``C / T``. Streaming
+a result of ``W`` bytes saves reading ``W * (1 - C / T)`` and costs the consumer ``W * C / T``: it
+pays from ``T = 2 * C`` on. So this is a variant, whose cost says which of the two it is. Start with
+:func:`with_streams`.
 """
 
 from __future__ import annotations
@@ -76,10 +78,10 @@ def _bytes(node: Node) -> Expr:
 
 
 def _fits(kernel: Kernel, machine: Machine) -> Expr:
-    """Whether the last cache holds what is written and read; of a table, not more is read."""
+    """Whether the last cache holds half of what is written and read, of a table not more of it."""
     written = sum((_bytes(o) for o in kernel.outputs), constant(0))
     read = sum((minimum(_bytes(node), written) for node in kernel.reads), constant(0))
-    return machine.holds(-2, written + read, 1)
+    return less_equal(written + read, 2 * machine.target.levels[-2].capacity)
 
 
 class _Streams:
