@@ -132,6 +132,18 @@ def _unfilled(operand: Node, memory: Collection[Node]) -> Node:
     return operand.inputs[0] if behind and zero else operand
 
 
+def operand_index(
+    contract: Node, side: int, batch: Sequence[Expr], own: Sequence[Expr], summed: Sequence[Expr]
+) -> Index:
+    """An index of operand ``side`` of a Contract, given places along its kinds of axes."""
+    primitive, rank = contract.primitive, contract.inputs[side].rank
+    assert isinstance(primitive, Contract)
+    at = dict(zip([pair[side] for pair in primitive.batch], batch, strict=True))
+    at |= zip([pair[side] for pair in primitive.summed], summed, strict=True)
+    at |= zip([axis for axis in range(rank) if axis not in at], own, strict=True)
+    return tuple(at[axis] for axis in range(rank))
+
+
 def contraction_access(
     node: Node, scope: Scope, memory: Collection[Node] = ()
 ) -> ContractionAccess:
@@ -147,13 +159,9 @@ def contraction_access(
     right_free = [a for a in range(right.rank) if a not in [j for _, j in pairs]]
     rows = _named("m", [left.shape[a] for a in left_free], facts)
     columns = _named("n", [right.shape[a] for a in right_free], facts)
-    named = [symbol(n) for n, _ in batch + summed]
-    left_at = dict(zip([i for i, _ in pairs], named, strict=True))
-    left_at |= dict(zip(left_free, [symbol(n) for n, _ in rows], strict=True))
-    right_at = dict(zip([j for _, j in pairs], named, strict=True))
-    right_at |= dict(zip(right_free, [symbol(n) for n, _ in columns], strict=True))
-    left_index = tuple(left_at[a] for a in range(left.rank))
-    right_index = tuple(right_at[a] for a in range(right.rank))
+    shared, m, n, deep = ([symbol(s) for s, _ in axes] for axes in (batch, rows, columns, summed))
+    left_index = operand_index(node, 0, shared, m, deep)
+    right_index = operand_index(node, 1, shared, n, deep)
     filled = product([size for _, size in summed])
     if primitive.sums is not None and len(summed) == 1:
         ((_, axis),) = primitive.summed

@@ -371,5 +371,23 @@ class Contraction:
     after: tuple[Statement, ...] = ()
     narrow: DType | None = None
 
+    @property
+    def grid(self) -> tuple[tuple[str, Expr], ...]:
+        """The tasks: batch elements, then blocks of columns, then of rows (the fastest)."""
+        blocks_n, blocks_m = ceil_div(self.n, self.block_n), ceil_div(self.m, self.block_m)
+        return (*self.batch, ("_nb", blocks_n), ("_mb", blocks_m))
+
+    @property
+    def scratch(self) -> tuple[TileBuffer, ...]:
+        """What a task packs, looks up and stages, in memory of its own."""
+        made: list[TileBuffer] = []
+        if isinstance(self.left, Gathering):
+            left = self.left
+            others = (left.table, left.shifts, left.zeros, left.buffer)
+            made += [buffer for buffer in others if buffer is not None and buffer.scratch]
+        if isinstance(self.right, Packing):
+            made.append(self.right.target)
+        return (*made, *self.stages)
+
 
 TileProgram = LoopProgram | Contraction

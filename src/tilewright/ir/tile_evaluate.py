@@ -60,19 +60,12 @@ def evaluate_tile(
     ``sizes`` are the values of all symbols. Raises :class:`CheckFailed` for a message of the
     program, and :class:`~tilewright.ir.tile_values.OutsideBuffer` for an access beside a buffer.
     """
-    if isinstance(program, LoopProgram):
-        for names in _points(program.grid, dict(sizes)):
-            memory = Memory({**arrays, **_poisoned(program.scratch, sizes)})
+    for names in _points(program.grid, dict(sizes)):
+        memory = Memory({**arrays, **_poisoned(program.scratch, sizes)})
+        if isinstance(program, LoopProgram):
             _Task(memory).statements(program.body, Point(memory, names, {}))
-        return
-    grid = (*program.batch, ("_nb", _blocks(program.n, program.block_n)))
-    for names in _points((*grid, ("_mb", _blocks(program.m, program.block_m))), dict(sizes)):
-        memory = Memory({**arrays, **_poisoned(_scratch(program), sizes)})
-        _ContractionTask(program, memory, names).run()
-
-
-def _blocks(size: Expr, block: Expr) -> Expr:
-    return -(-size // block)
+        else:
+            _ContractionTask(program, memory, names).run()
 
 
 def _points(grid: Iterable[tuple[str, Expr]], sizes: dict[str, int]) -> Iterator[dict[str, int]]:
@@ -243,18 +236,6 @@ def _at_once(loop: Loop) -> bool:
     values: list[Value] = [a.value for a in loop.accumulators]
     values += [s.value for s in loop.body if isinstance(s, Let | LetIndex | Store | Check)]
     return all(load.buffer.name not in stored for v in values for load in value_loads(v))
-
-
-def _scratch(program: Contraction) -> tuple[TileBuffer, ...]:
-    """The private memory of a contraction's tasks."""
-    found = list(program.stages)
-    if isinstance(program.right, Packing):
-        found.append(program.right.target)
-    if isinstance(program.left, Gathering):
-        left = program.left
-        others = (left.table, left.shifts, left.zeros, left.buffer)
-        found += [buffer for buffer in others if buffer is not None and buffer.scratch]
-    return tuple(found)
 
 
 class _ContractionTask:

@@ -52,8 +52,7 @@ def print_readable(program: TileProgram) -> list[str]:
     The names stand before the program.
     """
     text, names = print_tile(program), list[str]()
-    axes = program.grid if isinstance(program, LoopProgram) else program.batch
-    fixed = {name for name, _ in axes}
+    fixed = {name for name, _ in program.grid}
     while True:
         calls = Counter(_calls(text, fixed))
         often = [call for call, times in calls.items() if times > 1 and len(call) >= LEAST_NAMED]

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import math
 
+from tilewright.ir.access import operand_index
 from tilewright.ir.attention import Attention
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node
@@ -49,7 +50,7 @@ from tilewright.shape import (
     minimum,
 )
 from tilewright.tile.attention_frame import KEY, ROW, AttentionBlock, AttentionFrame
-from tilewright.tile.contraction import operand_index, shown, unflatten
+from tilewright.tile.contraction import shown, unflatten
 from tilewright.tile.loops import target_buffers
 from tilewright.tile.lowering import Lowering
 from tilewright.tile.transposes import SIZES

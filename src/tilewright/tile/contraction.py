@@ -9,10 +9,15 @@ Block sizes are expressions, so one piece of code serves every shape. Start with
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import pairwise
 
-from tilewright.ir.access import Access, ContractionAccess, contraction_access, follow_views
+from tilewright.ir.access import (
+    Access,
+    ContractionAccess,
+    contraction_access,
+    follow_views,
+    operand_index,
+)
 from tilewright.ir.graph import Node
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Constant, Contract
@@ -190,18 +195,6 @@ def _pack(frame: Frame, access: ContractionAccess, right: Node) -> Packing:
         bounds = symbol(f"{name}0"), symbol(f"{name}1")
         lowering.emit(Loop(name, *bounds, lowering.close()))
     return Packing(target, row, taken_statements(lowering))
-
-
-def operand_index(
-    contract: Node, side: int, batch: Sequence[Expr], own: Sequence[Expr], summed: Sequence[Expr]
-) -> list[Expr]:
-    """An index of operand ``side`` of a Contract, given places along its kinds of axes."""
-    primitive, rank = contract.primitive, contract.inputs[side].rank
-    assert isinstance(primitive, Contract)
-    at = dict(zip([pair[side] for pair in primitive.batch], batch, strict=True))
-    at |= zip([pair[side] for pair in primitive.summed], summed, strict=True)
-    at |= zip([axis for axis in range(rank) if axis not in at], own, strict=True)
-    return [at[axis] for axis in range(rank)]
 
 
 def _pack_words(frame: Frame, access: ContractionAccess) -> Packing:

@@ -38,7 +38,6 @@ from tilewright.ir.tile import (
 )
 from tilewright.shape import (
     Expr,
-    ceil_div,
     less_equal,
     minimum,
     product,
@@ -49,25 +48,10 @@ NEAR_PANELS = 20 << 10  # bytes of packed panels that stay in the first-level ca
 NEAR_RESULTS = 1 << 19  # bytes of results that stay in a cache until the next kernel reads them
 
 
-def contraction_grid(program: Contraction) -> tuple[tuple[str, Expr], ...]:
-    """Batch elements, then blocks of columns, then of rows (the fastest)."""
-    return (
-        *program.batch,
-        ("_nb", ceil_div(program.n, program.block_n)),
-        ("_mb", ceil_div(program.m, program.block_m)),
-    )
-
-
 def contraction_scratch(program: Contraction) -> tuple[TileBuffer, ...]:
-    """The block of sums that tiles are stored to, and what is packed or looked up."""
-    scratch = [TileBuffer("sums", program.dtype, True, program.block_m * program.block_n)]
-    if isinstance(program.left, Gathering):
-        left = program.left
-        others = (left.table, left.shifts, left.zeros, left.buffer)
-        scratch += [buffer for buffer in others if buffer is not None and buffer.scratch]
-    if isinstance(program.right, Packing):
-        scratch.append(program.right.target)
-    return (*scratch, *program.stages)
+    """The block of sums that tiles are stored to, and what the program says."""
+    sums = TileBuffer("sums", program.dtype, True, program.block_m * program.block_n)
+    return (sums, *program.scratch)
 
 
 def write_contraction(
@@ -80,7 +64,7 @@ def write_contraction(
     environment = Environment(signature, [FAR, *_told(program)])
     epilogue = Epilogue(module, name, program, environment, level)
     writer = _Writer(frame, program, level, epilogue)
-    task_loop(frame, (begin, end), contraction_grid(program), writer.task)
+    task_loop(frame, (begin, end), program.grid, writer.task)
     frame.builder.ret_void()
 
 

@@ -22,9 +22,7 @@ from tilewright.backend.cpu.statements import FunctionFrame
 from tilewright.backend.cpu.tile_functions import SumsTaker, give_sums
 from tilewright.backend.cpu.vectors import VectorFrame, VectorPlace, address_of
 from tilewright.ir.epilogue import COLUMN, ROW, is_light
-from tilewright.ir.tile import (
-    Contraction,
-)
+from tilewright.ir.tile import Contraction
 from tilewright.ir.tile_walk import slope
 
 FAR = "_far"  # in the environment: whether results go farther away than the nearest caches

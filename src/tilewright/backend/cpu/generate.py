@@ -13,7 +13,6 @@ from llvmlite import ir
 
 from tilewright.backend.cpu.choices import write_choice
 from tilewright.backend.cpu.contraction import (
-    contraction_grid,
     contraction_scratch,
     write_contraction,
 )
@@ -61,11 +60,9 @@ class CodeGenerator:
         self.units.setdefault(
             name, Unit(key, lambda module: self._write(module, name, general, symbols))
         )
-        if isinstance(program, Contraction):
-            grid, scratch = contraction_grid(program), contraction_scratch(program)
-        else:
-            grid, scratch = program.grid, program.scratch
-        tasks = product([size for _, size in grid])
+        is_contraction = isinstance(program, Contraction)
+        scratch = contraction_scratch(program) if is_contraction else program.scratch
+        tasks = product([size for _, size in program.grid])
         return KernelCode(name, tuple(parameters.values()), tasks, scratch_bytes(scratch))
 
     def add_choice(self, costs: tuple[Expr, ...]) -> tuple[str, tuple[str, ...]]:
