@@ -22,11 +22,12 @@ PYTEST_FLAGS ?=
 TEST := $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal $(PYTEST_FLAGS)
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-oldest test-wheel quick lint models sanitize wheel docs setup clean
+.PHONY: help demo test test-all test-oldest test-wheel quick lint models sanitize wheel docs setup clean
 
 help:
 	@echo "make demo    a real sentence encoder at many shapes, checked and timed"
-	@echo "make test    lint, export the models under test, run every test"
+	@echo "make test    lint, export the models under test, run the tests"
+	@echo "make test-all  the same with every case of the tests that have many"
 	@echo "make quick   the tests that need no peers and little time"
 	@echo "make lint    ruff and pyright"
 	@echo "make models  export the models under test into models/"
@@ -42,6 +43,10 @@ demo: $(DEMO)
 
 test: lint models
 	@$(TEST)
+
+# With every parameter set and the whole ONNX backend test suite, of which others take samples.
+test-all: lint models
+	@$(TEST) --all-cases
 
 quick: $(ALL)
 	$(TEST) -m "not slow and not peers"

@@ -10,6 +10,8 @@ import importlib.util
 import os
 import shutil
 import tempfile
+import zlib
+from collections import defaultdict
 
 import pytest
 
@@ -21,6 +23,11 @@ collect_ignore = (
 )
 
 _CACHE = "TILEWRIGHT_CACHE_DIR"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """``--all-cases`` as ``make test-all`` gives it."""
+    parser.addoption("--all-cases", action="store_true", help="leave no parameter set out")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -36,11 +43,30 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         shutil.rmtree(os.environ[_CACHE], ignore_errors=True)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that need peers come after the others, slow ones last."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Tests that need peers come after the others, slow ones last; samples of those sampled."""
 
     def rank(item: pytest.Item) -> int:
         marks = {mark.name for mark in item.iter_markers()}
         return 2 if "slow" in marks else int("peers" in marks)
 
+    if not config.getoption("--all-cases"):
+        left_out = _left_out(items)
+        config.hook.pytest_deselected(items=left_out)
+        dropped = {id(item) for item in left_out}
+        items[:] = [item for item in items if id(item) not in dropped]
     items.sort(key=rank)
+
+
+def _left_out(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Of every test with many parameter sets, those that a sample does without: always the same."""
+    families: defaultdict[tuple[str, int], list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        mark = item.get_closest_marker("sampled")
+        if mark is not None:
+            families[item.nodeid.partition("[")[0], mark.args[0]].append(item)
+    left_out: list[pytest.Item] = []
+    for (_, share), family in families.items():
+        family.sort(key=lambda item: zlib.crc32(item.nodeid.encode()))
+        left_out += family[-(-len(family) // share) :]
+    return left_out

@@ -22,6 +22,8 @@ from tilewright.bench.tables import (
     read_table,
 )
 
+pytestmark = pytest.mark.sampled(3)
+
 CASES = tuple(case for table in TABLES for case in read_table(table))
 FORMS = tuple({case.form: case for case in CASES}.values())
 FAMILIES = tuple({case.suite: case for case in FORMS}.values())

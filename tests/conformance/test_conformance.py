@@ -20,7 +20,7 @@ NOISY = {
 }
 # Operators with rules for some of their forms only: sorting, sizes that data decides, random masks.
 PARTIAL = {"TopK", "Compress", "NonZero", "Dropout"}
-SHARES = {"node": 12, "light": 4}  # parts of a kind, for several workers
+SHARES = {"node": 48, "light": 4}  # parts of a kind, for several workers
 SAMPLE = 12  # one of so many cases of kind "node"
 
 
@@ -66,6 +66,7 @@ def unexcused(rows: list[Outcome]) -> list[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("kind", "share"), [(kind, share) for kind in KINDS for share in range(SHARES.get(kind, 1))]
 )

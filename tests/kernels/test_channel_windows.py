@@ -15,6 +15,8 @@ from tilewright.ir.graph import Node, node
 from tilewright.ir.primitives import Broadcast, Convolve, Transpose, Window
 from tilewright.shape import constant
 
+pytestmark = pytest.mark.sampled(3)
+
 Array = np.ndarray[Any, Any]
 SPATIAL = ("h", "w", "d")
 

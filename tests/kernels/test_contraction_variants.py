@@ -37,6 +37,8 @@ from tilewright.tile.split_depth import LowerVariant, lower_plain, lower_split_d
 from tilewright.tile.swapped import lower_swapped
 from tilewright.tile.variants import LoweredStep, Variant
 
+pytestmark = pytest.mark.sampled(3)
+
 Force = Callable[[LowerVariant], None]
 Sizes = dict[str, int]
 

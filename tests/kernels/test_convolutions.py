@@ -17,6 +17,8 @@ from tilewright.tile import convolution as convolution_variants
 from tilewright.tile.frame import Blocking
 from tilewright.tile.variants import LoweredStep, Variant
 
+pytestmark = pytest.mark.sampled(4)
+
 SPATIAL = ("h", "w", "d")
 
 

@@ -46,6 +46,8 @@ from tilewright.plan.greedy import plan_greedily
 from tilewright.shape import ceil_div, constant
 from tilewright.tile.lower import lower_kernel
 
+pytestmark = pytest.mark.sampled(3)
+
 Array = np.ndarray[Any, Any]
 LENGTHS = [{"n": n} for n in (0, 1, 3, 31, 64, 97)]
 MATRICES = [{"a": a, "b": b} for a, b in ((0, 3), (1, 1), (5, 1), (1, 7), (3, 17), (7, 131))]

@@ -44,6 +44,8 @@ from tilewright.tile.columns import lower_columns
 from tilewright.tile.lowering import Lowering
 from tilewright.tile.variants import Variant
 
+pytestmark = pytest.mark.sampled(3)
+
 Array = np.ndarray[Any, Any]
 KINDS = ("sum", "product", "maximum", "minimum")
 CUBES = [{"a": a, "b": b, "c": c} for a, b, c in

@@ -35,6 +35,8 @@ from tilewright.tile.lowering import Lowering
 from tilewright.tile.rows import lower_rows
 from tilewright.tile.variants import Variant
 
+pytestmark = pytest.mark.sampled(3)
+
 Array = np.ndarray[Any, Any]
 EPSILON = 0.1
 LARGEST = 4 / EPSILON**0.5  # of what values of about 4 become: errors are relative to that

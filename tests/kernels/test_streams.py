@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -29,15 +26,14 @@ from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Graph, node
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Cast, Concat, Transpose
-from tilewright.ir.tile_print import print_tile
+from tilewright.ir.tile import Loop, LoopProgram, Statement
 from tilewright.plan.greedy import plan_greedily
-from tilewright.shape import Scope
+from tilewright.shape import Expr, constant
 from tilewright.target import preset
-from tilewright.tile import lower
+from tilewright.tile import streams
 from tilewright.tile.lower import lower_kernel
-from tilewright.tile.streams import with_streams
-from tilewright.tile.variants import LoweredStep, Variant
 
+_ZEN4 = Machine(preset("zen4"))
 LENGTHS = [{"n": n} for n in (0, 1, 15, 16, 17, 63, 64, 65, 127, 257, 4096, 4099, 9001)]
 
 
@@ -45,12 +41,11 @@ LENGTHS = [{"n": n} for n in (0, 1, 15, 16, 17, 63, 64, 65, 127, 257, 4096, 4099
 def streamed(monkeypatch: pytest.MonkeyPatch) -> None:
     """All results that can be streamed are."""
 
-    def last(
-        kernel: Kernel, steps: tuple[LoweredStep, ...], scope: Scope, machine: Machine
-    ) -> tuple[Variant, ...]:
-        return with_streams(kernel, steps, scope, machine)[-1:]
+    def always(_: Kernel, capacity: int) -> Expr:
+        assert capacity > 0
+        return constant(1)
 
-    monkeypatch.setattr(lower, "with_streams", last)
+    monkeypatch.setattr(streams, "_exceeds", always)
 
 
 @pytest.mark.usefixtures("streamed")
@@ -60,7 +55,7 @@ def test_every_type(dtype: DType) -> None:
     n = space.dimension("n", 0, 1 << 40)
     x, y = space.input("x", dtype, n), space.input("y", dtype, n)
     graph = space.graph(apply("maximum", x, y))
-    assert "streamed" in _text(graph, "streamed")
+    assert _conditions(graph)
     check(graph, LENGTHS)
 
 
@@ -107,29 +102,32 @@ def test_results_that_begin_anywhere(level: str, pieces: int) -> None:
 
 
 def test_only_what_no_cache_holds_is_streamed() -> None:
-    cost = {variant.name: variant.cost for variant in _variants(_sum())}
-    machine = Machine(preset("zen4"))
-    last = machine.target.levels[-2].capacity
-
-    def chosen(sizes: Mapping[str, int]) -> str:
-        return min(cost, key=lambda name: cost[name].evaluate(sizes))
-
+    (condition,) = _conditions(_sum())
+    last = _ZEN4.target.levels[-2].capacity
     most = 2 * last // 12  # of three numbers
     for size in (1, 1000, most // 2, most):
-        assert chosen({"n": size}) == "loops"
+        assert condition.evaluate({"n": size}) == 0
     for size in (most + 1, last, 10 * last):
-        assert chosen({"n": size}) == "streamed"
+        assert condition.evaluate({"n": size}) == 1
 
 
-def test_small_ranges_have_one_variant() -> None:
-    assert [v.name for v in _variants(_sum(high=1000))] == ["loops"]
+def test_short_runs_are_not_streamed() -> None:
+    space = Space()
+    a, b = space.dimension("a", 0, 1 << 30), space.dimension("b", 0, 1 << 10)
+    x, row = space.input("x", F32, a, b), space.input("r", F32, b)
+    (condition,) = _conditions(space.graph(apply("add", x, spread(row, x.shape))))
+    assert condition.evaluate({"a": 1 << 30, "b": 255}) == 0
+    assert condition.evaluate({"a": 1 << 30, "b": 256}) == 1
+
+
+def test_small_ranges_have_no_such_loop() -> None:
+    assert _conditions(_sum(high=1000)) == []
 
 
 def test_strided_stores_are_not_streamed() -> None:
     space = Space()
     x = space.input("x", F32, *space.dimensions("a b"), 3)
-    graph = space.graph(node(Transpose((1, 2, 0)), x))
-    assert all("streamed" not in _text(graph, v.name) for v in _variants(graph))
+    assert _conditions(space.graph(node(Transpose((1, 2, 0)), x))) == []
 
 
 def _sum(high: int = 1 << 40) -> Graph:
@@ -138,12 +136,19 @@ def _sum(high: int = 1 << 40) -> Graph:
     return space.graph(apply("add", space.input("x", F32, n), space.input("y", F32, n)))
 
 
-def _variants(graph: Graph) -> tuple[Variant, ...]:
+def _conditions(graph: Graph) -> list[Expr]:
+    """When the loops of the last step of a graph's only kernel are streamed, if they may be."""
     (kernel,) = plan_greedily(graph).kernels
-    machine = Machine(preset("zen4"))
-    return lower_kernel(kernel, graph.scope, REGISTER_TILES["avx512"], machine=machine).variants
+    (variant,) = lower_kernel(kernel, graph.scope, REGISTER_TILES["avx512"], machine=_ZEN4).variants
+    program = variant.steps[-1].program
+    assert isinstance(program, LoopProgram)
+    found: list[Expr] = []
 
+    def collect(body: tuple[Statement, ...]) -> None:
+        for loop in body:
+            if isinstance(loop, Loop):
+                found.extend([loop.streamed] * loop.may_stream)
+                collect(loop.body)
 
-def _text(graph: Graph, name: str) -> str:
-    found: dict[str, Any] = {variant.name: variant for variant in _variants(graph)}
-    return "\n".join(print_tile(step.program) for step in found[name].steps)
+    collect(program.body)
+    return found

@@ -17,6 +17,8 @@ from tilewright.ir.primitives import Convolve, Window
 from tilewright.ir.tile import Load, LoopProgram, Store, TileBuffer
 from tilewright.shape import Expr, constant, symbol
 
+pytestmark = pytest.mark.sampled(3)
+
 Array = np.ndarray[Any, Any]
 SPATIAL = ("d", "h", "w")
 

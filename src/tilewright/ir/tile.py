@@ -12,7 +12,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilewright.ir.dtype import DType
-from tilewright.shape import Expr, ceil_div
+from tilewright.shape import Expr, ceil_div, constant
+
+NEVER = constant(0)
 
 # ---------------------------------------------------------------- values
 
@@ -166,8 +168,8 @@ class Loop:
     Inside nested reduction loops of one nest, an accumulator's running value carries on.
     ``independent`` says that no iteration touches an element that another one writes. ``masked``
     asks for vectors to the very end, the last ones under a mask, where the machine has masks.
-    ``streamed`` asks that what its only store writes goes to memory past the caches; its loads and
-    its store have stride 1 or 0.
+    ``streamed``, where it is not 0, asks that what its only store writes goes to memory past the
+    caches; its loads and its store have stride 1 or 0 then.
     """
 
     variable: str
@@ -177,7 +179,12 @@ class Loop:
     accumulators: tuple[Accumulator, ...] = ()
     independent: bool = False
     masked: bool = False
-    streamed: bool = False
+    streamed: Expr = NEVER
+
+    @property
+    def may_stream(self) -> bool:
+        """Whether ``streamed`` is not 0 at some sizes."""
+        return self.streamed != NEVER
 
 
 @dataclass(frozen=True, eq=False)

@@ -155,8 +155,9 @@ class _Printer:
             case Loop(variable=variable, begin=begin, end=end, body=body):
                 head = "for independent" if statement.independent else "for"
                 head += " masked" if statement.masked else ""
-                head += " streamed" if statement.streamed else ""
-                lines = [f"{head} {variable} in {begin} .. {end}", *self.statements(body, "  ")]
+                where = f" streamed if {statement.streamed}" if statement.may_stream else ""
+                lines = [f"{head} {variable} in {begin} .. {end}{where}"]
+                lines += self.statements(body, "  ")
                 for a in statement.accumulators:
                     lines.append(f"  {a.name} = {a.kind} of {self.value(a.value)}")
                 return lines

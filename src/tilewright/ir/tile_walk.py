@@ -142,8 +142,7 @@ def expressions(statements: Iterable[Statement]) -> Iterator[Expr]:
                 yield limit
                 yield from value_expressions(value)
             case Loop(begin=begin, end=end, body=body, accumulators=accumulators):
-                yield begin
-                yield end
+                yield from (begin, end, statement.streamed)
                 yield from expressions(body)
                 for accumulator in accumulators:
                     yield from value_expressions(accumulator.value)
@@ -230,6 +229,7 @@ class ExpressionMap:
                     statement,
                     begin=self.expression(statement.begin),
                     end=self.expression(statement.end),
+                    streamed=self.expression(statement.streamed),
                     body=self.statements(statement.body),
                     accumulators=tuple(
                         Accumulator(a.name, a.kind, self.value(a.value))

@@ -74,6 +74,6 @@ def lower_kernel(
     program = with_borders(program, lowering.scope)
     *first, last = with_tables(program, lowering, kernel.outputs)
     steps = (*first, with_gather_rows(last, lowering))
-    if kernel.kind not in (KernelKind.LOOPS, KernelKind.CONCAT):
-        return LoweredKernel(kernel, (Variant("loops", steps, constant(0)),))
-    return LoweredKernel(kernel, with_streams(kernel, steps, lowering.scope, machine))
+    if kernel.kind in (KernelKind.LOOPS, KernelKind.CONCAT):
+        steps = with_streams(kernel, steps, lowering.scope, machine.target)
+    return LoweredKernel(kernel, (Variant("loops", steps, constant(0)),))

@@ -5,19 +5,17 @@ three words for each element, not four. Stored as usual, what of the result stay
 is read from there by the kernel after it. Of ``T`` bytes that a kernel reads and writes, a cache of
 ``C`` bytes that replaces lines without regard to their order keeps a share of ``C / T``. Streaming
 a result of ``W`` bytes saves reading ``W * (1 - C / T)`` and costs the consumer ``W * C / T``: it
-pays from ``T = 2 * C`` on. So this is a variant, whose cost says which of the two it is. Start with
-:func:`with_streams`.
+pays from ``T = 2 * C`` on. One loop does both: which of them is a question to the sizes of a call.
+Start with :func:`with_streams`.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from tilewright.cost import Machine
 from tilewright.ir.graph import Node
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.tile import (
-    CACHE_LINE,
     Apply,
     Convert,
     Guarded,
@@ -34,75 +32,56 @@ from tilewright.shape import (
     Expr,
     Scope,
     constant,
+    less,
     less_equal,
     logical_and,
     maximum,
     minimum,
     product,
-    select,
 )
-from tilewright.tile.variants import LoweredStep, Variant
+from tilewright.target import Target
+from tilewright.tile.variants import LoweredStep
 
 SHORTEST = 1024  # bytes that a loop writes: of less, lines at both ends are too large a part
 
 
 def with_streams(
-    kernel: Kernel, steps: tuple[LoweredStep, ...], scope: Scope, machine: Machine
-) -> tuple[Variant, ...]:
-    """The steps of a kernel as a variant, and with the results of the last one streamed."""
-    usual = Variant("loops", steps, constant(0))
+    kernel: Kernel, steps: tuple[LoweredStep, ...], scope: Scope, target: Target
+) -> tuple[LoweredStep, ...]:
+    """The steps of a kernel, the results of the last one streamed where that pays."""
+    large = scope.resolve(_exceeds(kernel, 2 * target.levels[-2].capacity))
     program = steps[-1].program
     assert isinstance(program, LoopProgram)
-    fits = _fits(kernel, machine)
-    if scope.bounds(fits).low == 1:
-        return (usual,)
-    stream = _Streams()
-    streamed = replace(program, body=stream.statements(program.body))
-    if not stream.runs:
-        return (usual,)
-    written = sum((_bytes(o) for o in kernel.outputs), constant(0)) // CACHE_LINE
-    rates = [level.bandwidth for level in machine.target.levels[-2:]]
-    near, far = (machine.picoseconds(CACHE_LINE / rate) for rate in rates)
-    long = logical_and(*(less_equal(SHORTEST, run) for run in stream.runs))
-    last = replace(steps[-1], program=streamed)
-    return (
-        replace(usual, cost=scope.resolve(written * select(fits, near, 2 * far))),
-        Variant(
-            "streamed", (*steps[:-1], last), scope.resolve(written * select(long, far, 4 * far))
-        ),
-    )
+    body = _statements(program.body, large)
+    return (*steps[:-1], replace(steps[-1], program=replace(program, body=body)))
+
+
+def _exceeds(kernel: Kernel, capacity: int) -> Expr:
+    """Whether more is written and read; of what is read not more than is written."""
+    written = sum((_bytes(output) for output in kernel.outputs), constant(0))
+    read = sum((minimum(_bytes(node), written) for node in kernel.reads), constant(0))
+    return less(capacity, written + read)
 
 
 def _bytes(node: Node) -> Expr:
     return product(node.shape) * node.dtype.bytes
 
 
-def _fits(kernel: Kernel, machine: Machine) -> Expr:
-    """Whether the last cache holds half of what is written and read, of a table not more of it."""
-    written = sum((_bytes(o) for o in kernel.outputs), constant(0))
-    read = sum((minimum(_bytes(node), written) for node in kernel.reads), constant(0))
-    return less_equal(written + read, 2 * machine.target.levels[-2].capacity)
+def _statements(body: tuple[Statement, ...], large: Expr) -> tuple[Statement, ...]:
+    return tuple(_loop(part, large) if isinstance(part, Loop) else part for part in body)
 
 
-class _Streams:
-    """Marks the loops whose results are streamed; ``runs`` are the bytes that each writes."""
-
-    def __init__(self) -> None:
-        self.runs: list[Expr] = []
-
-    def statements(self, body: tuple[Statement, ...]) -> tuple[Statement, ...]:
-        return tuple(self._loop(s) if isinstance(s, Loop) else s for s in body)
-
-    def _loop(self, loop: Loop) -> Loop:
-        if any(isinstance(statement, Loop) for statement in loop.body):
-            return replace(loop, body=self.statements(loop.body))
-        store = _streamable(loop)
-        if store is None:
-            return loop
-        length = loop.end - loop.begin
-        zeros = {n: constant(0) for n in length.free_symbols if n.startswith("_")}
-        self.runs.append(maximum(length.substitute(zeros), 0) * store.buffer.dtype.bytes)
-        return replace(loop, streamed=True)
+def _loop(loop: Loop, large: Expr) -> Loop:
+    """Marked, where it writes so much of a large result that whole lines are most of it."""
+    if any(isinstance(part, Loop) for part in loop.body):
+        return replace(loop, body=_statements(loop.body, large))
+    store = _streamable(loop)
+    if store is None:
+        return loop
+    length = loop.end - loop.begin
+    zeros = {n: constant(0) for n in length.free_symbols if n.startswith("_")}
+    written = maximum(length.substitute(zeros), 0) * store.buffer.dtype.bytes
+    return replace(loop, streamed=logical_and(large, less_equal(SHORTEST, written)))
 
 
 def _streamable(loop: Loop) -> Store | None:

@@ -20,7 +20,7 @@ from tilewright.backend.cpu.function import KernelFunction, Signature, scratch_b
 from tilewright.backend.cpu.library import Unit, compile_units
 from tilewright.backend.cpu.machine import Level
 from tilewright.backend.cpu.parameters import parametrise
-from tilewright.backend.cpu.streams import has_streams, write_fence
+from tilewright.backend.cpu.streams import write_fence
 from tilewright.ir.tile import Contraction, LoopProgram, TileProgram
 from tilewright.ir.tile_print import print_tile
 from tilewright.runtime.program import CodeImage
@@ -100,8 +100,7 @@ class CodeGenerator:
             frame.statements(program.body)
 
         task_loop(frame, (begin, end), program.grid, body)
-        if has_streams(program.body):
-            write_fence(frame.builder)
+        write_fence(frame, program.body)
         frame.builder.ret_void()
 
     def image(self) -> CodeImage:

@@ -240,7 +240,7 @@ class FunctionFrame:
             self._dots(loop, products)
             return
         bounds = self.index(loop.begin), self.index(loop.end)
-        if loop.streamed:
+        if loop.may_stream:
             streamed_loop(self, loop, bounds, partial(self._usual, loop))
             return
         values = [

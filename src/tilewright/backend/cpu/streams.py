@@ -8,7 +8,7 @@ kernel ends it with a fence (:func:`write_fence`). Start with :func:`streamed_lo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from llvmlite import ir
 
@@ -25,15 +25,54 @@ Bounds = tuple[ir.Value, ir.Value]
 def streamed_loop(
     frame: Scalars, loop: Loop, bounds: Bounds, usual: Callable[[ir.Value, ir.Value], None]
 ) -> None:
-    """The iterations within ``bounds``; ``usual`` writes those of a range one by one."""
-    (store,) = [statement for statement in loop.body if isinstance(statement, Store)]
-    builder, (begin, end) = frame.builder, bounds
-    first, last = _whole_lines(frame, store, loop.variable, bounds)
-    usual(begin, first)
-    body = builder.append_basic_block("lines")
-    done = builder.append_basic_block("lines_done")
+    """The iterations within ``bounds``; ``usual`` writes those of a range one by one.
+
+    There is one loop for what comes before the lines, and after them; where no line is streamed,
+    for everything.
+    """
+    builder, end = frame.builder, bounds[1]
+    first, last = _whole_lines(frame, loop, bounds)
+    around, lines, done = (builder.append_basic_block(name) for name in ("usual", "lines", "done"))
     before = builder.block
-    builder.cbranch(builder.icmp_signed("<", first, last), body, done)
+    builder.branch(around)
+    builder.position_at_end(around)
+    begins, ends = builder.phi(I64), builder.phi(I64)
+    begins.add_incoming(bounds[0], before)
+    ends.add_incoming(first, before)
+    usual(begins, ends)
+    builder.cbranch(builder.icmp_signed("<", ends, end), lines, done)
+    builder.position_at_end(lines)
+    _lines(frame, loop, (first, last))
+    begins.add_incoming(last, builder.block)
+    ends.add_incoming(end, builder.block)
+    builder.branch(around)
+    builder.position_at_end(done)
+
+
+def write_fence(frame: Scalars, body: Sequence[Statement]) -> None:
+    """Everything streamed so far is seen before anything that is stored later."""
+    builder = frame.builder
+    conditions = {loop.streamed: None for loop in _streamed(body)}
+    for condition in conditions:
+        with builder.if_then(frame.indices.truth(condition, frame.names)):
+            builder.fence("seq_cst")
+
+
+def _streamed(body: Sequence[Statement]) -> Iterator[Loop]:
+    for statement in body:
+        if isinstance(statement, Loop):
+            if statement.may_stream:
+                yield statement
+            yield from _streamed(statement.body)
+
+
+def _lines(frame: Scalars, loop: Loop, bounds: Bounds) -> None:
+    """The iterations within ``bounds``, of which there are some, several lines at a time."""
+    store = _store(loop)
+    builder, (first, last) = frame.builder, bounds
+    body, done = (builder.append_basic_block(name) for name in ("some_lines", "lines_done"))
+    before = builder.block
+    builder.branch(body)
     builder.position_at_end(body)
     position = builder.phi(I64)
     position.add_incoming(first, before)
@@ -46,39 +85,37 @@ def streamed_loop(
     position.add_incoming(following, builder.block)
     builder.cbranch(builder.icmp_signed("<", following, last), body, done)
     builder.position_at_end(done)
-    usual(last, end)
 
 
-def has_streams(body: Sequence[Statement]) -> bool:
-    """Whether some loop of a kernel writes past the caches."""
-    loops = [statement for statement in body if isinstance(statement, Loop)]
-    return any(loop.streamed or has_streams(loop.body) for loop in loops)
-
-
-def write_fence(builder: ir.IRBuilder) -> None:
-    """Everything stored so far is seen before anything that is stored later."""
-    builder.fence("seq_cst")
+def _store(loop: Loop) -> Store:
+    (store,) = [statement for statement in loop.body if isinstance(statement, Store)]
+    return store
 
 
 def _step(store: Store) -> int:
     return LINES_AT_A_TIME * CACHE_LINE // store.buffer.dtype.bytes
 
 
-def _whole_lines(frame: Scalars, store: Store, variable: str, bounds: Bounds) -> Bounds:
-    """The first and the end of the iterations that fill whole groups of lines."""
+def _whole_lines(frame: Scalars, loop: Loop, bounds: Bounds) -> Bounds:
+    """The first and the end of the iterations that fill whole groups of lines and are streamed.
+
+    Without any, both are the end of all iterations.
+    """
     builder, (begin, end) = frame.builder, bounds
+    store = _store(loop)
     size = store.buffer.dtype.bytes
-    address = address_of(frame, store.buffer, store.offset, {variable: begin})
+    address = address_of(frame, store.buffer, store.offset, {loop.variable: begin})
     number = builder.ptrtoint(address, I64)
     missing = builder.and_(builder.sub(word(0), number), word(CACHE_LINE - 1))
     head = builder.udiv(missing, word(size))
+    first = builder.add(begin, head)
+    groups = builder.sdiv(builder.sub(end, first), word(_step(store)))
     # Memory that does not begin at a multiple of its elements has no line that they fill.
     fills = builder.icmp_signed("==", builder.mul(head, word(size)), missing)
-    first = builder.add(begin, head)
-    first = builder.select(builder.icmp_signed("<", first, end), first, end)
-    rest = builder.select(fills, builder.sub(end, first), word(0))
-    groups = builder.sdiv(rest, word(_step(store)))
-    return first, builder.add(first, builder.mul(groups, word(_step(store))))
+    some = builder.and_(fills, builder.icmp_signed("<", word(0), groups))
+    some = builder.and_(some, frame.indices.truth(loop.streamed, frame.names))
+    last = builder.add(first, builder.mul(groups, word(_step(store))))
+    return builder.select(some, first, end), builder.select(some, last, end)
 
 
 def _line(frame: Scalars, loop: Loop, first: ir.Value, store: Store) -> None:
