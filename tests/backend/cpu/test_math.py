@@ -144,6 +144,25 @@ def test_rare_lanes_do_not_change_others(loops: Any, name: str) -> None:
         np.testing.assert_array_equal(alone[others], beside[others], err_msg=level.name)
 
 
+@pytest.mark.parametrize("lanes", [1, 4, 16])
+def test_remainders_are_exact_for_every_quotient(loops: Any, lanes: int) -> None:
+    """Bit for bit what fmod gives in C, for quotients of up to 277 digits and special numbers."""
+    random = np.random.default_rng(29)
+    x, y = random.integers(0, 1 << 32, (2, 8192), dtype=np.uint32).view(np.float32)
+    near = np.arange(1, 513, dtype=np.float32)  # quotients that are nearly integers
+    x[:512], y[:512] = near * np.float32(0.1), np.float32(0.1)
+    special = np.array(_SPECIAL, np.float32)
+    x[512:656], y[512:656] = np.repeat(special, 12), np.tile(special, 12)
+    with np.errstate(all="ignore"):
+        want = np.fmod(x, y)
+    for level in loops.levels():
+        got = loops.run("truncated_remainder", level, [x, y], lanes)
+        np.testing.assert_array_equal(got, want, err_msg=level.name)
+        np.testing.assert_array_equal(
+            np.signbit(got)[~np.isnan(want)], np.signbit(want)[~np.isnan(want)]
+        )
+
+
 @pytest.mark.parametrize("level", PLAIN, ids=[level.name for level in PLAIN])
 def test_functions_of_registers_under_a_condition_vectorise(
     loops: Any, level: machine.Level

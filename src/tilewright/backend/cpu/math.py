@@ -19,6 +19,7 @@ from tilewright.backend.cpu import vector_functions
 from tilewright.backend.cpu.math_arithmetic import Arithmetic, call_intrinsic
 from tilewright.backend.cpu.math_lookup import register_functions
 from tilewright.backend.cpu.math_power import power
+from tilewright.backend.cpu.math_remainder import truncated_remainder
 
 Unary = Callable[[Arithmetic, ir.Value], ir.Value]
 
@@ -57,13 +58,8 @@ def _minimum(a: Arithmetic, x: ir.Value, y: ir.Value) -> ir.Value:
     return extremum(a, "minimum", x, y)
 
 
-def _truncated_remainder(a: Arithmetic, x: ir.Value, y: ir.Value) -> ir.Value:
-    # Exact for every quotient; LLVM calls fmod or fmodf once per lane.
-    return a.builder.frem(x, y)
-
-
 def _remainder(a: Arithmetic, x: ir.Value, y: ir.Value) -> ir.Value:
-    rest = a.builder.frem(x, y)
+    rest = truncated_remainder(a, x, y)
     apart = a.builder.xor(a.compare("<", rest, 0.0), a.compare("<", y, 0.0))
     moved = a.select(apart, a.add(rest, y), rest)
     zero = a.copy_sign(a.constant(0.0), y)
@@ -143,7 +139,7 @@ BINARY: dict[str, Callable[[Arithmetic, ir.Value, ir.Value], ir.Value]] = {
     "multiply": Arithmetic.multiply,
     "divide": Arithmetic.divide,
     "remainder": _remainder,
-    "truncated_remainder": _truncated_remainder,
+    "truncated_remainder": truncated_remainder,
     "power": power,
     "maximum": _maximum,
     "minimum": _minimum,

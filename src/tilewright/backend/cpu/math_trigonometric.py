@@ -155,14 +155,14 @@ def register_sine(a: Arithmetic, x: ir.Value) -> ir.Value:
     sign = a.builder.and_(a.to_bits(x), a.integer(1 << (a.bits - 1)))
     value = a.from_bits(a.builder.xor(a.to_bits(_near(a, size, 0)), sign))
     is_far = a.compare(">", size, NEAR)
-    return unless_rare(a, x, value, is_far, (f"any_sine.{a.lanes}", sine))
+    return unless_rare(a, (x,), value, is_far, (f"any_sine.{a.lanes}", sine))
 
 
 def register_cosine(a: Arithmetic, x: ir.Value) -> ir.Value:
     """cos(x) of a register of float32."""
     size = a.absolute(x)
     is_far = a.compare(">", size, NEAR)
-    return unless_rare(a, x, _near(a, size, 1), is_far, (f"any_cosine.{a.lanes}", cosine))
+    return unless_rare(a, (x,), _near(a, size, 1), is_far, (f"any_cosine.{a.lanes}", cosine))
 
 
 def sine(a: Arithmetic, x: ir.Value) -> ir.Value:

@@ -17,7 +17,7 @@ from llvmlite import ir
 from tilewright.backend.cpu.inlining import PREFIX
 from tilewright.backend.cpu.math_arithmetic import Arithmetic, call_intrinsic, lanes_of
 
-Body = Callable[[Arithmetic, ir.Value], ir.Value]
+Body = Callable[..., ir.Value]  # of an Arithmetic and one or several values
 
 _BOOL = ir.IntType(1)
 
@@ -33,55 +33,55 @@ class _Variants(ir.FunctionAttributes):
         return [*super()._to_list(ret_type), f'"vector-function-abi-variant"="{self.mangled}"']
 
 
-def call(a: Arithmetic, name: str, body: Body, x: ir.Value) -> ir.Value:
-    """``name``, which ``body`` computes on a whole register of float32, of ``x`` of any width."""
+def call(a: Arithmetic, name: str, body: Body, *operands: ir.Value) -> ir.Value:
+    """``name``, which ``body`` computes on whole registers of float32, of operands of any width."""
     module = a.builder.module
     if f"{PREFIX}{name}.1" not in module.globals:
-        _define(a, name, body)
+        _define(a, name, body, len(operands))
     if a.lanes == 1:
-        return a.builder.call(module.globals[f"{PREFIX}{name}.1"], [x])
+        return a.builder.call(module.globals[f"{PREFIX}{name}.1"], operands)
     if a.lanes > a.level.lanes(4):
         half = a.lanes // 2
         narrow = _with_lanes(a, a.builder, half)
-        low = call(narrow, name, body, _lanes(a.builder, x, 0, half))
-        high = call(narrow, name, body, _lanes(a.builder, x, half, half))
+        low, high = (
+            call(narrow, name, body, *(_lanes(a.builder, x, first, half) for x in operands))
+            for first in (0, half)
+        )
         return a.builder.shuffle_vector(low, high, _order(range(a.lanes)))
     mask = ir.Constant(ir.VectorType(_BOOL, a.lanes), [True] * a.lanes)
-    return a.builder.call(module.globals[f"{PREFIX}{name}.{a.lanes}"], [x, mask])
+    return a.builder.call(module.globals[f"{PREFIX}{name}.{a.lanes}"], [*operands, mask])
 
 
-def _define(a: Arithmetic, name: str, body: Body) -> None:
-    """The function of one element, and of 2, 4, ... up to a whole register."""
+def _define(a: Arithmetic, name: str, body: Body, count: int) -> None:
+    """The function of ``count`` elements, and of 2, 4, ... of each up to a whole register."""
     whole = a.level.lanes(4)
     widths: list[int] = []
     while not widths or widths[-1] < whole:
         widths.append(2 * widths[-1] if widths else 2)
-    one = _function(a, f"{PREFIX}{name}.1", 1, body)
+    one = _function(a, f"{PREFIX}{name}.1", 1, (body, count))
     # The letter M says that they take a mask, too: such ones serve loops with conditions as well.
     one.attributes = _Variants(
-        [f"_ZGV_LLVM_M{lanes}v_{one.name}({PREFIX}{name}.{lanes})" for lanes in widths]
+        [f"_ZGV_LLVM_M{n}{'v' * count}_{one.name}({PREFIX}{name}.{n})" for n in widths]
     )
     for lanes in widths:
-        _function(a, f"{PREFIX}{name}.{lanes}", lanes, body)
+        _function(a, f"{PREFIX}{name}.{lanes}", lanes, (body, count))
 
 
-def _function(a: Arithmetic, name: str, lanes: int, body: Body) -> ir.Function:
-    """A function that fills a register, computes on all of it, and gives back its first lanes."""
+def _function(a: Arithmetic, name: str, lanes: int, what: tuple[Body, int]) -> ir.Function:
+    """A function that fills registers, computes on all of them, and gives back the first lanes.
+
+    ``what`` is its body and the number of its operands.
+    """
+    body, count = what
     kind = lanes_of(ir.FloatType(), lanes)
-    operands = [kind] if lanes == 1 else [kind, ir.VectorType(_BOOL, lanes)]
-    function = ir.Function(a.builder.module, ir.FunctionType(kind, operands), name)
+    kinds = [*[kind] * count, *[ir.VectorType(_BOOL, lanes)] * (lanes > 1)]
+    function = ir.Function(a.builder.module, ir.FunctionType(kind, kinds), name)
     function.linkage = "weak"
     for attribute in ("nounwind", "readnone"):
         function.attributes.add(attribute)
     builder = ir.IRBuilder(function.append_basic_block("entry"))
     wide = _with_lanes(a, builder, a.level.lanes(4))
-    x = function.args[0]
-    if lanes == 1:
-        nothing = ir.Constant(wide.float_type, ir.Undefined)
-        x = builder.insert_element(nothing, x, ir.Constant(ir.IntType(32), 0))
-    elif lanes < wide.lanes:
-        x = _lanes(builder, x, 0, wide.lanes)
-    value = body(wide, x)
+    value = body(wide, *(_filled(wide, x) for x in function.args[:count]))
     if lanes == 1:
         value = builder.extract_element(value, ir.Constant(ir.IntType(32), 0))
     elif lanes < wide.lanes:
@@ -90,8 +90,21 @@ def _function(a: Arithmetic, name: str, lanes: int, body: Body) -> ir.Function:
     return function
 
 
+def _filled(wide: Arithmetic, x: ir.Value) -> ir.Value:
+    """A register whose first lanes are ``x``, the others its last one, as branches ask them too."""
+    if not isinstance(x.type, ir.VectorType):
+        nothing = ir.Constant(wide.float_type, ir.Undefined)
+        first = wide.builder.insert_element(nothing, x, ir.Constant(ir.IntType(32), 0))
+        return wide.builder.shuffle_vector(first, nothing, _order([0] * wide.lanes))
+    return x if x.type.count == wide.lanes else _lanes(wide.builder, x, 0, wide.lanes)
+
+
 def unless_rare(
-    a: Arithmetic, x: ir.Value, usual: ir.Value, is_rare: ir.Value, otherwise: tuple[str, Body]
+    a: Arithmetic,
+    operands: Sequence[ir.Value],
+    usual: ir.Value,
+    is_rare: ir.Value,
+    otherwise: tuple[str, Body],
 ) -> ir.Value:
     """``usual``, and in lanes that are rare what a named function gives, called if there are any.
 
@@ -100,14 +113,13 @@ def unless_rare(
     name, body = otherwise
     function = a.builder.module.globals.get(name)
     if function is None:
-        function = ir.Function(
-            a.builder.module, ir.FunctionType(a.float_type, [a.float_type]), name
-        )
+        kind = ir.FunctionType(a.float_type, [a.float_type] * len(operands))
+        function = ir.Function(a.builder.module, kind, name)
         function.linkage = "internal"
         for attribute in ("nounwind", "readnone", "noinline"):
             function.attributes.add(attribute)
         inner = ir.IRBuilder(function.append_basic_block("entry"))
-        inner.ret(body(_with_lanes(a, inner, a.lanes), function.args[0]))
+        inner.ret(body(_with_lanes(a, inner, a.lanes), *function.args))
     build = a.builder
     some = call_intrinsic(build, "vector.reduce.or", _BOOL, [is_rare.type], [is_rare])
     before = build.block
@@ -115,7 +127,7 @@ def unless_rare(
     joined = build.append_basic_block("joined")
     build.cbranch(some, rare, joined).set_weights([1, 1 << 20])
     build.position_at_end(rare)
-    exact = build.select(is_rare, build.call(function, [x]), usual)
+    exact = build.select(is_rare, build.call(function, operands), usual)
     build.branch(joined)
     build.position_at_end(joined)
     value = build.phi(a.float_type)
