@@ -11,11 +11,14 @@ import pytest
 from support.graph_kit import F32, F64, Space, apply, check, data, fixed, kinds, mostly_slow
 from support.window_cases import WindowCase
 from tilewright.backend.cpu.parameters import LARGEST_KEPT, parametrise
+from tilewright.backend.cpu.program import REGISTER_TILES
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node, node
 from tilewright.ir.primitives import Convolve, Window
 from tilewright.ir.tile import Load, LoopProgram, Store, TileBuffer
+from tilewright.plan.greedy import plan_greedily
 from tilewright.shape import Expr, constant, symbol
+from tilewright.tile.lower import lower_kernel
 
 pytestmark = pytest.mark.sampled(3)
 
@@ -41,6 +44,8 @@ CASES = (
     Case("three-stride", (3, 3), stride=2, padding=1, after=1),
     Case("valid", (3, 2)),
     Case("two-stride", (2, 2), stride=2),
+    Case("two-stride-volume", (2, 2, 2), stride=2),
+    Case("four-stride", (3, 4), stride=4),
     Case("third", (2, 4), stride=3, padding=2, after=1),
     Case("fourth", (5, 3), stride=4, padding=2, after=2),
     Case("far", (3, 3), stride=6, padding=1, after=3),
@@ -101,6 +106,16 @@ def test_pooling(case: Case, kind: str) -> None:
         space.graph(pooling(space, case, kind)), case.rows(), length=taps(case), fill=sprinkled
     )
     assert kinds(compiled) == ["window"]
+
+
+@pytest.mark.parametrize("name", ["two-stride", "two-stride-volume", "four-stride"])
+def test_windows_side_by_side_are_read_in_place(name: str) -> None:
+    (case,) = (case for case in CASES if case.name == name)
+    space = Space()
+    graph = space.graph(pooling(space, case, "maximum"))
+    (kernel,) = plan_greedily(graph).kernels
+    (variant,) = lower_kernel(kernel, graph.scope, REGISTER_TILES["avx512"]).variants
+    assert variant.steps[0].program.scratch == ()
 
 
 @pytest.mark.parametrize("case", mostly_slow(CASES, *QUICK))

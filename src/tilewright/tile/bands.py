@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 
 from tilewright.ir.graph import Node
 from tilewright.ir.kernel import Kernel
@@ -123,7 +123,11 @@ class Band:
         self.end = maximum(self.begin, minimum(self.reached, size - origin))
         self.finished: dict[Index, Value] = {}
         lowering.cached[seed] = self.finished.get
-        self.line = self.fixed(self.pitch)
+
+    @cached_property
+    def line(self) -> TileBuffer:
+        """A row that is not in phases yet, or needs none."""
+        return self.fixed(self.pitch)
 
     def _most_rows(self) -> int:
         """Rows of outputs in a task at most; whole passes."""

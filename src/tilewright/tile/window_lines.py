@@ -1,7 +1,9 @@
 """Windows without weights, channels first: combined along the outer axes first, then along the row.
 
 For every row of outputs, a line of columns is combined straight from the operand, in one pass where
-all taps of the outer axes are inside, tap by tap at the borders. Start with :class:`WindowLines`.
+all taps of the outer axes are inside, tap by tap at the borders. Windows that lie side by side, all
+of them inside, share nothing: each is read straight from the operand. Start with
+:class:`WindowLines`.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from tilewright.ir.tile import (
 )
 from tilewright.shape import (
     Expr,
+    Truth,
     constant,
     equal,
     logical_and,
@@ -28,12 +31,43 @@ class WindowLines(Band):
 
     def write(self) -> None:
         """All statements of the task."""
+        if self._is_tiled():
+            self.loop(constant(0), self.rows, self.most_rows, self._tiled_row)
+            return
         self.parts = self.line
         if self.phases > 1:
             self.parts = self.fixed(self.pitch)
         self.sums = self.fixed(self.most_columns)
         self.clear_line()
         self.loop(constant(0), self.rows, self.most_rows, self._row)
+
+    def _is_tiled(self) -> bool:
+        """Whether windows share no columns, leave none out, and end inside along all axes."""
+        geometry, scope = self.geometry, self.lowering.scope
+        side_by_side = geometry.kernel[-1] == self.stride and geometry.dilations[-1] == 1
+        if not (side_by_side and self.dense and prod(geometry.kernel) <= UNROLLED_TAPS):
+            return False
+        sizes = zip(
+            self.seed.shape[geometry.lead :], geometry.operand.shape[geometry.lead :], strict=True
+        )
+        return all(low is constant(0) for low in geometry.low) and all(
+            scope.is_less_equal(geometry.span(axis, outputs), size) is Truth.YES
+            for axis, (outputs, size) in enumerate(sizes)
+        )
+
+    def _tiled_row(self, row: Expr) -> None:
+        outputs = self.outputs(row)
+
+        def body(x: Expr) -> None:
+            value: Value | None = None
+            for *outer, tap in combinations(*map(range, self.geometry.kernel)):
+                places = [self.position(a, o, constant(t)) for a, (o, t) in
+                          enumerate(zip(outputs, outer, strict=True))]  # fmt: skip
+                value = self.step(value, self.operand(places, x * self.stride + tap))
+            assert value is not None
+            self.result(row, x, value)
+
+        self.exactly(constant(0), self.columns, self.most_columns, body)
 
     def _row(self, row: Expr) -> None:
         self._columns(row)

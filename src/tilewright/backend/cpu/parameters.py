@@ -21,7 +21,7 @@ from tilewright.ir.tile import (
     TileProgram,
 )
 from tilewright.ir.tile_walk import ExpressionMap
-from tilewright.shape import Expr, product, symbol, total
+from tilewright.shape import Expr, constant, product, symbol, total
 from tilewright.shape.expr import Atom, apply_operation
 from tilewright.shape.table import Operation
 
@@ -149,8 +149,13 @@ class _Parameters:
         return made
 
     def _fixed(self, expression: Expr) -> Expr:
-        if expression.is_constant and abs(expression.value) <= self.largest:
-            return expression
+        known = expression.constant_term
+        if abs(known) > self.largest:
+            known = 0
+        if known or expression is constant(0):
+            # Places that differ by known numbers are seen to do so.
+            rest = expression - known
+            return rest + known if rest is constant(0) else self._fixed(rest) + known
         name = self.names.setdefault(expression, f"p{len(self.names)}")
         return symbol(name)
 
