@@ -116,6 +116,19 @@ def test_scatter_elements_in_order(reduction: str) -> None:
     check(space.graph(*outputs), cases, length=9, fill=indices_below(6))
 
 
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_fewer_updates_than_elements_along_every_axis(axis: int) -> None:
+    space = Space()
+    x = space.input("x", F32, *space.dimensions("a b c"))
+    sizes = space.dimensions("d e f")
+    at, updates = space.input("at", I64, *sizes), space.input("updates", F32, *sizes)
+    made = node(ScatterElements(axis, "add"), x, at, updates)
+    shapes = [(3, 3, 3), (4, 3, 5), (3, 5, 1029), (6, 4, 17)]
+    parts = [(2, 1, 3), (3, 2, 2), (1, 3, 515), (0, 3, 2)]
+    cases = [dict(zip("abcdef", (*s, *p), strict=True)) for s, p in zip(shapes, parts, strict=True)]
+    check(space.graph(made), cases, length=9, fill=indices_below(3))
+
+
 @pytest.mark.parametrize("reduction", ["none", "add"])
 def test_scatter_of_slices(reduction: str) -> None:
     space = Space()

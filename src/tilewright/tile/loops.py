@@ -1,4 +1,4 @@
-"""Kernels without reuse: one value per output element, concatenation, scatter and running sums.
+"""Kernels without reuse: one value per output element, concatenation and running sums.
 
 The axes of the output become loops; neighbouring axes that every access walks contiguously are
 collapsed into one; the last loop is cut into chunks, and all but the chunk is the grid. Start with
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from tilewright.ir.graph import Node
 from tilewright.ir.kernel import Kernel
-from tilewright.ir.primitives import Concat, Reshape, Scan, ScatterElements, ScatterND
+from tilewright.ir.primitives import Concat, Reshape, Scan
 from tilewright.ir.scalar import COMBINE
 from tilewright.ir.tile import (
     Apply,
@@ -25,8 +25,8 @@ from tilewright.ir.tile import (
     neutral_element,
 )
 from tilewright.ir.tile_walk import ExpressionMap, expressions
-from tilewright.ir.views import Index, linear
-from tilewright.shape import Expr, Truth, ceil_div, constant, maximum, minimum, product
+from tilewright.ir.views import linear
+from tilewright.shape import Expr, Truth, ceil_div, constant, maximum, minimum
 from tilewright.tile.interchange import Columns, interchanged, reduces_across
 from tilewright.tile.lowering import Lowering
 from tilewright.tile.transposes import as_transpose
@@ -296,57 +296,6 @@ def _copy_part(
 
 
 # ---------------------------------------------------------------- scatter and scan
-
-
-def lower_scatter(kernel: Kernel, lowering: Lowering) -> LoopProgram:
-    """A copy of the data, then the updates one after another, in one task (order matters)."""
-    output = kernel.outputs[0]
-    data, indices, updates = output.inputs
-    targets = target_buffers(kernel)
-    target = targets[output]
-    lowering.open()
-    variable = lowering.variable(product(output.shape))
-    flat = [variable] if data in lowering.memory or not data.inputs else None
-    if flat is None:
-        raise AssertionError("the planner puts a scatter's data in memory")
-    lowering.store(target, variable, Load(lowering.buffer(data), variable))
-    lowering.emit(Loop(str(variable), constant(0), product(output.shape), lowering.close()))
-    loops: list[tuple[Expr, Expr]] = []
-    index: list[Expr] = []
-    for size in updates.shape:
-        lowering.open()
-        index.append(lowering.variable(size))
-        loops.append((index[-1], size))
-    where = _scatter_index(output, lowering, indices, index)
-    offset = linear(where, output.shape)
-    value = lowering.value(updates, index)
-    primitive = output.primitive
-    assert isinstance(primitive, ScatterElements | ScatterND)
-    reduction = primitive.reduction
-    if reduction != "none":
-        value = Apply(reduction, (Load(target, lowering.scope.resolve(offset)), value), data.dtype)
-    lowering.store(target, offset, value)
-    while loops:
-        variable, size = loops.pop()
-        lowering.emit(Loop(str(variable), constant(0), size, lowering.close()))
-    return finish(lowering, kernel, (), lowering.blocks[0].statements, targets)
-
-
-def _scatter_index(output: Node, lowering: Lowering, indices: Node, index: list[Expr]) -> Index:
-    match output.primitive:
-        case ScatterElements(axis=axis):
-            found = lowering.position(indices, tuple(index), output.shape[axis])
-            return (*index[:axis], found, *index[axis + 1 :])
-        case ScatterND():
-            lead = indices.rank - 1
-            depth = indices.shape[-1].value
-            found = [
-                lowering.position(indices, (*index[:lead], constant(d)), output.shape[d])
-                for d in range(depth)
-            ]
-            return (*found, *index[lead:])
-        case _:
-            raise AssertionError(output)
 
 
 def lower_scan(kernel: Kernel, lowering: Lowering) -> LoopProgram:

@@ -18,9 +18,10 @@ from tilewright.tile.contraction_variants import contraction_variants
 from tilewright.tile.convolution import lower_convolution
 from tilewright.tile.frame import RegisterTile
 from tilewright.tile.gather_rows import with_gather_rows
-from tilewright.tile.loops import lower_concat, lower_loops, lower_scan, lower_scatter
+from tilewright.tile.loops import lower_concat, lower_loops, lower_scan
 from tilewright.tile.lowering import Lowering
 from tilewright.tile.rows import lower_rows
+from tilewright.tile.scatter import lower_scatter
 from tilewright.tile.streams import with_streams
 from tilewright.tile.tables import with_tables
 from tilewright.tile.variants import Accuracy, Variant
@@ -30,7 +31,6 @@ _LOOPS: dict[KernelKind, Callable[[Kernel, Lowering], LoopProgram]] = {
     KernelKind.LOOPS: lower_loops,
     KernelKind.WINDOW: lower_windows,
     KernelKind.CONCAT: lower_concat,
-    KernelKind.SCATTER: lower_scatter,
     KernelKind.SCAN: lower_scan,
 }
 
@@ -69,6 +69,9 @@ def lower_kernel(
         return LoweredKernel(kernel, lower_rows(kernel, fresh, machine))
     if kernel.kind is KernelKind.WINDOW and isinstance(kernel.seed.primitive, Reduce):
         return LoweredKernel(kernel, lower_columns(kernel, fresh, machine))
+    if kernel.kind is KernelKind.SCATTER:
+        steps = lower_scatter(kernel, fresh)
+        return LoweredKernel(kernel, (Variant("loops", steps, constant(0)),))
     lowering = fresh()
     program = _LOOPS[kernel.kind](kernel, lowering)
     program = with_borders(program, lowering.scope)
