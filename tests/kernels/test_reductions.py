@@ -11,6 +11,7 @@ import pytest
 from support.graph_kit import (
     BOOL,
     F32,
+    F64,
     I64,
     Compiled,
     Space,
@@ -140,6 +141,21 @@ def test_running_sums_and_products(exclusive: bool, reverse: bool) -> None:
     outputs.append(node(Scan("product", 1, exclusive, reverse), apply("add", x, scalar(1.0))))
     cases = [{"a": a, "b": b} for a, b in ((1, 1), (0, 3), (3, 0), (5, 37))]
     check(space.graph(*outputs), cases, length=40, fill=small)
+
+
+@pytest.mark.parametrize("kind", ["sum", "product"])
+def test_running_combinations_of_whole_vectors(kind: str) -> None:
+    """As many elements as vectors have, one more, one less and several times as many."""
+    space = Space()
+    a, b = space.dimensions("a b")
+    given = [space.input(t.value, t, a, b) for t in (F32, F64, I64, DType.INT32, DType.UINT8)]
+    halves = space.input("halves", DType.FLOAT16, a, b)
+    scans = [Scan(kind, 1, exclusive, False) for exclusive in (False, True)]
+    outputs = [node(scan, x) for x in given for scan in scans]
+    outputs.append(node(scans[0], halves))
+    lengths = (0, 1, 2, 8, 9, 16, 17, 18, 63, 64, 65, 259)
+    cases = [{"a": 2, "b": length} for length in lengths]
+    check(space.graph(*outputs), cases, length=260, fill=small)
 
 
 def test_a_reduction_of_everything_to_a_scalar() -> None:

@@ -71,6 +71,24 @@ def slope(offset: Expr, variable: str) -> int | None:
     return 1 if found.is_constant and found.value == 1 else None
 
 
+def is_beside(value: Value, variable: str) -> bool:
+    """Whether neighbouring values of a loop's variable need vectors that lie side by side only.
+
+    Loads have stride 1 or 0 then, and nothing else depends on the position.
+    """
+    match value:
+        case Apply(operands=operands):
+            return all(is_beside(operand, variable) for operand in operands)
+        case Convert(operand=operand):
+            return is_beside(operand, variable)
+        case Guarded():
+            return False
+        case IndexValue(expression=expression):
+            return variable not in expression.free_symbols
+        case _:
+            return all(slope(load.offset, variable) is not None for load in value_loads(value))
+
+
 def value_loads(value: Value) -> Iterator[Load]:
     """Every load inside a value."""
     match value:

@@ -16,18 +16,13 @@ from dataclasses import replace
 from tilewright.ir.graph import Node
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.tile import (
-    Apply,
-    Convert,
-    Guarded,
-    IndexValue,
     Let,
     Loop,
     LoopProgram,
     Statement,
     Store,
-    Value,
 )
-from tilewright.ir.tile_walk import slope, value_loads
+from tilewright.ir.tile_walk import is_beside, slope
 from tilewright.shape import (
     Expr,
     Scope,
@@ -92,18 +87,4 @@ def _streamable(loop: Loop) -> Store | None:
     if len(stores) != 1 or stores[0].buffer.scratch or slope(stores[0].offset, loop.variable) != 1:
         return None
     values = [part.value for part in loop.body if isinstance(part, Let | Store)]
-    return stores[0] if all(_is_beside(value, loop) for value in values) else None
-
-
-def _is_beside(value: Value, loop: Loop) -> bool:
-    match value:
-        case Apply(operands=operands):
-            return all(_is_beside(operand, loop) for operand in operands)
-        case Convert(operand=operand):
-            return _is_beside(operand, loop)
-        case Guarded():
-            return False
-        case IndexValue(expression=expression):
-            return loop.variable not in expression.free_symbols
-        case _:
-            return all(slope(load.offset, loop.variable) is not None for load in value_loads(value))
+    return stores[0] if all(is_beside(value, loop.variable) for value in values) else None

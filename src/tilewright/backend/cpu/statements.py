@@ -19,6 +19,7 @@ from tilewright.backend.cpu.machine import Level
 from tilewright.backend.cpu.parallel_loops import mark_loop
 from tilewright.backend.cpu.product import ProductShape, product_function
 from tilewright.backend.cpu.register_tile import most_vectors
+from tilewright.backend.cpu.running import running_step, write_running
 from tilewright.backend.cpu.streams import streamed_loop
 from tilewright.backend.cpu.transpose import transpose_function
 from tilewright.ir.tile import (
@@ -243,6 +244,9 @@ class FunctionFrame:
         if loop.may_stream:
             streamed_loop(self, loop, bounds, partial(self._usual, loop))
             return
+        running = running_step(loop)
+        if running is not None:
+            bounds = write_running(self, loop, running, bounds), bounds[1]
         values = [
             self.running[a.name]
             if a.name in self.running
