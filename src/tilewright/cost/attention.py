@@ -10,7 +10,7 @@ from tilewright.shape import Expr, ceil_div, maximum, minimum
 
 # Cycles for each vector of scores: an exponential by lookup (some 14 of them), the maximum, the
 # total, and what is loaded and stored for them, in three passes over the scores of a block.
-SCORE_OPERATIONS = 26
+SCORE_CYCLES = 26
 # Both measured on a Zen 4 core, as what is left of the time of attentions of few keys and rows.
 BLOCK_CYCLES = 400.0  # of a block of keys: two calls of products, short loops over rows
 TASK_CYCLES = 600.0  # of a block of rows
@@ -65,4 +65,4 @@ def softmax_time(elements: Expr, dtype: DType, machine: Machine, threads: Expr |
 def _of_score(dtype: DType, shown: int, machine: Machine) -> int:
     """Picoseconds of what is done to a score between the products."""
     vectors = max(1, machine.target.vector_bytes // dtype.bytes)
-    return machine.picoseconds((SCORE_OPERATIONS + shown) / vectors)
+    return machine.picoseconds((SCORE_CYCLES + shown) / vectors)

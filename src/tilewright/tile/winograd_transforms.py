@@ -125,10 +125,11 @@ def transformed_weights(weights: Node, form: Form) -> Node:
     assert isinstance(primitive, Constant)
     matrix = np.array(transforms(form).taps, np.float64)
     outputs, channels = primitive.array.shape[:2]
-    array = primitive.array.transpose(2, 3, 1, 0).astype(np.float64)
-    down = matrix @ array.reshape(form.taps, -1)
-    along = matrix @ down.reshape(len(matrix), form.taps, -1)
-    flat = along.reshape(-1, channels, outputs).astype(primitive.array.dtype)
+    with np.errstate(all="ignore"):  # weights may hold anything
+        array = primitive.array.transpose(2, 3, 1, 0).astype(np.float64)
+        down = matrix @ array.reshape(form.taps, -1)
+        along = matrix @ down.reshape(len(matrix), form.taps, -1)
+        flat = along.reshape(-1, channels, outputs).astype(primitive.array.dtype)
     return node(Constant.of(flat, weights.dtype))
 
 
