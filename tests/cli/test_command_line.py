@@ -93,12 +93,19 @@ def test_a_closed_pipe_ends_the_command_quietly() -> None:
     assert running.returncode == 1
 
 
+def _heed_interrupts() -> None:
+    """Shells let what runs in the background ignore interrupts, tests and all."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.mark.parametrize("seconds", [0.0, 0.15, 0.4])
 def test_an_interrupt_while_importing_is_no_traceback(folder: Path, seconds: float) -> None:
     code = f"{_SAYS_WHEN_IT_IMPORTS}\n{_COMMAND}"
     command = [sys.executable, "-c", code, "inspect", str(folder / "model.onnx")]
     pipe = subprocess.PIPE
-    running = subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True)
+    running = subprocess.Popen(
+        command, stdout=pipe, stderr=pipe, text=True, preexec_fn=_heed_interrupts
+    )
     assert running.stdout is not None and running.stdout.readline() == "ready\n"
     time.sleep(seconds)
     running.send_signal(signal.SIGINT)

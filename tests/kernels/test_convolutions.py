@@ -17,7 +17,7 @@ from tilewright.tile import convolution as convolution_variants
 from tilewright.tile.frame import Blocking
 from tilewright.tile.variants import LoweredStep, Variant
 
-pytestmark = pytest.mark.sampled(4)
+pytestmark = pytest.mark.sampled(6)
 
 SPATIAL = ("h", "w", "d")
 
