@@ -149,15 +149,14 @@ class _Parameters:
         return made
 
     def _fixed(self, expression: Expr) -> Expr:
+        # A known number stays apart: places that differ by one are seen to do so.
         known = expression.constant_term
-        if abs(known) > self.largest:
-            known = 0
-        if known or expression is constant(0):
-            # Places that differ by known numbers are seen to do so.
-            rest = expression - known
-            return rest + known if rest is constant(0) else self._fixed(rest) + known
-        name = self.names.setdefault(expression, f"p{len(self.names)}")
-        return symbol(name)
+        known = known if abs(known) <= self.largest else 0
+        rest = expression - known
+        if rest is constant(0):
+            return expression
+        name = self.names.setdefault(rest, f"p{len(self.names)}")
+        return symbol(name) + known
 
     def _moving(self, atom: Atom) -> Expr:
         if atom.operation is Operation.SYMBOL:

@@ -18,7 +18,7 @@ from tilewright.backend.cpu.indices import I64, word
 from tilewright.backend.cpu.vectors import Scalars, VectorFrame, VectorPlace, address_of
 from tilewright.ir.scalar import COMBINE
 from tilewright.ir.tile import Apply, Load, Loop, Store, Value
-from tilewright.ir.tile_walk import is_beside, slope
+from tilewright.ir.tile_walk import is_beside, slope, value_buffers
 from tilewright.shape import constant, symbol
 
 _KINDS = {function: kind for kind, function in COMBINE.items()}
@@ -27,12 +27,12 @@ _I32 = ir.IntType(32)
 
 @dataclass(frozen=True)
 class RunningStep:
-    """One step of a loop: ``before`` combined with ``value`` is stored."""
+    """One step of a loop: ``function`` of ``before`` and ``value`` is stored."""
 
     store: Store
     before: Load
     value: Value
-    kind: str
+    function: str
 
 
 def running_step(loop: Loop) -> RunningStep | None:
@@ -49,7 +49,9 @@ def running_step(loop: Loop) -> RunningStep | None:
         return None
     if slope(store.offset, loop.variable) != 1 or not is_beside(value, loop.variable):
         return None
-    return RunningStep(store, before, value, _KINDS[made.function])
+    if store.buffer in value_buffers(value):
+        return None  # what a vector reads of the results is not there yet
+    return RunningStep(store, before, value, made.function)
 
 
 def write_running(
@@ -77,7 +79,7 @@ def write_running(
     frame.enter()
     values = VectorFrame(frame, lanes, VectorPlace(loop.variable, position), {})
     made = _prefixes(vector, step, values.value(step.value))
-    made = vector.apply(COMBINE[step.kind], dtype, [carried, made])
+    made = vector.apply(step.function, dtype, [carried, made])
     address = address_of(frame, step.store.buffer, step.store.offset, {loop.variable: position})
     vector.store(made, address, dtype)
     frame.leave()
@@ -97,13 +99,13 @@ def write_running(
 def _prefixes(vector: Emitter, step: RunningStep, value: ir.Value) -> ir.Value:
     """In every lane, the combination of all lanes up to it."""
     builder, dtype, lanes = vector.builder, step.store.buffer.dtype, vector.lanes
-    neutral = vector.identity(step.kind, dtype)
+    neutral = vector.identity(_KINDS[step.function], dtype)
     distance = 1
     while distance < lanes:
         order = [*[lanes] * distance, *range(lanes - distance)]  # the first of ``neutral``, lanes
         moved = builder.shuffle_vector(
             value, neutral, ir.Constant(ir.VectorType(_I32, lanes), order)
         )
-        value = vector.apply(COMBINE[step.kind], dtype, [moved, value])
+        value = vector.apply(step.function, dtype, [moved, value])
         distance *= 2
     return value
