@@ -113,6 +113,7 @@ def test_json_holds_every_round_and_slow_rows(fakes: SimpleNamespace) -> None:
     assert "0.50×" in shown(report)
 
 
+@pytest.mark.slow
 def test_a_case_that_is_timed_twice_is_drawn_twice(fakes: SimpleNamespace, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     cases = [{"batch": 1, "seq": size} for size in (5, 7, 5)]

@@ -77,6 +77,7 @@ def test_rows_of_two_groups() -> None:
     assert [row.self_ratio is not None for row in rows] == [False, True, False]
 
 
+@pytest.mark.slow
 def test_peers_that_are_wrong_fail_or_cannot() -> None:
     peers = {"wrong": numpy_peer(error=10.0), "bad": peer(refuse), "unable": peer(nothing)}
     (row,) = run(peers, "M=3,N=4,K=5")

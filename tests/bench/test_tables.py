@@ -74,6 +74,7 @@ def test_there_are_enough_of_them() -> None:
     assert all(case.sizes and case.bytes < 1 << 28 for case in CASES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", FORMS, ids=name_of)
 def test_the_models_are_valid(case: TableCase) -> None:
     fixed, dynamic = case.form.build(SMALL), case.form.build({})
@@ -155,6 +156,7 @@ def test_whole_arrays_give_what_onnx_gives(case: TableCase) -> None:
         np.testing.assert_allclose(result, wanted, rtol=0, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", FAMILIES, ids=name_of)
 def test_one_form_of_each_family_is_right(case: TableCase) -> None:
     assert_compiles_and_is_right(case)

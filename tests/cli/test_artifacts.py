@@ -68,6 +68,7 @@ def test_verify_knows_the_precision_of_an_artifact(
     assert "compiled from m.onnx with other contents" in differs.out
 
 
+@pytest.mark.slow
 def test_verify_takes_no_precision_beside_an_artifact(command: Command, folder: Path) -> None:
     arguments = ("--model", folder / "model.onnx", "--precision", "int8")
     result = command("verify", folder / "model.tw", *arguments)
@@ -81,6 +82,7 @@ def test_compile_says_which_products_are_narrow(command: Command, tmp_path: Path
     assert "its depth is not a multiple of 4" in result.out
 
 
+@pytest.mark.slow
 def test_compile_says_that_no_product_is_narrow(command: Command, tmp_path: Path) -> None:
     model = save_encoder(tmp_path / "m.onnx")
     few = onnx.load(model)
@@ -111,6 +113,7 @@ def test_a_target_that_code_cannot_be_made_for_is_an_error(
     assert ("it is a GPU" in result.err) is (target == "a100")
 
 
+@pytest.mark.slow
 def test_compile_says_where_the_artifact_runs_and_whose_costs_count(
     command: Command, folder: Path, tmp_path: Path
 ) -> None:
@@ -168,6 +171,7 @@ def test_shapes_outside_of_the_range_are_wrong_usage(
     assert timed.code == 2 and "is outside of the range 0.." in timed.err
 
 
+@pytest.mark.slow
 def test_quiet_prints_nothing_and_verbose_what_happens(
     command: Command, folder: Path, tmp_path: Path
 ) -> None:

@@ -25,12 +25,14 @@ def test_help_has_an_example(command: Command) -> None:
     assert "--json" in result.out
 
 
+@pytest.mark.slow
 def test_without_peers(command: Command) -> None:
     result = command("bench-ops", "--shapes", "M=3,N=4,K=5", "--against", "none", "--rounds", 1)
     assert result.code == 0
     assert "shapes_gemm" in result.out and "1 thread, f32" in result.out
 
 
+@pytest.mark.slow
 def test_json_holds_the_rows(command: Command, tmp_path: Path) -> None:
     suite = tmp_path / "own.csv"
     suite.write_text("suite,case,M,N,K\na,one,3,4,5\na,two,30,4,5\nb,three,7,4,5\n")
@@ -43,6 +45,7 @@ def test_json_holds_the_rows(command: Command, tmp_path: Path) -> None:
     assert result.json["missing"] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("suite", "family"), [("memory", "triangles"), ("attention", "causal operator")]
 )
@@ -55,6 +58,7 @@ def test_suites_that_come_along(command: Command, suite: str, family: str) -> No
     assert (row["flops"] == 0) == (row["copy_seconds"] is not None) == (suite == "memory")
 
 
+@pytest.mark.slow
 def test_cases_that_are_too_large_are_listed(command: Command) -> None:
     shapes = "M=3,N=4,K=5;M=100000,N=100000,K=1"
     options = ("--against", "none", "--rounds", 1)
@@ -79,6 +83,7 @@ def test_errors_are_for_people(command: Command, options: tuple[str, ...], messa
     assert message in result.err and "Traceback" not in result.err
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_reports_what_it_has(
     command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:

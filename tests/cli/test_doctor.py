@@ -40,6 +40,7 @@ def test_what_is_measured_stands_beside(command: Command, monkeypatch: pytest.Mo
     assert "candidates" not in found
 
 
+@pytest.mark.slow
 def test_candidates(command: Command) -> None:
     shown = command("doctor", "--no-measure", "--candidates").out
     assert all(f"Level {number}: " in shown for number in range(3))

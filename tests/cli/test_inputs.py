@@ -51,6 +51,7 @@ def test_an_index_into_ten_rows_is_below_ten(command: Command, tmp_path: Path, s
     assert found.code == 0 and found.json["counts"]["agrees"] == 2
 
 
+@pytest.mark.slow
 def test_an_artifact_knows_the_ranges_of_its_inputs(
     command: Command, lookup: Path, tmp_path: Path
 ) -> None:
@@ -61,6 +62,7 @@ def test_an_artifact_knows_the_ranges_of_its_inputs(
     assert command("bench", artifact, "--shapes", "n=9", "--rounds", 1).code == 0
 
 
+@pytest.mark.slow
 def test_run_takes_arrays_from_every_kind_of_file(
     command: Command, lookup: Path, tmp_path: Path
 ) -> None:
@@ -157,6 +159,7 @@ def test_inspect_names_the_inputs_that_have_to_be_constants(command: Command, su
     assert "x" in found["inputs"] and "rank" in found["problem"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "reference", ["onnx", pytest.param("onnxruntime", marks=pytest.mark.peers)]
 )

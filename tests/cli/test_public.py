@@ -52,6 +52,7 @@ def test_ranges_as_tuples_and_sizes(folder: Path) -> None:
         model(ids[:, :7], ids[:, :7])
 
 
+@pytest.mark.slow
 def test_one_size_means_the_same_as_a_number_and_as_a_dim() -> None:
     assert tw.Dim(5) == tw.Dim(5, 5)
     assert range_of(5) == range_of(tw.Dim(5)) == range_of(np.int64(5)) == (5, 5, 1)
@@ -221,6 +222,7 @@ def ours_or_fine(function: Any, *arguments: Any, **keywords: Any) -> None:
         assert error.message and not error.message.endswith(".")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*DEFAULTS, "num_threads", "max_bytes"])
 @PROPERTY
 @given(value=ODD)

@@ -216,6 +216,7 @@ def test_doctor(command: Command) -> None:
     assert 1 <= found["default_threads"] <= found["cores"]
 
 
+@pytest.mark.slow
 def test_doctor_measures(command: Command) -> None:
     found = command("doctor", "--json").json
     # Any processor that can run this does a billion operations and reads 100 MB in a second.
@@ -241,6 +242,7 @@ def test_bench_takes_an_artifact_and_writes_a_table_and_a_plot(
     assert wrong.code == 2 and "Plots are PNG files" in wrong.err
 
 
+@pytest.mark.slow
 def test_bench_of_an_artifact_alone_says_how_to_get_peers(command: Command, folder: Path) -> None:
     arguments = ("bench", folder / "model.tw", "--shapes", "batch=1,seq=5", "--rounds", "1")
     alone = command(*arguments)
@@ -249,6 +251,7 @@ def test_bench_of_an_artifact_alone_says_how_to_get_peers(command: Command, fold
     assert asked.code == 2 and "add --model model.onnx" in asked.err.lower()
 
 
+@pytest.mark.slow
 def test_bench_with_a_precision(command: Command, folder: Path) -> None:
     arguments = ("--shapes", "batch=1,seq=5", "--rounds", "1", "--against", "none", "--json")
     result = command("bench", folder / "model.onnx", *arguments, "--precision", "int8")

@@ -34,6 +34,7 @@ def product() -> CompiledProgram:
     return build_program(graph, plan_greedily(graph), LEVELS["x86-64"])
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(m=SIZES, n=SIZES, k=SIZES, threads=st.integers(1, 16))
 def test_more_work_costs_more(product: CompiledProgram, m: int, n: int, k: int, threads: int):
@@ -46,6 +47,7 @@ def test_more_work_costs_more(product: CompiledProgram, m: int, n: int, k: int, 
         assert large > small
 
 
+@pytest.mark.slow
 def test_the_cheapest_variant_is_taken(product: CompiledProgram) -> None:
     (choice,) = product.program.choices
     contents = ArtifactContents(

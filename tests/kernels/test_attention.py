@@ -74,6 +74,7 @@ def variant(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(lower, "attention_variants", only)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", [0, 1, 2], indirect=True)
 def test_all_edge_sizes() -> None:
     heads = Heads()
@@ -96,6 +97,7 @@ def test_widths_of_values(width: int) -> None:
     check(graph, FEW, length=200, scale=max(1.0, 4 * width**0.5))
 
 
+@pytest.mark.slow
 def test_doubles() -> None:
     heads = Heads(F64)
     check(heads.space.graph(heads.context(softmax(heads.scores))), FEW, length=200)
@@ -129,6 +131,7 @@ def _capped(heads: Heads, scores: Node) -> Node:
 SHOWN = [_of_keys, _of_pairs, _of_flags, _causal, _capped]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("show", SHOWN)
 def test_what_is_shown_of_scores(show: Any) -> None:
     heads = Heads()
@@ -137,6 +140,7 @@ def test_what_is_shown_of_scores(show: Any) -> None:
     assert kinds(made)[-1] == "attention"
 
 
+@pytest.mark.slow
 def test_heads_that_share_keys() -> None:
     space = Space()
     b, g, m, n = space.dimensions("b g m n")
@@ -156,6 +160,7 @@ def test_heads_that_share_keys() -> None:
     assert kinds(check(space.graph(merged), cases, length=200)) == ["attention"]
 
 
+@pytest.mark.slow
 def test_an_epilogue_and_several_axes_of_rows() -> None:
     space = Space()
     b, h, m, n = space.dimensions("b h m n")
@@ -173,6 +178,7 @@ def _cleared(weights: Node) -> Node:
     return apply("select", apply("is_nan", weights), nothing, weights)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cleared", [False, True])
 def test_rows_without_a_key_that_counts(cleared: bool) -> None:
     """Where all scores of a row are minus infinity, its weights are no numbers, or cleared 0."""
@@ -192,6 +198,7 @@ def test_rows_without_a_key_that_counts(cleared: bool) -> None:
     assert kinds(made) == ["attention"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [np.nan, np.inf, 3e38, -3e38])
 def test_scores_at_the_edge_of_numbers(number: float) -> None:
     def fill(name: str, dtype: DType, shape: tuple[int, ...]) -> Array:
@@ -205,6 +212,7 @@ def test_scores_at_the_edge_of_numbers(number: float) -> None:
     check(graph, [{"b": 1, "h": 2, "m": 5, "n": 300}], length=300, fill=fill)
 
 
+@pytest.mark.slow
 def test_scores_that_someone_else_reads_are_not_stitched() -> None:
     heads = Heads()
     scores = heads.scores
@@ -212,6 +220,7 @@ def test_scores_that_someone_else_reads_are_not_stitched() -> None:
     assert "attention" not in kinds(check(graph, FEW, length=200))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("low", [-np.inf, -1e9])
 @pytest.mark.parametrize("past", [0, 70])
 def test_keys_that_no_row_of_a_block_sees(low: float, past: int) -> None:
@@ -226,6 +235,7 @@ def test_keys_that_no_row_of_a_block_sees(low: float, past: int) -> None:
     check(heads.space.graph(heads.context(softmax(shown))), cases, length=300, scale=16)
 
 
+@pytest.mark.slow
 def test_rows_whose_scores_are_lower_than_what_hides() -> None:
     """Hidden keys have all the weight then, those of other blocks as well."""
 

@@ -199,6 +199,7 @@ def test_extremes_of_other_types(dtype: DType) -> None:
     check(space.graph(node(made, x)), [{"h": h, "w": w} for h, w in ((1, 1), (0, 3), (6, 9))])
 
 
+@pytest.mark.slow
 def test_a_turned_operand_is_put_in_memory_first() -> None:
     space = Space()
     h, w = space.dimensions("h w")

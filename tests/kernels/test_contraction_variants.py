@@ -93,6 +93,7 @@ def test_exchanged_roles_in_every_transposition(force: Force, left: str, right: 
     check(space.graph(product), EDGES, length=depth)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("m", mostly_slow([1, 16, 35, 131], "35"))
 @pytest.mark.parametrize("dtype", mostly_slow([F32, F64], "float32"))
 def test_exchanged_roles_with_a_packed_left_operand(force: Force, m: int, dtype: DType) -> None:
@@ -109,6 +110,7 @@ def test_exchanged_roles_with_a_packed_left_operand(force: Force, m: int, dtype:
     assert kinds(compiled) == ["contraction"]
 
 
+@pytest.mark.slow
 def test_exchanged_roles_with_one_column_stored_in_vectors(force: Force) -> None:
     force(lower_swapped)
     space = Space()
@@ -151,6 +153,7 @@ def test_dots_of_known_numbers_of_columns(force: Force, n: int, dtype: DType) ->
     check(space.graph(activated), cases, length=depth, scale=40)
 
 
+@pytest.mark.slow
 def test_dots_of_any_sizes(force: Force) -> None:
     force(lower_dots)
     space = Space()
@@ -198,6 +201,7 @@ def test_dots_in_batches_with_a_batch_of_constants(force: Force) -> None:
     check(space.graph(merged, product), [{"m": m} for m in (0, 1, 4, 70)], length=21)
 
 
+@pytest.mark.slow
 def test_dots_do_not_take_what_is_not_contiguous(force: Force) -> None:
     def refused(
         kernel: Kernel, fresh: Callable[[], Lowering], tile: RegisterTile
@@ -272,6 +276,7 @@ def test_split_depth_with_a_packed_operand(force: Force, whole: str, k: int) -> 
     assert kinds(compiled) == ["contraction"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("whole", WHOLE)
 def test_split_depth_gives_the_same_bits_on_any_number_of_threads(force: Force, whole: str) -> None:
     force(in_parts(WHOLE[whole]))

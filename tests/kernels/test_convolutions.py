@@ -138,6 +138,7 @@ def test_with_bias_and_activation(case: Case) -> None:
     check(graph, shapes(case), length=taps)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", mostly_slow(CASES, "three-stride-few", "depthwise"))
 def test_channels_last(case: Case) -> None:
     space = Space()
@@ -158,6 +159,7 @@ TURNED = (
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", mostly_slow(TURNED, "seven", "uneven"))
 def test_channels_last_between_data_and_results_with_the_channels_first(name: str) -> None:
     case = next(c for c in CASES if c.name == name)

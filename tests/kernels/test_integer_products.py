@@ -103,6 +103,7 @@ def _zero(chance: np.random.Generator, kind: str, which: str | None, columns: in
     return np.array(high if which == "end" else (low + 37), KINDS[kind])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", LEVELS)
 def test_products_by_constants_are_exact(level: str) -> None:
     chance = np.random.default_rng(5)
@@ -139,6 +140,7 @@ def _rows(which: str) -> list[str]:
     return ["m"] if which == "rows" else []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize(("a", "b"), list(product("us", repeat=2)))
 def test_products_of_two_inputs_are_exact(a: str, b: str, level: str) -> None:
@@ -167,6 +169,7 @@ def test_products_of_two_inputs_are_exact(a: str, b: str, level: str) -> None:
         np.testing.assert_array_equal(second, wide["few"] @ wide["others"])
 
 
+@pytest.mark.slow
 def test_sums_beyond_the_range_wrap_around() -> None:
     """As every way to add integers does; the depth is more than exact floats would allow."""
     depth = 70_000
@@ -228,6 +231,7 @@ CONVOLUTIONS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", LEVELS)
 def test_convolutions_are_exact(level: str) -> None:
     chance = np.random.default_rng(11)
@@ -257,6 +261,7 @@ def test_convolutions_are_exact(level: str) -> None:
             np.testing.assert_array_equal(made, want)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize(("a", "b"), [("u", "u"), ("s", "s")])
 def test_convolutions_by_weights_that_are_inputs_are_exact(a: str, b: str, level: str) -> None:
@@ -283,6 +288,7 @@ def test_convolutions_by_weights_that_are_inputs_are_exact(a: str, b: str, level
 # ---------------------------------------------------------------- requantised
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("kind", ["u", "s"])
 def test_requantised_products_are_those_of_the_definition(level: str, kind: str) -> None:
@@ -321,6 +327,7 @@ def test_requantised_products_are_those_of_the_definition(level: str, kind: str)
         assert apart.max() <= 1 and (apart != 0).mean() < 0.01
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", LEVELS)
 def test_dequantised_products_are_exact_up_to_the_scale(level: str) -> None:
     """All sums are of integers: what is rounded is one conversion and one or two scales."""
@@ -391,6 +398,7 @@ def test_a_whole_chain_of_quantised_layers(level: str, kind: str) -> None:
     assert apart.max() <= 1 and (apart != 0).mean() < 0.01
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", LEVELS)
 def test_data_quantised_by_its_own_range(level: str) -> None:
     """The chain that tools make of a dense layer: every integer of it is exact."""
@@ -431,6 +439,7 @@ def test_levels_with_instructions_for_bytes_are_taken() -> None:
     assert found.name == LEVELS[-1]
 
 
+@pytest.mark.slow
 def test_every_product_has_register_tiles() -> None:
     """Also convolutions, whose channels come first, and small weights, which could be folded."""
     model = Model()

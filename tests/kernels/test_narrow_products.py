@@ -53,6 +53,7 @@ def product(left: DType, depth: int, columns: int, transposed: bool = False) -> 
     return space.graph(apply("maximum", made, scalar(0.0)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("left", [BF16, U8], ids=lambda dtype: dtype.value)
 @pytest.mark.parametrize(
     "size", mostly_slow([(4, 1), (8, 16), (36, 17), (64, 65), (1204, 130)], "(8,16)")
@@ -110,6 +111,7 @@ def test_the_largest_bytes_do_not_saturate() -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("left", "level", "instruction"),
     [(BF16, "avx512-bf16", "vdpbf16ps"), (U8, "avx512-vnni", "vpdpbusd"), (U8, "avx2", "vpmaddwd")],

@@ -27,6 +27,7 @@ def compare(numbers: list[int], steps: int, rewrite: bool) -> None:
     check(graph, SIZES, length=400 * steps, scale=scale, fill=fill, levels=("x86-64",))
 
 
+@pytest.mark.slow
 @given(NUMBERS, st.integers(3, 8), st.booleans())
 @settings(max_examples=8, deadline=None, suppress_health_check=QUIET, derandomize=True)
 def test_small_random_graphs(numbers: list[int], steps: int, rewrite: bool) -> None:

@@ -64,6 +64,7 @@ def small(name: str, kind: DType, shape: tuple[int, ...]) -> Array:
 AXES = [(0,), (1,), (2,), (0, 1), (1, 2), (0, 2), (0, 1, 2)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("axes", mostly_slow(AXES, "(0,2)", "(2,)"))
 def test_every_kind_over_any_axes(axes: tuple[int, ...]) -> None:
     space = Space()
@@ -72,6 +73,7 @@ def test_every_kind_over_any_axes(axes: tuple[int, ...]) -> None:
     check(space.graph(*outputs), CUBES, length=200, fill=small)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "dtype", mostly_slow([DType.INT32, DType.UINT8, BOOL, DType.FLOAT64], "uint8")
 )
@@ -103,6 +105,7 @@ def test_a_reduction_in_the_middle_feeds_elementwise_work() -> None:
     check(space.graph(apply("square_root", apply("maximum", inner, y)), inner), CUBES, length=40)
 
 
+@pytest.mark.slow
 def test_a_reduction_of_a_transposed_operand() -> None:
     space = Space()
     x = space.input("x", F32, *space.dimensions("a b c"))
@@ -143,6 +146,7 @@ def test_running_sums_and_products(exclusive: bool, reverse: bool) -> None:
     check(space.graph(*outputs), cases, length=40, fill=small)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["sum", "product"])
 def test_running_combinations_of_whole_vectors(kind: str) -> None:
     """As many elements as vectors have, one more, one less and several times as many."""
@@ -167,6 +171,7 @@ def test_a_reduction_of_everything_to_a_scalar() -> None:
     check(space.graph(mean, apply("subtract", x, mean)), cases, length=2000)
 
 
+@pytest.mark.slow
 def test_a_constant_axis_of_size_one() -> None:
     space = Space()
     (a,) = space.dimensions("a")
@@ -302,6 +307,7 @@ def test_short_rows_are_taken_together(columns: int, dtype: DType) -> None:
     check(graph, FOLDED, length=1000)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("in_parts")
 @pytest.mark.parametrize("columns", mostly_slow([5, 16, 300, 2049], "5"))
 def test_rows_in_parts(columns: int) -> None:

@@ -72,12 +72,14 @@ def of_three(dtype: DType = F32) -> tuple[Space, Node]:
     return space, space.input("x", dtype, *space.dimensions("a b c"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("axes", [(0,), (1,), (0, 1), (0, 2)])
 def test_softmax_over_any_axes(axes: tuple[int, ...]) -> None:
     space, x = of_three()
     assert kinds(check(space.graph(softmax(x, axes)), EDGES, length=16)) == ["rows"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("axes", [(0,), (1,), (0, 1), (0, 2)])
 def test_normalisation_over_any_axes(axes: tuple[int, ...]) -> None:
     space, x = of_three()
@@ -85,6 +87,7 @@ def test_normalisation_over_any_axes(axes: tuple[int, ...]) -> None:
     assert kinds(compiled) == ["rows"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", mostly_slow(FLOATS, "float64"))
 def test_columns_of_every_type(dtype: DType) -> None:
     space, x = of_three(dtype)
@@ -110,6 +113,7 @@ def grouped(channels: int, groups: int) -> tuple[Space, Node]:
 PIXELS = named("nhw", (1, 1, 1), (0, 2, 2), (2, 0, 2), (2, 3, 3), (1, 7, 5), (3, 4, 2), (1, 17, 8))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("channels", "groups"), [(6, 2), (16, 2), (17, 1), (33, 3), (520, 40)])
 def test_groups_of_channels_with_the_channels_last(channels: int, groups: int) -> None:
     space, result = grouped(channels, groups)
@@ -124,6 +128,7 @@ def test_short_rows_of_a_known_length() -> None:
     assert kinds(check(space.graph(softmax(x, (1,))), cases, length=16)) == ["rows"]
 
 
+@pytest.mark.slow
 def test_a_number_for_some_axes_of_the_columns() -> None:
     """The columns are no single loop then: those of the last axis are."""
     space = Space()
@@ -134,6 +139,7 @@ def test_a_number_for_some_axes_of_the_columns() -> None:
     assert kinds(check(space.graph(softmax(moved, (1,))), cases, length=16)) == ["rows"]
 
 
+@pytest.mark.slow
 def test_statistics_and_elements_are_results_together() -> None:
     space, x = of_three()
     most = node(Reduce("maximum", (1,)), x)
@@ -178,6 +184,7 @@ def test_equal_values_have_no_differences(axes: tuple[int, ...]) -> None:
         assert not got["y0"].any()
 
 
+@pytest.mark.slow
 def test_divisors_without_a_normal_reciprocal_divide() -> None:
     """1e-42 has none, and 1e38 has one with fewer digits: both divide every element."""
 
@@ -210,6 +217,7 @@ LONG = named("abc", (1, 1, 1), (2, 0, 3), (2, 3, 0), (1, 7, 2), (2, 8, 16), (1, 
              (1, 300, 19), (3, 67, 40))  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("in_parts")
 @pytest.mark.parametrize("axes", [(0,), (1,), (2,), (0, 1), (1, 2)])
 @pytest.mark.parametrize("make", [softmax, normalise])
@@ -218,12 +226,14 @@ def test_rows_in_parts(make: Callable[[Node, Sequence[int]], Node], axes: tuple[
     check(space.graph(make(x, axes)), LONG, length=300, scale=LARGEST)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("in_parts")
 def test_groups_of_channels_in_parts() -> None:
     space, result = grouped(24, 4)
     check(space.graph(result), PIXELS, length=150, scale=LARGEST)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("in_parts")
 @pytest.mark.parametrize("axes", [(1,), (2,)])
 def test_results_of_rows_in_parts(axes: tuple[int, ...]) -> None:

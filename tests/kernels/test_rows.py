@@ -55,6 +55,7 @@ def test_softmax_of_values_that_overflow_without_the_maximum() -> None:
     check(space.graph(softmax(x)), ROWS, length=16, fill=fill)
 
 
+@pytest.mark.slow
 def test_layer_normalisation_with_residual_outputs() -> None:
     space = Space()
     a, b = space.dimensions("a b")
@@ -68,6 +69,7 @@ def test_layer_normalisation_with_residual_outputs() -> None:
     assert kinds(compiled).count("rows") == 1
 
 
+@pytest.mark.slow
 def test_normalisation_over_two_axes() -> None:
     """Instance normalisation: statistics of a plane, gain and bias of a channel."""
     space = Space()
@@ -82,6 +84,7 @@ def test_normalisation_over_two_axes() -> None:
     check(space.graph(scaled, normal), cases, length=150)
 
 
+@pytest.mark.slow
 def test_a_result_that_a_sweep_has_written_keeps_its_values() -> None:
     """What later sweeps keep cannot lie in it: three sweeps follow, and it is a result."""
     space = Space()
@@ -106,6 +109,7 @@ def test_statistics_are_outputs_too() -> None:
     check(space.graph(centred, mean, column), ROWS[1:], length=150)
 
 
+@pytest.mark.slow
 def test_two_softmaxes_in_a_row() -> None:
     space = Space()
     x = space.input("x", F32, *space.dimensions("a b"))

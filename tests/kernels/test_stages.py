@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from support.graph_kit import F32, Space, apply, check, data, fixed, scalar
 from tilewright.backend.cpu.machine import LEVELS
 from tilewright.backend.cpu.program import build_program
@@ -31,16 +33,19 @@ SHAPES = [
 ]
 
 
+@pytest.mark.slow
 def test_images_of_a_batch_are_moved_one_by_one() -> None:
     space = Space()
     check(space.graph(network(space, 19)), SHAPES, length=200)
 
 
+@pytest.mark.slow
 def test_groups() -> None:
     space = Space()
     check(space.graph(network(space, 10, groups=2)), SHAPES, length=100)
 
 
+@pytest.mark.slow
 def test_the_transposition_is_part_of_the_kernel() -> None:
     space = Space()
     graph = space.graph(network(space, 16))

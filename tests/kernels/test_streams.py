@@ -59,6 +59,7 @@ def test_every_type(dtype: DType) -> None:
     check(graph, LENGTHS)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("streamed")
 def test_conversions_functions_and_broadcasts() -> None:
     space = Space()

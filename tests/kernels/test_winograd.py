@@ -210,6 +210,7 @@ def test_every_edge_with_bias_residual_and_two_results(
     assert len(compiled.plan.kernels) == 1
 
 
+@pytest.mark.slow
 @MOSTLY_SLOW
 @pytest.mark.parametrize("padding", mostly_slow([(0, 2), (7, 6), (0, 0), (2, 1)], "(0,2)", "(7,6)"))
 def test_paddings(form: Form, padding: tuple[int, int], only: Callable[[Form], None]) -> None:
@@ -332,6 +333,7 @@ def chosen(found: tuple[Variant, ...], **sizes: int) -> str:
     return min(found, key=lambda variant: variant.cost.evaluate(sizes)).name
 
 
+@pytest.mark.slow
 def test_strict_accuracy_never_takes_it() -> None:
     space = Space()
     graph = space.graph(convolution(space, (64, 64)))
@@ -350,6 +352,7 @@ def test_the_shape_decides() -> None:
     assert chosen(found, n=1, h=56, w=56) == "winograd4"
 
 
+@pytest.mark.slow
 def test_large_weights_are_worth_their_bytes_for_many_tiles() -> None:
     space = Space()
     found = variants(space.graph(convolution(space, (512, 512))))
@@ -369,6 +372,7 @@ def test_of_sizes_that_are_known_only_the_best_variant_stays() -> None:
         assert [variant.name for variant in variants(space.graph(made))] == [name]
 
 
+@pytest.mark.slow
 def test_the_number_of_threads_decides_nothing() -> None:
     space = Space()
     for variant in variants(space.graph(convolution(space, (512, 512)))):

@@ -229,6 +229,7 @@ def test_conv_integer(per_channel: bool) -> None:
     check_node("ConvInteger", [x, w, p, q], attributes, 10, expected=[expected])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("per_channel", [False, True])
 @pytest.mark.parametrize("rank", [1, 2, 3])
 def test_qlinear_conv(rank: int, per_channel: bool) -> None:

@@ -61,6 +61,7 @@ def _check(operator: str, constants: dict[str, tuple[int, ...]]) -> None:
     assert not bad, "\n".join(bad)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_cases_pass_with_sizes_of_run_time(operator: str) -> None:
     _check(operator, STRUCTURAL)

@@ -57,6 +57,7 @@ def _assert_pass(found: list[Outcome], allowed: tuple[str, ...]) -> None:
     assert not bad, "\n".join(bad)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("operator", [n for n in OPERATORS if n not in (*SLOW, *NEED_SIZES)])
 def test_cases_pass_with_unknown_sizes(operator: str) -> None:
     _assert_pass([o for o in outcomes(True) if o.operator == operator], ("pass",))
@@ -73,5 +74,6 @@ def test_pooling_cases_pass(operator: str) -> None:
     _assert_pass(run_suite([operator]), ("pass",))
 
 
+@pytest.mark.slow
 def test_every_case_is_looked_at() -> None:
     assert len(outcomes(True)) + len(outcomes(False)) >= 230

@@ -49,6 +49,7 @@ def blocks(document: Path) -> list[tuple[str, str]]:
     return [(language, source) for language, source in found if language in LANGUAGES]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "document",
     [pytest.param(document, marks=NEEDS.get(document.name, ())) for document in DOCUMENTS],
@@ -140,6 +141,7 @@ def test_every_block_has_a_language_that_is_tested() -> None:
     assert bare == [], "commands that no test looks at"
 
 
+@pytest.mark.slow
 def test_the_table_of_operators_is_that_of_the_rules(tmp_path: Path) -> None:
     script, made = ROOT / "scripts" / "documentation.py", tmp_path / "operators.md"
     subprocess.run([sys.executable, str(script), "operators", "-o", str(made)], check=True)
@@ -149,6 +151,7 @@ def test_the_table_of_operators_is_that_of_the_rules(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_the_page_of_schedules_shows_the_programs_of_today(tmp_path: Path) -> None:
     script, made = ROOT / "scripts" / "schedules.py", tmp_path / "schedules.md"
     subprocess.run([sys.executable, str(script), "-o", str(made)], check=True)

@@ -104,6 +104,7 @@ def test_messages_begin_with_a_capital_letter_or_a_quoted_name() -> None:
     assert wrong == [], "put the name into quotes"
 
 
+@pytest.mark.slow
 def test_hints_are_actions() -> None:
     wrong = [
         f"{module}:{line}: {text}"

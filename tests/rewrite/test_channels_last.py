@@ -419,6 +419,7 @@ def _grow(net: Network, layer: str, outputs: list[Node]) -> None:
             getattr(net, layer)()
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     layers=st.lists(st.sampled_from(LAYERS), min_size=2, max_size=8),

@@ -151,6 +151,7 @@ def test_shapes_that_only_the_scope_knows_to_be_equal_are_kept_to_the_letter() -
     assert after.outputs[0][1].shape == root.shape
 
 
+@pytest.mark.slow
 def test_deep_graphs_need_no_recursion() -> None:
     current = x()
     for _ in range(3000):

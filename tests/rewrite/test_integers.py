@@ -113,6 +113,7 @@ def test_products_of_two_inputs_mean_the_same(
     np.testing.assert_array_equal(got, want)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_turned", [False, True])
 @pytest.mark.parametrize("depth", [1, 3, 4, 30, 64])
 @pytest.mark.parametrize("right", [S8, U8])

@@ -104,6 +104,7 @@ def relocate(path: Path, **changes: str) -> None:
     path.write_bytes(made.SerializeToString())
 
 
+@pytest.mark.slow
 def test_external_data_is_read(external: Path) -> None:
     x, y = np.ones((2, 4), np.float32), np.zeros((2, 3), np.float32)
     expected = x @ np.arange(12, dtype=np.float32).reshape(4, 3)
@@ -209,6 +210,7 @@ def test_a_constant_spread_beyond_all_bounds(sizes: list[int]) -> None:
 # ---------------------------------------------------------------- artifacts
 
 
+@pytest.mark.slow
 def test_artifacts_that_are_none(tmp_path: Path) -> None:
     whole = tmp_path / "whole.tw"
     tw.compile(tiny_models.two_inputs(), levels=["x86-64"]).save(whole)

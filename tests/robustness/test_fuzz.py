@@ -19,6 +19,7 @@ def originals(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[bytes]
     return {"model": models, "artifact": [path.read_bytes()]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", ["model", "artifact"])
 def test_only_our_own_errors_come_out(target: str, originals: dict[str, list[bytes]]) -> None:
     attempt = fuzz.try_model if target == "model" else fuzz.try_artifact

@@ -51,6 +51,7 @@ def test_nothing_is_repeated_where_more_than_its_shape_is_read() -> None:
     )
 
 
+@pytest.mark.slow
 def test_rows_of_an_axis_that_is_always_empty_are_multiplied() -> None:
     assert_as_reference(
         """g (float[m, s, m] x, float[m, 4] w) => (float[a, b, c] y)
@@ -371,6 +372,7 @@ def test_a_running_sum_of_one_gathered_element_reads_no_other(reverse: int) -> N
     assert compiled(np.array([7], np.int64), np.array([-1], np.int64)).tolist() == [0]
 
 
+@pytest.mark.slow
 def test_a_product_that_is_known_to_have_no_rows_moves_no_results() -> None:
     text = """g (float[m, k] x, float[k, 4] w) => (float[a, 4] y)
         <int64[1] start = {1}, int64[1] stop = {1}, int64[1] axis = {0}> {

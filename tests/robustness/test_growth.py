@@ -60,6 +60,7 @@ def calls(layers: int) -> int:
     return pstats.Stats(profile).total_calls  # pyright: ignore[reportAttributeAccessIssue]
 
 
+@pytest.mark.slow
 def test_planning_is_linear_in_the_depth() -> None:
     few, many, most = calls(10), calls(50), calls(90)
     assert most - many <= 1.05 * (many - few)
@@ -85,6 +86,7 @@ g (float[{name}, 3] x) => (float[{name}] y) <int64[1] axis = {{1}}, int64[2] sha
 }}"""
 
 
+@pytest.mark.slow
 def test_a_process_keeps_nothing_of_the_models_that_it_has_compiled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -48,6 +48,7 @@ def refusal(error: type[TilewrightError], model: tw.Model, *args: Any, **kwargs:
     return str(caught.value)
 
 
+@pytest.mark.slow
 def test_out_of_range(model: tw.Model) -> None:
     message = refusal(DimensionError, model, x(66), y(66))
     assert "batch" in message and "66" in message and "64" in message
@@ -64,6 +65,7 @@ def test_unequal(model: tw.Model) -> None:
     assert 'Input "y", axis 0: size 2 differs from dimension "batch" = 4' in message
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("left", "right", "sizes", "refused"),
     [

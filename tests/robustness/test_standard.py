@@ -19,6 +19,7 @@ def test_a_dimension_that_is_divided_has_its_default_range():
         tw.compile(model(text)).run({"x": floats(81)})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("names", [("_m0", "_n0"), ("_n", "_m"), ("_threads", "number_of_threads")])
 def test_dimensions_may_have_the_names_of_the_compiler(names):
     a, b = names
@@ -36,6 +37,7 @@ def test_a_size_cast_to_eight_bits_wraps():
     assert_as_reference(text, {"x": floats(300)}, {"x": floats(3)})
 
 
+@pytest.mark.slow
 def test_gemm_does_not_read_what_is_multiplied_by_zero():
     text = "g (float[n,4] x, float[4,5] w, float[5] c) => (float[n,5] y) "
     compiled = tw.compile(model(text + "{ y = Gemm<beta=0.0>(x, w, c) }"))

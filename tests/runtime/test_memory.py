@@ -187,11 +187,13 @@ assert compiled.stats().process_bytes == 0
 """
 
 
+@pytest.mark.slow
 def test_memory_that_nobody_takes_goes_back_to_the_system() -> None:
     found = child(IDLE, TILEWRIGHT_IDLE_SECONDS="0.3")
     assert found.returncode == 0, found.stderr
 
 
+@pytest.mark.slow
 def test_the_environment_limits_memory() -> None:
     code = """
 import numpy as np

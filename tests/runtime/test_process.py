@@ -81,6 +81,7 @@ time.sleep(0.3)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("work", ["kernels", "converting", "operators"])
 def test_a_process_ends_cleanly_while_daemon_threads_are_in_calls(work: str) -> None:
     found = child(EXIT.replace("WORK", work))

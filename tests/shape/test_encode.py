@@ -73,6 +73,7 @@ def test_what_occurs_again_is_computed_once():
     assert run(words, [15, 2, 9, 0]) == 4 * 2 + 9
 
 
+@pytest.mark.slow
 @settings(
     max_examples=100, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
 )

@@ -194,6 +194,7 @@ def test_threads_that_race_get_the_same_objects():
         assert all(one is other for one, other in zip(made, results[0], strict=True))
 
 
+@pytest.mark.slow
 def test_what_nothing_uses_any_more_is_forgotten() -> None:
     kept = symbol("kept") * 7 + 3
     text = str(kept)

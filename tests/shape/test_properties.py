@@ -112,6 +112,7 @@ def _value(expression: Expr, environment: dict[str, int]) -> int | None:
         return None
 
 
+@pytest.mark.slow
 @settings(quick, max_examples=120)
 @given(true_facts(), trees)
 def test_resolving_keeps_the_value_and_is_final(facts: tuple[Scope, dict[str, int]], tree: Tree):

@@ -176,6 +176,7 @@ def test_a_full_disk(
     assert untouched(artifact)
 
 
+@pytest.mark.slow
 def test_a_limit_of_the_size_of_files_is_an_error_of_the_command(
     model: Path, artifact: Path
 ) -> None:

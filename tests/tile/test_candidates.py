@@ -52,6 +52,7 @@ def is_multiple(extents: tuple[int, int, int], of: tuple[int, int, int]) -> bool
     return all(a % b == 0 for a, b in zip(extents, of, strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "dtype"),
     [
@@ -69,6 +70,7 @@ def test_presets(name: str, dtype: str) -> None:
     check(table)
 
 
+@pytest.mark.slow
 @settings(max_examples=6, deadline=None)
 @given(
     registers=st.integers(4, 14),
@@ -133,6 +135,7 @@ def test_the_instruction_set_is_a_filter() -> None:
     assert tile("sapphire-rapids", "bfloat16", 48, 48) is None
 
 
+@pytest.mark.slow
 def test_warp_tiles_are_made_of_matrix_instructions() -> None:
     table = candidates(preset("a100"), "float16")
     kinds = {c.instruction for c in table.levels[0]}
@@ -146,6 +149,7 @@ def test_warp_tiles_are_made_of_matrix_instructions() -> None:
     assert all(2 * 2 * (c.m + c.n) * c.k <= shared for c in table.levels[1])
 
 
+@pytest.mark.slow
 def test_wider_limits_keep_more() -> None:
     target, wide = machine(8, 16 << 10, 128 << 10, 1, 2.0), Limits(0.4, 0.2, (0.05, 0.9))
     few, many = (register_tiles(target, "float32", limits) for limits in (LIMITS, wide))

@@ -88,6 +88,7 @@ def _resize(scale: float, rank: int) -> tilewright.Model:
     return tilewright.compile(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", [2.0, 0.5, 1.75, 0.25, 1 / 32])
 def test_resized_axes_are_products_with_weights(scale: float) -> None:
     model = _resize(scale, 2)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import mmap
 import os
 import secrets
+import threading
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -32,6 +33,8 @@ class Draft:
         self._beside = self.path.parent / f".{self.path.name}.{secrets.token_hex(8)}"
         with self._named():
             self._file = self._beside.open("x+b", buffering=0)
+        # The system writes a file for one thread at a time; others would spin for their turn.
+        self._turn = threading.Lock()
 
     def __enter__(self) -> Draft:
         return self
@@ -43,7 +46,7 @@ class Draft:
     def write(self, offset: int, data: Any) -> None:
         """Write the bytes of a buffer at ``offset``."""
         view = memoryview(data)
-        with self._named():
+        with self._named(), self._turn:
             while len(view):
                 count = os.pwrite(self._file.fileno(), view, offset)
                 view, offset = view[count:], offset + count

@@ -86,6 +86,7 @@ def _check_casts(loops: Any, level: machine.Level, lanes: int) -> None:
         )
 
 
+@pytest.mark.slow
 def test_casts_match_numpy(loops: Any) -> None:
     _check_casts(loops, machine.host_level(), 8)
 

@@ -115,6 +115,7 @@ def test_integer_functions_match_their_numpy_meaning(loops: Any, dtype: DType) -
     _check_functions(loops, machine.host_level(), dtype, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [DType.FLOAT32, DType.FLOAT64], ids=str)
 def test_float_functions_match_their_numpy_meaning(loops: Any, dtype: DType) -> None:
     _check_functions(loops, machine.host_level(), dtype, 4)

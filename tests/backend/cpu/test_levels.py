@@ -14,6 +14,7 @@ from tilewright.compile import compile_stages
 from tilewright.runtime.model import CompiledModel
 from tilewright.support.errors import UnsupportedError
 
+pytestmark = pytest.mark.slow  # every level is compiled
 RUNNABLE = [level.name for level in host_levels()]
 DEPTH, WIDTH = 70, 33  # neither a multiple of any vector nor of any tile
 
@@ -55,6 +56,7 @@ def artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", RUNNABLE)
 @pytest.mark.parametrize("rows", [0, 1, 5, 6, 7, 97])
 def test_every_level_of_this_machine_computes_the_same_thing(

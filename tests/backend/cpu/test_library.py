@@ -41,6 +41,7 @@ def image(model: object, level: str = "x86-64") -> bytes:
     return made.contents.images[level].data
 
 
+@pytest.mark.slow
 def test_kept_code_is_the_same_and_models_share_it() -> None:
     compiled = image(model("MatMul"))
     files = set(cached_files())

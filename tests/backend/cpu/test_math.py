@@ -86,6 +86,7 @@ def _reference(name: str, x: Array) -> Array:
         return SCALAR_FUNCTIONS[name].meaning(x.astype(np.longdouble))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_elementary_functions_are_accurate(loops: Any, dtype: type[np.floating[Any]]) -> None:
     everything = _arguments(dtype)
@@ -123,6 +124,7 @@ REGISTER_FUNCTIONS = sorted(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", REGISTER_FUNCTIONS)
 def test_functions_of_registers_have_every_width(loops: Any, name: str) -> None:
     x = _arguments(np.float32)[: 64 * 100]

@@ -57,6 +57,7 @@ def saved(path: Path, **options: object) -> tuple[bytes, ArtifactInfo]:
     return path.read_bytes(), read_info(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("target", "precision"), [("x86-64", "float32"), ("zen3", "int8"), ("zen4", "bfloat16")]
 )
@@ -81,6 +82,7 @@ def test_every_level_chooses_by_the_target_on_any_host(
     assert made[0] == made[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", ["avx512", "avx512-vnni", "avx512-bf16"])
 def test_narrow_levels_choose_by_this_machine_and_its_profile(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, level: str
@@ -93,6 +95,7 @@ def test_narrow_levels_choose_by_this_machine_and_its_profile(
     assert plain.machine.digest == found.machine.digest and not plain.machine.profile
 
 
+@pytest.mark.slow
 def test_levels_that_this_machine_lacks_choose_by_a_usual_one(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -103,6 +106,7 @@ def test_levels_that_this_machine_lacks_choose_by_a_usual_one(
     assert names["x86-64"] == "x86-64" and names["avx512-bf16"] == "zen4"
 
 
+@pytest.mark.slow
 def test_the_level_of_a_target_is_its_own() -> None:
     def levels(target: str, precision: str) -> list[str]:
         return list(compile_stages(product(), target=target, precision=precision).levels)

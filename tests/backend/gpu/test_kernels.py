@@ -60,12 +60,14 @@ PRODUCTS = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_product_with_bias_and_gelu() -> None:
     made = check(dense_gelu(Space()), PRODUCTS, length=80, scale=8)
     assert [variants[0].name for variants in made] == ["product"]
     assert "task // size_b" not in made[0][0].source, "batch and rows are one axis"
 
 
+@pytest.mark.slow
 def test_products_of_batches_in_every_transposition_with_a_residual_and_stored_views() -> None:
     space = Space()
     b, m, n, k = space.dimensions("b m n k")
@@ -76,6 +78,7 @@ def test_products_of_batches_in_every_transposition_with_a_residual_and_stored_v
     check(space.graph(turned), PRODUCTS, length=80, scale=8)
 
 
+@pytest.mark.slow
 def test_products_of_computed_operands_in_doubles() -> None:
     """The exponentials of what lies past the ends of both operands are not 0."""
     space = Space()

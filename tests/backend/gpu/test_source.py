@@ -156,6 +156,7 @@ SCOPE_SIZES = [SCOPE.declare("a", 1, 9), SCOPE.declare("b.c", 0, 9), SCOPE.decla
 EXPRESSIONS = st.recursive(st.sampled_from([*SCOPE_SIZES, constant(-4)]), joined, max_leaves=5)
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(EXPRESSIONS, st.integers(1, 9), st.integers(1, 9), st.integers(0, 9), st.booleans())
 def test_positions_have_the_value_of_their_expression(
