@@ -17,13 +17,16 @@ import torch
 import transformers
 
 from tilewright.bench.convolutional_models import AlexNet, GoogLeNet, Vgg16
+from tilewright.bench.image_to_image import StyleTransfer, UNet
 
 SEED = 20261121
 
 TEXT_AXES: Mapping[int, str] = {0: "batch", 1: "sequence"}
 IMAGE_AXES: Mapping[int, str] = {0: "batch", 2: "height", 3: "width"}
 BATCH_AXES: Mapping[int, str] = {0: "batch"}
+SOUND_AXES: Mapping[int, str] = {0: "batch", 1: "samples"}
 FIXED_IMAGE_SIZE = 224
+SPECTROGRAM = (80, 3000)  # bands and frames of the half minute that Whisper hears
 
 
 @dataclass(frozen=True)
@@ -39,26 +42,28 @@ class TorchModel:
     output_name: str
     axes: Mapping[int, str]
 
-    @property
-    def is_text(self) -> bool:
-        """Whether the inputs are token ids rather than an image."""
-        return 1 in self.axes
-
     def inputs(self, sizes: Mapping[str, int]) -> tuple[torch.Tensor, ...]:
-        """Seeded random inputs: int64 [batch, sequence] each, or f32 [batch, 3, height, width].
+        """Seeded random inputs, by what the model takes.
 
-        Sizes of dimensions that the model does not have are ignored.
+        Token ids and their like are int64 [batch, sequence]; images f32 [batch, 3, height, width];
+        sound f32 [batch, samples], or [batch, bands, frames]. Sizes of dimensions that the model
+        does not have are ignored.
         """
         generator = torch.Generator().manual_seed(SEED)
-        if not self.is_text:
-            height, width = (
-                sizes[self.axes[axis]] if axis in self.axes else FIXED_IMAGE_SIZE for axis in (2, 3)
-            )
-            shape = (sizes["batch"], 3, height, width)
-            return (torch.randn(shape, generator=generator),)
-        shape = (sizes["batch"], sizes["sequence"])
-        ids = torch.randint(0, 1000, shape, generator=generator)
-        return (ids, torch.ones_like(ids), torch.zeros_like(ids))[: len(self.input_names)]
+        if self.axes == TEXT_AXES:
+            shape = (sizes["batch"], sizes["sequence"])
+            ids = torch.randint(0, 1000, shape, generator=generator)
+            return (ids, torch.ones_like(ids), torch.zeros_like(ids))[: len(self.input_names)]
+        fixed = {
+            "pixel_values": (3, FIXED_IMAGE_SIZE, FIXED_IMAGE_SIZE),
+            "input_features": SPECTROGRAM,
+            "input_values": (1,),
+        }[self.input_names[0]]
+        shape = tuple(
+            sizes[self.axes[axis]] if axis in self.axes else size
+            for axis, size in enumerate((1, *fixed))
+        )
+        return (torch.randn(shape, generator=generator),)
 
 
 class _Bert(torch.nn.Module):
@@ -111,6 +116,17 @@ class _Image(torch.nn.Module):
         return self.inner(pixel_values).logits
 
 
+class _States(torch.nn.Module):
+    """Encoders of sound: one input, the last hidden state out."""
+
+    def __init__(self, inner: torch.nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, sound: torch.Tensor) -> torch.Tensor:
+        return self.inner(sound).last_hidden_state
+
+
 def _bert(layers: int) -> torch.nn.Module:
     config = transformers.BertConfig(num_hidden_layers=layers)
     return _Bert(transformers.BertModel(config, add_pooling_layer=False))
@@ -156,6 +172,34 @@ def _segformer() -> torch.nn.Module:
     return _Image(transformers.SegformerForSemanticSegmentation(config))
 
 
+def _efficientnet() -> torch.nn.Module:
+    config = transformers.EfficientNetConfig(
+        width_coefficient=1.0, depth_coefficient=1.0, image_size=224, hidden_dim=1280
+    )
+    return _Image(transformers.EfficientNetForImageClassification(config))
+
+
+def _regnet() -> torch.nn.Module:
+    return _Image(transformers.RegNetForImageClassification(transformers.RegNetConfig()))
+
+
+def _poolformer() -> torch.nn.Module:
+    return _Image(transformers.PoolFormerForImageClassification(transformers.PoolFormerConfig()))
+
+
+def _mobilevit() -> torch.nn.Module:
+    config = transformers.MobileViTV2Config()
+    return _Image(transformers.MobileViTV2ForImageClassification(config))
+
+
+def _whisper() -> torch.nn.Module:
+    return _States(transformers.WhisperModel(transformers.WhisperConfig()).get_encoder())
+
+
+def _wav2vec2() -> torch.nn.Module:
+    return _States(transformers.Wav2Vec2Model(transformers.Wav2Vec2Config()))
+
+
 # The same topology with an eighth of the channels, for tests.
 _NARROW = 1 / 8
 _TEXT_INPUTS = ("input_ids", "attention_mask", "token_type_ids")
@@ -168,6 +212,14 @@ _FACTORIES: Mapping[str, tuple[Callable[[], torch.nn.Module], tuple[str, ...], s
     "resnet-50": (_resnet, ("pixel_values",), "logits"),
     "mobilenet-v2": (_mobilenet, ("pixel_values",), "logits"),
     "segformer-b0": (_segformer, ("pixel_values",), "logits"),
+    "efficientnet-b0": (_efficientnet, ("pixel_values",), "logits"),
+    "regnet-y": (_regnet, ("pixel_values",), "logits"),
+    "poolformer-s12": (_poolformer, ("pixel_values",), "logits"),
+    "mobilevit-v2": (_mobilevit, ("pixel_values",), "logits"),
+    "unet": (UNet, ("pixel_values",), "image"),
+    "candy": (StyleTransfer, ("pixel_values",), "image"),
+    "whisper-tiny": (_whisper, ("input_features",), "last_hidden_state"),
+    "wav2vec2": (_wav2vec2, ("input_values",), "last_hidden_state"),
     "googlenet": (GoogLeNet, ("pixel_values",), "logits"),
     "googlenet-narrow": (partial(GoogLeNet, _NARROW), ("pixel_values",), "logits"),
     "alexnet": (AlexNet, ("pixel_values",), "logits"),
@@ -178,6 +230,13 @@ _FACTORIES: Mapping[str, tuple[Callable[[], torch.nn.Module], tuple[str, ...], s
 # The dense layers behind their last convolution fix the size of the image; the narrow GoogLeNet is
 # fixed because exporting it in all sizes takes half a minute, whatever its width.
 _FIXED_SIZE = ("googlenet-narrow", "alexnet", "alexnet-narrow", "vgg-16", "vgg-16-narrow")
+
+_AXES: Mapping[str, Mapping[int, str]] = {
+    "input_ids": TEXT_AXES,
+    "pixel_values": IMAGE_AXES,
+    "input_values": SOUND_AXES,
+    "input_features": BATCH_AXES,
+}
 
 NAMES: tuple[str, ...] = tuple(_FACTORIES)
 
@@ -191,8 +250,7 @@ def build(name: str) -> TorchModel:
     torch.manual_seed(SEED)
     module = factory().eval()
     _perturb(module)
-    images = BATCH_AXES if name in _FIXED_SIZE else IMAGE_AXES
-    axes = TEXT_AXES if input_names[0] == "input_ids" else images
+    axes = BATCH_AXES if name in _FIXED_SIZE else _AXES[input_names[0]]
     return TorchModel(name, module, input_names, output_name, axes)
 
 
