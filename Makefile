@@ -22,7 +22,8 @@ PYTEST_FLAGS ?=
 TEST := $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal $(PYTEST_FLAGS)
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-all test-oldest test-wheel quick lint models sanitize wheel docs setup clean
+.PHONY: help demo test test-all prepared test-oldest test-wheel quick lint models sanitize wheel docs \
+	setup clean
 
 help:
 	@echo "make demo    a real sentence encoder at many shapes, checked and timed"
@@ -41,12 +42,16 @@ help:
 demo: $(DEMO)
 	$(BIN)/python demo/run.py $(DEMO_FLAGS)
 
-test: lint models
+test: prepared
 	@$(TEST)
 
 # With every parameter set and the whole ONNX backend test suite, of which others take samples.
-test-all: lint models
+test-all: prepared
 	@$(TEST) --all-cases
+
+# Both at once, and several models: PyTorch's exporter uses one processor.
+prepared: $(ALL)
+	@$(MAKE) --no-print-directory -j2 lint models
 
 quick: $(ALL)
 	$(TEST) -m "not slow and not peers"
@@ -56,9 +61,10 @@ lint: $(ALL)
 	$(BIN)/ruff format --check
 	$(BIN)/pyright
 
-models: $(ALL)
-	@missing=$$(for name in $(MODELS); do test -f models/$$name.onnx || echo $$name; done); \
-	test -z "$$missing" || $(BIN)/python scripts/export_models.py $$missing -o models
+models: $(MODELS:%=models/%.onnx)
+
+models/%.onnx: | $(ALL)
+	$(BIN)/python scripts/export_models.py $* -o models
 
 sanitize: $(ALL)
 	$(BIN)/python scripts/sanitize.py address

@@ -9,7 +9,7 @@ import pytest
 from onnx import helper
 
 from support.onnx_models import model, run, tensor
-from tilewright.frontend.onnx import DEFAULT_HIGH, import_model
+from tilewright.frontend.onnx import DEFAULT_HIGH, Dim, import_model
 from tilewright.frontend.onnx.ranges import implied
 from tilewright.frontend.onnx.report import DimensionReport
 from tilewright.shape import (
@@ -129,3 +129,34 @@ def test_names_of_the_compiler_are_no_names_of_dimensions(names):
     report = import_model(model(nodes, inputs, [tensor("y", [None] * 2)])).report
     assert not any(d.name.startswith("_") for d in report.dimensions)
     assert {d.text for d in report.dimensions} >= set(names)
+
+
+def convolutions(*kernels, pads=0):
+    """Convolutions with stride 2 along one axis, one behind the other."""
+    names = ["x", *(f"y{i}" for i in range(len(kernels)))]
+    nodes = [
+        NODE("Conv", [names[i], f"w{i}"], [names[i + 1]], strides=[2], pads=[pads, pads])
+        for i in range(len(kernels))
+    ]
+    weights = {f"w{i}": np.ones((4, 4, k), np.float32) for i, k in enumerate(kernels)}
+    return model(nodes, [tensor("x", ["b", 4, "n"])], [tensor(names[-1], ["b", 4, None])],
+                 weights=weights)  # fmt: skip
+
+
+def test_every_window_of_a_chain_of_convolutions_fits():
+    imported = import_model(convolutions(10, 3, 3))
+    row = imported.report.dimensions[1]
+    # One result of 3 needs 3 of the one before, these 7, and 7 windows of 10 with stride 2 need 22.
+    assert (row.text, row.low, row.origin) == ("n", 22, "model")
+    (y,) = run(imported.graph, x=np.ones((2, 4, 22), np.float32)).values()
+    assert y.shape == (2, 4, 1)
+    with pytest.raises(DimensionError, match="too small for a window of 10"):
+        run(import_model(convolutions(10), dims={"n": Dim(0, 30)}).graph,
+            x=np.ones((2, 4, 9), np.float32))  # fmt: skip
+
+
+def test_empty_images_go_through_convolutions_with_enough_padding():
+    imported = import_model(convolutions(3, 3, pads=1))
+    assert imported.report.dimensions[1].low == 0
+    (y,) = run(imported.graph, x=np.ones((2, 4, 0), np.float32)).values()
+    assert y.shape == (2, 4, 0)

@@ -31,7 +31,7 @@ from tilewright.tile import lower
 from tilewright.tile.attention_variants import attention_variants
 from tilewright.tile.variants import Variant
 
-pytestmark = pytest.mark.sampled(3)
+pytestmark = pytest.mark.sampled(5)
 
 Array = np.ndarray[Any, Any]
 # Blocks have 192 or 32 rows and 192 or 256 keys, vectors 4 to 16 elements.

@@ -15,7 +15,7 @@ from tilewright.ir.graph import Node, node
 from tilewright.ir.primitives import Broadcast, Convolve, Transpose, Window
 from tilewright.shape import constant
 
-pytestmark = pytest.mark.sampled(3)
+pytestmark = pytest.mark.sampled(5)
 
 Array = np.ndarray[Any, Any]
 SPATIAL = ("h", "w", "d")

@@ -37,7 +37,7 @@ from tilewright.tile.split_depth import LowerVariant, lower_plain, lower_split_d
 from tilewright.tile.swapped import lower_swapped
 from tilewright.tile.variants import LoweredStep, Variant
 
-pytestmark = pytest.mark.sampled(3)
+pytestmark = pytest.mark.sampled(5)
 
 Force = Callable[[LowerVariant], None]
 Sizes = dict[str, int]

@@ -45,7 +45,7 @@ from tilewright.tile.columns import lower_columns
 from tilewright.tile.lowering import Lowering
 from tilewright.tile.variants import Variant
 
-pytestmark = pytest.mark.sampled(3)
+pytestmark = pytest.mark.sampled(5)
 
 Array = np.ndarray[Any, Any]
 KINDS = ("sum", "product", "maximum", "minimum")

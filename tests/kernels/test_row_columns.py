@@ -35,7 +35,7 @@ from tilewright.tile.lowering import Lowering
 from tilewright.tile.rows import lower_rows
 from tilewright.tile.variants import Variant
 
-pytestmark = pytest.mark.sampled(3)
+pytestmark = pytest.mark.sampled(5)
 
 Array = np.ndarray[Any, Any]
 EPSILON = 0.1

@@ -20,7 +20,7 @@ from tilewright.plan.greedy import plan_greedily
 from tilewright.shape import Expr, constant, symbol
 from tilewright.tile.lower import lower_kernel
 
-pytestmark = pytest.mark.sampled(3)
+pytestmark = pytest.mark.sampled(5)
 
 Array = np.ndarray[Any, Any]
 SPATIAL = ("d", "h", "w")

@@ -42,7 +42,7 @@ from tilewright.tile.variants import Accuracy, Variant
 from tilewright.tile.winograd import winograd_forms, winograd_steps
 from tilewright.tile.winograd_transforms import Form, transforms
 
-pytestmark = pytest.mark.sampled(3)
+pytestmark = pytest.mark.sampled(5)
 
 Array = np.ndarray[Any, Any]
 # How much larger than a plain sum's the greatest error and the root of the mean square may be, as

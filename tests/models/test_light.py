@@ -16,7 +16,7 @@ def test_all_are_found() -> None:
     assert len(CASES) >= 8
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("case", CASES, ids=[c.name for c in CASES])
 def test_a_light_model(case: Case) -> None:
     model = compile_model(case.model)

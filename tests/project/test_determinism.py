@@ -14,12 +14,12 @@ from onnx import TensorProto, helper, numpy_helper
 
 # Every level for this machine, and what a described one gets.
 SCRIPT = """
-import sys, tilewright
+import sys
 from tilewright.backend.cpu.machine import LEVELS
+from tilewright.compile import compile_to_file
 chosen = {"host": {"levels": list(LEVELS)}, "target": {"target": "zen4", "precision": "int8"}}
 for name, options in chosen.items():
-    made = tilewright.compile(sys.argv[1], dims={"batch": (0, 64)}, dump=name, **options)
-    made.save(f"{name}.tw")
+    compile_to_file(sys.argv[1], f"{name}.tw", dims={"batch": (0, 64)}, dump=name, **options)
 """
 
 

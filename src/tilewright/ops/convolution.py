@@ -43,7 +43,7 @@ def direct_convolution(b: Builder, data: Node, weights: Node) -> Node:
     data, weights = _matching_channels(b, data, weights, 1, groups)
     message = f"{weights.shape[0]} output channels in {groups} groups"
     require_multiple(b.context, weights.shape[0], groups, message)
-    g = geometry(b, data.shape[2:], weights.shape[2:], ceil=False)
+    g = geometry(b, data.shape[2:], weights.shape[2:], ceil=False, fits=True)
     spread = (1,) * g.rank
     return node(Convolve(g.strides, g.dilations, spread, g.low, g.sizes, groups), data, weights)
 

@@ -30,7 +30,7 @@ def _geometry(b: Builder, x: Node) -> Geometry:
         message = f"kernel_shape {kernel} for an operand of rank {x.rank}"
         raise InvalidModelError(message, where=context.where)
     ceil = context.integer("ceil_mode", 0) != 0
-    return geometry(b, x.shape[2:], [constant(k) for k in kernel], ceil)
+    return geometry(b, x.shape[2:], [constant(k) for k in kernel], ceil=ceil)
 
 
 def _window(kind: str, x: Node, g: Geometry) -> Node:

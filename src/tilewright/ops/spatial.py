@@ -15,7 +15,9 @@ from tilewright.shape import (
     Expr,
     ceil_div,
     constant,
+    equal,
     less_equal,
+    logical_or,
     maximum,
     minimum,
 )
@@ -80,8 +82,14 @@ def positive(context: RuleContext, name: str, values: Sequence[int]) -> tuple[in
     return tuple(values)
 
 
-def geometry(b: Builder, spatial: Sequence[Expr], kernel: Sequence[Expr], ceil: bool) -> Geometry:
-    """The geometry of windows of ``kernel`` over ``spatial`` sizes by the node's attributes."""
+def geometry(
+    b: Builder, spatial: Sequence[Expr], kernel: Sequence[Expr], *, ceil: bool, fits: bool = False
+) -> Geometry:
+    """The geometry of windows of ``kernel`` over ``spatial`` sizes by the node's attributes.
+
+    If ``fits``, it is demanded that a window fits into what is not empty, as ONNX Runtime and
+    PyTorch do of convolutions; where nothing is padded, that tells much of the sizes.
+    """
     context, rank = b.context, len(spatial)
     strides = positive(context, "strides", per_axis(context, "strides", rank, 1))
     dilations = positive(context, "dilations", per_axis(context, "dilations", rank, 1))
@@ -98,6 +106,8 @@ def geometry(b: Builder, spatial: Sequence[Expr], kernel: Sequence[Expr], ceil: 
         else:
             pads = (constant(before[axis]), constant(after[axis]))
             size = _size(b, axis, spatial[axis], extent, strides[axis], pads, ceil)
+            if fits:
+                _demand_fit(b, axis, spatial[axis], extent, pads)
         low.append(pads[0])
         high.append(pads[1])
         sizes.append(size)
@@ -126,6 +136,16 @@ def _size(
         out = minimum(ceil_div(room, stride) + 1, ceil_div(size + pads[0], stride))
     else:
         out = room // stride + 1
-    message = f"spatial axis {axis} of size {size} is too small for a window of {extent}"
-    b.context.require(less_equal(0, out), message)
+    b.context.require(less_equal(0, out), _too_small(axis, size, extent))
     return out
+
+
+def _demand_fit(b: Builder, axis: int, size: Expr, extent: Expr, pads: tuple[Expr, Expr]) -> None:
+    missing = extent - pads[0] - pads[1]
+    if not less_equal(missing, 1).is_constant or missing.value > 1:
+        fits = logical_or(equal(size, 0), less_equal(missing, size))
+        b.context.require(fits, _too_small(axis, size, extent))
+
+
+def _too_small(axis: int, size: Expr, extent: Expr) -> str:
+    return f"spatial axis {axis} of size {size} is too small for a window of {extent}"

@@ -13,7 +13,7 @@ from tilewright.backend.cpu import machine
 from tilewright.backend.cpu.emitter import Emitter
 from tilewright.ir.dtype import DType
 
-pytestmark = pytest.mark.sampled(3)
+pytestmark = pytest.mark.sampled(5)
 
 Array = np.ndarray[Any, Any]
 NATIVE = [dtype for dtype in DType if dtype.is_native]

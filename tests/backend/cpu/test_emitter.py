@@ -17,7 +17,7 @@ from tilewright.ir.dtype import DType
 from tilewright.ir.scalar import SCALAR_FUNCTIONS, ScalarFunction
 from tilewright.support.errors import UnsupportedError
 
-pytestmark = pytest.mark.sampled(3)
+pytestmark = pytest.mark.sampled(5)
 
 Array = np.ndarray[Any, Any]
 NATIVE = [dtype for dtype in DType if dtype.is_native]

@@ -27,7 +27,7 @@ def implied(guards: Iterable[Guard], dimensions: Iterable[DimensionReport]) -> d
     Only demands on a single dimension count. One that leaves nothing of the range is left to the
     call, which raises it.
     """
-    free = {d.name: d for d in dimensions if d.origin == "default"}
+    free = {d.name: d for d in dimensions if d.origin != "given"}
     found: dict[str, Implied] = {}
     for guard in guards:
         symbols = guard.condition.free_symbols
