@@ -223,6 +223,19 @@ def test_global_pooling_sums_the_middle_axes() -> None:
 # ---------------------------------------------------------------- the model's own transpositions
 
 
+@pytest.mark.parametrize("groups", [1, 2, 8])
+def test_normalised_groups_of_channels_keep_them_last(groups: int) -> None:
+    net = Network()
+    net.convolution(8)
+    net.normalised_groups(groups)
+    net.convolution(8)
+    after = converted(net.graph())
+    assert [x.shape[1].value for x in transposed(after)[:1]] == [3]
+    assert len(transposed(after)) == 2  # the image and the result
+    (total,) = (n for n in after.nodes() if isinstance(n.primitive, Reduce))
+    assert total.inputs[0].shape[1:3] == SPATIAL
+
+
 def test_a_patch_embedding_takes_the_transposition_after_it() -> None:
     net = Network()
     net.convolution(8, 4, 4)
@@ -384,7 +397,7 @@ def test_it_is_deterministic() -> None:
 LAYERS = (
     "convolution", "strided", "pointwise", "grouped", "dilated", "depthwise", "maximum", "average",
     "response_normalisation", "squeeze_and_excite", "softmax", "upsampled", "shuffled", "attention",
-    "padded", "without_first", "some_channels", "residual", "joined", "output",
+    "padded", "without_first", "some_channels", "residual", "joined", "output", "normalised_groups",
 )  # fmt: skip
 
 

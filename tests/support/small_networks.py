@@ -143,6 +143,15 @@ class Network:
         x = node(Transpose((0, 2, 1, *range(3, x.rank))), x)
         return self.put(node(Reshape(self.map.shape), x))
 
+    def normalised_groups(self, groups: int = 2) -> Node:
+        """Groups of channels less their means, in one axis with the pixels, as exporters do it."""
+        groups = groups if self.channels % groups == 0 else 1
+        size = product(self.spatial) * (self.channels // groups)
+        x = node(Reshape((BATCH, constant(groups), size)), self.map)
+        total = spread(node(Reduce("sum", (2,)), x), x.shape, 0, 1)
+        centred = apply("subtract", x, apply("multiply", total, spread(value(0.01, F64), x.shape)))
+        return self.put(node(Reshape(self.map.shape), centred))
+
     def attention(self) -> Node:
         """Pixels as tokens [batch, pixels, C], mixed by their own products, and back again."""
         pixels = product(self.spatial)

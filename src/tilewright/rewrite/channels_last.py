@@ -24,6 +24,7 @@ from tilewright.ir.primitives import (
     Transpose,
 )
 from tilewright.rewrite.driver import Observe, Trace, simplify
+from tilewright.rewrite.finer import finer_axes
 from tilewright.rewrite.flatten import flattening, keeps_free_axes
 from tilewright.rewrite.orders import (
     Arrangement,
@@ -53,10 +54,11 @@ def prefer_channels_last(
     and types of outputs, the symbols of bindings, guards and scope stay as they are. ``trace`` and
     ``observe`` are those of :func:`simplify`.
     """
-    plan = _Regions(graph).worthwhile()
+    finer = finer_axes(graph)
+    plan = _Regions(finer).worthwhile()
     if not plan:
         return graph
-    built = _Builder(graph, plan).built()
+    built = _Builder(finer, plan).built()
     if observe is not None:
         observe("channels-last", built)
     return simplify(built, trace, observe=observe)

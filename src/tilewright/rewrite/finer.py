@@ -1,0 +1,161 @@
+"""Axes that a reshape merges stay apart until another one splits what was merged.
+
+Exporters write a normalisation of groups of channels as ``[N, C, H, W] → [N, G, C/G*H*W]``, means
+over the last axis, and the way back. As long as the axes are merged, they have one order only: no
+other order of storage passes. Here the region between such reshapes gets the axes that both sides
+have, ``[N, G, C/G, H, W]``, and means over several of them. Not a rule, as nothing becomes smaller
+by it: it is a form of the graph in which :mod:`~tilewright.rewrite.channels_last` sees further.
+May import ``shape`` and ``ir``. Start with :func:`finer_axes`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import accumulate, pairwise
+
+from tilewright.ir.graph import Binding, Graph, Node, node, users
+from tilewright.ir.primitives import Broadcast, Cast, Map, Reduce, Reshape, Shape
+from tilewright.ir.views import groups
+from tilewright.rewrite.build import broadcast, is_one, reshape
+from tilewright.shape import Expr, constant, exact_quotient
+
+# For each axis of a shape, the sizes whose product it is; their order is that of the elements.
+_Pieces = tuple[tuple[Expr, ...], ...]
+
+
+def finer_axes(graph: Graph) -> Graph:
+    """The same graph with finer axes between reshapes that merge and reshapes that split them."""
+    regions = _regions(graph)
+    return _Builder(graph, regions).built() if regions else graph
+
+
+def _regions(graph: Graph) -> dict[Node, _Pieces]:
+    """The nodes that get finer axes, and what their axes consist of.
+
+    A region begins at a reshape, goes on through maps of the same shape, and is taken if it has a
+    reduction over axes that the reshape merged and ends in reshapes that split them again.
+    """
+    read_by = users(graph.nodes())
+    taken: dict[Node, _Pieces] = {}
+    for x in graph.nodes():
+        if x in taken or not isinstance(x.primitive, Reshape):
+            continue
+        pieces = common_axes(x.inputs[0].shape, x.shape)
+        if pieces is None or all(len(sizes) == 1 for sizes in pieces):
+            continue
+        members, is_reduced, is_split = {x: None}, False, False
+        waiting = [x]
+        while waiting:
+            for user in read_by[waiting.pop()]:
+                match user.primitive:
+                    case Map() | Cast() if user not in members:
+                        members[user] = None
+                        waiting.append(user)
+                    case Reduce(axes=axes):
+                        is_reduced |= any(len(pieces[axis]) > 1 for axis in axes)
+                    case Reshape():
+                        is_split |= common_axes(user.shape, x.shape) == pieces
+                    case _:
+                        pass
+        if is_reduced and is_split and not any(member in taken for member in members):
+            taken |= dict.fromkeys(members, pieces)
+    return taken
+
+
+def common_axes(source: Shape, target: Shape) -> _Pieces | None:
+    """Of what the axes of ``target`` consist so that axes of ``source`` do, too; None if unknown.
+
+    Of [N, 64, H, W] and [N, 8, 8*H*W]: [N], [8] and [8, H, W].
+    """
+    pieces: list[tuple[Expr, ...]] = [() for _ in target]
+    for left, right in groups(source, target):
+        sizes, here = [source[axis] for axis in left], constant(1)
+        for axis in right:
+            room = target[axis]
+            while not is_one(room):
+                while is_one(here):
+                    if not sizes:
+                        return None
+                    here = sizes.pop(0)
+                rest = exact_quotient(room, here)
+                if rest is not None:
+                    pieces[axis] += (here,)
+                    room, here = rest, constant(1)
+                    continue
+                rest = exact_quotient(here, room)
+                if rest is None:
+                    return None
+                pieces[axis] += (room,)
+                room, here = constant(1), rest
+        if not all(map(is_one, (here, *sizes))):
+            return None
+    return tuple(found or (size,) for found, size in zip(pieces, target, strict=True))
+
+
+class _Builder:
+    """The graph with the nodes of regions in finer axes."""
+
+    def __init__(self, graph: Graph, regions: dict[Node, _Pieces]) -> None:
+        self.graph = graph
+        self.regions = regions
+        self.labels = dict(graph.labels)
+        self.made: dict[Node, Node] = {}  # in its own axes, or in finer ones within a region
+
+    def built(self) -> Graph:
+        """The graph; roots are in their own axes."""
+        for x in self.graph.nodes():
+            self.made[x] = self._labelled(self._made(x), x)
+        outputs = tuple((name, self._plain(root)) for name, root in self.graph.outputs)
+        bindings = tuple(Binding(self._plain(b.source), b.symbols) for b in self.graph.bindings)
+        return replace(
+            self.graph,
+            outputs=outputs,
+            bindings=bindings,
+            labels=self.labels,
+            measured=tuple(map(self._plain, self.graph.measured)),
+        )
+
+    def _made(self, x: Node) -> Node:
+        pieces = self.regions.get(x)
+        if isinstance(x.primitive, Reshape):
+            return reshape(self.made[x.inputs[0]], x.shape if pieces is None else _joined(pieces))
+        if pieces is not None:
+            return node(x.primitive, *(self._finer(operand, pieces) for operand in x.inputs))
+        if isinstance(x.primitive, Reduce) and x.inputs[0] in self.regions:
+            places = _places(self.regions[x.inputs[0]])
+            axes = tuple(place for axis in x.primitive.axes for place in places[axis])
+            reduced = node(Reduce(x.primitive.kind, axes), self.made[x.inputs[0]])
+            return reshape(reduced, x.shape)
+        operands = tuple(map(self._plain, x.inputs))
+        return x if operands == x.inputs else node(x.primitive, *operands)
+
+    def _finer(self, x: Node, pieces: _Pieces) -> Node:
+        """``x``, whose axes consist of ``pieces``, in those."""
+        if self.regions.get(x) == pieces:
+            return self.made[x]
+        places = _places(pieces)
+        if isinstance(x.primitive, Broadcast):
+            axes = [places[axis] for axis in x.primitive.axes]
+            if all(len(found) == 1 for found in axes):
+                return broadcast(
+                    self._plain(x.inputs[0]), _joined(pieces), [found[0] for found in axes]
+                )
+        return reshape(self._plain(x), _joined(pieces))
+
+    def _plain(self, x: Node) -> Node:
+        return self._labelled(reshape(self.made[x], x.shape), x)
+
+    def _labelled(self, made: Node, x: Node) -> Node:
+        if x in self.labels:
+            self.labels.setdefault(made, self.labels[x])
+        return made
+
+
+def _joined(pieces: _Pieces) -> Shape:
+    return tuple(size for sizes in pieces for size in sizes)
+
+
+def _places(pieces: _Pieces) -> list[range]:
+    """Which of the finer axes each axis consists of."""
+    ends = list(accumulate(map(len, pieces), initial=0))
+    return [range(begin, end) for begin, end in pairwise(ends)]
