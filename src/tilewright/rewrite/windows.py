@@ -13,6 +13,7 @@ from tilewright.ir.graph import Node, node
 from tilewright.ir.primitives import Convolve, Pad, Reshape, Shape, Slice, Window
 from tilewright.rewrite.build import (
     all_numbers,
+    filled,
     is_number,
     is_one,
     literal,
@@ -84,6 +85,11 @@ def window_of_pad(x: Node, facts: Facts) -> Node | None:
         return None
     low = _low_of_pad(padded.primitive, x.primitive.windowed(x.rank), x.primitive.low)
     return None if low is None else node(replace(x.primitive, low=low), padded.inputs[0])
+
+
+def convolve_of_no_channels(x: Node, facts: Facts) -> Node | None:
+    """Convolve(a, W) over no channels → 0, as sums of nothing are."""
+    return filled(0, x) if is_number(x.inputs[1].shape[1], 0) else None
 
 
 def convolve_of_pad(x: Node, facts: Facts) -> Node | None:

@@ -15,10 +15,9 @@ from tilewright.ir.access import (
     Access,
     ContractionAccess,
     contraction_access,
-    follow_views,
     operand_index,
 )
-from tilewright.ir.graph import Node
+from tilewright.ir.graph import Node, expressions_of
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Constant, Contract
 from tilewright.ir.tile import (
@@ -140,11 +139,12 @@ def _right_operand(
 
 
 def is_constant(lowering: Lowering, operand: Node) -> bool:
-    """Whether ``operand`` is a view of a constant, with sizes known when compiling."""
-    start = (constant(0),) * operand.rank
-    source, _ = follow_views(operand, start, lowering.memory, lowering.scope)
-    known = all(size.is_constant for size in operand.shape)
-    return known and isinstance(source.primitive, Constant)
+    """Whether ``operand`` is a view of a constant, which part of it known when compiling."""
+    while is_view(operand) and operand not in lowering.memory:
+        if not all(expression.is_constant for expression in expressions_of(operand)):
+            return False
+        operand = operand.inputs[0]
+    return isinstance(operand.primitive, Constant)
 
 
 def packed_constant(contract: Node, side: int, panel: int) -> PackedConstant:
