@@ -321,10 +321,10 @@ def channels() -> Node:
     return tensor("channels", M, 3, N)
 
 
-def convolved(data: Node, channels_last: bool = False) -> Node:
-    """One convolution of windows of 2, two steps apart, with 3 channels of data."""
+def convolved(data: Node, channels_last: bool = False, count: int = 3) -> Node:
+    """One convolution of windows of 2, two steps apart, with ``count`` channels of data."""
     primitive = Convolve((2,), (1,), (1,), shape(1), (N + 1,), 1, channels_last)
-    return node(primitive, data, value(np.arange(12.0).reshape(2, 3, 2) - 5))
+    return node(primitive, data, value(np.arange(4.0 * count).reshape(2, count, 2) - 5))
 
 
 def pointwise(stride: int, low: Sequence[int | Expr], sizes: Sequence[int | Expr]) -> Node:
@@ -351,6 +351,8 @@ WINDOWS: list[tuple[str, Build]] = [
     ("window_of_unit_axes", lambda: pooled("sum", few(4), 4, low=1)),
     ("broadcast_back", lambda: spread(few(), shape(M, FEW), 0, 1)),
     ("broadcast_back", lambda: spread(few(N), shape(M, FEW, N), 0, 1, 2)),
+    ("convolve_of_no_channels", lambda: convolved(tensor("none", M, 0, N), count=0)),
+    ("convolve_of_no_channels", lambda: convolved(tensor("none", M, N, 0), True, 0)),
     (
         "convolve_of_pad",
         lambda: convolved(filled_out(channels(), 0.0, (0, 0, 2), (0, 0, 1))),
