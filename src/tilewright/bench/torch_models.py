@@ -105,26 +105,24 @@ class _VisionTransformer(torch.nn.Module):
         return self.inner(pixel_values, interpolate_pos_encoding=True).last_hidden_state
 
 
-class _Image(torch.nn.Module):
-    """Networks from an image to logits."""
+class _Result(torch.nn.Module):
+    """Networks with one input, an image or sound, and one of their results by its name."""
 
-    def __init__(self, inner: torch.nn.Module) -> None:
+    def __init__(self, inner: torch.nn.Module, name: str) -> None:
         super().__init__()
         self.inner = inner
+        self.name = name
 
-    def forward(self, pixel_values: torch.Tensor) -> torch.Tensor:
-        return self.inner(pixel_values).logits
+    def forward(self, data: torch.Tensor) -> torch.Tensor:
+        return getattr(self.inner(data), self.name)
 
 
-class _States(torch.nn.Module):
-    """Encoders of sound: one input, the last hidden state out."""
+def _image(inner: torch.nn.Module) -> torch.nn.Module:
+    return _Result(inner, "logits")
 
-    def __init__(self, inner: torch.nn.Module) -> None:
-        super().__init__()
-        self.inner = inner
 
-    def forward(self, sound: torch.Tensor) -> torch.Tensor:
-        return self.inner(sound).last_hidden_state
+def _sound(inner: torch.nn.Module) -> torch.nn.Module:
+    return _Result(inner, "last_hidden_state")
 
 
 def _bert(layers: int) -> torch.nn.Module:
@@ -157,47 +155,47 @@ def _vit() -> torch.nn.Module:
 
 
 def _resnet() -> torch.nn.Module:
-    return _Image(transformers.ResNetForImageClassification(transformers.ResNetConfig()))
+    return _image(transformers.ResNetForImageClassification(transformers.ResNetConfig()))
 
 
 def _mobilenet() -> torch.nn.Module:
     # TensorFlow's padding is computed in Python from the image's size, which bakes the size in.
     config = transformers.MobileNetV2Config(tf_padding=False)
-    return _Image(transformers.MobileNetV2ForImageClassification(config))
+    return _image(transformers.MobileNetV2ForImageClassification(config))
 
 
 def _segformer() -> torch.nn.Module:
     config = transformers.SegformerConfig()
     config.num_labels = 150
-    return _Image(transformers.SegformerForSemanticSegmentation(config))
+    return _image(transformers.SegformerForSemanticSegmentation(config))
 
 
 def _efficientnet() -> torch.nn.Module:
     config = transformers.EfficientNetConfig(
         width_coefficient=1.0, depth_coefficient=1.0, image_size=224, hidden_dim=1280
     )
-    return _Image(transformers.EfficientNetForImageClassification(config))
+    return _image(transformers.EfficientNetForImageClassification(config))
 
 
 def _regnet() -> torch.nn.Module:
-    return _Image(transformers.RegNetForImageClassification(transformers.RegNetConfig()))
+    return _image(transformers.RegNetForImageClassification(transformers.RegNetConfig()))
 
 
 def _poolformer() -> torch.nn.Module:
-    return _Image(transformers.PoolFormerForImageClassification(transformers.PoolFormerConfig()))
+    return _image(transformers.PoolFormerForImageClassification(transformers.PoolFormerConfig()))
 
 
 def _mobilevit() -> torch.nn.Module:
     config = transformers.MobileViTV2Config()
-    return _Image(transformers.MobileViTV2ForImageClassification(config))
+    return _image(transformers.MobileViTV2ForImageClassification(config))
 
 
 def _whisper() -> torch.nn.Module:
-    return _States(transformers.WhisperModel(transformers.WhisperConfig()).get_encoder())
+    return _sound(transformers.WhisperModel(transformers.WhisperConfig()).get_encoder())
 
 
 def _wav2vec2() -> torch.nn.Module:
-    return _States(transformers.Wav2Vec2Model(transformers.Wav2Vec2Config()))
+    return _sound(transformers.Wav2Vec2Model(transformers.Wav2Vec2Config()))
 
 
 # The same topology with an eighth of the channels, for tests.

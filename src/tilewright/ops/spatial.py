@@ -142,10 +142,8 @@ def _size(
 
 def _demand_fit(b: Builder, axis: int, size: Expr, extent: Expr, pads: tuple[Expr, Expr]) -> None:
     missing = extent - pads[0] - pads[1]
-    always = less_equal(missing, 1)
-    if not always.is_constant or not always.value:
-        fits = logical_or(equal(size, 0), less_equal(missing, size))
-        b.context.require(fits, _too_small(axis, size, extent))
+    fits = logical_or(less_equal(missing, 1), less_equal(missing, size))
+    b.context.require(logical_or(fits, equal(size, 0)), _too_small(axis, size, extent))
 
 
 def _too_small(axis: int, size: Expr, extent: Expr) -> str:

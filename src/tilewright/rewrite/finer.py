@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import accumulate, pairwise
 
-from tilewright.ir.graph import Binding, Graph, Node, node, users
+from tilewright.ir.graph import Graph, Node, mapped, node, same, users
 from tilewright.ir.primitives import Broadcast, Cast, Map, Reduce, Reshape, Shape
 from tilewright.ir.views import groups
 from tilewright.rewrite.build import broadcast, is_one, reshape
@@ -26,7 +26,15 @@ _Pieces = tuple[tuple[Expr, ...], ...]
 def finer_axes(graph: Graph) -> Graph:
     """The same graph with finer axes between reshapes that merge and reshapes that split them."""
     regions = _regions(graph)
-    return _Builder(graph, regions).built() if regions else graph
+    if not regions:
+        return graph
+    finer = _Finer(regions)
+    built = mapped(graph, finer.change)
+    labels = dict(built.labels)
+    for x, made in finer.made.items():
+        if x in graph.labels:
+            labels.setdefault(made, graph.labels[x])
+    return replace(built, labels=labels)
 
 
 def _regions(graph: Graph) -> dict[Node, _Pieces]:
@@ -92,63 +100,47 @@ def common_axes(source: Shape, target: Shape) -> _Pieces | None:
     return tuple(found or (size,) for found, size in zip(pieces, target, strict=True))
 
 
-class _Builder:
-    """The graph with the nodes of regions in finer axes."""
+class _Finer:
+    """Makes the nodes of regions in finer axes, and for all others in their own."""
 
-    def __init__(self, graph: Graph, regions: dict[Node, _Pieces]) -> None:
-        self.graph = graph
+    def __init__(self, regions: dict[Node, _Pieces]) -> None:
         self.regions = regions
-        self.labels = dict(graph.labels)
-        self.made: dict[Node, Node] = {}  # in its own axes, or in finer ones within a region
+        self.made: dict[Node, Node] = {}  # those of regions
 
-    def built(self) -> Graph:
-        """The graph; roots are in their own axes."""
-        for x in self.graph.nodes():
-            self.made[x] = self._labelled(self._made(x), x)
-        outputs = tuple((name, self._plain(root)) for name, root in self.graph.outputs)
-        bindings = tuple(Binding(self._plain(b.source), b.symbols) for b in self.graph.bindings)
-        return replace(
-            self.graph,
-            outputs=outputs,
-            bindings=bindings,
-            labels=self.labels,
-            measured=tuple(map(self._plain, self.graph.measured)),
-        )
-
-    def _made(self, x: Node) -> Node:
+    def change(self, x: Node, operands: tuple[Node, ...]) -> Node:
+        """``x`` on new operands of the same shapes, and in its own shape, for :func:`mapped`."""
         pieces = self.regions.get(x)
-        if isinstance(x.primitive, Reshape):
-            return reshape(self.made[x.inputs[0]], x.shape if pieces is None else _joined(pieces))
         if pieces is not None:
-            return node(x.primitive, *(self._finer(operand, pieces) for operand in x.inputs))
-        if isinstance(x.primitive, Reduce) and x.inputs[0] in self.regions:
-            places = _places(self.regions[x.inputs[0]])
-            axes = tuple(place for axis in x.primitive.axes for place in places[axis])
-            reduced = node(Reduce(x.primitive.kind, axes), self.made[x.inputs[0]])
-            return reshape(reduced, x.shape)
-        operands = tuple(map(self._plain, x.inputs))
-        return x if operands == x.inputs else node(x.primitive, *operands)
+            self.made[x] = self._member(x, operands, pieces)
+            return reshape(self.made[x], x.shape)
+        if x.inputs and x.inputs[0] in self.made:
+            operand = self.made[x.inputs[0]]
+            match x.primitive:
+                case Reshape():
+                    return reshape(operand, x.shape)
+                case Reduce(kind=kind, axes=axes):
+                    places = _places(self.regions[x.inputs[0]])
+                    finer = tuple(place for axis in axes for place in places[axis])
+                    return reshape(node(Reduce(kind, finer), operand), x.shape)
+                case _:
+                    pass
+        return same(x, operands)
 
-    def _finer(self, x: Node, pieces: _Pieces) -> Node:
-        """``x``, whose axes consist of ``pieces``, in those."""
-        if self.regions.get(x) == pieces:
-            return self.made[x]
-        places = _places(pieces)
-        if isinstance(x.primitive, Broadcast):
-            axes = [places[axis] for axis in x.primitive.axes]
+    def _member(self, x: Node, operands: tuple[Node, ...], pieces: _Pieces) -> Node:
+        if isinstance(x.primitive, Reshape):
+            return reshape(self.made.get(x.inputs[0], operands[0]), _joined(pieces))
+        rows = zip(x.inputs, operands, strict=True)
+        return node(x.primitive, *(self._finer(before, made, pieces) for before, made in rows))
+
+    def _finer(self, before: Node, made: Node, pieces: _Pieces) -> Node:
+        """An operand, whose axes consist of ``pieces``, in those."""
+        if self.regions.get(before) == pieces:
+            return self.made[before]
+        if isinstance(made.primitive, Broadcast):
+            axes = [_places(pieces)[axis] for axis in made.primitive.axes]
             if all(len(found) == 1 for found in axes):
-                return broadcast(
-                    self._plain(x.inputs[0]), _joined(pieces), [found[0] for found in axes]
-                )
-        return reshape(self._plain(x), _joined(pieces))
-
-    def _plain(self, x: Node) -> Node:
-        return self._labelled(reshape(self.made[x], x.shape), x)
-
-    def _labelled(self, made: Node, x: Node) -> Node:
-        if x in self.labels:
-            self.labels.setdefault(made, self.labels[x])
-        return made
+                return broadcast(made.inputs[0], _joined(pieces), [found[0] for found in axes])
+        return reshape(made, _joined(pieces))
 
 
 def _joined(pieces: _Pieces) -> Shape:
