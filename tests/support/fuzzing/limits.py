@@ -177,7 +177,8 @@ def unspecified(model: onnx.ModelProto, values: Mapping[str, Array]) -> str | No
     the largest of no elements is nowhere. Of no images the reference pools without their padding.
     The largest of padding only is -inf here, 0 in the reference, and refused by ONNX Runtime. A
     slice backwards from before the first element begins at the first by the standard, and is empty
-    in the reference. The logarithm of a sum of zeros is not a number in the reference.
+    in the reference. The logarithm of a sum of zeros is not a number in the reference. A product of
+    many factors overflows in one order and vanishes in another.
     """
     constants = {c.name for c in model.graph.initializer}
     known = {c.name: numpy_helper.to_array(c) for c in model.graph.initializer}
@@ -194,6 +195,8 @@ def unspecified(model: onnx.ModelProto, values: Mapping[str, Array]) -> str | No
         operand = np.asarray(values.get(node.input[0], 0) if node.input else 0)
         if node.op_type == "ReduceLogSumExp" and (operand == -np.inf).any():
             return "ReduceLogSumExp of -inf"
+        if node.op_type == "ReduceProd" and _depends_on_the_order(operand):
+            return "ReduceProd of very large and very small products"
         if node.op_type == "ReduceMean" and np.size(values.get(node.input[0], unknown)) == 0:
             return "ReduceMean of nothing"
         windowed = node.op_type in ("MaxPool", "AveragePool", "LpPool") and node.input[0] in values
@@ -219,6 +222,16 @@ def unspecified(model: onnx.ModelProto, values: Mapping[str, Array]) -> str | No
         elif any(axis >= data.ndim or data.shape[axis] for axis in zeros):
             return "Reshape to a computed size of 0"
     return None
+
+
+def _depends_on_the_order(factors: Array) -> bool:
+    """Whether some of the factors multiply to more than any number, and others to less."""
+    if factors.dtype.kind != "f":
+        return False
+    known = np.abs(factors[np.isfinite(factors) & (factors != 0)]).astype(np.float64)
+    logarithms, limits = np.log2(known), np.finfo(factors.dtype)
+    overflows = logarithms[logarithms > 0].sum() >= limits.maxexp
+    return bool(overflows and logarithms[logarithms < 0].sum() <= limits.minexp)
 
 
 def _begins_before_the_first(node: onnx.NodeProto, values: Mapping[str, Array]) -> bool:
