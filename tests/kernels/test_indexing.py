@@ -129,6 +129,15 @@ def test_fewer_updates_than_elements_along_every_axis(axis: int) -> None:
     check(space.graph(made), cases, length=9, fill=indices_below(3))
 
 
+def test_no_position_is_read_where_there_are_no_updates() -> None:
+    space = Space()
+    most_one = space.dimension("w", high=1)  # so that the position of its only element is known
+    x = space.input("x", F32, 1, 1)
+    at, updates = space.input("at", I64, 1, most_one), space.input("updates", F32, 1, most_one)
+    made = node(ScatterElements(0, "none"), x, at, updates)
+    check(space.graph(made), [{"w": 0}, {"w": 1}], length=2, fill=indices_below(1))
+
+
 @pytest.mark.parametrize("reduction", ["none", "add"])
 def test_scatter_of_slices(reduction: str) -> None:
     space = Space()

@@ -125,12 +125,12 @@ class Lowering:
             self.checks.append(message)
         return self.checks.index(message)
 
-    def variable(self, extent: Expr, stem: str = "i") -> Expr:
-        """A loop variable in [0, extent) of the innermost open body, known to the scope."""
+    def variable(self, extent: Expr, stem: str = "i", count: Expr | None = None) -> Expr:
+        """A loop variable in [0, extent), known to the scope, of a body that runs ``count`` times."""
         name = self.name(stem)
         self.depth[name] = len(self.blocks) - 1
         self.sizes[name] = extent
-        self.blocks[-1].extents.append(extent)
+        self.blocks[-1].extents.append(extent if count is None else count)
         return declare_index(self.scope, name, extent)
 
     def open(self) -> None:

@@ -152,8 +152,9 @@ class _Scatter:
             self.lowering.open()
             if axis + 1 == len(shape) and self.columns is not None:
                 columns = self.columns
-                variable = self.lowering.variable(columns.most)
-                loops.append((variable, minimum(columns.count, size - columns.first), True))
+                count = minimum(columns.count, size - columns.first)
+                variable = self.lowering.variable(columns.most, count=count)
+                loops.append((variable, count, True))
                 index[axis] = columns.first + variable
             else:
                 index[axis] = self.lowering.variable(size)
