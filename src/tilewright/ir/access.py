@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from tilewright.ir.graph import Node
 from tilewright.ir.primitives import Constant, Contract, Pad, Reshape, Transpose
 from tilewright.ir.views import Index, declare_index, is_view, linear, pull_back, push_forward
-from tilewright.shape import Expr, Scope, constant, product, symbol
+from tilewright.shape import Expr, Scope, Truth, constant, product, symbol
 
 Axes = Sequence[tuple[str, Expr]]
 
@@ -70,7 +70,7 @@ def below_reshapes(node: Node, memory: Collection[Node]) -> Node:
     return node
 
 
-def flat_stride(slopes: dict[str, Expr], axes: Axes) -> Expr | None:
+def flat_stride(slopes: dict[str, Expr], axes: Axes, scope: Scope) -> Expr | None:
     """The stride of the row-major flattening of ``axes``, or None if there is not one."""
     zero = constant(0)
     stride: Expr | None = None
@@ -81,7 +81,7 @@ def flat_stride(slopes: dict[str, Expr], axes: Axes) -> Expr | None:
         slope = slopes.get(name, zero)
         if stride is None:
             stride = slope
-        elif slope is not span:
+        elif scope.is_equal(slope, span) is not Truth.YES:
             return None
         span = slope * size
     return zero if stride is None else stride
@@ -106,7 +106,7 @@ def affine_access(
     if affine is None:
         return None
     slopes, base = affine
-    row, deep = flat_stride(slopes, rows), flat_stride(slopes, depth)
+    row, deep = flat_stride(slopes, rows, scope), flat_stride(slopes, depth, scope)
     if row is None or deep is None:
         return None
     if not {name for name, _ in batch}.isdisjoint((*row.free_symbols, *deep.free_symbols)):
