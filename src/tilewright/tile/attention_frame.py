@@ -183,9 +183,42 @@ class AttentionFrame:
         """An operand turned so that its rows lie side by side, and how to read it then."""
         lowering, scratch = self.lowering, self.lowering.scratch_buffer
         dtype = operand.dtype if operand.dtype.bytes in SIZES else DType.FLOAT32
-        across = constant(self.block.keys + self.line)
-        plain = scratch(dtype, constant(self.block.rows) * across)
         turned = scratch(dtype, constant(self.block.keys) * self.stride)
+        source = self._along_keys(operand, first)
+        if source is None or source[0].dtype is not dtype:
+            source = self._plain(operand, dtype, first, here)
+        target = (turned, constant(0), self.stride)
+        lowering.emit(TransposeBlock(*source, *target, self.here, here))
+
+        def read(place: Expr) -> Value:
+            load = self._load(turned, place)
+            return load if dtype is operand.dtype else Convert(load, operand.dtype)
+
+        return operand, read
+
+    def _along_keys(self, operand: Node, first: Expr) -> tuple[TileBuffer, Expr, Expr] | None:
+        """Where an operand lies from the first row of the block and key on, and how far rows are.
+
+        None where its keys do not lie side by side in memory, or it is computed.
+        """
+        value = self.lowering.value(operand, self._any_score())
+        statements = self.lowering.close() + self.lowering.close()
+        affine = value.offset.affine([ROW, KEY]) if isinstance(value, Load) else None
+        if not isinstance(value, Load) or affine is None or statements:
+            return None
+        slopes, base = affine
+        across = slopes.get(ROW, constant(0))
+        if slopes.get(KEY) is not constant(1):
+            return None
+        return value.buffer, base + self.first_row * across + first, across
+
+    def _plain(
+        self, operand: Node, dtype: DType, first: Expr, here: Expr
+    ) -> tuple[TileBuffer, Expr, Expr]:
+        """The same of the block's rows and keys in scratch memory, as ``dtype``."""
+        lowering = self.lowering
+        across = constant(self.block.keys + self.line)
+        plain = lowering.scratch_buffer(dtype, constant(self.block.rows) * across)
 
         def line(m: Expr) -> None:
             key = lowering.opened(KEY, self.key_count)
@@ -195,16 +228,7 @@ class AttentionFrame:
             lowering.emit(Loop(KEY, first, first + here, lowering.close(), independent=True))
 
         self._rows_here(line)
-        zero = constant(0)
-        lowering.emit(
-            TransposeBlock(plain, zero, across, turned, zero, self.stride, self.here, here)
-        )
-
-        def read(place: Expr) -> Value:
-            load = self._load(turned, place)
-            return load if dtype is operand.dtype else Convert(load, operand.dtype)
-
-        return operand, read
+        return plain, constant(0), across
 
     def _visible(self) -> VisibleKeys | None:
         """Up to which key rows see any, if what is shown of scores tells."""
