@@ -51,6 +51,52 @@ def test_scatter_under_its_old_name():
     assert out[0].tolist() == [[0, 5, 0, 6]]
 
 
+def first_of_sorted(data, count, axis, largest):
+    """What TopK gives, by sorting everything: not-a-numbers are the greatest, ties in order."""
+    rows = np.moveaxis(data, axis, -1).astype(np.float64)
+    places = np.empty((*rows.shape[:-1], count), np.int64)
+    for row in np.ndindex(*rows.shape[:-1]):
+        values = [
+            (int(np.isnan(v)), np.nan_to_num(v, nan=0.0, posinf=9e9, neginf=-9e9))
+            for v in rows[row]
+        ]
+        signs = [(-a, -b) for a, b in values] if largest else values
+        places[row] = sorted(range(len(values)), key=signs.__getitem__)[:count]
+    found = np.take_along_axis(np.moveaxis(data, axis, -1), places, -1)
+    return np.moveaxis(found, -1, axis), np.moveaxis(places, -1, axis)
+
+
+@pytest.mark.parametrize("largest", [0, 1])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.int32, np.uint8])
+def test_the_best_of_rows_with_ties(dtype, largest):
+    random = np.random.default_rng(5)
+    data = random.integers(0, 9, (3, 17, 2)).astype(dtype)
+    if data.dtype.kind == "f":
+        data = (data - dtype(4)) / dtype(2)
+        data[0, 3:5, 0] = np.nan, np.inf
+        data[1, 2:6, 1] = -0.0, 0.0, -np.inf, -np.nan
+    for count, axis in ((5, 1), (0, 0), (3, 0), (2, -1), (17, 1)):
+        data_of = payload(NODE("TopK", ["x", "k"], ["v", "i"], axis=axis, largest=largest))
+        values, places = evaluate_payload(data_of, [data, np.array([count])])
+        expected_values, expected_places = first_of_sorted(data, count, axis, largest)
+        np.testing.assert_array_equal(places, expected_places)
+        np.testing.assert_array_equal(values, expected_values)
+        assert values.dtype == data.dtype and places.dtype == np.int64
+
+
+@pytest.mark.parametrize("shape", [(0, 4), (3, 0)])
+def test_the_best_of_nothing(shape):
+    data_of = payload(NODE("TopK", ["x", "k"], ["v", "i"]))
+    values, places = evaluate_payload(data_of, [np.zeros(shape, np.float32), np.array([0])])
+    assert values.shape == places.shape == (shape[0], 0)
+
+
+def test_more_than_there_are_is_an_error():
+    data_of = payload(NODE("TopK", ["x", "k"], ["v", "i"]))
+    with pytest.raises(ExecutionError, match="5 of 3 elements"):
+        evaluate_payload(data_of, [np.zeros((2, 3), np.float32), np.array([5])])
+
+
 def loop(element):
     """A Loop that carries v, doubles it, and collects ``element`` of it."""
     body = helper.make_graph(
