@@ -32,6 +32,7 @@ REFERENCE_ERRORS: tuple[tuple[str, str, object, str], ...] = (
     ("AveragePool", "ceil_mode", 1, "dilated windows begin at other places than without it"),
     ("LpPool", "", None, "it takes NaN for padding, and begins elsewhere with ceil_mode"),
     ("Gelu", "", None, "its constants are float32 ones, in float64 too"),
+    ("LogSoftmax", "", None, "it is the logarithm of a softmax that may have vanished"),
     ("LRN", "", None, "it sums as many channels as the batch has elements"),
 )  # fmt: skip
 
