@@ -147,20 +147,21 @@ class _Writer(AttentionFrame):
     # ------------------------------------------------------------ over the keys
 
     def _over_keys(self) -> None:
-        """All blocks of keys that any row of the block sees.
+        """All keys that any row of the block sees, block by block.
 
         Hidden keys have the weight 0 unless a row sees none but such as are as low as they: then
         the others are gone over, too.
         """
-        lowering, blocks = self.lowering, ceil_div(self.key_count, self.block.keys)
+        lowering, keys = self.lowering, self.block.keys
         visible = self._visible()
         if visible is None:
-            self._blocks(constant(0), blocks)
+            self._blocks((constant(0), ceil_div(self.key_count, keys)), constant(0), self.key_count)
             return
         last = visible.last.substitute({ROW: self.first_row + self.here - 1})
-        near = ceil_div(minimum(maximum(last + 1, 0), self.key_count), self.block.keys)
+        seen = minimum(maximum(last + 1, 0), self.key_count)
+        near = ceil_div(seen, keys)
         if visible.low == -math.inf:
-            self._blocks(constant(0), near)
+            self._blocks((constant(0), near), constant(0), seen)
             return
         low = lowering.scratch_buffer(DType.INT64, constant(1))
         lowering.store(low, constant(0), Literal(0, DType.INT64))
@@ -168,22 +169,25 @@ class _Writer(AttentionFrame):
         lowering.emit(LetIndex(AGAIN, Load(low, constant(0)), constant(2), None))
         lowering.depth[AGAIN] = len(lowering.blocks) - 1
         again = declare_index(lowering.scope, AGAIN, constant(2))
-        self._blocks(number * near, near + number * again * (blocks - near))
+        end = (1 - number) * near + number * again * ceil_div(self.key_count, keys)
+        behind = minimum(seen + number * self.key_count, self.key_count)
+        self._blocks((number * (seen // keys), end), number * seen, behind)
         self._ask_for_low_rows(low, visible.low)
         lowering.emit(Loop(PASS, constant(0), constant(2), lowering.close()))
 
-    def _blocks(self, begin: Expr, end: Expr) -> None:
+    def _blocks(self, numbers: tuple[Expr, Expr], begin: Expr, end: Expr) -> None:
+        """The blocks of these numbers, of which only the keys from ``begin`` to ``end`` count."""
         lowering, keys = self.lowering, self.block.keys
         number = lowering.opened(BLOCK, ceil_div(self.key_count, keys))
-        first = number * keys
-        here = minimum(self.key_count - first, keys)
+        first = lowering.scope.resolve(maximum(number * keys, begin))
+        here = minimum(end - first, (number + 1) * keys - first)
         self._score(first, here)
         self._show(first, here)
         self._lanes(self._raise)
         self._weigh(here)
         self._scale()
         self._add(first, here)
-        lowering.emit(Loop(BLOCK, begin, end, lowering.close()))
+        lowering.emit(Loop(BLOCK, *numbers, lowering.close()))
 
     def _ask_for_low_rows(self, low: TileBuffer, hidden: float) -> None:
         """Whether some row has seen nothing that makes weights of hidden keys 0."""

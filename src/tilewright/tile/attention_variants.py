@@ -12,6 +12,7 @@ from dataclasses import replace
 from tilewright.cost import AttentionSizes, Machine, attention_time, softmax_time
 from tilewright.ir.access import Axes, contraction_access
 from tilewright.ir.attention import Attention, attention_of
+from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node
 from tilewright.ir.kernel import Kernel, kernel_of
 from tilewright.ir.primitives import Map
@@ -26,8 +27,10 @@ from tilewright.tile.lowering import Lowering
 from tilewright.tile.rows import lower_rows
 from tilewright.tile.variants import THREADS, LoweredStep, Variant, Workspace
 
-# The first is whole register tiles in both products: 6 rows high, 4 vectors of 16 wide.
-BLOCKS = (AttentionBlock(192, 192), AttentionBlock(32, 256))
+# The first are whole register tiles in both products: 6 rows high, 4 vectors of 16 wide.
+MANY_ROWS, UNIT_KEYS = 192, 96
+SCORES_SHARE = 3  # a part of the second-level cache, for the scores of a block
+SHORT_BLOCK = AttentionBlock(32, 256)
 FEW_ROWS = 32  # from which on known rows fill the vectors of one program
 STEP_PICOSECONDS = 500_000  # of one more kernel for which threads meet
 
@@ -38,11 +41,19 @@ def attention_variants(
     """The variants of an attention."""
     found = attention_of(kernel.seed, kernel.seeds[-1], set(kernel.body))
     assert found is not None, f"{kernel.label}: not an attention"
-    whole = tuple(_whole(kernel, found, scope, tile, machine, block) for block in BLOCKS)
+    blocks = (_long_block(found.scores.dtype, machine), SHORT_BLOCK)
+    whole = tuple(_whole(kernel, found, scope, tile, machine, block) for block in blocks)
     rows = _size(contraction_access(found.scores, scope).rows)
     if rows.is_constant and rows.value >= FEW_ROWS:
         return whole
     return (*whole, _separate(kernel, found, scope, tile, machine))
+
+
+def _long_block(dtype: DType, machine: Machine) -> AttentionBlock:
+    """Many rows, and as many keys as leave room for others in the second-level cache."""
+    room = machine.target.levels[2].capacity // SCORES_SHARE
+    keys = room // (MANY_ROWS * dtype.bytes) // UNIT_KEYS * UNIT_KEYS
+    return AttentionBlock(MANY_ROWS, max(keys, UNIT_KEYS))
 
 
 def _whole(
