@@ -193,7 +193,7 @@ def test_attention_keeps_blocks_of_scores_in_scratch() -> None:
     assert [p.depth.is_constant for p in products] == [True, False]
     text = print_tile(program)
     assert "s0[0], row 208 = transposed b0[" in text
-    assert "    s1[0], row 208 = product of\n      b1[12288*_kb], row 32, depth 1\n" in text
+    assert "    s1[0], row 208 = product of\n      b1[3072*_kb], row 32, depth 1\n" in text
     assert "    s6[0], row 32 = product of\n      s1[0], row 1, depth 208\n" in text
 
 
