@@ -15,6 +15,7 @@ from tilewright.ir.primitives import (
     Constant,
     Contract,
     Dimension,
+    Gather,
     Input,
     Map,
     Reduce,
@@ -59,6 +60,17 @@ def test_softmax_is_one_row_kernel() -> None:
     sketch = Sketch()
     plan = sketch.plan(softmax(sketch.input(sketch.batch, sketch.sequence)))
     assert [k.kind for k in plan.kernels] == [KernelKind.ROWS]
+
+
+@pytest.mark.parametrize(("axis", "kinds"), [(0, "rows"), (1, "loops rows")])
+def test_what_is_looked_up_along_rows_is_stored_before_them(axis: int, kinds: str) -> None:
+    """An embedding is not: one position serves a whole row."""
+    sketch = Sketch()
+    table = sketch.input(sketch.sequence, sketch.sequence)
+    at = node(Input("at", DType.INT64, (sketch.batch,)))
+    sketch.inputs.append(at)
+    plan = sketch.plan(softmax(node(Gather(axis), table, at)))
+    assert [k.kind.value for k in plan.kernels] == kinds.split()
 
 
 def test_bias_activation_and_residual_join_the_contraction() -> None:

@@ -12,7 +12,7 @@
 
 from __future__ import annotations
 
-from tilewright.ir.access import stored_view
+from tilewright.ir.access import below_reshapes, stored_view
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Graph, Node, users
 from tilewright.ir.kernel import (
@@ -50,6 +50,7 @@ from tilewright.plan.legality import (
     operands_for_memory,
 )
 from tilewright.plan.order import LaunchOrder
+from tilewright.plan.positions import looks_up_along
 from tilewright.plan.seeds import kind_to_seed
 from tilewright.plan.stitch import stitched
 
@@ -130,6 +131,20 @@ class _Planner:
             if is_alone:
                 self._dissolve(number)
                 self._seed_product(node)
+            else:
+                self._demand_elements(number, RowSpace.of(node))
+
+    def _demand_elements(self, number: int, space: RowSpace) -> None:
+        """What is looked up element by element is in memory before several sweeps read it."""
+        members = set(self.groups[number])
+        if sum(isinstance(member.primitive, Reduce) for member in members) < 2:
+            return
+        for operand in (i for member in self.groups[number] for i in member.inputs):
+            inside = operand in members or operand in self.owner or operand in self.memory
+            if inside or operand.shape != space.shape:
+                continue
+            if looks_up_along(operand, space.axes, self.memory, self.graph.scope):
+                self.memory.add(below_reshapes(operand, self.memory))
 
     def _is_stitched(self, number: int) -> bool:
         seed, *others = self.groups[number]

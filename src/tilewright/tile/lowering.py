@@ -179,14 +179,13 @@ class Lowering:
             found = self.cached[node](index)
             if found is not None:
                 return found
-        if node in self.memory:
-            return Load(self.buffer(node), self.scope.resolve(linear(index, node.shape)))
+        base = below_reshapes(node, self.memory)
+        if base in self.memory or (isinstance(base.primitive, Constant) and base.rank > 0):
+            return Load(self.buffer(base), self.scope.resolve(linear(index, node.shape)))
         match node.primitive:
-            case Constant(array=array) if array.ndim == 0:
+            case Constant(array=array):
                 return Literal(array.item() if node.dtype is not DType.BFLOAT16
                                else float(array), node.dtype)  # fmt: skip
-            case Constant():
-                return Load(self.buffer(node), self.scope.resolve(linear(index, node.shape)))
             case Dimension(value=value):
                 return IndexValue(value)
             case Iota(axis=axis):

@@ -1,0 +1,64 @@
+"""Whether reading a value means looking up, element by element, where it lies.
+
+Start with :func:`looks_up_along`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from tilewright.ir.graph import Node
+from tilewright.ir.primitives import Cast, Gather, GatherElements, GatherND, Map, Pad
+from tilewright.ir.views import Index, declare_index, is_view, pull_back
+from tilewright.shape import Scope, symbol
+
+_ANYWHERE = symbol("_found")  # a position that is read from data
+
+
+def looks_up_along(
+    node: Node, axes: Collection[int], memory: Collection[Node], scope: Scope
+) -> bool:
+    """Whether positions that change along ``axes`` are read from data to compute ``node``.
+
+    What is in ``memory`` is not looked into. An embedding does not look up along its last axis: one
+    position serves a whole row.
+    """
+    facts = scope.copy()
+    index = tuple(declare_index(facts, f"_x{a}", size) for a, size in enumerate(node.shape))
+    moving = {f"_x{axis}" for axis in axes}
+    waiting: list[tuple[Node, Index]] = [(node, index)]
+    seen: set[tuple[Node, Index]] = set()
+    while waiting:
+        current, at = waiting.pop()
+        if current in memory or (current, at) in seen:
+            continue
+        seen.add((current, at))
+        place, further = _read(current, at, facts)
+        if any(not moving.isdisjoint(i.free_symbols) for i in place):
+            return True
+        waiting += further
+    return False
+
+
+def _read(node: Node, at: Index, scope: Scope) -> tuple[Index, list[tuple[Node, Index]]]:
+    """By what position element ``at`` of a node is looked up, and the elements that it is from."""
+    if is_view(node):
+        return (), [(node.inputs[0], pull_back(node, at, scope))]
+    match node.primitive:
+        case Gather(axis=axis):
+            data, indices = node.inputs
+            place, behind = at[axis : axis + indices.rank], at[axis + indices.rank :]
+            return place, [(data, (*at[:axis], _ANYWHERE, *behind)), (indices, place)]
+        case GatherElements(axis=axis):
+            data, indices = node.inputs
+            return at, [(data, (*at[:axis], _ANYWHERE, *at[axis + 1 :])), (indices, at)]
+        case GatherND(batch=batch):
+            data, indices = node.inputs
+            lead, depth = indices.rank - 1, indices.shape[-1].value
+            return at[:lead], [(data, (*at[:batch], *[_ANYWHERE] * depth, *at[lead:]))]
+        case Map() | Cast():
+            return (), [(operand, at) for operand in node.inputs]
+        case Pad(low=low):
+            return (), [(node.inputs[0], tuple(i - d for i, d in zip(at, low, strict=True)))]
+        case _:
+            return (), []
