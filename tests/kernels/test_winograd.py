@@ -79,18 +79,19 @@ def convolution(
     padding: tuple[int, int] = (1, 1),
     constant_weights: bool = True,
     channels_first: bool = False,
+    groups: int = 1,
 ) -> Node:
     n, h, w = (space.dimension(name) for name in ("n", "h", "w"))
     if channels_first:
         x = node(Transpose((0, 2, 3, 1)), space.input("x", F32, n, channels[0], h, w))
     else:
         x = space.input("x", F32, n, h, w, channels[0])
-    shape = (channels[1], channels[0], form.taps, form.taps)
+    shape = (channels[1], channels[0] // groups, form.taps, form.taps)
     weights = fixed(data(F32, shape, 3)) if constant_weights else space.input("k", F32, *shape)
     reached = [maximum(0, s + sum(padding) - form.taps + form.stride) for s in (h, w)]
     low, strides = (constant(padding[0]),) * 2, (form.stride,) * 2
     sizes = tuple(size // form.stride for size in reached)
-    return node(Convolve(strides, (1, 1), (1, 1), low, sizes, 1, True), x, weights)
+    return node(Convolve(strides, (1, 1), (1, 1), low, sizes, groups, True), x, weights)
 
 
 def biased(made: Node) -> Node:
@@ -229,6 +230,18 @@ def test_channels(form: Form, channels: tuple[int, int], only: Callable[[Form], 
     graph = space.graph(rectified(biased(convolution(space, channels, form))))
     cases = [{"n": 2, "h": 7, "w": 9}, {"n": 1, "h": 3, "w": 50}, {"n": 0, "h": 1, "w": 1}]
     check(graph, cases, length=length(form, channels[0]), levels=(BOTH_LEVELS[-1], WIDE))
+
+
+@MOSTLY_SLOW
+@pytest.mark.parametrize(("channels", "groups"), [((34, 38), 2), ((48, 192), 3)])
+def test_groups_of_channels(
+    form: Form, channels: tuple[int, int], groups: int, only: Callable[[Form], None]
+) -> None:
+    only(form)
+    space = Space()
+    graph = space.graph(rectified(biased(convolution(space, channels, form, groups=groups))))
+    cases = [{"n": 2, "h": 7, "w": 9}, {"n": 1, "h": 3, "w": 20}, {"n": 0, "h": 1, "w": 1}]
+    check(graph, cases, length=length(form, channels[0] // groups), levels=(BOTH_LEVELS[-1], WIDE))
 
 
 @MOSTLY_SLOW
@@ -401,6 +414,11 @@ def test_other_geometries_are_left_alone(change: dict[str, Any]) -> None:
     x = space.input("x", F32, *shape)
     weights = fixed(data(F32, (8, 8, 3, 3)))
     assert not winograd_forms(node(Convolve(**(fields | change)), x, weights))
+
+
+@pytest.mark.parametrize(("channels", "groups"), [((32, 32), 4), ((64, 32), 4), ((16, 16), 16)])
+def test_groups_of_few_channels_are_left_alone(channels: tuple[int, int], groups: int) -> None:
+    assert not winograd_forms(convolution(Space(), channels, groups=groups))
 
 
 def test_weights_that_are_inputs_are_left_alone() -> None:

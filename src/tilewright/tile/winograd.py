@@ -58,7 +58,12 @@ from tilewright.tile.variants import (
     Variant,
     Workspace,
 )
-from tilewright.tile.winograd_tiles import DataTransform, ResultTransform, Tiles
+from tilewright.tile.winograd_tiles import (
+    CHANNEL_UNIT,
+    DataTransform,
+    ResultTransform,
+    Tiles,
+)
 from tilewright.tile.winograd_transforms import Form, transformed_weights
 
 SMALL_WEIGHTS = 4 << 20  # bytes of the largest tiles up to which nothing speaks for others
@@ -78,16 +83,22 @@ def winograd_forms(node: Node) -> tuple[Form, ...]:
     weights, strides = node.inputs[1], primitive.strides
     plain = (
         primitive.channels_last
-        and primitive.groups == 1
         and len(strides) == 2
         and all(s == 1 for s in primitive.dilations + primitive.spread)
         and isinstance(weights.primitive, Constant)
         and node.dtype is DType.FLOAT32
         and all(size.value > 0 for size in weights.shape[:2])
+        and _fills_vectors(primitive.groups, weights)
     )
     taps = [size.value for size in weights.shape[2:]] if plain else []
     alike = plain and taps[0] == taps[1] and strides[0] == strides[1]
     return FORMS.get((taps[0], strides[0]), ()) if alike else ()
+
+
+def _fills_vectors(groups: int, weights: Node) -> bool:
+    """Whether the channels of each group, where there are several, are as many as a line holds."""
+    outputs, channels = (size.value for size in weights.shape[:2])
+    return groups == 1 or min(outputs // groups, channels) >= CHANNEL_UNIT
 
 
 def winograd_variants(
@@ -173,25 +184,28 @@ class Rates:
     def direct(self, node: Node) -> Expr:
         """The time of a Convolve that sums over taps and channels."""
         weights = node.inputs[1]
+        primitive = node.primitive
+        assert isinstance(primitive, Convolve)
         depth = product(weights.shape[1:])
         streamed = weights.shape[0] * depth * (node.dtype.bytes * self.byte)
-        results = product(node.shape) // weights.shape[0] * self._filled(weights.shape[0])
+        results = product(node.shape) // weights.shape[0]
+        results = results * self._filled(weights.shape[0], primitive.groups)
         return maximum(results * (depth + ENDS) * self.products // 16, streamed)
 
     def winograd(self, tiles: Tiles) -> Expr:
         """The time of the three steps."""
         products, size = tiles.products**2, tiles.node.dtype.bytes
-        outputs = self._filled(constant(tiles.outputs))
-        each = outputs * (products * (tiles.channels + ENDS) * self.products) // 16
-        streamed = products * tiles.channels * tiles.outputs * size * self.byte
+        outputs = self._filled(constant(tiles.outputs), tiles.groups)
+        each = outputs * (products * (tiles.depth + ENDS) * self.products) // 16
+        streamed = products * tiles.depth * tiles.outputs * size * self.byte
         elements = tiles.count * (products * (tiles.channels + tiles.outputs))
         near = less_equal(elements * size, self.near_bytes)
         moved = elements * select(near, self.element, self.far_element)
         return maximum(tiles.count * each, streamed) + moved + self.steps
 
-    def _filled(self, outputs: Expr) -> Expr:
-        """Output channels that are computed: those of whole vectors."""
-        return ceil_div(outputs, self.lanes) * self.lanes
+    def _filled(self, outputs: Expr, groups: int) -> Expr:
+        """Output channels that are computed: whole vectors of each group."""
+        return ceil_div(outputs, self.lanes * groups) * self.lanes * groups
 
 
 # ---------------------------------------------------------------- contractions
@@ -204,19 +218,22 @@ def _products(
     tiles: Tiles,
     spaces: tuple[Workspace, Workspace],
 ) -> LoweredStep:
-    """One contraction per product: tiles x channels by channels x outputs."""
-    node, batch = tiles.node, symbol("_b0")
-    axes = (("_b0", constant(tiles.products**2)),)
-    rows, columns = (("_m0", tiles.count),), (("_n0", constant(tiles.outputs)),)
+    """One contraction per product and group: tiles x channels by channels x outputs."""
+    node, batch, group = tiles.node, symbol("_b0"), symbol("_b1")
+    axes = (("_b0", constant(tiles.products**2)), ("_b1", constant(tiles.groups)))
+    outputs = tiles.outputs // tiles.groups
+    rows, columns = (("_m0", tiles.count),), (("_n0", constant(outputs)),)
     shape = tile.for_type(node.dtype)
-    frame = Frame(kernel, lowering, shape, axes, rows, columns, constant(tiles.channels))
+    frame = Frame(kernel, lowering, shape, axes, rows, columns, constant(tiles.depth))
     data, sums = TileBuffer("b0", node.dtype), TileBuffer("o0", node.dtype)
     sources: list[Source] = [spaces[0]]
-    weights = transformed_weights(node.inputs[1], tiles.form)
-    packed = PackedConstant(weights, (0, 2, 1), 1, 1, shape.columns)
+    weights = transformed_weights(node.inputs[1], tiles.form, tiles.groups)
+    packed = PackedConstant(weights, (0, 2, 3, 1), 2, 1, shape.columns)
     right = packed_operand(frame, packed, frame.n, sources)
-    left = Operand(data, batch * tiles.plane(tiles.channels), frame.depth, constant(1))
-    place = batch * tiles.plane(tiles.outputs) + symbol("_m") * tiles.outputs + symbol("_n")
+    first = batch * tiles.plane(tiles.channels) + group * tiles.depth
+    left = Operand(data, first, constant(tiles.channels), constant(1))
+    place = batch * tiles.plane(tiles.outputs) + group * outputs
+    place = place + symbol("_m") * tiles.outputs + symbol("_n")
     program = Contraction(
         buffers=(data, right.buffer, sums),
         results=1,
@@ -232,9 +249,9 @@ def _products(
         block_k=depth_block(frame.depth, constant(DEPTH_BLOCK)),
         tile_rows=shape.rows,
         tile_columns=shape.columns,
-        tail=tiles.outputs % shape.columns,
+        tail=outputs % shape.columns,
         stores=(Store(sums, place, Local("accumulator", node.dtype)),),
         checks=(),
-        work=tiles.count * (tiles.products**2 * tiles.outputs * (tiles.channels + 8) // 48) + 1,
+        work=tiles.count * (tiles.products**2 * tiles.outputs * (tiles.depth + 8) // 48) + 1,
     )
     return LoweredStep(program, tuple(sources), (spaces[1],))

@@ -58,10 +58,14 @@ PLANE_SHIFT = 48  # … this many later each, so that they do not meet in the sa
 
 @dataclass(frozen=True)
 class Tiles:
-    """How the outputs of ``node`` are cut into tiles; ``rows`` x ``columns`` of them per map."""
+    """How the outputs of ``node`` are cut into tiles; ``rows`` x ``columns`` of them per map.
+
+    ``channels`` and ``outputs`` are those of all ``groups``.
+    """
 
     node: Node
     form: Form
+    groups: int
     channels: int
     outputs: int
     rows: Expr
@@ -70,10 +74,17 @@ class Tiles:
     @staticmethod
     def of(node: Node, form: Form) -> Tiles:
         """The tiles of a Convolve."""
-        weights = node.inputs[1]
+        primitive, weights = node.primitive, node.inputs[1]
+        assert isinstance(primitive, Convolve)
         rows, columns = (ceil_div(node.shape[axis], form.size) for axis in (1, 2))
         outputs, channels = (extent.value for extent in weights.shape[:2])
-        return Tiles(node, form, channels, outputs, rows, columns)
+        groups = primitive.groups
+        return Tiles(node, form, groups, groups * channels, outputs, rows, columns)
+
+    @property
+    def depth(self) -> int:
+        """Channels that one output sums over."""
+        return self.channels // self.groups
 
     @property
     def size(self) -> int:

@@ -116,8 +116,8 @@ def _polynomial(roots: Sequence[Fraction]) -> tuple[Fraction, ...]:
     return tuple(made)
 
 
-def transformed_weights(weights: Node, form: Form) -> Node:
-    """Constant weights [O, C, taps, taps] as the constant [products^2, C, O].
+def transformed_weights(weights: Node, form: Form, groups: int) -> Node:
+    """Constant weights [O, C, taps, taps] as the constant [products^2, C, groups, O / groups].
 
     Computed in float64 and rounded once.
     """
@@ -129,7 +129,8 @@ def transformed_weights(weights: Node, form: Form) -> Node:
         array = primitive.array.transpose(2, 3, 1, 0).astype(np.float64)
         down = matrix @ array.reshape(form.taps, -1)
         along = matrix @ down.reshape(len(matrix), form.taps, -1)
-        flat = along.reshape(-1, channels, outputs).astype(primitive.array.dtype)
+        flat = along.reshape(-1, channels, groups, outputs // groups)
+        flat = flat.astype(primitive.array.dtype)
     return node(Constant.of(flat, weights.dtype))
 
 
