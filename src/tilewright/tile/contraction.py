@@ -62,7 +62,7 @@ from tilewright.tile.frame import (
     narrow_type,
 )
 from tilewright.tile.lowering import Lowering
-from tilewright.tile.stages import Stage, staged
+from tilewright.tile.staged import StagedResult, staged
 from tilewright.tile.transposes import SIZES
 from tilewright.tile.variants import LoweredStep, PackedConstant, Source
 
@@ -390,9 +390,9 @@ def assemble(
 
 def _stages(
     frame: Frame, index: Index, targets: dict[Node, TileBuffer], blocks: tuple[Expr, Expr]
-) -> dict[TileBuffer, Stage]:
+) -> dict[TileBuffer, StagedResult]:
     """The stages of results whose columns do not lie side by side."""
-    scope, found = frame.lowering.scope, dict[TileBuffer, Stage]()
+    scope, found = frame.lowering.scope, dict[TileBuffer, StagedResult]()
     for output, buffer in targets.items():
         _, place = shown(output, index, scope)
         offset = scope.resolve(linear(place, output.shape))
