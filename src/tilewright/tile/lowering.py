@@ -126,7 +126,7 @@ class Lowering:
         return self.checks.index(message)
 
     def variable(self, extent: Expr, stem: str = "i", count: Expr | None = None) -> Expr:
-        """A loop variable in [0, extent), known to the scope, of a body that runs ``count`` times."""
+        """A loop variable in [0, extent), which the scope knows, of a body run ``count`` times."""
         name = self.name(stem)
         self.depth[name] = len(self.blocks) - 1
         self.sizes[name] = extent
