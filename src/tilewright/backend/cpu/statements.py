@@ -221,6 +221,7 @@ class FunctionFrame:
         self.names[statement.name] = self.builder.sub(target, self.builder.ptrtoint(place, I64))
 
     def _stage(self, stage: Stage) -> None:
+        self.enter()
         parallel = [axis for axis in stage.axes if axis.role is Role.PARALLEL]
         for axis in parallel:
             first = symbol(axis.number) * axis.block
@@ -230,6 +231,7 @@ class FunctionFrame:
             for product in self.finished.values():
                 product.begin_task()
         self._reduced([axis for axis in stage.axes if axis not in parallel], stage)
+        self.leave()
 
     def _reduced(self, axes: Sequence[StageAxis], stage: Stage) -> None:
         """All blocks of some axes of a stage; without any, what is done with one."""
