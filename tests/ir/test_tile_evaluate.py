@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 from tilewright.ir.dtype import DType
+from tilewright.ir.product_nest import ProductNest
 from tilewright.ir.tile import (
     Accumulator,
     Apply,
+    Finish,
     Guarded,
     IndexValue,
     Let,
@@ -19,12 +21,18 @@ from tilewright.ir.tile import (
     Load,
     Local,
     Loop,
-    LoopProgram,
     Product,
+    Registers,
+    Role,
+    Stage,
+    StageAxis,
     Statement,
     Store,
+    Sums,
     TileBuffer,
+    TileProgram,
     TransposeBlock,
+    View,
     neutral_element,
 )
 from tilewright.ir.tile_evaluate import CheckFailed, evaluate_tile
@@ -37,11 +45,11 @@ N, AT = symbol("n"), symbol("_i")
 ONE = constant(1)
 
 
-def program(*body: Statement, scratch: tuple[TileBuffer, ...] = ()) -> LoopProgram:
-    return LoopProgram((X, OUT), 1, (), body, scratch, ("index {0} of {1}",), constant(1))
+def program(*body: Statement, scratch: tuple[TileBuffer, ...] = ()) -> TileProgram:
+    return TileProgram((X, OUT), 1, (), body, scratch, ("index {0} of {1}",), constant(1))
 
 
-def run(made: LoopProgram, x: np.ndarray, results: int) -> np.ndarray:
+def run(made: TileProgram, x: np.ndarray, results: int) -> np.ndarray:
     out = np.full(results, np.nan, np.float32)
     evaluate_tile(made, {"x": x, "o": out}, {"n": x.size})
     return out
@@ -132,8 +140,9 @@ def test_products_add_to_what_is_there_if_they_resume() -> None:
 
     def product(resume: int) -> Product:
         return Product(
-            sums, zero, constant(16), X, zero, constant(3), ONE, X, zero, ONE, ONE, ONE,
-            constant(3), constant(resume),
+            F32, View(X, zero, constant(3), ONE), View(X, zero, ONE, ONE),
+            (zero, ONE), (zero, ONE), (zero, constant(3)),
+            Sums(sums, zero, constant(16), constant(resume)),
         )  # fmt: skip
 
     ends = (Store(OUT, zero, Load(sums, zero)), Store(OUT, ONE, Load(sums, ONE)))
@@ -141,6 +150,54 @@ def test_products_add_to_what_is_there_if_they_resume() -> None:
     got = run(made, np.array([1, 2, 3], np.float32), 2)
     assert got[0] == 28
     assert np.isnan(got[1])
+
+
+def blocked(depth: int) -> TileProgram:
+    """x by x transposed, of 5 rows in blocks of 2; along the depth in blocks of 3."""
+    m, n, k = (
+        StageAxis(stem, constant(extent), constant(block), role)
+        for stem, extent, block, role in (
+            ("_m", 5, 2, Role.PARALLEL),
+            ("_n", 5, 2, Role.PARALLEL),
+            ("_k", depth, 3, Role.REDUCTION),
+        )
+    )
+    packed = TileBuffer("s", F32, scratch=True, elements=constant(6))
+    i, j = symbol("_i"), symbol("_j")
+    copied = Load(X, j * depth + i)
+    store = Store(packed, (i - k.begin) * 2 + j - n.begin, copied)
+    load = Loop("_i", *k.bounds, (Loop("_j", *n.bounds, (store,)),))
+    end = Store(OUT, symbol("_m") * 5 + symbol("_n"), Local("accumulator", F32))
+    product = Product(
+        F32,
+        View(X, m.begin * depth + k.begin, constant(depth), ONE),
+        View(packed, constant(0), ONE, constant(2)),
+        m.bounds, n.bounds, k.bounds,
+        Finish((end,), Registers(2, 2, None)),
+    )  # fmt: skip
+    counted = Store(OUT, constant(25) + symbol(m.number) * 3 + symbol(n.number), Literal(1.0, F32))
+    stage = Stage((m, n), (), (Stage((k,), (load,), (product,)),), (counted,))
+    grid = ((m.number, m.count), (n.number, n.count))
+    return replace(program(stage, scratch=(packed,)), grid=grid)
+
+
+def test_a_stage_loads_and_computes_block_by_block_and_stores_in_the_end() -> None:
+    x = np.arange(35, dtype=np.float32).reshape(5, 7)
+    got = run(blocked(7), x, 34)
+    np.testing.assert_array_equal(got[:25].reshape(5, 5), x @ x.T)
+    np.testing.assert_array_equal(got[25:], 1)
+
+
+def test_sums_over_no_depth_are_stored_too() -> None:
+    np.testing.assert_array_equal(run(blocked(0), np.zeros(1, np.float32), 34)[:25], 0)
+
+
+def test_the_product_of_a_nest_is_found() -> None:
+    made = blocked(7)
+    nest = ProductNest.of(made)
+    assert [size.value for size in (nest.m, nest.n, nest.k)] == [5, 5, 7]
+    assert nest.is_packing and not nest.is_transposing and nest.batch == ()
+    assert ProductNest.find(program(*made.body, Let("_v", Literal(0.0, F32)))) is None
 
 
 def test_rows_of_bytes_become_words_of_which_what_is_missing_is_zero() -> None:

@@ -10,18 +10,25 @@ import pytest
 from tilewright.ir import tile_samples
 from tilewright.ir.dtype import DType
 from tilewright.ir.tile import (
+    Finish,
     Guarded,
     LetIndex,
     Literal,
     Load,
     Local,
     Loop,
-    LoopProgram,
     Product,
+    Registers,
+    Role,
+    Stage,
+    StageAxis,
     Statement,
     Store,
+    Sums,
     TileBuffer,
+    TileProgram,
     TransposeBlock,
+    View,
 )
 from tilewright.ir.tile_samples import sample_sizes
 from tilewright.ir.tile_verify import Findings, unfilled, verify_tile
@@ -50,17 +57,19 @@ ROW, COLUMN = symbol("_i"), symbol("_j")
 
 def program(
     *body: Statement, grid: tuple[tuple[str, Expr], ...] = (("_i", ROWS),), scratch: int = 0
-) -> LoopProgram:
+) -> TileProgram:
     buffers = (SOURCE, INDICES, TARGET)
     made = tuple(TileBuffer(f"s{n}", F32, True, COLUMNS) for n in range(scratch))
-    return LoopProgram(buffers, 1, grid, body, made, ("out of bounds",), constant(1))
+    return TileProgram(buffers, 1, grid, body, made, ("out of bounds",), constant(1))
 
 
-def wrong(made: LoopProgram, findings: Findings | None = None) -> list[str]:
-    """The problems of a program over [rows, columns] tensors."""
+def wrong(
+    made: TileProgram, findings: Findings | None = None, results: Expr = ROWS * COLUMNS
+) -> list[str]:
+    """The problems of a program over [rows, columns] tensors, with so many results."""
     scope = Scope()
     rows, columns = scope.declare("rows", 0, 64), scope.declare("columns", 0, 64)
-    sizes = {"b0": rows * columns * 4, "b1": rows * columns * 8, "o0": rows * columns * 4}
+    sizes = {"b0": rows * columns * 4, "b1": rows * columns * 8, "o0": results * 4}
     samples = sample_sizes(scope, (), ())
     return verify_tile(made, sizes, scope, samples, findings or Findings())
 
@@ -162,11 +171,11 @@ def left_out(*filling: Statement) -> list[str]:
     rows = scope.declare("rows", 0, 64)
     scope.declare("columns", 0, 64)
     samples = [*sample_sizes(scope, (), ()), {"rows": 3, "columns": 0}]
-    fill = LoopProgram(
+    fill = TileProgram(
         (SOURCE, INDICES, FILLED), 1, (), filling, (), ("out of bounds",), constant(1)
     )
     store = Store(TARGET, ROW, Load(FILLED, ROW))
-    read = LoopProgram((FILLED, TARGET), 1, (("_i", rows),), (store,), (), (), constant(1))
+    read = TileProgram((FILLED, TARGET), 1, (("_i", rows),), (store,), (), (), constant(1))
     return unfilled(read, FILLED, [(fill, FILLED)], scope, samples)
 
 
@@ -218,20 +227,53 @@ def test_a_product_of_blocks_in_scratch() -> None:
     lines = ceil_div(COLUMNS, 16) * 16
     sums = TileBuffer("sums", F32, True, ROWS * lines)
     zero, one = constant(0), constant(1)
-    block = Product(
-        sums, zero, lines, SOURCE, zero, zero, zero, SOURCE, zero, zero, ROWS, COLUMNS, one, zero
-    )
+    left, right = View(SOURCE, zero, zero, zero), View(SOURCE, zero, one, zero)
+    target = Sums(sums, zero, lines, zero)
+    block = Product(F32, left, right, (zero, ROWS), (zero, COLUMNS), (zero, one), target)
     result = over_columns(Store(TARGET, ROW * COLUMNS + COLUMN, Load(sums, ROW * lines + COLUMN)))
     findings = Findings()
     assert wrong(program(block, result), findings) == []
-    narrow = replace(block, target_row=COLUMNS)
     short = TileBuffer("sums", F32, True, ROWS * COLUMNS)
-    found = wrong(program(replace(narrow, target=short), result))
+    narrow = replace(block, target=replace(target, buffer=short, row=COLUMNS))
+    found = wrong(program(narrow, result))
     assert any("write sums" in text for text in found)
-    beyond = replace(block, left_row=COLUMNS + 1)
+    beyond = replace(block, left=replace(left, row=COLUMNS + 1))
     assert any("read b0" in text for text in wrong(program(beyond, result)))
-    unwritten = replace(block, resume=one)
+    unwritten = replace(block, target=replace(target, resume=one))
     assert any("nothing is written there before" in t for t in wrong(program(unwritten, result)))
+
+
+def squares(depth: Expr = ROWS, width: Expr = COLUMNS) -> TileProgram:
+    """The source transposed times the source: to rows of ``width`` results."""
+    m, n = (StageAxis(stem, COLUMNS, constant(8), Role.PARALLEL) for stem in ("_m", "_n"))
+    k = StageAxis("_k", depth, constant(16), Role.REDUCTION)
+    left, right = (
+        View(SOURCE, k.begin * COLUMNS + axis.begin, constant(1), COLUMNS) for axis in (m, n)
+    )
+    end = Store(TARGET, symbol("_m") * width + symbol("_n"), Local("accumulator", F32))
+    finish = Finish((end,), Registers(8, 8, None))
+    product = Product(F32, left, right, m.bounds, n.bounds, k.bounds, finish)
+    body = Stage((m, n), (), (Stage((k,), (), (product,)),))
+    return program(body, grid=((m.number, m.count), (n.number, n.count)))
+
+
+def test_blocks_of_a_product_are_followed_as_a_whole() -> None:
+    findings, size = Findings(), COLUMNS * COLUMNS
+    assert wrong(squares(), findings, size) == []
+    assert not findings.unknown
+    deeper = wrong(squares(depth=ROWS + 1), None, size)
+    assert any("read b0" in text for text in deeper)
+    wider = wrong(squares(width=COLUMNS + 1), None, size)
+    assert any("write o0" in text for text in wider)
+    closer = wrong(squares(width=COLUMNS - 1), None, size)
+    assert any("two tasks write" in text for text in closer)
+
+
+def test_the_grid_has_the_blocks_of_parallel_stages() -> None:
+    made = squares()
+    (name, _), other = made.grid
+    found = wrong(replace(made, grid=((name, ROWS), other)), None, COLUMNS * COLUMNS)
+    assert any("the grid has not" in text for text in found)
 
 
 def test_a_loop_that_never_runs_is_not_tried() -> None:

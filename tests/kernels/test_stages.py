@@ -9,7 +9,8 @@ from tilewright.backend.cpu.machine import LEVELS
 from tilewright.backend.cpu.program import build_program
 from tilewright.ir.graph import Node, node
 from tilewright.ir.primitives import Broadcast, Convolve, Transpose
-from tilewright.ir.tile import Contraction, TransposeBlock
+from tilewright.ir.product_nest import ProductNest
+from tilewright.ir.tile import TransposeBlock
 from tilewright.plan.greedy import plan_greedily
 from tilewright.shape import constant, maximum
 
@@ -53,7 +54,6 @@ def test_the_transposition_is_part_of_the_kernel() -> None:
     assert [k.outputs[0].primitive for k in plan.kernels] == [Transpose((0, 3, 1, 2))]
     (kernel,) = build_program(graph, plan, LEVELS["x86-64"]).lowered
     program = kernel.variants[0].steps[0].program
-    assert isinstance(program, Contraction)
-    assert len(program.stages) == 1
-    (loop,) = program.after
+    assert program.scratch[-1].name == "stage_o0"
+    (loop,) = ProductNest.of(program).blocks.store
     assert isinstance(loop.body[0], TransposeBlock)  # type: ignore[union-attr]

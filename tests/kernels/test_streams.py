@@ -26,7 +26,7 @@ from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Graph, node
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Cast, Concat, Transpose
-from tilewright.ir.tile import Loop, LoopProgram, Statement
+from tilewright.ir.tile import Loop, Statement
 from tilewright.plan.greedy import plan_greedily
 from tilewright.shape import Expr, constant
 from tilewright.target import preset
@@ -142,7 +142,6 @@ def _conditions(graph: Graph) -> list[Expr]:
     (kernel,) = plan_greedily(graph).kernels
     (variant,) = lower_kernel(kernel, graph.scope, REGISTER_TILES["avx512"], machine=_ZEN4).variants
     program = variant.steps[-1].program
-    assert isinstance(program, LoopProgram)
     found: list[Expr] = []
 
     def collect(body: tuple[Statement, ...]) -> None:

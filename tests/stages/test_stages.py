@@ -14,7 +14,7 @@ from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Graph, Node, node
 from tilewright.ir.kernel import Kernel, KernelKind
 from tilewright.ir.primitives import Input, Map, TensorType
-from tilewright.ir.tile import Loop, LoopProgram
+from tilewright.ir.tile import Loop, TileProgram
 from tilewright.ir.verify import VerificationError
 from tilewright.shape import Scope, constant
 from tilewright.stages import CHECK_VARIABLE, Stages, is_checked
@@ -105,7 +105,7 @@ def test_a_wrong_kernel_stops_the_compilation(
     loops = lower._LOOPS  # pyright: ignore[reportPrivateUsage]
     right = loops[KernelKind.LOOPS]
 
-    def one_too_many(kernel: Kernel, lowering: Lowering) -> LoopProgram:
+    def one_too_many(kernel: Kernel, lowering: Lowering) -> TileProgram:
         made = right(kernel, lowering)
         (loop,) = made.body
         assert isinstance(loop, Loop)

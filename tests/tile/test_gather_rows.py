@@ -15,7 +15,7 @@ import tilewright
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Graph, node
 from tilewright.ir.primitives import Gather, Input, Map
-from tilewright.ir.tile import Load, Loop, LoopProgram, Statement, Store
+from tilewright.ir.tile import Load, Loop, Statement, Store, TileProgram
 from tilewright.ir.tile_walk import value_loads
 from tilewright.plan.greedy import plan_greedily
 from tilewright.shape import Scope
@@ -26,7 +26,7 @@ TILE = RegisterTile(6, 16, narrow_rows=4)
 Array = np.ndarray[Any, Any]
 
 
-def _interpolation(lines: int) -> LoopProgram:
+def _interpolation(lines: int) -> TileProgram:
     """Two positions along the last axis, of the sum of some lines (of the line itself if one)."""
     scope = Scope()
     rows, columns, count = (scope.declare(name, 0, 100) for name in ("rows", "columns", "count"))
@@ -39,7 +39,6 @@ def _interpolation(lines: int) -> LoopProgram:
     plan = plan_greedily(Graph("rows", (x, *picks), (("y", output),), scope))
     (variant,) = lower_kernel(plan.kernels[-1], scope, TILE).variants
     program = variant.steps[-1].program
-    assert isinstance(program, LoopProgram)
     return program
 
 

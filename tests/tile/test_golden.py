@@ -9,7 +9,8 @@ import numpy as np
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Graph, Node, node
 from tilewright.ir.primitives import ArgReduce, Broadcast, Constant, Contract, Input, Map, Reduce
-from tilewright.ir.tile import Contraction, Loop, LoopProgram, Product, TileProgram
+from tilewright.ir.product_nest import ProductNest
+from tilewright.ir.tile import Loop, Product, TileProgram
 from tilewright.ir.tile_print import print_readable, print_tile
 from tilewright.plan.greedy import plan_greedily
 from tilewright.shape import Scope, constant
@@ -40,7 +41,6 @@ def test_softmax_sweeps_each_row_three_times() -> None:
     shape = (scope.declare("rows", 0, 100), scope.declare("columns", 0, 100))
     x = node(Input("x", DType.FLOAT32, shape))
     program = lower_only_kernel(scope, (x,), softmax(x, 1, (0,)))
-    assert isinstance(program, LoopProgram)
     assert print_tile(program) == "\n".join(
         [
             "buffer b0: float32",
@@ -65,7 +65,6 @@ def test_rows_that_lie_side_by_side_are_reduced_along_the_columns() -> None:
     x = node(Input("x", DType.FLOAT32, (constant(2), scope.declare("n", 0, 100))))
     maximum = node(Broadcast(x.shape, (1,)), node(Reduce("maximum", (0,)), x))
     program = lower_only_kernel(scope, (x,), node(Map("subtract"), x, maximum))
-    assert isinstance(program, LoopProgram)
     block = str(program.scratch[0].elements)
     assert block == "16*max(1, ceil_div(n, 16))"
     first = f"16*_i1*{block.removeprefix('16*')}"
@@ -98,19 +97,46 @@ def test_a_dense_layer_packs_its_weights_and_adds_its_bias_at_the_end() -> None:
     product = node(Contract((), ((1, 0),)), x, weights)
     biased = node(Map("add"), product, node(Broadcast(product.shape, (1,)), bias))
     program = lower_only_kernel(scope, (x,), biased)
-    assert isinstance(program, Contraction)
-    text = print_tile(program).splitlines()
-    assert "  left b0[0], row 32, depth 1, panel 0" in text
-    assert "  right p0[0], row 32, depth 16, panel 16" in text
-    assert text[-1].endswith("add.float32(accumulator, b1[_n])")
-    assert text[-1].startswith("  o0[48*_m + _n] = ")
+    rows = "max(6, 6*ceil_div(ceil_div(batch, max(1, ceil_div(batch, 96))), 6))"
+    assert print_tile(program) == "\n".join(
+        [
+            "buffer b0: float32",
+            "buffer b1: float32",
+            "buffer p0: float32",
+            "buffer o0: float32",
+            f"grid _nb < 1, _mb < ceil_div(batch, {rows})",
+            f"  stage parallel _m < batch by {rows}, parallel _n < 48 by 48",
+            "    stage reduction _k < 32 by 32",
+            "      product float32 for rows _m0 .. _m1, columns _n0 .. _n1, depth _k0 .. _k1",
+            "        left b0[_k0 + 32*_m0], row 32, depth 1",
+            "        right p0[16*_k0 + 32*_n0], row 32, depth 16, panel 16",
+            "        in registers of 6 x 16, tail 0",
+            "        finished by",
+            "          o0[48*_m + _n] = %0:add.float32(accumulator, b1[_n])",
+        ]
+    )
+
+
+def test_an_operand_that_lies_along_the_depth_is_packed_for_each_block_of_it() -> None:
+    """What comes with the stage of the depth is moved for each of its blocks."""
+    scope = Scope()
+    m, n, k = (scope.declare(name, 0, 100) for name in "mnk")
+    x, y = (node(Input(name, DType.FLOAT32, (size, k))) for name, size in (("x", m), ("y", n)))
+    program = lower_only_kernel(scope, (x, y), node(Contract((), ((1, 1),)), x, y))
+    nest = ProductNest.of(program)
+    assert nest.is_packing and nest.is_transposing
+    row = nest.right.depth
+    assert [buffer.name for buffer in program.scratch] == ["s0"]
+    text = print_tile(program)
+    load = f"\n      load\n        s0[0], row {row} = transposed b1[_n0*k + _k0], row k: "
+    assert load in text
+    assert f"\n        right s0[0], row 1, depth {row}\n" in text
 
 
 def test_the_position_of_a_maximum_that_does_not_exist_reads_nothing() -> None:
     """Of no row the index is 0, and so it is known outside of the loop over rows."""
     x = node(Input("x", DType.FLOAT32, (constant(0), constant(5))))
     program = lower_only_kernel(Scope(), (x,), node(ArgReduce("maximum", 1, False), x))
-    assert isinstance(program, LoopProgram)
     assert not [
         part for part in program.body if isinstance(part, Loop) and part.end is not constant(0)
     ]
@@ -121,7 +147,6 @@ def test_positions_of_maxima_in_columns_run_along_the_columns() -> None:
     shape = (scope.declare("rows", 0, 100), scope.declare("columns", 0, 100))
     x = node(Input("x", DType.INT32, shape))
     program = lower_only_kernel(scope, (x,), node(ArgReduce("maximum", 0, False), x))
-    assert isinstance(program, LoopProgram)
     block = str(column_block(shape[1]))
     text = print_tile(program).replace(block, "BLOCK")
     text = text.replace(f"min(-_c6*BLOCK + columns, {block[4:-1]})", "COUNT")
@@ -186,15 +211,16 @@ def attention() -> TileProgram:
 
 def test_attention_keeps_blocks_of_scores_in_scratch() -> None:
     program = attention()
-    assert isinstance(program, LoopProgram)
     assert all(b.elements is not None and b.elements.is_constant for b in program.scratch)
     over_keys = next(p for p in program.body if isinstance(p, Loop) and p.variable == "_kb")
     products = [part for part in over_keys.body if isinstance(part, Product)]
-    assert [p.depth.is_constant for p in products] == [True, False]
+    assert [p.depth[1].is_constant for p in products] == [True, False]
     text = print_tile(program)
     assert "s0[0], row 208 = transposed b0[" in text
-    assert "    s1[0], row 208 = product of\n      b1[3072*_kb], row 32, depth 1\n" in text
-    assert "    s6[0], row 32 = product of\n      s1[0], row 1, depth 208\n" in text
+    operands = "left b1[3072*_kb], row 32, depth 1", "right s0[0], row 1, depth 208"
+    assert "\n      ".join((*operands, "into s1[0], row 208, resumed if 0\n")) in text
+    operands = "left s1[0], row 1, depth 208", "right b2[3072*_kb], row 1, depth 32"
+    assert "\n      ".join((*operands, "into s6[0], row 32, resumed if 1\n")) in text
 
 
 def test_names_of_long_sizes_stand_for_what_they_say() -> None:

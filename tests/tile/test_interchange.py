@@ -5,7 +5,7 @@ from __future__ import annotations
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Graph, node
 from tilewright.ir.primitives import ArgReduce, Input
-from tilewright.ir.tile import Loop, LoopProgram, Statement, Store
+from tilewright.ir.tile import Loop, Statement, Store
 from tilewright.ir.tile_walk import value_loads
 from tilewright.plan.greedy import plan_greedily
 from tilewright.shape import Scope
@@ -27,7 +27,6 @@ def test_running_values_are_read_once_for_several_rows_and_positions_are_narrow(
     plan = plan_greedily(Graph("g", (x,), (("y", output),), scope))
     (variant,) = lower_kernel(plan.kernels[-1], scope, RegisterTile(6, 16, narrow_rows=4)).variants
     program = variant.steps[-1].program
-    assert isinstance(program, LoopProgram)
     best, position = program.scratch
     assert (best.dtype, position.dtype) == (DType.FLOAT32, DType.INT32)
     for running in (best, position):

@@ -18,7 +18,7 @@ from support.text_models import assert_as_reference, floats
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Graph, Node, node
 from tilewright.ir.primitives import Broadcast, Dimension, Gather, Input, Iota, Map, Transpose
-from tilewright.ir.tile import LetIndex, Loop, LoopProgram, Statement
+from tilewright.ir.tile import LetIndex, Loop, Statement, TileProgram
 from tilewright.ops.build import scalar
 from tilewright.plan.greedy import plan_greedily
 from tilewright.shape import Scope, constant
@@ -30,11 +30,10 @@ TILE = RegisterTile(6, 16, narrow_rows=4)
 Array = np.ndarray[Any, Any]
 
 
-def _programs(scope: Scope, inputs: tuple[Node, ...], output: Node) -> list[LoopProgram]:
+def _programs(scope: Scope, inputs: tuple[Node, ...], output: Node) -> list[TileProgram]:
     plan = plan_greedily(Graph("tables", inputs, (("y", output),), scope))
     (variant,) = lower_kernel(plan.kernels[-1], scope, TILE).variants
-    programs = [step.program for step in variant.steps]
-    return [p for p in programs if isinstance(p, LoopProgram)]
+    return [step.program for step in variant.steps]
 
 
 def _positions(body: tuple[Statement, ...]) -> list[LetIndex]:
@@ -42,7 +41,7 @@ def _positions(body: tuple[Statement, ...]) -> list[LetIndex]:
     return [s for s in body if isinstance(s, LetIndex)] + inner
 
 
-def _gather(axis: int) -> list[LoopProgram]:
+def _gather(axis: int) -> list[TileProgram]:
     scope = Scope()
     rows, columns, count = (scope.declare(name, 0, 100) for name in ("rows", "columns", "count"))
     x = node(Input("x", DType.FLOAT32, (rows, columns)))

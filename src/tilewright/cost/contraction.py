@@ -15,16 +15,8 @@ from dataclasses import dataclass
 from tilewright.cost.tiles import TileLine, TileTime, derived_tiles, tile_line
 from tilewright.ir.dtype import DType
 from tilewright.ir.epilogue import is_light
-from tilewright.ir.tile import (
-    Contraction,
-    Load,
-    Loop,
-    Operand,
-    Packing,
-    Statement,
-    Store,
-    TransposeBlock,
-)
+from tilewright.ir.product_nest import ProductNest
+from tilewright.ir.tile import Load, Loop, Statement, Store, TransposeBlock, View
 from tilewright.shape import (
     Expr,
     ceil_div,
@@ -153,22 +145,22 @@ class Blocks:
     depth: Expr
 
     @staticmethod
-    def of(program: Contraction) -> Blocks:
+    def of(nest: ProductNest) -> Blocks:
         """As the program says; whoever made it may know shorter expressions."""
         return Blocks(
-            ceil_div(program.m, program.block_m),
-            ceil_div(program.n, program.block_n),
-            ceil_div(program.k, program.block_k),
+            ceil_div(nest.m, nest.rows.block),
+            ceil_div(nest.n, nest.columns.block),
+            ceil_div(nest.k, nest.depth.block),
         )
 
 
 def contraction_time(
-    program: Contraction, machine: Machine, threads: Expr | int, blocks: Blocks | None = None
+    nest: ProductNest, machine: Machine, threads: Expr | int, blocks: Blocks | None = None
 ) -> Expr:
-    """Picoseconds of ``program`` with ``threads`` threads."""
-    blocks = blocks or Blocks.of(program)
-    tasks = maximum(_batch(program) * blocks.rows * blocks.columns, 1)
-    alone = _alone(program, machine, blocks)
+    """Picoseconds of ``nest`` with ``threads`` threads."""
+    blocks = blocks or Blocks.of(nest)
+    tasks = maximum(_batch(nest) * blocks.rows * blocks.columns, 1)
+    alone = _alone(nest, machine, blocks)
     workers = workers_for(alone, threads)
     waiting = minimum(workers - 1, 1)
     rounds = ceil_div(tasks, workers) * TASKS_WAITED + waiting
@@ -180,118 +172,118 @@ def workers_for(alone: Expr, threads: Expr | int) -> Expr:
     return select(less(alone, 1000 * SHARED_NS), 1, threads)
 
 
-def contraction_work(program: Contraction, machine: Machine) -> Expr:
-    """Nanoseconds of ``program`` on one thread, roughly: whether to share it out at all."""
-    calls = ceil_div(program.m, program.tile_rows) * machine.picoseconds(CALL_CYCLES)
-    panels = ceil_div(program.n, program.tile_columns)
-    stored = program.m * program.n * machine.picoseconds(_store_cycles(program.stores))
-    computed = panels * (program.k * _panel_step(program, machine) + calls)
-    read = program.n * program.k
-    moved = read // 64 * machine.reading(_batch(program) * read, program.dtype.bytes, 2)
-    return _batch(program) * (maximum(computed, moved) + stored) // 1000 + 1
+def contraction_work(nest: ProductNest, machine: Machine) -> Expr:
+    """Nanoseconds of ``nest`` on one thread, roughly: whether to share it out at all."""
+    calls = ceil_div(nest.m, nest.registers.rows) * machine.picoseconds(CALL_CYCLES)
+    panels = ceil_div(nest.n, nest.registers.columns)
+    stored = nest.m * nest.n * machine.picoseconds(_store_cycles(nest.finish.stores))
+    computed = panels * (nest.k * _panel_step(nest, machine) + calls)
+    read = nest.n * nest.k
+    moved = read // 64 * machine.reading(_batch(nest) * read, nest.dtype.bytes, 2)
+    return _batch(nest) * (maximum(computed, moved) + stored) // 1000 + 1
 
 
-def _batch(program: Contraction) -> Expr:
-    return product([size for _, size in program.batch])
+def _batch(nest: ProductNest) -> Expr:
+    return product([size for _, size in nest.batch])
 
 
-def _panel_step(program: Contraction, machine: Machine) -> Expr:
+def _panel_step(nest: ProductNest, machine: Machine) -> Expr:
     """Picoseconds of one step along k for all rows of a panel."""
-    line = machine.line(program.dtype, program.tile_columns, program.tile_rows)
-    row_tiles = ceil_div(program.m, program.tile_rows)
-    return maximum(program.m * line.per_row + row_tiles * line.per_tile, line.least)
+    line = machine.line(nest.dtype, nest.registers.columns, nest.registers.rows)
+    row_tiles = ceil_div(nest.m, nest.registers.rows)
+    return maximum(nest.m * line.per_row + row_tiles * line.per_tile, line.least)
 
 
-def _alone(program: Contraction, machine: Machine, blocks: Blocks) -> Expr:
+def _alone(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
     """Picoseconds on one thread."""
-    sixteenths, width = _filled_columns(program, machine), program.tile_columns
-    row_tiles = ceil_div(program.m, program.tile_rows)
-    panel = _panel_step(program, machine)
-    tiles = row_tiles * ceil_div(program.n, width)
-    again = machine.picoseconds(CALL_CYCLES + SPILL_CYCLES * program.tile_rows * width)
+    sixteenths, width = _filled_columns(nest, machine), nest.registers.columns
+    row_tiles = ceil_div(nest.m, nest.registers.rows)
+    panel = _panel_step(nest, machine)
+    tiles = row_tiles * ceil_div(nest.n, width)
+    again = machine.picoseconds(CALL_CYCLES + SPILL_CYCLES * nest.registers.rows * width)
     first = machine.picoseconds(CALL_CYCLES) - again
-    steps = tiles * _step_penalty(program, machine, blocks) * program.k
-    stored = program.m * program.n * machine.picoseconds(_store_cycles(program.stores))
-    compute, packed = program.k * sixteenths * panel // 16, constant(0)
-    left = _left_moved(program, machine)
+    steps = tiles * _step_penalty(nest, machine, blocks) * nest.k
+    stored = nest.m * nest.n * machine.picoseconds(_store_cycles(nest.finish.stores))
+    compute, packed = nest.k * sixteenths * panel // 16, constant(0)
+    left = _left_moved(nest, machine)
     compute = compute + left * LEFT_SHOWN // 8 if machine.is_wide else maximum(compute, left)
-    moved = _moved(program, machine, blocks)
-    if isinstance(program.right, Packing):  # which waits for what it reads; tiles do not
-        packed = maximum(_packing(program, program.right, machine, blocks), moved)
-    elif program.right.panel:
-        compute = maximum(compute, moved) + _read_again(program, machine, blocks)
+    moved = _moved(nest, machine, blocks)
+    if nest.is_packing:  # which waits for what it reads; tiles do not
+        packed = maximum(_packing(nest, machine, blocks), moved)
+    elif nest.right.panel:
+        compute = maximum(compute, moved) + _read_again(nest, machine, blocks)
     else:  # tiles of many rows wait as well: too few loads are under way at a time
-        few = less_equal(program.m, FEW_ROWS)
-        waited = moved * (4 + round(4 * _row_share(program))) // 8
+        few = less_equal(nest.m, FEW_ROWS)
+        waited = moved * (4 + round(4 * _row_share(nest))) // 8
         compute = select(few, maximum(compute, moved), compute + waited)
-    parts = logical_and(program.n % width, _has_parts(program, machine, blocks))
+    parts = logical_and(nest.n % width, _has_parts(nest, machine, blocks))
     tile, row = PART_CYCLES, PART_ROW_CYCLES
     if machine.is_wide:
         tile, row = MASKED_PART_CYCLES, MASKED_PART_ROW_CYCLES
-    part = row_tiles * machine.picoseconds(tile) + program.m * machine.picoseconds(row)
+    part = row_tiles * machine.picoseconds(tile) + nest.m * machine.picoseconds(row)
     part = select(parts, part, 0)
     called = tiles * (blocks.depth * again) + tiles * first + part
     begun = blocks.columns * blocks.rows * machine.picoseconds(TASK_CYCLES)
-    streamed = _streamed(program, machine) + _paged(program, machine, blocks)
-    return _batch(program) * (compute + called + begun + steps + stored + packed + streamed)
+    streamed = _streamed(nest, machine) + _paged(nest, machine, blocks)
+    return _batch(nest) * (compute + called + begun + steps + stored + packed + streamed)
 
 
-def _has_parts(program: Contraction, machine: Machine, blocks: Blocks) -> Expr:
+def _has_parts(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
     """Whether sums of the last panel pass through memory: it cannot be moved back in its block."""
-    if program.tail is not None and is_light(program.stores):
+    if nest.registers.tail is not None and is_light(nest.finish.stores):
         return constant(0)
-    if isinstance(program.right, Operand) and program.right.panel:
+    if nest.right.panel:
         return constant(1)
-    last = program.n - maximum(blocks.columns - 1, 0) * program.block_n
-    lanes = _lanes(program, machine)
-    return less(last, ceil_div(program.n % program.tile_columns, lanes) * lanes)
+    last = nest.n - maximum(blocks.columns - 1, 0) * nest.columns.block
+    lanes = _lanes(nest, machine)
+    return less(last, ceil_div(nest.n % nest.registers.columns, lanes) * lanes)
 
 
-def _lanes(program: Contraction, machine: Machine) -> int:
-    return max(1, machine.target.vector_bytes // program.dtype.bytes)
+def _lanes(nest: ProductNest, machine: Machine) -> int:
+    return max(1, machine.target.vector_bytes // nest.dtype.bytes)
 
 
-def _filled_columns(program: Contraction, machine: Machine) -> Expr:
+def _filled_columns(nest: ProductNest, machine: Machine) -> Expr:
     """Panels in sixteenths: the last one costs less where fewer vectors hold its columns."""
-    width = program.tile_columns
-    lanes = _lanes(program, machine)
-    rest = program.n % width
-    height = program.tile_rows
-    whole = machine.line(program.dtype, width, height).at(height)
+    width = nest.registers.columns
+    lanes = _lanes(nest, machine)
+    rest = nest.n % width
+    height = nest.registers.rows
+    whole = machine.line(nest.dtype, width, height).at(height)
     last = constant(16)
     for vectors in range(width // lanes - 1, 0, -1):
         # Where the number of columns is known, tiles of few vectors are made twice as high.
-        high = 2 if program.tail is not None and vectors <= 2 else 1
-        narrow = machine.line(program.dtype, vectors * lanes, high * height).at(high * height)
+        high = 2 if nest.registers.tail is not None and vectors <= 2 else 1
+        narrow = machine.line(nest.dtype, vectors * lanes, high * height).at(high * height)
         share = min(16, round(16 * narrow / (high * whole)))
         last = select(less_equal(rest, vectors * lanes), share, last)
-    return program.n // width * 16 + select(rest, last, 0)
+    return nest.n // width * 16 + select(rest, last, 0)
 
 
-def _step_penalty(program: Contraction, machine: Machine, blocks: Blocks) -> Expr:
+def _step_penalty(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
     """Picoseconds of a step of a tile over unpacked rows: they cross lines, or collide in sets."""
-    right = program.right
-    if isinstance(right, Packing) or right.panel:
+    right = nest.right
+    if nest.is_packing or right.panel:
         return constant(0)
-    size = program.dtype.bytes
-    share = _row_share(program)
+    size = nest.dtype.bytes
+    share = _row_share(nest)
     best, good, fair, bad = (machine.picoseconds(share * cycles) for cycles in SPLIT_CYCLES)
     line, page = 64 // size, PAGE_BYTES // size
     row = right.depth
     odd = select(row % (line // 2), select(row % (line // 4), bad, fair), good)
     split = select(row % line, odd, best)
     few, many = SPLIT_PAGES
-    pages = minimum(program.n * program.k // (maximum(blocks.depth, 1) * page) + few, many)
+    pages = minimum(nest.n * nest.k // (maximum(blocks.depth, 1) * page) + few, many)
     shared = constant(0)
     for distance, cycles in reversed(SHARED_SETS):
         # So many lines, six in each set, stay in the first-level cache from tile to tile.
-        few_lines = less_equal(program.k, 6 * PAGE_BYTES // distance)
+        few_lines = less_equal(nest.k, 6 * PAGE_BYTES // distance)
         collides = select(few_lines, shared, machine.picoseconds(share * cycles))
         shared = select(row % (distance // size), shared, collides)
     near = less_equal((row + CONFLICT_NEAR) % page, 2 * CONFLICT_NEAR)
     near = logical_and(less_equal(page // 2, row), near)
     first, more = (machine.picoseconds(share * cycles) for cycles in WIDE_ROW_CYCLES)
-    wide = first + minimum(program.k, WIDE_ROW_STEPS) * more // WIDE_ROW_STEPS
+    wide = first + minimum(nest.k, WIDE_ROW_STEPS) * more // WIDE_ROW_STEPS
     wide = select(less_equal(row, WIDE_ROW), 0, wide)
     lines = maximum(split * pages // many, wide) + shared
     return select(near, machine.picoseconds(CONFLICT_CYCLES), lines)
@@ -307,122 +299,122 @@ def _store_cycles(stores: Sequence[Store]) -> float:
     return cycles
 
 
-def _moved(program: Contraction, machine: Machine, blocks: Blocks) -> Expr:
+def _moved(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
     """Picoseconds to read the right operand: once from where it lies, then for more blocks of rows.
 
     Those follow each other, so that it comes from the cache that holds one batch element of it.
     """
-    elements, size = program.n * program.k, program.dtype.bytes
-    scattered = _scattered(program, machine, blocks)
-    rate = machine.reading(_batch(program) * elements, size, 2, scattered)
-    if program.batch:
+    elements, size = nest.n * nest.k, nest.dtype.bytes
+    scattered = _scattered(nest, machine, blocks)
+    rate = machine.reading(_batch(nest) * elements, size, 2, scattered)
+    if nest.batch:
         again = machine.reading(elements, size, 2, scattered)
         return elements // 64 * (rate + maximum(blocks.rows - 1, 0) * again)
     return elements * blocks.rows // 64 * rate
 
 
-def _left_moved(program: Contraction, machine: Machine) -> Expr:
+def _left_moved(nest: ProductNest, machine: Machine) -> Expr:
     """Picoseconds to read the left operand once from where it lies."""
-    if not isinstance(program.left, Operand) or program.left.panel:
+    if not isinstance(nest.left, View) or nest.left.panel:
         return constant(0)
-    elements = program.m * program.k
-    return elements // 64 * machine.reading(_batch(program) * elements, program.dtype.bytes, 2)
+    elements = nest.m * nest.k
+    return elements // 64 * machine.reading(_batch(nest) * elements, nest.dtype.bytes, 2)
 
 
-def _read_again(program: Contraction, machine: Machine, blocks: Blocks) -> Expr:
+def _read_again(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
     """Picoseconds that operands add each time that they come from beyond the second-level cache.
 
     If it holds a block of rows and a panel, rows come once for each block of columns, and columns
     for each block of rows; else rows for each panel, and columns for each tile of rows.
     """
-    size, batch = program.dtype.bytes, _batch(program)
-    deep = ceil_div(program.k, maximum(blocks.depth, 1))
-    tall = ceil_div(program.m, maximum(blocks.rows, 1))
-    inside = machine.holds(2, deep * (tall + program.tile_columns), size)
-    elements = program.n * program.k
-    tiles = ceil_div(program.m, program.tile_rows)
+    size, batch = nest.dtype.bytes, _batch(nest)
+    deep = ceil_div(nest.k, maximum(blocks.depth, 1))
+    tall = ceil_div(nest.m, maximum(blocks.rows, 1))
+    inside = machine.holds(2, deep * (tall + nest.registers.columns), size)
+    elements = nest.n * nest.k
+    tiles = ceil_div(nest.m, nest.registers.rows)
     again = maximum(select(inside, blocks.rows, tiles) - 1, 0)
     rate = machine.reading(batch * elements, size, 3) * AGAIN_RIGHT // 8
     time = elements * again // 64 * rate
-    panels = ceil_div(program.n, program.tile_columns)
+    panels = ceil_div(nest.n, nest.registers.columns)
     far = select(machine.holds(2, batch * elements, size), 0, machine.picoseconds(PANEL_CYCLES))
     time = time + panels * blocks.depth * far // maximum(tiles, 1)
-    if isinstance(program.left, Operand) and not program.left.panel:
-        elements = program.m * program.k
+    if isinstance(nest.left, View) and not nest.left.panel:
+        elements = nest.m * nest.k
         again = maximum(select(inside, blocks.columns, panels) - 1, 0)
         rate = machine.reading(batch * elements, size, 3) * AGAIN_LEFT // 8
         time = time + elements * again // 64 * rate
     return time
 
 
-def _scattered(program: Contraction, machine: Machine, blocks: Blocks) -> Expr:
+def _scattered(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
     """Twice the time over that of the bytes: rows in memory lie apart, each on its own pages."""
-    right = program.right
-    if isinstance(right, Packing):
+    right = nest.right
+    if nest.is_packing:
         whole, part = SCATTERED_PACKING
         return select(less_equal(blocks.columns, 1), whole, part)
     if right.panel or machine.is_wide:  # wide cores have more misses under way
         return constant(2)
-    rows = ceil_div(program.k, maximum(blocks.depth, 1))
+    rows = ceil_div(nest.k, maximum(blocks.depth, 1))
     share = constant(SCATTERED_MOST)
     for most, halves in reversed(SCATTERED_ROWS):
         share = select(less_equal(rows, most), halves, share)
-    return select(less(program.n, LONG_ROW), maximum(share, SCATTERED_SHORT), share)
+    return select(less(nest.n, LONG_ROW), maximum(share, SCATTERED_SHORT), share)
 
 
-def _row_share(program: Contraction) -> float:
+def _row_share(nest: ProductNest) -> float:
     """What part of the usual it costs to come to a row: the less the more of it is read then."""
-    return min(1.0, SPLIT_BYTES / (program.tile_columns * program.dtype.bytes))
+    return min(1.0, SPLIT_BYTES / (nest.registers.columns * nest.dtype.bytes))
 
 
-def _streamed(program: Contraction, machine: Machine) -> Expr:
+def _streamed(nest: ProductNest, machine: Machine) -> Expr:
     """Picoseconds to wait for a left operand in memory: long rows are many streams at a time."""
-    left = program.left
-    if not isinstance(left, Operand) or left.panel or machine.is_wide:
+    left = nest.left
+    if not isinstance(left, View) or left.panel or machine.is_wide:
         return constant(0)
-    elements = program.m * program.k
-    fits = machine.holds(-2, _batch(program) * elements * LAST_SHARE, program.dtype.bytes)
-    short = less_equal(program.k, SHORT_ROW_BYTES // program.dtype.bytes)
+    elements = nest.m * nest.k
+    fits = machine.holds(-2, _batch(nest) * elements * LAST_SHARE, nest.dtype.bytes)
+    short = less_equal(nest.k, SHORT_ROW_BYTES // nest.dtype.bytes)
     return select(logical_or(fits, short), 0, elements * machine.picoseconds(STREAMED_CYCLES))
 
 
-def _paged(program: Contraction, machine: Machine, blocks: Blocks) -> Expr:
+def _paged(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
     """Picoseconds that many rows at a time cost, each on pages of its own, where they are far."""
-    size, batch = program.dtype.bytes, _batch(program)
-    results = batch * program.m * program.n
+    size, batch = nest.dtype.bytes, _batch(nest)
+    results = batch * nest.m * nest.n
     far, near = (machine.picoseconds(cycles) for cycles in (PAGE_CYCLES, NEAR_PAGE_CYCLES))
     each = select(machine.holds(-2, results, size), near, far)
     each = select(machine.holds(2, results, size), 0, each)
-    paged = program.m * ceil_div(program.n, program.tile_columns) * each
-    if isinstance(program.left, Operand) and not program.left.panel:
+    paged = nest.m * ceil_div(nest.n, nest.registers.columns) * each
+    if isinstance(nest.left, View) and not nest.left.panel:
         far, near = LEFT_PAGE_CYCLES, NEAR_LEFT_PAGE_CYCLES
-        elements = batch * program.m * program.k
+        elements = batch * nest.m * nest.k
         inside = machine.holds(-2, elements * LAST_SHARE, size)
         each = select(inside, machine.picoseconds(near), machine.picoseconds(far))
-        short = less_equal(program.k, SHORT_ROW_BYTES // size)
+        short = less_equal(nest.k, SHORT_ROW_BYTES // size)
         few = logical_or(machine.holds(2, elements, size), short)
-        paged = paged + select(few, 0, program.m * blocks.depth * each)
-    return select(less(FEW_PAGES * blocks.rows, program.m), paged, 0)
+        paged = paged + select(few, 0, nest.m * blocks.depth * each)
+    return select(less(FEW_PAGES * blocks.rows, nest.m), paged, 0)
 
 
-def _packing(program: Contraction, right: Packing, machine: Machine, blocks: Blocks) -> Expr:
+def _packing(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
     """Picoseconds to fill the panels of the right operand, for every block of rows."""
-    copied = program.k * blocks.rows
-    elements = program.n * program.k
-    if right.transposes:
+    copied = nest.k * blocks.rows
+    elements = nest.n * nest.k
+    if nest.is_transposing:
         per_mebibyte = machine.picoseconds(REACH_CYCLES)
-        far = minimum(elements // (MEBIBYTE // program.dtype.bytes), FARTHEST) * per_mebibyte
-        block = maximum(blocks.columns, 1) * program.tile_columns
-        wide = minimum(maximum(ceil_div(program.n, block), 1), MOST_NEIGHBOURS) - 1
-        return copied * program.n * (machine.picoseconds(TRANSPOSE_CYCLES) + far * wide)
+        far = minimum(elements // (MEBIBYTE // nest.dtype.bytes), FARTHEST) * per_mebibyte
+        block = maximum(blocks.columns, 1) * nest.registers.columns
+        wide = minimum(maximum(ceil_div(nest.n, block), 1), MOST_NEIGHBOURS) - 1
+        return copied * nest.n * (machine.picoseconds(TRANSPOSE_CYCLES) + far * wide)
     near, far = (machine.picoseconds(cycles) for cycles in PACK_ROW_CYCLES)
     element = constant(machine.picoseconds(PACK_CYCLES))
-    if not _is_copy(right.body):
+    if not _is_copy(nest.steps.load):
         cycles = (EVALUATE_CYCLES, FAR_EVALUATE_CYCLES)
-        all_inside = machine.holds(2, _batch(program) * elements, program.dtype.bytes)
+        all_inside = machine.holds(2, _batch(nest) * elements, nest.dtype.bytes)
         element = select(all_inside, *(machine.picoseconds(c) for c in cycles))
-    inside = less_equal(elements * program.dtype.bytes, machine.target.levels[2].capacity)
-    return copied * (program.n * element + blocks.columns * select(inside, near, far))
+    inside = less_equal(elements * nest.dtype.bytes, machine.target.levels[2].capacity)
+    return copied * (nest.n * element + blocks.columns * select(inside, near, far))
 
 
 def _is_copy(body: Sequence[Statement]) -> bool:

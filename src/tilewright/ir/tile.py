@@ -2,17 +2,19 @@
 
 Indices are shape expressions over three kinds of names: the program's symbols (sizes), loop
 variables, and *index locals* (positions read from data). Values are trees of scalar operations.
-A :class:`LoopProgram` is a nest under a parallel grid; a :class:`Contraction` has the three stages
-load, compute and store of a register tile at each level. Backends turn both into machine code.
-Start with :class:`LoopProgram`.
+A :class:`TileProgram` is one nest of statements under a parallel grid: loops over single elements,
+:class:`Stage`, the blocks of axes with what is moved for each of them, and :class:`Product`, the
+leaf of all products of matrices. Backends turn it into machine code. Start with
+:class:`TileProgram`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 
 from tilewright.ir.dtype import DType
-from tilewright.shape import Expr, ceil_div, constant
+from tilewright.shape import Expr, ceil_div, constant, symbol
 
 NEVER = constant(0)
 
@@ -225,50 +227,201 @@ class TransposeBlock:
     columns: Expr
 
 
+@dataclass(frozen=True, eq=False)
+class LetDistance:
+    """Bind an index local to how many bytes ``target`` begins after element ``offset`` of a buffer.
+
+    ``dtype`` says what elements of ``buffer`` are counted.
+    """
+
+    name: str
+    buffer: TileBuffer
+    offset: Expr
+    dtype: DType
+    target: TileBuffer
+
+
+# ---------------------------------------------------------------- products
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """An operand of a :class:`Product` as it lies in memory, from the product's first element on.
+
+    Element (i, k) is ``offset + i * row + k * depth`` of the buffer, where i counts rows of a left
+    operand and columns of a right one. With ``panel`` the buffer was packed beforehand, in panels
+    of so many i, k-major, padded with zeros; the product begins with a panel. ``depth`` is
+    ``panel`` then, and ``row`` how many k a panel has: the next one begins ``panel * row`` later.
+    """
+
+    buffer: TileBuffer
+    offset: Expr
+    row: Expr
+    depth: Expr
+    panel: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class RunTable:
+    """A left operand of which every run of ``run`` elements along k lies anywhere in ``buffer``.
+
+    Entry ``r * row + i`` of ``table`` says how many bytes after element ``offset`` run r of row i
+    begins; rows count from the product's first one, runs from the depth 0, whichever block of k it
+    is. A run may lie in ``zeros`` instead, behind which nothing else is read. With ``shifts`` there
+    is one entry for a row, to which entry r of ``shifts`` is added: runs lie alike in all rows.
+    """
+
+    buffer: TileBuffer
+    offset: Expr
+    run: Expr
+    table: TileBuffer
+    row: Expr
+    zeros: TileBuffer | None = None
+    shifts: TileBuffer | None = None
+
+
 CACHE_LINE = 64  # bytes; rows of scratch memory that a Product writes are whole lines
 
 
 @dataclass(frozen=True, eq=False)
-class Product:
-    """``target[m, n] = sum over k of left[m, k] * right[k, n]`` for a block, through registers.
+class Sums:
+    """Where a :class:`Product` leaves its sums: (i, j) at ``offset + i * row + j`` in scratch.
 
-    m is below ``rows``, n below ``columns`` and k below ``depth``. Element (m, k) of the left
-    operand is ``left_offset + m * left_row + k * left_depth`` of its buffer, (k, n) of the right
-    one ``right_offset + k * right_depth + n``, (m, n) of the target ``target_offset +
-    m * target_row + n``. Where the predicate ``resume`` is not 0, the sums are added to what the
-    target holds. The target is scratch, whose columns are written up to the end of a cache line; a
-    right operand in scratch is read up to there.
+    Where the predicate ``resume`` is not 0, they are added to what is there. Columns are written up
+    to the end of a cache line.
     """
 
-    target: TileBuffer
-    target_offset: Expr
-    target_row: Expr
-    left: TileBuffer
-    left_offset: Expr
-    left_row: Expr
-    left_depth: Expr
-    right: TileBuffer
-    right_offset: Expr
-    right_depth: Expr
-    rows: Expr
-    columns: Expr
-    depth: Expr
+    buffer: TileBuffer
+    offset: Expr
+    row: Expr
     resume: Expr
 
     def whole_lines(self, columns: Expr) -> Expr:
         """So many columns, and those up to the end of the cache line."""
-        elements = CACHE_LINE // self.target.dtype.bytes
+        elements = CACHE_LINE // self.buffer.dtype.bytes
         return ceil_div(columns, elements) * elements
 
 
-Statement = Let | LetIndex | Loop | Store | Check | TransposeBlock | Product
+@dataclass(frozen=True)
+class Registers:
+    """What the registers of a machine hold of the sums of a :class:`Product`: rows and columns.
+
+    ``tail`` is the number of the product's columns modulo theirs, or None where it is not known
+    when compiling.
+    """
+
+    rows: int
+    columns: int
+    tail: int | None
+
+
+@dataclass(frozen=True, eq=False)
+class Finish:
+    """What becomes of the sums of a :class:`Product` after the last block of the depth.
+
+    Until then, from block to block of the stage around it, the machine keeps them where it likes.
+    In ``stores`` the names "_m" and "_n" are the row and column of an element, and
+    ``Local("accumulator")`` is its sum.
+    """
+
+    stores: tuple[Store, ...]
+    registers: Registers
+
+
+Bounds = tuple[Expr, Expr]
+
+
+@dataclass(frozen=True, eq=False)
+class Product:
+    """Sums over k of left[m, k] * right[k, n] for a block, through registers.
+
+    ``rows``, ``columns`` and ``depth`` are where m, n and k begin and end. The right operand lies
+    contiguous along n or in panels; where :class:`Sums` are left, one in scratch is read up to the
+    end of a cache line. Sums are of type ``dtype``. With ``narrow``, the type of the left operand's
+    elements, each word of so many bytes in the operands holds several of them that follow each
+    other along k, and depth, offsets and strides count words.
+    """
+
+    dtype: DType
+    left: View | RunTable
+    right: View
+    rows: Bounds
+    columns: Bounds
+    depth: Bounds
+    target: Sums | Finish
+    narrow: DType | None = None
+
+
+# ---------------------------------------------------------------- stages
+
+
+class Role(Enum):
+    """How a :class:`Stage` goes over the blocks of an axis."""
+
+    PARALLEL = "parallel"  # a task has one block, which a variable of the grid counts
+    REDUCTION = "reduction"  # one block after the other, one at least: sums of nothing are 0
+
+
+@dataclass(frozen=True)
+class StageAxis:
+    """Positions 0 to ``extent`` in blocks of ``block``, the last of which may have fewer.
+
+    The names of the positions at which a block begins and ends are made of ``stem``.
+    """
+
+    stem: str
+    extent: Expr
+    block: Expr
+    role: Role
+
+    @property
+    def begin(self) -> Expr:
+        """The first position of a block."""
+        return symbol(f"{self.stem}0")
+
+    @property
+    def end(self) -> Expr:
+        """The position after a block's last one."""
+        return symbol(f"{self.stem}1")
+
+    @property
+    def bounds(self) -> Bounds:
+        """Both."""
+        return self.begin, self.end
+
+    @property
+    def number(self) -> str:
+        """The variable of the grid that counts the blocks, if they are tasks."""
+        return f"{self.stem}b"
+
+    @property
+    def count(self) -> Expr:
+        """How many blocks there are."""
+        return ceil_div(self.extent, self.block)
+
+
+@dataclass(frozen=True, eq=False)
+class Stage:
+    """Blocks of axes, and for each block what is moved to it, done with it and moved from it.
+
+    ``load`` fills memory that is near (packs, transposes, says where things lie), ``body`` computes
+    on it, perhaps in stages of smaller blocks, and ``store`` moves results out of it.
+    """
+
+    axes: tuple[StageAxis, ...]
+    load: tuple[Statement, ...]
+    body: tuple[Statement, ...]
+    store: tuple[Statement, ...] = ()
+
+
+Statement = Let | LetIndex | LetDistance | Loop | Store | Check | TransposeBlock | Product | Stage
 
 # ---------------------------------------------------------------- programs
 
 
 @dataclass(frozen=True, eq=False)
-class LoopProgram:
-    """Loops under a grid: one task per point of ``grid`` (row-major), each running ``body``.
+class TileProgram:
+    """Statements under a grid: one task per point of ``grid`` (row-major), each running ``body``.
 
     ``buffers`` are the tensors in the order in which they are handed in, results last
     (``results`` of them). ``checks`` are messages. ``work`` is a rough time in nanoseconds.
@@ -281,120 +434,3 @@ class LoopProgram:
     scratch: tuple[TileBuffer, ...]
     checks: tuple[str, ...]
     work: Expr
-
-
-@dataclass(frozen=True, eq=False)
-class Operand:
-    """A contraction's operand read in place: linear offset without m, n, k, and the strides.
-
-    ``row`` is the stride along m (left) or n (right), ``depth`` that along k. ``panel`` not 0 says
-    that the buffer was packed beforehand: panels of that many rows, k-major, padded with zeros;
-    ``row`` is the depth of a panel then.
-    """
-
-    buffer: TileBuffer
-    base: Expr
-    row: Expr
-    depth: Expr
-    panel: int = 0
-
-
-OUTSIDE = "_outside"  # how many bytes after element ``base`` of a Gathering its zeros begin
-
-
-@dataclass(frozen=True, eq=False)
-class Packing:
-    """Statements that fill ``target`` with the right operand for k in [_k0, _k1), n in [_n0, _n1).
-
-    Element (k, n) goes to ``(k - _k0) * row + (n - _n0)``; "_k0", "_k1", "_n0", "_n1" are bound.
-    """
-
-    target: TileBuffer
-    row: Expr
-    body: tuple[Statement, ...]
-
-    @property
-    def transposes(self) -> bool:
-        """Whether the operand lies contiguous along k, so that squares of it are transposed."""
-        return any(isinstance(part, TransposeBlock) for part in self.body)
-
-
-@dataclass(frozen=True, eq=False)
-class Gathering:
-    """A left operand of which every run of ``run`` elements along k lies anywhere in ``buffer``.
-
-    ``body`` fills ``table`` for rows [_m0, _m1): entry ``r * row + (m - _m0)`` says how many bytes
-    after element ``base`` run r of row m begins; for a run of ``zeros``, which it fills too, that
-    is ``OUTSIDE``. With ``shifts``, which it fills as well, there is one entry for a row, to which
-    entry r of ``shifts`` is added: runs lie alike in all rows. If ``buffer`` is scratch, it comes
-    from ``body`` too.
-    """
-
-    buffer: TileBuffer
-    base: Expr
-    run: Expr
-    table: TileBuffer
-    row: Expr
-    body: tuple[Statement, ...]
-    zeros: TileBuffer | None = None
-    shifts: TileBuffer | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class Contraction:
-    """C[batch, m, n] = sum over k of left[batch, m, k] * right[batch, k, n], then an epilogue.
-
-    Level 2 is the grid of batch, n-blocks and m-blocks (``block_n``, ``block_m``: sizes as
-    expressions, multiples of the register tile), level 1 the k-block ``block_k`` with the packed
-    right operand, level 0 the register tile. In ``stores`` the names "_m" and "_n" are the row and
-    column of the element, and ``Local("accumulator")`` is its sum. ``tail`` is the number of
-    columns modulo the tile's, or None where it is not known when compiling. With a ``Gathering``,
-    ``block_k`` is a multiple of its run. With ``narrow``, the type of the left operand's elements,
-    each word of 32 bits in the operands holds several of them that follow each other along k, and
-    k, offsets and strides count words. Results whose columns do not lie side by side go to
-    ``stages``, private to the task, from where ``after`` moves them, with "_m0", "_m1", "_n0" and
-    "_n1" bound.
-    """
-
-    buffers: tuple[TileBuffer, ...]
-    results: int
-    batch: tuple[tuple[str, Expr], ...]
-    m: Expr
-    n: Expr
-    k: Expr
-    left: Operand | Gathering
-    right: Operand | Packing
-    dtype: DType
-    block_m: Expr
-    block_n: Expr
-    block_k: Expr
-    tile_rows: int
-    tile_columns: int
-    tail: int | None
-    stores: tuple[Store, ...]
-    checks: tuple[str, ...]
-    work: Expr
-    stages: tuple[TileBuffer, ...] = ()
-    after: tuple[Statement, ...] = ()
-    narrow: DType | None = None
-
-    @property
-    def grid(self) -> tuple[tuple[str, Expr], ...]:
-        """The tasks: batch elements, then blocks of columns, then of rows (the fastest)."""
-        blocks_n, blocks_m = ceil_div(self.n, self.block_n), ceil_div(self.m, self.block_m)
-        return (*self.batch, ("_nb", blocks_n), ("_mb", blocks_m))
-
-    @property
-    def scratch(self) -> tuple[TileBuffer, ...]:
-        """What a task packs, looks up and stages, in memory of its own."""
-        made: list[TileBuffer] = []
-        if isinstance(self.left, Gathering):
-            left = self.left
-            others = (left.table, left.shifts, left.zeros, left.buffer)
-            made += [buffer for buffer in others if buffer is not None and buffer.scratch]
-        if isinstance(self.right, Packing):
-            made.append(self.right.target)
-        return (*made, *self.stages)
-
-
-TileProgram = LoopProgram | Contraction

@@ -7,35 +7,39 @@ count from 0. Whatever names something that is not there is listed as a problem.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from tilewright.ir.tile import (
     IDENTITY,
-    OUTSIDE,
     Apply,
+    Bounds,
     Check,
-    Contraction,
     Convert,
-    Gathering,
+    Finish,
     Guarded,
     IndexValue,
     Let,
+    LetDistance,
     LetIndex,
     Load,
     Local,
     Loop,
-    LoopProgram,
-    Operand,
-    Packing,
     Product,
+    Role,
+    RunTable,
+    Stage,
+    StageAxis,
     Statement,
     Store,
+    Sums,
     TileBuffer,
     TileProgram,
     TransposeBlock,
     Value,
+    View,
 )
+from tilewright.ir.tile_walk import expressions
 from tilewright.shape import (
     Expr,
     Scope,
@@ -92,18 +96,19 @@ class Trace:
     accesses: dict[Access, None] = field(default_factory=dict[Access, None])
     problems: dict[str, None] = field(default_factory=dict[str, None])
     unread: list[str] = field(default_factory=list[str])  # accesses that are not followed
+    finished: dict[TileBuffer, None] = field(default_factory=dict[TileBuffer, None])  # in scratch
 
 
 def trace(program: TileProgram, scope: Scope) -> Trace:
     """All accesses; axes become names of ``scope``, without their extents as upper bounds."""
     found = Trace()
-    if isinstance(program, LoopProgram):
-        block = _Block(program, scope, found)
-        for name, size in program.grid:
-            block.axis(name, constant(0), size, task=True)
-        block.statements(program.body)
-    else:
-        _Contraction(program, scope, found).run()
+    block = _Block(program, scope, found)
+    for name, size in program.grid:
+        block.axis(name, constant(0), size, task=True)
+    block.statements(program.body)
+    for buffer in found.finished:
+        if not any(a.buffer == buffer and not a.writes for a in found.accesses):
+            block.problem(f"nothing reads {buffer.name}, to which results are stored")
     return found
 
 
@@ -120,14 +125,24 @@ class _Block:
         self.under: tuple[Expr, ...] = ()
         self.seen: list[set[int]] = [set()]
         self.dead = False
+        self.around: dict[str, StageAxis] = {}  # axes of stages by the names of their begins
 
     def inner(self) -> _Block:
         """A block inside of this one."""
         made = _Block(self.program, self.scope, self.found)
         made.names, made.locals = dict(self.names), set(self.locals)
         made.nest, made.under, made.dead = self.nest, self.under, self.dead
-        made.seen = [*self.seen, set()]
+        made.seen, made.around = [*self.seen, set()], dict(self.around)
         return made
+
+    def whole(self, axis: StageAxis) -> None:
+        """Let all blocks of an axis be a single one, of all positions."""
+        kept = [a for a in self.nest if not self._counts(a, axis)]
+        self.nest = tuple(kept)
+        self.names |= {str(axis.begin): constant(0), str(axis.end): self.meant(axis.extent)}
+
+    def _counts(self, counter: Axis, axis: StageAxis) -> bool:
+        return self.names[axis.number] is symbol(counter.name)
 
     def axis(
         self, name: str, begin: Expr, end: Expr, task: bool = False, read: bool = False
@@ -221,8 +236,13 @@ class _Block:
                     self.access(buffer, offset, writes=True)
                 case TransposeBlock():
                     self._transpose(statement)
+                case LetDistance(name=name, offset=offset):
+                    self.known(offset)
+                    self.names[name] = constant(0)
                 case Product():
-                    self._product(statement)
+                    _Product(self, statement).run()
+                case Stage():
+                    self._stage(statement)
                 case Check(value=value, check=check):
                     self.value(value)
                     self._check(check)
@@ -258,29 +278,27 @@ class _Block:
         written = block.target_offset + column * block.target_row + row
         inner.access(block.target, written, writes=True)
 
-    def _product(self, product: Product) -> None:
-        self.known(product.resume)
-        row, column, left = self._of_product(product, product.columns)
-        depth = left.axis("depth of the product", constant(0), product.depth)
-        place = product.left_offset + row * product.left_row + depth * product.left_depth
-        left.access(product.left, place, writes=False)
-        lines = product.whole_lines(product.columns)
-        wide = lines if product.right.scratch else product.columns
-        row, column, right = self._of_product(product, wide)
-        depth = right.axis("depth of the product", constant(0), product.depth)
-        place = product.right_offset + depth * product.right_depth + column
-        right.access(product.right, place, writes=False)
-        row, column, target = self._of_product(product, lines)
-        place = product.target_offset + row * product.target_row + column
-        if product.resume is not constant(0):
-            target.access(product.target, place, writes=False)
-        target.access(product.target, place, writes=True)
+    def _stage(self, stage: Stage) -> None:
+        inner = self.inner()
+        for axis in stage.axes:
+            inner.blocks(axis)
+        for part in (stage.load, stage.body, stage.store):
+            inner.statements(part)
 
-    def _of_product(self, product: Product, columns: Expr) -> tuple[Expr, Expr, _Block]:
-        """A row, a column, and the block of all of them: without either nothing is read."""
-        block = self.inner()
-        row = block.axis("row of the product", constant(0), product.rows)
-        return row, block.axis("column of the product", constant(0), columns), block
+    def blocks(self, axis: StageAxis) -> None:
+        """Bind the ends of a block of an axis."""
+        count, is_task = self.known(axis.count), axis.role is Role.PARALLEL
+        if not is_task:
+            number = self.axis(axis.number, constant(0), maximum(axis.count, 1))
+        elif dict(self.program.grid).get(axis.number) != axis.count:
+            self.problem(f"the grid has not {count} blocks of {axis.stem}")
+            return
+        else:
+            number = self.names[axis.number]
+        first = number * self.known(axis.block)
+        last = minimum(first + self.meant(axis.block), self.meant(axis.extent))
+        self.names |= {str(axis.begin): first, str(axis.end): last}
+        self.around[str(axis.begin)] = axis
 
 
 def _is_table(value: Value) -> bool:
@@ -288,84 +306,68 @@ def _is_table(value: Value) -> bool:
     return isinstance(value.operand if isinstance(value, Convert) else value, Load)
 
 
-class _Contraction:
-    """The accesses of a product: blocks, what fills them, the register tiles, the epilogue."""
+_ROW, _COLUMN, _DEPTH = "_row_of_product", "_column_of_product", "_depth_of_product"
 
-    def __init__(self, program: Contraction, scope: Scope, found: Trace) -> None:
-        self.program = program
-        self.width = program.dtype.bytes
-        self.tasks = _Block(program, scope, found)
-        for name, size in program.batch:
-            self.tasks.axis(name, constant(0), size, task=True)
-        self.whole = self.tasks.inner()
-        self._blocks(self.tasks, ("_nb", "_n", program.n, program.block_n))
-        self._blocks(self.tasks, ("_mb", "_m", program.m, program.block_m))
 
-    def _blocks(self, block: _Block, axis: tuple[str, str, Expr, Expr], least: int = 0) -> None:
-        """Bind the first and last index of a block of an axis."""
-        name, stem, size, step = axis
-        count = maximum(ceil_div(size, step), least)
-        first = block.axis(name, constant(0), count, task=not least) * block.known(step)
-        block.names[f"{stem}0"] = first
-        block.names[f"{stem}1"] = minimum(first + block.meant(step), block.known(size))
+class _Product:
+    """The accesses of a product: operands, then sums or what finishes them.
+
+    What moves on with the blocks of a stage is followed for all of them as for a single one.
+    """
+
+    def __init__(self, block: _Block, product: Product) -> None:
+        self.block = block
+        self.product = product
+        self.width = product.dtype.bytes
 
     def run(self) -> None:
         """All accesses in order."""
-        program, found = self.program, self.tasks.found
-        if isinstance(program.left, Gathering):
-            self._gathering(program.left)
+        product, target = self.product, self.product.target
+        if isinstance(product.left, RunTable):
+            self._runs(product.left)
         else:
-            self._operand(program.left, program.m)
-        deep = self.tasks.inner()
-        self._blocks(deep, ("_kb", "_k", program.k, program.block_k), least=1)
-        if isinstance(program.right, Packing):
-            self._packing(program.right, deep)
+            self._view(product.left, _ROW, product.rows)
+        wide, right = product.columns, product.right
+        if isinstance(target, Sums) and right.buffer.scratch:
+            wide = (wide[0], wide[0] + target.whole_lines(wide[1] - wide[0]))
+        self._view(right, _COLUMN, wide)
+        if isinstance(target, Sums):
+            self._sums(target)
         else:
-            self._operand(program.right, program.n)
-        for store in program.stores:
-            staged = store.buffer in program.stages
-            block = (self.tasks if staged else self.whole).inner()
-            if staged:
-                block.axis("_m", symbol("_m0"), symbol("_m1"))
-                block.axis("_n", symbol("_n0"), symbol("_n1"))
-            else:
-                block.axis("_m", constant(0), program.m, task=True)
-                block.axis("_n", constant(0), program.n, task=True)
-            block.locals.add("accumulator")
-            block.statements((store,))
-        after = self.tasks.inner()
-        after.statements(program.after)
-        for stage in program.stages:
-            if not any(a.buffer == stage and not a.writes for a in found.accesses):
-                self.tasks.problem(f"nothing empties the stage {stage.name}")
+            self._finish(target)
 
-    def _operand(self, operand: Operand, size: Expr) -> None:
-        """What register tiles read in place."""
-        block = self.whole.inner()
-        if operand.panel:
-            panel = block.axis("panel", constant(0), ceil_div(size, operand.panel))
-            within = block.axis("row of the panel", constant(0), constant(operand.panel))
-            row = panel * operand.panel * operand.row + within
+    def _view(self, view: View, name: str, bounds: Bounds) -> None:
+        """What register tiles read as it lies."""
+        depth, i, k = self.product.depth, symbol(name), symbol(_DEPTH)
+        place = view.offset + (i - bounds[0]) * view.row + (k - depth[0]) * view.depth
+        block = self.block.inner() if view.buffer.scratch else self._apart(place.free_symbols)
+        first, last = block.known(bounds[0]), block.known(bounds[1])
+        if view.panel:
+            panel = block.axis("panel", constant(0), ceil_div(last - first, view.panel))
+            within = block.axis("row of the panel", constant(0), constant(view.panel))
+            place = place.substitute({name: first + panel * view.panel}) + within
         else:
-            row = block.axis("row of the tile", constant(0), size) * operand.row
-        depth = block.axis("depth", constant(0), self.program.k) * operand.depth
-        block.access(operand.buffer, operand.base + row + depth, False, self.width)
+            block.axis(name, first, last)
+        block.axis(_DEPTH, block.known(depth[0]), block.known(depth[1]))
+        block.access(view.buffer, place, False, self.width)
 
-    def _packing(self, packing: Packing, block: _Block) -> None:
-        """What fills the block of the right operand, and what reads it."""
-        block.statements(packing.body)
-        k = block.axis("depth of the block", symbol("_k0"), symbol("_k1"))
-        n = block.axis("column of the block", symbol("_n0"), symbol("_n1"))
-        place = (k - block.names["_k0"]) * packing.row + (n - block.names["_n0"])
-        block.access(packing.target, place, False)
+    def _apart(self, names: Collection[str]) -> _Block:
+        """A block in which the blocks of an axis are one if ``names`` do not tell which one it is.
 
-    def _gathering(self, left: Gathering) -> None:
-        """What fills the table of the left operand, what reads it, and where its runs lie."""
-        program, block = self.program, self.tasks.inner()
-        block.names[OUTSIDE] = constant(0)
-        block.statements(left.body)
-        runs = block.axis("run", constant(0), ceil_div(program.k, left.run))
-        row = block.axis("row of the block", symbol("_m0"), symbol("_m1")) - block.names["_m0"]
+        So it is with operands whose elements are at the same place whatever block they belong to.
+        """
+        block = self.block.inner()
+        for axis in self.block.around.values():
+            if not any(str(end) in names for end in axis.bounds):
+                block.whole(axis)
+        return block
+
+    def _runs(self, left: RunTable) -> None:
+        """The table of the left operand, and where its runs lie."""
+        product = self.product
+        block = self._apart({str(end) for end in (*product.rows, *product.columns)})
+        runs = block.axis("run", constant(0), ceil_div(product.depth[1], left.run))
+        row = block.axis(_ROW, *product.rows) - block.meant(product.rows[0])
         if left.shifts is None:
             block.access(left.table, runs * left.row + row, False)
         else:
@@ -374,7 +376,32 @@ class _Contraction:
         if left.zeros is not None:
             element = block.axis("element of the run", constant(0), left.run)
             block.access(left.zeros, element, False)
-        self.tasks.found.unread.append(f"runs of {left.buffer.name} that a table names")
+        block.found.unread.append(f"runs of {left.buffer.name} that a table names")
+
+    def _sums(self, target: Sums) -> None:
+        product, block = self.product, self.block.inner()
+        block.known(target.resume)
+        rows, columns = (end - begin for begin, end in (product.rows, product.columns))
+        row = block.axis(_ROW, constant(0), rows)
+        column = block.axis(_COLUMN, constant(0), target.whole_lines(columns))
+        place = target.offset + row * target.row + column
+        if target.resume is not constant(0):
+            block.access(target.buffer, place, writes=False)
+        block.access(target.buffer, place, writes=True)
+
+    def _finish(self, target: Finish) -> None:
+        product = self.product
+        for store in target.stores:
+            names = {n for expression in expressions((store,)) for n in expression.free_symbols}
+            block = self._apart(names)
+            for name, bounds in (("_m", product.rows), ("_n", product.columns)):
+                first = str(bounds[0])
+                is_whole = first in self.block.around and first not in names
+                block.axis(name, *bounds, task=is_whole)
+            block.locals.add("accumulator")
+            block.statements((store,))
+            if store.buffer.scratch:
+                block.found.finished[store.buffer] = None
 
 
 def conjuncts(predicate: Expr) -> list[Expr]:

@@ -8,7 +8,7 @@ code. Start with :func:`evaluate_tile`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product as every
 
 import numpy as np
@@ -17,28 +17,30 @@ from tilewright.ir.dtype import DType
 from tilewright.ir.evaluate import identity
 from tilewright.ir.scalar import COMBINE, SCALAR_FUNCTIONS
 from tilewright.ir.tile import (
-    OUTSIDE,
     Check,
-    Contraction,
-    Gathering,
+    Finish,
     Let,
+    LetDistance,
     LetIndex,
     Local,
     Loop,
-    LoopProgram,
-    Operand,
-    Packing,
     Product,
+    Role,
+    RunTable,
+    Stage,
+    StageAxis,
     Statement,
     Store,
+    Sums,
     TileBuffer,
     TileProgram,
     TransposeBlock,
     Value,
+    View,
 )
 from tilewright.ir.tile_values import Array, Memory, Point
 from tilewright.ir.tile_walk import value_loads
-from tilewright.shape import Expr
+from tilewright.shape import Expr, constant, symbol
 
 _ZEROS = 1 << 48  # bytes after the data of a gathered operand at which its zeros are said to lie
 
@@ -62,10 +64,7 @@ def evaluate_tile(
     """
     for names in _points(program.grid, dict(sizes)):
         memory = Memory({**arrays, **_poisoned(program.scratch, sizes)})
-        if isinstance(program, LoopProgram):
-            _Task(memory).statements(program.body, Point(memory, names, {}))
-        else:
-            _ContractionTask(program, memory, names).run()
+        _Task(memory).statements(program.body, Point(memory, names, {}))
 
 
 def _points(grid: Iterable[tuple[str, Expr]], sizes: dict[str, int]) -> Iterator[dict[str, int]]:
@@ -94,6 +93,8 @@ class _Task:
     def __init__(self, memory: Memory) -> None:
         self.memory = memory
         self.running: dict[str, object] = {}
+        self.waiting: dict[Product, Array] = {}  # sums that blocks of the depth have made so far
+        self.ends = True  # whether these are the last blocks of all reductions around
 
     def statements(self, body: Iterable[Statement], point: Point) -> None:
         """Statements in order."""
@@ -111,8 +112,12 @@ class _Task:
                         raise CheckFailed(check, (0, 0))
                 case TransposeBlock():
                     self._transpose(statement, point)
+                case LetDistance(name=name):
+                    point.names[name] = _ZEROS
                 case Product():
                     self._product(statement, point)
+                case Stage():
+                    self._stage(statement, point)
                 case Loop():
                     self._loop(statement, point)
 
@@ -141,26 +146,85 @@ class _Task:
         target = columns * point.index(block.target_row) + rows
         self.memory.write(block.target, point.index(block.target_offset) + target, moved)
 
-    def _product(self, product: Product, point: Point) -> None:
-        rows, columns, depth = (
-            np.arange(max(point.index(size), 0))
-            for size in (product.rows, product.columns, product.depth)
-        )
-        if not rows.size or not columns.size:
+    # ------------------------------------------------------------ stages and products
+
+    def _stage(self, stage: Stage, point: Point) -> None:
+        inside = point.inner()
+        for axis in stage.axes:
+            if axis.role is Role.PARALLEL:
+                first = inside.index(symbol(axis.number) * axis.block)
+                _bind(axis, inside, first)
+        self._reduced([a for a in stage.axes if a.role is Role.REDUCTION], stage, inside)
+
+    def _reduced(self, axes: Sequence[StageAxis], stage: Stage, point: Point) -> None:
+        """All blocks of some axes, those of the last axis the fastest."""
+        if not axes:
+            for part in (stage.load, stage.body, stage.store):
+                self.statements(part, point)
             return
-        left = rows[:, None] * point.index(product.left_row)
-        left = left + depth * point.index(product.left_depth) + point.index(product.left_offset)
-        right = depth[:, None] * point.index(product.right_depth) + columns
-        right = right + point.index(product.right_offset)
-        sums = self.memory.read(product.left, left) @ self.memory.read(product.right, right)
-        place = rows[:, None] * point.index(product.target_row)
-        place = place + point.index(product.target_offset)
-        if point.index(product.resume):
-            sums = self.memory.read(product.target, place + columns) + sums
+        axis, ends = axes[0], self.ends
+        extent, block = point.index(axis.extent), point.index(axis.block)
+        for first in range(0, max(extent, 1), max(block, 1)):
+            inside = point.inner()
+            _bind(axis, inside, first)
+            self.ends = ends and first + block >= extent
+            self._reduced(axes[1:], stage, inside)
+        self.ends = ends
+
+    def _product(self, product: Product, point: Point) -> None:
+        places = [
+            np.arange(point.index(begin), max(point.index(begin), point.index(end)))
+            for begin, end in (product.rows, product.columns, product.depth)
+        ]
+        sums = self._sums(product, point, places)
+        target = product.target
+        if isinstance(target, Sums):
+            self._leave(target, point, sums)
+            return
+        sums = self.waiting.pop(product, np.zeros_like(sums)) + sums
+        if self.ends:
+            self._finish(target, point, (places[0], places[1]), sums)
+        else:
+            self.waiting[product] = sums
+
+    def _sums(self, product: Product, point: Point, places: Sequence[Array]) -> Array:
+        """What a block of the depth adds."""
+        rows, columns, depth = places
+        narrow = product.narrow or product.dtype
+        reader = _Reader(self.memory, point, product.dtype)
+        if isinstance(product.left, RunTable):
+            left = reader.runs(product.left, rows.size, depth, narrow)
+        else:
+            left = reader.view(product.left, rows.size, depth.size, narrow)
+        kind = DType.INT8 if narrow is DType.UINT8 else narrow
+        right = reader.view(product.right, columns.size, depth.size, kind)
+        wide = product.dtype.numpy
+        return np.matmul(
+            left.reshape(rows.size, -1).astype(wide),
+            right.reshape(columns.size, -1).astype(wide).T,
+        )
+
+    def _leave(self, target: Sums, point: Point, sums: Array) -> None:
+        rows, columns = sums.shape
+        if not sums.size:
+            return
+        place = np.arange(rows)[:, None] * point.index(target.row) + point.index(target.offset)
+        if point.index(target.resume):
+            sums = self.memory.read(target.buffer, place + np.arange(columns)) + sums
         # Beyond the columns, up to the end of a line, nothing is said of what is written.
-        lines = np.arange(point.index(product.whole_lines(product.columns)))
-        self.memory.write(product.target, place + lines, np.nan)
-        self.memory.write(product.target, place + columns, sums)
+        lines = np.arange(point.index(target.whole_lines(constant(columns))))
+        self.memory.write(target.buffer, place + lines, np.nan)
+        self.memory.write(target.buffer, place + np.arange(columns), sums)
+
+    def _finish(
+        self, target: Finish, point: Point, places: tuple[Array, Array], sums: Array
+    ) -> None:
+        rows, columns = np.meshgrid(*places, indexing="ij")
+        names = {"_m": rows.reshape(-1), "_n": columns.reshape(-1)}
+        if sums.size:
+            inside = Point(self.memory, {**point.names, **names}, {}, sums.size)
+            inside.locals["accumulator"] = sums.reshape(-1)
+            self.statements(target.stores, inside)
 
     # ------------------------------------------------------------ loops
 
@@ -225,7 +289,7 @@ class _Task:
 
 def _at_once(loop: Loop) -> bool:
     """Whether a loop can run statement by statement, each at all of its points."""
-    if any(isinstance(s, Loop | Product | TransposeBlock) for s in loop.body):
+    if any(isinstance(s, Loop | Product | Stage | TransposeBlock) for s in loop.body):
         return False
     carried = {a.name for a in loop.accumulators}
     if any(isinstance(a.value, Local) and a.value.name in carried for a in loop.accumulators):
@@ -238,94 +302,49 @@ def _at_once(loop: Loop) -> bool:
     return all(load.buffer.name not in stored for v in values for load in value_loads(v))
 
 
-class _ContractionTask:
-    """One block of rows and columns of a contraction."""
+def _bind(axis: StageAxis, point: Point, first: int) -> None:
+    """Name the ends of the block of ``axis`` that begins at ``first``."""
+    last = min(first + point.index(axis.block), point.index(axis.extent))
+    point.names |= {str(axis.begin): first, str(axis.end): last}
 
-    def __init__(self, program: Contraction, memory: Memory, names: dict[str, int]) -> None:
-        self.program = program
+
+class _Reader:
+    """Operands of products: [row or column, depth, element of the word]."""
+
+    def __init__(self, memory: Memory, point: Point, dtype: DType) -> None:
         self.memory = memory
-        self.task = _Task(memory)
-        self.point = Point(memory, names, {})
-        for stem, count, size, block in (
-            ("_n", "_nb", program.n, program.block_n), ("_m", "_mb", program.m, program.block_m)
-        ):  # fmt: skip
-            first = names[count] * self.point.index(block)
-            names[f"{stem}0"] = first
-            names[f"{stem}1"] = min(first + self.point.index(block), self.point.index(size))
-        self.rows = np.arange(names["_m0"], names["_m1"])
-        self.columns = np.arange(names["_n0"], names["_n1"])
-        self.narrow = program.narrow or program.dtype
+        self.point = point
+        self.width = dtype.bytes
 
-    def run(self) -> None:
-        """Fill tables, sum up block by block of k, finish the sums."""
-        program, point = self.program, self.point
-        if isinstance(program.left, Gathering):
-            point.names[OUTSIDE] = _ZEROS
-            self.task.statements(program.left.body, point.inner())
-        depth, step = point.index(program.k), point.index(program.block_k)
-        sums = np.zeros((self.rows.size, self.columns.size), program.dtype.numpy)
-        for first in range(0, max(depth, 1), max(step, 1)):
-            sums += self._block(first, min(first + step, depth))
-        rows, columns = np.meshgrid(self.rows, self.columns, indexing="ij")
-        names = {"_m": rows.reshape(-1), "_n": columns.reshape(-1)}
-        if sums.size:
-            inside = Point(self.memory, {**point.names, **names}, {}, sums.size)
-            inside.locals["accumulator"] = sums.reshape(-1)
-            self.task.statements(program.stores, inside)
-        self.task.statements(program.after, point.inner())
-
-    def _block(self, first: int, last: int) -> Array:
-        """The sums over k in [first, last)."""
-        program, inside = self.program, self.point.inner({"_k0": first, "_k1": last})
-        depth = np.arange(first, last)
-        kind = DType.INT8 if self.narrow is DType.UINT8 else self.narrow
-        if isinstance(program.right, Packing):
-            packing = program.right
-            self.task.statements(packing.body, inside)
-            place = (depth[:, None] - first) * inside.index(packing.row)
-            place = place + (self.columns - self.columns[:1])
-            width = program.dtype.bytes
-            right = self.memory.words(packing.target, place * width, width, kind)
-        else:
-            right = self._in_place(program.right, self.columns, depth, kind).transpose(1, 0, 2)
-        if isinstance(program.left, Gathering):
-            left = self._gathered(program.left, depth, inside)
-        else:
-            left = self._in_place(program.left, self.rows, depth, self.narrow)
-        wide = program.dtype.numpy
-        left = left.reshape(self.rows.size, -1).astype(wide)
-        right = right.transpose(0, 2, 1).reshape(-1, self.columns.size).astype(wide)
-        return np.matmul(left, right)
-
-    def _in_place(self, operand: Operand, rows: Array, depth: Array, kind: DType) -> Array:
-        """[row, depth, element of the word]: what lies in a buffer."""
-        point, width = self.point, self.program.dtype.bytes
-        row = point.index(operand.row)
-        if operand.panel:
-            place = rows // operand.panel * operand.panel * row + rows % operand.panel
+    def view(self, view: View, count: int, depth: int, kind: DType) -> Array:
+        """What lies in a buffer."""
+        rows, row = np.arange(count), self.point.index(view.row)
+        if view.panel:
+            place = rows // view.panel * view.panel * row + rows % view.panel
         else:
             place = rows * row
-        place = place[:, None] + depth * point.index(operand.depth) + point.index(operand.base)
-        return self.memory.words(operand.buffer, place * width, width, kind)
+        place = place[:, None] + np.arange(depth) * self.point.index(view.depth)
+        place = (place + self.point.index(view.offset)) * self.width
+        return self.memory.words(view.buffer, place, self.width, kind)
 
-    def _gathered(self, left: Gathering, depth: Array, inside: Point) -> Array:
-        """[row, depth, element of the word]: what a table says where it lies."""
-        width, run = self.program.dtype.bytes, inside.index(left.run)
-        number = depth // max(run, 1)
-        rows = (self.rows - self.rows[:1])[:, None]
+    def runs(self, left: RunTable, count: int, depth: Array, kind: DType) -> Array:
+        """What a table says where it lies."""
+        width, point = self.width, self.point
+        run = point.index(left.run)
+        number, rows = depth // max(run, 1), np.arange(count)[:, None]
         if left.shifts is None:
-            begin = self.memory.read(left.table, number * inside.index(left.row) + rows)
+            begin = self.memory.read(left.table, number * point.index(left.row) + rows)
         else:
             begin = self.memory.read(left.table, rows) + self.memory.read(left.shifts, number)
         within = (depth - number * run) * width
         outside = begin == _ZEROS
-        place = np.where(outside, 0, begin + inside.index(left.base) * width) + within
+        place = np.where(outside, 0, begin + point.index(left.offset) * width) + within
         there = np.broadcast_to(outside, place.shape)
-        made = np.zeros((*place.shape, width // self.narrow.bytes), self.narrow.numpy)
-        made[~there] = self.memory.words(left.buffer, place[~there], width, self.narrow)
+        made = np.zeros((*place.shape, width // kind.bytes), kind.numpy)
+        made[~there] = self.memory.words(left.buffer, place[~there], width, kind)
         if left.zeros is not None:
             zeros = np.broadcast_to(within, place.shape)[there]
-            made[there] = self.memory.words(left.zeros, zeros, width, self.narrow)
+            made[there] = self.memory.words(left.zeros, zeros, width, kind)
         return made
 
 

@@ -13,27 +13,28 @@ from collections.abc import Collection, Iterable, Iterator
 from tilewright.ir.tile import (
     Apply,
     Check,
-    Contraction,
     Convert,
-    Gathering,
     Guarded,
     IndexValue,
     Let,
+    LetDistance,
     LetIndex,
     Literal,
     Load,
     Local,
     Loop,
-    LoopProgram,
-    Operand,
-    Packing,
     Product,
+    RunTable,
+    Stage,
+    StageAxis,
     Statement,
     Store,
+    Sums,
     TileBuffer,
     TileProgram,
     TransposeBlock,
     Value,
+    View,
 )
 
 LEAST_NAMED = 12  # characters
@@ -83,42 +84,54 @@ class _Printer:
 
     def program(self, program: TileProgram) -> list[str]:
         lines = [f"buffer {self._buffer(b)}" for b in program.buffers]
-        if isinstance(program, LoopProgram):
-            lines += [f"scratch {self._buffer(b)}" for b in program.scratch]
-            grid = ", ".join(f"{name} < {size}" for name, size in program.grid)
-            return [*lines, f"grid {grid}", *self.statements(program.body, "  ")]
-        return lines + self._contraction(program)
+        lines += [f"scratch {self._buffer(b)}" for b in program.scratch]
+        grid = ", ".join(f"{name} < {size}" for name, size in program.grid)
+        return [*lines, f"grid {grid}", *self.statements(program.body, "  ")]
 
-    def _contraction(self, program: Contraction) -> list[str]:
-        batch = ", ".join(f"{name} < {size}" for name, size in program.batch)
-        narrow = "" if program.narrow is None else f" of {program.narrow.value}"
-        lines = [
-            f"contraction {program.dtype.value}{narrow} batch {batch}",
-            f"  m {program.m} by {program.block_m} by {program.tile_rows}",
-            f"  n {program.n} by {program.block_n} by {program.tile_columns}, tail {program.tail}",
-            f"  k {program.k} by {program.block_k}",
-        ]
-        for side, operand in (("left", program.left), ("right", program.right)):
-            lines += self._operand(side, operand)
-        lines += ["epilogue", *self.statements(program.stores, "  ")]
-        if program.after:
-            lines += [f"stage {self._buffer(stage)}" for stage in program.stages]
-            lines += ["after", *self.statements(program.after, "  ")]
+    def _stage(self, stage: Stage) -> list[str]:
+        lines = [f"stage {', '.join(map(self._axis, stage.axes))}"]
+        for title, part in (("load", stage.load), ("store", stage.store)):
+            if part:
+                lines += [f"  {title}", *self.statements(part, "    ")]
+            if title == "load":
+                lines += self.statements(stage.body, "  ")
         return lines
 
-    def _operand(self, side: str, operand: Operand | Packing | Gathering) -> list[str]:
-        if isinstance(operand, Gathering):
-            head = f"  {side} {operand.buffer.name}[{operand.base}] in runs of {operand.run}"
-            head = f"{head}, table {self._buffer(operand.table)}, row {operand.row}"
-            for name, buffer in (("zeros", operand.zeros), ("shifts", operand.shifts)):
-                head += "" if buffer is None else f", {name} {self._buffer(buffer)}"
-            return [head, *self.statements(operand.body, "    ")]
-        if isinstance(operand, Packing):
-            head = f"  {side} packed into {self._buffer(operand.target)}, row {operand.row}"
-            return [head, *self.statements(operand.body, "    ")]
-        place = f"{operand.buffer.name}[{operand.base}]"
-        strides = f"row {operand.row}, depth {operand.depth}"
-        return [f"  {side} {place}, {strides}, panel {operand.panel}"]
+    @staticmethod
+    def _axis(axis: StageAxis) -> str:
+        return f"{axis.role.value} {axis.stem} < {axis.extent} by {axis.block}"
+
+    def _product(self, product: Product) -> list[str]:
+        target = product.target
+        narrow = "" if product.narrow is None else f" of {product.narrow.value}"
+        lines = [f"product {product.dtype.value}{narrow} for {self._bounds(product)}"]
+        lines += [
+            f"  left {self._operand(product.left)}",
+            f"  right {self._operand(product.right)}",
+        ]
+        if isinstance(target, Sums):
+            place = f"{target.buffer.name}[{target.offset}], row {target.row}"
+            return [*lines, f"  into {place}, resumed if {target.resume}"]
+        registers = target.registers
+        lines.append(
+            f"  in registers of {registers.rows} x {registers.columns}, tail {registers.tail}"
+        )
+        return [*lines, "  finished by", *self.statements(target.stores, "    ")]
+
+    @staticmethod
+    def _bounds(product: Product) -> str:
+        axes = {"rows": product.rows, "columns": product.columns, "depth": product.depth}
+        return ", ".join(f"{name} {begin} .. {end}" for name, (begin, end) in axes.items())
+
+    def _operand(self, operand: View | RunTable) -> str:
+        place = f"{operand.buffer.name}[{operand.offset}]"
+        if isinstance(operand, View):
+            panel = f", panel {operand.panel}" if operand.panel else ""
+            return f"{place}, row {operand.row}, depth {operand.depth}{panel}"
+        text = f"{place} in runs of {operand.run}, table {operand.table.name}, row {operand.row}"
+        for name, buffer in (("zeros", operand.zeros), ("shifts", operand.shifts)):
+            text += "" if buffer is None else f", {name} {buffer.name}"
+        return text
 
     @staticmethod
     def _buffer(buffer: TileBuffer) -> str:
@@ -144,12 +157,13 @@ class _Printer:
                 target = f"{t.target.name}[{t.target_offset}], row {t.target_row}"
                 source = f"{t.source.name}[{t.source_offset}], row {t.source_row}"
                 return [f"{target} = transposed {source}: {t.rows} x {t.columns}"]
-            case Product() as p:
-                target = f"{p.target.name}[{p.target_offset}], row {p.target_row}"
-                left = f"{p.left.name}[{p.left_offset}], row {p.left_row}, depth {p.left_depth}"
-                right = f"{p.right.name}[{p.right_offset}], depth {p.right_depth}"
-                size = f"{p.rows} x {p.columns} x {p.depth}, resumed if {p.resume}"
-                return [f"{target} = product of", f"  {left}", f"  {right}", f"  for {size}"]
+            case LetDistance() as d:
+                origin = f"{d.buffer.name}[{d.offset}] of {d.dtype.value}"
+                return [f"{d.name} = bytes from {origin} to {d.target.name}"]
+            case Product():
+                return self._product(statement)
+            case Stage():
+                return self._stage(statement)
             case Check(value=value, check=check):
                 return [f"check {check} unless not {self.value(value)}"]
             case Loop(variable=variable, begin=begin, end=end, body=body):

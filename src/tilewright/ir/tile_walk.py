@@ -10,29 +10,32 @@ from tilewright.ir.tile import (
     Apply,
     Check,
     Convert,
+    Finish,
     Guarded,
     IndexValue,
     Let,
+    LetDistance,
     LetIndex,
     Literal,
     Load,
     Local,
     Loop,
     Product,
+    RunTable,
+    Stage,
+    StageAxis,
     Statement,
     Store,
+    Sums,
     TileBuffer,
     TransposeBlock,
     Value,
+    View,
 )
 from tilewright.shape import Expr
 
 _OF_TRANSPOSE = (
     "source_offset", "source_row", "target_offset", "target_row", "rows", "columns",
-)  # fmt: skip
-_OF_PRODUCT = (
-    "target_offset", "target_row", "left_offset", "left_row", "left_depth", "right_offset",
-    "right_depth", "rows", "columns", "depth", "resume",
 )  # fmt: skip
 
 
@@ -169,8 +172,33 @@ def expressions(statements: Iterable[Statement]) -> Iterator[Expr]:
                 yield from value_expressions(value)
             case TransposeBlock():
                 yield from (getattr(statement, name) for name in _OF_TRANSPOSE)
+            case LetDistance(offset=offset):
+                yield offset
             case Product():
-                yield from (getattr(statement, name) for name in _OF_PRODUCT)
+                yield from _of_product(statement)
+            case Stage(axes=axes):
+                yield from (size for axis in axes for size in (axis.extent, axis.block))
+                yield from expressions((*statement.load, *statement.body, *statement.store))
+
+
+def _of_product(product: Product) -> Iterator[Expr]:
+    for operand in (product.left, product.right):
+        yield from (operand.offset, operand.row)
+        yield operand.depth if isinstance(operand, View) else operand.run
+    yield from (*product.rows, *product.columns, *product.depth)
+    target = product.target
+    if isinstance(target, Sums):
+        yield from (target.offset, target.row, target.resume)
+    else:
+        yield from expressions(target.stores)
+
+
+def stages(body: Iterable[Statement]) -> Iterator[Stage]:
+    """Every stage among statements, those inside of others after them."""
+    for statement in body:
+        if isinstance(statement, Stage):
+            yield statement
+            yield from stages((*statement.load, *statement.body, *statement.store))
 
 
 class ExpressionMap:
@@ -260,9 +288,52 @@ class ExpressionMap:
             case TransposeBlock():
                 made = {n: self.expression(getattr(statement, n)) for n in _OF_TRANSPOSE}
                 return replace(statement, **made)
+            case LetDistance():
+                return replace(statement, offset=self.expression(statement.offset))
             case Product():
-                made = {n: self.expression(getattr(statement, n)) for n in _OF_PRODUCT}
-                return replace(statement, **made)
+                return self.product(statement)
+            case Stage():
+                return replace(
+                    statement,
+                    axes=tuple(map(self.axis, statement.axes)),
+                    load=self.statements(statement.load),
+                    body=self.statements(statement.body),
+                    store=self.statements(statement.store),
+                )
+
+    def axis(self, axis: StageAxis) -> StageAxis:
+        """An axis of a stage, rewritten."""
+        extent, block = self.expression(axis.extent), self.expression(axis.block)
+        return replace(axis, extent=extent, block=block)
+
+    def product(self, product: Product) -> Product:
+        """A product, rewritten."""
+        rewrite, target, left = self.expression, product.target, product.left
+        if isinstance(target, Sums):
+            offset, row = rewrite(target.offset), rewrite(target.row)
+            target = replace(target, offset=offset, row=row, resume=rewrite(target.resume))
+        left = self.view(left) if isinstance(left, View) else self.runs(left)
+        right = self.view(product.right)
+        rows, columns, depth = (
+            (rewrite(begin), rewrite(end))
+            for begin, end in (product.rows, product.columns, product.depth)
+        )
+        if isinstance(target, Finish):
+            target = replace(target, stores=self.stores(target.stores))
+        return replace(
+            product, left=left, right=right, rows=rows, columns=columns, depth=depth, target=target
+        )
+
+    def view(self, view: View) -> View:
+        """An operand, rewritten."""
+        offset, row = self.expression(view.offset), self.expression(view.row)
+        return replace(view, offset=offset, row=row, depth=self.expression(view.depth))
+
+    def runs(self, table: RunTable) -> RunTable:
+        """An operand with a table, rewritten."""
+        rewrite = self.expression
+        run, row = rewrite(table.run), rewrite(table.row)
+        return replace(table, offset=rewrite(table.offset), run=run, row=row)
 
     def statements(self, statements: Iterable[Statement]) -> tuple[Statement, ...]:
         """Statements rewritten in order."""

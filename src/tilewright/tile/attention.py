@@ -33,11 +33,13 @@ from tilewright.ir.tile import (
     Load,
     Local,
     Loop,
-    LoopProgram,
     Product,
+    Sums,
     TileBuffer,
+    TileProgram,
     TransposeBlock,
     Value,
+    View,
 )
 from tilewright.ir.views import declare_index, linear
 from tilewright.shape import (
@@ -81,7 +83,7 @@ class _Writer(AttentionFrame):
         self._over_keys()
         self._finish(targets)
         results = tuple(targets.values())
-        program = LoopProgram(
+        program = TileProgram(
             (*lowering.buffers.values(), *results),
             len(results),
             (*self.grid_batch, ("_mb", self.blocks)),
@@ -205,13 +207,20 @@ class _Writer(AttentionFrame):
         access, zero = self.keys, constant(0)
         self.lowering.emit(
             Product(
-                self.scores, zero, self.stride,
-                self.lowering.buffer(access.source), access.base + first * access.row,
-                access.row, access.depth,
-                self.turned, zero, self.stride,
-                here, self.here, self.depth, zero,
+                self.scores.dtype,
+                View(
+                    self.lowering.buffer(access.source),
+                    access.base + first * access.row,
+                    access.row,
+                    access.depth,
+                ),
+                View(self.turned, zero, constant(1), self.stride),
+                (zero, here),
+                (zero, self.here),
+                (zero, self.depth),
+                Sums(self.scores, zero, self.stride, zero),
             )
-        )  # fmt: skip
+        )
 
     def _show(self, first: Expr, here: Expr) -> None:
         """What is shown of the scores, and the greatest of every row."""
@@ -289,13 +298,20 @@ class _Writer(AttentionFrame):
         access, zero = self.values, constant(0)
         self.lowering.emit(
             Product(
-                self.sums, zero, self.sum_row,
-                self.scores, zero, constant(1), self.stride,
-                self.lowering.buffer(access.source), access.base + first * access.depth,
-                access.depth,
-                self.here, self.width, here, constant(1),
+                self.sums.dtype,
+                View(self.scores, zero, constant(1), self.stride),
+                View(
+                    self.lowering.buffer(access.source),
+                    access.base + first * access.depth,
+                    constant(1),
+                    access.depth,
+                ),
+                (zero, self.here),
+                (zero, self.width),
+                (zero, here),
+                Sums(self.sums, zero, self.sum_row, constant(1)),
             )
-        )  # fmt: skip
+        )
 
     # ------------------------------------------------------------ after the keys
 

@@ -20,9 +20,9 @@ from tilewright.ir.tile import (
     LetIndex,
     Literal,
     Loop,
-    LoopProgram,
     Statement,
     Store,
+    TileProgram,
     Value,
 )
 from tilewright.ir.tile_walk import ExpressionMap, value_symbols
@@ -39,7 +39,7 @@ from tilewright.shape.expr import Atom, apply_operation, rebuild
 from tilewright.shape.table import Operation
 
 
-def with_borders(program: LoopProgram, scope: Scope) -> LoopProgram:
+def with_borders(program: TileProgram, scope: Scope) -> TileProgram:
     """The program with its innermost loops cut, where that leaves a simpler interior."""
     out: list[Statement] = []
     for statement in program.body:

@@ -23,9 +23,9 @@ from tilewright.ir.tile import (
     Apply,
     Load,
     Loop,
-    LoopProgram,
     Store,
     TileBuffer,
+    TileProgram,
     Value,
     neutral_element,
 )
@@ -120,7 +120,7 @@ def _turned(weights: Node) -> Node:
     return node(Constant.of(primitive.array[:, 0].transpose(order), weights.dtype))
 
 
-def lower_channel_windows(kernel: Kernel, lowering: Lowering) -> LoopProgram:
+def lower_channel_windows(kernel: Kernel, lowering: Lowering) -> TileProgram:
     """The program of a windowed kernel with channels last, and its epilogue."""
     row = _Row(kernel, lowering)
     geometry = row.geometry

@@ -24,9 +24,9 @@ from tilewright.ir.tile import (
     Apply,
     Load,
     Loop,
-    LoopProgram,
     Store,
     TileBuffer,
+    TileProgram,
     Value,
     neutral_element,
 )
@@ -192,14 +192,14 @@ class _Columns:
 
     def program(
         self, spaces: tuple[TileBuffer, ...], left: TileBuffer | None = None
-    ) -> LoopProgram:
+    ) -> TileProgram:
         """The statements so far; results are those of the kernel, or ``left``."""
         lowering = self.lowering
         body = tuple(s for block in lowering.blocks for s in block.statements)
         outputs = [self.targets[o] for o in self.kernel.outputs]
         results = outputs if left is None else [left]
         size = product(self.space.shape) if not spaces else self.sums * PARTS
-        return LoopProgram(
+        return TileProgram(
             (*lowering.buffers.values(), *spaces, *results),
             len(results),
             tuple(self.grid),

@@ -21,20 +21,17 @@ from tilewright.ir.graph import Node, expressions_of
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Constant, Contract
 from tilewright.ir.tile import (
-    Contraction,
-    Gathering,
     Guarded,
     Literal,
     Load,
     Local,
     Loop,
-    Operand,
-    Packing,
     Statement,
     Store,
     TileBuffer,
     TransposeBlock,
     Value,
+    View,
 )
 from tilewright.ir.tile_walk import ExpressionMap, expressions
 from tilewright.ir.views import Index, is_view, linear, push_forward
@@ -59,10 +56,10 @@ from tilewright.tile.frame import (
     declare,
     elements_per_word,
     mirror,
-    narrow_type,
 )
 from tilewright.tile.lowering import Lowering
-from tilewright.tile.stages import Stage, staged
+from tilewright.tile.product_program import BlockSizes, Loaded, product_program
+from tilewright.tile.staged import StagedResult, staged
 from tilewright.tile.transposes import SIZES
 from tilewright.tile.variants import LoweredStep, PackedConstant, Source
 
@@ -113,18 +110,16 @@ def lower_contraction(
     return assemble(frame, tuple(index), left, right, sources)
 
 
-def _in_place(access: Access, lowering: Lowering, word: int = 1) -> Operand:
+def _in_place(access: Access, lowering: Lowering, word: int = 1) -> View:
     """The operand as it lies in memory; of several elements a ``word`` if they do along k."""
     buffer = lowering.buffer(access.source)
     if word == 1:
-        return Operand(buffer, access.base, access.row, access.depth)
+        return View(buffer, access.base, access.row, access.depth)
     assert access.is_in_words(word)
-    return Operand(buffer, access.base // word, access.row // word, access.depth)
+    return View(buffer, access.base // word, access.row // word, access.depth)
 
 
-def _right_operand(
-    frame: Frame, access: ContractionAccess, sources: list[Source]
-) -> Operand | Packing:
+def _right_operand(frame: Frame, access: ContractionAccess, sources: list[Source]) -> View | Loaded:
     right = frame.contract.inputs[1]
     if is_constant(frame.lowering, right):
         packed = packed_constant(frame.contract, 1, frame.tile.columns)
@@ -158,9 +153,7 @@ def packed_constant(contract: Node, side: int, panel: int) -> PackedConstant:
     return PackedConstant(operand, order, len(batch), len(summed), panel, word)
 
 
-def packed_operand(
-    frame: Frame, packed: PackedConstant, rows: Expr, sources: list[Source]
-) -> Operand:
+def packed_operand(frame: Frame, packed: PackedConstant, rows: Expr, sources: list[Source]) -> View:
     """The operand that reads a constant packed when compiling."""
     buffer = TileBuffer(f"p{len(sources)}", frame.kernel.seed.dtype)
     sources.append(packed)
@@ -168,10 +161,10 @@ def packed_operand(
     base = constant(0)
     for name, extent in frame.batch[len(frame.batch) - packed.lead :] if packed.lead else ():
         base = base * extent + symbol(name)
-    return Operand(buffer, base * size, frame.depth, constant(packed.panel), packed.panel)
+    return View(buffer, base * size, frame.depth, constant(packed.panel), packed.panel)
 
 
-def _pack(frame: Frame, access: ContractionAccess, right: Node) -> Packing:
+def _pack(frame: Frame, access: ContractionAccess, right: Node) -> Loaded:
     """Loops that evaluate a block of the right operand; the contiguous axis is innermost."""
     lowering = frame.lowering
     row = pack_row(frame)
@@ -179,7 +172,7 @@ def _pack(frame: Frame, access: ContractionAccess, right: Node) -> Packing:
     target = lowering.scratch_buffer(right.dtype, row * block)
     transposed = _transposed(frame, access, target, row)
     if transposed is not None:
-        return Packing(target, row, (transposed,))
+        return packed_block(target, row, (transposed,))
     deep = access.right is not None and access.right.depth.is_constant
     depth_first = not (deep and access.right is not None and access.right.depth.value == 1)
     axes = [("_k", frame.depth), ("_n", frame.n)]
@@ -194,10 +187,10 @@ def _pack(frame: Frame, access: ContractionAccess, right: Node) -> Packing:
     for name, _ in reversed(axes) if depth_first else axes:
         bounds = symbol(f"{name}0"), symbol(f"{name}1")
         lowering.emit(Loop(name, *bounds, lowering.close()))
-    return Packing(target, row, taken_statements(lowering))
+    return packed_block(target, row, taken_statements(lowering))
 
 
-def _pack_words(frame: Frame, access: ContractionAccess) -> Packing:
+def _pack_words(frame: Frame, access: ContractionAccess) -> Loaded:
     """The same of an operand of which several elements that follow along k become a word."""
     lowering, right = frame.lowering, access.right
     assert right is not None, f"{frame.kernel.label}: the right operand must be affine"
@@ -213,7 +206,7 @@ def _pack_words(frame: Frame, access: ContractionAccess) -> Packing:
         turned = TransposeBlock(
             source, begin, apart, words, constant(0), row, n1 - n0, k1 - k0
         )  # fmt: skip
-        return Packing(words, row, (turned,))
+        return packed_block(words, row, (turned,))
     target = lowering.scratch_buffer(source.dtype, row * block * word)
     k = symbol("_k")
     first, place = right.base + n0 * right.row + k * word * right.depth, (k - k0) * row * word
@@ -232,7 +225,15 @@ def _pack_words(frame: Frame, access: ContractionAccess) -> Packing:
             for i, load in enumerate(loads)
         )  # fmt: skip
         body = Loop("_n", n0, n1, stores)
-    return Packing(target, row, (Loop("_k", k0, k1, (body,)),))
+    return packed_block(target, row, (Loop("_k", k0, k1, (body,)),))
+
+
+def packed_block(target: TileBuffer, row: Expr, load: tuple[Statement, ...]) -> Loaded:
+    """A right operand of which ``load`` fills ``target`` with a block.
+
+    Element (k, n) of it goes to ``(k - _k0) * row + (n - _n0)``.
+    """
+    return Loaded(View(target, constant(0), constant(1), row), load)
 
 
 def _transposed(
@@ -336,15 +337,15 @@ def row_block(frame: Frame, packing: bool) -> Expr:
 def assemble(
     frame: Frame,
     index: Index,
-    left: Operand | Gathering,
-    right: Operand | Packing,
+    left: View | Loaded,
+    right: View | Loaded,
     sources: list[Source],
     block_depth: Expr | None = None,
     block_rows: Expr | None = None,
 ) -> LoweredStep:
     """Add the epilogue and the block sizes."""
     lowering, kernel = frame.lowering, frame.kernel
-    packing = isinstance(right, Packing)
+    packing = isinstance(right, Loaded)
     if block_depth is None:
         block_depth = depth_block(frame.depth, most_depth(frame, packing))
     targets = {o: TileBuffer(f"o{i}", o.dtype) for i, o in enumerate(kernel.outputs)}
@@ -358,31 +359,16 @@ def assemble(
         else s
         for s in stores
     )
-    packed = [op.buffer for op in (left, right) if isinstance(op, Operand) and op.panel]
-    results = tuple(targets.values())
+    packed = [op.buffer for op in (left, right) if isinstance(op, View) and op.panel]
     count = product([size for _, size in frame.batch]) * frame.m * frame.n
-    program = Contraction(
-        buffers=(*lowering.buffers.values(), *packed, *results),
-        results=len(results),
-        batch=frame.batch,
-        m=frame.m,
-        n=frame.n,
-        k=frame.depth,
-        left=left,
-        right=right,
-        dtype=kernel.seed.dtype,
-        block_m=rows,
-        block_n=block_n,
-        block_k=block_depth,
-        tile_rows=frame.tile.rows,
-        tile_columns=frame.tile.columns,
-        tail=frame.n.value % frame.tile.columns if frame.n.is_constant else None,
-        stores=stores,
-        checks=tuple(lowering.checks),
-        work=count * (frame.depth + 8) // NANOSECONDS_SHIFT + 1,
-        stages=tuple(stage.buffer for stage in stages.values()),
-        after=tuple(stage.after for stage in stages.values()),
-        narrow=narrow_type(kernel.seed),
+    program = product_program(
+        frame,
+        BlockSizes(rows, block_n, block_depth),
+        (left, right),
+        stores,
+        ((*lowering.buffers.values(), *packed), tuple(targets.values())),
+        count * (frame.depth + 8) // NANOSECONDS_SHIFT + 1,
+        tuple(stages.values()),
     )
     assert not lowering.blocks[0].statements, f"{kernel.label}: an epilogue cannot hold statements"
     return LoweredStep(program, (*lowering.buffers, *sources), tuple(kernel.outputs))
@@ -390,9 +376,9 @@ def assemble(
 
 def _stages(
     frame: Frame, index: Index, targets: dict[Node, TileBuffer], blocks: tuple[Expr, Expr]
-) -> dict[TileBuffer, Stage]:
+) -> dict[TileBuffer, StagedResult]:
     """The stages of results whose columns do not lie side by side."""
-    scope, found = frame.lowering.scope, dict[TileBuffer, Stage]()
+    scope, found = frame.lowering.scope, dict[TileBuffer, StagedResult]()
     for output, buffer in targets.items():
         _, place = shown(output, index, scope)
         offset = scope.resolve(linear(place, output.shape))

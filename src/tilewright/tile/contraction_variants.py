@@ -13,7 +13,7 @@ from dataclasses import replace
 from tilewright.cost import Blocks, Machine, contraction_time, contraction_work
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Constant
-from tilewright.ir.tile import Contraction, Packing
+from tilewright.ir.product_nest import ProductNest
 from tilewright.shape import Expr, ceil_div, less_equal, select, symbol
 from tilewright.tile.contraction import column_blocks, lower_contraction
 from tilewright.tile.dots import WIDEST, dots_time, lower_dots
@@ -65,10 +65,9 @@ def contraction_variants(
     kernel: Kernel, fresh: Fresh, tile: RegisterTile, machine: Machine
 ) -> tuple[Variant, ...]:
     """The variants to compute a Contract with its epilogue; ``fresh`` makes a lowering for each."""
-    first = lower_contraction(kernel, fresh(), tile, IN_PLACE[0]).program
-    assert isinstance(first, Contraction)
-    if isinstance(first.right, Packing):
-        blockings = TRANSPOSED if first.right.transposes else PACKED
+    first = ProductNest.of(lower_contraction(kernel, fresh(), tile, IN_PLACE[0]).program)
+    if first.is_packing:
+        blockings = TRANSPOSED if first.is_transposing else PACKED
     else:
         blockings = PREPARED if first.right.panel else (*IN_PLACE, *PACKED)
 
@@ -76,7 +75,7 @@ def contraction_variants(
         return lower_contraction(kernel, fresh(), tile, blocking)
 
     blocked = blocked_variants(blockings, lower, machine)
-    if first.narrow is not None:
+    if first.product.narrow is not None:
         return best_somewhere(blocked)
     return best_somewhere((*blocked, *_other_variants(kernel, fresh, tile, machine, first)))
 
@@ -93,7 +92,7 @@ def blocked_variants(
 
 
 def _other_variants(
-    kernel: Kernel, fresh: Fresh, tile: RegisterTile, machine: Machine, plain: Contraction
+    kernel: Kernel, fresh: Fresh, tile: RegisterTile, machine: Machine, plain: ProductNest
 ) -> list[Variant]:
     """Variants with code of their own, where the sizes known when compiling say they may pay."""
     found: list[Variant] = []
@@ -105,21 +104,18 @@ def _other_variants(
         swapped = lower_swapped(kernel, fresh, tile)
     if swapped is not None:
         (step,) = swapped
-        assert isinstance(step.program, Contraction)
-        cost = contraction_time(step.program, machine, threads)
+        cost = contraction_time(ProductNest.of(step.program), machine, threads)
         cost = cost + plain.m * plain.n * machine.picoseconds(MOVE_CYCLES)
         # Panels of weights that few rows share stream by, and hide behind little work.
         cost = cost + select(less_equal(plain.n, FEW_COLUMNS), 0, cost // STREAMING)
         found.append(Variant("swapped", swapped, cost))
-    packs = isinstance(plain.right, Packing)
-    dots = lower_dots(kernel, fresh, tile) if few or packs else None
+    dots = lower_dots(kernel, fresh, tile) if few or plain.is_packing else None
     if dots is not None:
         found.append(Variant("dots", dots, dots_time(kernel, tile, machine, threads)))
     split = lower_split_depth(kernel, fresh, tile) if few and _may_be_deep(plain.k) else None
     if split is not None:
-        program = split[0].program
-        assert isinstance(program, Contraction)
-        cost = contraction_time(longest_part(program), machine, threads)
+        deepest = ProductNest.of(longest_part(split[0].program))
+        cost = contraction_time(deepest, machine, threads)
         found.append(Variant("split depth", split, cost + combine_time(kernel, machine)))
     return found
 
@@ -129,31 +125,28 @@ def _may_be_deep(depth: Expr) -> bool:
 
 
 def _variant(step: LoweredStep, machine: Machine, blocking: Blocking) -> Variant:
-    program = step.program
-    assert isinstance(program, Contraction)
-    blocks = _blocks(program, blocking)
-    cost = contraction_time(program, machine, symbol(THREADS), blocks)
-    work = contraction_work(program, machine)
+    nest = ProductNest.of(step.program)
+    blocks = _blocks(nest, blocking)
+    cost = contraction_time(nest, machine, symbol(THREADS), blocks)
+    work = contraction_work(nest, machine)
     name = f"{blocking.rows} x {blocking.columns} x {blocking.depth}"
-    named = f"{name}, packed" if isinstance(program.right, Packing) else name
-    return Variant(named, (replace(step, program=replace(program, work=work)),), cost)
+    named = f"{name}, packed" if nest.is_packing else name
+    return Variant(named, (replace(step, program=replace(step.program, work=work)),), cost)
 
 
 def _block_sizes(variant: Variant) -> tuple[Expr | bool, ...]:
     """What tells variants of the same kernel apart: small sizes make some of them the same."""
-    program = variant.steps[0].program
-    assert isinstance(program, Contraction)
-    sizes = (program.block_m, program.block_n, program.block_k)
-    return (*sizes, isinstance(program.right, Packing))
+    nest = ProductNest.of(variant.steps[0].program)
+    return (*(axis.block for axis in (nest.rows, nest.columns, nest.depth)), nest.is_packing)
 
 
-def _blocks(program: Contraction, blocking: Blocking) -> Blocks:
+def _blocks(nest: ProductNest, blocking: Blocking) -> Blocks:
     """The numbers of blocks; shorter expressions than the program's balanced sizes give."""
     assert blocking.rows and blocking.columns and blocking.depth
     return Blocks(
-        ceil_div(program.m, blocking.rows),
-        column_blocks(program.n, blocking.columns, program.tile_columns),
-        ceil_div(program.k, blocking.depth),
+        ceil_div(nest.m, blocking.rows),
+        column_blocks(nest.n, blocking.columns, nest.registers.columns),
+        ceil_div(nest.k, blocking.depth),
     )
 
 

@@ -9,21 +9,21 @@ outside. Nothing is unrolled in memory. Weights are packed when compiling. Start
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from tilewright.cost import Machine
 from tilewright.ir.graph import Node
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Constant, Convolve
+from tilewright.ir.product_nest import ProductNest
 from tilewright.ir.tile import (
-    Contraction,
     Literal,
     Load,
     Loop,
-    Operand,
-    Packing,
     Store,
     TileBuffer,
     Value,
+    View,
 )
 from tilewright.ir.views import linear
 from tilewright.shape import (
@@ -42,6 +42,7 @@ from tilewright.tile.contraction import (
     depth_block,
     most_depth,
     pack_row,
+    packed_block,
     packed_operand,
     taken_statements,
     unflatten,
@@ -51,6 +52,7 @@ from tilewright.tile.frame import Blocking, Frame, RegisterTile, declare
 from tilewright.tile.gathered import lower_channels_last
 from tilewright.tile.lowering import Lowering
 from tilewright.tile.pointwise import turned_variant
+from tilewright.tile.product_program import Loaded
 from tilewright.tile.taps import geometry, has_one_tap, is_pointwise, tap_position
 from tilewright.tile.variants import Accuracy, LoweredStep, PackedConstant, Source, Variant
 from tilewright.tile.winograd import Rates, winograd_variants
@@ -79,9 +81,7 @@ def lower_convolution(
 
     if not has_one_tap(kernel.seed):
         return (Variant("packed", (lower(Blocking()),), constant(0)),)
-    first = lower(IN_PLACE[0]).program
-    assert isinstance(first, Contraction)
-    has_choice = isinstance(first.right, Operand)
+    has_choice = not ProductNest.of(lower(IN_PLACE[0]).program).is_packing
     variants = blocked_variants((*IN_PLACE, *PACKED) if has_choice else PACKED, lower, machine)
     turned = turned_variant(kernel, fresh, tile, machine)
     return best_somewhere(variants if turned is None else (*variants, turned))
@@ -114,21 +114,19 @@ def _packed(
     return assemble(frame, index, left, right, sources, minimum(maximum(depth, 1), block))
 
 
-def _weights(frame: Frame, weights: Node, groups: int, sources: list[Source]) -> Operand:
+def _weights(frame: Frame, weights: Node, groups: int, sources: list[Source]) -> View:
     per_group = weights.shape[0] // groups
     if isinstance(weights.primitive, Constant):
         order = tuple(range(weights.rank))
         packed = PackedConstant(weights, order, -groups, weights.rank - 1, frame.tile.rows)
         operand = packed_operand(frame, packed, per_group, sources)
         size = ceil_div(per_group, packed.panel) * packed.panel * frame.depth
-        return Operand(
-            operand.buffer, symbol("_b1") * size, operand.row, operand.depth, operand.panel
-        )
+        return replace(operand, offset=symbol("_b1") * size)
     base = symbol("_b1") * per_group * frame.depth
-    return Operand(frame.lowering.buffer(weights), base, frame.depth, constant(1))
+    return View(frame.lowering.buffer(weights), base, frame.depth, constant(1))
 
 
-def _pixels(frame: Frame, node: Node) -> Operand | Packing:
+def _pixels(frame: Frame, node: Node) -> View | Loaded:
     """The right operand of one tap."""
     lowering = frame.lowering
     data, weights = node.inputs
@@ -138,7 +136,7 @@ def _pixels(frame: Frame, node: Node) -> Operand | Packing:
     base = (symbol("_b0") * data.shape[1] + symbol("_b1") * weights.shape[1]) * pixels
     source = lowering.buffer(data)
     if not frame.blocking.packed:
-        return Operand(source, base, constant(1), pixels)
+        return View(source, base, constant(1), pixels)
     return _pack_pixels(frame, Load(source, base + symbol("_k") * pixels + symbol("_n")))
 
 
@@ -147,17 +145,17 @@ def _packed_depth(frame: Frame) -> Expr:
     return depth_block(frame.depth, most_depth(frame, packing=True))
 
 
-def _pack_pixels(frame: Frame, pixel: Load) -> Packing:
+def _pack_pixels(frame: Frame, pixel: Load) -> Loaded:
     """Copy a block of channels by pixels."""
     row = pack_row(frame)
     target = frame.lowering.scratch_buffer(pixel.buffer.dtype, row * _packed_depth(frame))
     k0, k1, n0, n1 = (symbol(name) for name in ("_k0", "_k1", "_n0", "_n1"))
     place = (symbol("_k") - k0) * row + symbol("_n") - n0
     line = Loop("_n", n0, n1, (Store(target, place, pixel),))
-    return Packing(target, row, (Loop("_k", k0, k1, (line,)),))
+    return packed_block(target, row, (Loop("_k", k0, k1, (line,)),))
 
 
-def _pack_patches(frame: Frame, node: Node, block: Expr) -> Packing:
+def _pack_patches(frame: Frame, node: Node, block: Expr) -> Loaded:
     """Fill a block: for every output row in it, every channel and tap, one segment of pixels."""
     lowering = frame.lowering
     primitive = node.primitive
@@ -175,7 +173,7 @@ def _pack_patches(frame: Frame, node: Node, block: Expr) -> Packing:
     _segment(frame, node, (target, row), (line, channel, kernel_index))
     for name, bounds in reversed(loops):
         lowering.emit(Loop(name, *bounds, lowering.close()))
-    return Packing(target, row, taken_statements(lowering))
+    return packed_block(target, row, taken_statements(lowering))
 
 
 def _segment(

@@ -22,11 +22,11 @@ from tilewright.ir.tile import (
     Load,
     Local,
     Loop,
-    LoopProgram,
-    Operand,
     Statement,
     Store,
     TileBuffer,
+    TileProgram,
+    View,
 )
 from tilewright.ir.tile_walk import ExpressionMap
 from tilewright.shape import (
@@ -171,7 +171,7 @@ def _step_cycles(target: Target, height: int, width: int) -> tuple[float, float]
 class _Dots:
     """Writes the program. Rows and columns are those of ``frame``."""
 
-    def __init__(self, frame: Frame, left: Operand, right: Operand, sources: list[Source]) -> None:
+    def __init__(self, frame: Frame, left: View, right: View, sources: list[Source]) -> None:
         self.frame = frame
         self.left = left
         self.right = right
@@ -188,7 +188,7 @@ class _Dots:
     def of(frame: Frame, access: ContractionAccess) -> _Dots | None:
         """None if an operand is not contiguous along k and cannot be made so when compiling."""
         sources: list[Source] = []
-        sides: list[Operand] = []
+        sides: list[View] = []
         for side, (found, rows) in enumerate(((access.left, frame.m), (access.right, frame.n))):
             operand = _operand(frame, side, found, rows, sources)
             if operand is None:
@@ -205,7 +205,7 @@ class _Dots:
         body = [*self._groups(), self._finish(stores)]
         tasks = ceil_div(frame.m, self.block)
         count = product([size for _, size in frame.batch]) * frame.m * frame.n
-        program = LoopProgram(
+        program = TileProgram(
             buffers=(*lowering.buffers.values(), *packed, *targets),
             results=len(targets),
             grid=(*frame.batch, ("_mb", tasks)),
@@ -264,8 +264,8 @@ class _Dots:
         return row * self.frame.n + column
 
     @staticmethod
-    def _load(side: Operand, row: Expr, k: str) -> Load:
-        return Load(side.buffer, side.base + row * side.row + symbol(k) * side.depth)
+    def _load(side: View, row: Expr, k: str) -> Load:
+        return Load(side.buffer, side.offset + row * side.row + symbol(k) * side.depth)
 
     # ------------------------------------------------------------ results
 
@@ -293,16 +293,16 @@ class _Dots:
 
 def _operand(
     frame: Frame, side: int, found: Access | None, rows: Expr, sources: list[Source]
-) -> Operand | None:
+) -> View | None:
     """Operand ``side`` with stride 1 along k, transposed when compiling if need be."""
     lowering, contract = frame.lowering, frame.contract
     if found is not None and found.depth.is_constant and found.depth.value == 1:
         buffer = lowering.buffer(found.source)
-        return Operand(buffer, found.base, found.row, found.depth)
+        return View(buffer, found.base, found.row, found.depth)
     if not is_constant(lowering, contract.inputs[side]):
         return None
     packed = packed_operand(frame, packed_constant(contract, side, 1), rows, sources)
-    return Operand(packed.buffer, packed.base, frame.depth, constant(1), 1)
+    return View(packed.buffer, packed.offset, frame.depth, constant(1), 1)
 
 
 def _row_groups(columns: Expr, sums: int) -> tuple[int, ...]:

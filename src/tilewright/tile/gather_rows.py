@@ -22,10 +22,10 @@ from tilewright.ir.tile import (
     Literal,
     Load,
     Loop,
-    LoopProgram,
     Statement,
     Store,
     TileBuffer,
+    TileProgram,
     Value,
 )
 from tilewright.ir.tile_walk import ExpressionMap, value_loads, value_symbols
@@ -39,7 +39,7 @@ MOST_SKIPPED = 16  # elements of the axis for each one picked, up to which all a
 def with_gather_rows(step: LoweredStep, lowering: Lowering) -> LoweredStep:
     """The step with such values in scratch, where its program is a nest of loops that has any."""
     program = step.program
-    assert isinstance(program, LoopProgram)
+    assert isinstance(program, TileProgram)
     body = _statements(program.body, lowering)
     if body is program.body:
         return step

@@ -10,6 +10,7 @@ one run: see ``lines``. Start with :func:`lower_channels_last`.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from enum import Enum
 
 from tilewright.ir.dtype import DType
@@ -17,14 +18,13 @@ from tilewright.ir.graph import Node
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Constant, Convolve
 from tilewright.ir.tile import (
-    OUTSIDE,
-    Gathering,
     IndexValue,
+    LetDistance,
     Literal,
     Loop,
-    Operand,
-    Packing,
+    RunTable,
     Store,
+    View,
 )
 from tilewright.ir.views import linear
 from tilewright.shape import (
@@ -43,6 +43,7 @@ from tilewright.tile.contraction import (
     assemble,
     balanced,
     pack_row,
+    packed_block,
     packed_operand,
     taken_statements,
     unflatten,
@@ -58,6 +59,7 @@ from tilewright.tile.lines import (
     windows_of_copies,
 )
 from tilewright.tile.lowering import Lowering
+from tilewright.tile.product_program import Loaded
 from tilewright.tile.taps import geometry, is_pointwise, tap_position
 from tilewright.tile.variants import LoweredStep, PackedConstant, Source
 
@@ -70,6 +72,8 @@ LEAST_PIXELS = 96  # … so many pixels
 SHORT_RUN = 32  # elements to which no run is cut, however long it is otherwise
 FEW_CHANNELS = 16  # up to which lines are copied to make runs of all taps along them
 LINE_COLUMNS = 256  # of a block that reads whole lines: its first panel waits for them
+
+OUTSIDE = "_outside"  # how many bytes after the data the zeros begin
 
 
 class Reading(Enum):
@@ -113,7 +117,7 @@ def lower_channels_last(kernel: Kernel, lowering: Lowering, tile: RegisterTile) 
     base = symbol("_b1") * (weights.shape[1] // word)
     channels = primitive.groups * weights.shape[1] // word
     if is_pointwise(node):
-        operand = Operand(lowering.stored(data), base, channels, constant(1))
+        operand = View(lowering.stored(data), base, channels, constant(1))
         return assemble(frame, index, operand, right, sources)
     if reading is Reading.COPIES:
         copied = PIXEL_BYTES // node.dtype.bytes
@@ -180,7 +184,7 @@ def _most_pixels(frame: Frame) -> Expr:
     return minimum(most, maximum(frame.m // TASKS, LEAST_PIXELS))
 
 
-def _weights(frame: Frame, weights: Node, block: Expr, sources: list[Source]) -> Operand | Packing:
+def _weights(frame: Frame, weights: Node, block: Expr, sources: list[Source]) -> View | Loaded:
     """The right operand: k runs over taps, then channels."""
     primitive = frame.kernel.seed.primitive
     assert isinstance(primitive, Convolve)
@@ -194,11 +198,11 @@ def _weights(frame: Frame, weights: Node, block: Expr, sources: list[Source]) ->
         operand = packed_operand(frame, packed, per_group, sources)
         size = ceil_div(per_group, panel) * panel * frame.depth
         base = symbol("_b1") * size
-        return Operand(operand.buffer, base, operand.row, operand.depth, operand.panel)
+        return replace(operand, offset=base)
     return _pack_weights(frame, weights, per_group, block)
 
 
-def _pack_weights(frame: Frame, weights: Node, per_group: Expr, block: Expr) -> Packing:
+def _pack_weights(frame: Frame, weights: Node, per_group: Expr, block: Expr) -> Loaded:
     """Weights that are known at run time only, packed block by block."""
     lowering = frame.lowering
     row, word = pack_row(frame), elements_per_word(frame.kernel.seed)
@@ -212,10 +216,10 @@ def _pack_weights(frame: Frame, weights: Node, per_group: Expr, block: Expr) -> 
         lowering.emit(Store(target, place * word + part, lowering.value(weights, at)))
     lowering.emit(Loop("_n", symbol("_n0"), symbol("_n1"), lowering.close()))
     lowering.emit(Loop("_k", symbol("_k0"), symbol("_k1"), lowering.close()))
-    return Packing(target, row, taken_statements(lowering))
+    return packed_block(target, row, taken_statements(lowering))
 
 
-def _gather(frame: Frame, node: Node, base: Expr, runs: Runs, row: Expr) -> Gathering:
+def _gather(frame: Frame, node: Node, base: Expr, runs: Runs, row: Expr) -> Loaded:
     """The left operand, with the loops that fill the table of one block of ``row`` pixels."""
     lowering, primitive = frame.lowering, node.primitive
     assert isinstance(primitive, Convolve)
@@ -223,6 +227,8 @@ def _gather(frame: Frame, node: Node, base: Expr, runs: Runs, row: Expr) -> Gath
     channels = data.shape[-1] // elements_per_word(node)
     table = lowering.scratch_buffer(DType.INT64, product(runs.axes) * row)
     zeros = lowering.scratch_buffer(node.dtype, constant(runs.length))
+    stored = lowering.stored(data)
+    lowering.emit(LetDistance(OUTSIDE, stored, base, node.dtype, zeros))
     store = Store(zeros, symbol("_z"), Literal(0.0, node.dtype))
     lowering.emit(Loop("_z", constant(0), constant(runs.length), (store,)))
     line, *taps, part = [lowering.opened(name) for name in ("_q", *runs.names)]
@@ -241,5 +247,5 @@ def _gather(frame: Frame, node: Node, base: Expr, runs: Runs, row: Expr) -> Gath
     for name, size in reversed(list(zip(runs.names, runs.axes, strict=True))):
         lowering.emit(Loop(name, constant(0), size, lowering.close()))
     lowering.emit(Loop("_q", *block.lines, lowering.close()))
-    body, run = taken_statements(lowering), constant(runs.length)
-    return Gathering(lowering.stored(data), base, run, table, row, body, zeros=zeros)
+    rows = RunTable(stored, base, constant(runs.length), table, row, zeros=zeros)
+    return Loaded(rows, taken_statements(lowering))

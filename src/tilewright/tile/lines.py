@@ -16,11 +16,11 @@ from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node
 from tilewright.ir.primitives import Convolve
 from tilewright.ir.tile import (
-    Gathering,
     IndexValue,
     Literal,
     Load,
     Loop,
+    RunTable,
     Statement,
     Store,
     TileBuffer,
@@ -41,6 +41,7 @@ from tilewright.shape import (
 from tilewright.tile.contraction import balanced, taken_statements, unflatten
 from tilewright.tile.frame import Frame, elements_per_word
 from tilewright.tile.lowering import Lowering
+from tilewright.tile.product_program import Loaded
 from tilewright.tile.taps import Tap, geometry, tap_position
 
 SQUARE = 8  # channels that are transposed through registers; fewer go element by element
@@ -123,7 +124,7 @@ def stays_inside(node: Node, lowering: Lowering) -> bool:
     return inside is constant(1)
 
 
-def windows_in_place(frame: Frame, node: Node, base: Expr, runs: Runs, row: Expr) -> Gathering:
+def windows_in_place(frame: Frame, node: Node, base: Expr, runs: Runs, row: Expr) -> Loaded:
     """The left operand of a Convolve that stays inside, in blocks of ``row`` pixels."""
     primitive, data = node.primitive, node.inputs[0]
     assert isinstance(primitive, Convolve)
@@ -143,7 +144,7 @@ def windows_in_place(frame: Frame, node: Node, base: Expr, runs: Runs, row: Expr
     return _windows(frame, node, rows, base, runs, row)
 
 
-def windows_of_copies(frame: Frame, node: Node, runs: Runs, row: Expr) -> Gathering:
+def windows_of_copies(frame: Frame, node: Node, runs: Runs, row: Expr) -> Loaded:
     """The left operand of a Convolve whose taps along a line merge, in blocks of ``row`` pixels.
 
     Data that is not in memory is the transposition of data with the channels first that is.
@@ -380,7 +381,7 @@ def _copied(
 
 def _windows(
     frame: Frame, node: Node, rows: _LineRows, base: Expr, runs: Runs, row: Expr
-) -> Gathering:
+) -> Loaded:
     """Fill the tables of rows and of runs."""
     lowering, size = frame.lowering, node.dtype.bytes
     table = lowering.scratch_buffer(DType.INT64, row)
@@ -395,5 +396,5 @@ def _windows(
     fill = Loop("_x", *block.pixels, (Store(table, block.first + symbol("_x"), begin),))
     lowering.emit(filled)
     lowering.emit(Loop("_q", *block.lines, (fill,)))
-    body = taken_statements(lowering)
-    return Gathering(rows.buffer, base, constant(runs.length), table, row, body, shifts=shifts)
+    left = RunTable(rows.buffer, base, constant(runs.length), table, row, shifts=shifts)
+    return Loaded(left, taken_statements(lowering))

@@ -18,10 +18,10 @@ from tilewright.ir.tile import (
     Apply,
     Load,
     Loop,
-    LoopProgram,
     Statement,
     Store,
     TileBuffer,
+    TileProgram,
     neutral_element,
 )
 from tilewright.ir.tile_walk import ExpressionMap, expressions
@@ -54,12 +54,12 @@ def finish(
     grid: Sequence[tuple[str, Expr]],
     body: Sequence[Statement],
     targets: dict[Node, TileBuffer],
-) -> LoopProgram:
+) -> TileProgram:
     """The program of statements already built; results are ordered as the kernel's outputs."""
     results = tuple(targets[o] for o in kernel.outputs)
     reads = tuple(lowering.buffers.values())
     work = estimate(grid, body)
-    return LoopProgram(
+    return TileProgram(
         reads + results,
         len(results),
         tuple(grid),
@@ -75,7 +75,7 @@ def target_buffers(kernel: Kernel) -> dict[Node, TileBuffer]:
     return {o: TileBuffer(f"o{i}", o.dtype) for i, o in enumerate(kernel.outputs)}
 
 
-def lower_loops(kernel: Kernel, lowering: Lowering) -> LoopProgram:
+def lower_loops(kernel: Kernel, lowering: Lowering) -> TileProgram:
     """One element at a time over the space of the outputs (which have one shape)."""
     targets = target_buffers(kernel)
     variables = store_elements(kernel, lowering, targets)
@@ -115,7 +115,7 @@ def _nest(
     lowering: Lowering,
     variables: list[tuple[str, Expr]],
     targets: dict[Node, TileBuffer],
-) -> LoopProgram:
+) -> TileProgram:
     """Collapse what can be, chunk the last loop, and make the rest the grid."""
     bodies = [lowering.close() for _ in variables][::-1]
     outer = lowering.blocks[0].statements
@@ -139,7 +139,7 @@ def _placed(
     outer: list[Statement],
     bodies: list[tuple[Statement, ...]],
     targets: dict[Node, TileBuffer],
-) -> LoopProgram:
+) -> TileProgram:
     """Statements stand at several levels: the grid is all but the last loop."""
     name, size = variables[-1]
     body: list[Statement] = [*outer]
@@ -156,7 +156,7 @@ def _chunked(
     body: Sequence[Statement],
     targets: dict[Node, TileBuffer],
     length: int = CHUNK,
-) -> LoopProgram:
+) -> TileProgram:
     """Tasks of at most ``length`` iterations of the last loop; of more loops, if it is short."""
     name, size = variables[-1]
     if reduces_across(name, body) and not (size.is_constant and size.value < LEAST_ACROSS):
@@ -181,7 +181,7 @@ def _across(
     variables: list[tuple[str, Expr]],
     body: Sequence[Statement],
     targets: dict[Node, TileBuffer],
-) -> LoopProgram:
+) -> TileProgram:
     """A block of results for every task, reduced side by side."""
     name, size = variables[-1]
     grid = variables[:-1]
@@ -245,7 +245,7 @@ def _mergeable(outer: str, inner: str, size: Expr, statements: Sequence[Statemen
 # ---------------------------------------------------------------- concatenation
 
 
-def lower_concat(kernel: Kernel, lowering: Lowering) -> LoopProgram:
+def lower_concat(kernel: Kernel, lowering: Lowering) -> TileProgram:
     """One inner nest per part; the grid is every other axis but the last."""
     output = kernel.outputs[0]
     primitive = output.primitive
@@ -298,7 +298,7 @@ def _copy_part(
 # ---------------------------------------------------------------- scatter and scan
 
 
-def lower_scan(kernel: Kernel, lowering: Lowering) -> LoopProgram:
+def lower_scan(kernel: Kernel, lowering: Lowering) -> TileProgram:
     """Running sums along one axis; each result is the one before it combined with an element.
 
     Along another axis than the last one, a task has a block of neighbouring columns, whose sums run

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tilewright.cost import Machine
 from tilewright.ir.kernel import Kernel, KernelKind
 from tilewright.ir.primitives import Convolve, Reduce
-from tilewright.ir.tile import LoopProgram
+from tilewright.ir.tile import TileProgram
 from tilewright.shape import Scope, constant
 from tilewright.target import preset
 from tilewright.tile.attention_variants import attention_variants
@@ -27,7 +27,7 @@ from tilewright.tile.tables import with_tables
 from tilewright.tile.variants import Accuracy, Variant
 from tilewright.tile.windows import lower_windows
 
-_LOOPS: dict[KernelKind, Callable[[Kernel, Lowering], LoopProgram]] = {
+_LOOPS: dict[KernelKind, Callable[[Kernel, Lowering], TileProgram]] = {
     KernelKind.LOOPS: lower_loops,
     KernelKind.WINDOW: lower_windows,
     KernelKind.CONCAT: lower_concat,

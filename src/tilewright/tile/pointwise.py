@@ -15,15 +15,15 @@ from tilewright.cost import LAST_SHARE, Machine, contraction_time
 from tilewright.ir.graph import Node
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Constant, Convolve
+from tilewright.ir.product_nest import ProductNest
 from tilewright.ir.tile import (
-    Contraction,
     Load,
     Loop,
-    LoopProgram,
-    Operand,
     Store,
     TileBuffer,
+    TileProgram,
     TransposeBlock,
+    View,
 )
 from tilewright.ir.views import linear
 from tilewright.shape import (
@@ -66,14 +66,13 @@ def turned_variant(
     steps = lower_turned(kernel, fresh, tile)
     if steps is None:
         return None
-    program = steps[1].program
-    assert isinstance(program, Contraction)
+    nest = ProductNest.of(steps[1].program)
     picked = 1 if is_pointwise(kernel.seed) else PICKED
-    moved = program.m * (program.n + picked * program.k)
-    near = machine.holds(-2, LAST_SHARE * moved, program.dtype.bytes)
+    moved = nest.m * (nest.n + picked * nest.k)
+    near = machine.holds(-2, LAST_SHARE * moved, nest.dtype.bytes)
     cycles = WIDE_TURN_CYCLES if machine.is_wide else TURN_CYCLES
     moved = moved * select(near, *(machine.picoseconds(each) for each in cycles))
-    time = contraction_time(program, machine, symbol(THREADS))
+    time = contraction_time(nest, machine, symbol(THREADS))
     started = machine.picoseconds(START_CYCLES)
     return Variant("channels last", steps, time + moved // symbol(THREADS) + started)
 
@@ -136,7 +135,7 @@ def _transposed(node: Node, space: Workspace) -> LoweredStep:
     )
     grid: tuple[tuple[str, Expr], ...] = (("_b", batch), ("_t", ceil_div(pixels, STRIP)))
     work = estimate(grid, (block,))
-    program = LoopProgram((source, target), 1, grid, (block,), (), (), work)
+    program = TileProgram((source, target), 1, grid, (block,), (), (), work)
     return LoweredStep(program, (data,), (space,))
 
 
@@ -159,7 +158,7 @@ def _picked(node: Node, space: Workspace) -> LoweredStep:
     )  # fmt: skip
     body = (Loop("_c", constant(0), channels, (pick,)), turn)
     grid = (("_b", data.shape[0]), ("_y", lines))
-    program = LoopProgram((source, target), 1, grid, body, (line,), (), estimate(grid, body))
+    program = TileProgram((source, target), 1, grid, body, (line,), (), estimate(grid, body))
     return LoweredStep(program, (data,), (space,))
 
 
@@ -180,11 +179,9 @@ def _product(
     packed = PackedConstant(weights, order, 0, weights.rank - 1, shape.columns)
     right = packed_operand(frame, packed, frame.n, sources)
     pixels = TileBuffer("pixels", node.dtype)
-    left = Operand(pixels, constant(0), frame.depth, constant(1))
+    left = View(pixels, constant(0), frame.depth, constant(1))
     step = assemble(frame, (image, channel, *pixel), left, right, sources)
-    program = step.program
-    assert isinstance(program, Contraction)
-    program = replace(program, buffers=(pixels, *program.buffers))
+    program = replace(step.program, buffers=(pixels, *step.program.buffers))
     return LoweredStep(program, (space, *step.reads), step.writes)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from tilewright.ir.graph import Node
-from tilewright.ir.tile import LoopProgram, TileBuffer
+from tilewright.ir.tile import TileBuffer, TileProgram
 from tilewright.ir.tile_walk import ExpressionMap
 from tilewright.shape import Expr, ceil_div, constant, maximum, product, symbol
 from tilewright.tile.lowering import Lowering
@@ -65,7 +65,7 @@ class RowTask(Protocol):
 MakeTask = Callable[[bool], RowTask]
 
 
-def lower_whole(task: RowTask) -> LoopProgram:
+def lower_whole(task: RowTask) -> TileProgram:
     """The program of a task of whole rows."""
     for sweep in task.stages.sweeps():
         if sweep.reductions:
@@ -78,12 +78,12 @@ def lower_whole(task: RowTask) -> LoopProgram:
 
 def _program(
     task: RowTask, spaces: Sequence[TileBuffer], results: Sequence[TileBuffer]
-) -> LoopProgram:
+) -> TileProgram:
     lowering = task.lowering
     body = tuple(s for block in lowering.blocks for s in block.statements)
     zeros = dict.fromkeys(task.is_even, constant(0))
     work = estimate(task.grid, ExpressionMap.substitution(zeros).statements(body))
-    return LoopProgram(
+    return TileProgram(
         (*lowering.buffers.values(), *spaces, *results),
         len(results),
         tuple(task.grid),
@@ -94,7 +94,7 @@ def _program(
     )
 
 
-def time(programs: Sequence[LoopProgram], sync_ns: float) -> Expr:
+def time(programs: Sequence[TileProgram], sync_ns: float) -> Expr:
     """Picoseconds of steps with the threads there are, as far as their tasks can be shared."""
     total = constant(round(sync_ns * 1000 + STEP_PICOSECONDS) * (len(programs) - 1))
     for program in programs:
@@ -104,7 +104,7 @@ def time(programs: Sequence[LoopProgram], sync_ns: float) -> Expr:
     return total
 
 
-def may_pay(program: LoopProgram, stages: RowStages) -> bool:
+def may_pay(program: TileProgram, stages: RowStages) -> bool:
     """Whether tasks of whole rows may be few and long at some sizes."""
     scope = stages.lowering.scope
     space = product(stages.space.shape)

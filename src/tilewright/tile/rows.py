@@ -19,10 +19,10 @@ from tilewright.ir.tile import (
     Load,
     Local,
     Loop,
-    LoopProgram,
     Statement,
     Store,
     TileBuffer,
+    TileProgram,
     Value,
 )
 from tilewright.ir.views import Index, linear
@@ -64,13 +64,12 @@ def lower_rows(
     if may_pay(program, task.stages):
         parts = lower_in_parts(make)
         if parts is not None:
-            programs = (step.program for step in parts)
-            loops = [program for program in programs if isinstance(program, LoopProgram)]
-            found.append(Variant("parts", parts, time(loops, sync)))
+            cost = time([step.program for step in parts], sync)
+            found.append(Variant("parts", parts, cost))
     return tuple(found)
 
 
-def _whole(kernel: Kernel, fresh: Callable[[], Lowering]) -> tuple[MakeTask, RowTask, LoopProgram]:
+def _whole(kernel: Kernel, fresh: Callable[[], Lowering]) -> tuple[MakeTask, RowTask, TileProgram]:
     """How tasks are made, and the one of whole rows with its program."""
 
     def stages(in_parts: bool) -> RowStages:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from tilewright.ir.graph import Node
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import ScatterElements, ScatterND
-from tilewright.ir.tile import Apply, Load, Loop, LoopProgram, Value
+from tilewright.ir.tile import Apply, Load, Loop, TileProgram, Value
 from tilewright.ir.views import Index, linear
 from tilewright.shape import Expr, Truth, ceil_div, constant, less, maximum, minimum, product
 from tilewright.tile.interchange import Columns
@@ -71,7 +71,7 @@ class _Scatter:
         """Whether a task copies its part: the axes that it has whole lie inside of the others."""
         return 0 in self.shared and self.output.rank > 1
 
-    def program(self) -> LoopProgram:
+    def program(self) -> TileProgram:
         """The grid, the copy if it is here, and the updates."""
         lowering, shape = self.lowering, self.output.shape
         last = len(shape) - 1

@@ -16,19 +16,19 @@ from tilewright.cost import Machine
 from tilewright.ir.dtype import DType
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Contract
+from tilewright.ir.product_nest import ProductNest
 from tilewright.ir.tile import (
     Apply,
-    Contraction,
     Load,
     Loop,
-    LoopProgram,
-    Operand,
-    Packing,
+    Stage,
     Statement,
     Store,
     TileBuffer,
+    TileProgram,
     TransposeBlock,
     Value,
+    View,
 )
 from tilewright.ir.tile_walk import ExpressionMap
 from tilewright.ir.views import Index, linear
@@ -82,9 +82,12 @@ def lower_split_depth(
     return first, _combine(kernel, fresh(), workspace, count)
 
 
-def longest_part(program: Contraction) -> Contraction:
+def longest_part(program: TileProgram) -> TileProgram:
     """A first step as it is in its deepest part: what its time is computed from."""
-    return replace(program, k=program.k.substitute({PART: constant(0)}))
+    nest = ProductNest.of(program)
+    steps = nest.steps
+    depth = replace(nest.depth, extent=nest.k.substitute({PART: constant(0)}))
+    return nest.with_blocks(replace(nest.blocks, body=(replace(steps, axes=(depth,)),)))
 
 
 def combine_time(kernel: Kernel, machine: Machine) -> Expr:
@@ -138,39 +141,41 @@ class _Parts:
         return replace(statement, body=tuple(map(self.moved, statement.body)))
 
 
-def _split(program: Contraction | LoopProgram, parts: _Parts) -> Contraction | LoopProgram:
-    axis = (PART, constant(PARTS))
-    if isinstance(program, LoopProgram):
+def _split(program: TileProgram, parts: _Parts) -> TileProgram:
+    nest = ProductNest.find(program)
+    if nest is None:
         target = program.buffers[-1]
         body = tuple(_restricted(statement, parts, target) for statement in program.body)
-        return replace(program, grid=(axis, *program.grid), body=body)
-    assert isinstance(program.left, Operand)
-    return replace(
-        program,
-        batch=(axis, *program.batch),
-        k=parts.length,
-        left=_shifted(program.left, parts),
-        right=_shifted(program.right, parts)
-        if isinstance(program.right, Operand)
-        else _repacked(program.right, parts),
-        block_k=minimum(program.block_k, depth_block(parts.longest, program.block_k)),
-        stores=tuple(
-            store if store.buffer in program.stages else parts.store(store)
-            for store in program.stores
-        ),
-        after=tuple(map(parts.moved, program.after)),
+    else:
+        body = (_split_stages(nest, parts),)
+    return replace(program, grid=((PART, constant(PARTS)), *program.grid), body=body)
+
+
+def _split_stages(nest: ProductNest, parts: _Parts) -> Stage:
+    """Stages in which k counts from the beginning of the part."""
+    product, depth, (left, right) = nest.product, nest.depth, (nest.left, nest.right)
+    assert isinstance(left, View)
+    block = minimum(depth.block, depth_block(parts.longest, depth.block))
+    places = {str(end): end + parts.first for end in depth.bounds}
+    stores = tuple(
+        store if store.buffer.scratch else parts.store(store) for store in nest.finish.stores
     )
+    product = replace(
+        product,
+        left=_shifted(left, parts),
+        right=right if nest.is_packing else _shifted(right, parts),
+        target=replace(nest.finish, stores=stores),
+    )
+    steps = Stage(
+        (replace(depth, extent=parts.length, block=block),),
+        ExpressionMap.substitution(places).statements(nest.steps.load),
+        (product,),
+    )
+    return replace(nest.blocks, body=(steps,), store=tuple(map(parts.moved, nest.blocks.store)))
 
 
-def _shifted(operand: Operand, parts: _Parts) -> Operand:
-    return replace(operand, base=operand.base + parts.first * operand.depth)
-
-
-def _repacked(packing: Packing, parts: _Parts) -> Packing:
-    """Packing in which k counts from the beginning of the part."""
-    places = {name: symbol(name) + parts.first for name in ("_k0", "_k1")}
-    body = ExpressionMap.substitution(places).statements(packing.body)
-    return replace(packing, body=body)
+def _shifted(operand: View, parts: _Parts) -> View:
+    return replace(operand, offset=operand.offset + parts.first * operand.depth)
 
 
 def _restricted(statement: Statement, parts: _Parts, target: TileBuffer) -> Statement:

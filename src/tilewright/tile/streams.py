@@ -18,9 +18,9 @@ from tilewright.ir.kernel import Kernel
 from tilewright.ir.tile import (
     Let,
     Loop,
-    LoopProgram,
     Statement,
     Store,
+    TileProgram,
 )
 from tilewright.ir.tile_walk import is_beside, slope
 from tilewright.shape import (
@@ -46,7 +46,7 @@ def with_streams(
     """The steps of a kernel, the results of the last one streamed where that pays."""
     large = scope.resolve(_exceeds(kernel, 2 * target.levels[-2].capacity))
     program = steps[-1].program
-    assert isinstance(program, LoopProgram)
+    assert isinstance(program, TileProgram)
     body = _statements(program.body, large)
     return (*steps[:-1], replace(steps[-1], program=replace(program, body=body)))
 

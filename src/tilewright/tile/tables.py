@@ -21,10 +21,10 @@ from tilewright.ir.tile import (
     LetIndex,
     Load,
     Loop,
-    LoopProgram,
     Statement,
     Store,
     TileBuffer,
+    TileProgram,
     Value,
 )
 from tilewright.ir.tile_walk import value_buffers, value_symbols
@@ -188,7 +188,7 @@ def _lies_in_memory(value: Value) -> bool:
 
 
 def with_tables(
-    program: LoopProgram, lowering: Lowering, outputs: Iterable[Node]
+    program: TileProgram, lowering: Lowering, outputs: Iterable[Node]
 ) -> tuple[LoweredStep, ...]:
     """The steps of a loop program: it alone, or one that fills tables and one that reads them."""
     nodes = {buffer: node for node, buffer in lowering.buffers.items()}
@@ -197,7 +197,7 @@ def with_tables(
     if not tables.fills:
         return (LoweredStep(program, tuple(lowering.buffers), tuple(outputs)),)
     spaces = tuple(tables.spaces.values())
-    fill = LoopProgram(
+    fill = TileProgram(
         (*tables.reads, *tables.spaces),
         len(tables.spaces),
         (),

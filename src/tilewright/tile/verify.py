@@ -10,7 +10,8 @@ from math import prod
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Graph, Node, topological
 from tilewright.ir.primitives import Broadcast, Reshape
-from tilewright.ir.tile import Contraction, TileBuffer, TileProgram
+from tilewright.ir.product_nest import ProductNest
+from tilewright.ir.tile import TileBuffer, TileProgram
 from tilewright.ir.tile_print import print_tile
 from tilewright.ir.tile_samples import sample_sizes
 from tilewright.ir.tile_verify import Findings, unfilled, verify_tile
@@ -60,7 +61,8 @@ class KernelVerifier:
         for read in step.reads:
             if isinstance(read, Workspace) and read not in spaces:
                 found.append(f"{read.name} is read, but no step before has filled it")
-        word = program.dtype if isinstance(program, Contraction) else None
+        nest = ProductNest.find(program)
+        word = None if nest is None else nest.dtype
         pairs = zip(program.buffers, sources, strict=True)
         sizes = {buffer.name: _bytes(source, word) for buffer, source in pairs}
         for buffer, source in zip(program.buffers, sources, strict=True):

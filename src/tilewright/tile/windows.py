@@ -20,9 +20,9 @@ from tilewright.ir.tile import (
     Apply,
     Load,
     Loop,
-    LoopProgram,
     Store,
     TileBuffer,
+    TileProgram,
     Value,
     neutral_element,
 )
@@ -40,7 +40,7 @@ ALIGNMENT = 16  # elements: rows start on a cache line, so that vectors are stor
 WORK_SHIFT = 16  # taps per nanosecond of one thread, for the thread count
 
 
-def lower_windows(kernel: Kernel, lowering: Lowering) -> LoopProgram:
+def lower_windows(kernel: Kernel, lowering: Lowering) -> TileProgram:
     """The program of a windowed kernel with its epilogue."""
     node = kernel.seed
     if _channels_last(node):
@@ -60,7 +60,7 @@ def lower_windows(kernel: Kernel, lowering: Lowering) -> LoopProgram:
     return finish(lowering, kernel, grid, body, targets)
 
 
-def _lower_bands(kernel: Kernel, lowering: Lowering) -> LoopProgram:
+def _lower_bands(kernel: Kernel, lowering: Lowering) -> TileProgram:
     weighted = isinstance(kernel.seed.primitive, Convolve)
     task = WindowBands(kernel, lowering) if weighted else WindowLines(kernel, lowering)
     task.write()

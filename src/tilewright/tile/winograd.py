@@ -24,13 +24,7 @@ from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Constant, Convolve
-from tilewright.ir.tile import (
-    Contraction,
-    Local,
-    Operand,
-    Store,
-    TileBuffer,
-)
+from tilewright.ir.tile import Local, Store, TileBuffer, View
 from tilewright.shape import (
     Expr,
     ceil_div,
@@ -51,6 +45,7 @@ from tilewright.tile.contraction import (
 )
 from tilewright.tile.frame import Frame, RegisterTile
 from tilewright.tile.lowering import Lowering
+from tilewright.tile.product_program import BlockSizes, product_program
 from tilewright.tile.variants import (
     LoweredStep,
     PackedConstant,
@@ -231,27 +226,19 @@ def _products(
     packed = PackedConstant(weights, (0, 2, 3, 1), 2, 1, shape.columns)
     right = packed_operand(frame, packed, frame.n, sources)
     first = batch * tiles.plane(tiles.channels) + group * tiles.depth
-    left = Operand(data, first, constant(tiles.channels), constant(1))
+    left = View(data, first, constant(tiles.channels), constant(1))
     place = batch * tiles.plane(tiles.outputs) + group * outputs
     place = place + symbol("_m") * tiles.outputs + symbol("_n")
-    program = Contraction(
-        buffers=(data, right.buffer, sums),
-        results=1,
-        batch=axes,
-        m=frame.m,
-        n=frame.n,
-        k=frame.depth,
-        left=left,
-        right=right,
-        dtype=node.dtype,
-        block_m=row_block(frame, False),
-        block_n=column_block(frame, COLUMN_BLOCK),
-        block_k=depth_block(frame.depth, constant(DEPTH_BLOCK)),
-        tile_rows=shape.rows,
-        tile_columns=shape.columns,
-        tail=outputs % shape.columns,
-        stores=(Store(sums, place, Local("accumulator", node.dtype)),),
-        checks=(),
-        work=tiles.count * (tiles.products**2 * tiles.outputs * (tiles.depth + 8) // 48) + 1,
+    program = product_program(
+        frame,
+        BlockSizes(
+            row_block(frame, False),
+            column_block(frame, COLUMN_BLOCK),
+            depth_block(frame.depth, constant(DEPTH_BLOCK)),
+        ),
+        (left, right),
+        (Store(sums, place, Local("accumulator", node.dtype)),),
+        ((data, right.buffer), (sums,)),
+        tiles.count * (tiles.products**2 * tiles.outputs * (tiles.depth + 8) // 48) + 1,
     )
     return LoweredStep(program, tuple(sources), (spaces[1],))

@@ -22,9 +22,9 @@ from tilewright.ir.tile import (
     Load,
     Local,
     Loop,
-    LoopProgram,
     Statement,
     TileBuffer,
+    TileProgram,
     TransposeBlock,
     Value,
 )
@@ -168,10 +168,10 @@ class _Transform:
 
     def program(
         self, results: Sequence[TileBuffer], others: Sequence[TileBuffer], work: Expr
-    ) -> LoopProgram:
+    ) -> TileProgram:
         body: list[Statement] = [s for block in self.lowering.blocks for s in block.statements]
         reads = (*others, *self.lowering.buffers.values())
-        return LoopProgram(
+        return TileProgram(
             (*reads, *results),
             len(results),
             tuple(self.grid),

@@ -16,10 +16,13 @@ from tilewright.ir.tile import (
     Convert,
     Guarded,
     Let,
+    LetDistance,
     LetIndex,
     Load,
     Loop,
     Product,
+    Role,
+    Stage,
     Statement,
     Store,
     TransposeBlock,
@@ -51,12 +54,17 @@ def _statements(body: Iterable[Statement], known: dict[str, Expr]) -> Expr:
             case TransposeBlock(rows=rows):
                 units = units + _length(constant(0), rows) * TRANSPOSED_COLUMNS * 8
             case Product(rows=rows, columns=columns, depth=depth):
-                sizes = (_length(constant(0), size) for size in (rows, columns, depth))
-                units = units + product([*sizes])
+                units = units + product([_length(*bounds) for bounds in (rows, columns, depth)])
             case Let(value=value) | Check(value=value):
                 units = units + _value(value, set()) + 1
             case LetIndex(value=value):
                 units = units + _value(value, set()) + 8
+            case LetDistance():
+                units = units + 1
+            case Stage(axes=axes):
+                count = product([a.count for a in axes if a.role is Role.REDUCTION])
+                inner = (*statement.load, *statement.body, *statement.store)
+                units = units + _statements(inner, known) * count
     return units
 
 

@@ -22,7 +22,7 @@ from tilewright.backend.cpu.statements import FunctionFrame
 from tilewright.backend.cpu.tile_functions import SumsTaker, give_sums
 from tilewright.backend.cpu.vectors import VectorFrame, VectorPlace, address_of
 from tilewright.ir.epilogue import COLUMN, ROW, is_light
-from tilewright.ir.tile import Contraction
+from tilewright.ir.product_nest import ProductNest
 from tilewright.ir.tile_walk import slope
 
 FAR = "_far"  # in the environment: whether results go farther away than the nearest caches
@@ -30,23 +30,25 @@ SUM = "accumulator"  # the name of an element's sum in the stores
 
 
 class Epilogue:
-    """The epilogue functions of one contraction, written on first use."""
+    """The epilogue functions of one product, written on first use."""
 
     def __init__(
         self,
         module: ir.Module,
         name: str,
-        program: Contraction,
+        nest: ProductNest,
         environment: Environment,
         level: Level,
     ) -> None:
         self.module = module
         self.name = name
-        self.program = program
+        self.dtype = nest.dtype
+        self.columns = nest.registers.columns
+        self.stores = nest.finish.stores
         self.environment = environment
         self.level = level
-        self.lanes = level.lanes(program.dtype.bytes)
-        self.is_light = is_light(program.stores)
+        self.lanes = level.lanes(self.dtype.bytes)
+        self.is_light = is_light(self.stores)
         self._made: dict[str, ir.Function] = {}
 
     def rows(self) -> ir.Function:
@@ -97,7 +99,7 @@ class Epilogue:
         frame = self.environment.frame(builder, self.level, environment)
 
         def row() -> None:
-            for store in self.program.stores:
+            for store in self.stores:
                 for end in ends if slope(store.offset, COLUMN) == 1 else ():
                     address = address_of(frame, store.buffer, store.offset, {COLUMN: end})
                     frame.emitter.prefetch(address, to_write=True)
@@ -118,7 +120,7 @@ class Epilogue:
         frame = self.environment.frame(builder, self.level, environment)
 
         def finish(i: ir.Value) -> None:
-            source = frame.emitter.gep(sums, self.program.dtype, builder.mul(i, row))
+            source = frame.emitter.gep(sums, self.dtype, builder.mul(i, row))
             self._row(frame, n, columns, source)
 
         self._each_row(frame, m, height, finish)
@@ -149,7 +151,7 @@ class Epilogue:
     def _row(self, frame: FunctionFrame, n: ir.Value, columns: ir.Value, source: ir.Value) -> None:
         """All vectors of one row: whole ones without a mask, the rest with one."""
         builder = frame.builder
-        full = builder.icmp_signed("==", columns, word(self.program.tile_columns))
+        full = builder.icmp_signed("==", columns, word(self.columns))
         with builder.if_else(full) as (whole, part):
             with whole:
                 self._vectors(frame, n, columns, source, False)
@@ -160,7 +162,7 @@ class Epilogue:
         self, frame: FunctionFrame, n: ir.Value, columns: ir.Value, source: ir.Value, masked: bool
     ) -> None:
         builder = frame.builder
-        for j in range(self.program.tile_columns // self.lanes):
+        for j in range(self.columns // self.lanes):
             before = word(j * self.lanes)
             if not masked:
                 self._vector(frame, builder.add(n, before), None, (source, before))
@@ -181,13 +183,13 @@ class Epilogue:
         source, before = place
         frame.enter()
         vector = Emitter(frame.builder, self.level, self.lanes)
-        address = frame.emitter.gep(source, self.program.dtype, before)
-        accumulator = vector.load(address, self.program.dtype)
+        address = frame.emitter.gep(source, self.dtype, before)
+        accumulator = vector.load(address, self.dtype)
         self._finished(frame, VectorPlace(COLUMN, first, count), accumulator)
         frame.leave()
 
     def _finished(self, frame: FunctionFrame, place: VectorPlace, accumulator: ir.Value) -> None:
         """The stores of one vector of columns, whose sums are ``accumulator``."""
         vector = VectorFrame(frame, self.lanes, place, {SUM: accumulator})
-        for store in self.program.stores:
+        for store in self.stores:
             vector.store(store)

@@ -12,16 +12,14 @@ from dataclasses import dataclass
 from llvmlite import ir
 
 from tilewright.backend.cpu.choices import write_choice
-from tilewright.backend.cpu.contraction import (
-    contraction_scratch,
-    write_contraction,
-)
+from tilewright.backend.cpu.finished_product import FinishedProduct, kernel_scratch
 from tilewright.backend.cpu.function import KernelFunction, Signature, scratch_bytes, task_loop
 from tilewright.backend.cpu.library import Unit, compile_units
 from tilewright.backend.cpu.machine import Level
 from tilewright.backend.cpu.parameters import parametrise
 from tilewright.backend.cpu.streams import write_fence
-from tilewright.ir.tile import Contraction, LoopProgram, TileProgram
+from tilewright.ir.product_nest import ProductNest
+from tilewright.ir.tile import TileProgram
 from tilewright.ir.tile_print import print_tile
 from tilewright.runtime.program import CodeImage
 from tilewright.shape import Expr, encode_least, product
@@ -60,9 +58,7 @@ class CodeGenerator:
         self.units.setdefault(
             name, Unit(key, lambda module: self._write(module, name, general, symbols))
         )
-        is_contraction = isinstance(program, Contraction)
-        scratch = contraction_scratch(program) if is_contraction else program.scratch
-        tasks = product([size for _, size in program.grid])
+        tasks, scratch = product([size for _, size in program.grid]), kernel_scratch(program)
         return KernelCode(name, tuple(parameters.values()), tasks, scratch_bytes(scratch))
 
     def add_choice(self, costs: tuple[Expr, ...]) -> tuple[str, tuple[str, ...]]:
@@ -84,17 +80,12 @@ class CodeGenerator:
     def _write(
         self, module: ir.Module, name: str, program: TileProgram, symbols: tuple[str, ...]
     ) -> None:
-        if isinstance(program, Contraction):
-            write_contraction(module, name, program, symbols, self.level)
-        else:
-            self._write_loops(module, name, program, symbols)
-
-    def _write_loops(
-        self, module: ir.Module, name: str, program: LoopProgram, symbols: tuple[str, ...]
-    ) -> None:
-        signature = Signature(symbols, program.buffers, program.scratch)
+        signature = Signature(symbols, program.buffers, kernel_scratch(program))
         function = KernelFunction(module, name, signature, self.level)
         frame, begin, end = function.frame()
+        nest = ProductNest.find(program)
+        if nest is not None:
+            frame.finished[nest.product] = FinishedProduct(frame, nest, signature, name)
 
         def body() -> None:
             frame.statements(program.body)

@@ -8,19 +8,21 @@ stay, since strides and taps known when compiling make better code. Start with :
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from tilewright.ir.tile import (
-    Contraction,
-    Gathering,
-    LoopProgram,
-    Operand,
-    Packing,
+    Finish,
+    Product,
+    Role,
+    RunTable,
+    StageAxis,
+    Statement,
     TileBuffer,
     TileProgram,
+    View,
 )
-from tilewright.ir.tile_walk import ExpressionMap
+from tilewright.ir.tile_walk import ExpressionMap, stages
 from tilewright.shape import Expr, constant, product, symbol, total
 from tilewright.shape.expr import Atom, apply_operation
 from tilewright.shape.table import Operation
@@ -30,65 +32,32 @@ MOST_ELEMENTS = 1 << 62  # no constant is larger
 
 
 def parametrise(program: TileProgram) -> tuple[TileProgram, dict[str, Expr]]:
-    """The program over parameters "p0", "p1", … and what each one stands for."""
+    """The program over parameters "p0", "p1", … and what each one stands for.
+
+    Every part of the frame that stages make has parameters of its own, so that sizes which happen
+    to be equal in one layer but not in the next do not make the code of two.
+    """
     parameters = _Parameters()
-    mapping = _Parametrising(parameters)
-    if isinstance(program, LoopProgram):
-        general: TileProgram = replace(
-            program,
-            grid=parameters.axes(program.grid),
-            scratch=tuple(parameters.buffer(b) for b in program.scratch),
-            body=mapping.statements(program.body),
-        )
-    else:
-        general = _contraction(program, parameters, mapping)
+    blocks = _parallel(program.body)
+    size = parameters.own if any(stages(program.body)) else parameters.rewrite
+    sizes = {name: size(extent) for name, extent in program.grid if name not in blocks}
+    scratch = tuple(_resized(buffer, size) for buffer in program.scratch)
+    body = _Parametrising(parameters).statements(program.body)
+    sizes |= {name: axis.count for name, axis in _parallel(body).items()}
+    grid = tuple((name, sizes[name]) for name, _ in program.grid)
+    general = replace(program, grid=grid, scratch=scratch, body=body)
     return general, {name: e for e, name in parameters.names.items()} | parameters.owned
 
 
-def _contraction(
-    program: Contraction, parameters: _Parameters, mapping: ExpressionMap
-) -> Contraction:
-    """Every part of the frame has parameters of its own, so that sizes which happen to be equal in
-    one layer but not in the next do not make the code of two."""
-    rewrite, own = parameters.rewrite, parameters.own
+def _parallel(body: Iterable[Statement]) -> dict[str, StageAxis]:
+    """The axes whose blocks are tasks, by the variables of the grid that count them."""
+    axes = (axis for stage in stages(body) for axis in stage.axes)
+    return {axis.number: axis for axis in axes if axis.role is Role.PARALLEL}
 
-    def gathered(side: Gathering) -> Gathering:
-        return replace(
-            side,
-            buffer=parameters.scratch(side.buffer) if side.buffer.scratch else side.buffer,
-            base=rewrite(side.base),
-            run=own(side.run),
-            table=parameters.scratch(side.table),
-            row=own(side.row),
-            body=mapping.statements(side.body),
-            zeros=None if side.zeros is None else parameters.scratch(side.zeros),
-            shifts=None if side.shifts is None else parameters.scratch(side.shifts),
-        )
 
-    def operand(side: Operand) -> Operand:
-        base, row, depth = rewrite(side.base), rewrite(side.row), rewrite(side.depth)
-        return replace(side, base=base, row=row, depth=depth)
-
-    left, right = program.left, program.right
-    return replace(
-        program,
-        batch=tuple((name, own(size)) for name, size in program.batch),
-        m=own(program.m),
-        n=own(program.n),
-        k=own(program.k),
-        left=gathered(left) if isinstance(left, Gathering) else operand(left),
-        right=operand(right)
-        if isinstance(right, Operand)
-        else Packing(
-            parameters.scratch(right.target), own(right.row), mapping.statements(right.body)
-        ),
-        block_m=own(program.block_m),
-        block_n=own(program.block_n),
-        block_k=own(program.block_k),
-        stores=mapping.stores(program.stores),
-        stages=tuple(map(parameters.scratch, program.stages)),
-        after=mapping.statements(program.after),
-    )
+def _resized(buffer: TileBuffer, size: Callable[[Expr], Expr]) -> TileBuffer:
+    assert buffer.elements is not None
+    return replace(buffer, elements=size(buffer.elements))
 
 
 class _Parametrising(ExpressionMap):
@@ -100,19 +69,31 @@ class _Parametrising(ExpressionMap):
         """The place in a buffer; within a fixed one, all distances stay known."""
         return self.parameters.layout(offset) if buffer.fixed else self.expression(offset)
 
+    def axis(self, axis: StageAxis) -> StageAxis:
+        """An axis of a stage, with parameters of its own."""
+        own = self.parameters.own
+        return replace(axis, extent=own(axis.extent), block=own(axis.block))
+
+    def product(self, product: Product) -> Product:
+        """A product; what lies in the scratch of a stage has strides of its own."""
+        made, right = super().product(product), product.right
+        if isinstance(product.target, Finish) and right.buffer.scratch:
+            own = View(right.buffer, made.right.offset, right.row, self.parameters.own(right.depth))
+            return replace(made, right=own)
+        return made
+
+    def runs(self, table: RunTable) -> RunTable:
+        """An operand with a table, whose frame is the stage's."""
+        own = self.parameters.own
+        offset = self.expression(table.offset)
+        return replace(table, offset=offset, run=own(table.run), row=own(table.row))
+
 
 class _Parameters:
     def __init__(self) -> None:
         self.largest = LARGEST_KEPT
         self.names: dict[Expr, str] = {}
         self.owned: dict[str, Expr] = {}
-
-    def axes(self, axes: Iterable[tuple[str, Expr]]) -> tuple[tuple[str, Expr], ...]:
-        return tuple((name, self.rewrite(size)) for name, size in axes)
-
-    def buffer(self, buffer: TileBuffer) -> TileBuffer:
-        assert buffer.elements is not None
-        return replace(buffer, elements=self.rewrite(buffer.elements))
 
     def own(self, expression: Expr) -> Expr:
         """A parameter of its own, whatever else has the same value, if it is fixed."""
@@ -121,11 +102,6 @@ class _Parameters:
         name = f"q{len(self.owned)}"
         self.owned[name] = expression
         return symbol(name)
-
-    def scratch(self, buffer: TileBuffer) -> TileBuffer:
-        """The buffer with a parameter of its own for its size."""
-        assert buffer.elements is not None
-        return replace(buffer, elements=self.own(buffer.elements))
 
     def rewrite(self, expression: Expr) -> Expr:
         """The expression with every maximal part that is fixed during a call as a parameter."""

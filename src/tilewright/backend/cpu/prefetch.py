@@ -1,4 +1,4 @@
-"""What the register tiles of a contraction ask for before it is needed.
+"""What the register tiles of a product ask for before it is needed.
 
 Hardware foresees long rows and what follows in memory. Tiles ask for the rest: for the next panel
 of weights, for short rows of the next tile, and for those of the tasks that follow. Start with
@@ -11,12 +11,13 @@ from dataclasses import dataclass
 
 from llvmlite import ir
 
-from tilewright.backend.cpu.blocks import K0, K1, M0, M1, N0, N1, Place
+from tilewright.backend.cpu.blocks import K0, K1, M0, M1, N0, N1, Place, origin
 from tilewright.backend.cpu.indices import word
 from tilewright.backend.cpu.register_tile import UNROLL
 from tilewright.backend.cpu.statements import FunctionFrame
 from tilewright.cost import SHORT_ROW_BYTES
-from tilewright.ir.tile import Contraction, Operand, Packing, TileBuffer, TransposeBlock
+from tilewright.ir.product_nest import ProductNest
+from tilewright.ir.tile import TileBuffer, TransposeBlock, View
 from tilewright.shape import (
     Expr,
     constant,
@@ -41,18 +42,20 @@ class _Later:
 
 
 class Prefetcher:
-    """Where the tiles of a contraction's blocks prefetch.
+    """Where the tiles of a product's blocks prefetch.
 
     ``asks_right`` and ``asks_left`` say whether they ask for parts of either operand at all.
     """
 
-    def __init__(self, frame: FunctionFrame, program: Contraction) -> None:
+    def __init__(self, frame: FunctionFrame, nest: ProductNest) -> None:
         self.frame = frame
         self.builder = frame.builder
-        self.program = program
-        left, right = program.left, program.right
-        self.asks_right = isinstance(right, Operand) and right.panel > 0
-        self.asks_left = isinstance(left, Operand) and not left.panel and left.depth is constant(1)
+        self.nest = nest
+        self.dtype = nest.dtype
+        self.columns = nest.registers.columns
+        left = nest.left
+        self.asks_right = nest.right.panel > 0
+        self.asks_left = isinstance(left, View) and not left.panel and left.depth is constant(1)
         self.later: list[_Later] = []
 
     def begin_task(self) -> None:
@@ -69,20 +72,19 @@ class Prefetcher:
         """
         if not self.asks_right:
             return None, None
-        builder, names, program = self.builder, self.frame.names, self.program
-        columns = word(program.tile_columns)
+        builder, names = self.builder, self.frame.names
+        columns = word(self.columns)
         rows = builder.sub(names[M1], names[M0])
         tiles = builder.udiv(builder.add(rows, word(most - 1)), word(most))
         few = builder.icmp_signed("<=", rows, word(2 * most - 1))
-        whole = builder.add(word(program.tile_columns * UNROLL - 1), tiles)
+        whole = builder.add(word(self.columns * UNROLL - 1), tiles)
         step = builder.udiv(whole, tiles)
         turns = builder.udiv(builder.sub(names[K1], names[K0]), word(UNROLL))
-        assert isinstance(program.right, Operand)
-        panel = builder.mul(self.frame.index(program.right.row), columns)
+        panel = builder.mul(self.frame.index(self.nest.right.row), columns)
         part = builder.mul(builder.mul(step, turns), place.number)
         offset = builder.select(few, word(0), builder.add(panel, part))
         step = builder.select(few, word(0), step)
-        return self.frame.emitter.gep(right, program.dtype, offset), step
+        return self.frame.emitter.gep(right, self.dtype, offset), step
 
     def left(self, place: Place, left: ir.Value, row: ir.Value, steps: ir.Value) -> ir.Value:
         """Short rows: of the next tile under the very first panel, else those of a later task.
@@ -90,7 +92,7 @@ class Prefetcher:
         The hardware foresees long rows; of short ones it has seen too little when they end. Where
         there is nothing to ask for, it is what the tile reads itself.
         """
-        builder, dtype = self.builder, self.program.dtype
+        builder, dtype = self.builder, self.dtype
         short = builder.icmp_signed("<=", steps, word(SHORT_ROW_BYTES // dtype.bytes))
         useful = builder.and_(short, builder.icmp_signed("==", row, steps))
         first = builder.and_(useful, builder.icmp_signed("==", place.n, word(0)))
@@ -110,19 +112,19 @@ class Prefetcher:
         The columns of the next one, where packing transposes them, and the rows of the next batch
         element, if those of this one are a single block.
         """
-        program = self.program
-        after = {name: minimum(symbol(name) + 1, size - 1) for name, size in program.batch[-1:]}
-        width = program.tile_columns
-        last, alone = less_equal(program.n, symbol(N1)), less_equal(program.n, program.block_n)
-        left, right, made = program.left, program.right, list[_Later]()
-        assert isinstance(left, Operand)
+        nest, left = self.nest, self.nest.left
+        assert isinstance(left, View)
+        after = {name: minimum(symbol(name) + 1, size - 1) for name, size in nest.batch[-1:]}
+        width = self.columns
+        last, alone = less_equal(nest.n, symbol(N1)), less_equal(nest.n, nest.columns.block)
+        made = list[_Later]()
         if after:
             # The very first panel is taken; under a block's only panel there is no other.
-            rows = logical_and(last, less_equal(program.m, program.block_m))
+            rows = logical_and(last, less_equal(nest.m, nest.rows.block))
             panel = select(rows, symbol(N0) + select(alone, width, 0), -1)
-            made.append(self._asked(left.buffer, left.base.substitute(after), left.row, panel))
-        body = right.body if isinstance(right, Packing) else ()
-        for block in body:
+            base = origin(left, M0).substitute(after)
+            made.append(self._asked(left.buffer, base, left.row, panel))
+        for block in nest.steps.load:
             if isinstance(block, TransposeBlock):
                 base = block.source_offset.substitute({K0: constant(0)})
                 here, there = ({N0: symbol(N1)}, {N0: constant(0)} | after)
@@ -133,5 +135,5 @@ class Prefetcher:
 
     def _asked(self, buffer: TileBuffer, base: Expr, row: Expr, panel: Expr) -> _Later:
         pointer = self.frame.pointers[buffer.name]
-        place = self.frame.emitter.gep(pointer, self.program.dtype, self.frame.index(base))
+        place = self.frame.emitter.gep(pointer, self.dtype, self.frame.index(base))
         return _Later(place, self.frame.index(row), self.frame.index(panel))

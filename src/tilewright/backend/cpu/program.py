@@ -18,7 +18,8 @@ from tilewright.cost import Machine
 from tilewright.ir.graph import Binding, Graph, Node
 from tilewright.ir.kernel import Kernel, KernelKind, Plan
 from tilewright.ir.primitives import Constant, Input, Opaque, Project, TensorType
-from tilewright.ir.tile import Contraction, TileProgram
+from tilewright.ir.product_nest import ProductNest
+from tilewright.ir.tile import TileProgram
 from tilewright.ir.verify import REPORT, VerificationError
 from tilewright.runtime.program import (
     BindStep,
@@ -215,13 +216,15 @@ class _Builder:
         )  # fmt: skip
 
     def multiply_adds(self, program: TileProgram) -> tuple[Expr, Expr]:
-        """Those of a contraction without padding, and with that of its last columns."""
-        if not isinstance(program, Contraction):
+        """Those of a product of blocks without padding, and with that of its last columns."""
+        nest = ProductNest.find(program)
+        if nest is None:
             return constant(0), constant(0)
-        word = 1 if program.narrow is None else program.dtype.bytes // program.narrow.bytes
-        rows = product([size for _, size in program.batch]) * program.m * program.k * word
-        lanes = self.level.lanes(program.dtype.bytes)
-        return rows * program.n, rows * ceil_div(program.n, lanes) * lanes
+        made = nest.product
+        word = 1 if made.narrow is None else made.dtype.bytes // made.narrow.bytes
+        rows = product([size for _, size in nest.batch]) * nest.m * nest.k * word
+        lanes = self.level.lanes(made.dtype.bytes)
+        return rows * nest.n, rows * ceil_div(nest.n, lanes) * lanes
 
     def unused(self, name: str) -> str:
         """``name``, or one like it that no dimension of the graph has."""

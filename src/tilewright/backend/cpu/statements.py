@@ -7,11 +7,13 @@ LLVM's vectoriser takes. Start with :meth:`FunctionFrame.statements`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
+from typing import Protocol
 
 from llvmlite import ir
 
+from tilewright.backend.cpu.cover import stepping
 from tilewright.backend.cpu.dots import DotProducts, Products, contiguous_products
 from tilewright.backend.cpu.emitter import Emitter
 from tilewright.backend.cpu.indices import I64, IndexEmitter, word
@@ -31,25 +33,46 @@ from tilewright.ir.tile import (
     Guarded,
     IndexValue,
     Let,
+    LetDistance,
     LetIndex,
     Literal,
     Load,
     Local,
     Loop,
     Product,
+    Role,
+    Stage,
+    StageAxis,
     Statement,
     Store,
+    Sums,
     TransposeBlock,
     Value,
+    View,
 )
-from tilewright.shape import Expr
+from tilewright.shape import Expr, minimum, symbol
 
 LEAST_MASKED_BYTES = 32  # of vectors: narrower ones have no masks
 VECTORS_AT_A_TIME = 4  # of 4-byte elements: as many as LLVM interleaves of a light loop
 
 
+class ProductWriter(Protocol):
+    """Writes a product that is finished by stores, whose frame is the whole function's."""
+
+    def begin_task(self) -> None:
+        """The blocks of a task are named: note what is the same for all of it."""
+        ...
+
+    def write(self) -> None:
+        """Write the product at this place."""
+        ...
+
+
 class FunctionFrame:
-    """The state of writing one function. ``names`` maps symbols and loop variables to values."""
+    """The state of writing one function. ``names`` maps symbols and loop variables to values.
+
+    ``finished`` has what writes its products that are finished by stores.
+    """
 
     def __init__(
         self,
@@ -68,6 +91,7 @@ class FunctionFrame:
         self.status = status
         self.locals: dict[str, ir.Value] = {}
         self.running: dict[str, ir.Value] = {}
+        self.finished: dict[Product, ProductWriter] = {}
         self._memo: list[dict[int, ir.Value]] = [{}]
         self._index_memo: list[dict[Expr, ir.Value]] = [{}]
 
@@ -166,8 +190,14 @@ class FunctionFrame:
                     self.emitter.store(self.value(value), address, buffer.dtype)
                 case TransposeBlock():
                     self._transpose(statement)
+                case LetDistance():
+                    self._distance(statement)
+                case Product(target=Sums() as target):
+                    self._product(statement, target)
                 case Product():
-                    self._product(statement)
+                    self.finished[statement].write()
+                case Stage():
+                    self._stage(statement)
                 case Check(value=value, check=check):
                     self._report(self.value(value), check, (word(0), word(0)))
 
@@ -184,31 +214,66 @@ class FunctionFrame:
         function = transpose_function(self.builder.module, self.level, dtype, block.source.scratch)
         self.builder.call(function, arguments)
 
-    def _product(self, product: Product) -> None:
-        builder, dtype = self.builder, product.target.dtype
+    def _distance(self, statement: LetDistance) -> None:
+        target = self.builder.ptrtoint(self.pointers[statement.target.name], I64)
+        pointer = self.pointers[statement.buffer.name]
+        place = self.emitter.gep(pointer, statement.dtype, self.index(statement.offset))
+        self.names[statement.name] = self.builder.sub(target, self.builder.ptrtoint(place, I64))
+
+    def _stage(self, stage: Stage) -> None:
+        self.enter()
+        parallel = [axis for axis in stage.axes if axis.role is Role.PARALLEL]
+        for axis in parallel:
+            first = symbol(axis.number) * axis.block
+            self.names[str(axis.begin)] = self.index(first)
+            self.names[str(axis.end)] = self.index(minimum(first + axis.block, axis.extent))
+        if parallel:
+            for product in self.finished.values():
+                product.begin_task()
+        self._reduced([axis for axis in stage.axes if axis not in parallel], stage)
+        self.leave()
+
+    def _reduced(self, axes: Sequence[StageAxis], stage: Stage) -> None:
+        """All blocks of some axes of a stage; without any, what is done with one."""
+        if not axes:
+            for part in (stage.load, stage.body, stage.store):
+                self.statements(part)
+            return
+        axis = axes[0]
+        limit, step = self.index(axis.extent), self.index(axis.block)
+
+        def block(first: ir.Value) -> ir.Value:
+            self.names[str(axis.begin)] = first
+            self.enter()
+            self.names[str(axis.end)] = self.index(minimum(axis.begin + axis.block, axis.extent))
+            self._reduced(axes[1:], stage)
+            self.leave()
+            return step
+
+        stepping(self.builder, str(axis.begin), (word(0), limit), block, always=True)
+
+    def _product(self, product: Product, target: Sums) -> None:
+        builder, dtype, left, right = self.builder, product.dtype, product.left, product.right
+        assert isinstance(left, View) and not left.panel and not right.panel
+        sizes = [end - begin for begin, end in (product.rows, product.columns, product.depth)]
         wide = most_vectors(self.level) * self.level.lanes(dtype.bytes)
-        known, left_depth = product.columns.is_constant, product.left_depth
         shape = ProductShape(
             dtype,
-            product.columns.value % wide if known else None,
-            product.right.scratch,
-            left_depth.value if left_depth.is_constant and left_depth.value > 0 else None,
+            sizes[1].value % wide if sizes[1].is_constant else None,
+            right.buffer.scratch,
+            left.depth.value if left.depth.is_constant and left.depth.value > 0 else None,
         )
-        target, left, right = (
-            self.emitter.gep(self.pointers[buffer.name], dtype, self.index(offset))
-            for buffer, offset in (
-                (product.target, product.target_offset),
-                (product.left, product.left_offset),
-                (product.right, product.right_offset),
-            )
-        )
-        strides = (product.target_row, product.left_row, product.left_depth, product.right_depth)
+        places = [
+            self.emitter.gep(self.pointers[place.buffer.name], dtype, self.index(place.offset))
+            for place in (target, left, right)
+        ]
+        strides = (target.row, left.row, left.depth, right.depth)
         target_row, left_row, left_deep, right_deep = map(self.index, strides)
-        sizes = [self.index(size) for size in (product.rows, product.columns, product.depth)]
-        resume = self.indices.truth(product.resume, self.names)
-        operands = [target, target_row, left, left_row, left_deep, right, right_deep]
+        limits = [self.index(size) for size in sizes]
+        resume = self.indices.truth(target.resume, self.names)
+        operands = [places[0], target_row, places[1], left_row, left_deep, places[2], right_deep]
         function = product_function(builder.module, self.level, shape)
-        builder.call(function, [*operands, *sizes, resume])
+        builder.call(function, [*operands, *limits, resume])
 
     def _report(self, failed: ir.Value, check: int, details: tuple[ir.Value, ir.Value]) -> None:
         """Write the status and return from the function if ``failed``."""

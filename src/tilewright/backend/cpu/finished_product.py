@@ -1,9 +1,9 @@
-"""Contractions as machine code: the loops over blocks and tiles around the register tile.
+"""Products that are finished as machine code: the loops over tiles around the register tile.
 
-A task is one block of rows and columns of one batch element. Per block of k: pack the right operand
-if it needs that, then run the register tile over the block, columns outside, rows inside. The last
-block of k finishes its tiles: in registers where the epilogue is light and all columns are there,
-else on the tile's sums in the first-level cache. Start with :func:`write_contraction`.
+A task has one block of rows and columns; its blocks of k follow each other. Of each, the register
+tile runs over the block, columns outside, rows inside. The last block of k finishes its tiles: in
+registers where the epilogue is light and all columns are there, else on the tile's sums in the
+first-level cache. Start with :class:`FinishedProduct`.
 """
 
 from __future__ import annotations
@@ -12,12 +12,11 @@ from collections.abc import Callable
 
 from llvmlite import ir
 
-from tilewright.backend.cpu.blocks import K0, K1, M0, M1, N0, N1, Place
+from tilewright.backend.cpu.blocks import K0, K1, M0, M1, N0, N1, Place, origin
 from tilewright.backend.cpu.cover import by_height, by_vectors, heights, stepping
 from tilewright.backend.cpu.epilogue import FAR, Epilogue
-from tilewright.backend.cpu.function import Environment, KernelFunction, Signature, task_loop
+from tilewright.backend.cpu.function import Environment, Signature
 from tilewright.backend.cpu.indices import word
-from tilewright.backend.cpu.machine import Level
 from tilewright.backend.cpu.prefetch import Prefetcher
 from tilewright.backend.cpu.register_tile import (
     Gathered,
@@ -28,106 +27,69 @@ from tilewright.backend.cpu.register_tile import (
 from tilewright.backend.cpu.statements import FunctionFrame
 from tilewright.backend.cpu.tile_functions import call_sums, store_sums
 from tilewright.ir.dtype import DType
-from tilewright.ir.tile import (
-    OUTSIDE,
-    Contraction,
-    Gathering,
-    Operand,
-    Packing,
-    TileBuffer,
-)
+from tilewright.ir.product_nest import ProductNest
+from tilewright.ir.tile import RunTable, TileBuffer, TileProgram, View
+from tilewright.ir.tile_walk import expressions
 from tilewright.shape import (
     Expr,
     less_equal,
-    minimum,
     product,
     symbol,
 )
 
 NEAR_PANELS = 20 << 10  # bytes of packed panels that stay in the first-level cache
 NEAR_RESULTS = 1 << 19  # bytes of results that stay in a cache until the next kernel reads them
+SUMS = "sums"  # the name of the block of sums that tiles are stored to
 
 
-def contraction_scratch(program: Contraction) -> tuple[TileBuffer, ...]:
-    """The block of sums that tiles are stored to, and what the program says."""
-    sums = TileBuffer("sums", program.dtype, True, program.block_m * program.block_n)
-    return (sums, *program.scratch)
+def kernel_scratch(program: TileProgram) -> tuple[TileBuffer, ...]:
+    """The scratch of a program, and a block of sums if it has a product that is finished."""
+    nest = ProductNest.find(program)
+    if nest is None:
+        return program.scratch
+    elements = nest.rows.block * nest.columns.block
+    return (TileBuffer(SUMS, nest.dtype, True, elements), *program.scratch)
 
 
-def write_contraction(
-    module: ir.Module, name: str, program: Contraction, symbols: tuple[str, ...], level: Level
-) -> None:
-    """Add the kernel ``name`` to ``module``."""
-    signature = Signature(symbols, program.buffers, contraction_scratch(program))
-    function = KernelFunction(module, name, signature, level)
-    frame, begin, end = function.frame()
-    environment = Environment(signature, [FAR, *_told(program)])
-    epilogue = Epilogue(module, name, program, environment, level)
-    writer = _Writer(frame, program, level, epilogue)
-    task_loop(frame, (begin, end), program.grid, writer.task)
-    frame.builder.ret_void()
+class FinishedProduct:
+    """Writes the product of a nest wherever its program has it."""
 
-
-def _told(program: Contraction) -> list[str]:
-    """What changes from task to task and an epilogue has to know."""
-    return [*(name for name, _ in program.batch), *((M0, N0) if program.stages else ())]
-
-
-class _Writer:
     def __init__(
-        self, frame: FunctionFrame, program: Contraction, level: Level, epilogue: Epilogue
+        self, frame: FunctionFrame, nest: ProductNest, signature: Signature, name: str
     ) -> None:
         self.frame = frame
         self.builder = frame.builder
-        self.program = program
-        self.level = level
-        self.epilogue = epilogue
-        elements = product([size for _, size in program.batch]) * program.m * program.n
-        frame.names[FAR] = frame.index(less_equal(NEAR_RESULTS // program.dtype.bytes, elements))
-        self.environment = epilogue.environment.allocate(frame)
-        self.lanes = level.lanes(program.dtype.bytes)
-        self.vectors = program.tile_columns // self.lanes
-        self.prefetcher = Prefetcher(frame, program)
+        self.nest = nest
+        self.product = nest.product
+        self.dtype = nest.dtype
+        self.registers = nest.registers
+        self.level = frame.level
+        self.told = _told(nest)
+        environment = Environment(signature, [FAR, *self.told])
+        self.epilogue = Epilogue(frame.builder.module, name, nest, environment, frame.level)
+        elements = product([size for _, size in nest.batch]) * nest.m * nest.n
+        frame.names[FAR] = frame.index(less_equal(NEAR_RESULTS // self.dtype.bytes, elements))
+        self.environment = environment.allocate(frame)
+        self.lanes = self.level.lanes(self.dtype.bytes)
+        self.vectors = self.registers.columns // self.lanes
+        self.prefetcher = Prefetcher(frame, nest)
 
     def index(self, expression: Expr) -> ir.Value:
         return self.frame.index(expression)
 
-    def task(self) -> None:
-        """One block: bounds, blocks of k, tiles."""
-        program, frame = self.program, self.frame
-        m0, n0 = symbol("_mb") * program.block_m, symbol("_nb") * program.block_n
-        bounds = (
-            (M0, m0),
-            (M1, minimum(m0 + program.block_m, program.m)),
-            (N0, n0),
-            (N1, minimum(n0 + program.block_n, program.n)),
-        )
-        for name, expression in bounds:
-            frame.names[name] = self.index(expression)
-        for name in _told(program):
-            self.epilogue.environment.set(frame, self.environment, name)
-        if isinstance(program.left, Gathering):
-            self._gather(program.left)
+    def begin_task(self) -> None:
+        """Note what is the same for all blocks of k of a task, whose bounds are named."""
+        for name in self.told:
+            self.epilogue.environment.set(self.frame, self.environment, name)
         self.prefetcher.begin_task()
-        limit, stride = self.index(program.k), self.index(program.block_k)
-        # A depth of 0 still has to store zeros: the loop runs at least once.
-        self._loop(K0, word(0), limit, lambda _: stride, self._depth_block, always=True)
-        frame.statements(program.after)
 
-    def _gather(self, left: Gathering) -> None:
-        """Fill the table of the block's rows."""
-        frame, builder = self.frame, self.builder
-        if left.zeros is not None:
-            zeros, data = (
-                builder.ptrtoint(pointer, word(0).type)
-                for pointer in (frame.pointers[left.zeros.name], self._gathered_left(left))
-            )
-            frame.names[OUTSIDE] = builder.sub(zeros, data)
-        frame.statements(left.body)
-
-    def _gathered_left(self, left: Gathering) -> ir.Value:
-        pointer = self.frame.pointers[left.buffer.name]
-        return self.frame.emitter.gep(pointer, self.program.dtype, self.index(left.base))
+    def write(self) -> None:
+        """Everything for one block of k."""
+        frame, width = self.frame, word(self.registers.columns)
+        panels = frame.names[N0]
+        if self.nest.is_transposing:
+            panels = self._whole_panels(width)
+        self._loop("_np", panels, frame.names[N1], lambda _: width, self._panel)
 
     def _loop(
         self,
@@ -136,7 +98,6 @@ class _Writer:
         end: ir.Value,
         step: Callable[[ir.Value], ir.Value],
         body: Callable[[], None],
-        always: bool = False,
     ) -> None:
         """``body`` for ``name`` from begin to end; ``step`` says how far from where it is."""
         frame = self.frame
@@ -149,32 +110,22 @@ class _Writer:
             frame.leave()
             return width
 
-        stepping(self.builder, name, (begin, end), inside, always)
-
-    def _depth_block(self) -> None:
-        program, frame = self.program, self.frame
-        frame.names[K1] = self.index(minimum(symbol(K0) + program.block_k, program.k))
-        width, panels = word(program.tile_columns), frame.names[N0]
-        if isinstance(program.right, Packing):
-            frame.statements(program.right.body)
-            if program.right.transposes:
-                panels = self._whole_panels(width)
-        self._loop("_np", panels, frame.names[N1], lambda _: width, self._panel)
+        stepping(self.builder, name, (begin, end), inside)
 
     def _whole_panels(self, width: ir.Value) -> ir.Value:
         """Tiles of all whole panels, row by row, if they fit the first-level cache; what is left.
 
         Results are written along their rows then, and the left operand is met once.
         """
-        builder, frame, program = self.builder, self.frame, self.program
+        builder, frame = self.builder, self.frame
         columns = builder.sub(frame.names[N1], frame.names[N0])
         steps = builder.sub(frame.names[K1], frame.names[K0])
-        room = word(NEAR_PANELS // program.dtype.bytes)
+        room = word(NEAR_PANELS // self.dtype.bytes)
         near = builder.icmp_signed("<=", builder.mul(columns, steps), room)
         whole = builder.select(near, builder.sub(columns, builder.urem(columns, width)), word(0))
         end = builder.add(frame.names[N0], whole)
         frame.enter()
-        most = program.tile_rows
+        most = self.registers.rows
         height = self._height(most)
 
         def row() -> None:
@@ -193,10 +144,10 @@ class _Writer:
 
     def _panel(self) -> None:
         """All tiles of one panel of columns: whole ones, or the last and narrower one."""
-        builder, frame, program = self.builder, self.frame, self.program
-        width = word(program.tile_columns)
+        builder, frame = self.builder, self.frame
+        width = word(self.registers.columns)
         remaining = builder.sub(frame.names[N1], frame.names["_np"])
-        if program.tail == 0:
+        if self.registers.tail == 0:
             self._rows(width, self.vectors, True)
             return
         full = builder.icmp_signed(">=", remaining, width)
@@ -212,8 +163,8 @@ class _Writer:
         Some results are computed twice then, to the same bits: partial loads and stores would take
         longer. They are for blocks of fewer columns than that.
         """
-        tail, right = self.program.tail, self.program.right
-        if isinstance(right, Operand) and right.panel:
+        tail, right = self.registers.tail, self.product.right
+        if right.panel:
             self._narrow(columns)
         elif tail is not None:
             self._moved_back(columns, -(-tail // self.lanes))
@@ -237,7 +188,7 @@ class _Writer:
 
     def _narrow(self, columns: ir.Value) -> None:
         """The last of the packed panels, with no more vectors than its columns need."""
-        tail = self.program.tail
+        tail = self.registers.tail
         if tail is None:
             self._rows(columns, self.vectors, False)
         else:
@@ -253,9 +204,9 @@ class _Writer:
         """
         builder, frame = self.builder, self.frame
         frame.enter()
-        most = self.program.tile_rows
-        if not self._left_panel() and self.program.tail is not None:
-            most = most_rows(self.level, vectors, self.program.narrow)
+        most = self.registers.rows
+        if not self._left_panel() and self.registers.tail is not None:
+            most = most_rows(self.level, vectors, self.product.narrow)
         panel = frame.names["_np"]
         first = panel if back is None else builder.sub(panel, back)
         height = self._height(most)
@@ -288,8 +239,8 @@ class _Writer:
         return height
 
     def _left_panel(self) -> int:
-        left = self.program.left
-        return left.panel if isinstance(left, Operand) else 0
+        left = self.product.left
+        return left.panel if isinstance(left, View) else 0
 
     # ------------------------------------------------------------ one tile
 
@@ -298,17 +249,17 @@ class _Writer:
         sums, row = self._sums(place)
         resume = builder.icmp_signed(">", frame.names[K0], word(0))
         operands = self._operands(place, most)
-        last = builder.icmp_signed(">=", frame.names[K1], self.index(self.program.k))
+        last = builder.icmp_signed(">=", frame.names[K1], self.index(self.nest.k))
         masked = not full and self._may_overread()
-        left = self.program.left
-        gathered = isinstance(left, Gathering)
+        left = self.product.left
+        gathered = isinstance(left, RunTable)
         shape = TileShape(
-            self.program.dtype, 1, vectors, self._known_left(), self._known_right(), masked,
+            self.dtype, 1, vectors, self._known_left(), self._known_right(), masked,
             gathered, gathered and left.shifts is not None, self.prefetcher.asks_right,
-            self.prefetcher.asks_left, self.program.narrow,
+            self.prefetcher.asks_left, self.product.narrow,
         )  # fmt: skip
         target = [sums, row, resume]
-        tail = self.program.tail
+        tail = self.registers.tail
         light = self.epilogue.is_light and (full or tail is not None)
         part = 0 if full or tail is None else tail % self.lanes
         tallest = shape.with_height(most)
@@ -344,40 +295,40 @@ class _Writer:
 
     def _may_overread(self) -> bool:
         """Whether the last panel of the right operand may end inside a vector."""
-        right = self.program.right
-        return isinstance(right, Operand) and not right.panel
+        return not self.nest.is_packing and not self.product.right.panel
 
     def _known_left(self) -> int | None:
-        left = self.program.left
-        if isinstance(left, Gathering):
+        left = self.product.left
+        if isinstance(left, RunTable):
             return 1
         return left.depth.value if left.depth.is_constant and left.depth.value > 0 else None
 
     def _known_right(self) -> int | None:
-        right = self.program.right
-        depth = right.row if isinstance(right, Packing) else right.depth
+        depth = self.product.right.depth
         return depth.value if depth.is_constant and depth.value > 0 else None
 
     def _sums(self, place: Place) -> tuple[ir.Value, ir.Value]:
         """Where the tile's sums go: one small tile if k is one block, else the block of sums."""
-        builder, frame, program = self.builder, self.frame, self.program
-        pointer = frame.pointers["sums"]
-        single = builder.icmp_signed("<=", self.index(program.k), self.index(program.block_k))
-        wide = self.index(program.block_n)
-        row = builder.select(single, word(program.tile_columns), wide)
+        builder, frame = self.builder, self.frame
+        pointer = frame.pointers[SUMS]
+        single = builder.icmp_signed(
+            "<=", self.index(self.nest.k), self.index(self.nest.depth.block)
+        )
+        wide = self.index(self.nest.columns.block)
+        row = builder.select(single, word(self.registers.columns), wide)
         inner_m = builder.sub(place.m, frame.names[M0])
         # A panel that is moved back has sums of its own.
         inner_n = builder.sub(frame.names["_np"], frame.names[N0])
         offset = builder.add(builder.mul(inner_m, wide), inner_n)
         offset = builder.select(single, word(0), offset)
-        return frame.emitter.gep(pointer, program.dtype, offset), row
+        return frame.emitter.gep(pointer, self.dtype, offset), row
 
     def _operands(self, place: Place, most: int) -> TileOperands:
-        frame, left = self.frame, self.program.left
+        frame, left = self.frame, self.product.left
         right, right_depth = self._right(place)
         ahead, step = self.prefetcher.right(place, right, most)
-        if isinstance(left, Gathering):
-            run, base = self.index(left.run), self._gathered_left(left)
+        if isinstance(left, RunTable):
+            run, base = self.index(left.run), self._first_run(left)
             gathered = self._gathered(place, left)
             return TileOperands(
                 run, base, word(0), word(1), right, right_depth, place.columns, gathered,
@@ -390,7 +341,12 @@ class _Writer:
             self.prefetcher.left(place, pointer, row, steps),
         )  # fmt: skip
 
-    def _gathered(self, place: Place, left: Gathering) -> Gathered:
+    def _first_run(self, left: RunTable) -> ir.Value:
+        """Where the distances in the table begin."""
+        pointer = self.frame.pointers[left.buffer.name]
+        return self.frame.emitter.gep(pointer, self.dtype, self.index(left.offset))
+
+    def _gathered(self, place: Place, left: RunTable) -> Gathered:
         builder, frame = self.builder, self.frame
         first = self.index(symbol(K0) // left.run)
         runs = self.index((symbol(K1) - symbol(K0)) // left.run)
@@ -402,27 +358,31 @@ class _Writer:
         number = builder.add(builder.mul(first, row), number)
         return Gathered(runs, frame.emitter.gep(table, DType.INT64, number), row)
 
-    def _left(self, place: Place, left: Operand) -> tuple[ir.Value, ir.Value, ir.Value]:
-        builder, frame = self.builder, self.frame
-        base, depth = self.index(left.base), self.index(left.depth)
-        k0 = builder.mul(frame.names[K0], depth)
+    def _left(self, place: Place, left: View) -> tuple[ir.Value, ir.Value, ir.Value]:
         # Where tiles begin, panels do: m is a multiple of their rows.
-        row_offset = builder.mul(place.m, self.index(left.row))
-        offset = builder.add(base, builder.add(row_offset, k0))
-        pointer = frame.emitter.gep(frame.pointers[left.buffer.name], self.program.dtype, offset)
+        pointer = self._element(left, M0, place.m, self.index(left.row))
         row = word(1) if left.panel else self.index(left.row)
-        return pointer, row, depth
+        return pointer, row, self.index(left.depth)
 
     def _right(self, place: Place) -> tuple[ir.Value, ir.Value]:
-        builder, frame, right = self.builder, self.frame, self.program.right
-        dtype = self.program.dtype
-        if isinstance(right, Packing):
+        builder, frame, right = self.builder, self.frame, self.product.right
+        if self.nest.is_packing:
             offset = builder.sub(place.n, frame.names[N0])
-            pointer = frame.emitter.gep(frame.pointers[right.target.name], dtype, offset)
-            return pointer, self.index(right.row)
-        base, depth = self.index(right.base), self.index(right.depth)
-        k0 = builder.mul(frame.names[K0], depth)
+            pointer = frame.emitter.gep(frame.pointers[right.buffer.name], self.dtype, offset)
+            return pointer, self.index(right.depth)
         row = self.index(right.row) if right.panel else word(1)
-        offset = builder.add(base, builder.add(builder.mul(place.n, row), k0))
-        pointer = frame.emitter.gep(frame.pointers[right.buffer.name], dtype, offset)
-        return pointer, depth
+        return self._element(right, N0, place.n, row), self.index(right.depth)
+
+    def _element(self, view: View, first: str, position: ir.Value, row: ir.Value) -> ir.Value:
+        """The address of an operand's element at a row or column, and where the block begins."""
+        builder, frame = self.builder, self.frame
+        base, depth = self.index(origin(view, first)), self.index(view.depth)
+        k0 = builder.mul(frame.names[K0], depth)
+        offset = builder.add(base, builder.add(builder.mul(position, row), k0))
+        return frame.emitter.gep(frame.pointers[view.buffer.name], self.dtype, offset)
+
+
+def _told(nest: ProductNest) -> tuple[str, ...]:
+    """What changes from task to task and an epilogue has to know."""
+    used = {name for e in expressions(nest.finish.stores) for name in e.free_symbols}
+    return (*(name for name, _ in nest.batch), *(name for name in (M0, N0) if name in used))

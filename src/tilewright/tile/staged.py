@@ -20,7 +20,7 @@ SPREAD = 16  # more elements between staged rows, which spread them over the set
 
 
 @dataclass(frozen=True)
-class Stage:
+class StagedResult:
     """Scratch for one result, the place of element ("_m", "_n") there, and what empties it."""
 
     buffer: TileBuffer
@@ -31,7 +31,7 @@ class Stage:
 def staged(
     result: TileBuffer, offset: Expr, axes: tuple[Axes, Axes], blocks: tuple[Expr, Expr],
     scope: Scope,
-) -> Stage | None:  # fmt: skip
+) -> StagedResult | None:  # fmt: skip
     """The stage of a result at ``offset`` over row and column ``axes``, or None if it needs none.
 
     ``blocks`` are the rows and columns of a task.
@@ -73,7 +73,7 @@ def staged(
         body = block(first, last, target + first - position * run)
         after = Loop("_run", m0 // run, ceil_div(m1, run), (body,))
     place = (symbol("_m") - m0) * width + symbol("_n") - n0
-    return Stage(stage, place, after)
+    return StagedResult(stage, place, after)
 
 
 def _contiguous(rows: Axes, slopes: dict[str, Expr]) -> list[tuple[str, Expr]]:
