@@ -23,8 +23,8 @@ from tilewright.ir.tile import (
     View,
 )
 from tilewright.ir.tile_walk import ExpressionMap, stages
-from tilewright.shape import Expr, constant, product, symbol, total
-from tilewright.shape.expr import Atom, apply_operation
+from tilewright.shape import Expr, constant, product, select, symbol, total
+from tilewright.shape.expr import Atom, apply_operation, rebuild
 from tilewright.shape.table import Operation
 
 LARGEST_KEPT = 64  # constants up to this are strides, taps and tiles worth compiling for
@@ -46,7 +46,9 @@ def parametrise(program: TileProgram) -> tuple[TileProgram, dict[str, Expr]]:
     sizes |= {name: axis.count for name, axis in _parallel(body).items()}
     grid = tuple((name, sizes[name]) for name, _ in program.grid)
     general = replace(program, grid=grid, scratch=scratch, body=body)
-    return general, {name: e for e, name in parameters.names.items()} | parameters.owned
+    fixed = {name: e for e, name in parameters.names.items()} | parameters.owned
+    made: dict[Atom, Expr] = {}
+    return general, {name: _without_faults(e, made) for name, e in fixed.items()}
 
 
 def _parallel(body: Iterable[Statement]) -> dict[str, StageAxis]:
@@ -138,6 +140,24 @@ class _Parameters:
         if atom.operation is Operation.SYMBOL:
             return symbol(atom.name)
         return apply_operation(atom.operation, tuple(map(self.rewrite, atom.operands)))
+
+
+def _without_faults(expression: Expr, made: dict[Atom, Expr]) -> Expr:
+    """The expression with quotients by 0 as 0: axes of no elements have no positions to compute.
+
+    ``made`` holds what atoms have become.
+    """
+    atoms = [atom for monomial, _ in expression.terms for atom in monomial.atoms]
+    for atom in atoms:
+        if atom.operation is Operation.SYMBOL or atom in made:
+            continue
+        operands = tuple(_without_faults(operand, made) for operand in atom.operands)
+        value = apply_operation(atom.operation, operands)
+        is_quotient = atom.operation in (Operation.FLOORDIV, Operation.MOD, Operation.CEILDIV)
+        if is_quotient and not operands[1].is_constant:
+            value = select(operands[1], value, 0)
+        made[atom] = value
+    return rebuild(expression, {atom: made[atom] for atom in atoms if atom in made})
 
 
 def _varies(expression: Expr) -> bool:
