@@ -78,6 +78,7 @@ def check_contributed(
     length: int = 1,
     relative: float | None = None,
     units: int = 0,
+    symbolic: bool = True,
     also: Sequence[Sequence[Array | None]] = (),
 ) -> Graph:
     """Fission, run and compare a node with ONNX Runtime, as ``check_node`` does with onnx.
@@ -87,7 +88,7 @@ def check_contributed(
     """
     graph = fission(
         op_type, inputs, attributes, opset=1, outputs=outputs, domain=domain,
-        constants=constants, fixed=fixed,
+        constants=constants, fixed=fixed, symbolic=symbolic,
     )  # fmt: skip
     for values in (inputs, *also):
         model = model_of(op_type, values, attributes, outputs, domain, constants)

@@ -15,6 +15,8 @@ from tilewright.ops.record import AttributeValue, Rule, RuleContext, find_operat
 from tilewright.support.errors import InternalError
 
 DOMAIN = "com.microsoft"
+# Operators that ONNX Runtime writes into the standard domain, which lacks them at some opsets.
+ADDED = ("LayerNormalization", "SimplifiedLayerNormalization")
 OPSET = 24  # of the standard operators that stand for parts of others
 
 
@@ -37,16 +39,25 @@ def standard(
     row = find_operator("", name, OPSET)
     if row is None:
         raise InternalError(f"there is no rule for {name}", where=context.where)
-    given = context.attributes if attributes is None else dict(attributes)
-    part = replace(
+    return row.rule(part(context, name, inputs, attributes, outputs))
+
+
+def part(
+    context: RuleContext,
+    name: str,
+    inputs: Sequence[Node | None],
+    attributes: Mapping[str, AttributeValue] | None = None,
+    outputs: int = 1,
+) -> RuleContext:
+    """The node of a standard operator in the place of the whole node; see :func:`standard`."""
+    return replace(
         context,
         operator=name,
         inputs=tuple(inputs),
-        attributes=given,
+        attributes=context.attributes if attributes is None else dict(attributes),
         output_count=outputs,
         opset=OPSET,
     )
-    return row.rule(part)
 
 
 def channels_first(x: Node) -> Node:

@@ -3,7 +3,7 @@ RotaryEmbedding.
 
 Operands become heads, masks become numbers that are added to scores, and the standard Attention
 does the rest. A padded key has ``mask_filter_value`` added to its score, which is finite: where no
-key of a row counts, all of them do. Start with :func:`_attended`.
+key of a row counts, all of them do, and no row is empty. Start with :func:`_attended`.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node
-from tilewright.ops.attention import merge_heads, split_heads
+from tilewright.ops.attention import attention, merge_heads, split_heads
 from tilewright.ops.build import Builder, cast, dimension, scalar
-from tilewright.ops.contributed import contributed, standard
+from tilewright.ops.contributed import contributed, part, standard
 from tilewright.ops.linear import matmul, with_size
 from tilewright.ops.operands import expand_to
 from tilewright.ops.quantised_linear import centred
@@ -46,7 +46,7 @@ def _attended(
     operands = [heads.query, heads.key, heads.value, added, *past]
     if b.context.number("scale", 0.0):
         attributes = {**attributes, "scale": b.context.number("scale")}
-    made = standard(b.context, "Attention", operands, attributes, 3)
+    made = attention(part(b.context, "Attention", operands, attributes, 3), clears=False)
     return [merge_heads(b, made[0]), *made[1:]]
 
 
