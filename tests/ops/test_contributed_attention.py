@@ -93,13 +93,15 @@ def test_attention_with_a_past(form: str) -> None:
 @pytest.mark.parametrize("per_column", [False, True])
 def test_attention_of_bytes(per_column: bool) -> None:
     random = np.random.default_rng(8)
+    scale = np.linspace(0.01, 0.02, 24) if per_column else np.array(0.01)
+    scale = scale.astype(np.float32)
 
     def operands(batch: int, length: int) -> Operands:
         return [
             random.integers(0, 256, (batch, length, 8)).astype(np.uint8),
             random.integers(-128, 128, (8, 24)).astype(np.int8), _floats(24, seed=2),
             np.array(0.01, np.float32),
-            np.linspace(0.01, 0.02, 24, dtype=np.float32) if per_column else np.array(0.01, np.float32),
+            scale,
             _mask("keys", batch, length, length), np.array(128, np.uint8),
             np.zeros(24 if per_column else (), np.int8),
         ]  # fmt: skip
@@ -227,7 +229,8 @@ KNOWN = (7, 8)
     "attributes",
     [
         {}, {"scale": 0.5, "softcap": 2.0}, {"do_rotary": 1},
-        {"do_rotary": 1, "rotary_interleaved": 1}, {"local_window_size": 3}, {"local_window_size": 1},
+        {"do_rotary": 1, "rotary_interleaved": 1},
+        {"local_window_size": 3}, {"local_window_size": 1},
     ],
     ids=str,
 )  # fmt: skip
