@@ -125,6 +125,24 @@ def test_what_onnx_runtime_saves(tmp_path: Path) -> None:
     _agree(path, _sentences(np.int64), 1e-5)
 
 
+@pytest.mark.slow
+def test_weights_of_four_bits() -> None:
+    random = np.random.default_rng(5)
+    packed = random.integers(0, 256, (24, 4, 16)).astype(np.uint8)
+    scales = random.uniform(0.01, 0.1, (24, 4)).astype(np.float32)
+    zeros = random.integers(0, 256, (24, 2)).astype(np.uint8)
+    attributes = {"bits": 4, "block_size": 32, "N": 24, "K": 128}
+    data = [random.normal(0, 1, s).astype(np.float32) for s in ((2, 5, 128), (1, 1, 128))]
+    operands = [data[0], packed, scales, zeros]
+    model = model_of("MatMulNBits", operands, attributes, constants=(1, 2, 3))
+    result = helper.make_tensor_value_info("y0", TensorProto.FLOAT, None)
+    model.graph.output[0].CopyFrom(result)
+    compiled = tw.compile(model)
+    for x in data:
+        (expected,) = runtime(model, {"x0": x})
+        np.testing.assert_allclose(compiled(x0=x), expected, rtol=1e-5, atol=1e-4)
+
+
 # ---------------------------------------------------------------- decoders, and refusals
 
 
@@ -194,5 +212,5 @@ def test_a_form_without_a_rule_says_what_to_do() -> None:
     with pytest.raises(UnsupportedError) as caught:
         tw.compile(model)
     text = str(caught.value)
-    assert "A rotation is asked for by do_rotary" in text and "where: Attention" in text
+    assert "Queries and keys are to be rotated" in text and "where: Attention" in text
     assert "try: " in text and "reference evaluator" not in text

@@ -58,7 +58,7 @@ def test_attention(with_bias: bool, causal: int, form: str) -> None:
     first, also = operands(2, 5), [operands(1, 1), operands(3, 17)]
     if form == "lengths":
         # Lengths and pairs of ends and starts differ in their number only.
-        with pytest.raises(NoRule, match="not known to be"):
+        with pytest.raises(NoRule, match=r"(?i)a mask of .* numbers for a batch of"):
             fission("Attention", first, attributes, opset=1, domain=DOMAIN)
         return
     check_contributed("Attention", first, attributes, relative=NEAR, also=also)
@@ -298,10 +298,10 @@ def test_pasts_of_different_lengths_are_refused_in_the_call() -> None:
 @pytest.mark.parametrize(
     ("name", "attributes", "message"),
     [
-        ("GroupQueryAttention", {"sliding_window_cache": 1}, "a cache of a window"),
-        ("GroupQueryAttention", {"smooth_softmax": 1}, "a smooth softmax"),
-        ("Attention", {"do_rotary": 1}, "rotation"),
-        ("Attention", {"past_present_share_buffer": 1}, "a shared buffer"),
+        ("GroupQueryAttention", {"sliding_window_cache": 1}, "the cache holds a window"),
+        ("GroupQueryAttention", {"smooth_softmax": 1}, "added to the softmax"),
+        ("Attention", {"do_rotary": 1}, "to be rotated"),
+        ("Attention", {"past_present_share_buffer": 1}, "share a buffer"),
     ],
 )
 def test_what_is_refused(name: str, attributes: dict[str, Any], message: str) -> None:

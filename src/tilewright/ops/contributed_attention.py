@@ -1,5 +1,4 @@
-"""Attention of the domain com.microsoft: Attention, MultiHeadAttention, GroupQueryAttention, and
-RotaryEmbedding.
+"""Attention of the domain com.microsoft, with and without projections, and its rotation.
 
 Operands become heads, masks become numbers that are added to scores, and the standard Attention
 does the rest. A padded key has ``mask_filter_value`` added to its score, which is finite: where no
@@ -50,14 +49,9 @@ def _attended(
     return [merge_heads(b, made[0]), *made[1:]]
 
 
-def _refuse(context: RuleContext, operands: dict[int, str], attributes: dict[str, str]) -> None:
-    """Raise ``NoRule`` where one of these operands is given, or one of these attributes is set."""
-    for index, what in operands.items():
-        if context.optional(index) is not None:
-            raise NoRule(f"{what} is given as operand {index}", where=context.where)
-    for name, what in attributes.items():
-        if context.integer(name, 0) > 0:
-            raise NoRule(f"{what} is asked for by {name}", where=context.where)
+def _is_set(context: RuleContext, name: str) -> bool:
+    """Whether an integer attribute, by default 0 or -1, asks for something."""
+    return context.integer(name, 0) > 0
 
 
 # ---------------------------------------------------------------- masks
@@ -90,8 +84,8 @@ def _between(b: Builder, mask: Node, batch: Expr, total: Expr) -> Node:
     elif b.scope.is_equal(size, batch * 2) is Truth.YES:
         bounds = [b.slice_axis(mask, 0, 0, batch), b.slice_axis(mask, 0, batch, batch)]
     else:
-        message = f"a mask of {size} numbers, which is not known to be {batch} or twice that"
-        raise NoRule(message, where=b.context.where)
+        where = b.context.where
+        raise NoRule(f"a mask of {size} numbers for a batch of {batch}", where=where)
     key = cast(b.iota([1, 1, 1, total], 3), mask.dtype)
     columns = [b.reshape(bound, [batch, 1, 1, 1]) for bound in bounds]
     seen = b.map("less", key, columns[0])
@@ -120,7 +114,7 @@ def _attention(context: RuleContext) -> Sequence[Node]:
     """Queries, keys and values are one product with weights that lie side by side."""
     b = Builder(context)
     require_native(context)
-    _refuse(context, {6: "the length of a shared buffer"}, _SHARED)
+    _demand_plain_past(context)
     product = matmul(b, context.operand(0), context.operand(1))
     bias = context.optional(2)
     if bias is not None:
@@ -128,7 +122,11 @@ def _attention(context: RuleContext) -> Sequence[Node]:
     return _self_attention(b, product, mask=3, past=4, bias=5)
 
 
-_SHARED = {"past_present_share_buffer": "a shared buffer", "do_rotary": "a rotation"}
+def _demand_plain_past(context: RuleContext) -> None:
+    if _is_set(context, "past_present_share_buffer"):
+        raise NoRule("past and present share a buffer", where=context.where)
+    if _is_set(context, "do_rotary"):
+        raise NoRule("queries and keys are to be rotated", where=context.where)
 
 
 @contributed("QAttention")
@@ -136,7 +134,7 @@ def _quantised_attention(context: RuleContext) -> Sequence[Node]:
     """The same with a product of bytes, exact in int32, whose scales and bias come after."""
     b = Builder(context)
     require_native(context)
-    _refuse(context, {}, _SHARED)
+    _demand_plain_past(context)
     zero = context.optional(6)
     left = centred(b, context.operand(0), None if zero is None else scalar_of(b, zero))
     product = matmul(b, left, centred(b, context.operand(1), context.optional(7)))
@@ -180,7 +178,8 @@ def _half(b: Builder, past: Node, index: int) -> Node:
 def _multi_head_attention(context: RuleContext) -> Sequence[Node]:
     b = Builder(context)
     require_native(context)
-    _refuse(context, {8: "the length of a shared buffer", 9: "the order of beams"}, {})
+    if context.optional(8) is not None or context.optional(9) is not None:
+        raise NoRule("past and present share a buffer, or beams do", where=context.where)
     if context.output_count > 3:
         raise NoRule("scores are asked for", where=context.where)
     past = context.optional(6), context.optional(7)
@@ -231,10 +230,10 @@ def _packed(b: Builder, x: Node, index: int) -> Node:
 def _rotary_embedding(context: RuleContext) -> Sequence[Node]:
     b = Builder(context)
     require_native(context)
-    packed = {"is_packed_batching": "a batch of sequences side by side"}
-    _refuse(context, {}, packed)
+    if _is_set(context, "is_packed_batching"):
+        raise NoRule("sequences of a batch lie side by side", where=context.where)
     if context.number("scale", 1.0) != 1.0:
-        raise NoRule("a scale", where=context.where)
+        raise NoRule("there is a scale", where=context.where)
     x, positions, cosine = context.operand(0), context.operand(1), context.operand(2)
     width = context.integer("rotary_embedding_dim", 0)
     count = context.integer("num_heads", 0)
@@ -265,16 +264,7 @@ def _group_query_attention(context: RuleContext) -> Sequence[Node]:
     """New keys and values follow those of before, which fill their buffer to its end."""
     b = Builder(context)
     require_native(context)
-    _refuse(
-        context,
-        {11: "a sink", 12: "the scale of a quantised cache", 13: "the scale of a quantised cache"},
-        {
-            "kv_cache_bit_width": "a quantised cache",
-            "sliding_window_cache": "a cache of a window",
-            "qk_output": "an output of scores",
-            "smooth_softmax": "a smooth softmax",
-        },
-    )
+    _demand_plain_cache(context)
     heads = _grouped(b)
     total = _demand_whole_past(b, heads)
     heads = _rotated(b, _normalised(b, heads))
@@ -288,6 +278,17 @@ def _group_query_attention(context: RuleContext) -> Sequence[Node]:
         bias = with_size(b, bias, 3, total)
     made = _attended(b, heads, bias, attributes)
     return made[: max(context.output_count, 1)]
+
+
+def _demand_plain_cache(context: RuleContext) -> None:
+    if any(context.optional(i) is not None for i in (12, 13)):
+        raise NoRule("the cache is quantised", where=context.where)
+    if _is_set(context, "sliding_window_cache"):
+        raise NoRule("the cache holds a window", where=context.where)
+    if context.optional(11) is not None or _is_set(context, "smooth_softmax"):
+        raise NoRule("something else is added to the softmax's sum", where=context.where)
+    if _is_set(context, "qk_output") or context.output_count > 3:
+        raise NoRule("scores are asked for", where=context.where)
 
 
 def _grouped(b: Builder) -> _Heads:
