@@ -21,12 +21,13 @@ from typing import Any
 import onnx
 
 from tilewright.frontend.onnx.legacy import OLDEST_RULES
+from tilewright.ops.contributed import DOMAIN
 from tilewright.ops.record import OPERATORS
 from tilewright.ops.schema import find_schema
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = {"index.md": "README.md", "architecture.md": "ARCHITECTURE.md"}
-DOMAINS = {"": "ONNX", "ai.onnx.ml": "ONNX-ML", "com.microsoft": "com.microsoft"}
+DOMAINS = {"": "ONNX", "ai.onnx.ml": "ONNX-ML"}
 FILLED_IN = "…"  # a part of a message that is known only for a node
 # The importer runs these itself where it can: constants are read, a body that is known when
 # compiling is unrolled.
@@ -47,11 +48,22 @@ Models of opsets below {oldest} are lifted to it first.
 """
 
 
+CONTRIBUTED = """\
+Operators that ONNX Runtime and its tools put into models, as its own domain `com.microsoft` or
+beside those of ONNX. ONNX has no reference for them: a form that the last column names is refused.
+Quantised ones give the bytes that ONNX Runtime gives; of values that lie half way between two bytes
+but for their last bits, either. The weights of `MatMulNBits` become constants of float32 when
+compiling, so that they need the memory and the bandwidth of float32. `GroupQueryAttention` demands
+in a call that the keys and values of before fill their buffer in every row of the batch.
+"""
+
+
 def operator_table() -> str:
     """The page of operators: how each operator of the installed onnx is executed."""
     newest = onnx.defs.onnx_opset_version()
     names = {s.name for s in onnx.defs.get_all_schemas() if s.domain == "" and not s.deprecated}
-    keys = [("", name) for name in sorted(names)] + sorted(key for key in OPERATORS if key[0])
+    keys = [("", name) for name in sorted(names)]
+    more = sorted(key for key in OPERATORS if key[0] not in ("", DOMAIN))
     lines = [
         "# Operators",
         "",
@@ -62,9 +74,13 @@ def operator_table() -> str:
         "| operator | domain | executed | not compiled where |",
         "|---|---|---|---|",
     ]
-    for domain, name in keys:
+    for domain, name in keys + more:
         how, limits = _executed(domain, name, newest)
         lines.append(f"| {name} | {DOMAINS.get(domain, domain)} | {how} | {limits} |")
+    lines += ["", "## Operators of ONNX Runtime", "", *CONTRIBUTED.splitlines(), ""]
+    lines += ["| operator | not compiled where |", "|---|---|"]
+    for name in sorted(name for domain, name in OPERATORS if domain == DOMAIN):
+        lines.append(f"| {name} | {_executed(DOMAIN, name, newest)[1]} |")
     return "\n".join([*lines, ""])
 
 

@@ -6,6 +6,7 @@ import onnx.defs
 
 import tilewright.ops
 from tilewright.frontend.onnx.legacy import OLDEST_RULES
+from tilewright.ops.contributed import ADDED
 from tilewright.ops.record import OPERATORS, find_operator
 
 assert tilewright.ops.__all__, "importing the package fills the table"
@@ -29,7 +30,7 @@ def test_records_are_complete() -> None:
 
 def test_records_are_operators_of_onnx() -> None:
     unknown = [name for domain, name in ROWS if domain == "" and not onnx.defs.has(name)]
-    assert unknown == []
+    assert set(unknown) <= set(ADDED)
 
 
 def test_every_rule_can_be_reached() -> None:

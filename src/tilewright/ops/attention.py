@@ -1,7 +1,7 @@
 """Attention (scaled dot products, softmax, weighted sum) and RotaryEmbedding.
 
 Everything dissolves into contractions, maps and reductions; heads that share keys and values are
-free axes of the contraction, so that nothing is repeated. Start with ``_attention``.
+free axes of the contraction, so that nothing is repeated. Start with :func:`attention`.
 """
 
 from __future__ import annotations
@@ -46,6 +46,14 @@ class _Heads:
 
 @operator("Attention", since=23, computes=False)
 def _attention(context: RuleContext) -> Sequence[Node]:
+    return attention(context)
+
+
+def attention(context: RuleContext, *, clears: bool = True) -> Sequence[Node]:
+    """The result, all keys, all values and the scores of a node.
+
+    With ``clears``, a query that sees no key gets zeros; else there is none, or it gets no numbers.
+    """
     b = Builder(context)
     require_native(context)
     query, value = context.operand(0), context.operand(2)
@@ -59,7 +67,7 @@ def _attention(context: RuleContext) -> Sequence[Node]:
     captured = scores if mode == 1 else captured
     scores, may_be_empty = _masked(b, heads, scores)
     captured = scores if mode == 2 else captured
-    weights = _softmax(b, scores, may_be_empty)
+    weights = _softmax(b, scores, may_be_empty and clears)
     captured = weights if mode == 3 else captured
     out = _packed(b, _weighted(b, heads, weights), query.rank)
     outputs = [

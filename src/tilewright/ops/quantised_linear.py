@@ -1,7 +1,7 @@
 """Products of quantised tensors: MatMulInteger, ConvInteger, QLinearMatMul, QLinearConv.
 
 Zero points are subtracted in int32, the product is exact in int32, and the QLinear forms scale it
-to the result's quantisation in float32. Start with ``_requantised``.
+to the result's quantisation in float32. Start with :func:`requantised`.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from tilewright.shape import Expr, Truth, constant
 def _matmul_integer(context: RuleContext) -> Sequence[Node]:
     b = Builder(context)
     require_native(context)
-    left = _centred(b, context.operand(0), _per_row(b, 0, context.optional(2)))
-    right = _centred(b, context.operand(1), context.optional(3))
+    left = centred(b, context.operand(0), _per_row(b, 0, context.optional(2)))
+    right = centred(b, context.operand(1), context.optional(3))
     return [matmul(b, left, right)]
 
 
@@ -37,21 +37,21 @@ def _conv_integer(context: RuleContext) -> Sequence[Node]:
     data, weights = context.operand(0), context.operand(1)
     zero_point = context.optional(2)
     zero_point = None if zero_point is None else scalar_of(b, zero_point)
-    centred = _centred(b, data, zero_point)
-    filters = _centred(b, weights, _along(b, context.optional(3), weights.rank - 1))
-    return [direct_convolution(b, centred, filters)]
+    left = centred(b, data, zero_point)
+    filters = centred(b, weights, _along(b, context.optional(3), weights.rank - 1))
+    return [direct_convolution(b, left, filters)]
 
 
 @operator("QLinearMatMul", since=10)
 def _qlinear_matmul(context: RuleContext) -> Sequence[Node]:
     b = Builder(context)
     require_native(context)
-    left = _centred(b, context.operand(0), _per_row(b, 0, context.operand(2)))
-    right = _centred(b, context.operand(3), context.operand(5))
+    left = centred(b, context.operand(0), _per_row(b, 0, context.operand(2)))
+    right = centred(b, context.operand(3), context.operand(5))
     row_scale = _per_row(b, 0, context.operand(1))
     assert row_scale is not None
     scale = b.multiply(row_scale, context.operand(4))
-    return [_requantised(b, matmul(b, left, right), scale, context.operand(6), context.operand(7))]
+    return [requantised(b, matmul(b, left, right), scale, context.operand(6), context.operand(7))]
 
 
 @operator("QLinearConv", since=10)
@@ -59,17 +59,17 @@ def _qlinear_conv(context: RuleContext) -> Sequence[Node]:
     b = Builder(context)
     require_native(context)
     data, weights = context.operand(0), context.operand(3)
-    centred = _centred(b, data, scalar_of(b, context.operand(2)))
-    filters = _centred(b, weights, _along(b, context.operand(5), weights.rank - 1))
-    product = with_bias(b, direct_convolution(b, centred, filters), context.optional(8))
+    left = centred(b, data, scalar_of(b, context.operand(2)))
+    filters = centred(b, weights, _along(b, context.operand(5), weights.rank - 1))
+    product = with_bias(b, direct_convolution(b, left, filters), context.optional(8))
     channel_scale = _along(b, context.operand(4), product.rank - 2)
     data_scale = scalar_of(b, context.operand(1))
     assert channel_scale is not None
     scale = b.multiply(data_scale, channel_scale)
-    return [_requantised(b, product, scale, context.operand(6), context.operand(7))]
+    return [requantised(b, product, scale, context.operand(6), context.operand(7))]
 
 
-def _centred(b: Builder, x: Node, zero_point: Node | None) -> Node:
+def centred(b: Builder, x: Node, zero_point: Node | None) -> Node:
     """``x`` minus its zero point (already shaped to broadcast) in int32."""
     wide = cast(x, DType.INT32)
     if zero_point is None:
@@ -100,7 +100,7 @@ def _per_row(b: Builder, operand: int, x: Node | None) -> Node | None:
     return b.unsqueeze(x, [1])
 
 
-def _requantised(b: Builder, product: Node, scale: Node, y_scale: Node, zero_point: Node) -> Node:
+def requantised(b: Builder, product: Node, scale: Node, y_scale: Node, zero_point: Node) -> Node:
     """Round(product * scale / y_scale) + zero point, limited to the zero point's type."""
     dtype = zero_point.dtype
     factor = b.divide(cast(scale, DType.FLOAT32), cast(y_scale, DType.FLOAT32))

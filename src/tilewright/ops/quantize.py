@@ -47,7 +47,7 @@ def _repeat_blocks(builder: Builder, parameter: Node, x: Node, axis: int, block:
     return builder.slice_axis(flat, axis, 0, x.shape[axis])
 
 
-def _saturate(builder: Builder, x: Node, dtype: DType) -> Node:
+def saturate(builder: Builder, x: Node, dtype: DType) -> Node:
     """Whole numbers in float32, clipped to the range of ``dtype`` and converted."""
     bits = 8 * dtype.bytes
     least = -(2 ** (bits - 1)) if dtype.is_signed else 0
@@ -79,7 +79,7 @@ def quantize_linear(context: RuleContext) -> Sequence[Node]:
     if zero is not None:
         wide = cast(zero, rounded.dtype)
         rounded = builder.add(rounded, _spread(builder, wide, x, "the zero point"))
-    return [_saturate(builder, rounded, dtype)]
+    return [saturate(builder, rounded, dtype)]
 
 
 def _quotient(builder: Builder, x: Node, scale: Node) -> Node:
@@ -123,7 +123,7 @@ def dynamic_quantize_linear(context: RuleContext) -> Sequence[Node]:
     offset = builder.map("negate", builder.divide(low, scale))
     offset = builder.map("round_even", builder.minimum(builder.maximum(offset, 0.0), 255.0))
     rounded = builder.map("round_even", builder.divide(x, scale))
-    data = _saturate(builder, builder.add(rounded, offset), DType.UINT8)
+    data = saturate(builder, builder.add(rounded, offset), DType.UINT8)
     return [data, scale, cast(offset, DType.UINT8)][: context.output_count]
 
 

@@ -297,8 +297,10 @@ class _Importer:
             self._count(use)
             return made
         schema = find_schema(use.domain, use.item.op_type, use.opset)
+        if schema is None:
+            raise self._refusal(use, made)
         names = ["" if v is None else v.name or "" for v in use.item.inputs]
-        mixed = None if schema is None else disagreement(schema, use.operands, names)
+        mixed = disagreement(schema, use.operands, names)
         if mixed is not None:
             raise InvalidModelError(
                 mixed, where=use.where, hint="Add a Cast to the model, or export it again"
@@ -311,6 +313,14 @@ class _Importer:
             return defined
         self.state.fallbacks.append(Fallback(use.name, use.where, made))
         return self._opaque(use)
+
+    def _refusal(self, use: Use, reason: str) -> UnsupportedError:
+        """Of a form without a rule where there is no reference that could run it instead."""
+        message = f"this form of {use.name} is neither compiled nor has it a reference: {reason}"
+        hint = "keep the tool that made the model from fusing here, or replace the operator"
+        error = UnsupportedError(message, where=use.where, hint=hint)
+        inputs = tuple(self.state.structural)
+        return StructuralInputs(error, inputs) if inputs else error
 
     def _count(self, use: Use) -> None:
         if use.frame.counted:

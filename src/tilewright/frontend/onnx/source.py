@@ -24,6 +24,8 @@ from tilewright.frontend.onnx.external import (
     check_initializers,
     inline_attributes,
 )
+from tilewright.ops.contributed import ADDED, DOMAIN
+from tilewright.ops.schema import find_schema
 from tilewright.support.errors import InvalidModelError, UnsupportedError
 from tilewright.support.files import MODEL, require
 from tilewright.support.text import article
@@ -195,4 +197,20 @@ def _check(proto: onnx.ModelProto) -> None:
         # The checker demands shapes; models whose outputs have none are common.
         if value.type.HasField("tensor_type"):
             value.type.tensor_type.shape.SetInParent()
+    _set_aside(skeleton)
     onnx.checker.check_model(skeleton)
+
+
+def _set_aside(proto: onnx.ModelProto) -> None:
+    """Put what ONNX Runtime adds to the standard domain into its own, which onnx does not check."""
+    opsets = {o.domain: o.version for o in proto.opset_import}
+    standard = opsets.get("", opsets.get("ai.onnx", 1))
+    waiting, moved = [proto.graph], False
+    while waiting:
+        for node in waiting.pop().node:
+            waiting += [g for a in node.attribute for g in ([a.g] if a.HasField("g") else a.graphs)]
+            is_added = node.domain in ("", "ai.onnx") and node.op_type in ADDED
+            if is_added and find_schema("", node.op_type, standard) is None:
+                node.domain, moved = DOMAIN, True
+    if moved and DOMAIN not in opsets:
+        proto.opset_import.append(onnx.helper.make_opsetid(DOMAIN, 1))
