@@ -22,6 +22,7 @@ from tilewright.bench.operators import Group, build_model, make_problem, make_we
 from tilewright.bench.suites import Case, convolved
 from tilewright.compile import Compilation, compile_stages
 from tilewright.frontend.onnx import Dim
+from tilewright.ir.product_nest import ProductNest
 from tilewright.runtime.artifact import ArtifactContents
 from tilewright.runtime.model import CompiledModel
 from tilewright.runtime.program import Buffer, KernelStep, Program, Step
@@ -374,10 +375,9 @@ def _padded(
 def _tile(compiled: _Compiled) -> tuple[int, int]:
     (level,) = compiled.made.levels.values()
     for kernel in level.lowered:
-        program = kernel.variants[0].steps[0].program
-        rows = getattr(program, "tile_rows", 0)
-        if rows:
-            return rows, getattr(program, "tile_columns", 1)
+        nest = ProductNest.find(kernel.variants[0].steps[0].program)
+        if nest is not None:
+            return nest.registers.rows, nest.registers.columns
     return 1, 1
 
 
