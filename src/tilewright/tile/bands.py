@@ -231,17 +231,18 @@ class Band:
 
         self.vectors(ceil_div(self.reached, self.phases), self.part, body)
 
-    def clear_line(self) -> None:
+    def clear_line(self, line: TileBuffer, start: Expr) -> None:
         """Neutral elements in a row that is not in phases yet."""
         length = self._whole(ceil_div(self.reached, self.phases)) * self.phases
-        self.vectors(length, self.pitch, lambda x: self.put(self.line, x, self.neutral()))
+        self.vectors(length, self.pitch, lambda x: self.put(line, start + x, self.neutral()))
 
-    def separate(self, buffer: TileBuffer, base: Expr) -> None:
-        """A row from the line, in phases."""
+    def separate(self, buffer: TileBuffer, base: Expr, line: TileBuffer, start: Expr) -> None:
+        """A row from a line, in phases."""
 
         def body(x: Expr) -> None:
             for phase in range(self.phases):
-                value = Load(self.line, x * self.phases + phase)
+                place = start + x * self.phases + phase
+                value = Load(line, self.lowering.scope.resolve(place))
                 self.put(buffer, base + phase * self.part + x, value)
 
         self.vectors(ceil_div(self.reached, self.phases), self.part, body)
