@@ -50,7 +50,7 @@ class WindowLines(Band):
         self.loop(constant(0), groups, self.most_rows, lambda group: self._group(group, together))
 
     def _group(self, group: Expr, together: Expr) -> None:
-        """A few rows, each step for all of them: what is loaded across two stores waits for both."""
+        """A few rows, step by step: what is loaded across two stores waits for both of them."""
         first = group * together
         rows = minimum(together, self.rows - first)
         for step in (self._columns, *[self._separate] * (self.phases > 1), self._windows):
