@@ -79,6 +79,19 @@ class Geometry:
         """How many elements neighbouring outputs reach."""
         return (constant(0) + outputs - 1) * self.strides[axis] + (self.reach(axis) + 1)
 
+    def inside(self, axis: int, output: Expr) -> tuple[Expr, Expr]:
+        """The taps [begin, end) along an axis that lie inside."""
+        size = self.operand.shape[self.lead + axis]
+        before = self.low[axis] - output * self.strides[axis]
+        dilation, taps = self.dilations[axis], self.kernel[axis]
+        begin = minimum(taps, maximum(0, ceil_div(before, dilation)))
+        end = minimum(taps, ceil_div(before + size, dilation))
+        return begin, maximum(begin, end)
+
+    def position(self, axis: int, output: Expr, tap: Expr) -> Expr:
+        """Where in the operand a tap of an output lies."""
+        return output * self.strides[axis] - self.low[axis] + tap * self.dilations[axis]
+
 
 class Band:
     """One task: what windows with and without weights share.
@@ -231,17 +244,18 @@ class Band:
 
         self.vectors(ceil_div(self.reached, self.phases), self.part, body)
 
-    def clear_line(self) -> None:
+    def clear_line(self, line: TileBuffer, start: Expr) -> None:
         """Neutral elements in a row that is not in phases yet."""
         length = self._whole(ceil_div(self.reached, self.phases)) * self.phases
-        self.vectors(length, self.pitch, lambda x: self.put(self.line, x, self.neutral()))
+        self.vectors(length, self.pitch, lambda x: self.put(line, start + x, self.neutral()))
 
-    def separate(self, buffer: TileBuffer, base: Expr) -> None:
-        """A row from the line, in phases."""
+    def separate(self, buffer: TileBuffer, base: Expr, line: TileBuffer, start: Expr) -> None:
+        """A row from a line, in phases."""
 
         def body(x: Expr) -> None:
             for phase in range(self.phases):
-                value = Load(self.line, x * self.phases + phase)
+                place = start + x * self.phases + phase
+                value = Load(line, self.lowering.scope.resolve(place))
                 self.put(buffer, base + phase * self.part + x, value)
 
         self.vectors(ceil_div(self.reached, self.phases), self.part, body)
@@ -268,18 +282,10 @@ class Band:
 
     def inside(self, axis: int, output: Expr) -> tuple[Expr, Expr]:
         """The taps [begin, end) along an axis that lie inside."""
-        geometry = self.geometry
-        size = geometry.operand.shape[geometry.lead + axis]
-        before = geometry.low[axis] - output * geometry.strides[axis]
-        dilation, taps = geometry.dilations[axis], geometry.kernel[axis]
-        begin = minimum(taps, maximum(0, ceil_div(before, dilation)))
-        end = minimum(taps, ceil_div(before + size, dilation))
-        return begin, maximum(begin, end)
+        return self.geometry.inside(axis, output)
 
     def position(self, axis: int, output: Expr, tap: Expr) -> Expr:
-        geometry = self.geometry
-        wide = output * geometry.strides[axis] - geometry.low[axis]
-        return wide + tap * geometry.dilations[axis]
+        return self.geometry.position(axis, output, tap)
 
     def result(self, row: Expr, x: Expr, value: Value) -> None:
         """Store what the kernel makes of a finished window."""

@@ -53,7 +53,7 @@ ROWS = 8  # rows per pass: their sum meets the sums in scratch once
 LANES = 16  # rows of fewer columns are taken together until they are a multiple of as many
 WIDEST = 2048  # columns of a block where the rows are cut instead; their sums stay in L1
 BROKEN = 8  # twice what it takes longer to read pieces of rows from memory than all of them
-WORK_SHIFT = 8  # elements per nanosecond of one thread, for the thread count
+ELEMENTS = 16  # per nanosecond of one thread, for the thread count
 
 
 @dataclass(frozen=True)
@@ -190,6 +190,12 @@ class _Columns:
         """How many values one part of the rows is reduced to."""
         return product([self.space.shape[a] for a in self.space.kept]) * self.folded
 
+    @property
+    def _elements(self) -> Expr:
+        """What is read, with the lanes of vectors that short rows leave empty."""
+        rows = product([*self.space.shape[:-1]]) // self.folded
+        return rows * ceil_div(self.width, LANES) * LANES
+
     def program(
         self, spaces: tuple[TileBuffer, ...], left: TileBuffer | None = None
     ) -> TileProgram:
@@ -198,7 +204,7 @@ class _Columns:
         body = tuple(s for block in lowering.blocks for s in block.statements)
         outputs = [self.targets[o] for o in self.kernel.outputs]
         results = outputs if left is None else [left]
-        size = product(self.space.shape) if not spaces else self.sums * PARTS
+        size = self._elements if not spaces else self.sums * PARTS
         return TileProgram(
             (*lowering.buffers.values(), *spaces, *results),
             len(results),
@@ -206,7 +212,7 @@ class _Columns:
             body,
             tuple(lowering.scratch),
             tuple(lowering.checks),
-            size // 2**WORK_SHIFT + 1,
+            size // ELEMENTS + 1,
         )
 
     def write(self) -> None:

@@ -24,7 +24,8 @@ from tilewright.tile.rows import lower_rows
 from tilewright.tile.scatter import lower_scatter
 from tilewright.tile.streams import with_streams
 from tilewright.tile.tables import with_tables
-from tilewright.tile.variants import Accuracy, Variant
+from tilewright.tile.turned_windows import turned_windows
+from tilewright.tile.variants import Accuracy, LoweredStep, Variant
 from tilewright.tile.windows import lower_windows
 
 _LOOPS: dict[KernelKind, Callable[[Kernel, Lowering], TileProgram]] = {
@@ -74,9 +75,31 @@ def lower_kernel(
         return LoweredKernel(kernel, (Variant("loops", steps, constant(0)),))
     lowering = fresh()
     program = _LOOPS[kernel.kind](kernel, lowering)
-    program = with_borders(program, lowering.scope)
-    *first, last = with_tables(program, lowering, kernel.outputs)
-    steps = (*first, with_gather_rows(last, lowering))
+    steps = _steps(program, lowering, kernel)
+    if kernel.kind is KernelKind.WINDOW:
+        return LoweredKernel(kernel, _windows(kernel, fresh(), program, steps, machine))
     if kernel.kind in (KernelKind.LOOPS, KernelKind.CONCAT):
         steps = with_streams(kernel, steps, lowering.scope, machine.target)
     return LoweredKernel(kernel, (Variant("loops", steps, constant(0)),))
+
+
+def _steps(program: TileProgram, lowering: Lowering, kernel: Kernel) -> tuple[LoweredStep, ...]:
+    program = with_borders(program, lowering.scope)
+    *first, last = with_tables(program, lowering, kernel.outputs)
+    return (*first, with_gather_rows(last, lowering))
+
+
+def _windows(
+    kernel: Kernel,
+    lowering: Lowering,
+    plain: TileProgram,
+    steps: tuple[LoweredStep, ...],
+    machine: Machine,
+) -> tuple[Variant, ...]:
+    """Vectors along rows, and where small images can be turned, across these."""
+    found = turned_windows(kernel, lowering, plain, machine)
+    if found is None:
+        return (Variant("loops", steps, constant(0)),)
+    program, (along, across) = found
+    turned = Variant("turned", _steps(program, lowering, kernel), across)
+    return Variant("loops", steps, along), turned

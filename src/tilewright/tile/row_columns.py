@@ -45,7 +45,7 @@ from tilewright.tile.row_stages import (
 )
 
 WIDEST = 64  # elements of a row that lie together: more, and vectors run along the row
-WIDEST_ALONE = 16  # the same where these are all of the row
+WIDEST_ALONE = 4  # the same where these are all of the row: longer ones are turned
 LEAST_COLUMNS = 8  # fewer are not worth vectors
 MOST = 512  # columns of a block: long runs of memory whose sums stay in L1
 LANES = 16  # columns of a block are a multiple where nothing else decides
@@ -88,7 +88,7 @@ def layouts(kernel: Kernel) -> list[Layout]:
 
 
 @dataclass(frozen=True)
-class _Recorded:
+class Recorded:
     """What is done for every element, as a loop without bounds: stores, and what is reduced.
 
     ``columns`` is the variable along columns (or rows); those of the block start at ``begin``.
@@ -195,9 +195,7 @@ class RowColumns:
 
         def body(index: list[Expr]) -> list[Accumulator]:
             for output in sweep.outputs:
-                value = self.stages.element(output, index)
-                target = self.stages.targets[output]
-                self.lowering.store(target, linear(index, self.space.shape), value)
+                self.stages.write(output, index)
             return []
 
         recorded = self._record(self.layout.strided, self.layout.within, body)
@@ -254,21 +252,20 @@ class RowColumns:
             self.lowering.cached[reduction] = self._result(result)
 
     def _place(self, node: Node) -> tuple[TileBuffer, Callable[[Sequence[Expr]], Expr]]:
-        sizes = self._sizes(self.layout.strided)
-        columns = self.most * self.width
+        elements = product(self._sizes(self.layout.strided)) * self.most * self.width
+        return self.stages.place(node, elements, self._in_scratch)
 
-        def in_scratch(index: Sequence[Expr]) -> Expr:
-            return linear([index[a] for a in self.layout.strided], sizes) * columns + self._column(
-                index
-            )
-
-        return self.stages.place(node, product(sizes) * columns, in_scratch)
+    def _in_scratch(self, index: Sequence[Expr]) -> Expr:
+        """Where an element of the block lies: columns side by side."""
+        strided = self.layout.strided
+        line = linear([index[a] for a in strided], self._sizes(strided))
+        return line * self.most * self.width + self._column(index)
 
     def _column_scratch(self, node: Node) -> TileBuffer:
         return self.lowering.scratch_buffer(node.dtype, self.most * self.width)
 
     def _sum_columns(
-        self, recorded: _Recorded, sums: Sequence[TileBuffer], kinds: Sequence[str]
+        self, recorded: Recorded, sums: Sequence[TileBuffer], kinds: Sequence[str]
     ) -> None:
         """Several places of the innermost strided axis at a time, so that sums move less often."""
         *outer, (variable, size) = recorded.strided or [("", constant(1))]
@@ -404,7 +401,7 @@ class RowColumns:
         strided: Sequence[int],
         within: Sequence[int],
         body: Callable[[list[Expr]], list[Accumulator]],
-    ) -> _Recorded:
+    ) -> Recorded:
         """What ``body`` emits for one element, with the axes of its loops merged."""
         lowering = self.lowering
         index = [self.fixed.get(a, constant(0)) for a in range(len(self.space.shape))]
@@ -428,10 +425,10 @@ class RowColumns:
         if len(columns) > 1 or not split or not isinstance(work, Loop):
             raise NotOneLoopError
         begin = self.first * self.width if within else self.first
-        return _Recorded(outer, columns[0][0], begin, work)
+        return Recorded(outer, columns[0][0], begin, work)
 
     def _at(
-        self, recorded: _Recorded, number: Expr, places: Mapping[str, Expr] | None = None
+        self, recorded: Recorded, number: Expr, places: Mapping[str, Expr] | None = None
     ) -> Loop:
         """What was recorded, at a column or row of the block, and at places of strided axes."""
         mapping = {recorded.columns: recorded.begin + number, **(places or {})}

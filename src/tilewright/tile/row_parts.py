@@ -94,13 +94,16 @@ def _program(
     )
 
 
-def time(programs: Sequence[TileProgram], sync_ns: float) -> Expr:
-    """Picoseconds of steps with the threads there are, as far as their tasks can be shared."""
+def time(programs: Sequence[TileProgram], sync_ns: float, more: Expr | int = 0) -> Expr:
+    """Picoseconds of steps with the threads there are, as far as their tasks can be shared.
+
+    All tasks of a step take ``more`` than its work.
+    """
     total = constant(round(sync_ns * 1000 + STEP_PICOSECONDS) * (len(programs) - 1))
     for program in programs:
         tasks = maximum(product([size for _, size in program.grid]), 1)
         rounds = ceil_div(tasks, symbol(THREADS))
-        total = total + program.work * 1000 * rounds // tasks
+        total = total + (program.work * 1000 + more) * rounds // tasks
     return total
 
 

@@ -83,6 +83,8 @@ class RowStages:
         self.space = RowSpace.of(kernel.seed)
         self.seeds = frozenset(kernel.seeds)
         self.targets = target_buffers(kernel)
+        self.written = dict(self.targets)  # where elements of results are put, at ``offset``
+        self.offset: Offset = self._in_order
         self.elements = [o for o in kernel.outputs if self.space.holds_elements(o.shape)]
         self.results = [o for o in kernel.outputs if o not in self.elements]
         self._stage: dict[Node, int] = {}
@@ -165,6 +167,14 @@ class RowStages:
 
     # ------------------------------------------------------------ places
 
+    def _in_order(self, index: Sequence[Expr]) -> Expr:
+        return linear(index, self.space.shape)
+
+    def write(self, output: Node, index: Sequence[Expr]) -> None:
+        """Put the element of a result where it belongs."""
+        value = self.element(output, index)
+        self.lowering.store(self.written[output], self.offset(index), value)
+
     def element(self, output: Node, index: Sequence[Expr]) -> Value:
         """The element of a result at an index of the space, whose axes may be merged in it."""
         scope = self.lowering.scope
@@ -179,16 +189,13 @@ class RowStages:
         ``scratch`` elements of memory, at ``offset``.
         """
 
-        def in_result(index: Sequence[Expr]) -> Expr:
-            return linear(index, self.space.shape)
-
-        if node in self.targets:
-            return self.targets[node], in_result
+        if node in self.written:
+            return self.written[node], self.offset
         if len(self.elements) == 1 and self._written_last and not self._in_results:
             (alone,) = self._written_last
             if alone.dtype is node.dtype:
                 self._in_results.add(node)
-                return self.targets[alone], in_result
+                return self.written[alone], self.offset
         return self.lowering.scratch_buffer(node.dtype, scratch), offset
 
     def reader(

@@ -2,8 +2,9 @@
 
 Each stage of a kernel (``row_stages``) is a sweep over whole rows that stay in cache. Where rows
 lie side by side in memory, vectors run across them (``row_columns``). Otherwise one task has one
-row, and vectors run along it. Where rows may be few and long, there is a variant in which threads
-share each sweep (``row_parts``). Start with :func:`lower_rows`.
+row, and vectors run along it. Where rows may be short, there is a variant that turns blocks of them
+(``turned_rows``), where they may be few and long one in which threads share each sweep
+(``row_parts``). Start with :func:`lower_rows`.
 """
 
 from __future__ import annotations
@@ -50,7 +51,8 @@ from tilewright.tile.row_stages import (
     reciprocal,
 )
 from tilewright.tile.tables import with_tables
-from tilewright.tile.variants import Variant
+from tilewright.tile.turned_rows import turned_rows
+from tilewright.tile.variants import LoweredStep, Variant
 
 
 def lower_rows(
@@ -58,15 +60,28 @@ def lower_rows(
 ) -> tuple[Variant, ...]:
     """The variants of a row kernel; ``fresh`` makes a lowering for each."""
     make, task, program = _whole(kernel, fresh)
-    steps = with_tables(with_borders(program, task.lowering.scope), task.lowering, kernel.outputs)
     sync = machine.target.sync_ns
-    found = [Variant("rows", steps, time([program], sync))]
+    cost = time([program], sync)
+    found: list[Variant] = []
+    turned = None
+    if isinstance(task, _Rows):
+        turned = turned_rows(kernel, fresh, program, machine)
+    if turned is not None:
+        cost = time([program], sync, turned.plain_more)
+        steps = _steps(turned.program, turned.task, kernel)
+        found = [Variant("turned", steps, time([turned.program], sync, turned.turning))]
+    found.insert(0, Variant("rows", _steps(program, task, kernel), cost))
     if may_pay(program, task.stages):
         parts = lower_in_parts(make)
         if parts is not None:
             cost = time([step.program for step in parts], sync)
             found.append(Variant("parts", parts, cost))
     return tuple(found)
+
+
+def _steps(program: TileProgram, task: RowTask, kernel: Kernel) -> tuple[LoweredStep, ...]:
+    lowering = task.lowering
+    return with_tables(with_borders(program, lowering.scope), lowering, kernel.outputs)
 
 
 def _whole(kernel: Kernel, fresh: Callable[[], Lowering]) -> tuple[MakeTask, RowTask, TileProgram]:
@@ -222,7 +237,7 @@ class _Rows:
                 lowering.blocks[-1].memo[(node, tuple(index))] = value
                 lowering.emit(Store(buffer, lowering.scope.resolve(offset(index)), value))
             for output in sweep.outputs:
-                self._store(output, index)
+                stages.write(output, index)
             return [
                 Accumulator(names[r], kind_of(r), lowering.value(r.inputs[0], index))
                 for r in sweep.reductions
@@ -235,11 +250,6 @@ class _Rows:
             lowering.depth[name] = len(lowering.blocks) - 1
             lowering.cached[reduction] = self._result(Local(name, reduction.dtype))
         return names
-
-    def _store(self, output: Node, index: list[Expr]) -> None:
-        stages = self.stages
-        value = stages.element(output, index)
-        self.lowering.store(stages.targets[output], linear(index, self.space.shape), value)
 
     def _shared(self, value: Value) -> Callable[[Index], Value | None]:
         """Reads what all elements of the task's row share."""

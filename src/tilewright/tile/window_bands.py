@@ -55,7 +55,7 @@ class WindowBands(Band):
     def write(self) -> None:
         """All statements of the task."""
         if self.phases > 1:
-            self.clear_line()
+            self.clear_line(self.line, constant(0))
         outer = [(constant(0), constant(k)) for k in self.geometry.kernel[: max(self.last - 1, 0)]]
         self.nested(outer, (), self._copies)
         passes = ceil_div(self.rows, self.together)
@@ -102,7 +102,7 @@ class WindowBands(Band):
                           lambda x: self.put(target, start + x, self.operand(where, x)),
             )  # fmt: skip
             if self.phases > 1:
-                self.separate(self.band, base)
+                self.separate(self.band, base, self.line, constant(0))
 
         self.loop(constant(0), begin, self.height, clear)
         self.loop(begin, end, self.height, copy)

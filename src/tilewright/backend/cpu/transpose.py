@@ -17,7 +17,7 @@ from tilewright.backend.cpu.machine import Level
 from tilewright.ir.dtype import DType
 
 POINTER = ir.PointerType()
-SQUARES = {16: (8,), 32: (16, 8)}  # rows and columns of squares that so many registers hold
+SQUARES = {16: (8, 4), 32: (16, 8, 4)}  # rows and columns of squares that so many registers hold
 WORD = 4  # bytes
 LEAST_COLUMNS = 8  # of words that are made in registers
 # (source, elements between its rows, target, elements between its rows, rows, columns)
