@@ -13,6 +13,7 @@ from tilewright.shape import Scope, constant
 from tilewright.target import preset
 from tilewright.tile.attention_variants import attention_variants
 from tilewright.tile.borders import with_borders
+from tilewright.tile.checks import with_checks_first
 from tilewright.tile.columns import lower_columns
 from tilewright.tile.contraction_variants import contraction_variants
 from tilewright.tile.convolution import lower_convolution
@@ -76,7 +77,7 @@ def lower_kernel(
     program = _LOOPS[kernel.kind](kernel, lowering)
     program = with_borders(program, lowering.scope)
     *first, last = with_tables(program, lowering, kernel.outputs)
-    steps = (*first, with_gather_rows(last, lowering))
+    steps = (*first, with_checks_first(with_gather_rows(last, lowering), lowering))
     if kernel.kind in (KernelKind.LOOPS, KernelKind.CONCAT):
         steps = with_streams(kernel, steps, lowering.scope, machine.target)
     return LoweredKernel(kernel, (Variant("loops", steps, constant(0)),))
