@@ -71,8 +71,7 @@ def lower_kernel(
     if kernel.kind is KernelKind.WINDOW and isinstance(kernel.seed.primitive, Reduce):
         return LoweredKernel(kernel, lower_columns(kernel, fresh, machine))
     if kernel.kind is KernelKind.SCATTER:
-        steps = lower_scatter(kernel, fresh)
-        return LoweredKernel(kernel, (Variant("loops", steps, constant(0)),))
+        return LoweredKernel(kernel, lower_scatter(kernel, fresh, machine))
     lowering = fresh()
     program = _LOOPS[kernel.kind](kernel, lowering)
     program = with_borders(program, lowering.scope)

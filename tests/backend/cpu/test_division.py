@@ -27,7 +27,9 @@ def numbers(dtype: DType, seed: int) -> Array:
     least, most = integer_limits(dtype)
     whole = random.integers(least, most, COUNT, dtype.numpy, endpoint=True)
     shorter = whole >> random.integers(0, bits, COUNT).astype(dtype.numpy)
-    powers = np.ones(COUNT, dtype.numpy) << random.integers(0, bits, COUNT).astype(dtype.numpy)
+    powers = np.left_shift(
+        np.array(1, dtype.numpy), random.integers(0, bits, COUNT).astype(dtype.numpy)
+    )
     near = powers + random.integers(0, 5, COUNT).astype(dtype.numpy) - np.array(2, dtype.numpy)
     ends = np.array([least, most, least + 1, most - 1, 0, 1, 2, 3], object)
     if dtype.is_signed:
