@@ -3,7 +3,8 @@
 The order of updates decides what an element becomes, so one task makes all that an element may get.
 Along axes that updates share with what they change, elements do not meet: these axes are the grid.
 A task copies its part of the data before it changes it, if that lies in one piece; else the copy is
-a step of its own. Where updates replace rows, ``scatter_rows`` is another way. Start with :func:`lower_scatter`.
+a step of its own. Where updates replace rows, ``scatter_rows`` is another way.
+Start with :func:`lower_scatter`.
 """
 
 from __future__ import annotations
