@@ -206,7 +206,7 @@ def _floats(shape: tuple[int, ...], name: str, seed: str) -> np.ndarray:
 
 
 def _input(value: onnx.ValueInfoProto, model: onnx.ModelProto) -> np.ndarray:
-    """Seeded random data: indices within what they index, other numbers as they come."""
+    """Seeded random data: indices within what they index, divisors not 0, others as they come."""
     shape, dtype = _shape(value), _dtype(value)
     array = random_array(shape, f"{value.name} {shape}")
     if dtype.kind == "b":
@@ -217,6 +217,8 @@ def _input(value: onnx.ValueInfoProto, model: onnx.ModelProto) -> np.ndarray:
             if value.name == "indices"
             else 200 * (array + np.float32(0.5 if dtype.kind == "u" else 0))
         )
+        if value.name == "divisors":
+            array = np.where(np.trunc(array) == 0, 7, array)
     made = aligned_array(shape, dtype)
     made[...] = array.astype(dtype)
     return made

@@ -13,6 +13,7 @@ from tilewright.shape import Scope, constant
 from tilewright.target import preset
 from tilewright.tile.attention_variants import attention_variants
 from tilewright.tile.borders import with_borders
+from tilewright.tile.checks import with_checks_first
 from tilewright.tile.columns import lower_columns
 from tilewright.tile.contraction_variants import contraction_variants
 from tilewright.tile.convolution import lower_convolution
@@ -71,8 +72,7 @@ def lower_kernel(
     if kernel.kind is KernelKind.WINDOW and isinstance(kernel.seed.primitive, Reduce):
         return LoweredKernel(kernel, lower_columns(kernel, fresh, machine))
     if kernel.kind is KernelKind.SCATTER:
-        steps = lower_scatter(kernel, fresh)
-        return LoweredKernel(kernel, (Variant("loops", steps, constant(0)),))
+        return LoweredKernel(kernel, lower_scatter(kernel, fresh, machine))
     lowering = fresh()
     program = _LOOPS[kernel.kind](kernel, lowering)
     steps = _steps(program, lowering, kernel)
@@ -86,7 +86,7 @@ def lower_kernel(
 def _steps(program: TileProgram, lowering: Lowering, kernel: Kernel) -> tuple[LoweredStep, ...]:
     program = with_borders(program, lowering.scope)
     *first, last = with_tables(program, lowering, kernel.outputs)
-    return (*first, with_gather_rows(last, lowering))
+    return (*first, with_checks_first(with_gather_rows(last, lowering), lowering))
 
 
 def _windows(

@@ -3,7 +3,8 @@
 The order of updates decides what an element becomes, so one task makes all that an element may get.
 Along axes that updates share with what they change, elements do not meet: these axes are the grid.
 A task copies its part of the data before it changes it, if that lies in one piece; else the copy is
-a step of its own. Start with :func:`lower_scatter`.
+a step of its own. Where updates replace rows, ``scatter_rows`` is another way.
+Start with :func:`lower_scatter`.
 """
 
 from __future__ import annotations
@@ -11,28 +12,50 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from tilewright.cost import Machine
 from tilewright.ir.graph import Node
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import ScatterElements, ScatterND
 from tilewright.ir.tile import Apply, Load, Loop, TileProgram, Value
 from tilewright.ir.views import Index, linear
-from tilewright.shape import Expr, Truth, ceil_div, constant, less, maximum, minimum, product
+from tilewright.shape import (
+    Expr,
+    Truth,
+    ceil_div,
+    constant,
+    less,
+    maximum,
+    minimum,
+    product,
+    symbol,
+)
 from tilewright.tile.interchange import Columns
 from tilewright.tile.loops import CHUNK, finish, target_buffers, task_columns
 from tilewright.tile.lowering import Lowering
+from tilewright.tile.scatter_rows import replaces_rows, scatter_rows, time
 from tilewright.tile.tables import with_tables
-from tilewright.tile.variants import LoweredStep
+from tilewright.tile.variants import THREADS, LoweredStep, Variant
 
 ELEMENTS_PER_NANOSECOND = 8  # that one thread copies, about, for the thread count
 UPDATE = 4  # times that: what is changed lies anywhere
 LONGEST_RUN = 2048  # bytes of an update in one task: of less, waiting for the first is too much
 
 
-def lower_scatter(kernel: Kernel, fresh: Callable[[], Lowering]) -> tuple[LoweredStep, ...]:
-    """The steps of a ScatterElements or ScatterND, whose data are in memory."""
+def lower_scatter(
+    kernel: Kernel, fresh: Callable[[], Lowering], machine: Machine
+) -> tuple[Variant, ...]:
+    """The variants of a ScatterElements or ScatterND, whose data are in memory."""
     task = _Scatter(kernel, fresh())
     steps = with_tables(task.program(), task.lowering, kernel.outputs)
-    return steps if task.copies else (_copy(kernel, fresh()), *steps)
+    if not task.copies:
+        steps = (_copy(kernel, fresh()), *steps)
+    if not replaces_rows(kernel, task.lowering):
+        return (Variant("loops", steps, constant(0)),)
+    scope, rows = task.lowering.scope, scatter_rows(kernel, fresh)
+    return (
+        Variant("loops", steps, scope.resolve(task.time(machine))),
+        Variant("rows", rows, scope.resolve(time(kernel))),
+    )
 
 
 def _copy(kernel: Kernel, lowering: Lowering) -> LoweredStep:
@@ -91,6 +114,17 @@ class _Scatter:
         program = finish(lowering, self.kernel, self.grid, body, self.targets)
         elements = product(shape) * self.copies + product(self.updates.shape) * UPDATE
         return replace(program, work=elements // ELEMENTS_PER_NANOSECOND + 1)
+
+    def time(self, machine: Machine) -> Expr:
+        """Picoseconds to change the copy: of its lines, which are far again, two words are moved.
+
+        There are as many threads as parts of the columns for that.
+        """
+        updates, size = product(self.updates.shape), self.output.dtype.bytes
+        rate = machine.reading(product(self.output.shape), size, 1)
+        tasks = maximum(product([extent for _, extent in self.grid]), 1)
+        rounds = ceil_div(tasks, symbol(THREADS))
+        return updates // 64 * rate * 2 * rounds // tasks
 
     # ------------------------------------------------------------ the copy
 

@@ -79,7 +79,7 @@ class Emitter:
 
     def _integers(self, dtype: DType) -> Integers:
         bits = 1 if dtype is DType.BOOL else 8 * dtype.bytes
-        return Integers(self.builder, self.lanes, bits, dtype.is_signed)
+        return Integers(self.builder, self.level, self.lanes, bits, dtype.is_signed)
 
     def apply(self, function: str, dtype: DType, operands: Sequence[ir.Value]) -> ir.Value:
         """A row of ``SCALAR_FUNCTIONS`` on operands of type ``dtype`` (of "select": its values).

@@ -1,8 +1,7 @@
 """What the scalar functions mean for integers and bool: one row per function.
 
-Integers wrap. Division by zero divides by one instead, so that nothing traps; whoever emits the
-division reports the error. Shifts by the width or more give zero. ``UNARY`` and ``BINARY`` map the
-names of ``ir.scalar`` to functions of an :class:`Integers`.
+Integers wrap. Shifts by the width or more give zero. Division is in ``math_division``. ``UNARY``
+and ``BINARY`` map the names of ``ir.scalar`` to functions of an :class:`Integers`.
 """
 
 from __future__ import annotations
@@ -12,7 +11,9 @@ from dataclasses import dataclass
 
 from llvmlite import ir
 
+from tilewright.backend.cpu.machine import Level
 from tilewright.backend.cpu.math_arithmetic import lanes_of, splat_constant
+from tilewright.backend.cpu.math_division import Division
 
 
 @dataclass(frozen=True)
@@ -20,9 +21,15 @@ class Integers:
     """Integers of one width; ``bits`` is 1 for bool, which is unsigned."""
 
     builder: ir.IRBuilder
+    level: Level
     lanes: int
     bits: int
     signed: bool
+
+    @property
+    def division(self) -> Division:
+        """Their division, for which vectors have no instruction."""
+        return Division(self.builder, self.level, self.lanes, self.bits, self.signed)
 
     @property
     def type(self) -> ir.Type:
@@ -95,33 +102,16 @@ def _multiply(i: Integers, x: ir.Value, y: ir.Value) -> ir.Value:
     return i.builder.and_(x, y) if i.is_bool else i.builder.mul(x, y)
 
 
-def _safe_divisor(i: Integers, x: ir.Value, y: ir.Value) -> ir.Value:
-    """``y``, or 1 where dividing by it would trap; the smallest number over -1 wraps to itself."""
-    bad = i.builder.icmp_unsigned("==", y, i.constant(0))
-    if i.signed:
-        smallest = i.builder.icmp_signed("==", x, i.constant(-(1 << (i.bits - 1))))
-        minus = i.builder.icmp_signed("==", y, i.constant(-1))
-        bad = i.builder.or_(bad, i.builder.and_(smallest, minus))
-    return i.builder.select(bad, i.constant(1), y)
-
-
 def _divide(i: Integers, x: ir.Value, y: ir.Value) -> ir.Value:
-    divisor = _safe_divisor(i, x, y)
-    return i.builder.sdiv(x, divisor) if i.signed else i.builder.udiv(x, divisor)
+    return i.division.apply("divide", x, y)
 
 
 def _truncated_remainder(i: Integers, x: ir.Value, y: ir.Value) -> ir.Value:
-    divisor = _safe_divisor(i, x, y)
-    return i.builder.srem(x, divisor) if i.signed else i.builder.urem(x, divisor)
+    return i.division.apply("truncated_remainder", x, y)
 
 
 def _remainder(i: Integers, x: ir.Value, y: ir.Value) -> ir.Value:
-    rest = _truncated_remainder(i, x, y)
-    if not i.signed:
-        return rest
-    apart = i.compare("<", i.builder.xor(rest, y), i.constant(0))
-    wrong = i.builder.and_(apart, truth(i, rest))
-    return i.builder.select(wrong, i.builder.add(rest, y), rest)
+    return i.division.apply("remainder", x, y)
 
 
 def _maximum(i: Integers, x: ir.Value, y: ir.Value) -> ir.Value:

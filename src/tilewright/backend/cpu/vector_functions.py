@@ -17,7 +17,7 @@ from llvmlite import ir
 from tilewright.backend.cpu.inlining import PREFIX
 from tilewright.backend.cpu.math_arithmetic import Arithmetic, call_intrinsic, lanes_of
 
-Body = Callable[..., ir.Value]  # of an Arithmetic and one or several values
+Body = Callable[..., ir.Value]  # of an Arithmetic and one or several values of one type
 
 _BOOL = ir.IntType(1)
 
@@ -34,13 +34,16 @@ class _Variants(ir.FunctionAttributes):
 
 
 def call(a: Arithmetic, name: str, body: Body, *operands: ir.Value) -> ir.Value:
-    """``name``, which ``body`` computes on whole registers of float32, of operands of any width."""
+    """``name``, which ``body`` computes on whole registers, of operands of any number of lanes.
+
+    They are the floats of ``a``, or integers as wide, and so is the result.
+    """
     module = a.builder.module
     if f"{PREFIX}{name}.1" not in module.globals:
-        _define(a, name, body, len(operands))
+        _define(a, name, body, [_element(x) for x in operands])
     if a.lanes == 1:
         return a.builder.call(module.globals[f"{PREFIX}{name}.1"], operands)
-    if a.lanes > a.level.lanes(4):
+    if a.lanes > a.level.lanes(a.bits // 8):
         half = a.lanes // 2
         narrow = _with_lanes(a, a.builder, half)
         low, high = (
@@ -52,36 +55,42 @@ def call(a: Arithmetic, name: str, body: Body, *operands: ir.Value) -> ir.Value:
     return a.builder.call(module.globals[f"{PREFIX}{name}.{a.lanes}"], [*operands, mask])
 
 
-def _define(a: Arithmetic, name: str, body: Body, count: int) -> None:
-    """The function of ``count`` elements, and of 2, 4, ... of each up to a whole register."""
-    whole = a.level.lanes(4)
+def _element(x: ir.Value) -> ir.Type:
+    return x.type.element if isinstance(x.type, ir.VectorType) else x.type
+
+
+def _define(a: Arithmetic, name: str, body: Body, kinds: Sequence[ir.Type]) -> None:
+    """The function of elements of these types, and of 2, 4, ... of each up to a whole register."""
+    whole = a.level.lanes(a.bits // 8)
     widths: list[int] = []
     while not widths or widths[-1] < whole:
         widths.append(2 * widths[-1] if widths else 2)
-    one = _function(a, f"{PREFIX}{name}.1", 1, (body, count))
+    one = _function(a, f"{PREFIX}{name}.1", 1, (body, kinds))
     # The letter M says that they take a mask, too: such ones serve loops with conditions as well.
     one.attributes = _Variants(
-        [f"_ZGV_LLVM_M{n}{'v' * count}_{one.name}({PREFIX}{name}.{n})" for n in widths]
+        [f"_ZGV_LLVM_M{n}{'v' * len(kinds)}_{one.name}({PREFIX}{name}.{n})" for n in widths]
     )
     for lanes in widths:
-        _function(a, f"{PREFIX}{name}.{lanes}", lanes, (body, count))
+        _function(a, f"{PREFIX}{name}.{lanes}", lanes, (body, kinds))
 
 
-def _function(a: Arithmetic, name: str, lanes: int, what: tuple[Body, int]) -> ir.Function:
+def _function(
+    a: Arithmetic, name: str, lanes: int, what: tuple[Body, Sequence[ir.Type]]
+) -> ir.Function:
     """A function that fills registers, computes on all of them, and gives back the first lanes.
 
-    ``what`` is its body and the number of its operands.
+    ``what`` is its body and the types of its operands.
     """
-    body, count = what
-    kind = lanes_of(ir.FloatType(), lanes)
-    kinds = [*[kind] * count, *[ir.VectorType(_BOOL, lanes)] * (lanes > 1)]
-    function = ir.Function(a.builder.module, ir.FunctionType(kind, kinds), name)
+    body, elements = what
+    kinds = [lanes_of(element, lanes) for element in elements]
+    mask = [ir.VectorType(_BOOL, lanes)] * (lanes > 1)
+    function = ir.Function(a.builder.module, ir.FunctionType(kinds[0], [*kinds, *mask]), name)
     function.linkage = "weak"
     for attribute in ("nounwind", "readnone"):
         function.attributes.add(attribute)
     builder = ir.IRBuilder(function.append_basic_block("entry"))
-    wide = _with_lanes(a, builder, a.level.lanes(4))
-    value = body(wide, *(_filled(wide, x) for x in function.args[:count]))
+    wide = _with_lanes(a, builder, a.level.lanes(a.bits // 8))
+    value = body(wide, *(_filled(wide, x) for x in function.args[: len(kinds)]))
     if lanes == 1:
         value = builder.extract_element(value, ir.Constant(ir.IntType(32), 0))
     elif lanes < wide.lanes:
@@ -93,7 +102,7 @@ def _function(a: Arithmetic, name: str, lanes: int, what: tuple[Body, int]) -> i
 def _filled(wide: Arithmetic, x: ir.Value) -> ir.Value:
     """A register whose first lanes are ``x``, the others its last one, as branches ask them too."""
     if not isinstance(x.type, ir.VectorType):
-        nothing = ir.Constant(wide.float_type, ir.Undefined)
+        nothing = ir.Constant(lanes_of(x.type, wide.lanes), ir.Undefined)
         first = wide.builder.insert_element(nothing, x, ir.Constant(ir.IntType(32), 0))
         return wide.builder.shuffle_vector(first, nothing, _order([0] * wide.lanes))
     return x if x.type.count == wide.lanes else _lanes(wide.builder, x, 0, wide.lanes)
@@ -113,7 +122,7 @@ def unless_rare(
     name, body = otherwise
     function = a.builder.module.globals.get(name)
     if function is None:
-        kind = ir.FunctionType(a.float_type, [a.float_type] * len(operands))
+        kind = ir.FunctionType(usual.type, [x.type for x in operands])
         function = ir.Function(a.builder.module, kind, name)
         function.linkage = "internal"
         for attribute in ("nounwind", "readnone", "noinline"):
@@ -130,7 +139,7 @@ def unless_rare(
     exact = build.select(is_rare, build.call(function, operands), usual)
     build.branch(joined)
     build.position_at_end(joined)
-    value = build.phi(a.float_type)
+    value = build.phi(usual.type)
     value.add_incoming(usual, before)
     value.add_incoming(exact, rare)
     return value

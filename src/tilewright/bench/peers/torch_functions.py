@@ -96,6 +96,10 @@ def _plain(function: Function) -> Callable[[Node], Function]:
     return lambda node: function
 
 
+def _quotient(a: Tensor, b: Tensor) -> Tensor:
+    return torch.div(a, b, rounding_mode=None if a.is_floating_point() else "trunc")
+
+
 def _reduction(function: Function) -> Callable[[Node], Function]:
     def make(node: Node) -> Function:
         axes, kept = tuple(node.listed(1)), node["keepdims"] == 1
@@ -270,7 +274,7 @@ FUNCTIONS: Mapping[str, Callable[[Node], Function]] = {
     "Conv": _convolution,
     "Cos": _plain(torch.cos),
     "CumSum": _scan,
-    "Div": _plain(torch.div),
+    "Div": _plain(_quotient),
     "Erf": _plain(torch.erf),
     "Exp": _plain(torch.exp),
     "Expand": _expansion,
@@ -289,6 +293,7 @@ FUNCTIONS: Mapping[str, Callable[[Node], Function]] = {
     "Log": _plain(torch.log),
     "LogSoftmax": _along(torch.log_softmax),
     "MaxPool": _pooling("max"),
+    "Mod": lambda node: torch.fmod if node["fmod"] else torch.remainder,
     "Mul": _plain(torch.mul),
     "OneHot": _one_hot,
     "Pad": _padding,
