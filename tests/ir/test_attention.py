@@ -51,11 +51,35 @@ def test_weights_that_are_cleared_where_they_are_no_numbers() -> None:
     assert found(node(Map("select"), node(Map("is_nan"), weights), zero, weights))
 
 
+def guarded(least: float = -np.inf) -> Node:
+    """A softmax in which rows that show nothing but minus infinity have weights of 0."""
+
+    def number(value: float, shape: Node) -> Node:
+        literal = node(Constant.of(np.asarray(value, np.float32)))
+        return node(Broadcast(shape.shape, ()), literal)
+
+    def instead(reduction: Node, found: float, taken: float) -> Node:
+        asks = node(Map("equal"), reduction, number(found, reduction))
+        return node(Map("select"), asks, number(taken, reduction), reduction)
+
+    rows = tuple(range(SCORES.rank - 1))
+    highest = instead(node(Reduce("maximum", (SCORES.rank - 1,)), SCORES), least, 0.0)
+    lower = node(Map("subtract"), SCORES, node(Broadcast(SCORES.shape, rows), highest))
+    powers = node(Map("exponential"), lower)
+    total = instead(node(Reduce("sum", (SCORES.rank - 1,)), powers), 0.0, 1.0)
+    return node(Map("divide"), powers, node(Broadcast(SCORES.shape, rows), total))
+
+
+def test_weights_of_rows_that_show_nothing() -> None:
+    assert found(guarded())
+
+
 OTHERS: dict[str, Callable[[], Node]] = {
     "no softmax": lambda: node(Map("exponential"), SCORES),
     "shares of the maximum": lambda: softmax(SCORES, ("maximum", "maximum")),
     "less the minimum": lambda: softmax(SCORES, ("minimum", "sum")),
     "the maximum of something else": lambda: softmax(SCORES, base=node(Map("negate"), SCORES)),
+    "guarded against another number": lambda: guarded(-1.0),
     "cleared to one": lambda: node(
         Map("select"),
         node(Map("is_nan"), softmax(SCORES)),

@@ -26,6 +26,7 @@ CASES = (
     WindowCase("three", (3, 3), padding=1, after=1),
     WindowCase("three-stride", (3, 3), stride=2, padding=1, after=1),
     WindowCase("valid", (3, 2)),
+    WindowCase("no-taps-between", (2, 1), stride=2),
     WindowCase("four-stride", (3, 4), stride=4, padding=1),
     WindowCase("far", (3, 3), stride=6, padding=1, after=3),
     WindowCase("gaps", (1, 1), stride=2, padding=1),

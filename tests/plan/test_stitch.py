@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
+from onnx import parser
+
 from support.graph_kit import F32, Space, apply, softmax
+from tilewright.frontend.onnx import import_model
 from tilewright.ir.graph import Node, node
 from tilewright.ir.primitives import Contract, Transpose
 from tilewright.plan.greedy import plan_greedily
+from tilewright.plan.prepare import prepare
+from tilewright.rewrite import simplify
 
 
 class Rows:
@@ -42,3 +48,19 @@ def test_weights_with_another_reader_stay_in_memory() -> None:
 
 def test_values_that_do_not_lie_along_their_width_are_not_stitched() -> None:
     assert "attention" not in Rows(turned=True).kinds()
+
+
+@pytest.mark.parametrize("heads", [8, 2])
+@pytest.mark.parametrize("mask", ["", "float[s, t] m", "bool[b, 1, s, t] m", "float[b, 8, s, t] m"])
+@pytest.mark.parametrize("causal", [0, 1])
+def test_the_operator_is_one_kernel(heads: int, mask: str, causal: int) -> None:
+    """With any mask, and with heads that share keys."""
+    given = f", {mask}" if mask else ""
+    model = parser.parse_model(
+        f"""<ir_version: 11, opset_import: ["": 24]>
+        one (float[b, 8, s, 64] q, float[b, {heads}, t, 64] k, float[b, {heads}, t, 64] v{given})
+            => (float[b, 8, s, 64] y)
+        {{ y = Attention <is_causal = {causal}> (q, k, v{", m" if mask else ""}) }}"""
+    )
+    plan = plan_greedily(prepare(simplify(import_model(model).graph)))
+    assert [kernel.kind.value for kernel in plan.kernels] == ["attention"]

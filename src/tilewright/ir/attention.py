@@ -13,6 +13,7 @@ normalizer calculation for softmax", 2018). It is found by its structure alone. 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 from dataclasses import dataclass
 
@@ -24,7 +25,8 @@ from tilewright.ir.primitives import Broadcast, Constant, Contract, Map, Reduce
 class Attention:
     """The nodes of an attention.
 
-    ``cleared`` says that weights which are no numbers count as 0.
+    ``cleared`` says that weights which are no numbers count as 0, ``guarded`` that those of a row
+    do of which all is shown as minus infinity.
     """
 
     scores: Node
@@ -34,6 +36,7 @@ class Attention:
     weights: Node
     context: Node
     cleared: bool
+    guarded: bool
 
     @property
     def seeds(self) -> tuple[Node, ...]:
@@ -50,7 +53,7 @@ def attention_of(scores: Node, context: Node, within: Collection[Node]) -> Atten
     quotient = _below_clearing(weights)
     if quotient is None or not _is_map(quotient, "divide"):
         return None
-    exponential, total = quotient.inputs[0], _of_rows(quotient.inputs[1], "sum")
+    exponential, (total, divides) = quotient.inputs[0], _of_rows(quotient.inputs[1], "sum")
     if total is None or total.inputs[0] is not exponential:
         return None
     if not _is_map(exponential, "exponential"):
@@ -58,10 +61,13 @@ def attention_of(scores: Node, context: Node, within: Collection[Node]) -> Atten
     difference = exponential.inputs[0]
     if not _is_map(difference, "subtract"):
         return None
-    shown, maximum = difference.inputs[0], _of_rows(difference.inputs[1], "maximum")
+    shown, (maximum, subtracts) = difference.inputs[0], _of_rows(difference.inputs[1], "maximum")
     if maximum is None or maximum.inputs[0] is not shown or shown.shape != scores.shape:
         return None
-    found = Attention(scores, shown, maximum, total, weights, context, weights is not quotient)
+    if divides is not subtracts:
+        return None
+    cleared = weights is not quotient
+    found = Attention(scores, shown, maximum, total, weights, context, cleared, divides)
     return found if _is_whole(found, within) and _fits(found) else None
 
 
@@ -74,25 +80,45 @@ def _below_clearing(weights: Node) -> Node | None:
     if not _is_map(weights, "select"):
         return weights
     condition, cleared, quotient = weights.inputs
-    while isinstance(cleared.primitive, Broadcast):
-        cleared = cleared.inputs[0]
-    zero = isinstance(cleared.primitive, Constant) and cleared.primitive.array.tolist() == 0
+    zero = _number(cleared) == 0
     asks = _is_map(condition, "is_nan") and condition.inputs[0] is quotient
     return quotient if zero and asks else None
 
 
-def _of_rows(broadcast: Node, kind: str) -> Node | None:
-    """The reduction over the last axis that is broadcast to whole rows again."""
+GUARDS = {"maximum": (-math.inf, 0.0), "sum": (0.0, 1.0)}  # what is found, and taken in its place
+
+
+def _of_rows(broadcast: Node, kind: str) -> tuple[Node | None, bool]:
+    """The reduction over the last axis that is broadcast to whole rows again, and if it is guarded.
+
+    Of a row in which nothing counts, the maximum is minus infinity and the sum 0.
+    """
+    nothing = None, False
     if not isinstance(broadcast.primitive, Broadcast):
-        return None
+        return nothing
     reduction, rank = broadcast.inputs[0], broadcast.rank
     if broadcast.primitive.axes != tuple(range(rank - 1)):
-        return None
+        return nothing
+    guarded = _is_map(reduction, "select")
+    if guarded:
+        condition, instead, reduction = reduction.inputs
+        bound, value = GUARDS[kind]
+        asks = _is_map(condition, "equal") and condition.inputs[0] is reduction
+        if not asks or _number(condition.inputs[1]) != bound or _number(instead) != value:
+            return nothing
     match reduction.primitive:
         case Reduce(kind=own, axes=axes) if own == kind and axes == (rank - 1,):
-            return reduction
+            return reduction, guarded
         case _:
-            return None
+            return nothing
+
+
+def _number(node: Node) -> float | None:
+    """The number that a node repeats, if it does."""
+    while isinstance(node.primitive, Broadcast):
+        node = node.inputs[0]
+    primitive = node.primitive
+    return float(primitive.array) if isinstance(primitive, Constant) and node.rank == 0 else None
 
 
 def _is_whole(attention: Attention, within: Collection[Node]) -> bool:

@@ -153,6 +153,12 @@ def _is_involved(atom: Atom) -> bool:
     )
 
 
+def _is_empty(axis: Axis) -> bool:
+    """Whether a loop never runs, whatever the sizes."""
+    bounds = (axis.extent, *_below_minimum(axis.extent))
+    return any(bound.is_constant and bound.value <= 0 for bound in bounds)
+
+
 class _Questions:
     def __init__(
         self,
@@ -167,7 +173,7 @@ class _Questions:
         self.scope = scope.copy()
         self.samples = [Corners(Point(sample)) for sample in samples]
         self.findings = findings
-        self.accesses = list(found.accesses)
+        self.accesses = [a for a in found.accesses if not any(map(_is_empty, a.nest))]
         axes = dict.fromkeys(axis for access in self.accesses for axis in access.nest)
         self.simple = _Abstraction(scope, self.scope, axes)
         self.extents = {axis.name: self.simple.of(axis.extent) for axis in axes}

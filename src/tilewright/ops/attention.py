@@ -74,7 +74,7 @@ def attention(context: RuleContext, *, clears: bool = True) -> Sequence[Node]:
         cast(out, query.dtype),
         cast(heads.key, context.operand(1).dtype),
         cast(heads.value, value.dtype),
-        cast(captured, query.dtype),
+        cast(b.reshape(captured, heads.score_shape), query.dtype),
     ]
     return outputs[: max(context.output_count, 1)]
 
@@ -147,7 +147,10 @@ def _group(b: Builder, x: Node, shared: Expr) -> Node:
 
 
 def _scores(b: Builder, heads: _Heads) -> Node:
-    """[B, Hq, S, T]: scaled products of queries and keys."""
+    """[B, Hq, S, T]: scaled products of queries and keys.
+
+    Where heads share keys, [B, Hk, Hq / Hk, S, T] until the values are summed: one attention.
+    """
     if b.context.has("scale"):
         query = b.multiply(heads.query, b.context.number("scale"))
     else:
@@ -156,8 +159,7 @@ def _scores(b: Builder, heads: _Heads) -> Node:
         query = with_size(b, query, 1, heads.key.shape[1])
         return contract(b, query, heads.key, [(3, 3)], [(0, 0), (1, 1)])
     grouped = _group(b, query, heads.key.shape[1])
-    scores = contract(b, grouped, heads.key, [(4, 3)], [(0, 0), (1, 1)])
-    return b.reshape(scores, heads.score_shape)
+    return contract(b, grouped, heads.key, [(4, 3)], [(0, 0), (1, 1)])
 
 
 def over_root(b: Builder, x: Node, size: Expr) -> Node:
@@ -176,12 +178,8 @@ def _capped(b: Builder, scores: Node) -> Node:
 
 
 def _weighted(b: Builder, heads: _Heads, weights: Node) -> Node:
-    """[B, Hq, S, E]: values summed with weights [B, Hq, S, T]."""
-    if b.scope.is_equal(weights.shape[1], heads.value.shape[1]) is Truth.YES:
-        weights = with_size(b, weights, 1, heads.value.shape[1])
-        return contract(b, weights, heads.value, [(3, 2)], [(0, 0), (1, 1)])
-    grouped = _group(b, weights, heads.value.shape[1])
-    out = contract(b, grouped, heads.value, [(4, 2)], [(0, 0), (1, 1)])
+    """[B, Hq, S, E]: values summed with the weights of scores."""
+    out = contract(b, weights, heads.value, [(weights.rank - 1, 2)], [(0, 0), (1, 1)])
     return b.reshape(out, [*heads.query.shape[:3], heads.value.shape[3]])
 
 
@@ -205,6 +203,7 @@ def _masked(b: Builder, heads: _Heads, scores: Node) -> tuple[Node, bool]:
         together = allowed[0]
         for other in allowed[1:]:
             together = b.map("logical_and", together, other)
+        together = b.unsqueeze(together, [2]) if scores.rank == 5 else together
         scores = b.select(together, scores, scalar(-np.inf, scores.dtype))
     windowed = context.integer("left_window_size", -1) >= 0
     return scores, may_be_empty or windowed
@@ -252,7 +251,7 @@ def _with_mask(b: Builder, heads: _Heads, scores: Node, mask: Node) -> Node:
         zeros = [constant(0)] * mask.rank
         padded = b.pad(mask, zeros, [*zeros[1:], maximum(0, total - size)], fill)
         mask = with_size(b, padded, mask.rank - 1, total)
-    mask = expand_to(b, mask, scores.shape, "the mask")
+    mask = b.reshape(expand_to(b, mask, heads.score_shape, "the mask"), scores.shape)
     if mask.dtype is DType.BOOL:
         return b.select(mask, scores, scalar(-np.inf, scores.dtype))
     return b.add(scores, mask)

@@ -341,6 +341,8 @@ class _Writer(AttentionFrame):
         made: Value = self._apply("divide", self._load(self.sums, place), total)
         if self.attention.cleared:
             made = self._apply("select", self._apply("less", zero, total), made, zero)
+        if self.attention.guarded:
+            made = self._apply("select", self._apply("equal", total, zero), zero, made)
         if self.lowering.scope.is_less(0, self.key_count) is Truth.YES:
             return made
         return Guarded(less(0, self.key_count), made, zero)

@@ -99,6 +99,9 @@ class _Attention:
         if self.attention.cleared:
             some = Apply("less", (zero, total), DType.BOOL)
             made = Apply("select", (some, made, zero), dtype)
+        if self.attention.guarded:
+            none = Apply("equal", (total, zero), DType.BOOL)
+            made = Apply("select", (none, zero, made), dtype)
         has_keys = less(0, product([size for _, size in first.columns]))
         if self.lowering.scope.resolve(has_keys).is_constant:
             has_keys = self.lowering.scope.resolve(has_keys)
