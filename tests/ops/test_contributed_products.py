@@ -137,12 +137,13 @@ def _blocks(
     return [packed, scales, points]
 
 
-@pytest.mark.parametrize("zeros", ["none", "packed", "floats"])
-@pytest.mark.parametrize("bits", [4, 8])
+# ONNX Runtime has no kernel for 8 bits with zero points in floats.
+FEW_BITS = [(4, "none"), (4, "packed"), (4, "floats"), (8, "none"), (8, "packed")]
+
+
+@pytest.mark.parametrize(("bits", "zeros"), FEW_BITS)
 @pytest.mark.parametrize(("rows", "depth", "block"), [(8, 64, 32), (5, 40, 16), (3, 100, 32)])
 def test_weights_of_a_few_bits(bits: int, rows: int, depth: int, block: int, zeros: str) -> None:
-    if bits == 8 and zeros == "floats":
-        pytest.skip("ONNX Runtime has no kernel for these")
     weights = _blocks(bits, rows, depth, block, zeros)
     attributes = {"bits": bits, "block_size": block, "N": rows, "K": depth}
     check_contributed(
