@@ -101,6 +101,20 @@ def test_the_places_of_maxima_that_do_not_exist_are_not_looked_up() -> None:
     )
 
 
+def test_a_part_of_a_flattened_tensor_without_elements_is_empty() -> None:
+    """Its first position is divided by sizes that are 0."""
+    assert_as_reference(
+        """g (float[m, n, m] x) => (float[r] y) <int64[1] all = {-1}, int64[1] three = {3}> {
+            turned = Transpose<perm = [1, 2, 0]>(x)
+            flat = Reshape(turned, all)
+            count = Shape(flat)
+            before = Neg(count)
+            y = Slice(flat, three, before)
+        }""",
+        {"x": floats(0, 1, 0)},
+    )
+
+
 def test_a_reshape_does_not_move_past_a_sum_over_nothing() -> None:
     """r has as many elements as x for n = 0 whatever m is, and the result has m rows."""
     assert_as_reference(

@@ -17,8 +17,11 @@ import math
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node
 from tilewright.ir.primitives import Broadcast, Constant, Contract, Map, Reduce
+from tilewright.ir.tile import Apply, Guarded, Literal, Value
+from tilewright.shape import Expr
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,25 @@ class Attention:
     def seeds(self) -> tuple[Node, ...]:
         """What shapes the loops of a kernel that computes it."""
         return self.scores, self.maximum, self.total, self.context
+
+
+def quotient(attention: Attention, sums: Value, total: Value, has_keys: Expr) -> Value:
+    """An element of the context: a sum by its row's total, and 0 where there are no keys.
+
+    What counts as 0 besides is said by the attention.
+    """
+    dtype = attention.context.dtype
+    zero: Value = Literal(0.0, dtype)
+    made: Value = Apply("divide", (sums, total), dtype)
+    if attention.cleared:
+        some = Apply("less", (zero, total), DType.BOOL)
+        made = Apply("select", (some, made, zero), dtype)
+    if attention.guarded:
+        none = Apply("equal", (total, zero), DType.BOOL)
+        made = Apply("select", (none, zero, made), dtype)
+    if has_keys.is_constant:
+        return made if has_keys.value else zero
+    return Guarded(has_keys, made, zero)
 
 
 def attention_of(scores: Node, context: Node, within: Collection[Node]) -> Attention | None:

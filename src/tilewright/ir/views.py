@@ -7,10 +7,19 @@ kept by the reshape keeps its index and only merged axes need a division.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tilewright.ir.graph import Node
-from tilewright.ir.primitives import Broadcast, Reshape, Shape, Slice, Transpose
+from tilewright.ir.primitives import (
+    Broadcast,
+    Gather,
+    GatherElements,
+    GatherND,
+    Reshape,
+    Shape,
+    Slice,
+    Transpose,
+)
 from tilewright.shape import Expr, Scope, constant, equal, exact_quotient, product, select
 
 Index = tuple[Expr, ...]
@@ -145,6 +154,29 @@ def push_forward(view: Node, index: Index, scope: Scope) -> Index:
             return tuple(index[p] for p in permutation)
         case _:
             raise AssertionError(f"{view!r} is not bijective")
+
+
+def looked_up(node: Node, index: Index, find: Callable[[Index, Expr], Expr]) -> Index:
+    """The element of the data that is element ``index`` of a Gather, GatherElements or GatherND.
+
+    ``find`` gives the position that an element of the indices holds, on an axis of that size.
+    """
+    data, indices = node.inputs
+    match node.primitive:
+        case Gather(axis=axis):
+            behind = axis + indices.rank
+            found = find(index[axis:behind], data.shape[axis])
+            return (*index[:axis], found, *index[behind:])
+        case GatherElements(axis=axis):
+            found = find(index, data.shape[axis])
+            return (*index[:axis], found, *index[axis + 1 :])
+        case GatherND(batch=batch):
+            lead, depth = indices.rank - 1, indices.shape[-1].value
+            places = [(*index[:lead], constant(d)) for d in range(depth)]
+            found = [find(place, data.shape[batch + d]) for d, place in enumerate(places)]
+            return (*index[:batch], *found, *index[lead:])
+        case _:
+            raise AssertionError(f"{node!r} looks nothing up")
 
 
 def is_view(candidate: Node) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node
@@ -103,20 +104,16 @@ def _multiply(context: RuleContext) -> Sequence[Node]:
     return [_rounded_last(b, b.multiply(whole, factor), result, context.operand(0).dtype)]
 
 
-@contributed("QLinearSigmoid")
-def _sigmoid(context: RuleContext) -> Sequence[Node]:
+def _activation(name: str, context: RuleContext) -> Sequence[Node]:
+    """A standard operator of one operand, on the numbers that bytes stand for."""
     b = _begin(context)
     x = context.operand(0)
-    (made,) = standard(context, "Sigmoid", [_numbers(b, x, _form(b, 1))])
+    (made,) = standard(context, name, [_numbers(b, x, _form(b, 1))])
     return [_stored(b, made, _form(b, 3), x.dtype)]
 
 
-@contributed("QLinearLeakyRelu")
-def _leaky_relu(context: RuleContext) -> Sequence[Node]:
-    b = _begin(context)
-    x = context.operand(0)
-    (made,) = standard(context, "LeakyRelu", [_numbers(b, x, _form(b, 1))])
-    return [_stored(b, made, _form(b, 3), x.dtype)]
+for _name in ("Sigmoid", "LeakyRelu"):
+    contributed(f"QLinear{_name}")(partial(_activation, _name))
 
 
 @contributed("QLinearConcat")

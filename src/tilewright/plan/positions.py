@@ -9,8 +9,8 @@ from collections.abc import Collection
 
 from tilewright.ir.graph import Node
 from tilewright.ir.primitives import Cast, Gather, GatherElements, GatherND, Map, Pad
-from tilewright.ir.views import Index, declare_index, is_view, pull_back
-from tilewright.shape import Scope, symbol
+from tilewright.ir.views import Index, declare_index, is_view, looked_up, pull_back
+from tilewright.shape import Expr, Scope, symbol
 
 _ANYWHERE = symbol("_found")  # a position that is read from data
 
@@ -45,17 +45,17 @@ def _read(node: Node, at: Index, scope: Scope) -> tuple[Index, list[tuple[Node, 
     if is_view(node):
         return (), [(node.inputs[0], pull_back(node, at, scope))]
     match node.primitive:
-        case Gather(axis=axis):
+        case Gather() | GatherElements() | GatherND():
             data, indices = node.inputs
-            place, behind = at[axis : axis + indices.rank], at[axis + indices.rank :]
-            return place, [(data, (*at[:axis], _ANYWHERE, *behind)), (indices, place)]
-        case GatherElements(axis=axis):
-            data, indices = node.inputs
-            return at, [(data, (*at[:axis], _ANYWHERE, *at[axis + 1 :])), (indices, at)]
-        case GatherND(batch=batch):
-            data, indices = node.inputs
-            lead, depth = indices.rank - 1, indices.shape[-1].value
-            return at[:lead], [(data, (*at[:batch], *[_ANYWHERE] * depth, *at[lead:]))]
+            places: list[Index] = []
+
+            def find(place: Index, _: Expr) -> Expr:
+                places.append(place)
+                return _ANYWHERE
+
+            found = looked_up(node, at, find)
+            positions = tuple(i for place in places for i in place)
+            return positions, [(data, found), *((indices, place) for place in places)]
         case Map() | Cast():
             return (), [(operand, at) for operand in node.inputs]
         case Pad(low=low):

@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 
 from tilewright.ir.access import operand_index
-from tilewright.ir.attention import Attention
+from tilewright.ir.attention import Attention, quotient
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node
 from tilewright.ir.kernel import Kernel
@@ -27,7 +27,6 @@ from tilewright.ir.tile import (
     Accumulator,
     Apply,
     Convert,
-    Guarded,
     LetIndex,
     Literal,
     Load,
@@ -44,7 +43,6 @@ from tilewright.ir.tile import (
 from tilewright.ir.views import declare_index, linear
 from tilewright.shape import (
     Expr,
-    Truth,
     ceil_div,
     constant,
     less,
@@ -337,12 +335,5 @@ class _Writer(AttentionFrame):
         self._rows_here(line)
 
     def _quotient(self, place: Expr, total: Value) -> Value:
-        zero = Literal(0.0, self.dtype)
-        made: Value = self._apply("divide", self._load(self.sums, place), total)
-        if self.attention.cleared:
-            made = self._apply("select", self._apply("less", zero, total), made, zero)
-        if self.attention.guarded:
-            made = self._apply("select", self._apply("equal", total, zero), zero, made)
-        if self.lowering.scope.is_less(0, self.key_count) is Truth.YES:
-            return made
-        return Guarded(less(0, self.key_count), made, zero)
+        has_keys = self.lowering.scope.resolve(less(0, self.key_count))
+        return quotient(self.attention, self._load(self.sums, place), total, has_keys)

@@ -119,7 +119,7 @@ class AttentionFrame:
         return Load(buffer, self.lowering.scope.resolve(place))
 
     def _apply(self, function: str, *operands: Value) -> Apply:
-        dtype = DType.BOOL if function in ("less", "equal") else self.dtype
+        dtype = DType.BOOL if function == "less" else self.dtype
         return Apply(function, operands, dtype)
 
     def _greater(self, one: Value, other: Value) -> Value:

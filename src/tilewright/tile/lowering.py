@@ -9,6 +9,7 @@ with :meth:`Lowering.value`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 from tilewright.ir.access import below_reshapes
 from tilewright.ir.dtype import DType
@@ -57,7 +58,7 @@ from tilewright.ir.tile import (
     neutral_element,
 )
 from tilewright.ir.tile_walk import value_symbols
-from tilewright.ir.views import Index, declare_index, linear, pull_back
+from tilewright.ir.views import Index, declare_index, linear, looked_up, pull_back
 from tilewright.shape import (
     Expr,
     Scope,
@@ -201,7 +202,8 @@ class Lowering:
             case Concat(axis=axis):
                 return self._concat(node, axis, index)
             case Gather() | GatherElements() | GatherND():
-                return self.value(node.inputs[0], self._gathered(node, index))
+                find = partial(self.position, node.inputs[1])
+                return self.value(node.inputs[0], looked_up(node, index, find))
             case _:
                 return self._reduced(node, index)
 
@@ -265,26 +267,6 @@ class Lowering:
         return made
 
     # ------------------------------------------------------------ positions read from data
-
-    def _gathered(self, node: Node, index: Index) -> Index:
-        data, indices = node.inputs
-        match node.primitive:
-            case Gather(axis=axis):
-                rank = indices.rank
-                found = self.position(indices, index[axis : axis + rank], data.shape[axis])
-                return (*index[:axis], found, *index[axis + rank :])
-            case GatherElements(axis=axis):
-                found = self.position(indices, index, data.shape[axis])
-                return (*index[:axis], found, *index[axis + 1 :])
-            case GatherND(batch=batch):
-                lead = indices.rank - 1
-                found = [
-                    self.position(indices, (*index[:lead], constant(d)), data.shape[batch + d])
-                    for d in range(indices.shape[-1].value)
-                ]
-                return (*index[:batch], *found, *index[lead:])
-            case _:
-                raise AssertionError(node)
 
     def position(self, indices: Node, index: Index, limit: Expr) -> Expr:
         """An index local holding element ``index`` of ``indices``, checked against ``limit``.

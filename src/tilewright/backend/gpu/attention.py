@@ -19,10 +19,9 @@ from tilewright.backend.gpu.products import LEAST, dot, held, know
 from tilewright.backend.gpu.tile import BOTH, Tile
 from tilewright.backend.gpu.writer import Term, Writer
 from tilewright.ir.access import ContractionAccess, contraction_access
-from tilewright.ir.attention import Attention, attention_of
-from tilewright.ir.dtype import DType
+from tilewright.ir.attention import Attention, attention_of, quotient
 from tilewright.ir.kernel import Kernel
-from tilewright.ir.tile import Apply, Guarded, Literal, Local, Store, Value
+from tilewright.ir.tile import Local, Store, Value
 from tilewright.shape import Expr, less, product, symbol
 from tilewright.tile.contraction import result_stores
 from tilewright.tile.frame import declare
@@ -94,19 +93,9 @@ class _Attention:
     def _context(self, first: ContractionAccess) -> Value:
         """The sums by the totals; without keys they are 0."""
         dtype = self.attention.context.dtype
-        sums, total = Local("sums", dtype), Local("total", dtype)
-        zero, made = Literal(0.0, dtype), Apply("divide", (sums, total), dtype)
-        if self.attention.cleared:
-            some = Apply("less", (zero, total), DType.BOOL)
-            made = Apply("select", (some, made, zero), dtype)
-        if self.attention.guarded:
-            none = Apply("equal", (total, zero), DType.BOOL)
-            made = Apply("select", (none, zero, made), dtype)
-        has_keys = less(0, product([size for _, size in first.columns]))
-        if self.lowering.scope.resolve(has_keys).is_constant:
-            has_keys = self.lowering.scope.resolve(has_keys)
-            return made if has_keys.value else zero
-        return Guarded(has_keys, made, zero)
+        keys = product([size for _, size in first.columns])
+        has_keys = self.lowering.scope.resolve(less(0, keys))
+        return quotient(self.attention, Local("sums", dtype), Local("total", dtype), has_keys)
 
     # ------------------------------------------------------------ text
 
