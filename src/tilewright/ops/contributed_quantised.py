@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node
@@ -104,7 +103,7 @@ def _multiply(context: RuleContext) -> Sequence[Node]:
     return [_rounded_last(b, b.multiply(whole, factor), result, context.operand(0).dtype)]
 
 
-def _activation(name: str, context: RuleContext) -> Sequence[Node]:
+def _activation(context: RuleContext, name: str) -> Sequence[Node]:
     """A standard operator of one operand, on the numbers that bytes stand for."""
     b = _begin(context)
     x = context.operand(0)
@@ -112,8 +111,14 @@ def _activation(name: str, context: RuleContext) -> Sequence[Node]:
     return [_stored(b, made, _form(b, 3), x.dtype)]
 
 
-for _name in ("Sigmoid", "LeakyRelu"):
-    contributed(f"QLinear{_name}")(partial(_activation, _name))
+@contributed("QLinearSigmoid")
+def _sigmoid(context: RuleContext) -> Sequence[Node]:
+    return _activation(context, "Sigmoid")
+
+
+@contributed("QLinearLeakyRelu")
+def _leaky_rectifier(context: RuleContext) -> Sequence[Node]:
+    return _activation(context, "LeakyRelu")
 
 
 @contributed("QLinearConcat")
