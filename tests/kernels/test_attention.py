@@ -28,7 +28,7 @@ from tilewright.ir.graph import Node, node
 from tilewright.ir.primitives import Broadcast, Contract, Iota, Reshape, Transpose
 from tilewright.shape import constant
 from tilewright.tile import lower
-from tilewright.tile.attention_variants import attention_variants
+from tilewright.tile.attention.variants import attention_variants
 from tilewright.tile.variants import Variant
 
 pytestmark = pytest.mark.sampled(5)

@@ -30,11 +30,11 @@ from tilewright.runtime.artifact import ArtifactContents
 from tilewright.runtime.model import CompiledModel
 from tilewright.shape import constant
 from tilewright.tile import lower
-from tilewright.tile.dots import lower_dots
-from tilewright.tile.frame import RegisterTile
-from tilewright.tile.lowering import Lowering
-from tilewright.tile.split_depth import LowerVariant, lower_plain, lower_split_depth
-from tilewright.tile.swapped import lower_swapped
+from tilewright.tile.products.dots import lower_dots
+from tilewright.tile.products.frame import RegisterTile
+from tilewright.tile.products.split_depth import LowerVariant, lower_plain, lower_split_depth
+from tilewright.tile.products.swapped import lower_swapped
+from tilewright.tile.values.lowering import Lowering
 from tilewright.tile.variants import LoweredStep, Variant
 
 pytestmark = pytest.mark.sampled(5)

@@ -13,8 +13,8 @@ from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node, node
 from tilewright.ir.primitives import Broadcast, Convolve, Transpose, Window
 from tilewright.shape import Expr, constant, maximum
-from tilewright.tile import convolution as convolution_variants
-from tilewright.tile.frame import Blocking
+from tilewright.tile.convolutions import convolution as convolution_variants
+from tilewright.tile.products.frame import Blocking
 from tilewright.tile.variants import LoweredStep, Variant
 
 pytestmark = pytest.mark.sampled(6)

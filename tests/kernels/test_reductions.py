@@ -41,8 +41,8 @@ from tilewright.ir.primitives import (
 )
 from tilewright.shape import constant
 from tilewright.tile import lower
-from tilewright.tile.columns import lower_columns
-from tilewright.tile.lowering import Lowering
+from tilewright.tile.rows.columns import lower_columns
+from tilewright.tile.values.lowering import Lowering
 from tilewright.tile.variants import Variant
 
 pytestmark = pytest.mark.sampled(5)

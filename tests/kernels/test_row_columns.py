@@ -31,8 +31,8 @@ from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Broadcast, Cast, Dimension, Reduce, Reshape
 from tilewright.shape import Expr, constant, product
 from tilewright.tile import lower
-from tilewright.tile.lowering import Lowering
-from tilewright.tile.rows import lower_rows
+from tilewright.tile.rows.rows import lower_rows
+from tilewright.tile.values.lowering import Lowering
 from tilewright.tile.variants import Variant
 
 pytestmark = pytest.mark.sampled(5)

@@ -27,7 +27,7 @@ from tilewright.ir.graph import Graph, node
 from tilewright.ir.primitives import ScatterND
 from tilewright.shape import constant
 from tilewright.support.errors import ExecutionError
-from tilewright.tile.loops import CHUNK
+from tilewright.tile.loops.loops import CHUNK
 
 Array = np.ndarray[Any, Any]
 VARIANTS = ("loops", "rows")

@@ -30,8 +30,8 @@ from tilewright.ir.tile import Loop, Statement
 from tilewright.plan.greedy import plan_greedily
 from tilewright.shape import Expr, constant
 from tilewright.target import preset
-from tilewright.tile import streams
 from tilewright.tile.lower import lower_kernel
+from tilewright.tile.passes import streams
 
 _ZEN4 = Machine(preset("zen4"))
 LENGTHS = [{"n": n} for n in (0, 1, 15, 16, 17, 63, 64, 65, 127, 257, 4096, 4099, 9001)]

@@ -28,8 +28,8 @@ from tilewright.plan.greedy import plan_greedily
 from tilewright.shape import product
 from tilewright.target import preset
 from tilewright.tile import lower
-from tilewright.tile.lowering import Lowering
-from tilewright.tile.rows import lower_rows
+from tilewright.tile.rows.rows import lower_rows
+from tilewright.tile.values.lowering import Lowering
 from tilewright.tile.variants import THREADS, Variant
 
 EPSILON = 0.1

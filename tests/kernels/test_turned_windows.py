@@ -18,9 +18,9 @@ from tilewright.shape import Expr, constant
 from tilewright.target import preset
 from tilewright.tile import lower
 from tilewright.tile.lower import lower_kernel
-from tilewright.tile.lowering import Lowering
-from tilewright.tile.turned_windows import turned_windows
+from tilewright.tile.values.lowering import Lowering
 from tilewright.tile.variants import THREADS, Variant
+from tilewright.tile.windows.turned_windows import turned_windows
 
 CASES = (
     WindowCase("three", (3, 3), padding=1, after=1),

@@ -35,18 +35,18 @@ from tilewright.plan.greedy import plan_greedily
 from tilewright.shape import Scope, constant, maximum
 from tilewright.target import preset
 from tilewright.tile import alike
-from tilewright.tile.frame import RegisterTile
+from tilewright.tile.convolutions.winograd import winograd_forms, winograd_steps
+from tilewright.tile.convolutions.winograd_transforms import Form, transforms
 from tilewright.tile.lower import LoweredKernel, lower_kernel
-from tilewright.tile.lowering import Lowering
+from tilewright.tile.products.frame import RegisterTile
+from tilewright.tile.values.lowering import Lowering
 from tilewright.tile.variants import Accuracy, Variant
-from tilewright.tile.winograd import winograd_forms, winograd_steps
-from tilewright.tile.winograd_transforms import Form, transforms
 
 pytestmark = pytest.mark.sampled(5)
 
 Array = np.ndarray[Any, Any]
 # How much larger than a plain sum's the greatest error and the root of the mean square may be, as
-# measured (see tile/winograd.py).
+# measured (see tile/convolutions/winograd.py).
 GROWTH = {
     Form(2, 3, 1): (1.0, 0.8),
     Form(4, 3, 1): (2.5, 2.2),

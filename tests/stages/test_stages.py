@@ -20,7 +20,7 @@ from tilewright.shape import Scope, constant
 from tilewright.stages import CHECK_VARIABLE, Stages, is_checked
 from tilewright.support.errors import InputError, InternalError, TilewrightError
 from tilewright.tile import lower
-from tilewright.tile.lowering import Lowering
+from tilewright.tile.values.lowering import Lowering
 
 
 def model() -> onnx.ModelProto:

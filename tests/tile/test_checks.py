@@ -14,9 +14,9 @@ from tilewright.ir.tile import Check, Loop, Statement, Store, TileProgram
 from tilewright.plan.greedy import plan_greedily
 from tilewright.shape import constant
 from tilewright.support.errors import ExecutionError
-from tilewright.tile.frame import RegisterTile
-from tilewright.tile.loops import CHUNK
+from tilewright.tile.loops.loops import CHUNK
 from tilewright.tile.lower import lower_kernel
+from tilewright.tile.products.frame import RegisterTile
 
 Array = np.ndarray[Any, Any]
 I64, TILE = DType.INT64, RegisterTile(6, 16, narrow_rows=4)

@@ -19,8 +19,8 @@ from tilewright.ir.tile import Load, Loop, Statement, Store, TileProgram
 from tilewright.ir.tile_walk import value_loads
 from tilewright.plan.greedy import plan_greedily
 from tilewright.shape import Scope
-from tilewright.tile.frame import RegisterTile
 from tilewright.tile.lower import lower_kernel
+from tilewright.tile.products.frame import RegisterTile
 
 TILE = RegisterTile(6, 16, narrow_rows=4)
 Array = np.ndarray[Any, Any]

@@ -14,9 +14,9 @@ from tilewright.ir.tile import Loop, Product, TileProgram
 from tilewright.ir.tile_print import print_readable, print_tile
 from tilewright.plan.greedy import plan_greedily
 from tilewright.shape import Scope, constant
-from tilewright.tile.frame import RegisterTile
-from tilewright.tile.loops import column_block
+from tilewright.tile.loops.loops import column_block
 from tilewright.tile.lower import lower_kernel
+from tilewright.tile.products.frame import RegisterTile
 
 TILE = RegisterTile(6, 16, narrow_rows=4)
 

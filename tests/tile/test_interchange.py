@@ -9,9 +9,9 @@ from tilewright.ir.tile import Loop, Statement, Store
 from tilewright.ir.tile_walk import value_loads
 from tilewright.plan.greedy import plan_greedily
 from tilewright.shape import Scope
-from tilewright.tile.frame import RegisterTile
-from tilewright.tile.interchange import ROWS
+from tilewright.tile.loops.interchange import ROWS
 from tilewright.tile.lower import lower_kernel
+from tilewright.tile.products.frame import RegisterTile
 
 
 def _stores(body: tuple[Statement, ...]) -> list[Store]:

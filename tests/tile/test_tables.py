@@ -23,8 +23,8 @@ from tilewright.ops.build import scalar
 from tilewright.plan.greedy import plan_greedily
 from tilewright.shape import Scope, constant
 from tilewright.support.errors import ExecutionError
-from tilewright.tile.frame import RegisterTile
 from tilewright.tile.lower import lower_kernel
+from tilewright.tile.products.frame import RegisterTile
 
 TILE = RegisterTile(6, 16, narrow_rows=4)
 Array = np.ndarray[Any, Any]

@@ -9,7 +9,7 @@ import pytest
 from tilewright.ir.dtype import DType
 from tilewright.ir.tile import Apply, IndexValue, Literal, Load, Local, TileBuffer, Value
 from tilewright.shape import Expr, constant, symbol
-from tilewright.tile.visible_keys import visible_keys
+from tilewright.tile.attention.visible_keys import visible_keys
 
 F32 = DType.FLOAT32
 ROW, KEY = symbol("_m"), symbol("_n")

@@ -15,8 +15,8 @@ from tilewright.ir.graph import Node, topological
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Constant, Input
 from tilewright.shape import Scope
-from tilewright.tile.frame import RegisterTile
 from tilewright.tile.lower import LoweredKernel, lower_kernel
+from tilewright.tile.products.frame import RegisterTile
 from tilewright.tile.variants import (
     Accuracy,
     LoweredStep,

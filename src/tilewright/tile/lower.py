@@ -11,23 +11,23 @@ from tilewright.ir.primitives import Convolve, Reduce
 from tilewright.ir.tile import TileProgram
 from tilewright.shape import Scope, constant
 from tilewright.target import preset
-from tilewright.tile.attention_variants import attention_variants
-from tilewright.tile.borders import with_borders
-from tilewright.tile.checks import with_checks_first
-from tilewright.tile.columns import lower_columns
-from tilewright.tile.contraction_variants import contraction_variants
-from tilewright.tile.convolution import lower_convolution
-from tilewright.tile.frame import RegisterTile
-from tilewright.tile.gather_rows import with_gather_rows
-from tilewright.tile.loops import lower_concat, lower_loops, lower_scan
-from tilewright.tile.lowering import Lowering
-from tilewright.tile.rows import lower_rows
-from tilewright.tile.scatter import lower_scatter
-from tilewright.tile.streams import with_streams
-from tilewright.tile.tables import with_tables
-from tilewright.tile.turned_windows import turned_windows
+from tilewright.tile.attention.variants import attention_variants
+from tilewright.tile.convolutions.convolution import lower_convolution
+from tilewright.tile.loops.loops import lower_concat, lower_loops, lower_scan
+from tilewright.tile.loops.scatter import lower_scatter
+from tilewright.tile.passes.borders import with_borders
+from tilewright.tile.passes.checks import with_checks_first
+from tilewright.tile.passes.gather_rows import with_gather_rows
+from tilewright.tile.passes.streams import with_streams
+from tilewright.tile.passes.tables import with_tables
+from tilewright.tile.products.frame import RegisterTile
+from tilewright.tile.products.variants import contraction_variants
+from tilewright.tile.rows.columns import lower_columns
+from tilewright.tile.rows.rows import lower_rows
+from tilewright.tile.values.lowering import Lowering
 from tilewright.tile.variants import Accuracy, LoweredStep, Variant
-from tilewright.tile.windows import lower_windows
+from tilewright.tile.windows.turned_windows import turned_windows
+from tilewright.tile.windows.windows import lower_windows
 
 _LOOPS: dict[KernelKind, Callable[[Kernel, Lowering], TileProgram]] = {
     KernelKind.LOOPS: lower_loops,

@@ -30,9 +30,9 @@ from tilewright.shape import (
     minimum,
     select,
 )
-from tilewright.tile.frame import RegisterTile
 from tilewright.tile.lower import lower_kernel
-from tilewright.tile.lowering import Lowering
+from tilewright.tile.products.frame import RegisterTile
+from tilewright.tile.values.lowering import Lowering
 
 # ---------------------------------------------------------------- positions
 

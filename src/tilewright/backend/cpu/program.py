@@ -45,8 +45,8 @@ from tilewright.shape import (
 )
 from tilewright.target import preset
 from tilewright.tile.alike import LoweringOnce
-from tilewright.tile.frame import RegisterTile
 from tilewright.tile.lower import LoweredKernel
+from tilewright.tile.products.frame import RegisterTile
 from tilewright.tile.variants import (
     THREADS,
     Accuracy,

@@ -23,10 +23,10 @@ from tilewright.ir.attention import Attention, attention_of, quotient
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.tile import Local, Store, Value
 from tilewright.shape import Expr, less, product, symbol
-from tilewright.tile.contraction import result_stores
-from tilewright.tile.frame import declare
-from tilewright.tile.loops import target_buffers
-from tilewright.tile.lowering import Lowering
+from tilewright.tile.loops.loops import target_buffers
+from tilewright.tile.products.contraction import result_stores
+from tilewright.tile.products.frame import declare
+from tilewright.tile.values.lowering import Lowering
 
 # A tile of sums is in registers, tiles of keys and values in shared memory.
 ROWS, KEYS, AREA = 32, 32, 2048

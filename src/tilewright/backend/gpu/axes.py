@@ -14,9 +14,9 @@ from tilewright.backend.gpu.writer import Term, Writer
 from tilewright.ir.tile import Statement
 from tilewright.ir.views import declare_index
 from tilewright.shape import Expr, constant, product
-from tilewright.tile.contraction import unflatten
-from tilewright.tile.loops import collapse
-from tilewright.tile.lowering import Lowering
+from tilewright.tile.loops.loops import collapse
+from tilewright.tile.products.contraction import unflatten
+from tilewright.tile.values.lowering import Lowering
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,8 @@ from tilewright.ir.kernel import Kernel
 from tilewright.ir.tile import Store
 from tilewright.ir.tile_walk import value_loads
 from tilewright.shape import Expr, constant
-from tilewright.tile.loops import collapse, store_elements, target_buffers
-from tilewright.tile.lowering import Lowering
+from tilewright.tile.loops.loops import collapse, store_elements, target_buffers
+from tilewright.tile.values.lowering import Lowering
 
 AREA = 4096  # elements of a tile: 32 registers of each thread of 4 warps
 SIDE = 64  # elements of a tile along an axis beside another one

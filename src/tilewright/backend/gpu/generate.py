@@ -10,7 +10,7 @@ from tilewright.backend.gpu.rows import write_rows
 from tilewright.backend.gpu.writer import Writer
 from tilewright.ir.kernel import Kernel, KernelKind
 from tilewright.shape import Scope
-from tilewright.tile.lowering import Lowering
+from tilewright.tile.values.lowering import Lowering
 
 
 def triton_kernels(kernel: Kernel, scope: Scope) -> tuple[TritonKernel, ...]:

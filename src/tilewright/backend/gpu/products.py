@@ -18,10 +18,10 @@ from tilewright.ir.primitives import Contract
 from tilewright.ir.tile import Local, Store, TileBuffer, Value
 from tilewright.ir.views import Index
 from tilewright.shape import constant
-from tilewright.tile.contraction import result_stores
-from tilewright.tile.frame import declare
-from tilewright.tile.loops import target_buffers
-from tilewright.tile.lowering import Lowering
+from tilewright.tile.loops.loops import target_buffers
+from tilewright.tile.products.contraction import result_stores
+from tilewright.tile.products.frame import declare
+from tilewright.tile.values.lowering import Lowering
 
 SIDE, DEPTH = 64, 32  # the sums take 32 registers of each thread of 4 warps
 LEAST = 16  # of each axis: what the instructions of matrix units need

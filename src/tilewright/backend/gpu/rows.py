@@ -21,9 +21,9 @@ from tilewright.ir.kernel import Kernel
 from tilewright.ir.tile import Local, Store
 from tilewright.ir.views import linear
 from tilewright.shape import Expr, constant
-from tilewright.tile.frame import declare
-from tilewright.tile.lowering import Lowering
-from tilewright.tile.row_stages import RowStages, Sweep, kind_of
+from tilewright.tile.products.frame import declare
+from tilewright.tile.rows.stages import RowStages, Sweep, kind_of
+from tilewright.tile.values.lowering import Lowering
 
 AREA = 4096  # elements of a tile: 32 registers of each thread of 4 warps
 COLUMNS = 1024  # of a tile that does not hold whole rows

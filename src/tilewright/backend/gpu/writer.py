@@ -17,7 +17,7 @@ from tilewright.ir.kernel import Kernel
 from tilewright.ir.tile import Check, LetIndex, Statement, Store, TileBuffer
 from tilewright.shape import Expr
 from tilewright.support.errors import UnsupportedError
-from tilewright.tile.lowering import Lowering
+from tilewright.tile.values.lowering import Lowering
 
 _NO_NAME = re.compile(r"\W", re.ASCII)
 

@@ -1,0 +1,339 @@
+"""Attention in one kernel: scores of a block of keys stay in cache, and no score is in memory.
+
+A task has a block of rows (queries) of one batch element, and goes over the keys block by block:
+
+    scores[n, m] = keys[n, :] * queries[m, :]      a product, with the rows along the lanes
+    scores       = what is shown of them           scale, mask, cap: any elementwise function
+    maximum[m]   = maximum over n                  and by which factor it moves what was summed
+    scores[n, m] = exp(scores[n, m] - maximum[m])
+    total[m]    += sum over n
+    sums[m, :]   = sums[m, :] * factor[m] + transposed scores * values     a product
+
+With the rows along the lanes, maxima and totals are vectors, keys and values are read as they lie,
+and only the queries of the block are transposed, once. At the end the sums are divided by the
+totals. Start with :func:`lower_attention`.
+"""
+
+from __future__ import annotations
+
+import math
+
+from tilewright.ir.access import operand_index
+from tilewright.ir.attention import Attention, quotient
+from tilewright.ir.dtype import DType
+from tilewright.ir.graph import Node
+from tilewright.ir.kernel import Kernel
+from tilewright.ir.tile import (
+    Accumulator,
+    Apply,
+    Convert,
+    LetIndex,
+    Literal,
+    Load,
+    Local,
+    Loop,
+    Product,
+    Sums,
+    TileBuffer,
+    TileProgram,
+    TransposeBlock,
+    Value,
+    View,
+)
+from tilewright.ir.views import declare_index, linear
+from tilewright.shape import (
+    Expr,
+    ceil_div,
+    constant,
+    less,
+    maximum,
+    minimum,
+)
+from tilewright.tile.attention.frame import KEY, ROW, AttentionBlock, AttentionFrame
+from tilewright.tile.loops.loops import target_buffers
+from tilewright.tile.moves.transposes import SIZES
+from tilewright.tile.products.contraction import shown, unflatten
+from tilewright.tile.values.lowering import Lowering
+from tilewright.tile.variants import LoweredStep
+
+LOWEST = {DType.FLOAT32: -3.4028234663852886e38, DType.FLOAT64: -1.7976931348623157e308}
+NO_WEIGHT = {DType.FLOAT32: 200.0, DType.FLOAT64: 1000.0}  # lower by that: its exponential is 0
+COLUMN, BLOCK = "_d", "_kb"
+PASS, AGAIN = "_pass", "_again"
+
+
+def lower_attention(
+    kernel: Kernel, attention: Attention, lowering: Lowering, block: AttentionBlock, work: Expr
+) -> LoweredStep:
+    """The program of an attention with its epilogue; ``work`` is its time in nanoseconds."""
+    return _Writer(kernel, attention, lowering, block).step(work)
+
+
+class _Writer(AttentionFrame):
+    def step(self, work: Expr) -> LoweredStep:
+        """The program, and what its buffers are."""
+        lowering, kernel = self.lowering, self.kernel
+        declare_index(lowering.scope, "_mb", self.blocks)
+        lowering.depth["_mb"] = 0
+        targets = target_buffers(kernel)
+        self._turn_queries()
+        self._begin()
+        self._over_keys()
+        self._finish(targets)
+        results = tuple(targets.values())
+        program = TileProgram(
+            (*lowering.buffers.values(), *results),
+            len(results),
+            (*self.grid_batch, ("_mb", self.blocks)),
+            tuple(lowering.blocks[0].statements),
+            tuple(lowering.scratch),
+            tuple(lowering.checks),
+            work,
+        )
+        return LoweredStep(program, tuple(lowering.buffers), tuple(kernel.outputs))
+
+    # ------------------------------------------------------------ before the keys
+
+    def _turn_queries(self) -> None:
+        """The queries of the block, transposed, with zeros where the last vector has no rows."""
+        lowering, queries = self.lowering, self.queries
+        name = lowering.name("i")
+        unit = queries is not None and queries.depth is constant(1)
+        if queries is not None and unit and self.dtype.bytes in SIZES:
+            source = lowering.buffer(queries.source)
+            offset = queries.base + self.first_row * queries.row
+            place = (self.turned, constant(0), self.stride)
+            lowering.emit(
+                TransposeBlock(source, offset, queries.row, *place, self.here, self.depth)
+            )
+        else:
+            self._each(name, (constant(0), self.depth), self._turn_one)
+
+        def clear(k: Expr) -> None:
+            inner = lowering.name("i")
+
+            def zero(m: Expr) -> None:
+                lowering.store(self.turned, k * self.stride + m, Literal(0.0, self.dtype))
+
+            self._each(inner, (self.here, self.lanes), zero)
+
+        self._each(lowering.name("i"), (constant(0), self.depth), clear)
+
+    def _turn_one(self, k: Expr) -> None:
+        """One element of every query, wherever it lies or is computed from."""
+        queries = self.attention.scores.inputs[0]
+        deep = unflatten(k, self.summed)
+
+        def element(m: Expr) -> None:
+            places = (self.batch, unflatten(m, self.rows), deep)
+            index = operand_index(self.attention.scores, 0, *places)
+            value = self.lowering.value(queries, index)
+            self.lowering.store(self.turned, k * self.stride + m - self.first_row, value)
+
+        self._rows_here(element)
+
+    def _begin(self) -> None:
+        def start(m: Expr) -> None:
+            self.lowering.store(self.maximum, m, Literal(LOWEST[self.dtype], self.dtype))
+            self.lowering.store(self.total, m, Literal(0.0, self.dtype))
+
+        def clear(place: Expr) -> None:
+            self.lowering.store(self.sums, place, Literal(0.0, self.dtype))
+
+        self._lanes(start)
+        count = self.here * self.sum_row
+        self._each(self.lowering.name("i"), (constant(0), count), clear, independent=True)
+
+    # ------------------------------------------------------------ over the keys
+
+    def _over_keys(self) -> None:
+        """All keys that any row of the block sees, block by block.
+
+        Hidden keys have the weight 0 unless a row sees none but such as are as low as they: then
+        the others are gone over, too.
+        """
+        lowering, keys = self.lowering, self.block.keys
+        visible = self._visible()
+        if visible is None:
+            self._blocks((constant(0), ceil_div(self.key_count, keys)), constant(0), self.key_count)
+            return
+        last = visible.last.substitute({ROW: self.first_row + self.here - 1})
+        seen = minimum(maximum(last + 1, 0), self.key_count)
+        near = ceil_div(seen, keys)
+        if visible.low == -math.inf:
+            self._blocks((constant(0), near), constant(0), seen)
+            return
+        low = lowering.scratch_buffer(DType.INT64, constant(1))
+        lowering.store(low, constant(0), Literal(0, DType.INT64))
+        number = lowering.opened(PASS, constant(2))
+        lowering.emit(LetIndex(AGAIN, Load(low, constant(0)), constant(2), None))
+        lowering.depth[AGAIN] = len(lowering.blocks) - 1
+        again = declare_index(lowering.scope, AGAIN, constant(2))
+        end = (1 - number) * near + number * again * ceil_div(self.key_count, keys)
+        behind = minimum(seen + number * self.key_count, self.key_count)
+        self._blocks((number * (seen // keys), end), number * seen, behind)
+        self._ask_for_low_rows(low, visible.low)
+        lowering.emit(Loop(PASS, constant(0), constant(2), lowering.close()))
+
+    def _blocks(self, numbers: tuple[Expr, Expr], begin: Expr, end: Expr) -> None:
+        """The blocks of these numbers, of which only the keys from ``begin`` to ``end`` count."""
+        lowering, keys = self.lowering, self.block.keys
+        number = lowering.opened(BLOCK, ceil_div(self.key_count, keys))
+        first = lowering.scope.resolve(maximum(number * keys, begin))
+        here = minimum(end - first, (number + 1) * keys - first)
+        self._score(first, here)
+        self._show(first, here)
+        self._lanes(self._raise)
+        self._weigh(here)
+        self._scale()
+        self._add(first, here)
+        lowering.emit(Loop(BLOCK, *numbers, lowering.close()))
+
+    def _ask_for_low_rows(self, low: TileBuffer, hidden: float) -> None:
+        """Whether some row has seen nothing that makes weights of hidden keys 0."""
+        lowering = self.lowering
+        least, name = lowering.name("r"), lowering.name("i")
+        variable = lowering.opened(name)
+        greatest = self._load(self.maximum, variable)
+        accumulators = (Accumulator(least, "minimum", greatest),)
+        lowering.emit(Loop(name, constant(0), self.here, lowering.close(), accumulators))
+        bound = Literal(max(hidden + NO_WEIGHT[self.dtype], LOWEST[self.dtype]), self.dtype)
+        asked = Apply("less_equal", (Local(least, self.dtype), bound), DType.BOOL)
+        lowering.store(low, constant(0), Convert(asked, DType.INT64))
+
+    def _score(self, first: Expr, here: Expr) -> None:
+        access, zero = self.keys, constant(0)
+        self.lowering.emit(
+            Product(
+                self.scores.dtype,
+                View(
+                    self.lowering.buffer(access.source),
+                    access.base + first * access.row,
+                    access.row,
+                    access.depth,
+                ),
+                View(self.turned, zero, constant(1), self.stride),
+                (zero, here),
+                (zero, self.here),
+                (zero, self.depth),
+                Sums(self.scores, zero, self.stride, zero),
+            )
+        )
+
+    def _show(self, first: Expr, here: Expr) -> None:
+        """What is shown of the scores, and the greatest of every row."""
+        lowering, attention = self.lowering, self.attention
+        self._lanes(lambda m: lowering.store(self.raised, m, self._load(self.maximum, m)))
+        turned = [self._turned(operand, first, here) for operand in self._operands()]
+        key = lowering.opened(KEY, self.key_count)
+        line = (key - first) * self.stride
+
+        def greatest(m: Expr, value: Value) -> None:
+            lowering.store(self.raised, m, self._greater(self._load(self.raised, m), value))
+
+        def element(m: Expr) -> None:
+            place, index = line + (m - self.first_row), self._index(m, key)
+            for operand, made in turned:
+                self._known(operand, index, made(place))
+            self._known(attention.scores, index, self._load(self.scores, place))
+            value = lowering.let(lowering.value(attention.shown, index))
+            lowering.store(self.scores, place, value)
+            greatest(m - self.first_row, value)
+
+        if attention.shown is attention.scores:
+            self._lanes(lambda m: greatest(m, self._load(self.scores, line + m)))
+        else:
+            self._rows_here(element)
+        lowering.emit(Loop(KEY, first, first + here, lowering.close()))
+
+    def _raise(self, m: Expr) -> None:
+        """The new maximum of a row, and what becomes of sums under the old one."""
+        lowering = self.lowering
+        raised = lowering.let(self._load(self.raised, m))
+        lower = self._apply("subtract", self._load(self.maximum, m), raised)
+        factor = lowering.let(self._apply("exponential", lower))
+        lowering.store(self.factor, m, factor)
+        lowering.store(self.maximum, m, raised)
+        total = self._apply("multiply", self._load(self.total, m), factor)
+        lowering.store(self.total, m, total)
+
+    def _weigh(self, here: Expr) -> None:
+        lowering = self.lowering
+
+        def line(n: Expr) -> None:
+            def element(m: Expr) -> None:
+                place = n * self.stride + m
+                lower = self._apply(
+                    "subtract", self._load(self.scores, place), self._load(self.maximum, m)
+                )
+                weight = lowering.let(self._apply("exponential", lower))
+                lowering.store(self.scores, place, weight)
+                total = self._apply("add", self._load(self.total, m), weight)
+                lowering.store(self.total, m, total)
+
+            self._lanes(element)
+
+        self._each(lowering.name("i"), (constant(0), here), line)
+
+    def _scale(self) -> None:
+        """What was summed under the maximum before."""
+        lowering = self.lowering
+
+        def line(m: Expr) -> None:
+            factor = lowering.let(self._load(self.factor, m))
+
+            def element(d: Expr) -> None:
+                place = m * self.sum_row + d
+                value = self._apply("multiply", self._load(self.sums, place), factor)
+                lowering.store(self.sums, place, value)
+
+            inner = lowering.name("i")
+            self._each(inner, (constant(0), self.sum_row), element, independent=True)
+
+        self._each(lowering.name("i"), (constant(0), self.here), line)
+
+    def _add(self, first: Expr, here: Expr) -> None:
+        access, zero = self.values, constant(0)
+        self.lowering.emit(
+            Product(
+                self.sums.dtype,
+                View(self.scores, zero, constant(1), self.stride),
+                View(
+                    self.lowering.buffer(access.source),
+                    access.base + first * access.depth,
+                    constant(1),
+                    access.depth,
+                ),
+                (zero, self.here),
+                (zero, self.width),
+                (zero, here),
+                Sums(self.sums, zero, self.sum_row, constant(1)),
+            )
+        )
+
+    # ------------------------------------------------------------ after the keys
+
+    def _finish(self, targets: dict[Node, TileBuffer]) -> None:
+        """Sums by their totals, and the epilogue."""
+        lowering, context = self.lowering, self.attention.context
+
+        def line(m: Expr) -> None:
+            row = unflatten(m, self.rows)
+            total = lowering.let(self._load(self.total, m - self.first_row))
+            d = lowering.opened(COLUMN, self.width)
+            index = tuple(
+                map(lowering.scope.resolve, (*self.batch, *row, *unflatten(d, self.columns)))
+            )
+            value = self._quotient((m - self.first_row) * self.sum_row + d, total)
+            self._known(context, index, value)
+            for output, buffer in targets.items():
+                base, place = shown(output, index, lowering.scope)
+                made = lowering.value(base, index)
+                lowering.store(buffer, linear(place, output.shape), made)
+            lowering.emit(Loop(COLUMN, constant(0), self.width, lowering.close(), independent=True))
+
+        self._rows_here(line)
+
+    def _quotient(self, place: Expr, total: Value) -> Value:
+        has_keys = self.lowering.scope.resolve(less(0, self.key_count))
+        return quotient(self.attention, self._load(self.sums, place), total, has_keys)

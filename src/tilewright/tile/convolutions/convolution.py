@@ -1,0 +1,230 @@
+"""Convolutions as contractions: rows are output channels, columns are output pixels.
+
+Channels-first data is read as it is: a 1x1 convolution reads its pixels in place; any other packs a
+block of (channel, tap) x pixel into cache, row segment by row segment, with zeros where a tap lies
+outside. Nothing is unrolled in memory. Weights are packed when compiling. Start with
+:func:`lower_convolution`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from tilewright.cost import Machine
+from tilewright.ir.graph import Node
+from tilewright.ir.kernel import Kernel
+from tilewright.ir.primitives import Constant, Convolve
+from tilewright.ir.product_nest import ProductNest
+from tilewright.ir.tile import (
+    Literal,
+    Load,
+    Loop,
+    Store,
+    TileBuffer,
+    Value,
+    View,
+)
+from tilewright.ir.views import linear
+from tilewright.shape import (
+    Expr,
+    ceil_div,
+    constant,
+    maximum,
+    minimum,
+    product,
+    select,
+    symbol,
+)
+from tilewright.tile.convolutions.gathered import lower_channels_last
+from tilewright.tile.convolutions.pointwise import turned_variant
+from tilewright.tile.convolutions.winograd import Rates, winograd_variants
+from tilewright.tile.products.contraction import (
+    PACKED_DEPTH,
+    assemble,
+    depth_block,
+    most_depth,
+    pack_row,
+    packed_block,
+    packed_operand,
+    taken_statements,
+    unflatten,
+)
+from tilewright.tile.products.frame import Blocking, Frame, RegisterTile, declare
+from tilewright.tile.products.program import Loaded
+from tilewright.tile.products.variants import IN_PLACE, PACKED, best_somewhere, blocked_variants
+from tilewright.tile.values.lowering import Lowering
+from tilewright.tile.values.taps import geometry, has_one_tap, is_pointwise, tap_position
+from tilewright.tile.variants import Accuracy, LoweredStep, PackedConstant, Source, Variant
+
+
+def lower_convolution(
+    kernel: Kernel,
+    fresh: Callable[[], Lowering],
+    tile: RegisterTile,
+    accuracy: Accuracy,
+    machine: Machine,
+) -> tuple[Variant, ...]:
+    """The variants to compute a Convolve with its epilogue; ``fresh`` makes a lowering for each."""
+    primitive = kernel.seed.primitive
+    assert isinstance(primitive, Convolve)
+    if primitive.channels_last:
+        step = lower_channels_last(kernel, fresh(), tile)
+        rates = Rates.of(machine, tile)
+        direct = Variant("gathered", (step,), rates.direct(kernel.seed))
+        direct_only = accuracy is Accuracy.STRICT or primitive.sums is not None
+        others = () if direct_only else winograd_variants(kernel, fresh, tile, rates)
+        return best_somewhere((direct, *others))
+
+    def lower(blocking: Blocking) -> LoweredStep:
+        return _packed(kernel, fresh(), tile, blocking)
+
+    if not has_one_tap(kernel.seed):
+        return (Variant("packed", (lower(Blocking()),), constant(0)),)
+    has_choice = not ProductNest.of(lower(IN_PLACE[0]).program).is_packing
+    variants = blocked_variants((*IN_PLACE, *PACKED) if has_choice else PACKED, lower, machine)
+    turned = turned_variant(kernel, fresh, tile, machine)
+    return best_somewhere(variants if turned is None else (*variants, turned))
+
+
+def _packed(
+    kernel: Kernel, lowering: Lowering, tile: RegisterTile, blocking: Blocking
+) -> LoweredStep:
+    node = kernel.seed
+    primitive = node.primitive
+    assert isinstance(primitive, Convolve)
+    data, weights = node.inputs
+    per_group = weights.shape[0] // primitive.groups
+    batch = (("_b0", data.shape[0]), ("_b1", constant(primitive.groups)))
+    rows = (("_m0", per_group),)
+    columns = tuple((f"_n{i + 2}", size) for i, size in enumerate(node.shape[2:]))
+    depth = product(weights.shape[1:])
+    shape = tile.for_type(node.dtype)
+    frame = Frame(kernel, lowering, shape, batch, rows, columns, depth, blocking)
+    b0, b1 = declare(lowering, batch)
+    (m,) = declare(lowering, rows)
+    index = (b0, b1 * per_group + m, *declare(lowering, columns))
+    sources: list[Source] = []
+    left = _weights(frame, weights, primitive.groups, sources)
+    if has_one_tap(node):
+        return assemble(frame, index, left, _pixels(frame, node), sources)
+    taps = product(weights.shape[2:])
+    block = constant(max(1, PACKED_DEPTH // max(1, taps.value)) * taps.value)
+    right = _pack_patches(frame, node, block)
+    return assemble(frame, index, left, right, sources, minimum(maximum(depth, 1), block))
+
+
+def _weights(frame: Frame, weights: Node, groups: int, sources: list[Source]) -> View:
+    per_group = weights.shape[0] // groups
+    if isinstance(weights.primitive, Constant):
+        order = tuple(range(weights.rank))
+        packed = PackedConstant(weights, order, -groups, weights.rank - 1, frame.tile.rows)
+        operand = packed_operand(frame, packed, per_group, sources)
+        size = ceil_div(per_group, packed.panel) * packed.panel * frame.depth
+        return replace(operand, offset=symbol("_b1") * size)
+    base = symbol("_b1") * per_group * frame.depth
+    return View(frame.lowering.buffer(weights), base, frame.depth, constant(1))
+
+
+def _pixels(frame: Frame, node: Node) -> View | Loaded:
+    """The right operand of one tap."""
+    lowering = frame.lowering
+    data, weights = node.inputs
+    if not is_pointwise(node) or data not in lowering.memory:
+        return _pack_patches(frame, node, _packed_depth(frame))
+    pixels = product(data.shape[2:])
+    base = (symbol("_b0") * data.shape[1] + symbol("_b1") * weights.shape[1]) * pixels
+    source = lowering.buffer(data)
+    if not frame.blocking.packed:
+        return View(source, base, constant(1), pixels)
+    return _pack_pixels(frame, Load(source, base + symbol("_k") * pixels + symbol("_n")))
+
+
+def _packed_depth(frame: Frame) -> Expr:
+    """Channels of a block."""
+    return depth_block(frame.depth, most_depth(frame, packing=True))
+
+
+def _pack_pixels(frame: Frame, pixel: Load) -> Loaded:
+    """Copy a block of channels by pixels."""
+    row = pack_row(frame)
+    target = frame.lowering.scratch_buffer(pixel.buffer.dtype, row * _packed_depth(frame))
+    k0, k1, n0, n1 = (symbol(name) for name in ("_k0", "_k1", "_n0", "_n1"))
+    place = (symbol("_k") - k0) * row + symbol("_n") - n0
+    line = Loop("_n", n0, n1, (Store(target, place, pixel),))
+    return packed_block(target, row, (Loop("_k", k0, k1, (line,)),))
+
+
+def _pack_patches(frame: Frame, node: Node, block: Expr) -> Loaded:
+    """Fill a block: for every output row in it, every channel and tap, one segment of pixels."""
+    lowering = frame.lowering
+    primitive = node.primitive
+    assert isinstance(primitive, Convolve)
+    weights = node.inputs[1]
+    row = pack_row(frame)
+    target = lowering.scratch_buffer(node.dtype, row * minimum(maximum(frame.depth, 1), block))
+    width = node.shape[-1]
+    taps = product(weights.shape[2:])
+    rows = (symbol("_n0") // maximum(width, 1), ceil_div(symbol("_n1"), maximum(width, 1)))
+    channels = (symbol("_k0") // taps, ceil_div(symbol("_k1"), taps))
+    loops = [("_q", rows), ("_ch", channels)]
+    loops += [(f"_t{axis}", (constant(0), size)) for axis, size in enumerate(weights.shape[2:])]
+    line, channel, *kernel_index = [lowering.opened(name) for name, _ in loops]
+    _segment(frame, node, (target, row), (line, channel, kernel_index))
+    for name, bounds in reversed(loops):
+        lowering.emit(Loop(name, *bounds, lowering.close()))
+    return packed_block(target, row, taken_statements(lowering))
+
+
+def _segment(
+    frame: Frame,
+    node: Node,
+    target: tuple[TileBuffer, Expr],
+    where: tuple[Expr, Expr, list[Expr]],
+) -> None:
+    """Zeros, pixels, zeros: one output row's part of the block for one channel and tap."""
+    lowering = frame.lowering
+    primitive = node.primitive
+    assert isinstance(primitive, Convolve)
+    data, weights = node.inputs
+    line, channel, kernel_index = where
+    width = node.shape[-1]
+    first = maximum(0, symbol("_n0") - line * width)
+    last = minimum(width, symbol("_n1") - line * width)
+    outer = unflatten(line, [("", size) for size in node.shape[2:-1]])
+    k = linear((channel, *kernel_index), weights.shape[1:])
+    base = (k - symbol("_k0")) * target[1] + line * width - symbol("_n0")
+    taps = geometry(primitive)
+    lead = (symbol("_b0"), symbol("_b1") * weights.shape[1] + channel)
+    zero = Literal(0.0, node.dtype)
+    if any(tap.spread != 1 for tap in taps):
+        x = lowering.opened("_x")
+        positions, inside = tap_position(
+            taps, (*outer, x), kernel_index, primitive.low, data.shape[2:], lowering.scope
+        )
+        value = lowering.guarded(inside, data, (*lead, *positions), zero)
+        _fill(lowering, target[0], base, "_x", (first, last), value)
+        return
+    positions, inside = tap_position(
+        taps[:-1], outer, kernel_index[:-1], primitive.low[:-1], data.shape[2:-1], lowering.scope
+    )
+    stride = primitive.strides[-1]
+    shift = kernel_index[-1] * primitive.dilations[-1] - primitive.low[-1]
+    begin = minimum(maximum(first, ceil_div(-shift, stride)), last)
+    end = maximum(begin, minimum(last, ceil_div(data.shape[-1] - shift, stride)))
+    begin, end = select(inside, begin, last), select(inside, end, last)
+    for name, bounds in (("_xa", (first, begin)), ("_xb", (begin, end)), ("_xc", (end, last))):
+        x = lowering.opened(name)
+        value: Value = zero
+        if name == "_xb":
+            value = lowering.value(data, (*lead, *positions, x * stride + shift))
+        _fill(lowering, target[0], base, name, bounds, value)
+
+
+def _fill(
+    lowering: Lowering, buffer: TileBuffer, base: Expr, name: str, bounds: tuple[Expr, Expr],
+    value: Value,
+) -> None:  # fmt: skip
+    """Store ``value`` along the loop ``name``, and close it."""
+    lowering.emit(Store(buffer, base + symbol(name), value))
+    lowering.emit(Loop(name, *bounds, lowering.close()))

@@ -1,0 +1,188 @@
+"""Convolutions of one tap of channels-first data through a copy with the channels last.
+
+An image of few pixels leaves most of a tile's last panel empty where pixels run along the lanes,
+and with a stride little of what a line holds is read. With the channels last the pixels of a whole
+batch are rows, of which every number is covered. A first step transposes what is read into a
+workspace; results are staged in cache and leave channels first. Start with :func:`lower_turned`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from tilewright.cost import LAST_SHARE, Machine, contraction_time
+from tilewright.ir.graph import Node
+from tilewright.ir.kernel import Kernel
+from tilewright.ir.primitives import Constant, Convolve
+from tilewright.ir.product_nest import ProductNest
+from tilewright.ir.tile import (
+    Load,
+    Loop,
+    Store,
+    TileBuffer,
+    TileProgram,
+    TransposeBlock,
+    View,
+)
+from tilewright.ir.views import linear
+from tilewright.shape import (
+    Expr,
+    Scope,
+    Truth,
+    ceil_div,
+    constant,
+    minimum,
+    product,
+    select,
+    symbol,
+)
+from tilewright.tile.moves.transposes import SIZES, STRIP
+from tilewright.tile.products.contraction import assemble, packed_operand, unflatten
+from tilewright.tile.products.frame import Frame, RegisterTile, declare
+from tilewright.tile.products.variants import PREPARED
+from tilewright.tile.values.lowering import Lowering
+from tilewright.tile.values.taps import has_one_tap, is_dense, is_pointwise
+from tilewright.tile.variants import (
+    THREADS,
+    LoweredStep,
+    PackedConstant,
+    Source,
+    Variant,
+    Workspace,
+)
+from tilewright.tile.work import estimate
+
+TURN_CYCLES = (1.4, 3.0)  # to transpose an element in the last cache or in memory
+WIDE_TURN_CYCLES = (0.6, 1.2)  # the same with vectors of 64 bytes
+START_CYCLES = 3000  # of one step more
+PICKED = 2  # times that of a transposed element, for one that is picked out of a line
+
+
+def turned_variant(
+    kernel: Kernel, fresh: Callable[[], Lowering], tile: RegisterTile, machine: Machine
+) -> Variant | None:
+    """The variant of a Convolve of one tap without padding, or None where it does not fit."""
+    steps = lower_turned(kernel, fresh, tile)
+    if steps is None:
+        return None
+    nest = ProductNest.of(steps[1].program)
+    picked = 1 if is_pointwise(kernel.seed) else PICKED
+    moved = nest.m * (nest.n + picked * nest.k)
+    near = machine.holds(-2, LAST_SHARE * moved, nest.dtype.bytes)
+    cycles = WIDE_TURN_CYCLES if machine.is_wide else TURN_CYCLES
+    moved = moved * select(near, *(machine.picoseconds(each) for each in cycles))
+    time = contraction_time(nest, machine, symbol(THREADS))
+    started = machine.picoseconds(START_CYCLES)
+    return Variant("channels last", steps, time + moved // symbol(THREADS) + started)
+
+
+def lower_turned(
+    kernel: Kernel, fresh: Callable[[], Lowering], tile: RegisterTile
+) -> tuple[LoweredStep, LoweredStep] | None:
+    """The steps of a Convolve of one tap by constant weights that nothing else is combined with.
+
+    None for one in groups or with padding, and for an epilogue with operands of the result's shape,
+    which would be read element by element.
+    """
+    data, weights = kernel.seed.inputs
+    primitive = kernel.seed.primitive
+    assert isinstance(primitive, Convolve)
+    lowering = fresh()
+    if not has_one_tap(kernel.seed) or not _is_inside(kernel.seed, lowering.scope):
+        return None
+    movable = data.dtype.bytes in SIZES and data in lowering.memory
+    if primitive.groups != 1 or not movable or not isinstance(weights.primitive, Constant):
+        return None
+    pixels = data.shape[0] * product(kernel.seed.shape[2:])
+    space = Workspace("pixels", data.dtype, pixels * data.shape[1])
+    computed = _product(kernel, lowering, tile, space)
+    inputs = [source for source in computed.reads if isinstance(source, Node)]
+    if not all(isinstance(source.primitive, Constant) for source in inputs):
+        return None
+    copy = _transposed if is_pointwise(kernel.seed) else _picked
+    return copy(kernel.seed, space), computed
+
+
+def _is_inside(node: Node, scope: Scope) -> bool:
+    """Whether every result of one tap reads an element of the data: there are no zeros around."""
+    primitive = node.primitive
+    assert isinstance(primitive, Convolve)
+    sizes = node.inputs[0].shape[primitive.spatial]
+    read = [ceil_div(size, s) for size, s in zip(sizes, primitive.strides, strict=True)]
+    pairs = zip(primitive.sizes, read, strict=True)
+    return is_dense(primitive) and all(
+        scope.is_equal(made, most) is Truth.YES for made, most in pairs
+    )
+
+
+def _transposed(node: Node, space: Workspace) -> LoweredStep:
+    """[N, C, pixels] to [N, pixels, C], strips of pixels at a time."""
+    data = node.inputs[0]
+    batch, channels, pixels = data.shape[0], data.shape[1], product(data.shape[2:])
+    source, target = (TileBuffer(name, data.dtype) for name in ("b0", "o0"))
+    image, strip = symbol("_b"), symbol("_t")
+    first = strip * STRIP
+    block = TransposeBlock(
+        source,
+        image * channels * pixels + first,
+        pixels,
+        target,
+        (image * pixels + first) * channels,
+        channels,
+        channels,
+        minimum(pixels - first, STRIP),
+    )
+    grid: tuple[tuple[str, Expr], ...] = (("_b", batch), ("_t", ceil_div(pixels, STRIP)))
+    work = estimate(grid, (block,))
+    program = TileProgram((source, target), 1, grid, (block,), (), (), work)
+    return LoweredStep(program, (data,), (space,))
+
+
+def _picked(node: Node, space: Workspace) -> LoweredStep:
+    """The pixels that results read, line by line: gathered in scratch, then transposed."""
+    data, primitive = node.inputs[0], node.primitive
+    assert isinstance(primitive, Convolve)
+    channels, width = data.shape[1], node.shape[-1]
+    source, target = (TileBuffer(name, data.dtype) for name in ("b0", "o0"))
+    line = TileBuffer("s0", data.dtype, True, channels * width)
+    image, row, channel, x = (symbol(name) for name in ("_b", "_y", "_c", "_x"))
+    lines = product(node.shape[2:-1])
+    outer = unflatten(row, [("", size) for size in node.shape[2:-1]])
+    position = [at * s for at, s in zip((*outer, x), primitive.strides, strict=True)]
+    pixel = Load(source, linear((image, channel, *position), data.shape))
+    pick = Loop("_x", constant(0), width, (Store(line, channel * width + x, pixel),))
+    turn = TransposeBlock(
+        line, constant(0), width, target, (image * lines + row) * width * channels, channels,
+        channels, width,
+    )  # fmt: skip
+    body = (Loop("_c", constant(0), channels, (pick,)), turn)
+    grid = (("_b", data.shape[0]), ("_y", lines))
+    program = TileProgram((source, target), 1, grid, body, (line,), (), estimate(grid, body))
+    return LoweredStep(program, (data,), (space,))
+
+
+def _product(
+    kernel: Kernel, lowering: Lowering, tile: RegisterTile, space: Workspace
+) -> LoweredStep:
+    """Pixels of the workspace by the weights."""
+    node = kernel.seed
+    data, weights = node.inputs
+    rows = (("_b0", data.shape[0]), *((f"_p{i}", size) for i, size in enumerate(node.shape[2:])))
+    columns = (("_c0", weights.shape[0]),)
+    shape = tile.for_type(node.dtype)
+    frame = Frame(kernel, lowering, shape, (), rows, columns, weights.shape[1], PREPARED[1])
+    image, *pixel = declare(lowering, rows)
+    (channel,) = declare(lowering, columns)
+    sources: list[Source] = []
+    order = tuple(range(weights.rank))
+    packed = PackedConstant(weights, order, 0, weights.rank - 1, shape.columns)
+    right = packed_operand(frame, packed, frame.n, sources)
+    pixels = TileBuffer("pixels", node.dtype)
+    left = View(pixels, constant(0), frame.depth, constant(1))
+    step = assemble(frame, (image, channel, *pixel), left, right, sources)
+    program = replace(step.program, buffers=(pixels, *step.program.buffers))
+    return LoweredStep(program, (space, *step.reads), step.writes)
+
+
+__all__ = ["lower_turned", "turned_variant"]

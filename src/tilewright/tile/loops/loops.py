@@ -1,0 +1,389 @@
+"""Kernels without reuse: one value per output element, concatenation and running sums.
+
+The axes of the output become loops; neighbouring axes that every access walks contiguously are
+collapsed into one; the last loop is cut into chunks, and all but the chunk is the grid. Start with
+:func:`lower_loops`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tilewright.ir.graph import Node
+from tilewright.ir.kernel import Kernel
+from tilewright.ir.primitives import Concat, Reshape, Scan
+from tilewright.ir.scalar import COMBINE
+from tilewright.ir.tile import (
+    Apply,
+    Load,
+    Loop,
+    Statement,
+    Store,
+    TileBuffer,
+    TileProgram,
+    neutral_element,
+)
+from tilewright.ir.tile_walk import ExpressionMap, expressions
+from tilewright.ir.views import linear
+from tilewright.shape import Expr, Truth, ceil_div, constant, maximum, minimum
+from tilewright.tile.loops.interchange import Columns, interchanged, reduces_across
+from tilewright.tile.moves.transposes import as_transpose
+from tilewright.tile.values.lowering import Lowering
+from tilewright.tile.work import estimate
+
+LEAST_COLUMNS, MOST_COLUMNS = 128, 512  # columns per task: long runs of memory, sums in L1
+SHARES = 8  # tasks to make at least where there are enough columns
+LEAST_ACROSS = 8  # results known to be fewer are reduced one after the other
+CHUNK = 4096  # elements of the last loop in one task: small enough to balance, large to amortise
+SHORT = 16  # iterations that LLVM unrolls; a task of so few would cost more than what it does
+
+
+def storage(node: Node, lowering: Lowering) -> Node:
+    """The node whose row-major order is that of ``node``: trailing reshapes move nothing."""
+    while isinstance(node.primitive, Reshape) and node.inputs[0] not in lowering.memory:
+        if not node.inputs[0].inputs:
+            break
+        node = node.inputs[0]
+    return node
+
+
+def finish(
+    lowering: Lowering,
+    kernel: Kernel,
+    grid: Sequence[tuple[str, Expr]],
+    body: Sequence[Statement],
+    targets: dict[Node, TileBuffer],
+) -> TileProgram:
+    """The program of statements already built; results are ordered as the kernel's outputs."""
+    results = tuple(targets[o] for o in kernel.outputs)
+    reads = tuple(lowering.buffers.values())
+    work = estimate(grid, body)
+    return TileProgram(
+        reads + results,
+        len(results),
+        tuple(grid),
+        tuple(body),
+        tuple(lowering.scratch),
+        tuple(lowering.checks),
+        work,
+    )
+
+
+def target_buffers(kernel: Kernel) -> dict[Node, TileBuffer]:
+    """A result buffer for every output."""
+    return {o: TileBuffer(f"o{i}", o.dtype) for i, o in enumerate(kernel.outputs)}
+
+
+def lower_loops(kernel: Kernel, lowering: Lowering) -> TileProgram:
+    """One element at a time over the space of the outputs (which have one shape)."""
+    targets = target_buffers(kernel)
+    variables = store_elements(kernel, lowering, targets)
+    return _nest(kernel, lowering, variables, targets)
+
+
+def store_elements(
+    kernel: Kernel, lowering: Lowering, targets: dict[Node, TileBuffer]
+) -> list[tuple[str, Expr]]:
+    """Open a loop for every axis of the outputs, and store their elements in the innermost one.
+
+    Axes of one element have no loop.
+    """
+    roots = {o: storage(o, lowering) for o in kernel.outputs}
+    space = roots[kernel.outputs[0]].shape
+    variables: list[tuple[str, Expr]] = []
+    index: list[Expr] = []
+    for size in space:
+        if size.is_constant and size.value == 1:
+            index.append(constant(0))
+            continue
+        lowering.open()
+        variable = lowering.variable(size)
+        variables.append((str(variable), size))
+        index.append(variable)
+    for output, root in roots.items():
+        if root.shape == space:
+            value = lowering.value(root, index)
+        else:
+            value = lowering.value(output, index)
+        lowering.store(targets[output], linear(index, space), value)
+    return variables
+
+
+def _nest(
+    kernel: Kernel,
+    lowering: Lowering,
+    variables: list[tuple[str, Expr]],
+    targets: dict[Node, TileBuffer],
+) -> TileProgram:
+    """Collapse what can be, chunk the last loop, and make the rest the grid."""
+    bodies = [lowering.close() for _ in variables][::-1]
+    outer = lowering.blocks[0].statements
+    separable = not outer and all(not b for b in bodies[:-1])
+    if not variables:
+        return finish(lowering, kernel, (), outer, targets)
+    body = bodies[-1]
+    if separable:
+        variables, body = collapse(lowering, variables, body)
+        transposed = as_transpose(lowering, variables, body)
+        if transposed is not None:
+            return finish(lowering, kernel, transposed[0], [transposed[1]], targets)
+        return _chunked(kernel, lowering, variables, body, targets)
+    return _placed(kernel, lowering, variables, outer, bodies, targets)
+
+
+def _placed(
+    kernel: Kernel,
+    lowering: Lowering,
+    variables: list[tuple[str, Expr]],
+    outer: list[Statement],
+    bodies: list[tuple[Statement, ...]],
+    targets: dict[Node, TileBuffer],
+) -> TileProgram:
+    """Statements stand at several levels: the grid is all but the last loop."""
+    name, size = variables[-1]
+    body: list[Statement] = [*outer]
+    for level in bodies[:-1]:
+        body.extend(level)
+    body.append(Loop(name, constant(0), size, bodies[-1]))
+    return finish(lowering, kernel, variables[:-1], body, targets)
+
+
+def _chunked(
+    kernel: Kernel,
+    lowering: Lowering,
+    variables: list[tuple[str, Expr]],
+    body: Sequence[Statement],
+    targets: dict[Node, TileBuffer],
+    length: int = CHUNK,
+) -> TileProgram:
+    """Tasks of at most ``length`` iterations of the last loop; of more loops, if it is short."""
+    name, size = variables[-1]
+    if reduces_across(name, body) and not (size.is_constant and size.value < LEAST_ACROSS):
+        return _across(kernel, lowering, variables, body, targets)
+    if size.is_constant and size.value <= length:
+        loop = Loop(name, constant(0), size, tuple(body))
+        is_short = 0 < size.value <= SHORT and len(variables) > 1
+        if is_short and not reduces_across(variables[-2][0], [loop]):
+            rest = length // size.value
+            return _chunked(kernel, lowering, variables[:-1], [loop], targets, rest)
+        return finish(lowering, kernel, variables[:-1], [loop], targets)
+    chunk = lowering.variable(ceil_div(size, length), "c")
+    grid = [*variables[:-1], (str(chunk), ceil_div(size, length))]
+    begin = chunk * length
+    loop = Loop(name, begin, minimum(begin + length, size), tuple(body))
+    return finish(lowering, kernel, grid, [loop], targets)
+
+
+def _across(
+    kernel: Kernel,
+    lowering: Lowering,
+    variables: list[tuple[str, Expr]],
+    body: Sequence[Statement],
+    targets: dict[Node, TileBuffer],
+) -> TileProgram:
+    """A block of results for every task, reduced side by side."""
+    name, size = variables[-1]
+    grid = variables[:-1]
+    columns = task_columns(lowering, grid, size, "c")
+    return finish(lowering, kernel, grid, interchanged(lowering, name, body, columns), targets)
+
+
+def column_block(width: Expr) -> Expr:
+    """Neighbouring columns of one task: long runs of memory whose running values stay in L1."""
+    share = ceil_div(ceil_div(width, SHARES), 16) * 16
+    return minimum(maximum(share, LEAST_COLUMNS), MOST_COLUMNS)
+
+
+def task_columns(
+    lowering: Lowering,
+    grid: list[tuple[str, Expr]],
+    width: Expr,
+    stem: str = "i",
+    most: Expr | None = None,
+) -> Columns:
+    """The columns of one task, at most ``most``; its number becomes the last axis of ``grid``."""
+    most = column_block(width) if most is None else most
+    number = lowering.variable(ceil_div(width, most), stem)
+    grid.append((str(number), ceil_div(width, most)))
+    return Columns(number * most, minimum(most, width - number * most), most)
+
+
+def collapse(
+    lowering: Lowering, variables: list[tuple[str, Expr]], body: Sequence[Statement]
+) -> tuple[list[tuple[str, Expr]], tuple[Statement, ...]]:
+    """Merge neighbouring loops which every expression walks as one."""
+    merged = list(variables)
+    statements = tuple(body)
+    position = len(merged) - 2
+    while position >= 0:
+        (outer, outer_size), (inner, inner_size) = merged[position], merged[position + 1]
+        if _mergeable(outer, inner, inner_size, statements):
+            fused = lowering.variable(outer_size * inner_size)
+            mapping = {outer: constant(0), inner: fused}
+            statements = ExpressionMap.substitution(mapping).statements(statements)
+            merged[position : position + 2] = [(str(fused), outer_size * inner_size)]
+        position -= 1
+    return merged, statements
+
+
+def _mergeable(outer: str, inner: str, size: Expr, statements: Sequence[Statement]) -> bool:
+    for expression in set(expressions(statements)):
+        names = expression.free_symbols
+        if outer not in names and inner not in names:
+            continue
+        affine = expression.affine((outer, inner))
+        if affine is None:
+            return False
+        slopes, _ = affine
+        zero = constant(0)
+        if slopes.get(outer, zero) is not slopes.get(inner, zero) * size:
+            return False
+    return True
+
+
+# ---------------------------------------------------------------- concatenation
+
+
+def lower_concat(kernel: Kernel, lowering: Lowering) -> TileProgram:
+    """One inner nest per part; the grid is every other axis but the last."""
+    output = kernel.outputs[0]
+    primitive = output.primitive
+    assert isinstance(primitive, Concat)
+    axis = primitive.axis
+    targets = target_buffers(kernel)
+    inner = [axis] if axis == output.rank - 1 else [axis, output.rank - 1]
+    grid: list[tuple[str, Expr]] = []
+    fixed: dict[int, Expr] = {}
+    for a, size in enumerate(output.shape):
+        if a not in inner:
+            lowering.open()
+            fixed[a] = lowering.variable(size)
+            grid.append((str(fixed[a]), size))
+    begin = constant(0)
+    for operand in output.inputs:
+        _copy_part(lowering, targets[output], output, operand, (fixed, inner, axis), begin)
+        begin = begin + operand.shape[axis]
+    body: list[Statement] = [*lowering.blocks[0].statements]
+    for block in lowering.blocks[1:]:
+        body.extend(block.statements)
+    return finish(lowering, kernel, grid, body, targets)
+
+
+def _copy_part(
+    lowering: Lowering,
+    target: TileBuffer,
+    output: Node,
+    operand: Node,
+    place: tuple[dict[int, Expr], list[int], int],
+    begin: Expr,
+) -> None:
+    fixed, inner, axis = place
+    index: list[Expr] = [fixed.get(a, constant(0)) for a in range(output.rank)]
+    depth = len(lowering.blocks)
+    loops: list[tuple[Expr, Expr]] = []
+    for a in inner:
+        lowering.open()
+        index[a] = lowering.variable(operand.shape[a])
+        loops.append((index[a], operand.shape[a]))
+    value = lowering.value(operand, index)
+    shifted = [i + begin if a == axis else i for a, i in enumerate(index)]
+    lowering.store(target, linear(shifted, output.shape), value)
+    while len(lowering.blocks) > depth:
+        variable, size = loops.pop()
+        body = lowering.close()
+        lowering.emit(Loop(str(variable), constant(0), size, body))
+
+
+# ---------------------------------------------------------------- scatter and scan
+
+
+def lower_scan(kernel: Kernel, lowering: Lowering) -> TileProgram:
+    """Running sums along one axis; each result is the one before it combined with an element.
+
+    Along another axis than the last one, a task has a block of neighbouring columns, whose sums run
+    side by side.
+    """
+    output = kernel.outputs[0]
+    primitive = output.primitive
+    assert isinstance(primitive, Scan)
+    targets = target_buffers(kernel)
+    last = output.rank - 1
+    grid: list[tuple[str, Expr]] = []
+    index: list[Expr] = [constant(0)] * output.rank
+    for a, size in enumerate(output.shape):
+        if a not in (primitive.axis, last):
+            lowering.open()
+            index[a] = lowering.variable(size)
+            grid.append((str(index[a]), size))
+    columns: Columns | None = None
+    if primitive.axis != last:
+        lowering.open()
+        columns = task_columns(lowering, grid, output.shape[last])
+    _Steps(lowering, primitive, output, targets[output], index, columns).write()
+    body = [s for block in lowering.blocks for s in block.statements]
+    return finish(lowering, kernel, grid, body, targets)
+
+
+@dataclass
+class _Steps:
+    """The steps of a scan: ``index`` is the task's place, its columns apart."""
+
+    lowering: Lowering
+    primitive: Scan
+    output: Node
+    target: TileBuffer
+    index: list[Expr]
+    columns: Columns | None
+
+    def write(self) -> None:
+        """The first elements, then every one from the one before it."""
+        length = self.output.shape[self.primitive.axis]
+        self.lowering.open()
+        first = self.lowering.variable(minimum(length, 1))
+        self._each(lambda: self._begin(first))
+        self._close(first, constant(0), minimum(length, 1))
+        if self.lowering.scope.is_less_equal(length, 1) is Truth.YES:
+            return  # what a step that never runs reads would be read outside of its loop
+        self.lowering.open()
+        step = self.lowering.variable(length)
+        self._each(lambda: self._go_on(step))
+        self._close(step, constant(1), length)
+
+    def _close(self, variable: Expr, begin: Expr, end: Expr) -> None:
+        body = self.lowering.close()
+        self.lowering.emit(Loop(str(variable), begin, end, body))
+
+    def _each(self, body: Callable[[], None]) -> None:
+        if self.columns is None:
+            body()
+            return
+        self.lowering.open()
+        column = self.lowering.variable(self.columns.most)
+        self.index[-1] = self.columns.first + column
+        body()
+        inner = self.lowering.close()
+        count = self.columns.count
+        self.lowering.emit(Loop(str(column), constant(0), count, inner, independent=True))
+
+    def _begin(self, first: Expr) -> None:
+        if self.primitive.exclusive:
+            start = neutral_element(self.primitive.kind, self.output.dtype)
+        else:
+            start = self.lowering.value(self.output.inputs[0], self._at(first))
+        self.lowering.emit(Store(self.target, self._offset(first), start))
+
+    def _go_on(self, step: Expr) -> None:
+        read = self._at(step - 1) if self.primitive.exclusive else self._at(step)
+        value = self.lowering.value(self.output.inputs[0], read)
+        before = Load(self.target, self._offset(step - 1))
+        running = Apply(COMBINE[self.primitive.kind], (before, value), self.output.dtype)
+        self.lowering.emit(Store(self.target, self._offset(step), running))
+
+    def _at(self, step: Expr) -> list[Expr]:
+        axis = self.primitive.axis
+        place = self.output.shape[axis] - 1 - step if self.primitive.reverse else step
+        return [place if a == axis else i for a, i in enumerate(self.index)]
+
+    def _offset(self, step: Expr) -> Expr:
+        return self.lowering.scope.resolve(linear(self._at(step), self.output.shape))

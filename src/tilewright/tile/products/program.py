@@ -1,0 +1,113 @@
+"""The stages of a product of blocks: tasks of rows and columns, steps of the depth, register tiles.
+
+Start with :func:`product_program`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from tilewright.ir.tile import (
+    Finish,
+    Product,
+    Registers,
+    Role,
+    RunTable,
+    Stage,
+    StageAxis,
+    Statement,
+    Store,
+    TileBuffer,
+    TileProgram,
+    View,
+)
+from tilewright.shape import Expr
+from tilewright.tile.moves.staged import StagedResult
+from tilewright.tile.products.frame import Frame, narrow_type
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """An operand that statements pack, or say where it lies, for each block before tiles read it.
+
+    In ``load`` the bounds of blocks are named "_m0", "_m1", "_n0", "_n1", "_k0" and "_k1". A left
+    operand is loaded once for all of the depth, a right one for each block of it.
+    """
+
+    view: View | RunTable
+    load: tuple[Statement, ...]
+
+    @property
+    def scratch(self) -> tuple[TileBuffer, ...]:
+        """The memory of a task that the view needs."""
+        view, buffers = self.view, [self.view.buffer]
+        if isinstance(view, RunTable):
+            buffers = [b for b in (view.table, view.shifts, view.zeros, view.buffer) if b]
+        return tuple(buffer for buffer in buffers if buffer.scratch)
+
+
+@dataclass(frozen=True)
+class BlockSizes:
+    """Rows, columns and depth of a block: rows and columns are multiples of the register tile's.
+
+    With a table of runs, the depth is a multiple of its run.
+    """
+
+    rows: Expr
+    columns: Expr
+    depth: Expr
+
+
+def product_program(
+    frame: Frame,
+    blocks: BlockSizes,
+    operands: tuple[View | Loaded, View | Loaded],
+    stores: tuple[Store, ...],
+    memory: tuple[tuple[TileBuffer, ...], tuple[TileBuffer, ...]],
+    work: Expr,
+    staged: Sequence[StagedResult] = (),
+) -> TileProgram:
+    """The program of a product whose ``operands`` are whole, or loaded for each block.
+
+    ``memory`` is what it reads and what it writes; ``staged`` are the results whose ``stores`` go
+    to scratch memory first.
+    """
+    dtype, (reads, results) = frame.kernel.seed.dtype, memory
+    m = StageAxis("_m", frame.m, blocks.rows, Role.PARALLEL)
+    n = StageAxis("_n", frame.n, blocks.columns, Role.PARALLEL)
+    k = StageAxis("_k", frame.depth, blocks.depth, Role.REDUCTION)
+    left, right = (
+        side.view if isinstance(side, Loaded) else _of_block(side, axis, k)
+        for side, axis in zip(operands, (m, n), strict=True)
+    )
+    assert isinstance(right, View), "tiles read the right operand as it lies"
+    gathering, packing = (side.load if isinstance(side, Loaded) else () for side in operands)
+    tail = frame.n.value % frame.tile.columns if frame.n.is_constant else None
+    finish = Finish(stores, Registers(frame.tile.rows, frame.tile.columns, tail))
+    product = Product(
+        dtype, left, right, m.bounds, n.bounds, k.bounds, finish, narrow_type(frame.kernel.seed)
+    )
+    loaded = [buffer for side in operands if isinstance(side, Loaded) for buffer in side.scratch]
+    return TileProgram(
+        buffers=(*reads, *results),
+        results=len(results),
+        grid=(*frame.batch, (n.number, n.count), (m.number, m.count)),
+        body=(
+            Stage(
+                axes=(m, n),
+                load=gathering,
+                body=(Stage((k,), packing, (product,)),),
+                store=tuple(result.after for result in staged),
+            ),
+        ),
+        scratch=(*loaded, *(result.buffer for result in staged)),
+        checks=tuple(frame.lowering.checks),
+        work=work,
+    )
+
+
+def _of_block(whole: View, rows: StageAxis, depth: StageAxis) -> View:
+    """The part of an operand that belongs to a block of its rows or columns and of the depth."""
+    offset = whole.offset + rows.begin * whole.row + depth.begin * whole.depth
+    return replace(whole, offset=offset)

@@ -1,0 +1,389 @@
+"""Reductions that keep the last axis: rows are added to sums, a block of columns at a time.
+
+Every pass over a block of columns adds several rows to sums in scratch, so that memory is walked in
+order and vectors run along the columns; the epilogue is evaluated on the finished sums. A few rows
+of known number are added in registers. Several short rows in memory are one row of whole vectors,
+whose sums are combined at the end. Where there are few tasks, or a block of columns is but a piece
+of long rows in memory, a variant cuts the rows into parts, which threads share. Start with
+:func:`lower_columns`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from itertools import product as combinations
+from math import gcd
+
+from tilewright.cost import Machine
+from tilewright.ir.kernel import Kernel
+from tilewright.ir.primitives import Reduce, Shape
+from tilewright.ir.scalar import COMBINE
+from tilewright.ir.tile import (
+    Apply,
+    Load,
+    Loop,
+    Store,
+    TileBuffer,
+    TileProgram,
+    Value,
+    neutral_element,
+)
+from tilewright.ir.views import Index, linear
+from tilewright.shape import (
+    Expr,
+    ceil_div,
+    constant,
+    equal,
+    less,
+    maximum,
+    minimum,
+    product,
+    select,
+    symbol,
+)
+from tilewright.tile.loops.loops import column_block, target_buffers, task_columns
+from tilewright.tile.rows.parts import LONG, STEP_PICOSECONDS
+from tilewright.tile.rows.stages import PARTS, part_of
+from tilewright.tile.values.lowering import Lowering
+from tilewright.tile.variants import THREADS, LoweredStep, Variant, Workspace
+
+ROWS = 8  # rows per pass: their sum meets the sums in scratch once
+LANES = 16  # rows of fewer columns are taken together until they are a multiple of as many
+WIDEST = 2048  # columns of a block where the rows are cut instead; their sums stay in L1
+BROKEN = 8  # twice what it takes longer to read pieces of rows from memory than all of them
+ELEMENTS = 16  # per nanosecond of one thread, for the thread count
+
+
+@dataclass(frozen=True)
+class _Space:
+    """The operand's axes, neighbours merged where that changes nothing, and which are reduced."""
+
+    shape: Shape
+    reduced: tuple[bool, ...]
+    merged: bool
+
+    @property
+    def rows(self) -> list[int]:
+        """The reduced axes."""
+        return [a for a, reduced in enumerate(self.reduced) if reduced]
+
+    @property
+    def kept(self) -> list[int]:
+        """The axes of the result, the last one being the columns."""
+        return [a for a, reduced in enumerate(self.reduced) if not reduced]
+
+
+def _space(kernel: Kernel, lowering: Lowering) -> _Space:
+    """Merged if the operand is in memory and the result is all that is wanted."""
+    primitive, operand = kernel.seed.primitive, kernel.seed.inputs[0]
+    assert isinstance(primitive, Reduce)
+    reduced = [a in primitive.axes for a in range(operand.rank)]
+    alone = kernel.outputs == (kernel.seed,)
+    if operand not in lowering.memory or not alone:
+        return _Space(operand.shape, tuple(reduced), False)
+    runs = [(r, [a for a, _ in run]) for r, run in groupby(enumerate(reduced), lambda e: e[1])]
+    sizes = tuple(product([operand.shape[a] for a in axes]) for _, axes in runs)
+    return _Space(sizes, tuple(r for r, _ in runs), True)
+
+
+def lower_columns(
+    kernel: Kernel, fresh: Callable[[], Lowering], machine: Machine
+) -> tuple[Variant, ...]:
+    """The variants of a Reduce that keeps the last axis, with its epilogue."""
+    whole = _Columns(kernel, fresh())
+    whole.write()
+    step = LoweredStep(whole.program(()), tuple(whole.lowering.buffers), kernel.outputs)
+    size, scope = product(whole.operand.shape), whole.lowering.scope
+    longest = scope.bounds(size).high
+    if (longest is not None and longest < LONG) or whole.has_few_rows:
+        return (Variant("loops", (step,), constant(0)),)
+    width = whole.space.shape[-1]
+    broken = select(less(whole.block, width), BROKEN, 2)
+    cost = _time(whole, size, machine, broken)
+    parts, spaces = _in_parts(kernel, fresh)
+    more = constant(round(machine.target.sync_ns * 1000) + STEP_PICOSECONDS)
+    return (
+        Variant("loops", (step,), scope.resolve(cost)),
+        Variant("parts", spaces, scope.resolve(more + _time(parts, size, machine, 2))),
+    )
+
+
+def _time(task: _Columns, size: Expr, machine: Machine, scattered: Expr | int) -> Expr:
+    """Picoseconds to read all elements, by as many threads as there are tasks for."""
+    tasks = maximum(product([extent for _, extent in task.grid]), 1)
+    rounds = ceil_div(tasks, symbol(THREADS))
+    reading = machine.reading(size, task.operand.dtype.bytes, 1, scattered)
+    return size // 64 * reading * rounds // tasks
+
+
+def _in_parts(
+    kernel: Kernel, fresh: Callable[[], Lowering]
+) -> tuple[_Columns, tuple[LoweredStep, ...]]:
+    """The task of a part, and two steps: every part reduces its rows, then they are combined."""
+    part = _Columns(kernel, fresh(), in_parts=True)
+    sums = Workspace("parts", kernel.seed.dtype, part.sums * PARTS)
+    left = TileBuffer("q0", sums.dtype)
+    part.leave(left)
+    last = _Columns(kernel, fresh())
+    found = TileBuffer("p0", sums.dtype)
+    last.gather(found)
+    return part, (
+        LoweredStep(part.program((), left), tuple(part.lowering.buffers), (sums,)),
+        LoweredStep(last.program((found,)), (*last.lowering.buffers, sums), kernel.outputs),
+    )
+
+
+class _Columns:
+    """The body of one task: a block of columns of one index of the other axes that are kept."""
+
+    def __init__(self, kernel: Kernel, lowering: Lowering, in_parts: bool = False) -> None:
+        self.kernel = kernel
+        self.lowering = lowering
+        self.seed = kernel.seed
+        self.operand = self.seed.inputs[0]
+        self.targets = target_buffers(kernel)
+        self.space = _space(kernel, lowering)
+        self.grid: list[tuple[str, Expr]] = []
+        self.index: list[Expr] = [constant(0)] * len(self.space.shape)
+        for axis in self.space.kept[:-1]:
+            self.index[axis] = self._task(self.space.shape[axis])
+        self.folded = self._rows_in_one()
+        self.width = self.space.shape[-1] * self.folded
+        self.part = self._task(constant(PARTS)) if in_parts else None
+        lowering.open()
+        if self.folded > 1:
+            self.first, self.count, self.block = constant(0), self.width, self.width
+        else:
+            wide = maximum(minimum(self.width, WIDEST), 1)
+            most = wide if in_parts else column_block(self.width)
+            own = task_columns(lowering, self.grid, self.width, most=most)
+            self.first, self.count, self.block = own.first, own.count, own.most
+        self.finished: dict[Index, Value] = {}
+        lowering.cached[self.seed] = self.finished.get
+        lowering.open()
+
+    def _task(self, size: Expr) -> Expr:
+        self.lowering.open()
+        variable = self.lowering.variable(size)
+        self.grid.append((str(variable), size))
+        return variable
+
+    @property
+    def has_few_rows(self) -> bool:
+        """Whether all rows are added in registers."""
+        sizes = [self.space.shape[a] for a in self.space.rows]
+        return all(size.is_constant for size in sizes) and product(sizes).value <= ROWS
+
+    def _rows_in_one(self) -> int:
+        """Rows that make one of whole vectors: several where they are short, and in memory."""
+        columns, row = self.space.shape[-1], self.space.rows[-1]
+        short = columns.is_constant and 0 < columns.value < LANES
+        beside = row == len(self.space.shape) - 2
+        if not short or not beside or self.has_few_rows or self.operand not in self.lowering.memory:
+            return 1
+        return LANES // gcd(LANES, columns.value)
+
+    @property
+    def sums(self) -> Expr:
+        """How many values one part of the rows is reduced to."""
+        return product([self.space.shape[a] for a in self.space.kept]) * self.folded
+
+    @property
+    def _elements(self) -> Expr:
+        """What is read, with the lanes of vectors that short rows leave empty."""
+        rows = product([*self.space.shape[:-1]]) // self.folded
+        return rows * ceil_div(self.width, LANES) * LANES
+
+    def program(
+        self, spaces: tuple[TileBuffer, ...], left: TileBuffer | None = None
+    ) -> TileProgram:
+        """The statements so far; results are those of the kernel, or ``left``."""
+        lowering = self.lowering
+        body = tuple(s for block in lowering.blocks for s in block.statements)
+        outputs = [self.targets[o] for o in self.kernel.outputs]
+        results = outputs if left is None else [left]
+        size = self._elements if not spaces else self.sums * PARTS
+        return TileProgram(
+            (*lowering.buffers.values(), *spaces, *results),
+            len(results),
+            tuple(self.grid),
+            body,
+            tuple(lowering.scratch),
+            tuple(lowering.checks),
+            size // ELEMENTS + 1,
+        )
+
+    def write(self) -> None:
+        """Sums in registers if there are few rows, else in scratch."""
+        sizes = [self.space.shape[a] for a in self.space.rows]
+        if self.has_few_rows and product(sizes).value > 0:
+            every = [[constant(i) for i in range(size.value)] for size in sizes]
+            places = [list(place) for place in combinations(*every)]
+            self._along_columns(lambda column: self._results(column, self._sum(places, column)))
+            return
+        self._finish(self._reduce())
+
+    def leave(self, target: TileBuffer) -> None:
+        """The sums of a part, to their own place."""
+        sums = self._reduce()
+
+        def body(column: Expr) -> None:
+            assert self.part is not None
+            place = self._in_space(self.part, column)
+            self.lowering.store(target, place, Load(sums, column))
+
+        self._along_columns(body)
+
+    def gather(self, source: TileBuffer) -> None:
+        """The results, from the sums of all parts, in this order."""
+        sums = self.lowering.scratch_buffer(self.seed.dtype, self.block)
+
+        def body(column: Expr) -> None:
+            places = [self._in_space(constant(p), column) for p in range(PARTS)]
+            value: Value = Load(source, places[0])
+            for place in places[1:]:
+                value = self._combined(value, Load(source, place))
+            self.lowering.emit(Store(sums, column, value))
+
+        self._along_columns(body)
+        self._finish(sums)
+
+    def _in_space(self, part: Expr, column: Expr) -> Expr:
+        """Where the sum of a column of the block lies, of all sums of all parts."""
+        kept = self.space.kept[:-1]
+        index = [*(self.index[a] for a in kept), self.first + column]
+        shape = (*(self.space.shape[a] for a in kept), self.width)
+        return self.lowering.scope.resolve(part * self.sums + linear(index, shape))
+
+    def _reduce(self) -> TileBuffer:
+        """All rows of the task, added to sums in scratch."""
+        sums = self.lowering.scratch_buffer(self.seed.dtype, self.block)
+        neutral = neutral_element(self._kind, self.seed.dtype)
+        self._along_columns(lambda column: self.lowering.emit(Store(sums, column, neutral)))
+
+        def add(places: list[list[Expr]], count: Expr) -> None:
+            def body(column: Expr) -> None:
+                value = self._sum(places, column, Load(sums, column))
+                self.lowering.emit(Store(sums, column, value))
+
+            self._loop((constant(0), count), self.block, body)
+
+        self._rows(add, [])
+        return sums
+
+    def _finish(self, sums: TileBuffer) -> None:
+        """The results of finished sums; those of rows that were taken together are combined."""
+        if self.folded == 1:
+            self._along_columns(lambda column: self._results(column, Load(sums, column)))
+            return
+        columns = self.space.shape[-1]
+
+        def body(column: Expr) -> None:
+            value: Value = Load(sums, column)
+            for row in range(1, self.folded):
+                value = self._combined(value, Load(sums, column + row * columns))
+            self._results(column, value)
+
+        self._loop((constant(0), columns), columns, body)
+
+    # ------------------------------------------------------------ loops
+
+    def _loop(self, bounds: tuple[Expr, Expr], extent: Expr, body: Callable[[Expr], None]) -> None:
+        self.lowering.open()
+        variable = self.lowering.variable(extent)
+        body(variable)
+        self.lowering.emit(Loop(str(variable), *bounds, self.lowering.close()))
+
+    def _along_columns(self, body: Callable[[Expr], None]) -> None:
+        self._loop((constant(0), self.count), self.block, body)
+
+    def _rows(self, add: Callable[[list[list[Expr]], Expr], None], outer: list[Expr]) -> None:
+        """Loops over the reduced axes; the innermost takes several rows per pass, then the rest."""
+        size = self.space.shape[self.space.rows[len(outer)]]
+        is_cut = self.part is not None and not outer
+        if len(outer) < len(self.space.rows) - 1:
+            bounds = self._bounds(size) if is_cut else (constant(0), size)
+            self._loop(bounds, size, lambda i: self._rows(add, [*outer, i]))
+            return
+        rows = size // self.folded
+        begin, end = self._bounds(rows) if is_cut else (constant(0), rows)
+        # A part is read from memory as a rule, which is fastest in one stream, row by row.
+        step = 1 if self.part is not None else rows_per_pass(rows)
+        passes = maximum(end - begin, 0) // step if step > 1 else constant(0)
+        rest = begin + passes * step
+
+        def several(number: Expr) -> None:
+            add([[*outer, begin + number * step + i] for i in range(step)], self.count)
+
+        if step > 1:
+            self._loop((constant(0), passes), rows, several)
+        self._loop((rest, end), rows, lambda i: add([[*outer, i]], self.count))
+        if self.folded > 1:
+            beyond = (size - rows * self.folded) * self.space.shape[-1]
+            if is_cut and self.part is not None:
+                beyond = select(equal(self.part, PARTS - 1), beyond, 0)
+            add([[*outer, rows]], beyond)
+
+    def _bounds(self, size: Expr) -> tuple[Expr, Expr]:
+        """The task's part of an axis."""
+        assert self.part is not None
+        return part_of(size, self.part)
+
+    # ------------------------------------------------------------ values
+
+    @property
+    def _kind(self) -> str:
+        primitive = self.seed.primitive
+        assert isinstance(primitive, Reduce)
+        return primitive.kind
+
+    def _sum(
+        self, places: Sequence[Sequence[Expr]], column: Expr, before: Value | None = None
+    ) -> Value:
+        """The elements of a column at ``places`` of the reduced axes, combined."""
+        value: Value | None = None
+        for place in places:
+            read = self._read(place, column)
+            value = read if value is None else self._combined(value, read)
+        assert value is not None
+        return value if before is None else self._combined(before, value)
+
+    def _combined(self, left: Value, right: Value) -> Value:
+        return Apply(COMBINE[self._kind], (left, right), self.seed.dtype)
+
+    def _read(self, place: Sequence[Expr], column: Expr) -> Value:
+        index = list(self.index)
+        for axis, i in zip(self.space.rows, place, strict=True):
+            index[axis] = i
+        shape = self.space.shape
+        if self.folded > 1:
+            row = index[-2] * self.width + column
+            lead = linear([*index[:-2], constant(0), constant(0)], shape)
+            where = self.lowering.scope.resolve(lead + row)
+            return Load(self.lowering.buffer(self.operand), where)
+        index[-1] = self.first + column
+        if not self.space.merged:
+            return self.lowering.value(self.operand, index)
+        offset = self.lowering.scope.resolve(linear(index, shape))
+        return Load(self.lowering.buffer(self.operand), offset)
+
+    def _results(self, column: Expr, value: Value) -> None:
+        """Store what the kernel makes of a finished sum."""
+        lowering, kept = self.lowering, self.space.kept
+        index = [self.index[a] for a in kept[:-1]] + [self.first + column]
+        where = tuple(lowering.scope.resolve(i) for i in index)
+        shape = tuple(self.space.shape[a] for a in kept)
+        self.finished[where] = value
+        for output in self.kernel.outputs:
+            made = value if self.space.merged else lowering.value(output, where)
+            lowering.store(self.targets[output], linear(where, shape), made)
+
+
+def rows_per_pass(size: Expr) -> int:
+    """The most rows, up to ``ROWS``, that leave no rest; where that is few or unknown, ``ROWS``."""
+    if not size.is_constant:
+        return ROWS
+    even = max((step for step in range(1, ROWS + 1) if size.value % step == 0), default=ROWS)
+    return even if even > ROWS // 2 or size.value < ROWS else ROWS

@@ -1,0 +1,459 @@
+"""Rows that lie side by side: statistics of a block of neighbouring rows, along vectors.
+
+The last axes of such a space are kept (``beside``), perhaps with a few elements of each row after
+them (``within``: the channels of a group, where channels are last). A task has a block of them: its
+*columns*, one behind the other in memory. Sums over the other reduced axes (``strided``) run side
+by side, one for each column; those of a row's columns are combined at the end. What there is one of
+for each row is spread over its columns, so that the next sweep reads it as it reads elements. Start
+with :func:`layouts` and :class:`RowColumns`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import product as combinations
+
+from tilewright.ir.graph import Node
+from tilewright.ir.kernel import Kernel, RowSpace
+from tilewright.ir.primitives import Broadcast, Shape
+from tilewright.ir.tile import (
+    Accumulator,
+    Load,
+    Loop,
+    Statement,
+    Store,
+    TileBuffer,
+    Value,
+    neutral_element,
+)
+from tilewright.ir.tile_walk import ExpressionMap
+from tilewright.ir.views import Index, linear
+from tilewright.shape import Expr, ceil_div, constant, maximum, minimum, product
+from tilewright.tile.loops.loops import collapse
+from tilewright.tile.rows.columns import ROWS, rows_per_pass
+from tilewright.tile.rows.stages import (
+    PARTS,
+    NotOneLoopError,
+    RowStages,
+    Sweep,
+    combined,
+    kind_of,
+    part_of,
+    reciprocal,
+)
+
+WIDEST = 64  # elements of a row that lie together: more, and vectors run along the row
+WIDEST_ALONE = 4  # the same where these are all of the row: longer ones are turned
+LEAST_COLUMNS = 8  # fewer are not worth vectors
+MOST = 512  # columns of a block: long runs of memory whose sums stay in L1
+LANES = 16  # columns of a block are a multiple where nothing else decides
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The wide axes of a row space by what they are to a task."""
+
+    grid: tuple[int, ...]
+    strided: tuple[int, ...]
+    beside: tuple[int, ...]
+    within: tuple[int, ...]
+
+
+def layouts(kernel: Kernel) -> list[Layout]:
+    """Layouts to try for a kernel, the best first; none where vectors had better follow rows."""
+    space = RowSpace.of(kernel.seed)
+    axes = [*space.wide]
+    end = len(axes)
+    while end and axes[end - 1] in space.axes:
+        end -= 1
+    begin = end
+    while begin and axes[begin - 1] not in space.axes:
+        begin -= 1
+    within, strided = axes[end:], [a for a in axes[:begin] if a in space.axes]
+    width = product([space.shape[a] for a in within])
+    columns = product([space.shape[a] for a in axes[begin:]])
+    narrow = width.is_constant and width.value <= (WIDEST if strided else WIDEST_ALONE)
+    few = columns.is_constant and columns.value < LEAST_COLUMNS
+    if begin == end or few or not narrow:
+        return []
+    return [
+        Layout(
+            tuple(a for a in axes[:first] if a not in space.axes),
+            tuple(strided), tuple(axes[first:end]), tuple(within),
+        )
+        for first in dict.fromkeys((begin, end - 1))
+    ]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """What is done for every element, as a loop without bounds: stores, and what is reduced.
+
+    ``columns`` is the variable along columns (or rows); those of the block start at ``begin``.
+    """
+
+    strided: list[tuple[str, Expr]]
+    columns: str
+    begin: Expr
+    work: Loop
+
+
+class RowColumns:
+    """The body of one task: a block of columns at one place of the grid's axes."""
+
+    def __init__(self, stages: RowStages, layout: Layout, in_parts: bool) -> None:
+        if in_parts and not layout.strided:
+            raise NotOneLoopError  # there is nothing to cut into parts
+        self.stages = stages
+        self.lowering = stages.lowering
+        self.space = stages.space
+        self.layout = layout
+        self.fixed: dict[int, Expr] = {}
+        self.grid: list[tuple[str, Expr]] = []
+        for axis in layout.grid:
+            self.lowering.open()
+            self.fixed[axis] = self.lowering.variable(self.space.shape[axis])
+            self.grid.append((str(self.fixed[axis]), self.space.shape[axis]))
+        self.width = product(self._sizes(layout.within))  # columns of one row
+        rows = product(self._sizes(layout.beside))
+        self.most = self.lowering.scope.resolve(self._block(rows))
+        self.lowering.open()
+        blocks = ceil_div(rows, self.most)
+        number = self.lowering.variable(blocks)
+        self.grid.append((str(number), blocks))
+        self.first = number * self.most
+        self.count = minimum(self.most, rows - self.first)
+        self.part = constant(0)
+        self.in_parts = in_parts
+        if in_parts:
+            self.lowering.open()
+            self.part = self.lowering.variable(constant(PARTS))
+            self.grid.append((str(self.part), constant(PARTS)))
+        self.lowering.open()
+
+    def _sizes(self, axes: Sequence[int]) -> Shape:
+        return tuple(self.space.shape[a] for a in axes)
+
+    def _block(self, rows: Expr) -> Expr:
+        """Rows of one task: blocks of about the same number of columns."""
+        blocks = maximum(ceil_div(rows * self.width, MOST), 1)
+        share = maximum(ceil_div(rows, blocks), 1)
+        return share if self.layout.within else ceil_div(share, LANES) * LANES
+
+    # ------------------------------------------------------------ what tasks do
+
+    @property
+    def is_even(self) -> tuple[str, ...]:
+        """See :class:`~tilewright.tile.rows.parts.RowTask`, also for what has no comment."""
+        return tuple(name for name, _ in self.grid[len(self.layout.grid) :])
+
+    @property
+    def sums(self) -> Expr:
+        """One for each column of every block."""
+        axes = (*self.layout.grid, *self.layout.beside, *self.layout.within)
+        return product(self._sizes(axes))
+
+    def sweep(self, sweep: Sweep) -> None:
+        """Reduce whole rows."""
+        self._finish_sums(sweep, self._sweep(sweep))
+
+    def gather(self, sweep: Sweep, spaces: Sequence[TileBuffer]) -> None:
+        """What the columns of all parts were reduced to is combined."""
+        sums = [self._column_scratch(r) for r in sweep.reductions]
+
+        def body(column: Expr) -> list[Statement]:
+            made: list[Statement] = []
+            for reduction, buffer, space in zip(sweep.reductions, sums, spaces, strict=True):
+                parts = [Load(space, self._in_space(constant(p), column)) for p in range(PARTS)]
+                made.append(Store(buffer, column, combined(kind_of(reduction), parts)))
+            return made
+
+        self.lowering.emit(self._columns(body))
+        self._finish_sums(sweep, sums)
+
+    def leave(self, sweep: Sweep, spaces: Sequence[TileBuffer]) -> None:
+        """The columns of the part are reduced, and copied to the part's place."""
+        sums = self._sweep(sweep)
+        pairs = list(zip(spaces, sums, strict=True))
+        self.lowering.emit(
+            self._columns(
+                lambda c: [Store(to, self._in_space(self.part, c), Load(b, c)) for to, b in pairs]
+            )
+        )
+
+    def _in_space(self, part: Expr, column: Expr) -> Expr:
+        """Where a column's sum of a part lies, of all blocks' sums of all parts."""
+        lead = linear([self.fixed[a] for a in self.layout.grid], self._sizes(self.layout.grid))
+        row = product(self._sizes((*self.layout.beside, *self.layout.within)))
+        return part * self.sums + lead * row + self.first * self.width + column
+
+    def write(self, sweep: Sweep) -> None:
+        """Loops over the strided axes around one over columns."""
+        self._spread(sweep)
+
+        def body(index: list[Expr]) -> list[Accumulator]:
+            for output in sweep.outputs:
+                self.stages.write(output, index)
+            return []
+
+        recorded = self._record(self.layout.strided, self.layout.within, body)
+        inside: Statement = self._columns(lambda column: [*self._at(recorded, column).body])
+        for variable, size in reversed(recorded.strided):
+            inside = Loop(variable, *self._bounds(size), (inside,))
+        self.lowering.emit(inside)
+
+    def write_rows(self) -> None:
+        """A loop over the rows of the block."""
+        stages = self.stages
+
+        def body(index: list[Expr]) -> list[Accumulator]:
+            place = dict(enumerate(index))
+            for output in stages.results:
+                own = stages.row_index(output.shape, place)
+                value = self.lowering.value(output, own)
+                self.lowering.store(stages.targets[output], linear(own, output.shape), value)
+            return []
+
+        if not stages.results:
+            return
+        recorded = self._record((), (), body)
+        self.lowering.emit(self._rows(lambda row: [*self._at(recorded, row).body]))
+
+    # ------------------------------------------------------------ reductions
+
+    def _sweep(self, sweep: Sweep) -> list[TileBuffer]:
+        """Sums of every column."""
+        self._spread(sweep)
+        places = {node: self._place(node) for node in sweep.keep}
+
+        def body(index: list[Expr]) -> list[Accumulator]:
+            resolve = self.lowering.scope.resolve
+            for node, (buffer, offset) in places.items():
+                value = self.lowering.value(node, index)
+                self.lowering.emit(Store(buffer, resolve(offset(index)), value))
+            return [
+                Accumulator("", kind_of(r), self.lowering.value(r.inputs[0], index))
+                for r in sweep.reductions
+            ]
+
+        recorded = self._record(self.layout.strided, self.layout.within, body)
+        for node, (buffer, offset) in places.items():
+            self.lowering.cached[node] = self.stages.reader(buffer, offset, self.fixed)
+        sums = [self._column_scratch(r) for r in sweep.reductions]
+        self._sum_columns(recorded, sums, [kind_of(r) for r in sweep.reductions])
+        return sums
+
+    def _finish_sums(self, sweep: Sweep, sums: Sequence[TileBuffer]) -> None:
+        """Sums of every row."""
+        for reduction, buffer in zip(sweep.reductions, sums, strict=True):
+            result = self._sum_rows(buffer, kind_of(reduction)) if self.layout.within else buffer
+            self.lowering.cached[reduction] = self._result(result)
+
+    def _place(self, node: Node) -> tuple[TileBuffer, Callable[[Sequence[Expr]], Expr]]:
+        elements = product(self._sizes(self.layout.strided)) * self.most * self.width
+        return self.stages.place(node, elements, self._in_scratch)
+
+    def _in_scratch(self, index: Sequence[Expr]) -> Expr:
+        """Where an element of the block lies: columns side by side."""
+        strided = self.layout.strided
+        line = linear([index[a] for a in strided], self._sizes(strided))
+        return line * self.most * self.width + self._column(index)
+
+    def _column_scratch(self, node: Node) -> TileBuffer:
+        return self.lowering.scratch_buffer(node.dtype, self.most * self.width)
+
+    def _sum_columns(
+        self, recorded: Recorded, sums: Sequence[TileBuffer], kinds: Sequence[str]
+    ) -> None:
+        """Several places of the innermost strided axis at a time, so that sums move less often."""
+        *outer, (variable, size) = recorded.strided or [("", constant(1))]
+        once = not (outer or self.in_parts) and size.is_constant and 0 < size.value <= ROWS
+
+        def add(places: Sequence[Expr], first: bool) -> Statement:
+            def body(column: Expr) -> list[Statement]:
+                works = [
+                    self._at(recorded, column, {variable: place} if variable else {})
+                    for place in places
+                ]
+                made: list[Statement] = [s for work in works for s in work.body]
+                for number, (buffer, kind) in enumerate(zip(sums, kinds, strict=True)):
+                    values = [work.accumulators[number].value for work in works]
+                    before = [] if first else [Load(buffer, column)]
+                    made.append(Store(buffer, column, combined(kind, [*values, *before])))
+                return made
+
+            return self._columns(body)
+
+        if once:
+            self.lowering.emit(add([constant(i) for i in range(size.value)], True))
+            return
+        self.lowering.emit(self._columns(lambda column: [
+            Store(b, column, neutral_element(k, b.dtype))
+            for b, k in zip(sums, kinds, strict=True)
+        ]))  # fmt: skip
+        begin, end = self._bounds(size)
+        step = rows_per_pass(size)
+        passes = maximum(end - begin, 0) // step if self.in_parts else size // step
+        several, single = self._variable(passes), self._variable(size)
+        made: list[Statement] = [
+            Loop(str(several), constant(0), passes,
+                 (add([begin + several * step + i for i in range(step)], False),)),
+            Loop(str(single), begin + passes * step, end, (add([single], False),)),
+        ]  # fmt: skip
+        for name, extent in reversed(outer):
+            made = [Loop(name, constant(0), extent, tuple(made))]
+        for statement in made:
+            self.lowering.emit(statement)
+
+    def _sum_rows(self, columns: TileBuffer, kind: str) -> TileBuffer:
+        """The sums of the columns of every row, combined."""
+        rows = self.lowering.scratch_buffer(columns.dtype, self.most)
+        width = self.width.value
+
+        def body(row: Expr) -> list[Statement]:
+            values = [Load(columns, row * width + i) for i in range(width)]
+            return [Store(rows, row, combined(kind, values))]
+
+        self.lowering.emit(self._rows(body))
+        return rows
+
+    def _result(self, buffer: TileBuffer) -> Callable[[Index], Value | None]:
+        """Reads a result of the task's rows."""
+        resolve = self.lowering.scope.resolve
+        kept = [a for a in range(len(self.space.shape)) if a not in self.space.axes]
+
+        def read(index: Index) -> Value | None:
+            place = dict(zip(kept, index, strict=True))
+            if any(place[axis] is not resolve(own) for axis, own in self.fixed.items()):
+                return None
+            return Load(buffer, resolve(self._row(place)))
+
+        return read
+
+    # ------------------------------------------------------------ what all columns of a row share
+
+    def _spread(self, sweep: Sweep) -> None:
+        """What is the same all along the strided axes, once for every column."""
+        cached = {n for n in self.lowering.cached if n not in self.stages.seeds}
+        needed = self.stages.needed(sweep.roots, cached)
+        quotients = dict(self.stages.divided(sweep))
+        read_as_is = {d for n in needed if n not in quotients for d in n.inputs}
+        for node in self.stages.kernel.body:
+            if node in needed and node in read_as_is and self._is_spread(node):
+                read = self._spread_node(node, partial(self.lowering.value, node))
+                self.lowering.cached[node] = read
+        for node, divisor in quotients.items():
+            value = partial(self._reciprocal, divisor)
+            self.lowering.cached[node] = self.stages.quotient(
+                node, self._spread_node(divisor, value)
+            )
+
+    def _reciprocal(self, divisor: Node, index: list[Expr]) -> Value:
+        return reciprocal(self.lowering.value(divisor, index))
+
+    def _is_spread(self, node: Node) -> bool:
+        """Whether a Broadcast is no contiguous read along the columns, or is of a result."""
+        if not isinstance(node.primitive, Broadcast) or node.shape != self.space.shape:
+            return False
+        operand, columns = node.inputs[0], {*self.layout.beside, *self.layout.within}
+        pairs = zip(node.primitive.axes, operand.shape, strict=True)
+        axes = {axis for axis, size in pairs if not (size.is_constant and size.value == 1)}
+        if not axes.isdisjoint(self.layout.strided) or axes.isdisjoint(columns):
+            return False
+        return self.stages.stage_of(operand) > 0 or not columns <= axes
+
+    def _spread_node(
+        self, node: Node, value: Callable[[list[Expr]], Value]
+    ) -> Callable[[Index], Value | None]:
+        """What reads a value of which there is one for each row, from one for each column."""
+        buffer = self._column_scratch(node)
+        within = [[constant(i) for i in range(n.value)] for n in self._sizes(self.layout.within)]
+
+        def body(index: list[Expr]) -> list[Accumulator]:
+            for places in combinations(*within):
+                for axis, place in zip(self.layout.within, places, strict=True):
+                    index[axis] = place
+                column = self.lowering.scope.resolve(self._column(index))
+                self.lowering.emit(Store(buffer, column, value(index)))
+            return []
+
+        recorded = self._record((), (), body)
+        self.lowering.emit(self._rows(lambda row: [*self._at(recorded, row).body]))
+        return self.stages.reader(buffer, self._column, self.fixed)
+
+    # ------------------------------------------------------------ loops
+
+    def _row(self, place: Mapping[int, Expr]) -> Expr:
+        """The number in the block of the row at a place of the space."""
+        beside = self.layout.beside
+        return linear([place[a] for a in beside], self._sizes(beside)) - self.first
+
+    def _column(self, index: Sequence[Expr]) -> Expr:
+        """The number in the block of the column at an index of the space."""
+        within = self.layout.within
+        own = linear([index[a] for a in within], self._sizes(within))
+        return self._row(dict(enumerate(index))) * self.width + own
+
+    def _record(
+        self,
+        strided: Sequence[int],
+        within: Sequence[int],
+        body: Callable[[list[Expr]], list[Accumulator]],
+    ) -> Recorded:
+        """What ``body`` emits for one element, with the axes of its loops merged."""
+        lowering = self.lowering
+        index = [self.fixed.get(a, constant(0)) for a in range(len(self.space.shape))]
+        inner = (*self.layout.beside, *within)
+        axes: dict[int, tuple[str, Expr]] = {}
+        for axis in (*strided, *inner):
+            lowering.open()
+            index[axis] = lowering.variable(self.space.shape[axis])
+            axes[axis] = (str(index[axis]), self.space.shape[axis])
+        accumulators = tuple(body(index))
+        levels = [lowering.close() for _ in axes]
+        if any(levels[1:]) or not all(isinstance(part, Store) for part in levels[0]):
+            raise NotOneLoopError
+        parts: Sequence[Statement] = [Loop("", constant(0), constant(0), levels[0], accumulators)]
+        lowering.open()
+        columns, parts = collapse(lowering, [axes[a] for a in inner], parts)
+        outer, parts = collapse(lowering, [axes[a] for a in strided], parts)
+        lowering.close()
+        (work,) = parts
+        split = len(outer) == 1 or not (self.in_parts and strided)
+        if len(columns) > 1 or not split or not isinstance(work, Loop):
+            raise NotOneLoopError
+        begin = self.first * self.width if within else self.first
+        return Recorded(outer, columns[0][0], begin, work)
+
+    def _at(
+        self, recorded: Recorded, number: Expr, places: Mapping[str, Expr] | None = None
+    ) -> Loop:
+        """What was recorded, at a column or row of the block, and at places of strided axes."""
+        mapping = {recorded.columns: recorded.begin + number, **(places or {})}
+        made = ExpressionMap.substitution(mapping).statement(recorded.work)
+        assert isinstance(made, Loop)
+        return made
+
+    def _columns(self, body: Callable[[Expr], list[Statement]]) -> Loop:
+        return self._loop(self.count * self.width, self.most * self.width, body)
+
+    def _bounds(self, size: Expr) -> tuple[Expr, Expr]:
+        """The task's part of the strided axes, which are one loop if there are parts."""
+        return part_of(size, self.part) if self.in_parts else (constant(0), size)
+
+    def _rows(self, body: Callable[[Expr], list[Statement]]) -> Loop:
+        return self._loop(self.count, self.most, body)
+
+    def _loop(self, end: Expr, most: Expr, body: Callable[[Expr], list[Statement]]) -> Loop:
+        variable = self._variable(most)
+        inside = tuple(body(variable))
+        return Loop(str(variable), constant(0), end, inside, independent=True, masked=True)
+
+    def _variable(self, extent: Expr) -> Expr:
+        """A loop variable; of a loop that is open nowhere, so that nothing moves out of it."""
+        self.lowering.open()
+        variable = self.lowering.variable(extent)
+        self.lowering.close()
+        return variable

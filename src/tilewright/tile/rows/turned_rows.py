@@ -1,0 +1,176 @@
+"""Short rows whose elements lie side by side: turned, so that vectors run across many rows.
+
+A vector along a row of a few elements is mostly empty, and ends in sums of its own lanes. A task
+takes a block of rows instead, which register squares turn on their way into scratch and on their
+way out; all between is that of rows which lie side by side (``row_columns``). Start with
+:func:`turned_rows`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from tilewright.cost import Machine
+from tilewright.ir.graph import Node
+from tilewright.ir.kernel import Kernel, RowSpace
+from tilewright.ir.tile import Accumulator, TileBuffer, TileProgram, TransposeBlock
+from tilewright.ir.tile_walk import expressions
+from tilewright.ir.views import linear
+from tilewright.shape import Expr, ceil_div, constant, maximum, minimum, product
+from tilewright.tile.moves.transposes import SIZES
+from tilewright.tile.rows.parts import lower_whole
+from tilewright.tile.rows.row_columns import LANES, MOST, Layout, Recorded, RowColumns
+from tilewright.tile.rows.stages import NotOneLoopError, RowStages
+from tilewright.tile.values.lowering import Lowering
+from tilewright.tile.work import UNITS_PER_NANOSECOND, VECTOR_UNITS
+
+ZERO, ONE = constant(0), constant(1)
+BLOCK = 4096  # elements of the rows of a task: with what is kept of them they stay in L1
+LONGEST = 512  # elements of a row that is always longer: turning takes longer than its ends
+SWEEP_CYCLES = 12  # to enter a sweep over a row and to combine the lanes of its sums
+WAIT_CYCLES = 24  # more where a sweep needs what the one before has found
+
+
+class TurnedRows(RowColumns):
+    """A block of neighbouring rows, each of which is a column of scratch memory."""
+
+    def __init__(self, stages: RowStages, layout: Layout) -> None:
+        super().__init__(stages, layout, in_parts=False)
+        self.length = product(self._sizes(layout.strided))
+        lead = linear([self.fixed[a] for a in layout.grid], self._sizes(layout.grid))
+        beside = product(self._sizes(layout.beside))
+        self.rows = product(self._sizes(layout.grid)) * beside
+        number = lead * beside + self.first
+        self.origin = self.lowering.scope.resolve(number * self.length)
+        self.turned = _elements(stages)
+        for node in self.turned:
+            buffer = self._scratch(node)
+            self._turn_in(node, buffer)
+            stages.lowering.cached[node] = stages.reader(buffer, self._in_scratch, self.fixed)
+        for output in stages.elements:
+            stages.written[output] = self._scratch(output)
+        stages.offset = self._in_scratch
+
+    def _block(self, rows: Expr) -> Expr:
+        """Rows of one task: whole vectors, as many as stay in the nearest cache."""
+        length = maximum(product(self._sizes(self.layout.strided)), 1)
+        most = maximum(minimum(BLOCK // length, MOST) // LANES, 1)
+        return minimum(most, maximum(ceil_div(rows, LANES), 1)) * LANES
+
+    def _scratch(self, node: Node) -> TileBuffer:
+        return self.lowering.scratch_buffer(node.dtype, self.length * self.most)
+
+    def _turn_in(self, node: Node, target: TileBuffer) -> None:
+        source = self.lowering.buffer(node)
+        self.lowering.emit(
+            TransposeBlock(
+                source, self.origin, self.length, target, ZERO, self.most, self.count, self.length
+            )
+        )
+
+    def write_rows(self) -> None:
+        """What there is one of for each row, and the elements, turned back."""
+        super().write_rows()
+        for output in self.stages.elements:
+            source, target = self.stages.written[output], self.stages.targets[output]
+            self.lowering.emit(
+                TransposeBlock(
+                    source, ZERO, self.most, target, self.origin, self.length, self.length,
+                    self.count,
+                )
+            )  # fmt: skip
+
+    def _record(
+        self,
+        strided: Sequence[int],
+        within: Sequence[int],
+        body: Callable[[list[Expr]], list[Accumulator]],
+    ) -> Recorded:
+        """Raises NotOneLoopError where neighbouring rows read neither neighbours nor the same."""
+        recorded = super()._record(strided, within, body)
+        for expression in expressions([recorded.work]):
+            affine = expression.affine((recorded.columns,))
+            if affine is None or affine[0][recorded.columns] not in (ZERO, ONE):
+                raise NotOneLoopError
+        return recorded
+
+
+def _elements(stages: RowStages) -> list[Node]:
+    """What is read of which there is one for every element. Raises NotOneLoopError."""
+    found = [n for n in stages.kernel.reads if stages.space.holds_elements(n.shape)]
+    is_plain = all(n.shape == stages.space.shape for n in found)
+    if not is_plain or any(n.dtype.bytes not in SIZES for n in (*found, *stages.elements)):
+        raise NotOneLoopError
+    return found
+
+
+@dataclass(frozen=True)
+class Turned:
+    """Rows turned by their tasks, beside the program ``plain`` that does not turn them."""
+
+    task: TurnedRows
+    program: TileProgram
+    plain: TileProgram
+    machine: Machine
+
+    @property
+    def lanes(self) -> int:
+        """Elements of a vector."""
+        stages = self.task.stages
+        return self.machine.target.vector_bytes // stages.kernel.seed.dtype.bytes
+
+    @property
+    def plain_more(self) -> Expr:
+        """Picoseconds of all rows for the ends of sweeps along them, and for lanes without use."""
+        sweeps = len(self.task.stages.sweeps())
+        ends = SWEEP_CYCLES * sweeps + WAIT_CYCLES * (sweeps - 1)
+        return self._picoseconds(self.task.rows * ends + self._unused(self.task.length))
+
+    @property
+    def turning(self) -> Expr:
+        """Picoseconds to turn all rows, and for lanes without use."""
+        vectors = self.task.length * ceil_div(self.task.rows, self.lanes)
+        tensors = len(self.task.turned) + len(self.task.stages.elements)
+        # Every vector goes through the exchanges of a square, is read once more and written.
+        steps = tensors * (self.lanes.bit_length() - 1 + 2)
+        return self._picoseconds(vectors * steps + self._unused(self.task.rows))
+
+    def _unused(self, size: Expr) -> Expr:
+        """Cycles for what the last vector along an axis of ``size`` is longer than it."""
+        cycles = self.plain.work * (UNITS_PER_NANOSECOND // VECTOR_UNITS) // self.lanes
+        more = ceil_div(size, self.lanes) * self.lanes - size
+        return cycles * more // maximum(size, 1)
+
+    def _picoseconds(self, cycles: Expr) -> Expr:
+        return cycles * self.machine.picoseconds(1)
+
+
+def turned_rows(
+    kernel: Kernel, fresh: Callable[[], Lowering], plain: TileProgram, machine: Machine
+) -> Turned | None:
+    """The rows of ``plain`` turned; None where that is impossible or no gain."""
+    stages = RowStages(kernel, fresh())
+    space = stages.space
+    shortest = stages.lowering.scope.bounds(product([space.shape[a] for a in space.axes])).low
+    if shortest is not None and shortest > LONGEST:
+        return None
+    for layout in _layouts(space):
+        try:
+            task = TurnedRows(RowStages(kernel, fresh()), layout)
+            program = replace(lower_whole(task), work=plain.work)
+        except NotOneLoopError:
+            continue
+        return Turned(task, program, plain, machine)
+    return None
+
+
+def _layouts(space: RowSpace) -> list[Layout]:
+    """Layouts to try, the best first; none where the elements of a row do not lie side by side."""
+    kept, reduced = space.kept, [a for a in space.wide if a in space.axes]
+    if not kept or not reduced or kept[-1] > reduced[0]:
+        return []
+    return [
+        Layout(kept[:first], tuple(reduced), kept[first:], ())
+        for first in dict.fromkeys((0, len(kept) - 1))
+    ]

@@ -1,0 +1,481 @@
+"""Lowering primitives to scalar values: what is element ``index`` of a node?
+
+:class:`Lowering` answers that by pulling the index back through layout primitives, applying scalar
+functions, and stopping at what the kernel reads. Work that needs statements (positions read from
+data, private reductions) is placed in the outermost open loop where its operands are known. Start
+with :meth:`Lowering.value`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+
+from tilewright.ir.access import below_reshapes
+from tilewright.ir.dtype import DType
+from tilewright.ir.graph import Node
+from tilewright.ir.kernel import Kernel
+from tilewright.ir.primitives import (
+    ArgReduce,
+    Broadcast,
+    Cast,
+    Concat,
+    Constant,
+    Contract,
+    Convolve,
+    Dimension,
+    Gather,
+    GatherElements,
+    GatherND,
+    Iota,
+    Map,
+    Pad,
+    Reduce,
+    Reshape,
+    Slice,
+    Transpose,
+    Window,
+)
+from tilewright.ir.scalar import DIVISIONS
+from tilewright.ir.tile import (
+    Accumulator,
+    Apply,
+    Check,
+    Convert,
+    Guarded,
+    IndexValue,
+    Let,
+    LetIndex,
+    Literal,
+    Load,
+    Local,
+    Loop,
+    Statement,
+    Store,
+    TileBuffer,
+    Value,
+    multiplied,
+    neutral_element,
+)
+from tilewright.ir.tile_walk import value_symbols
+from tilewright.ir.views import Index, declare_index, linear, looked_up, pull_back
+from tilewright.shape import (
+    Expr,
+    Scope,
+    Truth,
+    as_expr,
+    constant,
+    less,
+    less_equal,
+    logical_and,
+    select,
+)
+from tilewright.tile.values.best_position import best_position
+from tilewright.tile.values.block import Block
+from tilewright.tile.values.taps import Tap, geometry, tap_position
+
+
+class Lowering:
+    """State while one kernel is lowered: buffers met, messages, open loops, facts about indices."""
+
+    def __init__(self, kernel: Kernel, scope: Scope) -> None:
+        self.memory = frozenset(kernel.reads)
+        self.scope = scope.copy()
+        self.label = kernel.label
+        self.buffers: dict[Node, TileBuffer] = {}
+        self.scratch: list[TileBuffer] = []
+        self.checks: list[str] = []
+        self.blocks: list[Block] = [Block()]
+        self.depth: dict[str, int] = {}
+        self.sizes: dict[str, Expr] = {}
+        self.cached: dict[Node, Callable[[Index], Value | None]] = {}
+        self._symbols: dict[Value, frozenset[str]] = {}
+        self._names = 0
+        self._barrier = 0
+
+    # ------------------------------------------------------------ names, buffers, blocks
+
+    def name(self, stem: str) -> str:
+        """A name not used before in this kernel."""
+        self._names += 1
+        return f"_{stem}{self._names}"
+
+    def buffer(self, node: Node) -> TileBuffer:
+        """The memory of a node that is read from there or written to it."""
+        if node not in self.buffers:
+            self.buffers[node] = TileBuffer(f"b{len(self.buffers)}", node.dtype)
+        return self.buffers[node]
+
+    def is_stored(self, node: Node) -> bool:
+        """Whether the elements of a node are in memory in its own order."""
+        return below_reshapes(node, self.memory) in self.memory
+
+    def stored(self, node: Node) -> TileBuffer:
+        """The memory of a node or of one that it is a Reshape of."""
+        return self.buffer(below_reshapes(node, self.memory))
+
+    def scratch_buffer(self, dtype: DType, elements: Expr, fixed: bool = False) -> TileBuffer:
+        """New thread-private memory; ``fixed`` if of one layout, whatever the sizes of a call."""
+        made = TileBuffer(f"s{len(self.scratch)}", dtype, True, elements, fixed)
+        self.scratch.append(made)
+        return made
+
+    def check(self, message: str) -> int:
+        """The index of a message in this kernel's list."""
+        if message not in self.checks:
+            self.checks.append(message)
+        return self.checks.index(message)
+
+    def variable(self, extent: Expr, stem: str = "i", count: Expr | None = None) -> Expr:
+        """A loop variable in [0, extent), known to the scope; its body runs ``count`` times."""
+        name = self.name(stem)
+        self.depth[name] = len(self.blocks) - 1
+        self.sizes[name] = extent
+        self.blocks[-1].extents.append(extent if count is None else count)
+        return declare_index(self.scope, name, extent)
+
+    def open(self) -> None:
+        """Begin the body of a loop."""
+        self.blocks.append(Block())
+
+    def opened(self, name: str, size: Expr | None = None) -> Expr:
+        """Open the body of a loop over ``name``: below ``size``, or just not negative."""
+        self.open()
+        self.depth[name] = len(self.blocks) - 1
+        scope = self.scope
+        return scope.declare(name, 0) if size is None else declare_index(scope, name, size)
+
+    def close(self) -> tuple[Statement, ...]:
+        """End the innermost open body and return its statements."""
+        return tuple(self.blocks.pop().statements)
+
+    def emit(self, statement: Statement) -> None:
+        """Append to the innermost open body."""
+        self.blocks[-1].statements.append(statement)
+
+    def _level(self, symbols: Iterable[str]) -> int:
+        deepest = max((self.depth.get(s, 0) for s in symbols), default=0)
+        return max(min(deepest, len(self.blocks) - 1), self._barrier)
+
+    def _runs_within(self, level: int) -> Expr:
+        """Whether the loops inside of an open body run at all, where the body does."""
+        inner = [size for block in self.blocks[level + 1 :] for size in block.extents]
+        return self.scope.resolve(logical_and(*(less(0, size) for size in inner)))
+
+    # ------------------------------------------------------------ values
+
+    def value(self, node: Node, index: Sequence[Expr | int]) -> Value:
+        """Element ``index`` of ``node``; equal questions share one answer."""
+        position = tuple(self.scope.resolve(as_expr(i)) for i in index)
+        key = (node, position)
+        for block in self.blocks:
+            if key in block.memo:
+                return block.memo[key]
+        made = self._value(node, position)
+        self.blocks[self._level(self.symbols(made))].memo[key] = made
+        return made
+
+    def _value(self, node: Node, index: Index) -> Value:
+        if node in self.cached:
+            found = self.cached[node](index)
+            if found is not None:
+                return found
+        base = below_reshapes(node, self.memory)
+        if base in self.memory or (isinstance(base.primitive, Constant) and base.rank > 0):
+            return Load(self.buffer(base), self.scope.resolve(linear(index, node.shape)))
+        match node.primitive:
+            case Constant(array=array):
+                return Literal(array.item() if node.dtype is not DType.BFLOAT16
+                               else float(array), node.dtype)  # fmt: skip
+            case Dimension(value=value):
+                return IndexValue(value)
+            case Iota(axis=axis):
+                return IndexValue(index[axis])
+            case Map(function=function):
+                return self._map(node, function, index)
+            case Cast(dtype=dtype):
+                return self._cast(self.value(node.inputs[0], index), dtype)
+            case Reshape() | Transpose() | Broadcast() | Slice():
+                return self.value(node.inputs[0], pull_back(node, index, self.scope))
+            case Pad():
+                return self._pad(node, index)
+            case Concat(axis=axis):
+                return self._concat(node, axis, index)
+            case Gather() | GatherElements() | GatherND():
+                find = partial(self.position, node.inputs[1])
+                return self.value(node.inputs[0], looked_up(node, index, find))
+            case _:
+                return self._reduced(node, index)
+
+    def _map(self, node: Node, function: str, index: Index) -> Value:
+        operands = tuple(self.value(i, index) for i in node.inputs)
+        made = Apply(function, operands, node.dtype)
+        integer = operands[-1].dtype.is_integer
+        if integer and function in DIVISIONS:
+            self._check_divisor(operands[1])
+        return made
+
+    def _check_divisor(self, divisor: Value) -> None:
+        if isinstance(divisor, Literal) and divisor.value != 0:
+            return
+        level = self._level(self.symbols(divisor))
+        zero = Apply("equal", (divisor, Literal(0, divisor.dtype)), DType.BOOL)
+        runs = self._runs_within(level)
+        if not _is_zero(runs):
+            found = _where(runs, zero, Literal(False, DType.BOOL))
+            check = self.check("integer division by zero")
+            self.blocks[level].statements.append(Check(found, check))
+
+    def _cast(self, value: Value, dtype: DType) -> Value:
+        if isinstance(value, Literal) and dtype.is_float and not dtype.is_half:
+            return Literal(float(value.value), dtype)
+        return Convert(value, dtype)
+
+    def _pad(self, node: Node, index: Index) -> Value:
+        primitive = node.primitive
+        assert isinstance(primitive, Pad)
+        operand = node.inputs[0]
+        inside = constant(1)
+        shifted: list[Expr] = []
+        for i, low, high, size in zip(
+            index, primitive.low, primitive.high, operand.shape, strict=True
+        ):
+            shifted.append(i - low)
+            if not _is_zero(low):
+                inside = logical_and(inside, less_equal(low, i))
+            if not _is_zero(high):
+                inside = logical_and(inside, less(i, low + size))
+        fill = self.value(node.inputs[1], ())
+        return self.guarded(self.scope.resolve(inside), operand, tuple(shifted), fill)
+
+    def guarded(self, predicate: Expr, node: Node, index: Index, fill: Value) -> Value:
+        """Element ``index`` of ``node`` where ``predicate`` is not 0, else ``fill``."""
+        if predicate.is_constant:
+            return self.value(node, index) if predicate.value else fill
+        return Guarded(predicate, self.value(node, index), fill)
+
+    def _concat(self, node: Node, axis: int, index: Index) -> Value:
+        begin = constant(0)
+        parts: list[tuple[Expr, Node, Index]] = []
+        for operand in node.inputs:
+            shifted = (*index[:axis], index[axis] - begin, *index[axis + 1 :])
+            begin = begin + operand.shape[axis]
+            parts.append((begin, operand, shifted))
+        made = self.value(parts[-1][1], parts[-1][2])
+        for end, operand, shifted in reversed(parts[:-1]):
+            made = self.guarded(self.scope.resolve(less(index[axis], end)), operand, shifted, made)
+        return made
+
+    # ------------------------------------------------------------ positions read from data
+
+    def position(self, indices: Node, index: Index, limit: Expr) -> Expr:
+        """An index local holding element ``index`` of ``indices``, checked against ``limit``.
+
+        It is found in the outermost body in which it is known, but only if the loops inside of
+        that run: there may be no such element otherwise, and no error in it.
+        """
+        value = self.value(indices, index)
+        if isinstance(value, Literal) and self._within(constant(int(value.value)), limit):
+            return constant(int(value.value))
+        if isinstance(value, IndexValue) and self._within(value.expression, limit):
+            return value.expression
+        name = self.name("g")
+        message = f"{self.label}: index {{0}} is out of bounds for an axis of size {{1}}"
+        level = self._level((*self.symbols(value), *limit.free_symbols))
+        runs = self._runs_within(level)
+        if _is_zero(runs):
+            return constant(0)
+        key = (value, limit, runs)
+        known = self.blocks[level].positions.get(key)
+        if known is not None:
+            return known
+        value = _where(runs, value, Literal(0, DType.INT64))
+        some = limit if runs.is_constant else select(runs, limit, 1)
+        statement = LetIndex(name, value, some, self.check(message))
+        self.blocks[level].statements.append(statement)
+        self.depth[name] = level
+        made = declare_index(self.scope, name, limit)
+        self.blocks[level].positions[key] = made
+        return made
+
+    def _within(self, expression: Expr, limit: Expr) -> bool:
+        below = self.scope.is_less(expression, limit) is Truth.YES
+        return below and self.scope.is_less_equal(0, expression) is Truth.YES
+
+    # ------------------------------------------------------------ private reductions
+
+    def _reduced(self, node: Node, index: Index) -> Value:
+        match node.primitive:
+            case Reduce(kind=kind, axes=axes):
+                return self._reduce(node, kind, axes, index)
+            case ArgReduce():
+                return self._arg_reduce(node, index)
+            case Contract():
+                return self._contract(node, index)
+            case Convolve():
+                return self._convolve(node, index)
+            case Window():
+                return self._window(node, index)
+            case _:
+                raise AssertionError(f"{node!r} must live in memory")
+
+    def _while_existing(self, node: Node, index: Index, end: Expr) -> Expr:
+        """``end``, or 0 where ``node`` has no element ``index``, which may be 0 all the same."""
+        known = [size for i, size in zip(index, node.shape, strict=True) if i.is_constant]
+        exists = self.scope.resolve(logical_and(*(less(0, size) for size in known)))
+        return end if exists.is_constant and exists.value else select(exists, end, 0)
+
+    def nest(
+        self, node: Node, index: Index, extents: Sequence[Expr], kind: str,
+        inner: Callable[[Index], Value], dtype: DType,
+    ) -> Value:  # fmt: skip
+        """``inner``, of type ``dtype``, reduced over loops [0, extent) for element ``index``.
+
+        They are placed as far out as they can be.
+        """
+        level = self._level(_symbols(index))
+        outer, self.blocks = self.blocks, self.blocks[: level + 1]
+        name = self.name("r")
+        variables: list[Expr] = []
+        ends = [self._while_existing(node, index, end) for end in extents[:1]] + [*extents[1:]]
+        for extent, end in zip(extents, ends, strict=True):
+            variable = self.name("k")
+            self.depth[variable] = len(self.blocks)
+            variables.append(declare_index(self.scope, variable, extent))
+            self.open()
+            self.blocks[-1].extents.append(end)
+        value = inner(tuple(variables))
+        for end, variable in reversed(list(zip(ends, variables, strict=True))):
+            body = self.close()
+            step = Accumulator(name, kind, value)
+            self.emit(Loop(str(variable), constant(0), end, body, (step,)))
+            value = Local(name, dtype)
+        self.blocks = outer
+        self.depth[name] = level
+        return Local(name, dtype)
+
+    def _reduce(self, node: Node, kind: str, axes: tuple[int, ...], index: Index) -> Value:
+        operand = node.inputs[0]
+
+        def inner(inner_index: Index) -> Value:
+            reduced, kept = iter(inner_index), iter(index)
+            full = [next(reduced) if a in axes else next(kept) for a in range(operand.rank)]
+            return self.value(operand, full)
+
+        return self.nest(node, index, [operand.shape[a] for a in axes], kind, inner, node.dtype)
+
+    def _arg_reduce(self, node: Node, index: Index) -> Value:
+        primitive = node.primitive
+        assert isinstance(primitive, ArgReduce)
+        axis = primitive.axis
+        length = node.inputs[0].shape[axis]
+
+        def element(k: Index) -> Value:
+            return self.value(node.inputs[0], (*index[:axis], *k, *index[axis:]))
+
+        def nest(kind: str, inner: Callable[[Index], Value], dtype: DType) -> Value:
+            return self.nest(node, index, [length], kind, inner, dtype)
+
+        is_short = self.scope.is_less(length, 2**31) is Truth.YES
+        kept = DType.INT32 if is_short else DType.INT64
+        found = best_position(primitive, (length, node.inputs[0].dtype), kept, element, nest)
+        some = self.scope.resolve(less(0, self._while_existing(node, index, length)))
+        nothing = Literal(0, DType.INT64)
+        return nothing if _is_zero(some) else _where(some, found, nothing)
+
+    def _contract(self, node: Node, index: Index) -> Value:
+        primitive = node.primitive
+        assert isinstance(primitive, Contract)
+        left, right = node.inputs
+        batch, summed = primitive.batch, primitive.summed
+        free = left.rank - len(batch) - len(summed)
+
+        def inner(k: Index) -> Value:
+            left_fixed = {i: index[p] for p, (i, _) in enumerate(batch)}
+            right_fixed = {j: index[p] for p, (_, j) in enumerate(batch)}
+            for position, (i, j) in enumerate(summed):
+                left_fixed[i] = right_fixed[j] = k[position]
+            a = self.value(left, _fill(left.rank, left_fixed, index[len(batch) :]))
+            b = self.value(right, _fill(right.rank, right_fixed, index[len(batch) + free :]))
+            return multiplied(a, b, node.dtype)
+
+        return self.nest(node, index, [left.shape[i] for i, _ in summed], "sum", inner, node.dtype)
+
+    def _convolve(self, node: Node, index: Index) -> Value:
+        primitive = node.primitive
+        assert isinstance(primitive, Convolve)
+        data, weights = node.inputs
+        per_group = weights.shape[0] // primitive.groups
+        channels = weights.shape[1]
+        axis, spatial = primitive.channel_axis, primitive.spatial
+        first = self.scope.resolve(index[axis] // per_group) * channels
+        zero = Literal(0, data.dtype)
+
+        def inner(k: Index) -> Value:
+            taps, sizes = geometry(primitive), data.shape[spatial]
+            positions, inside = tap_position(
+                taps, index[spatial], k[1:], primitive.low, sizes, self.scope
+            )
+            place = [index[0], *positions]
+            place.insert(axis, first + k[0])
+            read = self.guarded(inside, data, tuple(place), zero)
+            weight = self.value(weights, (index[axis], *k))
+            return multiplied(read, weight, node.dtype)
+
+        return self.nest(node, index, weights.shape[1:], "sum", inner, node.dtype)
+
+    def _window(self, node: Node, index: Index) -> Value:
+        primitive = node.primitive
+        assert isinstance(primitive, Window)
+        operand = node.inputs[0]
+        axes = primitive.windowed(operand.rank)
+        taps = [Tap(s, d, 1) for s, d in zip(primitive.strides, primitive.dilations, strict=True)]
+
+        def inner(k: Index) -> Value:
+            positions, inside = tap_position(
+                taps, index[axes], k, primitive.low, operand.shape[axes], self.scope
+            )
+            neutral = neutral_element(primitive.kind, node.dtype)
+            place = (*index[: axes.start], *positions, *index[axes.stop :])
+            return self.guarded(inside, operand, place, neutral)
+
+        return self.nest(
+            node, index, [*map(constant, primitive.kernel)], primitive.kind, inner, node.dtype
+        )
+
+    # ------------------------------------------------------------ statements
+
+    def let(self, value: Value) -> Value:
+        """Bind a value computed once per iteration of the current loop."""
+        if isinstance(value, Literal | Local):
+            return value
+        name = self.name("v")
+        self.emit(Let(name, value))
+        self.depth[name] = len(self.blocks) - 1
+        return Local(name, value.dtype)
+
+    def store(self, buffer: TileBuffer, offset: Expr, value: Value) -> None:
+        """Write an element in the current loop."""
+        self.emit(Store(buffer, self.scope.resolve(offset), value))
+
+    def symbols(self, value: Value) -> frozenset[str]:
+        """Names of loop variables and locals that a value depends on."""
+        return value_symbols(value, self._symbols)
+
+
+def _where(predicate: Expr, value: Value, otherwise: Value) -> Value:
+    """``value`` where the predicate, which may, is not 0; it is not computed elsewhere."""
+    return value if predicate.is_constant else Guarded(predicate, value, otherwise)
+
+
+def _symbols(index: Index) -> tuple[str, ...]:
+    return tuple(s for e in index for s in e.free_symbols)
+
+
+def _is_zero(e: Expr) -> bool:
+    return e is constant(0)
+
+
+def _fill(rank: int, fixed: dict[int, Expr], free: Index) -> list[Expr]:
+    remaining = iter(free)
+    return [fixed[a] if a in fixed else next(remaining) for a in range(rank)]

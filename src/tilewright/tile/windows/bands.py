@@ -1,0 +1,303 @@
+"""What windows with the channels first share: vectors run along the last axis.
+
+A task is a block of neighbouring rows and columns of outputs. Rows of the operand are put into
+scratch with neutral elements wherever a window lies outside, so that no loop after that has a test,
+and elements that neighbouring outputs read one stride apart are put beside each other. All loops
+take whole vectors: rows in scratch are that long, and in tensors the last vector overlaps the one
+before. ``window_lines`` and ``window_bands`` build on it.
+Start with :class:`Band`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+
+from tilewright.ir.graph import Node
+from tilewright.ir.kernel import Kernel
+from tilewright.ir.primitives import Convolve, Window
+from tilewright.ir.scalar import COMBINE
+from tilewright.ir.tile import Apply, Load, Loop, Store, TileBuffer, Value, neutral_element
+from tilewright.ir.views import Index, linear
+from tilewright.shape import (
+    Expr,
+    ceil_div,
+    constant,
+    less,
+    less_equal,
+    logical_and,
+    maximum,
+    minimum,
+    select,
+)
+from tilewright.tile.loops.loops import target_buffers
+from tilewright.tile.values.lowering import Lowering
+
+VECTOR_BYTES = 64  # rows are multiples of the longest vector of any level
+SHORTER = 4  # rows that are shorter than a vector are made in vectors of so much less
+BAND_ROWS, BAND_COLUMNS = 16, 512  # of the operand, about: the band stays in the nearest caches
+LEAST_ROWS = 4  # of outputs in a band: few rows of the operand are copied twice
+WIDEST_STRIDE = 4  # further apart, neighbouring outputs do not lie in few vectors
+UNROLLED_TAPS = 64  # in one loop body; windows with more go tap by tap, with sums in scratch
+
+Taps = tuple[Expr, ...]
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """What pooling and depthwise convolution share, per spatial axis; ``lead`` is the first one."""
+
+    kind: str
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    low: tuple[Expr, ...]
+    operand: Node
+    lead: int
+
+    @staticmethod
+    def of(node: Node) -> Geometry:
+        """That of a windowed node with the channels first."""
+        match node.primitive:
+            case Window() as w:
+                lead = node.rank - len(w.kernel)
+                return Geometry(
+                    w.kind, w.kernel, w.strides, w.dilations, w.low, node.inputs[0], lead
+                )
+            case Convolve() as c:
+                kernel = tuple(size.value for size in node.inputs[1].shape[2:])
+                return Geometry("sum", kernel, c.strides, c.dilations, c.low, node.inputs[0], 2)
+            case _:
+                raise AssertionError(node)
+
+    def reach(self, axis: int) -> int:
+        """How far the last tap of a window lies after the first."""
+        return (self.kernel[axis] - 1) * self.dilations[axis]
+
+    def span(self, axis: int, outputs: Expr | int) -> Expr:
+        """How many elements neighbouring outputs reach."""
+        return (constant(0) + outputs - 1) * self.strides[axis] + (self.reach(axis) + 1)
+
+    def inside(self, axis: int, output: Expr) -> tuple[Expr, Expr]:
+        """The taps [begin, end) along an axis that lie inside."""
+        size = self.operand.shape[self.lead + axis]
+        before = self.low[axis] - output * self.strides[axis]
+        dilation, taps = self.dilations[axis], self.kernel[axis]
+        begin = minimum(taps, maximum(0, ceil_div(before, dilation)))
+        end = minimum(taps, ceil_div(before + size, dilation))
+        return begin, maximum(begin, end)
+
+    def position(self, axis: int, output: Expr, tap: Expr) -> Expr:
+        """Where in the operand a tap of an output lies."""
+        return output * self.strides[axis] - self.low[axis] + tap * self.dilations[axis]
+
+
+class Band:
+    """One task: what windows with and without weights share.
+
+    Spatial axes are the outer ones, of which a task has one output, then that of the rows, if
+    there are two, then that of the columns. A row in scratch has ``phases`` parts at the distance
+    ``part``: elements whose places in the operand leave the same rest.
+    """
+
+    together = 1  # rows of outputs in one pass
+
+    def __init__(self, kernel: Kernel, lowering: Lowering) -> None:
+        self.kernel = kernel
+        self.lowering = lowering
+        self.seed = seed = kernel.seed
+        self.geometry = geometry = Geometry.of(seed)
+        self.targets = target_buffers(kernel)
+        self.unit = VECTOR_BYTES // seed.dtype.bytes
+        self.last = len(geometry.kernel) - 1
+        self.stride = geometry.strides[-1]
+        self.dense = self.stride <= WIDEST_STRIDE
+        self.phases = self.stride if self.dense else 1
+        self.grid: list[tuple[str, Expr]] = []
+        self.index: list[Expr] = []
+        for size in seed.shape[: geometry.lead + max(self.last - 1, 0)]:
+            self.index.append(self._task(size))
+        self.most_rows, self.most_columns = self._most_rows(), self._most_columns()
+        self.row, self.rows = constant(0), constant(1)
+        if self.last:
+            self.row, self.rows = self._block(-2, self.most_rows)
+        self.column, self.columns = self._block(-1, self.most_columns)
+        lowering.open()
+        columns = self._whole(self.columns) if self.dense else self.columns
+        self.reached = geometry.span(-1, columns)
+        # One vector more than needed: rows at a distance of a power of two share few cache sets.
+        reached = geometry.span(-1, self.most_columns).value
+        self.part = self._whole(constant(-(-reached // self.phases))).value + self.unit
+        self.pitch = self.part * self.phases
+        origin = self.column * self.stride - geometry.low[-1]
+        size = geometry.operand.shape[-1]
+        self.origin, self.begin = origin, minimum(self.reached, maximum(0, -origin))
+        self.end = maximum(self.begin, minimum(self.reached, size - origin))
+        self.finished: dict[Index, Value] = {}
+        lowering.cached[seed] = self.finished.get
+
+    @cached_property
+    def line(self) -> TileBuffer:
+        """A row that is not in phases yet, or needs none."""
+        return self.fixed(self.pitch)
+
+    def _most_rows(self) -> int:
+        """Rows of outputs in a task at most; whole passes."""
+        if not self.last:
+            return 1
+        rows = max(BAND_ROWS // self.geometry.strides[-2], LEAST_ROWS)
+        return -(-rows // self.together) * self.together
+
+    def _most_columns(self) -> int:
+        """Columns of outputs in a task at most; whole vectors."""
+        columns = BAND_COLUMNS // self.stride
+        return -(-max(columns, 1) // self.unit) * self.unit
+
+    def _task(self, size: Expr) -> Expr:
+        self.lowering.open()
+        variable = self.lowering.variable(size)
+        self.grid.append((str(variable), size))
+        return variable
+
+    def _block(self, axis: int, most: int) -> tuple[Expr, Expr]:
+        """The first output of the task along an axis, and how many there are."""
+        size = self.seed.shape[axis]
+        first = self._task(ceil_div(size, most)) * most
+        return first, minimum(most, size - first)
+
+    def fixed(self, elements: int) -> TileBuffer:
+        """Scratch of one layout for all sizes."""
+        return self.lowering.scratch_buffer(self.seed.dtype, constant(elements), fixed=True)
+
+    def _whole(self, size: Expr) -> Expr:
+        return ceil_div(size, self.unit) * self.unit
+
+    # ------------------------------------------------------------ loops
+
+    def loop(self, begin: Expr, end: Expr, extent: int, body: Callable[[Expr], None]) -> None:
+        """``body`` for a variable in [begin, end), which lies within [0, extent)."""
+        self.lowering.open()
+        variable = self.lowering.variable(constant(extent))
+        body(variable)
+        self.lowering.emit(Loop(str(variable), begin, end, self.lowering.close()))
+
+    def lanes(self, start: Expr, unit: int, body: Callable[[Expr], None]) -> None:
+        """``body`` for one vector of places after ``start``."""
+        self.lowering.open()
+        lane = self.lowering.variable(constant(unit))
+        body(start + lane)
+        inside = self.lowering.close()
+        loop = Loop(str(lane), constant(0), constant(unit), inside, independent=True)
+        self.lowering.emit(loop)
+
+    def vectors(self, length: Expr, most: int, body: Callable[[Expr], None]) -> None:
+        """``body`` for places in [0, length) and as many more as make whole vectors."""
+        self.loop(
+            constant(0), ceil_div(length, self.unit), -(-most // self.unit),
+            lambda number: self.lanes(number * self.unit, self.unit, body),
+        )  # fmt: skip
+
+    def exactly(self, begin: Expr, end: Expr, most: int, body: Callable[[Expr], None]) -> None:
+        """``body`` for places in [begin, end) alone, for some of them twice."""
+        length, limit = end - begin, constant(1)
+        for unit in (self.unit, self.unit // SHORTER):
+            fits = logical_and(limit, less_equal(unit, length))
+            passes = select(fits, ceil_div(length, unit), 0)
+            self.loop(
+                constant(0), passes, -(-most // unit),
+                partial(self._overlapping, begin=begin, last=end - unit, unit=unit, body=body),
+            )  # fmt: skip
+            limit = less(length, unit)
+        self.loop(begin, select(limit, end, begin), most, body)
+
+    def _overlapping(
+        self, number: Expr, begin: Expr, last: Expr, unit: int, body: Callable[[Expr], None]
+    ) -> None:
+        self.lanes(minimum(begin + number * unit, last), unit, body)
+
+    def nested(
+        self, bounds: Sequence[tuple[Expr, Expr]], outer: Taps, body: Callable[[Taps], None]
+    ) -> None:
+        """``body`` in loops over the taps of the first axes, within their bounds."""
+        if len(outer) == len(bounds):
+            body(outer)
+            return
+        begin, end = bounds[len(outer)]
+        self.loop(begin, end, self.geometry.kernel[len(outer)],
+                   lambda tap: self.nested(bounds, (*outer, tap), body))  # fmt: skip
+
+    # ------------------------------------------------------------ rows in scratch
+
+    def put(self, buffer: TileBuffer, place: Expr, value: Value) -> None:
+        self.lowering.emit(Store(buffer, self.lowering.scope.resolve(place), value))
+
+    def neutral(self) -> Value:
+        return neutral_element(self.geometry.kind, self.seed.dtype)
+
+    def clear(self, buffer: TileBuffer, base: Expr) -> None:
+        """Neutral elements in every place of a row that windows read."""
+
+        def body(x: Expr) -> None:
+            for phase in range(self.phases):
+                self.put(buffer, base + phase * self.part + x, self.neutral())
+
+        self.vectors(ceil_div(self.reached, self.phases), self.part, body)
+
+    def clear_line(self, line: TileBuffer, start: Expr) -> None:
+        """Neutral elements in a row that is not in phases yet."""
+        length = self._whole(ceil_div(self.reached, self.phases)) * self.phases
+        self.vectors(length, self.pitch, lambda x: self.put(line, start + x, self.neutral()))
+
+    def separate(self, buffer: TileBuffer, base: Expr, line: TileBuffer, start: Expr) -> None:
+        """A row from a line, in phases."""
+
+        def body(x: Expr) -> None:
+            for phase in range(self.phases):
+                place = start + x * self.phases + phase
+                value = Load(line, self.lowering.scope.resolve(place))
+                self.put(buffer, base + phase * self.part + x, value)
+
+        self.vectors(ceil_div(self.reached, self.phases), self.part, body)
+
+    def along(self, x: Expr, tap: Expr) -> Expr:
+        """Where a tap of output ``x`` lies in a row."""
+        place = tap * self.geometry.dilations[-1]
+        if self.phases == 1:
+            return x * self.stride + place
+        return (place % self.phases) * self.part + place // self.phases + x
+
+    def operand(self, places: Sequence[Expr], x: Expr) -> Value:
+        """The operand's element in column ``x`` of the line."""
+        lead = list(self.index[: self.geometry.lead])
+        if isinstance(self.seed.primitive, Convolve):
+            per_group = self.seed.inputs[1].shape[0] // self.seed.primitive.groups
+            lead[1] = self.lowering.scope.resolve(lead[1] // per_group)
+        return self.lowering.value(self.geometry.operand, (*lead, *places, self.origin + x))
+
+    def outputs(self, row: Expr) -> list[Expr]:
+        """The index of an output row, without the channels."""
+        outer = self.index[self.geometry.lead :]
+        return [*outer, self.row + row] if self.last else [*outer]
+
+    def inside(self, axis: int, output: Expr) -> tuple[Expr, Expr]:
+        """The taps [begin, end) along an axis that lie inside."""
+        return self.geometry.inside(axis, output)
+
+    def position(self, axis: int, output: Expr, tap: Expr) -> Expr:
+        return self.geometry.position(axis, output, tap)
+
+    def result(self, row: Expr, x: Expr, value: Value) -> None:
+        """Store what the kernel makes of a finished window."""
+        lead = self.index[: self.geometry.lead]
+        place = (*lead, *self.outputs(row), self.column + x)
+        full = tuple(self.lowering.scope.resolve(i) for i in place)
+        self.finished[full] = value
+        for output in self.kernel.outputs:
+            made = self.lowering.value(output, full)
+            self.lowering.store(self.targets[output], linear(full, self.seed.shape), made)
+
+    def step(self, old: Value | None, value: Value) -> Value:
+        if old is None:
+            return value
+        return Apply(COMBINE[self.geometry.kind], (old, value), self.seed.dtype)
