@@ -86,6 +86,13 @@ AccuracyOption = Annotated[
         help="Whether faster algorithms with larger rounding errors may be used.",
     ),
 ]
+PolicyOption = Annotated[
+    str,
+    typer.Option(
+        metavar="auto|vortex",
+        help="How block sizes of matrix products are chosen: few for each, or more.",
+    ),
+]
 PrecisionOption = Annotated[
     str,
     typer.Option(

@@ -55,6 +55,7 @@ class Origin:
     source_sha256: str = ""
     precision: str = "float32"
     accuracy: str = "standard"
+    policy: str = "auto"
     machines: Mapping[str, MachineInfo] = field(default_factory=dict[str, MachineInfo])
     ranges: Mapping[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
 
@@ -94,6 +95,7 @@ class ArtifactInfo:
     source_sha256: str
     precision: str
     accuracy: str
+    policy: str
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     dimensions: tuple[Dimension, ...]
@@ -127,6 +129,7 @@ class ArtifactInfo:
             "source_sha256": self.source_sha256,
             "precision": self.precision,
             "accuracy": self.accuracy,
+            "policy": self.policy,
             "inputs": [[t.name, t.dtype, list(t.shape)] for t in self.inputs],
             "outputs": [[t.name, t.dtype, list(t.shape)] for t in self.outputs],
             "dimensions": [d.row() for d in self.dimensions],
@@ -150,6 +153,7 @@ class ArtifactInfo:
             source_sha256=text(data["source_sha256"]),
             precision=text(data["precision"]),
             accuracy=text(data["accuracy"]),
+            policy=text(data["policy"]),
             inputs=tuple(TensorSpec(text(n), text(d), texts(s)) for n, d, s in data["inputs"]),
             outputs=tuple(TensorSpec(text(n), text(d), texts(s)) for n, d, s in data["outputs"]),
             dimensions=tuple(map(Dimension.of, data["dimensions"])),
