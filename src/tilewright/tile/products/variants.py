@@ -18,7 +18,7 @@ from tilewright.ir.product_nest import ProductNest
 from tilewright.policy import BlockSizes, Policy, Problem, Space
 from tilewright.policy.candidates import product_blocks
 from tilewright.policy.space import BLOCK_COLUMNS, BLOCK_DEPTH, BLOCK_ROWS
-from tilewright.shape import Expr, Scope, ceil_div, constant, less_equal, select, symbol
+from tilewright.shape import Expr, Scope, ceil_div, less_equal, select, symbol
 from tilewright.tile.products.contraction import column_blocks, lower_contraction
 from tilewright.tile.products.dots import WIDEST, dots_time, lower_dots
 from tilewright.tile.products.frame import Blocking, RegisterTile
@@ -109,10 +109,15 @@ class Choice:
         nest = way.nest()
         element = "float64" if nest.dtype.bytes == 8 else "float32"
         tile, target = nest.registers, self.machine.target
-        found: dict[tuple[Expr, ...], BlockSizes] = {}
+        found: dict[tuple[int, ...], BlockSizes] = {}
+        extents = (nest.m, nest.n - tile.columns // 2, nest.k)
         for sizes in product_blocks(target, element, tile.rows, tile.columns, way.packed):
-            counts = _blocks(nest, *map(constant, sizes))
-            found.setdefault((counts.rows, counts.columns, counts.depth), BlockSizes(*sizes))
+            # The numbers of blocks, as `_blocks` has them, along axes whose size is known.
+            key = tuple(
+                max(-(-extent.value // size), 1) if extent.is_constant else size
+                for extent, size in zip(extents, sizes, strict=True)
+            )
+            found.setdefault(key, BlockSizes(*sizes))
         general = _blocks(nest, BLOCK_ROWS, BLOCK_COLUMNS, BLOCK_DEPTH)
         price = contraction_time(nest, self.machine, symbol(THREADS), general)
         return Space(way.priced(price), tuple(found.values()))
