@@ -1,8 +1,7 @@
-"""Tile programs as text, for people, for :func:`~tilewright.ir.tile_parse.parse_program`, and as
-identity: equal programs print the same, and what prints the same is equal.
+"""Tile programs as text, for people and as identity: equal text is an equal program.
 
-The identity leaves messages and the rough time out, so that the same loops in two layers of a model
-are one program. Start with :func:`print_program`.
+``tile_parse`` reads the text back. The identity leaves messages and the rough time out, so that the
+same loops in two layers of a model are one program. Start with :func:`print_program`.
 """
 
 from __future__ import annotations
