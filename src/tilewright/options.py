@@ -25,7 +25,7 @@ LevelName = Literal["portable", "x86-64", "avx2", "avx512", "avx512-vnni", "avx5
 FallbackName = Literal["reference", "error"]
 AccuracyName = Literal["standard", "strict"]
 PrecisionName = Literal["float32", "bfloat16", "int8"]
-PolicyName = Literal["auto", "vortex"]
+PolicyName = Literal["auto", "vortex", "dietcode", "ftuner"]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 

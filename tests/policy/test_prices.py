@@ -22,6 +22,7 @@ from tilewright.policy.space import (
     BLOCK_DEPTH,
     BLOCK_ROWS,
     BlockSizes,
+    Extents,
     Problem,
     Space,
 )
@@ -41,8 +42,11 @@ from tilewright.shape import (
     select,
     symbol,
 )
+from tilewright.target import preset
 
+TARGET = preset("zen3")
 M, N, T = symbol("m"), symbol("n"), symbol("_threads")
+WHOLE = Extents(constant(1), M, N, constant(64))
 
 EXPRESSIONS: tuple[Expr, ...] = (
     constant(7),
@@ -71,7 +75,9 @@ def test_a_quotient_by_nothing_is_nothing() -> None:
 
 
 def problem_of(price: Expr, scope: Scope, *blocks: BlockSizes) -> Problem:
-    return Problem((Space(price, blocks or (BlockSizes(6, 8, 8),)),), (), scope, "_threads", 8)
+    return Problem(
+        (Space(price, blocks or (BlockSizes(6, 8, 8),), WHOLE),), (), scope, "_threads", TARGET
+    )
 
 
 def test_samples_fill_the_box_with_its_edges() -> None:
@@ -105,10 +111,10 @@ def test_candidates_that_are_never_near_the_best_are_left_out() -> None:
     blocks = tuple(BlockSizes(rows, 8, 8) for rows in (1, 4, 16, 64))
     # Larger blocks are cheaper everywhere but where there are too few for all threads.
     price = ceil_div(ceil_div(M, BLOCK_ROWS), T) * (BLOCK_ROWS + 10) + BLOCK_COLUMNS * BLOCK_DEPTH
-    problem = Problem((Space(price, blocks),), (), scope, "_threads", 8)
+    problem = Problem((Space(price, blocks, WHOLE),), (), scope, "_threads", TARGET)
     assert problem.sizes == ("m",)
     samples = samples_of(problem)
-    assert samples.count % len(thread_counts(8)) == 0
+    assert samples.count % len(thread_counts(TARGET.units)) == 0
     prices = space_prices(problem.spaces[0], samples)
     assert prices.shape == (4, samples.count)
     values = {name: int(column[0, 9]) for name, column in samples.values.items()}
@@ -116,7 +122,9 @@ def test_candidates_that_are_never_near_the_best_are_left_out() -> None:
         assert row[9] == block.price(price).evaluate(values)
     never = problem.spaces[0].price + M * 1000
     many = tuple(BlockSizes(rows, 8, 8) for rows in range(1, 40))
-    both = Problem((Space(price, many), Space(never, blocks)), (), scope, "_threads", 8)
+    both = Problem(
+        (Space(price, many, WHOLE), Space(never, blocks, WHOLE)), (), scope, "_threads", TARGET
+    )
     kept = promising(both, samples_of(both))
     assert kept.spaces[0].blocks and not kept.spaces[1].blocks
 

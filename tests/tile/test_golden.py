@@ -18,7 +18,7 @@ from tilewright.ir.tile import Loop, Product, TileProgram
 from tilewright.ir.tile_parse import parse_program
 from tilewright.ir.tile_print import print_program, print_tile
 from tilewright.plan.greedy import plan_greedily
-from tilewright.policy import BlockSizes, Problem
+from tilewright.policy import BlockSizes, Chosen, Kept, Problem
 from tilewright.shape import Scope, constant
 from tilewright.tile.loops.loops import column_block
 from tilewright.tile.lower import lower_kernel
@@ -40,8 +40,9 @@ def lower_only_kernel(scope: Scope, inputs: tuple[Node, ...], output: Node) -> T
 class Fixed:
     """A policy that takes the same block sizes whatever they cost."""
 
-    def choose(self, problem: Problem) -> tuple[tuple[BlockSizes, ...], ...]:
-        return tuple((BlockSizes(96, 128, 1024),) for _ in problem.spaces)
+    def choose(self, problem: Problem) -> Chosen:
+        kept = Kept(BlockSizes(96, 128, 1024), constant(0))
+        return Chosen(tuple((kept,) for _ in problem.spaces))
 
 
 def softmax(x: Node, axis: int, kept: tuple[int, ...]) -> Node:

@@ -89,8 +89,8 @@ AccuracyOption = Annotated[
 PolicyOption = Annotated[
     str,
     typer.Option(
-        metavar="auto|vortex",
-        help="How block sizes of matrix products are chosen: few for each, or more.",
+        metavar="auto|vortex|dietcode|ftuner",
+        help="How block sizes of matrix products are chosen; all but auto are for comparison.",
     ),
 ]
 PrecisionOption = Annotated[

@@ -7,6 +7,16 @@ sample of a shape is asked for. Imports shape, target and numpy. Start with ``po
 """
 
 from tilewright.policy.policies import ALONE, POLICIES, Policy
-from tilewright.policy.space import BlockSizes, Problem, Space
+from tilewright.policy.space import BlockSizes, Chosen, Extents, Kept, Problem, Space
 
-__all__ = ["ALONE", "POLICIES", "BlockSizes", "Policy", "Problem", "Space"]
+__all__ = [
+    "ALONE",
+    "POLICIES",
+    "BlockSizes",
+    "Chosen",
+    "Extents",
+    "Kept",
+    "Policy",
+    "Problem",
+    "Space",
+]

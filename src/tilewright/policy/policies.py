@@ -1,8 +1,8 @@
 """The published ways to choose, over shared candidates and prices. Start with :class:`Policy`.
 
 Every policy sees the same candidates, which the machine's description gave, and the same prices;
-which of them become variants of the kernel is its choice. At run time the cheapest variant at the
-actual sizes is taken.
+which of them become variants of the kernel is its choice, and by which cost the runtime compares
+them at the actual sizes.
 """
 
 from __future__ import annotations
@@ -14,15 +14,17 @@ from typing import Protocol
 import numpy as np
 
 from tilewright.policy.cover import Bound, cover
+from tilewright.policy.dietcode import DietCode
+from tilewright.policy.ftuner import FTuner
 from tilewright.policy.prices import other_prices, promising, samples_of, space_prices
-from tilewright.policy.space import BlockSizes, Problem
+from tilewright.policy.space import Chosen, Problem, chosen_rows
 
 
 class Policy(Protocol):
     """A way to choose the variants of a kernel."""
 
-    def choose(self, problem: Problem) -> tuple[tuple[BlockSizes, ...], ...]:
-        """For each space of the problem the block sizes that are kept, in ascending order."""
+    def choose(self, problem: Problem) -> Chosen:
+        """What is kept of each space of the problem; at least one in all."""
         ...
 
 
@@ -32,19 +34,13 @@ class Covering:
 
     bound: Bound
 
-    def choose(self, problem: Problem) -> tuple[tuple[BlockSizes, ...], ...]:
-        """See :meth:`Policy.choose`; at least one is kept in all."""
+    def choose(self, problem: Problem) -> Chosen:
+        """See :meth:`Policy.choose`; costs are the prices."""
         samples = samples_of(problem)
         problem = promising(problem, samples)
         prices = np.concatenate([space_prices(space, samples) for space in problem.spaces])
-        kept = set(cover(prices, other_prices(problem, samples), self.bound))
-        chosen: list[tuple[BlockSizes, ...]] = []
-        first = 0
-        for space in problem.spaces:
-            numbered = enumerate(space.blocks, start=first)
-            chosen.append(tuple(block for number, block in numbered if number in kept))
-            first += len(space.blocks)
-        return tuple(chosen)
+        rows = cover(prices, other_prices(problem, samples), self.bound)
+        return Chosen(chosen_rows(problem, {row: None for row in rows}))
 
 
 # One variant, for a kernel that is itself a part of a variant.
@@ -56,4 +52,6 @@ POLICIES: Mapping[str, Policy] = {
     # Vortex (section 5) keeps every candidate of its sieve, and evaluates its model for all of
     # them at run time; a cover with a tight bound chooses as well with a fraction of the time.
     "vortex": Covering(Bound(mean=0.001, worst=0.01, most=24)),
+    "dietcode": DietCode(),
+    "ftuner": FTuner(),
 }

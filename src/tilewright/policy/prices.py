@@ -43,7 +43,7 @@ class Samples:
 
 def samples_of(problem: Problem) -> Samples:
     """Every sampled shape with every number of threads."""
-    shapes, counts = sampled_shapes(problem), thread_counts(problem.units)
+    shapes, counts = sampled_shapes(problem), thread_counts(problem.target.units)
     return Samples(_values(problem, shapes, counts), len(shapes) * len(counts))
 
 

@@ -15,10 +15,10 @@ from tilewright.cost import Blocks, Machine, contraction_time, contraction_work
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Constant
 from tilewright.ir.product_nest import ProductNest
-from tilewright.policy import BlockSizes, Policy, Problem, Space
+from tilewright.policy import BlockSizes, Extents, Kept, Policy, Problem, Space
 from tilewright.policy.candidates import product_blocks
 from tilewright.policy.space import BLOCK_COLUMNS, BLOCK_DEPTH, BLOCK_ROWS
-from tilewright.shape import Expr, Scope, ceil_div, less_equal, select, symbol
+from tilewright.shape import Expr, Scope, ceil_div, less_equal, product, select, symbol
 from tilewright.tile.products.contraction import column_blocks, lower_contraction
 from tilewright.tile.products.dots import WIDEST, dots_time, lower_dots
 from tilewright.tile.products.frame import Blocking, RegisterTile
@@ -52,7 +52,7 @@ def contraction_variants(
         ways = ways if swapped is None else (*ways, swapped)
         others = _other_variants(kernel, fresh, tile, machine, nest)
     choice = Choice(machine, policy, fresh().scope)
-    return best_somewhere((*choice.blocked_variants(ways, others), *others))
+    return best_somewhere(choice.blocked_variants(ways, others))
 
 
 @dataclass(frozen=True)
@@ -94,15 +94,16 @@ class Choice:
     def blocked_variants(
         self, ways: Sequence[Way], others: Sequence[Variant] = ()
     ) -> tuple[Variant, ...]:
-        """A variant for each of the block sizes that the policy takes, beside ``others``."""
+        """A variant for each of the block sizes that the policy takes, then ``others``."""
         spaces = tuple(self._space(way) for way in ways)
-        prices, units = tuple(v.cost for v in others), self.machine.target.units
-        chosen = self.policy.choose(Problem(spaces, prices, self.scope, THREADS, units))
-        return tuple(
-            self._variant(way, block, space)
-            for way, space, blocks in zip(ways, spaces, chosen, strict=True)
-            for block in blocks
+        prices, target = tuple(v.cost for v in others), self.machine.target
+        chosen = self.policy.choose(Problem(spaces, prices, self.scope, THREADS, target))
+        made = tuple(
+            self._variant(way, kept)
+            for way, all_kept in zip(ways, chosen.kept, strict=True)
+            for kept in all_kept
         )
+        return (*made, *others) if chosen.with_others else made
 
     def _space(self, way: Way) -> Space:
         """The block sizes that the machine allows; of those that come to the same, one."""
@@ -120,15 +121,18 @@ class Choice:
             found.setdefault(key, BlockSizes(*sizes))
         general = _blocks(nest, BLOCK_ROWS, BLOCK_COLUMNS, BLOCK_DEPTH)
         price = contraction_time(nest, self.machine, symbol(THREADS), general)
-        return Space(way.priced(price), tuple(found.values()))
+        batch = product([size for _, size in nest.batch])
+        whole = Extents(batch, nest.m, nest.n, nest.k, nest.dtype.bytes)
+        return Space(way.priced(price), tuple(found.values()), whole)
 
-    def _variant(self, way: Way, sizes: BlockSizes, space: Space) -> Variant:
+    def _variant(self, way: Way, kept: Kept) -> Variant:
+        sizes = kept.sizes
         blocking = Blocking(sizes.rows, sizes.columns, sizes.depth, way.packed)
         *before, last = way.lower(blocking)
         work = contraction_work(ProductNest.of(last.program), self.machine)
         last = replace(last, program=replace(last.program, work=work))
         name = f"{sizes.rows} x {sizes.columns} x {sizes.depth}{way.name}"
-        return Variant(name, (*before, last), sizes.price(space.price))
+        return Variant(name, (*before, last), kept.cost)
 
 
 def _blocks(nest: ProductNest, rows: Expr, columns: Expr, depth: Expr) -> Blocks:
