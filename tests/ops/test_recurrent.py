@@ -1,4 +1,4 @@
-"""RNN, GRU and LSTM, unrolled: options, directions and lengths against loops and the reference."""
+"""RNN, GRU and LSTM, unrolled and not: options and lengths against loops and the reference."""
 
 from __future__ import annotations
 
@@ -9,80 +9,13 @@ import onnx
 import pytest
 
 from support.operator_harness import Array, check_node, compare, fission, run
+from support.recurrent_networks import GATES, STATES, Operands, naive, sigmoid
+from support.recurrent_networks import operands as _operands
+from tilewright.ir.graph import Graph
+from tilewright.ir.primitives import Recurrence
 from tilewright.ops.record import NoRule
 from tilewright.ops.reference import evaluate_payload
 from tilewright.support.errors import InvalidModelError
-
-GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
-STATES = {"RNN": 1, "GRU": 1, "LSTM": 2}
-Operands = list[Array | None]
-
-
-def _random(*shape: int, seed: int = 0) -> Array:
-    return (np.random.default_rng(seed).standard_normal(shape) / 2).astype(np.float32)
-
-
-def _operands(
-    name: str, steps: int, batch: int, directions: int, batch_first: bool = False
-) -> Operands:
-    """X, W, R, B, sequence_lens (none), initial states, and peepholes for LSTM."""
-    gates, size, hidden = GATES[name], 3, 4
-    states: list[Array | None] = [
-        _random(*((batch, directions) if batch_first else (directions, batch)), hidden, seed=5 + i)
-        for i in range(STATES[name])
-    ]
-    peepholes: Operands = [_random(directions, 3 * hidden, seed=9)] if name == "LSTM" else []
-    return [
-        _random(*((batch, steps) if batch_first else (steps, batch)), size, seed=1),
-        _random(directions, gates * hidden, size, seed=2),
-        _random(directions, gates * hidden, hidden, seed=3),
-        _random(directions, 2 * gates * hidden, seed=4),
-        None,
-        *states,
-        *peepholes,
-    ]
-
-
-def _sigmoid(x: Array) -> Array:
-    return 1 / (1 + np.exp(-x))
-
-
-def naive(
-    name: str, operands: Operands, lengths: Array, backward: bool, reset_first: bool = False
-) -> list[Array]:
-    """One direction, each sequence by itself, in float64: Y [S, B, H] and the final states."""
-    x, w, r, bias = (np.asarray(v, np.float64) for v in operands[:4])
-    w, r, bias = w[0], r[0], bias[0]
-    hidden = r.shape[1]
-    wb, rb = np.split(bias, 2)
-    states = [np.asarray(v, np.float64)[0].copy() for v in operands[5 : 5 + STATES[name]]]
-    y = np.zeros((x.shape[0], x.shape[1], hidden))
-    p = np.asarray(operands[7], np.float64)[0] if name == "LSTM" else np.zeros(3 * hidden)
-    p_i, p_o, p_f = np.split(p, 3)
-    for n in range(x.shape[1]):
-        order = range(lengths[n])
-        for t in reversed(order) if backward else order:
-            h = states[0][n]
-            if name == "RNN":
-                h = np.tanh(x[t, n] @ w.T + h @ r.T + wb + rb)
-            elif name == "GRU":
-                a, c = x[t, n] @ w.T + wb, h @ r.T + rb
-                z = _sigmoid(a[:hidden] + c[:hidden])
-                e = _sigmoid(a[hidden : 2 * hidden] + c[hidden : 2 * hidden])
-                if reset_first:
-                    u = e * c[2 * hidden :]
-                else:
-                    u = (e * h) @ r[2 * hidden :].T + rb[2 * hidden :]
-                h = (1 - z) * np.tanh(a[2 * hidden :] + u) + z * h
-            else:
-                cell = states[1][n]
-                i, o, f, c = np.split(x[t, n] @ w.T + h @ r.T + wb + rb, 4)
-                cell_next = _sigmoid(f + p_f * cell) * cell + _sigmoid(i + p_i * cell) * np.tanh(c)
-                h = _sigmoid(o + p_o * cell_next) * np.tanh(cell_next)
-                states[1][n] = cell_next
-            states[0][n] = h
-            y[t, n] = h
-    return [v.astype(np.float32) for v in (y, *states)]
 
 
 @pytest.mark.parametrize("backward", [False, True])
@@ -131,15 +64,43 @@ def test_both_directions(name: str, batch_first: bool, reset_first: int) -> None
     )  # fmt: skip
 
 
-def test_batches_of_unknown_size_and_longer_sequences() -> None:
+def _lengths_unknown(name: str, attributes: dict[str, Any]) -> Graph:
+    """The graph of operands whose sizes are symbols, but those of the weights."""
+    given = _operands(name, 3, 2, 1)
+    given[4] = np.array([3, 1], np.int32)
+    weights = [1, 2, 3, *([7] if name == "LSTM" else [])]
+    return fission(
+        name, given, attributes, opset=14, outputs=1 + STATES[name], constants=weights
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("backward", [False, True])
+@pytest.mark.parametrize("reset_first", [0, 1])
+@pytest.mark.parametrize("name", sorted(GATES))
+def test_sequences_of_unknown_length(name: str, reset_first: int, backward: bool) -> None:
+    attributes: dict[str, Any] = {"hidden_size": 4}
+    attributes["direction"] = "reverse" if backward else "forward"
+    if name == "GRU":
+        attributes["linear_before_reset"] = reset_first
+    graph = _lengths_unknown(name, attributes)
+    assert sum(isinstance(n.primitive, Recurrence) for n in graph.nodes()) == 1
+    for steps, lengths in ((5, [5, 2, 0]), (1, [1]), (0, [0, 0]), (3, []), (67, [67, 31])):
+        operands = _operands(name, steps, len(lengths), 1)
+        operands[4] = np.array(lengths, np.int32)
+        wanted = naive(name, operands, np.array(lengths, int), backward, bool(reset_first))
+        expected = [wanted[0][:, None], *(v[None] for v in wanted[1:])]
+        given = [None if i in (1, 2, 3, 7) else v for i, v in enumerate(operands)]
+        for found, other in zip(run(graph, given), expected, strict=True):
+            compare(found, other, length=8 * max(steps, 1))
+
+
+def test_what_is_unrolled() -> None:
+    """A few steps, which other work can join, and more of states whose number is unknown."""
+    few = fission("LSTM", _operands("LSTM", 4, 2, 1), {}, opset=14, outputs=3, symbolic=False)
+    assert not any(isinstance(n.primitive, Recurrence) for n in few.nodes())
     operands = _operands("LSTM", 3, 2, 1)
     with pytest.raises(NoRule, match="unrolled"):
-        fission("LSTM", operands, {"hidden_size": 4}, opset=14, outputs=3)
-    with pytest.raises(NoRule, match="65 steps"):
-        fission(
-            "LSTM", _operands("LSTM", 65, 1, 1), {"hidden_size": 4}, opset=14, outputs=3,
-            symbolic=False,
-        )  # fmt: skip
+        fission("LSTM", operands, {}, opset=14, outputs=3)
 
 
 def test_operands_left_out_are_zeros() -> None:
@@ -171,7 +132,7 @@ def test_activations_with_parameters_clip_and_coupled_gates() -> None:
         ("HardSigmoid", 0.3, 0.4, lambda v: np.clip(0.3 * v + 0.4, 0, 1)),
         ("Relu", None, None, lambda v: np.maximum(v, 0)),
         ("ScaledTanh", 0.5, 2.0, lambda v: 0.5 * np.tanh(2.0 * v)),
-        ("Sigmoid", None, None, _sigmoid),
+        ("Sigmoid", None, None, sigmoid),
         ("Softplus", None, None, lambda v: np.log1p(np.exp(v))),
         ("Softsign", None, None, lambda v: v / (1 + np.abs(v))),
         ("ThresholdedRelu", 0.2, None, lambda v: np.where(v > 0.2, v, 0)),

@@ -27,6 +27,7 @@ from tilewright.ir.primitives import (
     Map,
     Opaque,
     Pad,
+    Recurrence,
     Reduce,
     Reshape,
     Scan,
@@ -116,6 +117,8 @@ def _length(node: Node, sizes: Mapping[str, int]) -> int:
             extent = product(operands[0].shape[axis] for axis in axes)
         case Scan(axis=axis):
             extent = operands[0].shape[axis]
+        case Recurrence():
+            extent = node.shape[0] * node.shape[3]
         # All updates may meet in one element.
         case ScatterElements(axis=axis, reduction="add" | "multiply"):
             extent = operands[1].shape[axis]

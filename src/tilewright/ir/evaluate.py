@@ -32,6 +32,7 @@ from tilewright.ir.primitives import (
     Opaque,
     Pad,
     Project,
+    Recurrence,
     Reduce,
     Reshape,
     Scan,
@@ -41,6 +42,7 @@ from tilewright.ir.primitives import (
     Transpose,
     Window,
 )
+from tilewright.ir.recurrence import recur
 from tilewright.ir.scalar import SCALAR_FUNCTIONS
 from tilewright.shape import Expr
 from tilewright.support.errors import ExecutionError
@@ -169,6 +171,8 @@ def _value(current: Node, x: list[Array], environment: Environment) -> Array:
             return convolve(primitive, *_widened(x, primitive.sums), low, sizes)
         case Window() as primitive:
             return window(primitive, x[0], size(primitive.low), size(primitive.sizes))
+        case Recurrence() as primitive:
+            return recur(primitive, x, evaluate_node)
         case _:
             return _index(current, x)
 

@@ -17,6 +17,7 @@ from tilewright.ir.primitives import (
     Contract,
     Convolve,
     Opaque,
+    Recurrence,
     Reduce,
     Scan,
     ScatterElements,
@@ -39,6 +40,7 @@ class KernelKind(Enum):
     SCATTER = "scatter"  # a copy of the data, then updates in order
     ATTENTION = "attention"  # two products around a softmax, block of keys by block of keys
     SCAN = "scan"  # running reduction along an axis
+    RECURRENCE = "recurrence"  # states that follow from those before them, step after step
     OPAQUE = "opaque"  # the reference
 
 
@@ -208,5 +210,7 @@ def _kind_of_output(output: Node) -> KernelKind:
             return KernelKind.SCATTER
         case Scan():
             return KernelKind.SCAN
+        case Recurrence():
+            return KernelKind.RECURRENCE
         case _:
             return KernelKind.LOOPS

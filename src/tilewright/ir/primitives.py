@@ -11,38 +11,18 @@ where a size may be 1 or equal, known only at run time. Start with ``Map``, ``Br
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tilewright.ir.contents import digest_of, kept, same_contents
 from tilewright.ir.dtype import NARROW, DType
 from tilewright.ir.scalar import SCALAR_FUNCTIONS, result_type
+from tilewright.ir.tensor_type import PrimitiveError, Shape, TensorType, demand
 from tilewright.shape import Expr, constant, total
 
-Shape = tuple[Expr, ...]
-
-
-@dataclass(frozen=True)
-class TensorType:
-    """Element type and symbolic shape of a tensor."""
-
-    dtype: DType
-    shape: Shape
-
-    def __str__(self) -> str:
-        return f"{self.dtype.value}[{', '.join(map(str, self.shape))}]"
-
-
-class PrimitiveError(ValueError):
-    """Operands that a primitive cannot take; a defect of the rule that built it."""
-
-
-def _demand(condition: bool, message: str, *parts: object) -> None:
-    """Raise ``message.format(*parts)``, which is made only then, unless a condition holds."""
-    if not condition:
-        raise PrimitiveError(message.format(*parts))
-
+if TYPE_CHECKING:
+    from tilewright.ir.recurrence import Steps
 
 # ---------------------------------------------------------------- sources
 
@@ -106,7 +86,7 @@ class Iota:
     axis: int
 
     def result(self) -> TensorType:
-        _demand(0 <= self.axis < len(self.shape), "iota axis {} of {}", self.axis, len(self.shape))
+        demand(0 <= self.axis < len(self.shape), "iota axis {} of {}", self.axis, len(self.shape))
         return TensorType(DType.INT64, self.shape)
 
 
@@ -156,8 +136,8 @@ class Reduce:
 
     def result(self, operand: TensorType) -> TensorType:
         rank = len(operand.shape)
-        _demand(all(0 <= a < rank for a in self.axes), "reduce axes {} of rank {}", self.axes, rank)
-        _demand(list(self.axes) == sorted(set(self.axes)), "reduce axes must increase")
+        demand(all(0 <= a < rank for a in self.axes), "reduce axes {} of rank {}", self.axes, rank)
+        demand(list(self.axes) == sorted(set(self.axes)), "reduce axes must increase")
         kept = tuple(s for a, s in enumerate(operand.shape) if a not in self.axes)
         return TensorType(operand.dtype, kept)
 
@@ -200,9 +180,9 @@ class Broadcast:
     axes: tuple[int, ...]
 
     def result(self, operand: TensorType) -> TensorType:
-        _demand(len(self.axes) == len(operand.shape), "broadcast needs an axis per operand axis")
-        _demand(list(self.axes) == sorted(set(self.axes)), "broadcast axes must increase")
-        _demand(all(0 <= a < len(self.shape) for a in self.axes), "broadcast axis out of range")
+        demand(len(self.axes) == len(operand.shape), "broadcast needs an axis per operand axis")
+        demand(list(self.axes) == sorted(set(self.axes)), "broadcast axes must increase")
+        demand(all(0 <= a < len(self.shape) for a in self.axes), "broadcast axis out of range")
         return TensorType(operand.dtype, self.shape)
 
 
@@ -227,7 +207,7 @@ class Transpose:
 
     def result(self, operand: TensorType) -> TensorType:
         rank = len(operand.shape)
-        _demand(sorted(self.permutation) == list(range(rank)), "not a permutation of {} axes", rank)
+        demand(sorted(self.permutation) == list(range(rank)), "not a permutation of {} axes", rank)
         return TensorType(operand.dtype, tuple(operand.shape[p] for p in self.permutation))
 
 
@@ -242,7 +222,7 @@ class Slice:
     def result(self, operand: TensorType) -> TensorType:
         rank = len(operand.shape)
         fits = len(self.starts) == len(self.sizes) == len(self.steps) == rank
-        _demand(fits, "slice needs {} starts, sizes and steps", rank)
+        demand(fits, "slice needs {} starts, sizes and steps", rank)
         return TensorType(operand.dtype, self.sizes)
 
 
@@ -257,8 +237,8 @@ class Pad:
     high: Shape
 
     def result(self, operand: TensorType, value: TensorType) -> TensorType:
-        _demand(value.shape == () and value.dtype is operand.dtype, "pad value: scalar, same type")
-        _demand(len(self.low) == len(self.high) == len(operand.shape), "pad needs every axis")
+        demand(value.shape == () and value.dtype is operand.dtype, "pad value: scalar, same type")
+        demand(len(self.low) == len(self.high) == len(operand.shape), "pad needs every axis")
         sizes = zip(operand.shape, self.low, self.high, strict=True)
         return TensorType(operand.dtype, tuple(size + low + high for size, low, high in sizes))
 
@@ -275,7 +255,7 @@ class Concat:
             same = all(
                 a == self.axis or s is first.shape[a] for a, s in enumerate(other.shape)
             ) and len(other.shape) == len(first.shape)
-            _demand(same and other.dtype is first.dtype, "concat: {} and {}", first, other)
+            demand(same and other.dtype is first.dtype, "concat: {} and {}", first, other)
         size = total(o.shape[self.axis] for o in operands)
         shape = (*first.shape[: self.axis], size, *first.shape[self.axis + 1 :])
         return TensorType(first.dtype, shape)
@@ -300,7 +280,7 @@ class Contract:
     def result(self, left: TensorType, right: TensorType) -> TensorType:
         made = _sum_type(left, right, self.sums)
         for i, j in self.batch + self.summed:
-            _demand(
+            demand(
                 left.shape[i] is right.shape[j],
                 "contract: axis {} of {}, {} of {}",
                 i,
@@ -320,7 +300,7 @@ def _sum_type(left: TensorType, right: TensorType, sums: DType | None) -> DType:
     """The type of the products of two operands added up."""
     wanted = left.dtype if sums is None else sums
     found = right.dtype if sums is None else NARROW.get((left.dtype, right.dtype))
-    _demand(found is wanted, "products of {} and {} in {}", left, right, wanted.value)
+    demand(found is wanted, "products of {} and {} in {}", left, right, wanted.value)
     return wanted
 
 
@@ -356,9 +336,9 @@ class Convolve:
 
     def result(self, data: TensorType, weights: TensorType) -> TensorType:
         rank = len(self.strides)
-        _demand(len(data.shape) == len(weights.shape) == rank + 2, "convolve: rank of {}", data)
+        demand(len(data.shape) == len(weights.shape) == rank + 2, "convolve: rank of {}", data)
         fits = data.shape[self.channel_axis] is weights.shape[1] * self.groups
-        _demand(fits, "convolve: {} by {} in {} groups", data, weights, self.groups)
+        demand(fits, "convolve: {} by {} in {} groups", data, weights, self.groups)
         made = _sum_type(data, weights, self.sums)
         if self.channels_last:
             return TensorType(made, (data.shape[0], *self.sizes, weights.shape[0]))
@@ -388,7 +368,7 @@ class Window:
 
     def result(self, operand: TensorType) -> TensorType:
         axes = self.windowed(len(operand.shape))
-        _demand(axes.start >= 0, "window of rank {} over {}", len(self.kernel), operand)
+        demand(axes.start >= 0, "window of rank {} over {}", len(self.kernel), operand)
         shape = operand.shape[: axes.start] + self.sizes + operand.shape[axes.stop :]
         return TensorType(operand.dtype, shape)
 
@@ -406,7 +386,7 @@ class Gather:
     axis: int
 
     def result(self, data: TensorType, indices: TensorType) -> TensorType:
-        _demand(indices.dtype is DType.INT64, "gather indices must be int64")
+        demand(indices.dtype is DType.INT64, "gather indices must be int64")
         head, tail = data.shape[: self.axis], data.shape[self.axis + 1 :]
         return TensorType(data.dtype, head + indices.shape + tail)
 
@@ -418,7 +398,7 @@ class GatherElements:
     axis: int
 
     def result(self, data: TensorType, indices: TensorType) -> TensorType:
-        _demand(indices.dtype is DType.INT64, "gather indices must be int64")
+        demand(indices.dtype is DType.INT64, "gather indices must be int64")
         return TensorType(data.dtype, indices.shape)
 
 
@@ -429,7 +409,7 @@ class GatherND:
     batch: int
 
     def result(self, data: TensorType, indices: TensorType) -> TensorType:
-        _demand(indices.dtype is DType.INT64, "gather indices must be int64")
+        demand(indices.dtype is DType.INT64, "gather indices must be int64")
         depth = indices.shape[-1].value
         return TensorType(data.dtype, indices.shape[:-1] + data.shape[self.batch + depth :])
 
@@ -445,8 +425,8 @@ class ScatterElements:
     reduction: str
 
     def result(self, data: TensorType, indices: TensorType, updates: TensorType) -> TensorType:
-        _demand(indices.dtype is DType.INT64 and updates.dtype is data.dtype, "scatter types")
-        _demand(indices.shape == updates.shape, "scatter: indices and updates differ in shape")
+        demand(indices.dtype is DType.INT64 and updates.dtype is data.dtype, "scatter types")
+        demand(indices.shape == updates.shape, "scatter: indices and updates differ in shape")
         return data
 
 
@@ -457,11 +437,37 @@ class ScatterND:
     reduction: str
 
     def result(self, data: TensorType, indices: TensorType, updates: TensorType) -> TensorType:
-        _demand(indices.dtype is DType.INT64 and updates.dtype is data.dtype, "scatter types")
+        demand(indices.dtype is DType.INT64 and updates.dtype is data.dtype, "scatter types")
         return data
 
 
-# ---------------------------------------------------------------- opaque
+# ---------------------------------------------------------------- steps and opaque
+
+
+@dataclass(frozen=True)
+class Recurrence:
+    """States that follow from those before them: [S + 1, B, states, H] for S steps.
+
+    Operands are the inputs of all steps [S, B, G], weights [H, G], with ``ragged`` the length of
+    each row [B], the first states [B, H], and further vectors that steps read. Entry i + 1 follows
+    from entry i, backwards entry i from i + 1: what a step leaves lies beside the one it leads to,
+    the first states at the end that is left over. Beyond its length a row keeps its states.
+    """
+
+    steps: Steps
+    backward: bool
+    ragged: bool
+
+    def result(self, *operands: TensorType) -> TensorType:
+        inputs, weights, *others = operands
+        states = len(self.steps.states)
+        extras = len(self.steps.extras)
+        demand(len(others) == self.ragged + states + extras, "recurrence of {}", len(operands))
+        demand(len(inputs.shape) == 3, "recurrence of {}", inputs)
+        demand(inputs.shape[2] is weights.shape[1], "recurrence of {} by {}", inputs, weights)
+        length, batch, _ = inputs.shape
+        shape = (length + 1, batch, constant(states), weights.shape[0])
+        return TensorType(inputs.dtype, shape)
 
 
 @dataclass(frozen=True)
@@ -495,5 +501,6 @@ class Project:
 Primitive = (
     Input | Constant | Dimension | Iota | Map | Cast | Reduce | ArgReduce | Scan | Broadcast
     | Reshape | Transpose | Slice | Pad | Concat | Contract | Convolve | Window | Gather
-    | GatherElements | GatherND | ScatterElements | ScatterND | Opaque | Project
+    | GatherElements | GatherND | ScatterElements | ScatterND | Recurrence
+    | Opaque | Project
 )  # fmt: skip

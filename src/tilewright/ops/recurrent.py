@@ -1,18 +1,22 @@
-"""RNN, GRU and LSTM over sequences whose length is known when compiling, unrolled step by step.
+"""RNN, GRU and LSTM: one contraction with the inputs of all steps, then step after step.
 
-The products with the inputs are one contraction for all steps. A sequence of unknown length has no
-rule, since primitives have no loop. Start with ``_unrolled``.
+The functions of a step are written once. A few steps are unrolled: they are applied to the states
+of the batch, and what they build joins the graph around it. For longer sequences, and those whose
+length is known in a call only, they are applied to leaves, which makes the body of a
+``Recurrence``. Start with ``_sequences``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast as cast_type
 
 from tilewright.ir.dtype import DType
-from tilewright.ir.graph import Node
+from tilewright.ir.graph import Node, node
 from tilewright.ir.make import transpose
+from tilewright.ir.primitives import Input, Recurrence
+from tilewright.ir.recurrence import StepProduct, Steps
 from tilewright.ops.build import Builder, cast, scalar
 from tilewright.ops.linear import contract
 from tilewright.ops.record import NoRule, RuleContext, operator
@@ -21,9 +25,8 @@ from tilewright.ops.types import require_native
 from tilewright.shape import Expr, constant
 from tilewright.support.errors import InvalidModelError
 
-LONGEST = (
-    64  # steps; every step is a handful of kernels, and longer ones cost more than the reference
-)
+MOST_UNROLLED = 4  # steps: each is a handful of kernels, which other work can join
+LONGEST = 64  # steps that are unrolled where a Recurrence cannot be: each has to be compiled
 
 State = tuple[Node, ...]
 Activation = Callable[[Node], Node]
@@ -40,6 +43,7 @@ class _Direction:
     recurrent_bias: Node | None
     peepholes: Node | None
     activations: tuple[Activation, ...]
+    recorded: list[StepProduct] | None = None
 
     def gate(self, x: Node, index: int) -> Node:
         """Part ``index`` of the last axis, as long as the hidden state."""
@@ -49,9 +53,14 @@ class _Direction:
         """Recurrent weights of gates ``index`` to ``index + count``: [count * H, H]."""
         return self.b.slice_axis(self.recurrent, 0, self.hidden * index, self.hidden * count)
 
-    def recur(self, state: Node, weights: Node) -> Node:
-        """[B, H] times [R, H] transposed."""
-        return contract(self.b, state, weights, [(1, 1)])
+    def recur(self, state: Node, first: int, count: int) -> Node:
+        """[B, H] times the recurrent weights of gates ``first`` to ``first + count``."""
+        if self.recorded is None:
+            return contract(self.b, state, self.rows(first, count), [(1, 1)])
+        size = self.b.shape([1, self.hidden * count])
+        sums = node(Input(f"sums{len(self.recorded)}", state.dtype, size))
+        self.recorded.append(StepProduct(state, (self.hidden * first).value, sums))
+        return sums
 
     def plus_bias(self, x: Node, bias: Node | None, first: int, count: int = 1) -> Node:
         """``x`` plus the biases of gates ``first`` to ``first + count``."""
@@ -72,24 +81,24 @@ Step = Callable[[_Direction, Node, State], State]
 
 @operator("RNN", since=7)
 def _rnn(context: RuleContext) -> Sequence[Node]:
-    return _unrolled(context, _rnn_step, 1, ("Tanh",))
+    return _sequences(context, _rnn_step, 1, ("Tanh",))
 
 
 @operator("GRU", since=7)
 def _gru(context: RuleContext) -> Sequence[Node]:
-    return _unrolled(context, _gru_step, 3, ("Sigmoid", "Tanh"))
+    return _sequences(context, _gru_step, 3, ("Sigmoid", "Tanh"))
 
 
 @operator("LSTM", since=7)
 def _lstm(context: RuleContext) -> Sequence[Node]:
-    return _unrolled(context, _lstm_step, 4, ("Sigmoid", "Tanh", "Tanh"))
+    return _sequences(context, _lstm_step, 4, ("Sigmoid", "Tanh", "Tanh"))
 
 
 # ---------------------------------------------------------------- steps
 
 
 def _rnn_step(d: _Direction, inputs: Node, state: State) -> State:
-    total = d.b.add(inputs, d.recur(state[0], d.recurrent))
+    total = d.b.add(inputs, d.recur(state[0], 0, 1))
     total = d.plus_bias(total, d.recurrent_bias, 0)
     return (d.activations[0](d.clipped(total)),)
 
@@ -97,14 +106,14 @@ def _rnn_step(d: _Direction, inputs: Node, state: State) -> State:
 def _gru_step(d: _Direction, inputs: Node, state: State) -> State:
     """Gates: update z, reset r, hidden h."""
     b, (hidden,) = d.b, state
-    both = d.plus_bias(d.recur(hidden, d.rows(0, 2)), d.recurrent_bias, 0, 2)
+    both = d.plus_bias(d.recur(hidden, 0, 2), d.recurrent_bias, 0, 2)
     update, reset = (
         d.activations[0](d.clipped(b.add(d.gate(inputs, i), d.gate(both, i)))) for i in (0, 1)
     )
     if b.context.integer("linear_before_reset", 0):
-        kept = b.multiply(reset, d.plus_bias(d.recur(hidden, d.rows(2)), d.recurrent_bias, 2))
+        kept = b.multiply(reset, d.plus_bias(d.recur(hidden, 2, 1), d.recurrent_bias, 2))
     else:
-        kept = d.plus_bias(d.recur(b.multiply(reset, hidden), d.rows(2)), d.recurrent_bias, 2)
+        kept = d.plus_bias(d.recur(b.multiply(reset, hidden), 2, 1), d.recurrent_bias, 2)
     proposed = d.activations[1](d.clipped(b.add(d.gate(inputs, 2), kept)))
     mixed = b.multiply(b.subtract(scalar(1, update.dtype), update), proposed)
     return (b.add(mixed, b.multiply(update, hidden)),)
@@ -113,7 +122,7 @@ def _gru_step(d: _Direction, inputs: Node, state: State) -> State:
 def _lstm_step(d: _Direction, inputs: Node, state: State) -> State:
     """Gates: input i, output o, forget f, cell c."""
     b, (hidden, cell) = d.b, state
-    total = d.plus_bias(b.add(inputs, d.recur(hidden, d.recurrent)), d.recurrent_bias, 0, 4)
+    total = d.plus_bias(b.add(inputs, d.recur(hidden, 0, 4)), d.recurrent_bias, 0, 4)
 
     def gate(index: int, peephole: int, seen: Node) -> Node:
         x = d.gate(total, index)
@@ -135,7 +144,7 @@ def _lstm_step(d: _Direction, inputs: Node, state: State) -> State:
 # ---------------------------------------------------------------- sequences
 
 
-def _unrolled(
+def _sequences(
     context: RuleContext, step: Step, gates: int, defaults: tuple[str, ...]
 ) -> list[Node]:
     """Y and the final states of a recurrent operator with ``gates`` gates."""
@@ -144,26 +153,26 @@ def _unrolled(
     batch_first = context.integer("layout", 0) != 0
     x = context.operand(0)
     x = transpose(x, [1, 0, 2]) if batch_first else x
-    length = b.scope.resolve(x.shape[0])
-    if not length.is_constant or not 0 < length.value <= LONGEST:
-        message = f"a sequence of {length} steps; 1 to {LONGEST} are unrolled"
-        raise NoRule(message, where=context.where)
     direction = context.text("direction", "forward")
     if direction not in ("forward", "reverse", "bidirectional"):
         raise InvalidModelError(f"direction is {direction!r}", where=context.where)
     count = 2 if direction == "bidirectional" else 1
-    is_lstm = len(defaults) == 3
-    runs: list[tuple[list[Node], State]] = []
+    runs: list[tuple[Node, State]] = []
     for index in range(count):
+        d = _direction(b, index, count, gates, defaults, len(defaults) == 3)
+        inputs = contract(b, x, _part(b, context.operand(1), index), [(2, 1)])
+        inputs = d.plus_bias(inputs, d.input_bias, 0, gates)
+        operands = (5, 6) if len(defaults) == 3 else (5,)
+        shape = [inputs.shape[1], d.hidden]
+        state = tuple(_initial(b, i, index, shape, x.dtype) for i in operands)
         backward = direction == "reverse" or index == 1
-        runs.append(_run(b, x, index, count, gates, defaults, step, backward, is_lstm))
+        runs.append(_run(d, inputs, state, step, backward))
     return _outputs(b, runs, batch_first)[: max(context.output_count, 1)]
 
 
-def _outputs(b: Builder, runs: list[tuple[list[Node], State]], batch_first: bool) -> list[Node]:
+def _outputs(b: Builder, runs: list[tuple[Node, State]], batch_first: bool) -> list[Node]:
     """Y [S, D, B, H] (or [B, S, D, H]), then states [D, B, H] (or [B, D, H])."""
-    per_direction = [b.concat([b.unsqueeze(y, [0]) for y in ys], 0) for ys, _ in runs]
-    y = b.concat([b.unsqueeze(p, [1]) for p in per_direction], 1)
+    y = b.concat([b.unsqueeze(hidden, [1]) for hidden, _ in runs], 1)
     finals = [
         b.concat([b.unsqueeze(state[i], [0]) for _, state in runs], 0)
         for i in range(len(runs[0][1]))
@@ -175,20 +184,26 @@ def _outputs(b: Builder, runs: list[tuple[list[Node], State]], batch_first: bool
 
 
 def _run(
-    b: Builder, x: Node, index: int, count: int, gates: int, defaults: tuple[str, ...],
-    step: Step, backward: bool, is_lstm: bool,
-) -> tuple[list[Node], State]:  # fmt: skip
-    """Hidden states per step (in the order of the input) and the final state of a direction."""
-    context = b.context
-    lengths = context.optional(4)
-    d = _direction(b, index, count, gates, defaults, is_lstm)
-    weights = _part(b, context.operand(1), index)
-    inputs = contract(b, x, weights, [(2, 1)])
-    inputs = d.plus_bias(inputs, d.input_bias, 0, gates)
-    states = (5, 6) if is_lstm else (5,)
-    shape = [x.shape[1], d.hidden]
-    state: State = tuple(_initial(b, i, index, shape, x.dtype) for i in states)
-    steps = x.shape[0].value
+    d: _Direction, inputs: Node, state: State, step: Step, backward: bool
+) -> tuple[Node, State]:
+    """Hidden states [S, B, H] in the order of the input, and the final state of a direction."""
+    b, length = d.b, d.b.scope.resolve(inputs.shape[0])
+    is_short = length.is_constant and 0 < length.value <= MOST_UNROLLED
+    if d.hidden.is_constant and d.hidden.value > 0 and not is_short:
+        return _recurrence(d, inputs, state, step, backward)
+    if not length.is_constant or not 0 < length.value <= LONGEST:
+        message = (
+            f"a sequence of {length} steps with {d.hidden} states; 1 to {LONGEST} are unrolled"
+        )
+        raise NoRule(message, where=b.context.where)
+    return _unrolled(d, inputs, state, step, backward)
+
+
+def _unrolled(
+    d: _Direction, inputs: Node, state: State, step: Step, backward: bool
+) -> tuple[Node, State]:
+    b, lengths = d.b, d.b.context.optional(4)
+    steps = b.scope.resolve(inputs.shape[0]).value
     outputs: dict[int, Node] = {}
     for time in reversed(range(steps)) if backward else range(steps):
         now = b.reshape(b.slice_axis(inputs, 0, time, 1), inputs.shape[1:])
@@ -197,12 +212,68 @@ def _run(
         if lengths is not None:
             going = b.map("less", scalar(time, DType.INT64), cast(lengths, DType.INT64))
             going = b.unsqueeze(going, [1])
-            outputs[time] = b.select(going, following[0], scalar(0, x.dtype))
+            outputs[time] = b.select(going, following[0], scalar(0, inputs.dtype))
             following = tuple(
                 b.select(going, new, old) for new, old in zip(following, state, strict=True)
             )
         state = following
-    return [outputs[time] for time in range(steps)], state
+    return b.concat([b.unsqueeze(outputs[time], [0]) for time in range(steps)], 0), state
+
+
+def _recurrence(
+    d: _Direction, inputs: Node, state: State, step: Step, backward: bool
+) -> tuple[Node, State]:
+    """The same by a Recurrence; halves are computed in float32, as its products are."""
+    b, dtype = d.b, inputs.dtype
+    lengths = d.b.context.optional(4)
+    wide = DType.FLOAT32 if dtype.is_half else dtype
+    d = replace(
+        d,
+        recurrent=cast(d.recurrent, wide),
+        recurrent_bias=None if d.recurrent_bias is None else cast(d.recurrent_bias, wide),
+        peepholes=None if d.peepholes is None else cast(d.peepholes, wide),
+    )
+    given = [x for x in (d.recurrent_bias, d.peepholes) if x is not None]
+    ragged: list[Node] = []
+    if lengths is not None:
+        message = "the lengths and the batch differ"
+        b.context.require_equal(lengths.shape[0], inputs.shape[1], message)
+        ragged = [cast(b.reshape(lengths, [inputs.shape[1]]), DType.INT64)]
+    history = node(
+        Recurrence(_body(d, inputs.shape[2], len(state), wide, step), backward, bool(ragged)),
+        cast(inputs, wide),
+        transpose(d.recurrent, [1, 0]),
+        *ragged,
+        *(cast(s, wide) for s in state),
+        *given,
+    )
+    length, batch = inputs.shape[:2]
+    y = b.slice_axis(history, 0, 0 if backward else 1, length)
+    y = b.reshape(b.slice_axis(y, 2, 0, 1), [length, batch, d.hidden])
+    if ragged:
+        going = b.map("less", b.iota([length, batch, 1], 0), b.unsqueeze(ragged[0], [1]))
+        y = b.select(going, y, 0.0)
+    end = b.slice_axis(history, 0, 0 if backward else length, 1)
+    finals = [b.reshape(b.slice_axis(end, 2, i, 1), [batch, d.hidden]) for i in range(len(state))]
+    return cast(y, dtype), tuple(cast(f, dtype) for f in finals)
+
+
+def _body(d: _Direction, width: Expr, states: int, dtype: DType, step: Step) -> Steps:
+    """A step of one row, applied to leaves."""
+
+    def leaf(name: str, *shape: Expr) -> Node:
+        return node(Input(name, dtype, shape))
+
+    one = constant(1)
+    bias = None if d.recurrent_bias is None else leaf("bias", *d.recurrent_bias.shape)
+    peepholes = None if d.peepholes is None else leaf("peepholes", *d.peepholes.shape)
+    products: list[StepProduct] = []
+    inner = replace(d, recurrent_bias=bias, peepholes=peepholes, recorded=products)
+    inputs = leaf("inputs", one, width)
+    before = tuple(leaf(f"state{i}", one, d.hidden) for i in range(states))
+    following = step(inner, inputs, before)
+    extras = tuple(x for x in (bias, peepholes) if x is not None)
+    return Steps(inputs, before, extras, tuple(products), following)
 
 
 def _part(b: Builder, x: Node, index: int) -> Node:

@@ -33,6 +33,7 @@ from tilewright.ir.primitives import (
     Opaque,
     Pad,
     Project,
+    Recurrence,
     Reduce,
     Reshape,
     ScatterElements,
@@ -279,6 +280,8 @@ class _Planner:
                 self.memory |= set(node.inputs)
             case ScatterElements() | ScatterND():
                 self.memory.add(node.inputs[0])
+            case Recurrence():  # weights are read in every step
+                self.memory |= set(node.inputs[:2])
             case ArgReduce():  # reads every element twice
                 if cost(node.inputs[0], self.memory) > RECOMPUTE_LIMIT:
                     self.memory.add(node.inputs[0])

@@ -20,6 +20,7 @@ from tilewright.ir.primitives import (
     Convolve,
     Map,
     Opaque,
+    Recurrence,
     Reduce,
     Reshape,
     ScatterElements,
@@ -64,6 +65,8 @@ class Legality:
                     wanted = set(current.inputs)
                 case ScatterElements() | ScatterND():
                     wanted = {current.inputs[0]}
+                case Recurrence():
+                    wanted = set(current.inputs[:2])
                 case _:
                     continue
             if kernel.kind is KernelKind.ATTENTION and current is kernel.seeds[-1]:

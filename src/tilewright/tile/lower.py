@@ -15,6 +15,7 @@ from tilewright.target import preset
 from tilewright.tile.attention.variants import attention_variants
 from tilewright.tile.convolutions.convolution import lower_convolution
 from tilewright.tile.loops.loops import lower_concat, lower_loops, lower_scan
+from tilewright.tile.loops.recurrence import lower_recurrence
 from tilewright.tile.loops.scatter import lower_scatter
 from tilewright.tile.passes.borders import with_borders
 from tilewright.tile.passes.checks import with_checks_first
@@ -78,6 +79,9 @@ def lower_kernel(
         return LoweredKernel(kernel, lower_columns(kernel, fresh, machine))
     if kernel.kind is KernelKind.SCATTER:
         return LoweredKernel(kernel, lower_scatter(kernel, fresh, machine))
+    if kernel.kind is KernelKind.RECURRENCE:
+        steps = lower_recurrence(kernel, fresh())
+        return LoweredKernel(kernel, (Variant("loops", steps, constant(0)),))
     lowering = fresh()
     program = _LOOPS[kernel.kind](kernel, lowering)
     steps = _steps(program, lowering, kernel)

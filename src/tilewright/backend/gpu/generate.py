@@ -17,7 +17,8 @@ def triton_kernels(kernel: Kernel, scope: Scope) -> tuple[TritonKernel, ...]:
     """The variants of a kernel, the one to prefer first; each may have no launch at some sizes.
 
     Raises UnsupportedError for kernels that the GPU has no code for yet: those with positions read
-    from data, convolutions, windows, concatenations, scatters and running sums.
+    from data, convolutions, windows, concatenations, scatters, recurrences and
+    running sums.
     """
 
     def fresh() -> Lowering:
