@@ -34,7 +34,7 @@ from tilewright.tile.lower import LoweredKernel
 from tilewright.tile.variants import Accuracy
 
 FOLDER = Path(__file__).parents[2] / "models"
-NETWORKS = ("bert-base", "candy", "mobilevit-v2")
+NETWORKS = ("bert-2l", "mobilenet-v2", "segformer-b0")
 NUMBERS = st.lists(st.integers(0, 1 << 16), min_size=12, max_size=90)
 QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large]
 

@@ -49,15 +49,16 @@ class Origin:
     memory; ``source_sha256`` is the SHA-256 of that file, or of the model as serialised (data in
     other files is not part of it). ``machines`` are by level. ``ranges`` says of inputs which least
     and greatest value the model can use, as expressions over the dimensions, "" for an open end.
+    ``policy`` chose the block sizes of products.
     """
 
     source: str = ""
     source_sha256: str = ""
     precision: str = "float32"
     accuracy: str = "standard"
-    policy: str = "auto"
     machines: Mapping[str, MachineInfo] = field(default_factory=dict[str, MachineInfo])
     ranges: Mapping[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
+    policy: str = "auto"
 
 
 @dataclass(frozen=True)
