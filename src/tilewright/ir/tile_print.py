@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Iterator
 from tilewright.ir.tile import (
     Apply,
     Check,
+    CodeView,
     Convert,
     Guarded,
     IndexValue,
@@ -127,11 +128,18 @@ class _Printer:
         place = f"{operand.buffer.name}[{operand.offset}]"
         if isinstance(operand, View):
             panel = f", panel {operand.panel}" if operand.panel else ""
+            panel += self._codes(operand) if isinstance(operand, CodeView) else ""
             return f"{place}, row {operand.row}, depth {operand.depth}{panel}"
         text = f"{place} in runs of {operand.run}, table {operand.table.name}, row {operand.row}"
         for name, buffer in (("zeros", operand.zeros), ("shifts", operand.shifts)):
             text += "" if buffer is None else f", {name} {buffer.name}"
         return text
+
+    @staticmethod
+    def _codes(view: CodeView) -> str:
+        zeros = view.zeros if isinstance(view.zeros, int) else view.zeros.name
+        text = f", {view.bits} bits less {zeros} times {view.scales.name}[{view.place}]"
+        return f"{text} in {view.blocks} blocks of {view.block}, tail {view.tail}"
 
     @staticmethod
     def _buffer(buffer: TileBuffer) -> str:

@@ -17,6 +17,7 @@ from tilewright.ir.product_nest import ProductNest
 from tilewright.shape import Expr, ceil_div, less_equal, select, symbol
 from tilewright.tile.products.contraction import column_blocks, lower_contraction
 from tilewright.tile.products.dots import WIDEST, dots_time, lower_dots
+from tilewright.tile.products.few_rows import few_rows_variant
 from tilewright.tile.products.frame import Blocking, RegisterTile
 from tilewright.tile.products.split_depth import combine_time, longest_part, lower_split_depth
 from tilewright.tile.products.swapped import lower_swapped
@@ -77,6 +78,9 @@ def contraction_variants(
     blocked = blocked_variants(blockings, lower, machine)
     if first.product.narrow is not None:
         return best_somewhere(blocked)
+    few = few_rows_variant(kernel, fresh, tile, machine)
+    if few is not None:
+        return best_somewhere((*blocked, few))
     return best_somewhere((*blocked, *_other_variants(kernel, fresh, tile, machine, first)))
 
 

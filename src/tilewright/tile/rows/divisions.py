@@ -82,7 +82,9 @@ def _is_not_negative(node: Node) -> bool:
                 pass
             case Map(function="maximum") if any(_number(i) >= 0 for i in current.inputs):
                 pass
-            case Constant(array=array) if bool(np.all(np.asarray(array, np.float64) >= 0)):
+            case Constant(codes=None, array=array) if bool(
+                np.all(np.asarray(array, np.float64) >= 0)
+            ):
                 pass
             case _:
                 return False
@@ -92,8 +94,9 @@ def _is_not_negative(node: Node) -> bool:
 def _number(node: Node) -> float:
     """The one value of a constant; NaN of anything else."""
     inner = _below_moves(node)
-    if isinstance(inner.primitive, Constant) and inner.primitive.array.size == 1:
-        return float(inner.primitive.array.reshape(())[()])
+    held = inner.primitive
+    if isinstance(held, Constant) and held.codes is None and held.array.size == 1:
+        return float(held.array.reshape(())[()])
     return float("nan")
 
 
