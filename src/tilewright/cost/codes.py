@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from tilewright.cost.contraction import Machine, workers_for
+from tilewright.ir.codes import WORD
 from tilewright.shape import Expr, ceil_div, maximum
 
 # Cycles of one vector of numbers that is taken apart: a mask, a difference and its share of shifts
-# and loads; once for so many rows.
+# and loads, for so many rows at a time.
 UNPACK_CYCLES = 0.6
 ROWS_AT_A_TIME = 4
-WORD_BITS = 32
+ROW_SHARE = 1.05  # of a row, beyond what its multiply-adds take
 
 
 def few_rows_time(
@@ -24,10 +25,10 @@ def few_rows_time(
     lanes = max(1, target.vector_bytes // 4)
     vectors = ceil_div(columns, lanes) * depth
     unpacked = ceil_div(rows, ROWS_AT_A_TIME) * machine.picoseconds(UNPACK_CYCLES)
-    computed = vectors * (unpacked + rows * machine.picoseconds(1 / target.fma_pipes))
-    words = columns * depth * bits // WORD_BITS
+    computed = vectors * (unpacked + rows * machine.picoseconds(ROW_SHARE / target.fma_pipes))
+    words = columns * depth * bits // WORD
     read = words // 64 * machine.reading(words, 4, 1)
-    return maximum(computed // workers_for(computed, threads), read // 1)
+    return maximum(computed // workers_for(computed, threads), read)
 
 
 __all__ = ["few_rows_time"]

@@ -11,28 +11,11 @@ where a size may be 1 or equal, known only at run time. Start with ``Map``, ``Br
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
-import numpy as np
-
-from tilewright.ir.codes import Codes
-from tilewright.ir.contents import digest_of, kept, same_contents
+from tilewright.ir.constants import Constant, Shape, TensorType
 from tilewright.ir.dtype import NARROW, DType
 from tilewright.ir.scalar import SCALAR_FUNCTIONS, result_type
-from tilewright.shape import Expr, constant, total
-
-Shape = tuple[Expr, ...]
-
-
-@dataclass(frozen=True)
-class TensorType:
-    """Element type and symbolic shape of a tensor."""
-
-    dtype: DType
-    shape: Shape
-
-    def __str__(self) -> str:
-        return f"{self.dtype.value}[{', '.join(map(str, self.shape))}]"
+from tilewright.shape import Expr, total
 
 
 class PrimitiveError(ValueError):
@@ -58,57 +41,6 @@ class Input:
 
     def result(self) -> TensorType:
         return TensorType(self.dtype, self.shape)
-
-
-@dataclass(frozen=True)
-class Constant:
-    """A tensor known when compiling; equal contents are one constant.
-
-    It holds an array, or whole numbers of few bits that stand for one.
-    """
-
-    digest: bytes
-    dtype: DType
-    shape: tuple[int, ...]
-    held: np.ndarray[Any, Any] | Codes = field(compare=False, repr=False)
-
-    @staticmethod
-    def of(array: np.ndarray[Any, Any], dtype: DType | None = None) -> Constant:
-        """The constant with the contents of ``array``."""
-        held = kept(array)
-        kind = DType.of(held.dtype) if dtype is None else dtype
-        return Constant(digest_of(held), kind, held.shape, held)
-
-    @staticmethod
-    def of_codes(codes: Codes) -> Constant:
-        """The constant of the numbers that ``codes`` stand for."""
-        return Constant(codes.digest(), DType.FLOAT32, codes.shape, codes)
-
-    @property
-    def codes(self) -> Codes | None:
-        """How the contents are held, if as whole numbers of few bits."""
-        return self.held if isinstance(self.held, Codes) else None
-
-    @property
-    def array(self) -> np.ndarray[Any, Any]:
-        """The contents; of codes they are computed each time."""
-        return self.held.numbers() if isinstance(self.held, Codes) else self.held
-
-    def __eq__(self, other: object) -> bool:
-        if self is other or not isinstance(other, Constant):
-            return self is other
-        mine, others = (
-            (self.digest, self.dtype, self.shape),
-            (other.digest, other.dtype, other.shape),
-        )
-        if mine != others or (self.codes is None) != (other.codes is None):
-            return False
-        if self.codes is not None and other.codes is not None:
-            return self.codes.same(other.codes)
-        return same_contents(self.array, other.array)
-
-    def result(self) -> TensorType:
-        return TensorType(self.dtype, tuple(constant(size) for size in self.shape))
 
 
 @dataclass(frozen=True)

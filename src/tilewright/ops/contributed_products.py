@@ -144,9 +144,8 @@ def _weights(b: Builder) -> Node:
     whole = cast(array(values.reshape(rows, blocks, block), DType.UINT8), DType.FLOAT32)
     zeros = array(_zero_points(context, rows, blocks, bits), DType.FLOAT32)
     factor = array(scales.reshape(rows, blocks, 1), DType.FLOAT32)
-    made = b.multiply(
-        b.subtract(whole, b.expand(zeros, whole.shape)), b.expand(factor, whole.shape)
-    )
+    centred = b.subtract(whole, b.expand(zeros, whole.shape))
+    made = b.multiply(centred, b.expand(factor, whole.shape))
     flat = b.reshape(made, [constant(rows), constant(blocks * block)])
     return b.slice_axis(flat, 1, 0, constant(depth))
 

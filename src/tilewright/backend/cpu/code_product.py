@@ -202,12 +202,13 @@ class _Writer:
         while len(sums) > count:
             half = len(sums) // 2
             pairs = zip(sums[:half], sums[half:], strict=True)
-            sums = [self.builder.fadd(a, b) for a, b in pairs]
+            added: Sums = [self.builder.fadd(a, b) for a, b in pairs]
+            sums = added
         return self._scaled(panel, number, sums, totals)
 
     def _scaled(self, panel: _Panel, number: ir.Value, sums: Sums, totals: Sums) -> Sums:
         """``totals`` and the sums of a block times its scales."""
-        builder, out = self.builder, list[ir.Value]()
+        out: Sums = []
         scales = [
             self.vector.load(self._parameter(panel.scales, DType.FLOAT32, number, v), DType.FLOAT32)
             for v in range(self.vectors)
@@ -215,7 +216,6 @@ class _Writer:
         for at, (value, total) in enumerate(zip(sums, totals, strict=True)):
             scale = scales[at % self.vectors]
             out.append(self.vector.multiply_add(DType.FLOAT32, value, scale, total))
-        assert builder is self.builder
         return out
 
     def _parameter(self, begin: ir.Value, dtype: DType, number: ir.Value, vector: int) -> ir.Value:

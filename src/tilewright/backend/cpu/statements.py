@@ -283,30 +283,27 @@ class FunctionFrame:
     def _code_product(self, product: Product, target: Sums, right: CodeView) -> None:
         left, zeros = product.left, right.zeros
         assert isinstance(left, View) and target.resume is NEVER
-        single = isinstance(zeros, int)
-        shape = CodeShape(
-            right.bits, right.block, right.tail, zeros if single else None, right.panel,
-            left.depth.value if left.depth.is_constant and left.depth.value > 0 else None,
-        )  # fmt: skip
+        known = left.depth.value if left.depth.is_constant and left.depth.value > 0 else None
+        single = zeros if isinstance(zeros, int) else None
+        shape = CodeShape(right.bits, right.block, right.tail, single, right.panel, known)
         points = right.scales if isinstance(zeros, int) else zeros
-        places = [
+        sums, rows, words, scales, zero_points = (
             self.emitter.gep(self.pointers[buffer.name], buffer.dtype, self.index(offset))
             for buffer, offset in (
-                (target.buffer, target.offset), (left.buffer, left.offset),
-                (right.buffer, right.offset), (right.scales, right.place), (points, right.place),
+                (target.buffer, target.offset),
+                (left.buffer, left.offset),
+                (right.buffer, right.offset),
+                (right.scales, right.place),
+                (points, right.place),
             )
-        ]  # fmt: skip
+        )
         sizes = [end - begin for begin, end in (product.rows, product.columns, product.depth)]
-        to, first, words, scales, points_place = places
-        of_left, of_right = (left.row, left.depth), (right.row, right.blocks)
-        self.builder.call(
-            code_product_function(self.builder.module, self.level, shape),
-            [
-                to, self.index(target.row), first, *map(self.index, of_left),
-                words, self.index(of_right[0]), scales, points_place, self.index(of_right[1]),
-                *map(self.index, sizes),
-            ],
-        )  # fmt: skip
+        strides = (target.row, left.row, left.depth, right.row, right.blocks, *sizes)
+        target_row, left_row, left_deep, along, blocks, *limits = map(self.index, strides)
+        function = code_product_function(self.builder.module, self.level, shape)
+        left_side = [sums, target_row, rows, left_row, left_deep]
+        right_side = [words, along, scales, zero_points, blocks]
+        self.builder.call(function, [*left_side, *right_side, *limits])
 
     def _report(self, failed: ir.Value, check: int, details: tuple[ir.Value, ir.Value]) -> None:
         """Write the status and return from the function if ``failed``."""

@@ -110,10 +110,10 @@ def unpacking(operand: CodeOperand, target: TileBuffer, row: Expr) -> Loop:
     word = Load(operand.words, (p * operand.words_along + w) * panel + i)
     block = w // (codes.block // codes.per_word)
     place = (p * codes.blocks + block) * panel + i
-    zero: Value = Literal(
-        float(codes.zeros) if isinstance(codes.zeros, int) else 0.0, DType.FLOAT32
-    )
-    if operand.zeros is not None:
+    if isinstance(codes.zeros, int):
+        zero: Value = Literal(float(codes.zeros), DType.FLOAT32)
+    else:
+        assert operand.zeros is not None
         zero = Convert(Load(operand.zeros, place), DType.FLOAT32)
     body: list[Let | Store] = [
         Let("_word", word), Let("_scale", Load(operand.scales, place)), Let("_zero", zero)
