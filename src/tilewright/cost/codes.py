@@ -8,9 +8,8 @@ from tilewright.shape import Expr, ceil_div, maximum
 
 # Cycles of one vector of numbers that is taken apart: a mask, a difference and its share of shifts
 # and loads, for so many rows at a time.
-UNPACK_CYCLES = 0.6
+UNPACK_CYCLES = 0.45
 ROWS_AT_A_TIME = 4
-ROW_SHARE = 1.05  # of a row, beyond what its multiply-adds take
 
 
 def few_rows_time(
@@ -25,7 +24,7 @@ def few_rows_time(
     lanes = max(1, target.vector_bytes // 4)
     vectors = ceil_div(columns, lanes) * depth
     unpacked = ceil_div(rows, ROWS_AT_A_TIME) * machine.picoseconds(UNPACK_CYCLES)
-    computed = vectors * (unpacked + rows * machine.picoseconds(ROW_SHARE / target.fma_pipes))
+    computed = vectors * (unpacked + rows * machine.picoseconds(1 / target.fma_pipes))
     words = columns * depth * bits // WORD
     read = words // 64 * machine.reading(words, 4, 1)
     return maximum(computed // workers_for(computed, threads), read)
