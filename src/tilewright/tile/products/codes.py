@@ -77,9 +77,9 @@ def held_codes(contract: Node, access: ContractionAccess) -> Codes | None:
     rows, depth = codes.shape
     sizes = (product([size for _, size in axes]) for axes in (access.columns, access.summed))
     whole = tuple(sizes) == (constant(rows), constant(depth))
-    as_held = right.base is constant(0) and right.depth is constant(1)
+    along = right.depth is constant(1) or depth == 1
     apart = right.row is constant(depth) or rows == 1
-    return codes if whole and as_held and apart else None
+    return codes if whole and right.base is constant(0) and along and apart else None
 
 
 def code_operand(contract: Node, access: ContractionAccess, panel: int) -> CodeOperand | None:
