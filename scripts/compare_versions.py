@@ -33,6 +33,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 QUIET = 0.03  # seconds that the others get to go to sleep before a block
 BLOCK = 0.05  # seconds of timed calls in one block
+USUAL = 1 << 16  # the greatest size of a dimension for which no range is given
 LARGEST = 1 << 28  # elements of the largest operand of an operator's case
 
 
@@ -47,8 +48,8 @@ class Case:
 class Worker:
     """One version in a process of its own, which times a block when it is asked to."""
 
-    def __init__(self, python: Path, threads: int) -> None:
-        command = [str(python), __file__, "--worker", str(threads)]
+    def __init__(self, python: Path, threads: int, level: str) -> None:
+        command = [str(python), __file__, "--worker", str(threads), level]
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd="/"
         )
@@ -70,7 +71,7 @@ class Worker:
         self._process.wait()
 
 
-def work(threads: int) -> None:
+def work(threads: int, level: str) -> None:
     """Answer questions: compile and load a case, or time a block of its calls."""
     import tilewright
 
@@ -85,7 +86,11 @@ def work(threads: int) -> None:
             path = question["model"]
             if path not in compiled:
                 compiled.clear()
-                compiled[path] = tilewright.compile(path, num_threads=threads)
+                # A dimension without a bound of its own may be larger than usual here.
+                dims = {name: (0, size) for name, size in question["sizes"].items() if size > USUAL}
+                levels: Any = level or None
+                made = tilewright.compile(path, dims=dims, levels=levels, num_threads=threads)
+                compiled[path] = made
             model, inputs = compiled[path], random_inputs(path, question["sizes"])
             model.run(inputs)
             answer: Any = "ready"
@@ -223,7 +228,7 @@ def parse_shapes(text: str) -> list[dict[str, int]]:
 def main() -> None:
     """Compare, print a line for every case and the geometric mean."""
     if sys.argv[1:2] == ["--worker"]:
-        work(int(sys.argv[2]))
+        work(int(sys.argv[2]), sys.argv[3])
         return
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("old", type=Path, help="the interpreter with the old version")
@@ -233,6 +238,7 @@ def main() -> None:
     parser.add_argument("--operators", default="", help="CSV files of operator suites")
     parser.add_argument("--cases", type=int, default=10, help="cases of each suite")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--level", default="", help="the best of this machine unless given")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--least", type=float, default=0.99, help="the mean that is demanded")
     arguments = parser.parse_args()
@@ -245,7 +251,9 @@ def main() -> None:
         for suite in filter(None, arguments.operators.split(",")):
             cases += operator_cases(Path(suite), arguments.cases, Path(folder))
         pythons = (arguments.old, arguments.new, arguments.old)
-        workers = [Worker(python.absolute(), arguments.threads) for python in pythons]
+        workers = [
+            Worker(python.absolute(), arguments.threads, arguments.level) for python in pythons
+        ]
         ratios: list[float] = []
         twins: list[float] = []
         for case in cases:

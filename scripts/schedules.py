@@ -18,7 +18,7 @@ from onnx import parser
 from tilewright.backend.cpu.program import REGISTER_TILES
 from tilewright.cost import Machine
 from tilewright.frontend.onnx import import_model
-from tilewright.ir.tile_print import print_readable
+from tilewright.ir.tile_print import print_program
 from tilewright.plan.greedy import plan_greedily
 from tilewright.plan.prepare import prepare
 from tilewright.rewrite import simplify
@@ -65,7 +65,7 @@ def program_text(name: str) -> str:
     first = lower_kernel(kernel, graph.scope, tile, machine=machine).variants[0]
     lines: list[str] = []
     for step in first.steps:
-        lines += print_readable(step.program)
+        lines += print_program(step.program).splitlines()
     return "\n".join(line if len(line) <= WIDTH else f"{line[:WIDTH]} …" for line in lines)
 
 

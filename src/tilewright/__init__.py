@@ -81,6 +81,8 @@ def compile(
     TOML file, which gives the same artifact on any host; unless given, this machine as far as it is
     known (see ``tilewright tune``) for its own levels, and usual ones for others.
 
+    ``policy`` names the method that chooses the block sizes of matrix products: "auto", or for
+    comparison "vortex", which keeps more of them, "dietcode" or "ftuner".
     ``accuracy="strict"`` does without faster algorithms whose rounding errors are larger.
     ``precision="bfloat16"`` rounds constant weights, and the data they are multiplied by, to
     bfloat16 and sums products in float32; ``"int8"`` quantises them, data anew for every row, and

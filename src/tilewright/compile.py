@@ -27,9 +27,10 @@ from tilewright.ir.kernel import Plan
 from tilewright.ir.tile_verify import Findings
 from tilewright.ir.value_ranges import range_texts
 from tilewright.ops.reference import evaluate_payload
-from tilewright.options import CompileOptions, FallbackName, complete
+from tilewright.options import CompileOptions, FallbackName, PolicyName, complete
 from tilewright.plan.greedy import plan_greedily
 from tilewright.plan.prepare import prepare
+from tilewright.policy import POLICIES
 from tilewright.rewrite import simplify
 from tilewright.rewrite.channels_last import prefer_channels_last
 from tilewright.rewrite.codes import weights_in_codes
@@ -88,6 +89,7 @@ def compile_stages(
     held = _option(Precision, "precision", given["precision"])
     error = _option(Accuracy, "accuracy", given["accuracy"])
     described = _target(given["target"])
+    policy = choice("policy", given["policy"], get_args(PolicyName))
     stages = _stages(given["check"], given["dump"])
     imported = import_model(
         source,
@@ -110,8 +112,9 @@ def compile_stages(
         for name in chosen:
             machine, observe = machines[name], partial(stages.kernel, name)
             compiled[name] = build_program(
-                graph, plan, LEVELS[name], dimensions, operators, error, machine, observe, store
-            )
+                graph, plan, LEVELS[name], dimensions, operators, error, machine,
+                POLICIES[policy], observe, store,
+            )  # fmt: skip
             stages.end_of_level(name)
             _LOG.info("Generated %d bytes of code for %s", len(compiled[name].image.data), name)
     contents = ArtifactContents(
@@ -123,6 +126,7 @@ def compile_stages(
             source_sha256=report.source_sha256,
             precision=held.value,
             accuracy=error.value,
+            policy=policy,
             machines={name: _described(machine) for name, machine in machines.items()},
             ranges=range_texts(imported.graph),
         ),

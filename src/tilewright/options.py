@@ -25,6 +25,7 @@ LevelName = Literal["portable", "x86-64", "avx2", "avx512", "avx512-vnni", "avx5
 FallbackName = Literal["reference", "error"]
 AccuracyName = Literal["standard", "strict"]
 PrecisionName = Literal["float32", "bfloat16", "int8"]
+PolicyName = Literal["auto", "vortex", "dietcode", "ftuner"]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -38,6 +39,7 @@ class CompileOptions(TypedDict, total=False):
     levels: LevelName | Sequence[LevelName] | None
     accuracy: AccuracyName
     precision: PrecisionName
+    policy: PolicyName
     target: Target | str | os.PathLike[str] | None
     check: bool | None
     dump: str | os.PathLike[str] | None
@@ -50,6 +52,7 @@ DEFAULTS: CompileOptions = {
     "levels": None,
     "accuracy": "standard",
     "precision": "float32",
+    "policy": "auto",
     "target": None,
     "check": None,
     "dump": None,

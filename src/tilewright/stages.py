@@ -18,7 +18,7 @@ from pathlib import Path
 from tilewright.ir.graph import Graph, Node
 from tilewright.ir.kernel import Plan
 from tilewright.ir.printing import node_names, print_graph
-from tilewright.ir.tile_print import print_readable
+from tilewright.ir.tile_print import print_program
 from tilewright.ir.tile_verify import Findings
 from tilewright.ir.verify import VerificationError, failure, node_problems, verify
 from tilewright.plan.printing import kernel_line, print_plan
@@ -132,7 +132,7 @@ class Stages:
         pairs = zip(step.program.buffers, names, strict=True)
         places = ", ".join(f"{buffer.name} = {name}" for buffer, name in pairs)
         checks = [f"check {n}: {text}" for n, text in enumerate(step.program.checks)]
-        return [f"step {places}", *checks, *print_readable(step.program)]
+        return [f"step {places}", *checks, *print_program(step.program).splitlines()]
 
     def _source(self, source: Source) -> str:
         if isinstance(source, Workspace):

@@ -142,7 +142,7 @@ def test_inspect_shows_what_an_artifact_is(command: Command, folder: Path) -> No
     for words in (
         "made by tilewright",
         "Compiled from model.onnx, SHA-256 ",
-        "Precision float32, accuracy standard",
+        "Precision float32, accuracy standard, policy auto",
         "input_ids",
         "0..512",
         "7 operators compiled",

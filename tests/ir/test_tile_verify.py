@@ -276,11 +276,15 @@ def test_the_grid_has_the_blocks_of_parallel_stages() -> None:
     assert any("the grid has not" in text for text in found)
 
 
-def test_a_loop_that_never_runs_is_not_tried() -> None:
-    never = over_columns(
-        Store(TARGET, ROW * COLUMNS + COLUMN + 99, Literal(0.0, F32)), end=constant(0)
-    )
+@pytest.mark.parametrize("blocks", [constant(1), maximum(1, 256 // maximum(1, COLUMNS))])
+def test_a_loop_that_never_runs_is_not_tried(blocks: Expr) -> None:
+    """Its length may be 0 as a number, or by the range of a quotient alone."""
+    end = ceil_div(constant(0), blocks)
+    never = over_columns(Store(TARGET, ROW * COLUMNS + COLUMN + 99, Literal(0.0, F32)), end=end)
     assert wrong(program(never)) == []
+    scratch = TileBuffer("s0", F32, True, COLUMNS)
+    read = over_columns(Store(TARGET, ROW * COLUMNS + COLUMN, Load(scratch, COLUMN)), end=end)
+    assert wrong(program(read, scratch=1)) == []
 
 
 def test_sizes_that_are_tried_obey_the_facts() -> None:

@@ -21,7 +21,6 @@ from support.graph_kit import (
     scalar,
     spread,
 )
-from tilewright.cost import Machine
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node, node
 from tilewright.ir.kernel import Kernel
@@ -57,7 +56,7 @@ def force(monkeypatch: pytest.MonkeyPatch) -> Force:
 
     def take(variant: LowerVariant) -> None:
         def variants(
-            kernel: Kernel, fresh: Callable[[], Lowering], tile: RegisterTile, machine: Machine
+            kernel: Kernel, fresh: Callable[[], Lowering], tile: RegisterTile, *_: object
         ) -> tuple[Variant, ...]:
             steps = variant(kernel, fresh, tile)
             assert steps is not None, f"{kernel.label} cannot be computed in this way"

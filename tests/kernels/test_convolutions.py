@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import pytest
 
 from support.graph_kit import F32, F64, WIDE, Space, apply, check, data, fixed, mostly_slow, scalar
-from tilewright.cost import Machine
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node, node
 from tilewright.ir.primitives import Broadcast, Convolve, Transpose, Window
 from tilewright.shape import Expr, constant, maximum
-from tilewright.tile.convolutions import convolution as convolution_variants
 from tilewright.tile.products.frame import Blocking
-from tilewright.tile.variants import LoweredStep, Variant
+from tilewright.tile.products.variants import Choice, Way
+from tilewright.tile.variants import Variant
 
 pytestmark = pytest.mark.sampled(6)
 
@@ -197,13 +196,11 @@ def test_blocks_of_copied_lines(name: str, sizes: tuple[int, ...]) -> None:
 def test_every_variant_of_a_pointwise_convolution(
     blocking: Blocking, groups: int, stride: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def forced(
-        _: Sequence[Blocking], lower: Callable[[Blocking], LoweredStep], __: Machine
-    ) -> tuple[Variant, ...]:
-        return (Variant("forced", (lower(blocking),), constant(0)),)
+    def forced(_: Choice, ways: Sequence[Way]) -> tuple[Variant, ...]:
+        way = next((w for w in ways if w.packed == blocking.packed), ways[0])
+        return (Variant("forced", way.lower(blocking), constant(0)),)
 
-    monkeypatch.setattr(convolution_variants, "blocked_variants", forced)
-    monkeypatch.setattr(convolution_variants, "turned_variant", lambda *_: None)
+    monkeypatch.setattr(Choice, "blocked_variants", forced)
     case = Case("pointwise", (1, 1), (52, 20), stride, groups=groups)
     space = Space()
     graph = space.graph(apply("maximum", convolution(space, case), scalar(0.0)))
@@ -215,7 +212,10 @@ def test_every_variant_of_a_pointwise_convolution(
 def test_one_tap_through_a_copy_with_channels_last(
     stride: int, dtype: DType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(convolution_variants, "blocked_variants", lambda *_: ())
+    def turned(_: Choice, ways: Sequence[Way]) -> tuple[Variant, ...]:
+        return (Variant("forced", ways[-1].lower(Blocking()), constant(0)),)
+
+    monkeypatch.setattr(Choice, "blocked_variants", turned)
     case = Case("one tap", (1, 1), (37, 21), stride)
     space = Space()
     made = convolution(space, case, dtype=dtype)

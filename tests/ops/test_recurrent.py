@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
 from support.operator_harness import Array, check_node, compare, fission, run
 from tilewright.ops.record import NoRule
+from tilewright.ops.reference import evaluate_payload
 from tilewright.support.errors import InvalidModelError
 
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
@@ -199,3 +201,56 @@ def test_what_does_not_fit() -> None:
             fission("GRU", operands, attributes, opset=14, symbolic=False)
     with pytest.raises(NoRule):
         fission("GRU", operands, {"activations": ["Mystery", "Tanh"]}, opset=14, symbolic=False)
+
+
+def _not_unrolled(name: str, operands: Operands, attributes: dict[str, Any]) -> list[Array]:
+    """All outputs, by what runs sequences of unknown length."""
+    reads = [f"x{i}" for i in range(len(operands))]
+    results = ["y", "y_h", "y_c"][: 1 + STATES[name]]
+    made = [
+        onnx.helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, None)
+        for n in (*reads, *results)
+    ]
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node(name, reads, results, **attributes)],
+        "recurrent",
+        made[: len(reads)],
+        made[len(reads) :],
+    )
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 14)])
+    return evaluate_payload(model.SerializeToString(), [np.asarray(v) for v in operands])
+
+
+@pytest.mark.parametrize("directions", [1, 2])
+@pytest.mark.parametrize("reset_first", [0, 1])
+@pytest.mark.parametrize("name", sorted(GATES))
+def test_lengths_of_rows_where_sequences_are_not_unrolled(
+    name: str, reset_first: int, directions: int
+) -> None:
+    """What the reference evaluator takes for as long as the longest row."""
+    attributes: dict[str, Any] = {"hidden_size": 4}
+    attributes["direction"] = "bidirectional" if directions == 2 else "reverse"
+    if name == "GRU":
+        attributes["linear_before_reset"] = reset_first
+    for steps, lengths in ((5, [5, 2, 0]), (1, [1]), (0, [0, 0]), (3, [])):
+        operands = _operands(name, steps, len(lengths), directions)
+        operands[4] = np.array(lengths, np.int32)
+        found = _not_unrolled(name, operands, attributes)
+        for index in range(directions):
+            own = [
+                v if v is None or i == 0 else v[index : index + 1] for i, v in enumerate(operands)
+            ]
+            backward = index == 1 or directions == 1
+            wanted = naive(name, own, np.array(lengths, int), backward, bool(reset_first))
+            made = [found[0][:, index], *(state[index] for state in found[1:])]
+            for got, expected in zip(made, wanted, strict=True):
+                compare(np.asarray(got), expected, length=8)
+
+
+@pytest.mark.parametrize("activation", ["Relu", "Elu", "HardSigmoid", "Softplus", "ScaledTanh"])
+def test_activations_where_sequences_are_not_unrolled(activation: str) -> None:
+    operands = _operands("RNN", 2, 5, 1)[:3]
+    attributes = {"activations": [activation], "clip": 0.4}
+    unrolled = fission("RNN", operands, attributes, opset=14, symbolic=False)
+    (found, _) = _not_unrolled("RNN", operands, attributes)
+    compare(found, run(unrolled, operands)[0], length=8)

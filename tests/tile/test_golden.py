@@ -1,4 +1,7 @@
-"""Golden prints of small tile programs: what a softmax and a dense layer become."""
+"""Golden prints of small tile programs: what a softmax and a dense layer become.
+
+Each is read back as the same program.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,16 @@ import re
 
 import numpy as np
 
+from support.tile_equality import difference
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Graph, Node, node
 from tilewright.ir.primitives import ArgReduce, Broadcast, Constant, Contract, Input, Map, Reduce
 from tilewright.ir.product_nest import ProductNest
 from tilewright.ir.tile import Loop, Product, TileProgram
-from tilewright.ir.tile_print import print_readable, print_tile
+from tilewright.ir.tile_parse import parse_program
+from tilewright.ir.tile_print import print_program, print_tile
 from tilewright.plan.greedy import plan_greedily
+from tilewright.policy import BlockSizes, Chosen, Kept, Problem
 from tilewright.shape import Scope, constant
 from tilewright.tile.loops.loops import column_block
 from tilewright.tile.lower import lower_kernel
@@ -24,8 +30,19 @@ TILE = RegisterTile(6, 16, narrow_rows=4)
 def lower_only_kernel(scope: Scope, inputs: tuple[Node, ...], output: Node) -> TileProgram:
     plan = plan_greedily(Graph("golden", inputs, (("y", output),), scope))
     assert len(plan.kernels) == 1
-    variant = lower_kernel(plan.kernels[0], scope, TILE).variants[0]
-    return variant.steps[0].program
+    program = (
+        lower_kernel(plan.kernels[0], scope, TILE, policy=Fixed()).variants[0].steps[0].program
+    )
+    assert difference(program, parse_program(print_program(program))) is None
+    return program
+
+
+class Fixed:
+    """A policy that takes the same block sizes whatever they cost."""
+
+    def choose(self, problem: Problem) -> Chosen:
+        kept = Kept(BlockSizes(96, 128, 1024), constant(0))
+        return Chosen(tuple((kept,) for _ in problem.spaces))
 
 
 def softmax(x: Node, axis: int, kept: tuple[int, ...]) -> Node:
@@ -44,17 +61,17 @@ def test_softmax_sweeps_each_row_three_times() -> None:
     assert print_tile(program) == "\n".join(
         [
             "buffer b0: float32",
-            "buffer o0: float32",
+            "result o0: float32",
             "grid _i1 < rows",
             "  for masked _i3 in 0 .. columns",
             "    _r2 = maximum of b0[_i1*columns + _i3]",
             "  for masked _i5 in 0 .. columns",
-            "    _v6 = %1:exponential.float32(%0:subtract.float32(b0[_i1*columns + _i5], _r2))",
+            "    _v6 = exponential(subtract(b0[_i1*columns + _i5], _r2))",
             "    o0[_i1*columns + _i5] = _v6",
             "    _r4 = sum of _v6",
-            "  _v7 = %2:divide.float32(1.0:float32, _r4)",
+            "  _v7 = divide(1.0, _r4)",
             "  for masked _i8 in 0 .. columns",
-            "    o0[_i1*columns + _i8] = %3:multiply.float32(o0[_i1*columns + _i8], _v7)",
+            "    o0[_i1*columns + _i8] = multiply(o0[_i1*columns + _i8], _v7)",
         ]
     )
 
@@ -73,17 +90,17 @@ def test_rows_that_lie_side_by_side_are_reduced_along_the_columns() -> None:
     assert text.replace("min(-FIRST + n, BLOCK)", count) == "\n".join(
         [
             "buffer b0: float32",
-            "buffer o0: float32",
+            "result o0: float32",
             "scratch s0: float32 of BLOCK",
             "scratch s1: float32 of BLOCK",
             "grid _i1 < ceil_div(n, BLOCK)",
             f"  for independent masked _i4 in 0 .. {count}",
-            "    s0[_i4] = %0:maximum.float32(b0[FIRST + _i4], b0[FIRST + _i4 + n])",
+            "    s0[_i4] = maximum(b0[FIRST + _i4], b0[FIRST + _i4 + n])",
             f"  for independent masked _i6 in 0 .. {count}",
             "    s1[_i6] = s0[_i6]",
             "  for _i7 in 0 .. 2",
             f"    for independent masked _i9 in 0 .. {count}",
-            "      o0[FIRST + _i7*n + _i9] = %1:subtract.float32(b0[FIRST + _i7*n + _i9], s1[_i9])",
+            "      o0[FIRST + _i7*n + _i9] = subtract(b0[FIRST + _i7*n + _i9], s1[_i9])",
         ]
     )
 
@@ -103,7 +120,7 @@ def test_a_dense_layer_packs_its_weights_and_adds_its_bias_at_the_end() -> None:
             "buffer b0: float32",
             "buffer b1: float32",
             "buffer p0: float32",
-            "buffer o0: float32",
+            "result o0: float32",
             f"grid _nb < 1, _mb < ceil_div(batch, {rows})",
             f"  stage parallel _m < batch by {rows}, parallel _n < 48 by 48",
             "    stage reduction _k < 32 by 32",
@@ -112,7 +129,7 @@ def test_a_dense_layer_packs_its_weights_and_adds_its_bias_at_the_end() -> None:
             "        right p0[16*_k0 + 32*_n0], row 32, depth 16, panel 16",
             "        in registers of 6 x 16, tail 0",
             "        finished by",
-            "          o0[48*_m + _n] = %0:add.float32(accumulator, b1[_n])",
+            "          o0[48*_m + _n] = add(accumulator, b1[_n])",
         ]
     )
 
@@ -157,38 +174,38 @@ def test_positions_of_maxima_in_columns_run_along_the_columns() -> None:
     assert text == "\n".join(
         [
             "buffer b0: int32",
-            "buffer o0: int64",
+            "result o0: int64",
             "scratch s0: int32 of BLOCK",
             "scratch s1: int32 of BLOCK",
             "grid _c6 < ceil_div(columns, BLOCK)",
             "  for independent _i10 in 0 .. COUNT",
-            "    s0[_i10] = identity:maximum",
+            "    s0[_i10] = identity:maximum:int32",
             "  for _i7 in 0 .. rows//4",
             "    for independent _i8 in 0 .. COUNT",
-            "      s0[_i8] = %3:maximum.int32(%2:maximum.int32(%1:maximum.int32(%0:maximum.int32("
+            "      s0[_i8] = maximum(maximum(maximum(maximum("
             f"s0[_i8], {first[0]}), {first[1]}), {first[2]}), {first[3]})",
             "  for _k3 in max(0, 4*(rows//4)) .. rows",
             "    for independent _i9 in 0 .. COUNT",
-            "      s0[_i9] = %4:maximum.int32(s0[_i9], b0[_c6*BLOCK + _k3*columns + _i9])",
+            "      s0[_i9] = maximum(s0[_i9], b0[_c6*BLOCK + _k3*columns + _i9])",
             "  for independent _i14 in 0 .. COUNT",
-            "    s1[_i14] = identity:minimum",
+            "    s1[_i14] = identity:minimum:int32",
             "  for _i11 in 0 .. rows//4",
             "    for independent _i12 in 0 .. COUNT",
-            "      s1[_i12] = %24:minimum.int32(%19:minimum.int32(%14:minimum.int32("
-            f"%9:minimum.int32(s1[_i12], %8:select.int32(%5:equal.bool({second[0]}, s0[_i12]), "
-            "%6:int32((4*_i11)), %7:int32((rows)))), "
-            f"%13:select.int32(%10:equal.bool({second[1]}, s0[_i12]), "
-            "%11:int32((4*_i11 + 1)), %12:int32((rows)))), "
-            f"%18:select.int32(%15:equal.bool({second[2]}, s0[_i12]), "
-            "%16:int32((4*_i11 + 2)), %17:int32((rows)))), "
-            f"%23:select.int32(%20:equal.bool({second[3]}, s0[_i12]), "
-            "%21:int32((4*_i11 + 3)), %22:int32((rows))))",
+            "      s1[_i12] = minimum(minimum(minimum("
+            f"minimum(s1[_i12], select(equal({second[0]}, s0[_i12]), "
+            "int32([4*_i11]), int32([rows]))), "
+            f"select(equal({second[1]}, s0[_i12]), "
+            "int32([4*_i11 + 1]), int32([rows]))), "
+            f"select(equal({second[2]}, s0[_i12]), "
+            "int32([4*_i11 + 2]), int32([rows]))), "
+            f"select(equal({second[3]}, s0[_i12]), "
+            "int32([4*_i11 + 3]), int32([rows])))",
             "  for _k5 in max(0, 4*(rows//4)) .. rows",
             "    for independent _i13 in 0 .. COUNT",
-            "      s1[_i13] = %29:minimum.int32(s1[_i13], %28:select.int32(%25:equal.bool("
-            "b0[_c6*BLOCK + _k5*columns + _i13], s0[_i13]), %26:int32((_k5)), %27:int32((rows))))",
+            "      s1[_i13] = minimum(s1[_i13], select(equal("
+            "b0[_c6*BLOCK + _k5*columns + _i13], s0[_i13]), int32([_k5]), int32([rows])))",
             "  for independent _i15 in 0 .. COUNT",
-            "    o0[_c6*BLOCK + _i15] = %31:(%30:int64(s1[_i15]) if 1 <= rows else 0:int64)",
+            "    o0[_c6*BLOCK + _i15] = (int64(s1[_i15]) if 1 <= rows else 0)",
         ]
     )
 
@@ -226,7 +243,7 @@ def test_attention_keeps_blocks_of_scores_in_scratch() -> None:
 def test_names_of_long_sizes_stand_for_what_they_say() -> None:
     """Put back in their places, they make the program's own text."""
     program = attention()
-    lines = print_readable(program)
+    lines = [line for line in print_program(program).splitlines() if line[:5] != "work "]
     names = [line.split(" = ", 1) for line in lines if line.startswith("$")]
     text = "\n".join(lines[len(names) :])
     assert len(text) < len(print_tile(program))

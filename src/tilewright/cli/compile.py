@@ -20,6 +20,7 @@ from tilewright.cli.options import (
     DumpOption,
     JsonFlag,
     ModelPath,
+    PolicyOption,
     PrecisionOption,
     QuietFlag,
     TargetOption,
@@ -70,6 +71,7 @@ def compile_command(
     fallback: _Fallback = "reference",
     accuracy: AccuracyOption = "standard",
     precision: PrecisionOption = "float32",
+    policy: PolicyOption = "auto",
     target: TargetOption = None,
     check: CheckFlag = False,
     dump: DumpOption = None,
@@ -86,6 +88,7 @@ def compile_command(
     writable(artifact, ARTIFACTS, [model])
     # Names are texts here; compiling checks them.
     named = {"fallback": fallback, "levels": level, "accuracy": accuracy, "precision": precision}
+    named["policy"] = policy
     options = cast("CompileOptions", {**named, "dims": parse_dims(dim), "target": target})
     options |= {"check": check or None, "dump": dump, "constants": parse_constants(constants)}
     started = time.perf_counter()

@@ -22,13 +22,13 @@ from tilewright.bench.machine import describe_machine
 from tilewright.bench.peak import measure_peak
 from tilewright.cli.options import JsonFlag, QuietFlag, VerboseFlag
 from tilewright.cli.output import Output, table
+from tilewright.policy.candidates import CandidateTable, candidates
 from tilewright.runtime import _native
 from tilewright.support.cache import cache_directory
 from tilewright.support.processors import allowed_processors, default_threads, quota
 from tilewright.support.text import format_bytes, format_count
 from tilewright.support.version import VERSION
 from tilewright.target import Target, detect, host
-from tilewright.tile.candidates import CandidateTable, candidates
 from tilewright.tune import load_profile
 
 _PEERS = ("onnxruntime", "openvino", "torch", "transformers")

@@ -86,6 +86,13 @@ AccuracyOption = Annotated[
         help="Whether faster algorithms with larger rounding errors may be used.",
     ),
 ]
+PolicyOption = Annotated[
+    str,
+    typer.Option(
+        metavar="auto|vortex|dietcode|ftuner",
+        help="How block sizes of matrix products are chosen; all but auto are for comparison.",
+    ),
+]
 PrecisionOption = Annotated[
     str,
     typer.Option(

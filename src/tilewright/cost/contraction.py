@@ -84,8 +84,9 @@ PANEL_CYCLES = 4000.0  # of a panel for which nobody asked; all tiles of the one
 FEW_ROWS = 24  # with which tiles over rows in place read as fast as memory gives
 PAGE_BYTES = 4096
 MEBIBYTE = 1 << 20
+PARTS = 1024  # by which a task is measured
 TASKS_WAITED = 8  # the part of a task for which threads wait for each other at the end
-SHARED_NS = 6000  # from which on the runtime gives a kernel to two threads
+THREAD_NS = 3000  # of work for each thread that the runtime gives to a kernel
 
 
 @dataclass(frozen=True)
@@ -160,17 +161,40 @@ def contraction_time(
 ) -> Expr:
     """Picoseconds of ``nest`` with ``threads`` threads."""
     blocks = blocks or Blocks.of(nest)
-    tasks = maximum(_batch(nest) * blocks.rows * blocks.columns, 1)
     alone = _alone(nest, machine, blocks)
-    workers = workers_for(alone, threads)
-    waiting = minimum(workers - 1, 1)
-    rounds = ceil_div(tasks, workers) * TASKS_WAITED + waiting
-    return alone // (tasks * TASKS_WAITED) * rounds
+    workers = workers_for(1000 * contraction_work(nest, machine), threads)
+    rows = _Division.of(nest.m, blocks.rows, nest.registers.rows)
+    columns = _Division.of(nest.n, blocks.columns, nest.registers.columns)
+    # Of one batch element, since all of them are alike, and their number may be anything.
+    each = alone // maximum(_batch(nest), 1) // PARTS**2
+    task = each * rows.whole * columns.whole
+    last = each * maximum(rows.rest * columns.whole, rows.whole * columns.rest)
+    rounds = ceil_div(_batch(nest) * rows.count * columns.count, workers)
+    waiting = minimum(workers - 1, 1) * task // TASKS_WAITED
+    return maximum(alone // workers + last - last // workers, task * rounds) + waiting
+
+
+@dataclass(frozen=True)
+class _Division:
+    """An axis as ``count`` whole blocks and a rest; parts of the axis in ``PARTS``."""
+
+    count: Expr
+    whole: Expr
+    rest: Expr
+
+    @staticmethod
+    def of(size: Expr, blocks: Expr, unit: int) -> _Division:
+        """Balanced blocks of multiples of ``unit``."""
+        block = maximum(ceil_div(ceil_div(size, maximum(blocks, 1)), unit) * unit, unit)
+        count = maximum(size // block, 1)
+        rest = size - minimum(count * block, size)
+        some = maximum(size, 1)
+        return _Division(count, minimum(block, size) * PARTS // some, rest * PARTS // some)
 
 
 def workers_for(alone: Expr, threads: Expr | int) -> Expr:
-    """How many threads share what takes so many picoseconds on one: all, or one if it is little."""
-    return select(less(alone, 1000 * SHARED_NS), 1, threads)
+    """How many threads share what takes so many picoseconds on one, as the runtime decides it."""
+    return maximum(minimum(threads, alone // (1000 * THREAD_NS)), 1)
 
 
 def contraction_work(nest: ProductNest, machine: Machine) -> Expr:
@@ -237,9 +261,10 @@ def _has_parts(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
         return constant(0)
     if nest.right.panel:
         return constant(1)
-    last = nest.n - maximum(blocks.columns - 1, 0) * nest.columns.block
-    lanes = _lanes(nest, machine)
-    return less(last, ceil_div(nest.n % nest.registers.columns, lanes) * lanes)
+    lanes, width = _lanes(nest, machine), nest.registers.columns
+    block = ceil_div(ceil_div(nest.n, maximum(blocks.columns, 1)), width) * width
+    last = nest.n - maximum(blocks.columns - 1, 0) * block
+    return less(last, ceil_div(nest.n % width, lanes) * lanes)
 
 
 def _lanes(nest: ProductNest, machine: Machine) -> int:
@@ -327,13 +352,15 @@ def _left_moved(nest: ProductNest, machine: Machine) -> Expr:
 def _read_again(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
     """Picoseconds that operands add each time that they come from beyond the second-level cache.
 
-    If it holds a block of rows and a panel, rows come once for each block of columns, and columns
-    for each block of rows; else rows for each panel, and columns for each tile of rows.
+    If it holds a block of rows, a panel and their results, rows come once for each block of
+    columns, and columns for each block of rows; else rows for each panel, and columns for each tile
+    of rows.
     """
     size, batch = nest.dtype.bytes, _batch(nest)
     deep = ceil_div(nest.k, maximum(blocks.depth, 1))
     tall = ceil_div(nest.m, maximum(blocks.rows, 1))
-    inside = machine.holds(2, deep * (tall + nest.registers.columns), size)
+    width = nest.registers.columns
+    inside = machine.holds(2, deep * (tall + width) + tall * width, size)
     elements = nest.n * nest.k
     tiles = ceil_div(nest.m, nest.registers.rows)
     again = maximum(select(inside, blocks.rows, tiles) - 1, 0)

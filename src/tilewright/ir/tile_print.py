@@ -1,16 +1,19 @@
-"""Tile programs as text, for people and as identity: equal programs print the same.
+"""Tile programs as text, for people and as identity: equal text is an equal program.
 
-Messages and labels are left out, so that the same loops in two layers of a model are one program.
-Start with :func:`print_tile`.
+``tile_parse`` reads the text back. The identity leaves messages and the rough time out, so that the
+same loops in two layers of a model are one program. Start with :func:`print_program`.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 
+from tilewright.ir.dtype import DType
 from tilewright.ir.tile import (
+    IDENTITY,
     Apply,
     Check,
     CodeView,
@@ -37,6 +40,14 @@ from tilewright.ir.tile import (
     Value,
     View,
 )
+from tilewright.ir.tile_text import (
+    INDEX_TYPE,
+    NEUTRAL_TYPE,
+    STEP,
+    applied_type,
+    number_type,
+)
+from tilewright.shape import Expr
 
 LEAST_NAMED = 12  # characters
 _CALL = re.compile(r"\b(?:max|min|ceil_div|select)\(")
@@ -44,27 +55,64 @@ _VARIABLE = re.compile(r"(?<!\w)_\w+")
 
 
 def print_tile(program: TileProgram) -> str:
-    """The program, one statement a line; shared values are named %n where they first occur."""
-    return "\n".join(_Printer().program(program))
+    """What the program does, one statement a line: its identity."""
+    survey = _Survey.of(program)
+    return "\n".join(_Printer(str, survey.shared).program(program))
 
 
-def print_readable(program: TileProgram) -> list[str]:
-    """The same in lines, with what stays the same in a task named $1, $2, … where it is long.
+def print_program(program: TileProgram) -> str:
+    """The whole program, with what stays the same in a task named $1, $2, … where it is long.
 
     The names stand before the program.
     """
-    text, names = print_tile(program), list[str]()
-    fixed = {name for name, _ in program.grid}
+    survey = _Survey.of(program)
+    names, short = _named(survey.expressions, {name for name, _ in program.grid})
+
+    def text(expression: Expr) -> str:
+        written = str(expression)
+        return short.get(written, written)
+
+    messages = [f"check {n}: {json.dumps(t)}" for n, t in enumerate(program.checks)]
+    work = str(program.work)
+    for name, meaning in names:
+        work = work.replace(meaning, name)
+    definitions = _definitions(names)
+    whole = _Printer(text, survey.shared).program(program, [*messages, f"work {work}"])
+    return "\n".join([*definitions, *whole])
+
+
+# ---------------------------------------------------------------- names of long expressions
+
+
+def _named(
+    texts: Counter[str], fixed: Collection[str]
+) -> tuple[list[tuple[str, str]], dict[str, str]]:
+    """Names for calls that occur more than once, the longest first, and every text with them.
+
+    ``texts`` are index expressions and how often each occurs.
+    """
+    names: list[tuple[str, str]] = []
+    short = {text: text for text in texts}
     while True:
-        calls = Counter(_calls(text, fixed))
+        calls = Counter[str]()
+        for text, now in short.items():
+            for call in _calls(now, fixed):
+                calls[call] += texts[text]
         often = [call for call, times in calls.items() if times > 1 and len(call) >= LEAST_NAMED]
         if not often:
-            return [*reversed(names), *text.splitlines()]
+            return names, short
         longest = max(often, key=len)
-        name = f"${len(names) + 1}"
-        names = [line.replace(longest, name) for line in names]
-        names.append(f"{name} = {longest}")
-        text = text.replace(longest, name)
+        names.append((f"${len(names) + 1}", longest))
+        short = {text: now.replace(longest, names[-1][0]) for text, now in short.items()}
+
+
+def _definitions(names: Iterable[tuple[str, str]]) -> list[str]:
+    """A line for each name; those that others are made of come first."""
+    lines: list[str] = []
+    for name, meaning in names:
+        lines = [line.replace(meaning, name) for line in lines]
+        lines.append(f"{name} = {meaning}")
+    return lines[::-1]
 
 
 def _calls(text: str, fixed: Collection[str]) -> Iterator[str]:
@@ -79,136 +127,203 @@ def _calls(text: str, fixed: Collection[str]) -> Iterator[str]:
             yield call
 
 
+# ---------------------------------------------------------------- values
+
+
+class _Values:
+    """Values as text; of those that are ``shared``, each is named %n where it first occurs.
+
+    A value that two statements share is computed once, so that what is shared belongs to what a
+    program does. ``times`` counts how often each is met.
+    """
+
+    def __init__(self, expression: Callable[[Expr], str], shared: Collection[int]) -> None:
+        self.expression = expression
+        self.shared = shared
+        self.times = Counter[int]()
+        self.types: dict[str, DType] = {}  # of locals, by the binding before
+        self._numbers: dict[int, int] = {}
+
+    def text(self, value: Value) -> str:
+        """A value, or its name if it has one by now."""
+        if not isinstance(value, Load | Apply | Convert | Guarded):
+            return self._simple(value)
+        key = id(value)
+        self.times[key] += 1
+        if self.times[key] > 1:
+            return f"%{self._numbers.get(key)}"
+        if key not in self.shared:
+            return self._computed(value)
+        number = self._numbers[key] = len(self._numbers)
+        return f"%{number}:{self._computed(value)}"
+
+    def _computed(self, value: Load | Apply | Convert | Guarded) -> str:
+        match value:
+            case Load(buffer=buffer, offset=offset):
+                return f"{buffer.name}[{self.expression(offset)}]"
+            case Apply(function=function, operands=operands, dtype=dtype):
+                inner = ", ".join(map(self.text, operands))
+                known = applied_type(function, tuple(o.dtype for o in operands))
+                return f"{function}{'' if known is dtype else f'.{dtype.value}'}({inner})"
+            case Convert(operand=operand, dtype=dtype):
+                return f"{dtype.value}({self.text(operand)})"
+            case Guarded(predicate=predicate, inside=inside, outside=outside):
+                chosen, when = self.text(inside), self.expression(predicate)
+                return f"({chosen} if {when} else {self.text(outside)})"
+
+    def _simple(self, value: Literal | IndexValue | Local) -> str:
+        match value:
+            case Literal(value=number, dtype=dtype):
+                return _typed(repr(number), dtype, number_type(number))
+            case IndexValue(expression=expression, dtype=dtype):
+                return _typed(f"[{self.expression(expression)}]", dtype, INDEX_TYPE)
+            case Local(name=name, dtype=dtype):
+                neutral = name.startswith(IDENTITY)
+                return _typed(name, dtype, NEUTRAL_TYPE if neutral else self.types.get(name))
+
+
+def _typed(text: str, dtype: DType, known: DType | None) -> str:
+    return text if dtype is known else f"{text}:{dtype.value}"
+
+
+# ---------------------------------------------------------------- statements
+
+
 class _Printer:
-    def __init__(self) -> None:
-        self.numbers: dict[int, int] = {}
+    def __init__(self, expression: Callable[[Expr], str], shared: Collection[int]) -> None:
+        self.expression = expression
+        self.values = _Values(expression, shared)
 
-    def program(self, program: TileProgram) -> list[str]:
-        lines = [f"buffer {self._buffer(b)}" for b in program.buffers]
+    def program(self, program: TileProgram, notes: Iterable[str] = ()) -> list[str]:
+        tensors = len(program.buffers) - program.results
+        lines = [f"buffer {self._buffer(b)}" for b in program.buffers[:tensors]]
+        lines += [f"result {self._buffer(b)}" for b in program.buffers[tensors:]]
         lines += [f"scratch {self._buffer(b)}" for b in program.scratch]
-        grid = ", ".join(f"{name} < {size}" for name, size in program.grid)
-        return [*lines, f"grid {grid}", *self.statements(program.body, "  ")]
+        grid = ", ".join(f"{name} < {self.expression(size)}" for name, size in program.grid)
+        return [*lines, *notes, f"grid {grid}".rstrip(), *self._block(program.body)]
 
-    def _stage(self, stage: Stage) -> list[str]:
-        lines = [f"stage {', '.join(map(self._axis, stage.axes))}"]
-        for title, part in (("load", stage.load), ("store", stage.store)):
-            if part:
-                lines += [f"  {title}", *self.statements(part, "    ")]
-            if title == "load":
-                lines += self.statements(stage.body, "  ")
-        return lines
+    def _buffer(self, buffer: TileBuffer) -> str:
+        size = "" if buffer.elements is None else f" of {self.expression(buffer.elements)}"
+        return f"{buffer.name}: {buffer.dtype.value}{size}{', fixed' if buffer.fixed else ''}"
 
-    @staticmethod
-    def _axis(axis: StageAxis) -> str:
-        return f"{axis.role.value} {axis.stem} < {axis.extent} by {axis.block}"
+    def _place(self, buffer: TileBuffer, offset: Expr) -> str:
+        return f"{buffer.name}[{self.expression(offset)}]"
 
-    def _product(self, product: Product) -> list[str]:
-        target = product.target
-        narrow = "" if product.narrow is None else f" of {product.narrow.value}"
-        lines = [f"product {product.dtype.value}{narrow} for {self._bounds(product)}"]
-        lines += [
-            f"  left {self._operand(product.left)}",
-            f"  right {self._operand(product.right)}",
-        ]
-        if isinstance(target, Sums):
-            place = f"{target.buffer.name}[{target.offset}], row {target.row}"
-            return [*lines, f"  into {place}, resumed if {target.resume}"]
-        registers = target.registers
-        lines.append(
-            f"  in registers of {registers.rows} x {registers.columns}, tail {registers.tail}"
-        )
-        return [*lines, "  finished by", *self.statements(target.stores, "    ")]
-
-    @staticmethod
-    def _bounds(product: Product) -> str:
-        axes = {"rows": product.rows, "columns": product.columns, "depth": product.depth}
-        return ", ".join(f"{name} {begin} .. {end}" for name, (begin, end) in axes.items())
-
-    def _operand(self, operand: View | RunTable) -> str:
-        place = f"{operand.buffer.name}[{operand.offset}]"
-        if isinstance(operand, View):
-            panel = f", panel {operand.panel}" if operand.panel else ""
-            panel += self._codes(operand) if isinstance(operand, CodeView) else ""
-            return f"{place}, row {operand.row}, depth {operand.depth}{panel}"
-        text = f"{place} in runs of {operand.run}, table {operand.table.name}, row {operand.row}"
-        for name, buffer in (("zeros", operand.zeros), ("shifts", operand.shifts)):
-            text += "" if buffer is None else f", {name} {buffer.name}"
-        return text
-
-    @staticmethod
-    def _codes(view: CodeView) -> str:
-        zeros = view.zeros if isinstance(view.zeros, int) else view.zeros.name
-        text = f", {view.bits} bits less {zeros} times {view.scales.name}[{view.place}]"
-        return f"{text} in {view.blocks} blocks of {view.block}, tail {view.tail}"
-
-    @staticmethod
-    def _buffer(buffer: TileBuffer) -> str:
-        size = "" if buffer.elements is None else f" of {buffer.elements}"
-        return f"{buffer.name}: {buffer.dtype.value}{size}"
-
-    def statements(self, body: Iterable[Statement], indent: str) -> list[str]:
-        lines: list[str] = []
-        for statement in body:
-            lines += [indent + line for line in self._statement(statement)]
-        return lines
+    def _block(self, body: Iterable[Statement]) -> list[str]:
+        return [STEP + line for statement in body for line in self._statement(statement)]
 
     def _statement(self, statement: Statement) -> list[str]:
+        e, value = self.expression, self.values.text
         match statement:
-            case Let(name=name, value=value):
-                return [f"{name} = {self.value(value)}"]
-            case LetIndex(name=name, value=value, limit=limit, check=check):
-                failing = "" if check is None else f" else {check}"
-                return [f"{name} = index {self.value(value)} below {limit}{failing}"]
-            case Store(buffer=buffer, offset=offset, value=value):
-                return [f"{buffer.name}[{offset}] = {self.value(value)}"]
+            case Let(name=name, value=bound):
+                line = f"{name} = {value(bound)}"
+                self.values.types[name] = bound.dtype
+                return [line]
+            case LetIndex(name=name, value=bound, limit=limit, check=check):
+                failing = "" if check is None else f" else check {check}"
+                return [f"index {name} = {value(bound)} below {e(limit)}{failing}"]
+            case Store(buffer=buffer, offset=offset, value=stored):
+                return [f"{self._place(buffer, offset)} = {value(stored)}"]
             case TransposeBlock() as t:
-                target = f"{t.target.name}[{t.target_offset}], row {t.target_row}"
-                source = f"{t.source.name}[{t.source_offset}], row {t.source_row}"
-                return [f"{target} = transposed {source}: {t.rows} x {t.columns}"]
+                target = f"{self._place(t.target, t.target_offset)}, row {e(t.target_row)}"
+                source = f"{self._place(t.source, t.source_offset)}, row {e(t.source_row)}"
+                return [f"{target} = transposed {source}: {e(t.rows)} x {e(t.columns)}"]
             case LetDistance() as d:
-                origin = f"{d.buffer.name}[{d.offset}] of {d.dtype.value}"
-                return [f"{d.name} = bytes from {origin} to {d.target.name}"]
+                origin = f"{self._place(d.buffer, d.offset)} of {d.dtype.value}"
+                return [f"distance {d.name} = bytes from {origin} to {d.target.name}"]
             case Product():
                 return self._product(statement)
             case Stage():
                 return self._stage(statement)
-            case Check(value=value, check=check):
-                return [f"check {check} unless not {self.value(value)}"]
-            case Loop(variable=variable, begin=begin, end=end, body=body):
-                head = "for independent" if statement.independent else "for"
-                head += " masked" if statement.masked else ""
-                where = f" streamed if {statement.streamed}" if statement.may_stream else ""
-                lines = [f"{head} {variable} in {begin} .. {end}{where}"]
-                lines += self.statements(body, "  ")
-                for a in statement.accumulators:
-                    lines.append(f"  {a.name} = {a.kind} of {self.value(a.value)}")
-                return lines
+            case Check(value=wrong, check=check):
+                return [f"check {check} if {value(wrong)}"]
+            case Loop():
+                return self._loop(statement)
 
-    def value(self, value: Value) -> str:
-        known = self.numbers.get(id(value))
-        if known is not None:
-            return f"%{known}"
-        text = self._value(value)
-        if isinstance(value, Apply | Convert | Guarded):
-            self.numbers[id(value)] = len(self.numbers)
-            return f"%{self.numbers[id(value)]}:{text}"
+    def _loop(self, loop: Loop) -> list[str]:
+        head = "for independent" if loop.independent else "for"
+        head += " masked" if loop.masked else ""
+        bounds = f"{self.expression(loop.begin)} .. {self.expression(loop.end)}"
+        streamed = f" streamed if {self.expression(loop.streamed)}" if loop.may_stream else ""
+        lines = [f"{head} {loop.variable} in {bounds}{streamed}", *self._block(loop.body)]
+        for a in loop.accumulators:
+            lines.append(f"{STEP}{a.name} = {a.kind} of {self.values.text(a.value)}")
+        for a in loop.accumulators:
+            self.values.types[a.name] = a.value.dtype
+        return lines
+
+    def _stage(self, stage: Stage) -> list[str]:
+        lines = [f"stage {', '.join(map(self._axis, stage.axes))}".rstrip()]
+        if stage.load:
+            lines += [f"{STEP}load", *(STEP + line for line in self._block(stage.load))]
+        lines += self._block(stage.body)
+        if stage.store:
+            lines += [f"{STEP}store", *(STEP + line for line in self._block(stage.store))]
+        return lines
+
+    def _axis(self, axis: StageAxis) -> str:
+        extent, block = self.expression(axis.extent), self.expression(axis.block)
+        return f"{axis.role.value} {axis.stem} < {extent} by {block}"
+
+    def _product(self, product: Product) -> list[str]:
+        e, target = self.expression, product.target
+        narrow = "" if product.narrow is None else f" of {product.narrow.value}"
+        axes = {"rows": product.rows, "columns": product.columns, "depth": product.depth}
+        bounds = ", ".join(f"{name} {e(begin)} .. {e(end)}" for name, (begin, end) in axes.items())
+        lines = [
+            f"product {product.dtype.value}{narrow} for {bounds}",
+            f"{STEP}left {self._operand(product.left)}",
+            f"{STEP}right {self._operand(product.right)}",
+        ]
+        if isinstance(target, Sums):
+            place = f"{self._place(target.buffer, target.offset)}, row {e(target.row)}"
+            return [*lines, f"{STEP}into {place}, resumed if {e(target.resume)}"]
+        registers = target.registers
+        tail = "" if registers.tail is None else f", tail {registers.tail}"
+        lines.append(f"{STEP}in registers of {registers.rows} x {registers.columns}{tail}")
+        self.values.types["accumulator"] = product.dtype
+        stores = [STEP + line for line in self._block(target.stores)]
+        return [*lines, f"{STEP}finished by", *stores]
+
+    def _codes(self, view: CodeView) -> str:
+        zeros = view.zeros if isinstance(view.zeros, int) else view.zeros.name
+        scales = self._place(view.scales, view.place)
+        text = f", {view.bits} bits less {zeros} times {scales}"
+        return f"{text} in {self.expression(view.blocks)} blocks of {view.block}, tail {view.tail}"
+
+    def _operand(self, operand: View | RunTable) -> str:
+        e, place = self.expression, self._place(operand.buffer, operand.offset)
+        if isinstance(operand, View):
+            panel = f", panel {operand.panel}" if operand.panel else ""
+            panel += self._codes(operand) if isinstance(operand, CodeView) else ""
+            return f"{place}, row {e(operand.row)}, depth {e(operand.depth)}{panel}"
+        table = f"table {operand.table.name}, row {e(operand.row)}"
+        text = f"{place} in runs of {e(operand.run)}, {table}"
+        for name, buffer in (("zeros", operand.zeros), ("shifts", operand.shifts)):
+            text += "" if buffer is None else f", {name} {buffer.name}"
         return text
 
-    def _value(self, value: Value) -> str:
-        match value:
-            case Load(buffer=buffer, offset=offset):
-                return f"{buffer.name}[{offset}]"
-            case Literal(value=number, dtype=dtype):
-                return f"{number!r}:{dtype.value}"
-            case IndexValue(expression=expression):
-                return f"({expression})"
-            case Apply(function=function, operands=operands, dtype=dtype):
-                inner = ", ".join(map(self.value, operands))
-                return f"{function}.{dtype.value}({inner})"
-            case Convert(operand=operand, dtype=dtype):
-                return f"{dtype.value}({self.value(operand)})"
-            case Local(name=name):
-                return name
-            case Guarded(predicate=predicate, inside=inside, outside=outside):
-                chosen, other = self.value(inside), self.value(outside)
-                return f"({chosen} if {predicate} else {other})"
+
+class _Survey:
+    """A program gone over once: which values are shared, and what its index expressions are."""
+
+    def __init__(self) -> None:
+        self.expressions = Counter[str]()
+        self.shared: set[int] = set()
+
+    @staticmethod
+    def of(program: TileProgram) -> _Survey:
+        """The survey of a program."""
+        made = _Survey()
+        printer = _Printer(made._expression, ())
+        printer.program(program)
+        made.shared |= {key for key, times in printer.values.times.items() if times > 1}
+        return made
+
+    def _expression(self, expression: Expr) -> str:
+        text = str(expression)
+        self.expressions[text] += 1
+        return text
+
+
+__all__ = ["print_program", "print_tile"]

@@ -153,10 +153,11 @@ def _is_involved(atom: Atom) -> bool:
     )
 
 
-def _is_empty(axis: Axis) -> bool:
+def _is_empty(axis: Axis, scope: Scope) -> bool:
     """Whether a loop never runs, whatever the sizes."""
     bounds = (axis.extent, *_below_minimum(axis.extent))
-    return any(bound.is_constant and bound.value <= 0 for bound in bounds)
+    most = [scope.bounds(bound).high for bound in bounds]
+    return any(high is not None and high <= 0 for high in most)
 
 
 class _Questions:
@@ -173,7 +174,9 @@ class _Questions:
         self.scope = scope.copy()
         self.samples = [Corners(Point(sample)) for sample in samples]
         self.findings = findings
-        self.accesses = [a for a in found.accesses if not any(map(_is_empty, a.nest))]
+        self.accesses = [
+            a for a in found.accesses if not any(_is_empty(axis, scope) for axis in a.nest)
+        ]
         axes = dict.fromkeys(axis for access in self.accesses for axis in access.nest)
         self.simple = _Abstraction(scope, self.scope, axes)
         self.extents = {axis.name: self.simple.of(axis.extent) for axis in axes}

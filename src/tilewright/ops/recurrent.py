@@ -16,6 +16,7 @@ from tilewright.ir.make import transpose
 from tilewright.ops.build import Builder, cast, scalar
 from tilewright.ops.linear import contract
 from tilewright.ops.record import NoRule, RuleContext, operator
+from tilewright.ops.reference_recurrent import PARAMETERS
 from tilewright.ops.types import require_native
 from tilewright.shape import Expr, constant
 from tilewright.support.errors import InvalidModelError
@@ -256,21 +257,6 @@ def _direction(
 
 # ---------------------------------------------------------------- activations
 
-# Defaults of alpha and beta; None where the function does not use it.
-_PARAMETERS: dict[str, tuple[float | None, float | None]] = {
-    "affine": (1.0, 0.0),
-    "elu": (1.0, None),
-    "hardsigmoid": (0.2, 0.5),
-    "leakyrelu": (0.01, None),
-    "relu": (None, None),
-    "scaledtanh": (1.0, 1.0),
-    "sigmoid": (None, None),
-    "softplus": (None, None),
-    "softsign": (None, None),
-    "tanh": (None, None),
-    "thresholdedrelu": (1.0, None),
-}
-
 
 def _activations(
     b: Builder, index: int, defaults: tuple[str, ...], count: int
@@ -285,9 +271,9 @@ def _activations(
     alphas, betas = _numbers(b, "activation_alpha"), _numbers(b, "activation_beta")
     made: list[Activation] = []
     for name in names:
-        if name.lower() not in _PARAMETERS:
+        if name.lower() not in PARAMETERS:
             raise NoRule(f"activation {name!r}", where=context.where)
-        alpha, beta = _PARAMETERS[name.lower()]
+        alpha, beta = PARAMETERS[name.lower()]
         alpha = alphas.pop(0) if alpha is not None and alphas else alpha
         beta = betas.pop(0) if beta is not None and betas else beta
         made.append(_activation(b, name.lower(), alpha or 0.0, beta or 0.0))

@@ -16,6 +16,8 @@ from onnx.reference.op_run import OpRun
 from onnx.reference.ops.op_loop import Loop as ReferenceLoop
 from onnx.reference.ops.op_scan import Scan as ReferenceScan
 
+from tilewright.ops.reference_recurrent import GRU, LSTM, RNN
+
 Array = np.ndarray[Any, Any]
 
 
@@ -244,4 +246,14 @@ def _list(options: dict[str, Any], name: str, old: str | None, count: int) -> li
     return [0] * count if given is None else [int(v) for v in given]
 
 
-CORRECTIONS: tuple[type[OpRun], ...] = (Loop, Optional, Scan, Scatter, SequenceMap, TopK)
+CORRECTIONS: tuple[type[OpRun], ...] = (
+    GRU,
+    LSTM,
+    RNN,
+    Loop,
+    Optional,
+    Scan,
+    Scatter,
+    SequenceMap,
+    TopK,
+)

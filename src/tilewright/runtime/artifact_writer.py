@@ -191,6 +191,7 @@ class _Layout:
             source_sha256=origin.source_sha256,
             precision=origin.precision,
             accuracy=origin.accuracy,
+            policy=origin.policy,
             inputs=specifications(first, "input"),
             outputs=specifications(first, "output"),
             dimensions=tuple(first.dimensions),

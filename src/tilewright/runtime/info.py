@@ -49,6 +49,7 @@ class Origin:
     memory; ``source_sha256`` is the SHA-256 of that file, or of the model as serialised (data in
     other files is not part of it). ``machines`` are by level. ``ranges`` says of inputs which least
     and greatest value the model can use, as expressions over the dimensions, "" for an open end.
+    ``policy`` chose the block sizes of products.
     """
 
     source: str = ""
@@ -57,6 +58,7 @@ class Origin:
     accuracy: str = "standard"
     machines: Mapping[str, MachineInfo] = field(default_factory=dict[str, MachineInfo])
     ranges: Mapping[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
+    policy: str = "auto"
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,7 @@ class ArtifactInfo:
     source_sha256: str
     precision: str
     accuracy: str
+    policy: str
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     dimensions: tuple[Dimension, ...]
@@ -127,6 +130,7 @@ class ArtifactInfo:
             "source_sha256": self.source_sha256,
             "precision": self.precision,
             "accuracy": self.accuracy,
+            "policy": self.policy,
             "inputs": [[t.name, t.dtype, list(t.shape)] for t in self.inputs],
             "outputs": [[t.name, t.dtype, list(t.shape)] for t in self.outputs],
             "dimensions": [d.row() for d in self.dimensions],
@@ -150,6 +154,7 @@ class ArtifactInfo:
             source_sha256=text(data["source_sha256"]),
             precision=text(data["precision"]),
             accuracy=text(data["accuracy"]),
+            policy=text(data["policy"]),
             inputs=tuple(TensorSpec(text(n), text(d), texts(s)) for n, d, s in data["inputs"]),
             outputs=tuple(TensorSpec(text(n), text(d), texts(s)) for n, d, s in data["outputs"]),
             dimensions=tuple(map(Dimension.of, data["dimensions"])),

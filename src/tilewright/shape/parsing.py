@@ -1,14 +1,15 @@
 """Reading an expression back from its text: `parse(str(e)) is e`.
 
 The grammar is Python's for `+ - * // %`, comparisons `== != < <= > >=` (one, not a chain),
-brackets and the functions min, max, ceil_div, select, logical_and, logical_or, logical_not. May
-import `expr` and `functions`. Start reading at :func:`parse`.
+brackets and the functions min, max, ceil_div, select, logical_and, logical_or, logical_not. In a
+longer text an expression ends before the first token that cannot carry it on. May import `expr` and
+`functions`. Start reading at :func:`parse`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from tilewright.shape.expr import Expr, constant, symbol
 from tilewright.shape.functions import (
@@ -26,7 +27,7 @@ from tilewright.shape.functions import (
 from tilewright.support.errors import DimensionError
 
 _LONGEST = 200  # characters of a text that a message quotes
-_TOKEN = re.compile(r"\s*(\d+|[A-Za-z_][A-Za-z0-9_.]*|//|[<>=!]=|[-+*%<>(),])")
+_TOKEN = re.compile(r"\s*(\d+|\$\d+|[A-Za-z_][A-Za-z0-9_.]*|//|[<>=!]=|[-+*%<>(),])")
 
 # name -> (function, least and greatest number of operands)
 _FUNCTIONS: dict[str, tuple[Callable[..., Expr], int, int]] = {
@@ -64,7 +65,21 @@ _COMPARISONS: dict[str, Callable[[Expr, Expr], Expr]] = {
 
 def parse(text: str) -> Expr:
     """The expression that the text writes; :class:`DimensionError` if it writes none."""
-    return _Parser(text).parse()
+    parser = _Parser(text)
+    result = parser.comparison()
+    parser.expect_end()
+    return result
+
+
+def parse_prefix(text: str, begin: int, names: Mapping[str, Expr]) -> tuple[Expr, int]:
+    """The longest expression that begins at a place of the text, and the place where it ends.
+
+    ``names`` are expressions that ``$1``, ``$2``, … stand for. :class:`DimensionError` if there is
+    no expression.
+    """
+    parser = _Parser(text, begin, names)
+    result = parser.comparison()
+    return result, parser.position
 
 
 def _shortened(text: str) -> str:
@@ -72,52 +87,60 @@ def _shortened(text: str) -> str:
 
 
 class _Parser:
-    """Recursive descent, one method for each level of precedence."""
+    """Recursive descent, one method for each level of precedence.
 
-    def __init__(self, text: str) -> None:
+    Tokens are found one by one: what follows an expression need not be made of them.
+    """
+
+    def __init__(self, text: str, begin: int = 0, names: Mapping[str, Expr] | None = None) -> None:
         self.text = text
-        self.tokens: list[str] = []
-        self.index = 0
-        position = 0
-        end = len(text.rstrip())
-        while position < end:
-            match = _TOKEN.match(text, position)
-            if match is None:
-                raise self._error(f"at {_shortened(text[position:].strip())!r}")
-            self.tokens.append(match[1])
-            position = match.end()
+        self.begin = begin
+        self.names = names or {}
+        self.position = begin
+        self._next: re.Match[str] | None = _TOKEN.match(text, begin)
 
     def _error(self, place: str) -> DimensionError:
+        text = _shortened(self.text[self.begin :])
         return DimensionError(
-            f"{_shortened(self.text)!r} is not an expression: it cannot be read {place}",
+            f"{text!r} is not an expression: it cannot be read {place}",
             hint="write sums and products of names and integers, //, %, min, max, ceil_div, select",
         )
 
+    def _rest(self) -> str:
+        """What is not read yet, for messages."""
+        rest = self.text[self.position :].strip()
+        return repr(_shortened(rest)) if rest else "its end"
+
+    def expect_end(self) -> None:
+        """Refuse a text that goes on behind the expression."""
+        if self.text[self.position :].strip():
+            raise self._error(f"from {self._rest()}")
+
     def _peek(self) -> str:
-        return self.tokens[self.index] if self.index < len(self.tokens) else ""
+        return self._next[1] if self._next is not None else ""
+
+    def _advance(self) -> None:
+        assert self._next is not None
+        self.position = self._next.end()
+        self._next = _TOKEN.match(self.text, self.position)
 
     def _take(self, token: str) -> bool:
         if self._peek() == token:
-            self.index += 1
+            self._advance()
             return True
         return False
 
     def _expect(self, token: str) -> None:
         if not self._take(token):
-            raise self._error(f"at {self._peek() or 'its end'!r}, where {token!r} belongs")
+            raise self._error(f"at {self._rest()}, where {token!r} belongs")
 
-    def parse(self) -> Expr:
-        result = self._comparison()
-        if self._peek():
-            raise self._error(f"from {self._peek()!r}")
-        return result
-
-    def _comparison(self) -> Expr:
+    def comparison(self) -> Expr:
+        """A sum, or two that are compared."""
         left = self._sum()
         compare = _COMPARISONS.get(self._peek())
         if compare is None:
             return left
-        self.index += 1
+        self._advance()
         return compare(left, self._sum())
 
     def _sum(self) -> Expr:
@@ -147,18 +170,19 @@ class _Parser:
 
     def _primary(self) -> Expr:
         token = self._peek()
-        self.index += 1
+        is_name = token[:1].isalpha() or token[:1] == "_"
+        if not (is_name or token[:1].isdigit() or token == "(" or token in self.names):
+            raise self._error(f"at {self._rest()}")
+        self._advance()
         if token == "(":
-            result = self._comparison()
+            result = self.comparison()
             self._expect(")")
             return result
         if token[:1].isdigit():
             return constant(int(token))
-        if not (token[:1].isalpha() or token[:1] == "_"):
-            raise self._error(f"at {token or 'its end'!r}")
-        if self._take("("):
-            return self._call(token)
-        return symbol(token)
+        if not is_name:
+            return self.names[token]
+        return self._call(token) if self._take("(") else symbol(token)
 
     def _call(self, name: str) -> Expr:
         if name not in _FUNCTIONS:
@@ -167,7 +191,7 @@ class _Parser:
         while not self._take(")"):
             if operands:
                 self._expect(",")
-            operands.append(self._comparison())
+            operands.append(self.comparison())
         function, least, most = _FUNCTIONS[name]
         if not least <= len(operands) <= most:
             raise self._error(f"because {name} has {len(operands)} operands")

@@ -14,6 +14,7 @@ from tilewright.cost import Machine
 from tilewright.ir.graph import Node, topological
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Constant, Input
+from tilewright.policy import Policy
 from tilewright.shape import Scope
 from tilewright.tile.lower import LoweredKernel, lower_kernel
 from tilewright.tile.products.frame import RegisterTile
@@ -46,11 +47,13 @@ class LoweringOnce:
         tile: RegisterTile,
         accuracy: Accuracy,
         machine: Machine,
+        policy: Policy,
     ) -> None:
         self._scope = scope
         self._tile = tile
         self._accuracy = accuracy
         self._machine = machine
+        self._policy = policy
         self._known: dict[tuple[object, ...], tuple[_Outline, LoweredKernel]] = {}
 
     def lowered(self, kernel: Kernel) -> LoweredKernel:
@@ -61,7 +64,9 @@ class LoweringOnce:
             alike = _renamed(found[1], dict(zip(found[0].nodes, outline.nodes, strict=True)))
             if alike is not None:
                 return LoweredKernel(kernel, alike)
-        made = lower_kernel(kernel, self._scope, self._tile, self._accuracy, self._machine)
+        made = lower_kernel(
+            kernel, self._scope, self._tile, self._accuracy, self._machine, self._policy
+        )
         self._known.setdefault(outline.key, (outline, made))
         return made
 

@@ -9,6 +9,7 @@ from tilewright.cost import Machine
 from tilewright.ir.kernel import Kernel, KernelKind
 from tilewright.ir.primitives import Convolve, Reduce
 from tilewright.ir.tile import TileProgram
+from tilewright.policy import POLICIES, Policy
 from tilewright.shape import Scope, constant
 from tilewright.target import preset
 from tilewright.tile.attention.variants import attention_variants
@@ -51,10 +52,12 @@ def lower_kernel(
     tile: RegisterTile,
     accuracy: Accuracy = Accuracy.STANDARD,
     machine: Machine | None = None,
+    policy: Policy = POLICIES["auto"],
 ) -> LoweredKernel:
     """The variants of any kernel that is not run by the reference; at least one.
 
-    Their costs are those of ``machine``, any x86-64 processor unless it is given.
+    Their costs are those of ``machine``, any x86-64 processor unless it is given; ``policy``
+    chooses the block sizes of products.
     """
     machine = machine or Machine(preset("x86-64"))
 
@@ -65,8 +68,10 @@ def lower_kernel(
         return LoweredKernel(kernel, attention_variants(kernel, scope, tile, machine))
     if kernel.kind is KernelKind.CONTRACTION:
         if isinstance(kernel.seed.primitive, Convolve):
-            return LoweredKernel(kernel, lower_convolution(kernel, fresh, tile, accuracy, machine))
-        return LoweredKernel(kernel, contraction_variants(kernel, fresh, tile, machine))
+            return LoweredKernel(
+                kernel, lower_convolution(kernel, fresh, tile, accuracy, machine, policy)
+            )
+        return LoweredKernel(kernel, contraction_variants(kernel, fresh, tile, machine, policy))
     if kernel.kind is KernelKind.ROWS:
         return LoweredKernel(kernel, lower_rows(kernel, fresh, machine))
     if kernel.kind is KernelKind.WINDOW and isinstance(kernel.seed.primitive, Reduce):

@@ -21,6 +21,7 @@ from tilewright.ir.primitives import Constant, Input, Opaque, Project, TensorTyp
 from tilewright.ir.product_nest import ProductNest
 from tilewright.ir.tile import TileProgram
 from tilewright.ir.verify import REPORT, VerificationError
+from tilewright.policy import POLICIES, Policy
 from tilewright.runtime.program import (
     BindStep,
     Buffer,
@@ -313,14 +314,15 @@ def build_program(
     operators: Sequence[OperatorCount] = (),
     accuracy: Accuracy = Accuracy.STANDARD,
     machine: Machine | None = None,
+    policy: Policy = POLICIES["auto"],
     observe: Observe | None = None,
     store: ConstantStore | None = None,
 ) -> CompiledProgram:
     """Compile a planned graph for one instruction set level.
 
-    Costs are those of ``machine``; a usual one of the level unless it is given. ``observe`` is
-    given every kernel before its code is generated. Levels that are given one ``store`` share the
-    constants that they read alike.
+    Costs are those of ``machine``; a usual one of the level unless it is given. ``policy`` chooses
+    the block sizes of products. ``observe`` is given every kernel before its code is generated.
+    Levels that are given one ``store`` share the constants that they read alike.
     """
     machine = machine or usual_machine(level)
     builder = _Builder(graph, plan, level, store or ConstantStore())
@@ -332,7 +334,7 @@ def build_program(
     items = [builder.bind_item(b) for b in graph.bindings]
     lowered: list[LoweredKernel] = []
     tile = REGISTER_TILES[level.name]
-    once = LoweringOnce(graph.scope, tile, accuracy, machine)
+    once = LoweringOnce(graph.scope, tile, accuracy, machine, policy)
     taken = known | {s for b in graph.bindings for s in b.symbols}
     for kernel in plan.kernels:
         if kernel.kind is KernelKind.OPAQUE:

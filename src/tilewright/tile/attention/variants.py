@@ -18,6 +18,7 @@ from tilewright.ir.kernel import Kernel, kernel_of
 from tilewright.ir.primitives import Map
 from tilewright.ir.scalar import SCALAR_FUNCTIONS
 from tilewright.ir.tile import CACHE_LINE
+from tilewright.policy import ALONE
 from tilewright.shape import Expr, Scope, product, symbol
 from tilewright.tile.attention.attention import lower_attention
 from tilewright.tile.attention.frame import AttentionBlock
@@ -120,8 +121,8 @@ def _separate(
     spaces = {node: _workspace(node) for node in (shown, weights)}
     rows = lower_rows(middle, _fresh(middle, scope), machine)[0]
     work = softmax_time(product(weights.shape), weights.dtype, machine, symbol(THREADS))
-    scores = _of_few_rows(contraction_variants(first, _fresh(first, scope), tile, machine))
-    context = _of_few_rows(contraction_variants(last, _fresh(last, scope), tile, machine))
+    scores = _of_few_rows(contraction_variants(first, _fresh(first, scope), tile, machine, ALONE))
+    context = _of_few_rows(contraction_variants(last, _fresh(last, scope), tile, machine, ALONE))
     steps = (*scores.steps, *rows.steps, *context.steps)
     cost = scores.cost + work + context.cost + 2 * STEP_PICOSECONDS
     name = f"separate: {scores.name}; rows; {context.name}"

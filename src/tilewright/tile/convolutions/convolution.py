@@ -15,7 +15,6 @@ from tilewright.cost import Machine
 from tilewright.ir.graph import Node
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Constant, Convolve
-from tilewright.ir.product_nest import ProductNest
 from tilewright.ir.tile import (
     Literal,
     Load,
@@ -26,6 +25,7 @@ from tilewright.ir.tile import (
     View,
 )
 from tilewright.ir.views import linear
+from tilewright.policy import Policy
 from tilewright.shape import (
     Expr,
     ceil_div,
@@ -37,7 +37,7 @@ from tilewright.shape import (
     symbol,
 )
 from tilewright.tile.convolutions.gathered import lower_channels_last
-from tilewright.tile.convolutions.pointwise import turned_variant
+from tilewright.tile.convolutions.pointwise import turned_way
 from tilewright.tile.convolutions.winograd import Rates, winograd_variants
 from tilewright.tile.products.contraction import (
     PACKED_DEPTH,
@@ -52,7 +52,7 @@ from tilewright.tile.products.contraction import (
 )
 from tilewright.tile.products.frame import Blocking, Frame, RegisterTile, declare
 from tilewright.tile.products.program import Loaded
-from tilewright.tile.products.variants import IN_PLACE, PACKED, best_somewhere, blocked_variants
+from tilewright.tile.products.variants import Choice, best_somewhere, plain_ways
 from tilewright.tile.values.lowering import Lowering
 from tilewright.tile.values.taps import geometry, has_one_tap, is_pointwise, tap_position
 from tilewright.tile.variants import Accuracy, LoweredStep, PackedConstant, Source, Variant
@@ -64,6 +64,7 @@ def lower_convolution(
     tile: RegisterTile,
     accuracy: Accuracy,
     machine: Machine,
+    policy: Policy,
 ) -> tuple[Variant, ...]:
     """The variants to compute a Convolve with its epilogue; ``fresh`` makes a lowering for each."""
     primitive = kernel.seed.primitive
@@ -76,15 +77,16 @@ def lower_convolution(
         others = () if direct_only else winograd_variants(kernel, fresh, tile, rates)
         return best_somewhere((direct, *others))
 
-    def lower(blocking: Blocking) -> LoweredStep:
-        return _packed(kernel, fresh(), tile, blocking)
+    def lower(blocking: Blocking) -> tuple[LoweredStep, ...]:
+        return (_packed(kernel, fresh(), tile, blocking),)
 
     if not has_one_tap(kernel.seed):
-        return (Variant("packed", (lower(Blocking()),), constant(0)),)
-    has_choice = not ProductNest.of(lower(IN_PLACE[0]).program).is_packing
-    variants = blocked_variants((*IN_PLACE, *PACKED) if has_choice else PACKED, lower, machine)
-    turned = turned_variant(kernel, fresh, tile, machine)
-    return best_somewhere(variants if turned is None else (*variants, turned))
+        return (Variant("packed", lower(Blocking()), constant(0)),)
+    ways, _ = plain_ways(lower)
+    turned = turned_way(kernel, fresh, tile, machine)
+    ways = ways if turned is None else (*ways, turned)
+    choice = Choice(machine, policy, fresh().scope)
+    return best_somewhere(choice.blocked_variants(ways))
 
 
 def _packed(

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from tilewright.cost import LAST_SHARE, Machine, contraction_time
+from tilewright.cost import LAST_SHARE, Machine
 from tilewright.ir.graph import Node
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Constant, Convolve
@@ -39,8 +39,8 @@ from tilewright.shape import (
 )
 from tilewright.tile.moves.transposes import SIZES, STRIP
 from tilewright.tile.products.contraction import assemble, packed_operand, unflatten
-from tilewright.tile.products.frame import Frame, RegisterTile, declare
-from tilewright.tile.products.variants import PREPARED
+from tilewright.tile.products.frame import Blocking, Frame, RegisterTile, declare
+from tilewright.tile.products.variants import Way
 from tilewright.tile.values.lowering import Lowering
 from tilewright.tile.values.taps import has_one_tap, is_dense, is_pointwise
 from tilewright.tile.variants import (
@@ -48,7 +48,6 @@ from tilewright.tile.variants import (
     LoweredStep,
     PackedConstant,
     Source,
-    Variant,
     Workspace,
 )
 from tilewright.tile.work import estimate
@@ -59,10 +58,10 @@ START_CYCLES = 3000  # of one step more
 PICKED = 2  # times that of a transposed element, for one that is picked out of a line
 
 
-def turned_variant(
+def turned_way(
     kernel: Kernel, fresh: Callable[[], Lowering], tile: RegisterTile, machine: Machine
-) -> Variant | None:
-    """The variant of a Convolve of one tap without padding, or None where it does not fit."""
+) -> Way | None:
+    """The way of a Convolve of one tap without padding, or None where it does not fit."""
     steps = lower_turned(kernel, fresh, tile)
     if steps is None:
         return None
@@ -72,13 +71,21 @@ def turned_variant(
     near = machine.holds(-2, LAST_SHARE * moved, nest.dtype.bytes)
     cycles = WIDE_TURN_CYCLES if machine.is_wide else TURN_CYCLES
     moved = moved * select(near, *(machine.picoseconds(each) for each in cycles))
-    time = contraction_time(nest, machine, symbol(THREADS))
-    started = machine.picoseconds(START_CYCLES)
-    return Variant("channels last", steps, time + moved // symbol(THREADS) + started)
+    before = moved // symbol(THREADS) + machine.picoseconds(START_CYCLES)
+
+    def lower(blocking: Blocking) -> tuple[LoweredStep, ...]:
+        steps = lower_turned(kernel, fresh, tile, blocking)
+        assert steps is not None, f"{kernel.label}: it could be turned before"
+        return steps
+
+    return Way(", channels last", lower, priced=lambda price: price + before)
 
 
 def lower_turned(
-    kernel: Kernel, fresh: Callable[[], Lowering], tile: RegisterTile
+    kernel: Kernel,
+    fresh: Callable[[], Lowering],
+    tile: RegisterTile,
+    blocking: Blocking | None = None,
 ) -> tuple[LoweredStep, LoweredStep] | None:
     """The steps of a Convolve of one tap by constant weights that nothing else is combined with.
 
@@ -96,7 +103,7 @@ def lower_turned(
         return None
     pixels = data.shape[0] * product(kernel.seed.shape[2:])
     space = Workspace("pixels", data.dtype, pixels * data.shape[1])
-    computed = _product(kernel, lowering, tile, space)
+    computed = _product(kernel, lowering, tile, space, blocking or Blocking())
     inputs = [source for source in computed.reads if isinstance(source, Node)]
     if not all(isinstance(source.primitive, Constant) for source in inputs):
         return None
@@ -163,7 +170,11 @@ def _picked(node: Node, space: Workspace) -> LoweredStep:
 
 
 def _product(
-    kernel: Kernel, lowering: Lowering, tile: RegisterTile, space: Workspace
+    kernel: Kernel,
+    lowering: Lowering,
+    tile: RegisterTile,
+    space: Workspace,
+    blocking: Blocking,
 ) -> LoweredStep:
     """Pixels of the workspace by the weights."""
     node = kernel.seed
@@ -171,7 +182,7 @@ def _product(
     rows = (("_b0", data.shape[0]), *((f"_p{i}", size) for i, size in enumerate(node.shape[2:])))
     columns = (("_c0", weights.shape[0]),)
     shape = tile.for_type(node.dtype)
-    frame = Frame(kernel, lowering, shape, (), rows, columns, weights.shape[1], PREPARED[1])
+    frame = Frame(kernel, lowering, shape, (), rows, columns, weights.shape[1], blocking)
     image, *pixel = declare(lowering, rows)
     (channel,) = declare(lowering, columns)
     sources: list[Source] = []
@@ -185,4 +196,4 @@ def _product(
     return LoweredStep(program, (space, *step.reads), step.writes)
 
 
-__all__ = ["lower_turned", "turned_variant"]
+__all__ = ["lower_turned", "turned_way"]

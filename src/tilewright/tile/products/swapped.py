@@ -14,13 +14,16 @@ from tilewright.ir.access import contraction_access
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Contract
 from tilewright.tile.products.contraction import lower_contraction
-from tilewright.tile.products.frame import RegisterTile
+from tilewright.tile.products.frame import Blocking, RegisterTile
 from tilewright.tile.values.lowering import Lowering
 from tilewright.tile.variants import LoweredStep
 
 
 def lower_swapped(
-    kernel: Kernel, fresh: Callable[[], Lowering], tile: RegisterTile
+    kernel: Kernel,
+    fresh: Callable[[], Lowering],
+    tile: RegisterTile,
+    blocking: Blocking | None = None,
 ) -> tuple[LoweredStep, ...] | None:
     """The step of a Contract whose right operand can be read in place; None for others."""
     lowering = fresh()
@@ -28,4 +31,4 @@ def lower_swapped(
         return None
     if contraction_access(kernel.seed, lowering.scope, lowering.memory).right is None:
         return None
-    return (lower_contraction(kernel, lowering, tile, mirrored=True),)
+    return (lower_contraction(kernel, lowering, tile, blocking, mirrored=True),)

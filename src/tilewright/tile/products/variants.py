@@ -1,20 +1,24 @@
 """All variants to compute a contraction, with their modelled costs.
 
 The same code at other block sizes is another variant, and so is a right operand that is packed
-although it could be read in place. Of sizes that are all known when compiling, only variants stay
+although it could be read in place: a policy takes them from all that the machine allows, by their
+prices over the whole range of sizes. Of sizes that are all known when compiling, only variants stay
 that are best for some number of threads. Start with :func:`contraction_variants`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tilewright.cost import Blocks, Machine, contraction_time, contraction_work
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Constant
 from tilewright.ir.product_nest import ProductNest
-from tilewright.shape import Expr, ceil_div, less_equal, select, symbol
+from tilewright.policy import BlockSizes, Extents, Kept, Policy, Problem, Space
+from tilewright.policy.candidates import product_blocks
+from tilewright.policy.space import BLOCK_COLUMNS, BLOCK_DEPTH, BLOCK_ROWS
+from tilewright.shape import Expr, Scope, ceil_div, less_equal, product, select, symbol
 from tilewright.tile.products.contraction import column_blocks, lower_contraction
 from tilewright.tile.products.dots import WIDEST, dots_time, lower_dots
 from tilewright.tile.products.few_rows import few_rows_variant
@@ -24,35 +28,6 @@ from tilewright.tile.products.swapped import lower_swapped
 from tilewright.tile.values.lowering import Lowering
 from tilewright.tile.variants import THREADS, LoweredStep, Variant
 
-# Each is best at some shapes: whole rows of k while few rows share a panel, blocks of k that leave
-# the left operand in cache where there are many columns, and small ones that make more tasks.
-_WHOLE_DEPTH = 8192
-PREPARED = (
-    Blocking(96, 128, _WHOLE_DEPTH),
-    Blocking(96, 128, 1024),
-    Blocking(192, 512, 512),
-    Blocking(48, 1024, 512),
-    Blocking(48, 32, 1024),
-)
-IN_PLACE = (
-    Blocking(96, 128, 1024),
-    Blocking(48, 1024, 256),
-    Blocking(48, 32, 1024),
-    Blocking(48, 2048, 16),  # few rows of the operand at a time, each far along: from memory
-)
-PACKED = (
-    Blocking(1020, 64, 512, packed=True),
-    Blocking(288, 256, 384, packed=True),
-    Blocking(96, 32, 512, packed=True),
-)
-# Rows of the source lie far apart: the fewer at a time, the better, unless they are short. Then
-# several panels fit the first-level cache, and results are written along whole rows of them.
-TRANSPOSED = (
-    Blocking(1020, 16, 1024),
-    Blocking(1020, 32, 512),
-    Blocking(1020, 64, 512),
-    Blocking(96, 32, 512),
-)
 FEW_COLUMNS = WIDEST  # up to which other roles or dot products may beat the register tile
 DEEP = 4096  # from where on k may be cut
 STREAMING = 6  # part of the time of swapped roles that waiting for weights adds
@@ -60,39 +35,141 @@ MOVE_CYCLES = 1.0  # to transpose an element of a result or of data
 _THREAD_COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 
 Fresh = Callable[[], Lowering]
+Steps = tuple[LoweredStep, ...]
 
 
 def contraction_variants(
-    kernel: Kernel, fresh: Fresh, tile: RegisterTile, machine: Machine
+    kernel: Kernel, fresh: Fresh, tile: RegisterTile, machine: Machine, policy: Policy
 ) -> tuple[Variant, ...]:
     """The variants to compute a Contract with its epilogue; ``fresh`` makes a lowering for each."""
-    first = ProductNest.of(lower_contraction(kernel, fresh(), tile, IN_PLACE[0]).program)
-    if first.is_packing:
-        blockings = TRANSPOSED if first.is_transposing else PACKED
-    else:
-        blockings = PREPARED if first.right.panel else (*IN_PLACE, *PACKED)
 
-    def lower(blocking: Blocking) -> LoweredStep:
-        return lower_contraction(kernel, fresh(), tile, blocking)
+    def lower(blocking: Blocking) -> Steps:
+        return (lower_contraction(kernel, fresh(), tile, blocking),)
 
-    blocked = blocked_variants(blockings, lower, machine)
-    if first.product.narrow is not None:
-        return best_somewhere(blocked)
+    ways, nest = plain_ways(lower)
+    others: list[Variant] = []
     few = few_rows_variant(kernel, fresh, tile, machine)
     if few is not None:
-        return best_somewhere((*blocked, few))
-    return best_somewhere((*blocked, *_other_variants(kernel, fresh, tile, machine, first)))
+        others = [few]
+    elif nest.product.narrow is None:
+        swapped = _swapped(kernel, fresh, tile, machine, nest)
+        ways = ways if swapped is None else (*ways, swapped)
+        others = _other_variants(kernel, fresh, tile, machine, nest)
+    choice = Choice(machine, policy, fresh().scope)
+    return best_somewhere(choice.blocked_variants(ways, others))
 
 
-def blocked_variants(
-    blockings: Sequence[Blocking], lower: Callable[[Blocking], LoweredStep], machine: Machine
-) -> tuple[Variant, ...]:
-    """A variant for each blocking that ``lower`` makes other code for."""
-    found: dict[tuple[Expr | bool, ...], Variant] = {}
-    for blocking in blockings:
-        variant = _variant(lower(blocking), machine, blocking)
-        found.setdefault(_block_sizes(variant), variant)
-    return tuple(found.values())
+@dataclass(frozen=True)
+class Way:
+    """One way to compute a product at any block sizes; the last step is the product.
+
+    ``priced`` adds to the price of the product what else the way costs.
+    """
+
+    name: str
+    lower: Callable[[Blocking], Steps]
+    packed: bool = False
+    priced: Callable[[Expr], Expr] = lambda price: price
+
+    def nest(self) -> ProductNest:
+        """The product, at the usual block sizes."""
+        return ProductNest.of(self.lower(Blocking(packed=self.packed))[-1].program)
+
+
+def plain_ways(lower: Callable[[Blocking], Steps]) -> tuple[tuple[Way, ...], ProductNest]:
+    """The right operand as it lies, and packed where it need not be; the nest of the first."""
+    way = Way("", lower)
+    nest = way.nest()
+    if nest.is_packing:
+        return (replace(way, name=", packed", packed=True),), nest
+    if nest.right.panel:
+        return (way,), nest
+    return (way, Way(", packed", lower, packed=True)), nest
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What chooses block sizes, for which machine, among which sizes."""
+
+    machine: Machine
+    policy: Policy
+    scope: Scope
+
+    def blocked_variants(
+        self, ways: Sequence[Way], others: Sequence[Variant] = ()
+    ) -> tuple[Variant, ...]:
+        """A variant for each of the block sizes that the policy takes, then ``others``."""
+        spaces = tuple(self._space(way) for way in ways)
+        prices, target = tuple(v.cost for v in others), self.machine.target
+        chosen = self.policy.choose(Problem(spaces, prices, self.scope, THREADS, target))
+        made = tuple(
+            self._variant(way, kept)
+            for way, all_kept in zip(ways, chosen.kept, strict=True)
+            for kept in all_kept
+        )
+        return (*made, *others) if chosen.with_others else made
+
+    def _space(self, way: Way) -> Space:
+        """The block sizes that the machine allows; of those that come to the same, one."""
+        nest = way.nest()
+        element = "float64" if nest.dtype.bytes == 8 else "float32"
+        tile, target = nest.registers, self.machine.target
+        found: dict[tuple[int, ...], BlockSizes] = {}
+        extents = (nest.m, nest.n - tile.columns // 2, nest.k)
+        for sizes in product_blocks(target, element, tile.rows, tile.columns, way.packed):
+            # The numbers of blocks, as `_blocks` has them, along axes whose size is known.
+            key = tuple(
+                max(-(-extent.value // size), 1) if extent.is_constant else size
+                for extent, size in zip(extents, sizes, strict=True)
+            )
+            found.setdefault(key, BlockSizes(*sizes))
+        general = _blocks(nest, BLOCK_ROWS, BLOCK_COLUMNS, BLOCK_DEPTH)
+        price = contraction_time(nest, self.machine, symbol(THREADS), general)
+        batch = product([size for _, size in nest.batch])
+        whole = Extents(batch, nest.m, nest.n, nest.k, nest.dtype.bytes)
+        return Space(way.priced(price), tuple(found.values()), whole)
+
+    def _variant(self, way: Way, kept: Kept) -> Variant:
+        sizes = kept.sizes
+        blocking = Blocking(sizes.rows, sizes.columns, sizes.depth, way.packed)
+        *before, last = way.lower(blocking)
+        work = contraction_work(ProductNest.of(last.program), self.machine)
+        last = replace(last, program=replace(last.program, work=work))
+        name = f"{sizes.rows} x {sizes.columns} x {sizes.depth}{way.name}"
+        return Variant(name, (*before, last), kept.cost)
+
+
+def _blocks(nest: ProductNest, rows: Expr, columns: Expr, depth: Expr) -> Blocks:
+    """The numbers of blocks; shorter expressions than the program's balanced sizes give."""
+    return Blocks(
+        ceil_div(nest.m, rows),
+        column_blocks(nest.n, columns, nest.registers.columns),
+        ceil_div(nest.k, depth),
+    )
+
+
+def _swapped(
+    kernel: Kernel, fresh: Fresh, tile: RegisterTile, machine: Machine, plain: ProductNest
+) -> Way | None:
+    """Exchanged roles, where few columns or a constant left operand say that they may pay."""
+    left = kernel.seed.inputs[0]
+    few = plain.n.is_constant and plain.n.value <= FEW_COLUMNS
+    if not few and not isinstance(left.primitive, Constant):
+        return None
+    if lower_swapped(kernel, fresh, tile) is None:
+        return None
+
+    def lower(blocking: Blocking) -> Steps:
+        steps = lower_swapped(kernel, fresh, tile, blocking)
+        assert steps is not None, f"{kernel.label}: the roles could be exchanged before"
+        return steps
+
+    def priced(price: Expr) -> Expr:
+        price = price + plain.m * plain.n * machine.picoseconds(MOVE_CYCLES)
+        # Panels of weights that few rows share stream by, and hide behind little work.
+        return price + select(less_equal(plain.n, FEW_COLUMNS), 0, price // STREAMING)
+
+    return Way(", swapped", lower, priced=priced)
 
 
 def _other_variants(
@@ -101,18 +178,7 @@ def _other_variants(
     """Variants with code of their own, where the sizes known when compiling say they may pay."""
     found: list[Variant] = []
     threads = symbol(THREADS)
-    left = kernel.seed.inputs[0]
     few = plain.n.is_constant and plain.n.value <= FEW_COLUMNS
-    swapped = None
-    if few or isinstance(left.primitive, Constant):
-        swapped = lower_swapped(kernel, fresh, tile)
-    if swapped is not None:
-        (step,) = swapped
-        cost = contraction_time(ProductNest.of(step.program), machine, threads)
-        cost = cost + plain.m * plain.n * machine.picoseconds(MOVE_CYCLES)
-        # Panels of weights that few rows share stream by, and hide behind little work.
-        cost = cost + select(less_equal(plain.n, FEW_COLUMNS), 0, cost // STREAMING)
-        found.append(Variant("swapped", swapped, cost))
     dots = lower_dots(kernel, fresh, tile) if few or plain.is_packing else None
     if dots is not None:
         found.append(Variant("dots", dots, dots_time(kernel, tile, machine, threads)))
@@ -126,32 +192,6 @@ def _other_variants(
 
 def _may_be_deep(depth: Expr) -> bool:
     return not depth.is_constant or depth.value >= DEEP
-
-
-def _variant(step: LoweredStep, machine: Machine, blocking: Blocking) -> Variant:
-    nest = ProductNest.of(step.program)
-    blocks = _blocks(nest, blocking)
-    cost = contraction_time(nest, machine, symbol(THREADS), blocks)
-    work = contraction_work(nest, machine)
-    name = f"{blocking.rows} x {blocking.columns} x {blocking.depth}"
-    named = f"{name}, packed" if nest.is_packing else name
-    return Variant(named, (replace(step, program=replace(step.program, work=work)),), cost)
-
-
-def _block_sizes(variant: Variant) -> tuple[Expr | bool, ...]:
-    """What tells variants of the same kernel apart: small sizes make some of them the same."""
-    nest = ProductNest.of(variant.steps[0].program)
-    return (*(axis.block for axis in (nest.rows, nest.columns, nest.depth)), nest.is_packing)
-
-
-def _blocks(nest: ProductNest, blocking: Blocking) -> Blocks:
-    """The numbers of blocks; shorter expressions than the program's balanced sizes give."""
-    assert blocking.rows and blocking.columns and blocking.depth
-    return Blocks(
-        ceil_div(nest.m, blocking.rows),
-        column_blocks(nest.n, blocking.columns, nest.registers.columns),
-        ceil_div(nest.k, blocking.depth),
-    )
 
 
 def best_somewhere(variants: Sequence[Variant]) -> tuple[Variant, ...]:

@@ -6,9 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tilewright.support.errors import InputError
-from tilewright.target import Target, preset
-from tilewright.tile.candidates import (
+from tilewright.policy.candidates import (
     Candidate,
     CandidateTable,
     Limits,
@@ -16,6 +14,8 @@ from tilewright.tile.candidates import (
     candidates,
     register_tiles,
 )
+from tilewright.support.errors import InputError
+from tilewright.target import Target, preset
 
 LIMITS = Limits()
 
@@ -39,7 +39,7 @@ def check(table: CandidateTable, limits: Limits = LIMITS) -> None:
             assert candidate.children
             assert all(is_multiple(candidate.extents, below[c].extents) for c in candidate.children)
     for block in blocks:
-        assert limits.cache[0] <= block.used <= limits.cache[1]
+        assert block.used <= limits.cache[1]
         assert block.share >= limits.block_share
     for grid in grids:
         for child in grid.children:
@@ -91,12 +91,12 @@ def test_any_machine(
     for tile in table.levels[0]:
         rows, columns = tile.m, tile.n // 8
         assert tile.copies * rows * columns + columns + 1 <= registers
+    second = target.level("L2").capacity
     for block in table.levels[1]:
-        for number in block.children:
-            panel = block.k * table.levels[0][number].n * 4
-            assert least * target.level("L1").capacity <= panel
-            assert panel <= 0.75 * target.level("L1").capacity
-        assert 4 * (block.m * block.k + block.k * block.n + block.m * block.n) <= second << 10
+        assert least * target.level("L1").capacity <= 4 * block.n * block.k
+        rows_stay = 4 * block.m * block.k <= 0.75 * second
+        columns_stay = 4 * block.k * block.n <= 0.75 * second
+        assert rows_stay or columns_stay
 
 
 def machine(registers: int, first: int, second: int, units: int, pipes: float) -> Target:

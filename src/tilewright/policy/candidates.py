@@ -4,15 +4,17 @@ Level 0 holds register tiles (warp tiles on a GPU), multiples of one instruction
 and pipes allow; level 1 cache blocks (thread blocks), multiples of level 0 that use their cache
 neither too little nor too much; level 2 what all units work on at a time, multiples of level 1.
 Each candidate names those of the level below that it can be built from. No sample of a shape is
-needed. ``tilewright doctor --candidates`` shows them; kernels are not built from them yet: their
-register tiles and blocks are constants of ``backend/cpu/program.py`` and of the modules here.
-Imports ``target`` only; nothing is measured. Start with :func:`candidates`.
+needed. Products are built from the blocks of :func:`product_blocks`; ``tilewright doctor
+--candidates`` shows all levels. The method is the top-down one of Vortex (section 5.1), with the
+limits written as what a machine's description says. Imports ``target`` only; nothing is measured.
+Start with :func:`candidates`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from math import ceil
 
 from tilewright.target import InstructionTile, MemoryLevel, Target
@@ -21,6 +23,8 @@ from tilewright.target.description import element_bytes
 _WARP = 32
 _STAGES = 2  # one slice of k is computed while the next one arrives
 _MOST_SPLITS = 8  # of k, over units
+_FELT = 0.01  # a part of the time below which repeated work does not matter
+_TURNING = 6  # instructions for a vector that is packed: a load, a store, four that turn it
 
 
 @dataclass(frozen=True)
@@ -33,7 +37,7 @@ class Limits:
     """
 
     register_share: float = 0.75
-    block_share: float = 0.5
+    block_share: float = 0.1
     cache: tuple[float, float] = (0.125, 0.75)
     registers: float = 1.0
 
@@ -207,28 +211,65 @@ _Block = tuple[tuple[int, int, int], float, float]
 
 
 def _core_blocks(target: Target, dtype: str, tile: Candidate, limits: Limits) -> Iterable[_Block]:
-    """A panel of the tile's columns stays in the first cache, the whole block in the second.
+    """Blocks with the rows in the second cache, and blocks with the columns there."""
+    found: dict[tuple[int, int, int], _Block] = {}
+    for columns_stay in (False, True):
+        for block in _resident_blocks(target, dtype, tile, limits, columns_stay):
+            found.setdefault(block[0], block)
+    return found.values()
 
-    A target with one cache uses it for both.
+
+def _resident_blocks(
+    target: Target, dtype: str, tile: Candidate, limits: Limits, columns_stay: bool
+) -> Iterator[_Block]:
+    """Blocks of which one operand stays in the second cache while the other one streams by.
+
+    A panel of the tile's columns is read for every tile of rows, from the farthest of both caches
+    that feeds the multiply-adds. It stays there with the results of all rows, unless it is read
+    once: by the only tile of rows.
+    No extent is longer than it takes for the second reading of the other operand to vanish.
     """
     element, (least, most) = element_bytes(dtype), limits.cache
     instruction = _instruction(target, dtype, tile)
-    sums = element_bytes(instruction.accumulator)
     first, second, outer = _core_levels(target)
-    deepest = int(first.capacity * most) // ((tile.n + tile.m) * element)
-    for k in _multiples(tile.k, deepest):
-        if k * tile.n * element < least * first.capacity:
-            continue
-        for m in _multiples(tile.m, int(second.capacity * most) // (k * element)):
-            for n in _multiples(tile.n, int(second.capacity * most) // (k * element)):
-                operands = (m * k + k * n) * element
-                used = (operands + m * n * sums) / second.capacity
-                if used > most:
+    enough = _enough(target, element * instruction.per_cycle / target.levels[-1].bandwidth)
+    tall = _enough(target, _TURNING * instruction.per_cycle / target.lanes(dtype))
+    room = int(second.capacity * most) // element
+    feeding = element * instruction.per_cycle / tile.m
+    panels = second if second.bandwidth >= feeding else first
+    deepest = int(panels.capacity * most) // ((tile.n + tile.m) * element)
+    for m in _multiples(tile.m, tall if columns_stay else enough):
+        once = m == tile.m and not columns_stay
+        for k in _multiples(tile.k, room // m if once else deepest):
+            for n in _multiples(tile.n, enough):
+                stays = n * k if columns_stay else m * k + (0 if once else k * tile.n + m * tile.n)
+                if stays > room:
                     break
-                if used >= least:
-                    compute = m * n * k / instruction.per_cycle
-                    share = min(1.0, compute * outer.bandwidth / operands)
-                    yield (m, n, k), share, used
+                if k * n * element < least * first.capacity:
+                    continue
+                compute = m * n * k / instruction.per_cycle
+                share = min(1.0, compute * outer.bandwidth / ((m * k + k * n) * element))
+                yield (m, n, k), share, stays * element / second.capacity
+
+
+def _enough(target: Target, cycles: float) -> int:
+    """Up to which extent repeated work that takes ``cycles`` of one step is felt."""
+    return ceil(cycles / _FELT)
+
+
+@cache
+def product_blocks(
+    target: Target, dtype: str, rows: int, columns: int, packed: bool
+) -> tuple[tuple[int, int, int], ...]:
+    """(rows, columns, depth) of blocks for products with a register tile of ``rows`` × ``columns``.
+
+    ``packed`` says that the columns are copied to the cache first and stay there; else the rows do.
+    """
+    limits = Limits()
+    plain = target.instructions(dtype)[0]
+    tile = Candidate(rows, columns, plain.k, 1.0, 1.0, instruction=plain.name)
+    found = _resident_blocks(target, dtype, tile, limits, packed)
+    return tuple(sorted({extents for extents, share, _ in found if share >= limits.block_share}))
 
 
 def _core_levels(target: Target) -> tuple[MemoryLevel, MemoryLevel, MemoryLevel]:

@@ -1,0 +1,231 @@
+"""Prices of all candidates at many shapes at once.
+
+Shapes are spread over the declared ranges as evenly as logarithms go, edges included; no shape is
+preferred and none is measured. Start with :func:`samples_of`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from tilewright.policy.space import BLOCK_COLUMNS, BLOCK_DEPTH, BLOCK_ROWS, Problem, Space
+from tilewright.shape import Expr, symbol
+from tilewright.shape.expr import Atom
+from tilewright.shape.table import Operation
+
+Array = np.ndarray[Any, np.dtype[np.float64]]
+
+MOST_THREADS = 64
+SHAPES = 64  # for every size that is not known, with every number of threads
+LONGEST = 1e12  # picoseconds of a shape on one thread
+_POINTS = 1000  # of a box of several axes, from which the shapes are taken
+_EVERY = 11  # of the samples is one by which candidates are sifted
+_BEST = 12  # candidates of each of these that stay
+UNBOUNDED = 1 << 16  # what a size without a bound is taken to be at most
+_BASES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29)  # of the digits that spread the shapes
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Shapes, each with a number of threads: one row of ``values`` for every symbol."""
+
+    values: Mapping[str, Array]
+    count: int
+
+    def some(self, every: int) -> Samples:
+        """One in ``every`` of them."""
+        return Samples({n: v[:, ::every] for n, v in self.values.items()}, -(-self.count // every))
+
+
+def samples_of(problem: Problem) -> Samples:
+    """Every sampled shape with every number of threads."""
+    shapes, counts = sampled_shapes(problem), thread_counts(problem.target.units)
+    return Samples(_values(problem, shapes, counts), len(shapes) * len(counts))
+
+
+def thread_counts(units: int) -> tuple[int, ...]:
+    """Powers of two up to the cores of the machine, and a count beyond.
+
+    An artifact may be taken to a larger machine than the one whose prices choose its variants.
+    """
+    own = [1 << power for power in range(MOST_THREADS.bit_length()) if 1 << power <= units]
+    counts = {min(count, MOST_THREADS) for count in (*own, units, 4 * units)}
+    return tuple(sorted(counts))
+
+
+def space_prices(space: Space, samples: Samples) -> Array:
+    """Picoseconds of every candidate of a space: (candidates, samples)."""
+    sizes = [(block.rows, block.columns, block.depth) for block in space.blocks]
+    table = np.array(sizes, np.float64).reshape(-1, 3)
+    values = dict(samples.values)
+    for place, name in enumerate((BLOCK_ROWS, BLOCK_COLUMNS, BLOCK_DEPTH)):
+        values[str(name)] = table[:, place, None]
+    return np.broadcast_to(evaluated(space.price, values), (len(table), samples.count))
+
+
+def other_prices(problem: Problem, samples: Samples) -> Array:
+    """Picoseconds of the variants that a kernel has anyway: (variants, samples)."""
+    rows = [np.empty((0, samples.count))]
+    for price in problem.others:
+        rows.append(np.broadcast_to(evaluated(price, samples.values), (1, samples.count)))
+    return np.concatenate(rows)
+
+
+def promising(problem: Problem, samples: Samples) -> Problem:
+    """The problem with the candidates only that are among the best at one of a few samples.
+
+    Of equals, which are many where a kernel is small, those come first that are better elsewhere.
+    """
+    few = samples.some(_EVERY)
+    prices = [space_prices(space, few) for space in problem.spaces]
+    together = np.concatenate(prices)
+    over = together / np.maximum(together.min(axis=0), 1.0)
+    elsewhere = np.rint(over * 1e6).sum(axis=1)
+    orders = [np.lexsort((elsewhere, column))[:_BEST] for column in together.T]
+    near = np.zeros(len(together), bool)
+    near[np.concatenate(orders)] = True
+    spaces: list[Space] = []
+    first = 0
+    for space in problem.spaces:
+        kept = near[first : first + len(space.blocks)]
+        first += len(space.blocks)
+        blocks = zip(space.blocks, kept, strict=True)
+        spaces.append(replace(space, blocks=tuple(block for block, is_near in blocks if is_near)))
+    return replace(problem, spaces=tuple(spaces))
+
+
+def sampled_shapes(problem: Problem) -> tuple[tuple[int, ...], ...]:
+    """Values of the sizes of a problem that fill the box of their ranges evenly, edges first.
+
+    The points are those of Halton (1960), with the logarithm of a size along each axis. Of a box
+    of several axes most is larger than anything that is ever computed: what would take longer than
+    ``LONGEST`` is left out. The order is always the same; one shape where all sizes are known.
+    """
+    ranges: list[tuple[int, int]] = []
+    for name in problem.sizes:
+        bounds = problem.scope.bounds(symbol(name))
+        low = max(1, bounds.low or 1)
+        ranges.append((low, max(low, UNBOUNDED if bounds.high is None else bounds.high)))
+    shapes = [tuple(low for low, _ in ranges), tuple(high for _, high in ranges)]
+    wanted = SHAPES * max(1, len(ranges))
+    for number in range(1, _POINTS if len(ranges) > 1 else wanted - 1):
+        shapes.append(
+            tuple(
+                round(low * (high / low) ** _radical_inverse(number, _BASES[axis % len(_BASES)]))
+                for axis, (low, high) in enumerate(ranges)
+            )
+        )
+    shapes = list(dict.fromkeys(shapes))
+    if len(shapes) > wanted:
+        space = problem.spaces[0]
+        usual = space.blocks[len(space.blocks) // 2].price(space.price)
+        times = evaluated(usual, _values(problem, shapes, (1,)))
+        times = np.broadcast_to(times, (1, len(shapes)))[0]
+        most = max(LONGEST, float(np.sort(times)[wanted - 1]))
+        shapes = [shape for shape, time in zip(shapes, times, strict=True) if time <= most]
+    return tuple(shapes[:wanted])
+
+
+def _values(
+    problem: Problem, shapes: Sequence[tuple[int, ...]], counts: Sequence[int]
+) -> dict[str, Array]:
+    """Each symbol at all shapes, each with all numbers of threads."""
+    values = {problem.threads: np.tile(np.array(counts, np.float64), len(shapes))[None, :]}
+    for number, name in enumerate(problem.sizes):
+        column = np.array([shape[number] for shape in shapes], np.float64)
+        values[name] = np.repeat(column, len(counts))[None, :]
+    return values
+
+
+def _radical_inverse(number: int, base: int) -> float:
+    """The digits of ``number`` mirrored behind the point."""
+    value, place = 0.0, 1.0 / base
+    while number:
+        number, digit = divmod(number, base)
+        value += digit * place
+        place /= base
+    return value
+
+
+def evaluated(expression: Expr, values: Mapping[str, Array]) -> Array:
+    """An expression where each symbol is an array; float64, exact while integers fit 53 bits.
+
+    A quotient or remainder by 0 is 0.
+    """
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        return _Evaluation(values).expression(expression)
+
+
+class _Evaluation:
+    """Values of the parts of expressions, each computed once."""
+
+    def __init__(self, values: Mapping[str, Array]) -> None:
+        self._values = values
+        self._known: dict[Expr | Atom, Array] = {}
+
+    def expression(self, expression: Expr) -> Array:
+        found = self._known.get(expression)
+        if found is None:
+            found = np.zeros((1, 1))
+            for monomial, coefficient in expression.terms:
+                term = np.full((1, 1), float(coefficient))
+                for atom in monomial.atoms:
+                    term = term * self.atom(atom)
+                found = found + term
+            self._known[expression] = found
+        return found
+
+    def atom(self, atom: Atom) -> Array:
+        found = self._known.get(atom)
+        if found is None:
+            if atom.operation is Operation.SYMBOL:
+                found = self._values[atom.name]
+            else:
+                found = _applied(atom.operation, [self.expression(o) for o in atom.operands])
+            self._known[atom] = found
+        return found
+
+
+def _applied(operation: Operation, values: Sequence[Array]) -> Array:
+    match operation:
+        case Operation.FLOORDIV:
+            return _finite(np.floor(values[0] / values[1]))
+        case Operation.CEILDIV:
+            return _finite(np.ceil(values[0] / values[1]))
+        case Operation.MOD:
+            return values[0] - _finite(np.floor(values[0] / values[1])) * values[1]
+        case Operation.SELECT:
+            return np.where(values[0] != 0, values[1], values[2])
+        case Operation.NOT:
+            return (values[0] == 0).astype(np.float64)
+        case _:
+            return _FOLDED[operation](*values)
+
+
+def _finite(quotient: Array) -> Array:
+    return np.where(np.isfinite(quotient), quotient, 0.0)
+
+
+def _fold(function: Any) -> Any:
+    """A function of two arrays for any number of them, with a number as the result."""
+
+    def folded(first: Array, *others: Array) -> Array:
+        for other in others:
+            first = function(first, other)
+        return np.asarray(first, np.float64)
+
+    return folded
+
+
+_FOLDED: Mapping[Operation, Any] = {
+    Operation.MINIMUM: _fold(np.minimum),
+    Operation.MAXIMUM: _fold(np.maximum),
+    Operation.EQUAL: _fold(np.equal),
+    Operation.LESS_EQUAL: _fold(np.less_equal),
+    Operation.AND: _fold(np.logical_and),
+    Operation.OR: _fold(np.logical_or),
+}
