@@ -32,6 +32,7 @@ from tilewright.ir.graph import Graph, Node, node
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Constant, Contract, Reshape
 from tilewright.plan.greedy import plan_greedily
+from tilewright.policy import Policy
 from tilewright.shape import constant
 from tilewright.tile import lower
 from tilewright.tile.lower import lower_kernel
@@ -81,7 +82,11 @@ def variant(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     """Each way to compute a product by codes, taken for itself."""
 
     def only(
-        kernel: Kernel, fresh: Callable[[], Lowering], tile: RegisterTile, machine: Machine
+        kernel: Kernel,
+        fresh: Callable[[], Lowering],
+        tile: RegisterTile,
+        machine: Machine,
+        policy: Policy,
     ) -> tuple[Variant, ...]:
         steps = VARIANTS[request.param](kernel, fresh, tile)
         assert steps is not None, f"{kernel.label} cannot be computed in this way"
