@@ -52,8 +52,8 @@ CONTRIBUTED = """\
 Operators that ONNX Runtime and its tools put into models, as its own domain `com.microsoft` or
 beside those of ONNX. ONNX has no reference for them: a form that the last column names is refused.
 Quantised ones give the bytes that ONNX Runtime gives; of values that lie half way between two bytes
-but for their last bits, either. The weights of `MatMulNBits` become constants of float32 when
-compiling, so that they need the memory and the bandwidth of float32. `GroupQueryAttention` demands
+but for their last bits, either. The weights of `MatMulNBits` stay whole numbers of 4 or 8 bits
+(see [Quantised models](python.md#quantised-models)). `GroupQueryAttention` demands
 in a call that the keys and values of before fill their buffer in every row of the batch.
 """
 

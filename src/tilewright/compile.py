@@ -33,6 +33,7 @@ from tilewright.plan.prepare import prepare
 from tilewright.policy import POLICIES
 from tilewright.rewrite import simplify
 from tilewright.rewrite.channels_last import prefer_channels_last
+from tilewright.rewrite.codes import weights_in_codes
 from tilewright.rewrite.integers import has_integer_products, integer_products
 from tilewright.rewrite.precision import (
     Narrowing,
@@ -155,6 +156,8 @@ def _rewritten(
     """The graph that is planned, from the one that was imported."""
     stages.graph("import", imported)
     graph = quotients_into_scales(integer_products(imported))
+    if precision is Precision.FLOAT32:
+        graph = weights_in_codes(graph)
     if graph.roots != imported.roots:
         stages.graph("integers", graph)
     graph = simplify(graph, stages.rule, observe=stages.rewrite)

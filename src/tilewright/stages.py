@@ -26,7 +26,7 @@ from tilewright.plan.verify import verify as verify_plan
 from tilewright.support.errors import InputError
 from tilewright.support.text import format_count, format_seconds
 from tilewright.tile.lower import LoweredKernel
-from tilewright.tile.variants import LoweredStep, PackedConstant, Workspace
+from tilewright.tile.variants import LoweredStep, PackedCodes, PackedConstant, Source, Workspace
 from tilewright.tile.verify import KernelVerifier
 
 _LOG = logging.getLogger(__name__)
@@ -134,9 +134,12 @@ class Stages:
         checks = [f"check {n}: {text}" for n, text in enumerate(step.program.checks)]
         return [f"step {places}", *checks, *print_program(step.program).splitlines()]
 
-    def _source(self, source: Node | PackedConstant | Workspace) -> str:
+    def _source(self, source: Source) -> str:
         if isinstance(source, Workspace):
             return f"{source.name} of {source.elements}"
+        if isinstance(source, PackedCodes):
+            part = source.part.name.lower()
+            return f"{part} of {self._source(source.node)} in panels of {source.panel}"
         if isinstance(source, PackedConstant):
             order = ", ".join(map(str, source.order))
             return f"packed {self._source(source.node)} by [{order}] in panels of {source.panel}"

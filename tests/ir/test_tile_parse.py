@@ -16,6 +16,7 @@ from tilewright.ir.tile import (
     Accumulator,
     Apply,
     Check,
+    CodeView,
     Convert,
     Finish,
     Guarded,
@@ -73,6 +74,14 @@ def product(**others: Any) -> Product:
         (ZERO, minimum(N, 6)), (ONE, N), (AT, AT + 4), Sums(BLOCK, ZERO, constant(16), N - 1),
     )  # fmt: skip
     return replace(made, **others)
+
+
+def codes(bits: int, zeros: TileBuffer | int) -> CodeView:
+    """A right operand of few bits."""
+    return CodeView(
+        AT_X, 16 * N, ceil_div(N, 8), constant(16), 16, bits=bits, block=32, blocks=N,
+        tail=3, scales=X, zeros=zeros, place=AT * N,
+    )  # fmt: skip
 
 
 def staged() -> Stage:
@@ -136,6 +145,7 @@ STATEMENTS: dict[str, tuple[Statement, ...]] = {
     "a check": (Check(Apply("is_nan", (SHARED,), BOOL), 0),),
     "a transposition": (TransposeBlock(X, ZERO, N, BLOCK, ONE, N, minimum(N, 4), N),),
     "a product": (product(), product(narrow=DType.BFLOAT16)),
+    "products by few bits": (product(right=codes(4, 8)), product(right=codes(8, BYTES))),
     "stages": (staged(), Stage((), (), (Check(Literal(True, BOOL), 0),))),
     "nothing": (),
 }  # fmt: skip

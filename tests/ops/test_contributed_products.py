@@ -142,7 +142,9 @@ FEW_BITS = [(4, "none"), (4, "packed"), (4, "floats"), (8, "none"), (8, "packed"
 
 
 @pytest.mark.parametrize(("bits", "zeros"), FEW_BITS)
-@pytest.mark.parametrize(("rows", "depth", "block"), [(8, 64, 32), (5, 40, 16), (3, 100, 32)])
+@pytest.mark.parametrize(
+    ("rows", "depth", "block"), [(8, 64, 32), (5, 40, 16), (3, 100, 32), (133, 200, 16)]
+)
 def test_weights_of_a_few_bits(bits: int, rows: int, depth: int, block: int, zeros: str) -> None:
     weights = _blocks(bits, rows, depth, block, zeros)
     attributes = {"bits": bits, "block_size": block, "N": rows, "K": depth}

@@ -83,6 +83,18 @@ def test_one_scale_per_block(axis: int, block: int, symbolic: bool) -> None:
     check_node("DequantizeLinear", [q, scale, zero], attributes, 21, 1, symbolic)
 
 
+@pytest.mark.parametrize("dtype", [ml_dtypes.int4, ml_dtypes.uint4])
+@pytest.mark.parametrize("with_zero", [False, True])
+def test_constants_of_four_bits(with_zero: bool, dtype: type) -> None:
+    low, high = int(ml_dtypes.iinfo(dtype).min), int(ml_dtypes.iinfo(dtype).max)
+    q = np.arange(low, high + 1).reshape(4, 4).astype(dtype)
+    scale = np.linspace(0.5, 2.0, 8).astype(np.float32).reshape(2, 4)
+    zero = np.arange(low, low + 8).reshape(2, 4).astype(dtype) if with_zero else None
+    attributes = {"axis": 0, "block_size": 2}
+    operands = [q, scale, zero] if with_zero else [q, scale]
+    check_node("DequantizeLinear", operands, attributes, 21, constants=(0, 1, 2))
+
+
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
 def test_short_scales_divide_in_their_own_precision(dtype: type) -> None:
     x, scale = _floats((64,), dtype), np.array(0.3, dtype)

@@ -18,7 +18,7 @@ from tilewright.ir.primitives import Constant, Input, Opaque, Project
 from tilewright.ir.tile_evaluate import evaluate_tile
 from tilewright.ops.reference import evaluate_payload
 from tilewright.tile.lower import LoweredKernel
-from tilewright.tile.variants import THREADS, LoweredStep, PackedConstant, Source, Workspace
+from tilewright.tile.variants import THREADS, LoweredStep, Packed, Source, Workspace
 
 Array = np.ndarray[Any, Any]
 Choose = Callable[[LoweredKernel], int]
@@ -114,7 +114,7 @@ class TileRun:
                 arrays[buffer.name] = self._read(source, values)
         evaluate_tile(step.program, arrays, environment)
 
-    def _read(self, source: Node | PackedConstant, values: Mapping[Node, Array]) -> Array:
+    def _read(self, source: Node | Packed, values: Mapping[Node, Array]) -> Array:
         if isinstance(source, Node) and source in values:
             return np.ascontiguousarray(values[source]).reshape(-1)
         if source not in self._constants:

@@ -8,6 +8,7 @@ above it, ``attention`` products around a softmax. Imports ir, shape and target.
 from __future__ import annotations
 
 from tilewright.cost.attention import AttentionSizes, attention_time, softmax_time
+from tilewright.cost.codes import few_rows_time
 from tilewright.cost.contraction import (
     LAST_SHARE,
     SHORT_ROW_BYTES,
@@ -29,6 +30,7 @@ __all__ = [
     "attention_time",
     "contraction_time",
     "contraction_work",
+    "few_rows_time",
     "softmax_time",
     "workers_for",
 ]

@@ -47,6 +47,7 @@ SPILL_CYCLES = 0.3  # a sum stored for the next block of k and loaded again
 PACK_CYCLES = 0.33  # an element copied into a panel
 PACK_ROW_CYCLES = (9.0, 20.0)  # and each row of a block, in the second-level cache or beyond
 TRANSPOSE_CYCLES = 0.4  # an element transposed into a panel
+UNPACK_CYCLES = 0.3  # an element taken out of a word of several, as a float in a panel
 REACH_CYCLES = 0.05  # more for each MiB of the operand, since its rows lie on pages of their own
 FARTHEST = 30  # MiB from which on that is the same
 MOST_NEIGHBOURS = 3  # register tiles side by side that make it worse
@@ -232,7 +233,9 @@ def _alone(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
     left = _left_moved(nest, machine)
     compute = compute + left * LEFT_SHOWN // 8 if machine.is_wide else maximum(compute, left)
     moved = _moved(nest, machine, blocks)
-    if nest.is_packing:  # which waits for what it reads; tiles do not
+    if _is_unpacking(nest):  # what it reads is short, and hides behind it
+        packed = nest.n * nest.k * blocks.rows * machine.picoseconds(UNPACK_CYCLES)
+    elif nest.is_packing:  # which waits for what it reads; tiles do not
         packed = maximum(_packing(nest, machine, blocks), moved)
     elif nest.right.panel:
         compute = maximum(compute, moved) + _read_again(nest, machine, blocks)
@@ -442,6 +445,14 @@ def _packing(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
         element = select(all_inside, *(machine.picoseconds(c) for c in cycles))
     inside = less_equal(elements * nest.dtype.bytes, machine.target.levels[2].capacity)
     return copied * (nest.n * element + blocks.columns * select(inside, near, far))
+
+
+def _is_unpacking(nest: ProductNest) -> bool:
+    """Whether blocks of the right operand are made of words that hold several elements each."""
+    body: Sequence[Statement] = nest.steps.load
+    while len(body) == 1 and isinstance(body[0], Loop):
+        body = body[0].body
+    return nest.product.narrow is None and sum(isinstance(s, Store) for s in body) > 1
 
 
 def _is_copy(body: Sequence[Statement]) -> bool:

@@ -11,11 +11,9 @@ where a size may be 1 or equal, known only at run time. Start with ``Map``, ``Br
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from tilewright.ir.contents import digest_of, kept, same_contents
+from tilewright.ir.constants import Constant
 from tilewright.ir.dtype import NARROW, DType
 from tilewright.ir.scalar import SCALAR_FUNCTIONS, result_type
 from tilewright.ir.tensor_type import PrimitiveError, Shape, TensorType, demand
@@ -37,35 +35,6 @@ class Input:
 
     def result(self) -> TensorType:
         return TensorType(self.dtype, self.shape)
-
-
-@dataclass(frozen=True)
-class Constant:
-    """A tensor known when compiling; equal contents are one constant."""
-
-    digest: bytes
-    dtype: DType
-    shape: tuple[int, ...]
-    array: np.ndarray[Any, Any] = field(compare=False, repr=False)
-
-    @staticmethod
-    def of(array: np.ndarray[Any, Any], dtype: DType | None = None) -> Constant:
-        """The constant with the contents of ``array``."""
-        held = kept(array)
-        kind = DType.of(held.dtype) if dtype is None else dtype
-        return Constant(digest_of(held), kind, held.shape, held)
-
-    def __eq__(self, other: object) -> bool:
-        if self is other or not isinstance(other, Constant):
-            return self is other
-        mine, others = (
-            (self.digest, self.dtype, self.shape),
-            (other.digest, other.dtype, other.shape),
-        )
-        return mine == others and same_contents(self.array, other.array)
-
-    def result(self) -> TensorType:
-        return TensorType(self.dtype, tuple(constant(size) for size in self.shape))
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.ir.codes import Codes
 from tilewright.ir.graph import Graph, Node
 from tilewright.ir.primitives import Constant, Input, Opaque, Primitive, TensorType
 from tilewright.shape import Expr
@@ -76,6 +77,9 @@ def node_text(current: Node, names: dict[Node, str]) -> str:
     primitive = current.primitive
     name = snake_case(type(primitive).__name__)
     match primitive:
+        case Constant(codes=Codes() as codes, digest=digest):
+            kind = f"{codes.bits} bits in blocks of {codes.block}"
+            return f"{name} #{digest.hex()[:12]} of {kind}"
         case Constant(array=array, digest=digest):
             return f"{name} {_contents(array, digest)}"
         case Opaque(operator=operator, serial=serial):

@@ -115,7 +115,7 @@ def elements_from(node: Node, operands: Sequence[Contents]) -> Contents | None:
     if 0 in shape:
         return _filled(shape)
     match node.primitive:
-        case Constant(array=array):
+        case Constant(codes=None, array=array):
             return _of_constant(array)
         case Dimension(value=value):
             out = _filled(())

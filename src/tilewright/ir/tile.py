@@ -261,6 +261,37 @@ class View:
     panel: int = 0
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class CodeView(View):
+    """A right operand of whole numbers of ``bits`` bits, packed beforehand in panels.
+
+    Words of 32 bits in ``buffer`` hold the numbers of one i at k that follow each other, the first
+    one in the lowest bits: number q is (q - zero) * scale. A panel has ``row`` words along k, of
+    which ``tail`` numbers are in the last one (0: it is full), and ``blocks`` scales, one for
+    ``block`` k: the scale of i at k is in ``scales``, ``(i // panel * blocks + k // block) * panel
+    + i % panel`` after ``place``. So are zero points, if they are not one number. The depth of the
+    product is all of k.
+    """
+
+    bits: int
+    block: int
+    blocks: Expr
+    tail: int
+    scales: TileBuffer
+    zeros: TileBuffer | int
+    place: Expr
+
+    @property
+    def per_word(self) -> int:
+        """How many numbers a word holds."""
+        return 32 // self.bits
+
+    @property
+    def parameters(self) -> tuple[TileBuffer, ...]:
+        """The buffers that have an element for every block."""
+        return (self.scales, *([] if isinstance(self.zeros, int) else [self.zeros]))
+
+
 @dataclass(frozen=True, eq=False)
 class RunTable:
     """A left operand of which every run of ``run`` elements along k lies anywhere in ``buffer``.
@@ -288,7 +319,7 @@ class Sums:
     """Where a :class:`Product` leaves its sums: (i, j) at ``offset + i * row + j`` in scratch.
 
     Where the predicate ``resume`` is not 0, they are added to what is there. Columns are written up
-    to the end of a cache line.
+    to the end of a cache line, or of a panel of a :class:`CodeView`, whose products begin anew.
     """
 
     buffer: TileBuffer
@@ -350,6 +381,12 @@ class Product:
     depth: Bounds
     target: Sums | Finish
     narrow: DType | None = None
+
+    def written(self, target: Sums, columns: Expr) -> Expr:
+        """How many columns of :class:`Sums` are written for so many of the product."""
+        if isinstance(self.right, CodeView):
+            return ceil_div(columns, self.right.panel) * self.right.panel
+        return target.whole_lines(columns)
 
 
 # ---------------------------------------------------------------- stages

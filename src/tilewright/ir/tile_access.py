@@ -15,6 +15,7 @@ from tilewright.ir.tile import (
     Apply,
     Bounds,
     Check,
+    CodeView,
     Convert,
     Finish,
     Guarded,
@@ -328,9 +329,12 @@ class _Product:
         else:
             self._view(product.left, _ROW, product.rows)
         wide, right = product.columns, product.right
+        if isinstance(right, CodeView):
+            self._codes(right)
         if isinstance(target, Sums) and right.buffer.scratch:
             wide = (wide[0], wide[0] + target.whole_lines(wide[1] - wide[0]))
-        self._view(right, _COLUMN, wide)
+        if not isinstance(right, CodeView):
+            self._view(right, _COLUMN, wide)
         if isinstance(target, Sums):
             self._sums(target)
         else:
@@ -350,6 +354,20 @@ class _Product:
             block.axis(name, first, last)
         block.axis(_DEPTH, block.known(depth[0]), block.known(depth[1]))
         block.access(view.buffer, place, False, self.width)
+
+    def _codes(self, view: CodeView) -> None:
+        """Words, scales and zero points of whole panels."""
+        block = self._apart(view.offset.free_symbols)
+        first, last = map(block.known, self.product.columns)
+        panel = block.axis("panel", constant(0), ceil_div(last - first, view.panel))
+        within = block.axis("row of the panel", constant(0), constant(view.panel))
+        word = block.axis("word of the panel", constant(0), view.row)
+        place = (panel * view.row + word) * view.panel + within
+        block.access(view.buffer, view.offset + place, False)
+        scale = block.axis("block of the panel", constant(0), view.blocks)
+        place = (panel * view.blocks + scale) * view.panel + within
+        for buffer in view.parameters:
+            block.access(buffer, view.place + place, False)
 
     def _apart(self, names: Collection[str]) -> _Block:
         """A block in which the blocks of an axis are one if ``names`` do not tell which one it is.
@@ -383,7 +401,7 @@ class _Product:
         block.known(target.resume)
         rows, columns = (end - begin for begin, end in (product.rows, product.columns))
         row = block.axis(_ROW, constant(0), rows)
-        column = block.axis(_COLUMN, constant(0), target.whole_lines(columns))
+        column = block.axis(_COLUMN, constant(0), product.written(target, columns))
         place = target.offset + row * target.row + column
         if target.resume is not constant(0):
             block.access(target.buffer, place, writes=False)

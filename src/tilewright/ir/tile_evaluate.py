@@ -18,6 +18,7 @@ from tilewright.ir.evaluate import identity
 from tilewright.ir.scalar import COMBINE, SCALAR_FUNCTIONS
 from tilewright.ir.tile import (
     Check,
+    CodeView,
     Finish,
     Let,
     LetDistance,
@@ -179,7 +180,8 @@ class _Task:
         sums = self._sums(product, point, places)
         target = product.target
         if isinstance(target, Sums):
-            self._leave(target, point, sums)
+            written = point.index(product.written(target, constant(sums.shape[1])))
+            self._leave(target, point, sums, written)
             return
         sums = self.waiting.pop(product, np.zeros_like(sums)) + sums
         if self.ends:
@@ -197,14 +199,17 @@ class _Task:
         else:
             left = reader.view(product.left, rows.size, depth.size, narrow)
         kind = DType.INT8 if narrow is DType.UINT8 else narrow
-        right = reader.view(product.right, columns.size, depth.size, kind)
+        if isinstance(product.right, CodeView):
+            right = reader.codes(product.right, columns.size, depth.size)
+        else:
+            right = reader.view(product.right, columns.size, depth.size, kind)
         wide = product.dtype.numpy
         return np.matmul(
             left.reshape(rows.size, -1).astype(wide),
             right.reshape(columns.size, -1).astype(wide).T,
         )
 
-    def _leave(self, target: Sums, point: Point, sums: Array) -> None:
+    def _leave(self, target: Sums, point: Point, sums: Array, written: int) -> None:
         rows, columns = sums.shape
         if not sums.size:
             return
@@ -212,8 +217,7 @@ class _Task:
         if point.index(target.resume):
             sums = self.memory.read(target.buffer, place + np.arange(columns)) + sums
         # Beyond the columns, up to the end of a line, nothing is said of what is written.
-        lines = np.arange(point.index(target.whole_lines(constant(columns))))
-        self.memory.write(target.buffer, place + lines, np.nan)
+        self.memory.write(target.buffer, place + np.arange(written), np.nan)
         self.memory.write(target.buffer, place + np.arange(columns), sums)
 
     def _finish(
@@ -326,6 +330,24 @@ class _Reader:
         place = place[:, None] + np.arange(depth) * self.point.index(view.depth)
         place = (place + self.point.index(view.offset)) * self.width
         return self.memory.words(view.buffer, place, self.width, kind)
+
+    def codes(self, view: CodeView, count: int, depth: int) -> Array:
+        """The numbers that codes stand for."""
+        rows, k = np.arange(count)[:, None], np.arange(depth)
+        panel, within = rows // view.panel, rows % view.panel
+
+        def place(along: Array, most: Expr, first: Expr) -> Array:
+            lines = panel * self.point.index(most) + along
+            return self.point.index(first) + lines * view.panel + within
+
+        words = self.memory.read(view.buffer, place(k // view.per_word, view.row, view.offset))
+        shifted = words.view(np.uint32) >> (k % view.per_word * view.bits).astype(np.uint32)
+        whole = (shifted & np.uint32((1 << view.bits) - 1)).astype(np.float32)
+        at = place(k // view.block, view.blocks, view.place)
+        zeros = view.zeros
+        zero = zeros if isinstance(zeros, int) else self.memory.read(zeros, at)
+        scale = self.memory.read(view.scales, at)
+        return (whole - np.asarray(zero, np.float32)) * scale
 
     def runs(self, left: RunTable, count: int, depth: Array, kind: DType) -> Array:
         """What a table says where it lies."""

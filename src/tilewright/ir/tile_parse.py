@@ -17,6 +17,7 @@ from tilewright.ir.tile import (
     Accumulator,
     Bounds,
     Check,
+    CodeView,
     Finish,
     Let,
     LetDistance,
@@ -346,8 +347,10 @@ class _Reader:
             cursor.expect(",", "depth")
             extent = cursor.expression()
             panel = cursor.integer() if cursor.take(",", "panel") else 0
+            view = View(buffer, offset, row, extent, panel)
+            view = self._codes(cursor, view) if cursor.take(",") else view
             self._end(cursor)
-            return View(buffer, offset, row, extent, panel)
+            return view
         cursor.expect("runs", "of")
         run = cursor.expression()
         cursor.expect(",", "table")
@@ -358,6 +361,24 @@ class _Reader:
         shifts = self.values.buffer(cursor) if cursor.take(",", "shifts") else None
         self._end(cursor)
         return RunTable(buffer, offset, run, table, row, zeros, shifts)
+
+    def _codes(self, cursor: Cursor, view: View) -> CodeView:
+        bits = cursor.integer()
+        cursor.expect("bits", "less")
+        number = cursor.is_a("number")
+        zeros = cursor.integer() if number else self.values.buffer(cursor)
+        cursor.expect("times")
+        scales, place = self.values.place(cursor)
+        cursor.expect("in")
+        blocks = cursor.expression()
+        cursor.expect("blocks", "of")
+        block = cursor.integer()
+        cursor.expect(",", "tail")
+        tail = cursor.integer()
+        return CodeView(
+            view.buffer, view.offset, view.row, view.depth, view.panel, bits=bits, block=block,
+            blocks=blocks, tail=tail, scales=scales, zeros=zeros, place=place,
+        )  # fmt: skip
 
     def _target(self, depth: int, dtype: DType) -> Sums | Finish:
         cursor = self._next(depth)

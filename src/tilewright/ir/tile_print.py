@@ -16,6 +16,7 @@ from tilewright.ir.tile import (
     IDENTITY,
     Apply,
     Check,
+    CodeView,
     Convert,
     Guarded,
     IndexValue,
@@ -284,10 +285,17 @@ class _Printer:
         stores = [STEP + line for line in self._block(target.stores)]
         return [*lines, f"{STEP}finished by", *stores]
 
+    def _codes(self, view: CodeView) -> str:
+        zeros = view.zeros if isinstance(view.zeros, int) else view.zeros.name
+        scales = self._place(view.scales, view.place)
+        text = f", {view.bits} bits less {zeros} times {scales}"
+        return f"{text} in {self.expression(view.blocks)} blocks of {view.block}, tail {view.tail}"
+
     def _operand(self, operand: View | RunTable) -> str:
         e, place = self.expression, self._place(operand.buffer, operand.offset)
         if isinstance(operand, View):
             panel = f", panel {operand.panel}" if operand.panel else ""
+            panel += self._codes(operand) if isinstance(operand, CodeView) else ""
             return f"{place}, row {e(operand.row)}, depth {e(operand.depth)}{panel}"
         table = f"table {operand.table.name}, row {e(operand.row)}"
         text = f"{place} in runs of {e(operand.run)}, {table}"

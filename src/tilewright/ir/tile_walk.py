@@ -9,6 +9,7 @@ from tilewright.ir.tile import (
     Accumulator,
     Apply,
     Check,
+    CodeView,
     Convert,
     Finish,
     Guarded,
@@ -185,6 +186,8 @@ def _of_product(product: Product) -> Iterator[Expr]:
     for operand in (product.left, product.right):
         yield from (operand.offset, operand.row)
         yield operand.depth if isinstance(operand, View) else operand.run
+        if isinstance(operand, CodeView):
+            yield from (operand.place, operand.blocks)
     yield from (*product.rows, *product.columns, *product.depth)
     target = product.target
     if isinstance(target, Sums):
@@ -327,7 +330,11 @@ class ExpressionMap:
     def view(self, view: View) -> View:
         """An operand, rewritten."""
         offset, row = self.expression(view.offset), self.expression(view.row)
-        return replace(view, offset=offset, row=row, depth=self.expression(view.depth))
+        made = replace(view, offset=offset, row=row, depth=self.expression(view.depth))
+        if isinstance(made, CodeView):
+            place, blocks = self.expression(made.place), self.expression(made.blocks)
+            return replace(made, place=place, blocks=blocks)
+        return made
 
     def runs(self, table: RunTable) -> RunTable:
         """An operand with a table, rewritten."""

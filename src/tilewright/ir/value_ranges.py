@@ -204,7 +204,7 @@ def _known(current: Node) -> tuple[Expr, Expr] | None:
             return value, value
         case Iota(axis=axis):
             return constant(0), current.shape[axis] - 1
-        case Constant(array=array) if array.size and array.dtype.kind in "iuf":
+        case Constant(codes=None, array=array) if array.size and array.dtype.kind in "iuf":
             ends = float(array.min()), float(array.max())
             if all(np.isfinite(end) and end == int(end) for end in ends):
                 return constant(int(ends[0])), constant(int(ends[1]))

@@ -102,7 +102,7 @@ def node_problems(current: Node, label: str) -> list[str]:
     if node(current.primitive, *current.inputs) is not current:
         found.append(f"{label} is not interned")
     match current.primitive:
-        case Constant(array=array, dtype=dtype, shape=shape):
+        case Constant(codes=None, array=array, dtype=dtype, shape=shape):
             if array.shape != shape or (dtype is not DType.STRING and array.dtype != dtype.numpy):
                 found.append(f"{label} holds {array.dtype}{list(array.shape)}")
         case Project(index=index):

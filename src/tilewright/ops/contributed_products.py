@@ -1,7 +1,8 @@
 """Products of the domain com.microsoft: quantised ones, and weights of a few bits in blocks.
 
 Quantised products are exact in int32, as standard ones are; scales and a bias come after. Weights
-of a few bits become constants of float32. Start with :func:`_exact`.
+of a few bits are bytes less their zero points, times scales, block by block; ``rewrite`` decides in
+what products read them. Start with :func:`_exact`.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from tilewright.ops.quantised_linear import centred, requantised
 from tilewright.ops.record import NoRule, RuleContext
 from tilewright.ops.sizes import scalar_of
 from tilewright.ops.types import require_native
+from tilewright.shape import constant
 from tilewright.support.errors import InvalidModelError
 
 
@@ -120,7 +122,7 @@ def _matmul_bits(context: RuleContext) -> Sequence[Node]:
 
 
 def _weights(b: Builder) -> Node:
-    """The weights [N, K] as floats: a constant."""
+    """The weights [N, K] as floats, made of constants."""
     context = b.context
     bits, block = context.integer("bits", 4), context.integer("block_size")
     rows, depth = context.integer("N"), context.integer("K")
@@ -139,10 +141,13 @@ def _weights(b: Builder) -> Node:
             f"{packed.size} bytes and {scales.size} scales do not fit {rows} x {depth} weights"
         )
         raise InvalidModelError(message, where=context.where)
-    wide = values.reshape(rows, blocks, block).astype(np.float32)
-    factor = scales.astype(np.float32).reshape(rows, blocks, 1)
-    made = (wide - _zero_points(context, rows, blocks, bits)) * factor
-    return array(made.reshape(rows, blocks * block)[:, :depth], DType.FLOAT32)
+    whole = cast(array(values.reshape(rows, blocks, block), DType.UINT8), DType.FLOAT32)
+    zeros = array(_zero_points(context, rows, blocks, bits), DType.FLOAT32)
+    factor = array(scales.reshape(rows, blocks, 1), DType.FLOAT32)
+    centred = b.subtract(whole, b.expand(zeros, whole.shape))
+    made = b.multiply(centred, b.expand(factor, whole.shape))
+    flat = b.reshape(made, [constant(rows), constant(blocks * block)])
+    return b.slice_axis(flat, 1, 0, constant(depth))
 
 
 def _zero_points(context: RuleContext, rows: int, blocks: int, bits: int) -> np.ndarray:

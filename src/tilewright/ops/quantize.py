@@ -10,12 +10,19 @@ from collections.abc import Sequence
 
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node
-from tilewright.ops.build import Builder, cast
+from tilewright.ir.primitives import Constant
+from tilewright.ops.build import Builder, array, cast
 from tilewright.ops.onnx_types import element_type
 from tilewright.ops.operands import along, numeric, require_same_shape, widen
 from tilewright.ops.record import NoRule, RuleContext, operator
 from tilewright.shape import Truth, ceil_div, constant
 
+BYTES_OF = {
+    DType.INT4: DType.INT8,
+    DType.INT2: DType.INT8,
+    DType.UINT4: DType.UINT8,
+    DType.UINT2: DType.UINT8,
+}
 QUANTISED = (DType.INT8, DType.UINT8, DType.INT16, DType.UINT16)
 
 
@@ -96,11 +103,26 @@ def _quotient(builder: Builder, x: Node, scale: Node) -> Node:
     return widen(cast(quotient, precision)) if precision.is_half else quotient
 
 
+def _few_bits(context: RuleContext) -> tuple[Builder, Node, Node | None]:
+    """A builder, the data and its zero point; constants of 2 or 4 bits as bytes."""
+    x, zero = context.operand(0), context.optional(2)
+    whole = BYTES_OF.get(x.dtype)
+    if whole is None or not isinstance(x.primitive, Constant):
+        builder, x = numeric(context)
+        return builder, x, zero
+    if zero is not None and not isinstance(zero.primitive, Constant):
+        raise NoRule("the zero point is not constant", where=context.where)
+    data, point = context.constant(0), context.constant(2)
+    assert data is not None
+    zero = None if point is None else array(point.astype(whole.numpy), whole)
+    return Builder(context), array(data.astype(whole.numpy), whole), zero
+
+
 @operator("DequantizeLinear", computes=False)
 def dequantize_linear(context: RuleContext) -> Sequence[Node]:
     """(x - zero point) * scale."""
-    builder, x = numeric(context)
-    scale, zero = context.operand(1), context.optional(2)
+    builder, x, zero = _few_bits(context)
+    scale = context.operand(1)
     number = context.integer("output_dtype", 0)
     dtype = element_type(number, where=context.where) if number else scale.dtype
     difference = cast(x, DType.FLOAT32)

@@ -60,8 +60,9 @@ def static_shape(x: Node) -> tuple[int, ...] | None:
 
 
 def contents(x: Node) -> Array | None:
-    """The array of a constant."""
-    return x.primitive.array if isinstance(x.primitive, Constant) else None
+    """The array of a constant; None for codes, with which rules do not compute."""
+    primitive = x.primitive
+    return primitive.array if isinstance(primitive, Constant) and primitive.codes is None else None
 
 
 def spread_contents(x: Node) -> Array | None:

@@ -38,7 +38,7 @@ def fold_constants(x: Node, facts: Facts) -> Node | None:
     if all(isinstance(i.primitive, Broadcast) for i in x.inputs):
         return None
     elements = math.prod(shape)
-    read = sum(i.primitive.array.size for i in x.inputs if isinstance(i.primitive, Constant))
+    read = sum(array.size for array in map(contents, x.inputs) if array is not None)
     if elements > max(SMALL, GROWTH * read):
         return None
     operands = [_foldable(i, isinstance(x.primitive, Map)) for i in x.inputs]
@@ -131,9 +131,9 @@ def uniform_constant(x: Node, facts: Facts) -> Node | None:
     Not for floats: those are weights, and a plan should not depend on what training gave them.
     """
     assert isinstance(x.primitive, Constant)
-    array = x.primitive.array
-    if x.dtype.is_float or not x.dtype.is_native or array.size < 2:
+    if x.dtype.is_float or not x.dtype.is_native or x.primitive.array.size < 2:
         return None
+    array = x.primitive.array
     first = array.reshape(-1)[0]
     if array.reshape(-1)[-1] != first or not bool(np.all(array == first)):
         return None

@@ -243,9 +243,9 @@ def element(x: Node, index: tuple[Expr, ...], facts: Facts) -> Expr | None:
     match x.primitive:
         case Dimension(value=value):
             return value
-        case Constant(array=array) if array.size == 1 and x.dtype.is_integer:
+        case Constant(codes=None, array=array) if array.size == 1 and x.dtype.is_integer:
             return constant(int(array.reshape(-1)[0]))
-        case Constant(array=array) if x.dtype.is_integer:
+        case Constant(codes=None, array=array) if x.dtype.is_integer:
             return _affine(array, index)
         case Iota(axis=axis):
             return index[axis]

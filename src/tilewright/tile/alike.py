@@ -21,6 +21,8 @@ from tilewright.tile.products.frame import RegisterTile
 from tilewright.tile.variants import (
     Accuracy,
     LoweredStep,
+    Packed,
+    PackedCodes,
     PackedConstant,
     Source,
     Variant,
@@ -92,8 +94,8 @@ def _primitive(n: Node) -> object:
     match n.primitive:
         case Input():
             return Input
-        case Constant() if n.rank > 0:
-            return Constant
+        case Constant(codes=codes) if n.rank > 0:
+            return Constant, None if codes is None else codes.form
         case primitive:
             return type(primitive), primitive
 
@@ -106,13 +108,13 @@ def _renamed(lowered: LoweredKernel, names: dict[Node, Node]) -> tuple[Variant, 
         match source:
             case Workspace():
                 return spaces.setdefault(source, replace(source))
-            case PackedConstant(node=packed):
+            case PackedConstant(node=packed) | PackedCodes(node=packed):
                 return replace(source, node=names[packed])
             case Node():
                 return names[source]
 
     def renamed(step: LoweredStep) -> LoweredStep:
-        writes = [w for w in map(other, step.writes) if not isinstance(w, PackedConstant)]
+        writes = [w for w in map(other, step.writes) if not isinstance(w, Packed)]
         return LoweredStep(step.program, tuple(map(other, step.reads)), tuple(writes))
 
     steps = [step for variant in lowered.variants for step in variant.steps]

@@ -9,8 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from tilewright.ir.codes import Codes
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node
+from tilewright.ir.primitives import Constant
 from tilewright.ir.tile import TileProgram
 from tilewright.shape import Expr
 
@@ -41,6 +43,41 @@ class PackedConstant:
     word: int = 1
 
 
+class CodePart(Enum):
+    """What of a constant of codes an array holds; the value is the type of its elements."""
+
+    WORDS = DType.INT32  # whole numbers, as many in a word as it holds, the first in the low bits
+    SCALES = DType.FLOAT32
+    ZEROS = DType.UINT8
+
+
+@dataclass(frozen=True)
+class PackedCodes:
+    """A part of a constant of codes in panels of ``panel`` rows: [panels, along the depth, panel].
+
+    Along the depth there are words, or one element for each block. Zeros fill the last panel.
+    """
+
+    node: Node
+    part: CodePart
+    panel: int
+
+    @property
+    def codes(self) -> Codes:
+        """The codes of the constant."""
+        primitive = self.node.primitive
+        assert isinstance(primitive, Constant) and primitive.codes is not None
+        return primitive.codes
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """The sizes of the array."""
+        rows, depth = self.codes.shape
+        words = -(-depth // self.codes.per_word)
+        along = words if self.part is CodePart.WORDS else self.codes.blocks
+        return -(-rows // self.panel), along, self.panel
+
+
 @dataclass(frozen=True, eq=False)
 class Workspace:
     """Memory that one step of a variant fills for a later one; ``elements`` of ``dtype``."""
@@ -50,7 +87,8 @@ class Workspace:
     elements: Expr
 
 
-Source = Node | PackedConstant | Workspace
+Packed = PackedConstant | PackedCodes
+Source = Node | Packed | Workspace
 
 
 @dataclass(frozen=True)

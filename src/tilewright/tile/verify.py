@@ -5,6 +5,7 @@ Start with :class:`KernelVerifier`.
 
 from __future__ import annotations
 
+import math
 from math import prod
 
 from tilewright.ir.dtype import DType
@@ -18,7 +19,14 @@ from tilewright.ir.tile_verify import Findings, unfilled, verify_tile
 from tilewright.ir.verify import failure
 from tilewright.shape import Expr, constant, equal, less_equal, logical_or, product
 from tilewright.tile.lower import LoweredKernel
-from tilewright.tile.variants import THREADS, LoweredStep, PackedConstant, Source, Workspace
+from tilewright.tile.variants import (
+    THREADS,
+    LoweredStep,
+    PackedCodes,
+    PackedConstant,
+    Source,
+    Workspace,
+)
 
 # By the memory between steps, the programs that have written to it, and its name in each.
 _Spaces = dict[Workspace, list[tuple[TileProgram, TileBuffer]]]
@@ -66,7 +74,7 @@ class KernelVerifier:
         pairs = zip(program.buffers, sources, strict=True)
         sizes = {buffer.name: _bytes(source, word) for buffer, source in pairs}
         for buffer, source in zip(program.buffers, sources, strict=True):
-            wanted = source.node.dtype if isinstance(source, PackedConstant) else source.dtype
+            wanted = _element(source)
             is_word = isinstance(source, PackedConstant) and buffer.dtype is word
             if buffer.dtype is not wanted and not is_word:
                 found.append(f"{buffer.name} is {buffer.dtype.value}, not {wanted.value}")
@@ -114,12 +122,21 @@ def _demands(graph: Graph) -> list[Expr]:
     return [demand for demand in dict.fromkeys(found) if not demand.is_constant]
 
 
+def _element(source: Source) -> DType:
+    """The type of what the memory of a buffer holds."""
+    if isinstance(source, PackedCodes):
+        return source.part.value
+    return source.node.dtype if isinstance(source, PackedConstant) else source.dtype
+
+
 def _bytes(source: Source, word: DType | None) -> Expr:
     """How large the memory of a buffer is."""
     if isinstance(source, Workspace):
         return source.elements * source.dtype.bytes
     if isinstance(source, Node):
         return product(source.shape) * source.dtype.bytes
+    if isinstance(source, PackedCodes):
+        return constant(math.prod(source.shape) * source.part.value.bytes)
     shape = [source.node.shape[axis].value for axis in source.order]
     if source.lead < 0:
         shape = [-source.lead, shape[0] // -source.lead, *shape[1:]]

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.ir.codes import Codes
 from tilewright.ir.evaluate import evaluate_node
 from tilewright.ir.graph import Node, topological
 from tilewright.ir.mapped import is_mapped, release
@@ -25,7 +26,7 @@ from tilewright.runtime.artifact import ALIGNMENT, aligned_memory, raw_bytes
 from tilewright.runtime.artifact_writer import LARGE, ArtifactDraft
 from tilewright.runtime.sections import PART
 from tilewright.support.processors import usable_processors
-from tilewright.tile.variants import PackedConstant
+from tilewright.tile.variants import CodePart, Packed, PackedCodes, PackedConstant
 
 Array = np.ndarray[Any, Any]
 # What the elements lie in, and arrays that hold them one after the other in row-major order.
@@ -70,7 +71,7 @@ class ConstantStore:
         self._pool = ThreadPoolExecutor(threads, "tilewright-pack")
         self._draft = draft
         self._buffers = threading.local()
-        self._made: dict[Node | PackedConstant, _Made] = {}
+        self._made: dict[Node | Packed, _Made] = {}
 
     def __enter__(self) -> ConstantStore:
         return self
@@ -78,17 +79,20 @@ class ConstantStore:
     def __exit__(self, *_: object) -> None:
         self._pool.shutdown(cancel_futures=True)
 
-    def add(self, source: Node | PackedConstant) -> int:
+    def add(self, source: Node | Packed) -> int:
         """Begin to make a constant, unless that was done; the number of its bytes."""
         if source not in self._made:
             self._made[source] = self._begun(source)
         return self._made[source].size
 
-    def arrays(self, sources: Sequence[Node | PackedConstant]) -> tuple[Array, ...]:
+    def arrays(self, sources: Sequence[Node | Packed]) -> tuple[Array, ...]:
         """These constants, which were added, when they are complete."""
         return tuple(self._made[source].array for source in sources)
 
-    def _begun(self, source: Node | PackedConstant) -> _Made:
+    def _begun(self, source: Node | Packed) -> _Made:
+        if isinstance(source, PackedCodes):
+            dtype = np.dtype(source.part.value.numpy)
+            return self._arranged(lambda: _code_panels(source), source.shape, dtype)
         if isinstance(source, PackedConstant):
             dtype = np.dtype(source.node.dtype.numpy)
             return self._arranged(lambda: _panels(source), packed_shape(source), dtype)
@@ -219,3 +223,30 @@ def _panels(packed: PackedConstant) -> _Pieces:
     last = np.zeros((batch, words, width, word), array.dtype)
     last[:, :, : rows.shape[1] - whole * width] = rows[:, whole * width :].transpose(0, 2, 1, 3)
     return array, [piece for pair in zip(full, last, strict=True) for piece in pair]
+
+
+def _code_panels(packed: PackedCodes) -> _Pieces:
+    """A part of a constant of codes in panels, filled up with zeros."""
+    codes, (panels, along, width) = packed.codes, packed.shape
+    match packed.part:
+        case CodePart.WORDS:
+            origin, array = codes.integers, _words(codes)
+        case CodePart.SCALES:
+            origin = array = codes.scales
+        case CodePart.ZEROS:
+            assert not isinstance(codes.zeros, int)
+            origin = array = codes.zeros
+    missing = panels * width - len(array)
+    filled = np.pad(array, [(0, missing), (0, 0)])
+    return origin, [filled.reshape(panels, width, along).transpose(0, 2, 1)]
+
+
+def _words(codes: Codes) -> Array:
+    """Whole numbers [rows, depth] as words [rows, words] of them, the first in the lowest bits."""
+    rows, depth = codes.shape
+    count, bits = codes.per_word, codes.bits
+    made = np.zeros((rows, -(-depth // count)), np.uint32)
+    for place in range(count):
+        part = codes.integers[:, place::count]
+        made[:, : part.shape[1]] |= part.astype(np.uint32) << np.uint32(place * bits)
+    return made.view(np.int32)

@@ -52,7 +52,7 @@ from tilewright.tile.variants import (
     THREADS,
     Accuracy,
     LoweredStep,
-    PackedConstant,
+    Packed,
     Source,
     Variant,
     Workspace,
@@ -111,7 +111,7 @@ class _Builder:
     buffers: list[Buffer] = field(default_factory=list[Buffer])
     places: dict[Source, int] = field(default_factory=dict[Source, int])
     choices: list[Choice] = field(default_factory=list[Choice])
-    constants: list[Node | PackedConstant] = field(default_factory=list[Node | PackedConstant])
+    constants: list[Node | Packed] = field(default_factory=list[Node | Packed])
     counts: dict[str, int] = field(default_factory=dict[str, int])
 
     def place(
@@ -128,11 +128,11 @@ class _Builder:
             self.places[key] = len(self.buffers) - 1
         return len(self.buffers) - 1
 
-    def constant_place(self, source: Node | PackedConstant) -> int:
+    def constant_place(self, source: Node | Packed) -> int:
         """The buffer of a constant, added on first use."""
         if source in self.places:
             return self.places[source]
-        packed = isinstance(source, PackedConstant)
+        packed = isinstance(source, Packed)
         size = constant(self.store.add(source))
         node = source.node if packed else source
         self.constants.append(source)
@@ -148,7 +148,7 @@ class _Builder:
         """The buffer a kernel reads."""
         if isinstance(source, Workspace):
             return self.places[source]
-        if isinstance(source, PackedConstant) or isinstance(source.primitive, Constant):
+        if isinstance(source, Packed) or isinstance(source.primitive, Constant):
             return self.constant_place(source)
         return self.places[source]
 

@@ -13,6 +13,7 @@ from typing import Protocol
 
 from llvmlite import ir
 
+from tilewright.backend.cpu.code_product import CodeShape, code_product_function
 from tilewright.backend.cpu.cover import stepping
 from tilewright.backend.cpu.dots import DotProducts, Products, contiguous_products
 from tilewright.backend.cpu.emitter import Emitter
@@ -27,8 +28,10 @@ from tilewright.backend.cpu.transpose import transpose_function
 from tilewright.ir.tile import (
     IDENTITY,
     MULTIPLY_ADD,
+    NEVER,
     Apply,
     Check,
+    CodeView,
     Convert,
     Guarded,
     IndexValue,
@@ -192,6 +195,8 @@ class FunctionFrame:
                     self._transpose(statement)
                 case LetDistance():
                     self._distance(statement)
+                case Product(target=Sums() as target, right=CodeView() as right):
+                    self._code_product(statement, target, right)
                 case Product(target=Sums() as target):
                     self._product(statement, target)
                 case Product():
@@ -274,6 +279,31 @@ class FunctionFrame:
         operands = [places[0], target_row, places[1], left_row, left_deep, places[2], right_deep]
         function = product_function(builder.module, self.level, shape)
         builder.call(function, [*operands, *limits, resume])
+
+    def _code_product(self, product: Product, target: Sums, right: CodeView) -> None:
+        left, zeros = product.left, right.zeros
+        assert isinstance(left, View) and target.resume is NEVER
+        known = left.depth.value if left.depth.is_constant and left.depth.value > 0 else None
+        single = zeros if isinstance(zeros, int) else None
+        shape = CodeShape(right.bits, right.block, right.tail, single, right.panel, known)
+        points = right.scales if isinstance(zeros, int) else zeros
+        sums, rows, words, scales, zero_points = (
+            self.emitter.gep(self.pointers[buffer.name], buffer.dtype, self.index(offset))
+            for buffer, offset in (
+                (target.buffer, target.offset),
+                (left.buffer, left.offset),
+                (right.buffer, right.offset),
+                (right.scales, right.place),
+                (points, right.place),
+            )
+        )
+        sizes = [end - begin for begin, end in (product.rows, product.columns, product.depth)]
+        strides = (target.row, left.row, left.depth, right.row, right.blocks, *sizes)
+        target_row, left_row, left_deep, along, blocks, *limits = map(self.index, strides)
+        function = code_product_function(self.builder.module, self.level, shape)
+        left_side = [sums, target_row, rows, left_row, left_deep]
+        right_side = [words, along, scales, zero_points, blocks]
+        self.builder.call(function, [*left_side, *right_side, *limits])
 
     def _report(self, failed: ir.Value, check: int, details: tuple[ir.Value, ir.Value]) -> None:
         """Write the status and return from the function if ``failed``."""

@@ -9,6 +9,7 @@ Block sizes are expressions, so one piece of code serves every shape. Start with
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 from tilewright.ir.access import (
@@ -50,6 +51,7 @@ from tilewright.shape import (
 )
 from tilewright.tile.moves.staged import StagedResult, staged
 from tilewright.tile.moves.transposes import SIZES
+from tilewright.tile.products.codes import CodeOperand, code_operand, unpacking
 from tilewright.tile.products.frame import (
     Axes,
     Blocking,
@@ -121,6 +123,9 @@ def _in_place(access: Access, lowering: Lowering, word: int = 1) -> View:
 
 def _right_operand(frame: Frame, access: ContractionAccess, sources: list[Source]) -> View | Loaded:
     right = frame.contract.inputs[1]
+    codes = code_operand(frame.contract, access, frame.tile.columns)
+    if codes is not None:
+        return _unpack_codes(frame, codes, sources)
     if is_constant(frame.lowering, right):
         packed = packed_constant(frame.contract, 1, frame.tile.columns)
         return packed_operand(frame, packed, frame.n, sources)
@@ -131,6 +136,17 @@ def _right_operand(frame: Frame, access: ContractionAccess, sources: list[Source
     if access.right is not None and is_row and not frame.blocking.packed:
         return _in_place(access.right, frame.lowering)
     return _pack(frame, access, right)
+
+
+def _unpack_codes(frame: Frame, operand: CodeOperand, sources: list[Source]) -> Loaded:
+    """A block of weights of few bits as floats; it begins with a word and ends with one."""
+    row = pack_row(frame)
+    unit = operand.codes.per_word
+    block = ceil_div(depth_block(frame.depth, most_depth(frame, packing=True)), unit) * unit
+    target = frame.lowering.scratch_buffer(frame.contract.dtype, row * block)
+    sources += operand.sources
+    made = packed_block(target, row, (unpacking(operand, target, row),))
+    return replace(made, packed=operand.buffers)
 
 
 def is_constant(lowering: Lowering, operand: Node) -> bool:
@@ -360,6 +376,7 @@ def assemble(
         for s in stores
     )
     packed = [op.buffer for op in (left, right) if isinstance(op, View) and op.panel]
+    packed += [b for op in (left, right) if isinstance(op, Loaded) for b in op.packed]
     count = product([size for _, size in frame.batch]) * frame.m * frame.n
     program = product_program(
         frame,

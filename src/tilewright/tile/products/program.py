@@ -32,11 +32,13 @@ class Loaded:
     """An operand that statements pack, or say where it lies, for each block before tiles read it.
 
     In ``load`` the bounds of blocks are named "_m0", "_m1", "_n0", "_n1", "_k0" and "_k1". A left
-    operand is loaded once for all of the depth, a right one for each block of it.
+    operand is loaded once for all of the depth, a right one for each block of it. ``packed`` are
+    the buffers that were packed when compiling of what ``load`` reads.
     """
 
     view: View | RunTable
     load: tuple[Statement, ...]
+    packed: tuple[TileBuffer, ...] = ()
 
     @property
     def scratch(self) -> tuple[TileBuffer, ...]:

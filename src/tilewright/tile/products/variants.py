@@ -21,6 +21,7 @@ from tilewright.policy.space import BLOCK_COLUMNS, BLOCK_DEPTH, BLOCK_ROWS
 from tilewright.shape import Expr, Scope, ceil_div, less_equal, product, select, symbol
 from tilewright.tile.products.contraction import column_blocks, lower_contraction
 from tilewright.tile.products.dots import WIDEST, dots_time, lower_dots
+from tilewright.tile.products.few_rows import few_rows_variant
 from tilewright.tile.products.frame import Blocking, RegisterTile
 from tilewright.tile.products.split_depth import combine_time, longest_part, lower_split_depth
 from tilewright.tile.products.swapped import lower_swapped
@@ -47,7 +48,10 @@ def contraction_variants(
 
     ways, nest = plain_ways(lower)
     others: list[Variant] = []
-    if nest.product.narrow is None:
+    few = few_rows_variant(kernel, fresh, tile, machine)
+    if few is not None:
+        others = [few]
+    elif nest.product.narrow is None:
         swapped = _swapped(kernel, fresh, tile, machine, nest)
         ways = ways if swapped is None else (*ways, swapped)
         others = _other_variants(kernel, fresh, tile, machine, nest)

@@ -9,6 +9,7 @@ is made of: a sum of exponentials one of which is 1, or the root of what is posi
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 
@@ -82,18 +83,23 @@ def _is_not_negative(node: Node) -> bool:
                 pass
             case Map(function="maximum") if any(_number(i) >= 0 for i in current.inputs):
                 pass
-            case Constant(array=array) if bool(np.all(np.asarray(array, np.float64) >= 0)):
+            case Constant(codes=None, array=array) if _none_negative(array):
                 pass
             case _:
                 return False
     return True
 
 
+def _none_negative(array: np.ndarray[Any, Any]) -> bool:
+    return bool(np.all(np.asarray(array, np.float64) >= 0))
+
+
 def _number(node: Node) -> float:
     """The one value of a constant; NaN of anything else."""
     inner = _below_moves(node)
-    if isinstance(inner.primitive, Constant) and inner.primitive.array.size == 1:
-        return float(inner.primitive.array.reshape(())[()])
+    held = inner.primitive
+    if isinstance(held, Constant) and held.codes is None and held.array.size == 1:
+        return float(held.array.reshape(())[()])
     return float("nan")
 
 

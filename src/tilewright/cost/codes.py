@@ -1,0 +1,33 @@
+"""The time of a product of few rows by weights of few bits. Start with :func:`few_rows_time`."""
+
+from __future__ import annotations
+
+from tilewright.cost.contraction import Machine, workers_for
+from tilewright.ir.codes import WORD
+from tilewright.shape import Expr, ceil_div, maximum
+
+# Cycles of one vector of numbers that is taken apart: a mask, a difference and its share of shifts
+# and loads, for so many rows at a time.
+UNPACK_CYCLES = 0.45
+ROWS_AT_A_TIME = 4
+
+
+def few_rows_time(
+    sizes: tuple[Expr, Expr, Expr], bits: int, machine: Machine, threads: Expr | int
+) -> Expr:
+    """Picoseconds of a product of so many rows, columns and depth, read from words of codes.
+
+    Taking numbers apart and multiplying them hides behind reading them, or the other way round.
+    """
+    rows, columns, depth = sizes
+    target = machine.target
+    lanes = max(1, target.vector_bytes // 4)
+    vectors = ceil_div(columns, lanes) * depth
+    unpacked = ceil_div(rows, ROWS_AT_A_TIME) * machine.picoseconds(UNPACK_CYCLES)
+    computed = vectors * (unpacked + rows * machine.picoseconds(1 / target.fma_pipes))
+    words = columns * depth * bits // WORD
+    read = words // 64 * machine.reading(words, 4, 1)
+    return maximum(computed // workers_for(computed, threads), read)
+
+
+__all__ = ["few_rows_time"]
