@@ -114,7 +114,7 @@ def import_model(
             hint="allow fallback='reference', or replace them in the model",
         )
     report = state.report(importer.main.opsets)
-    return Imported(graph, replace(report, source=loaded.file, source_sha256=loaded.sha256))
+    return Imported(graph, replace(report, source=loaded.file, source_sha256=loaded.sha256()))
 
 
 class _Narrower(Exception):

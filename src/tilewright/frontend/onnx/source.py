@@ -1,16 +1,19 @@
 """From a path, bytes, a ``ModelProto`` or an ``onnx_ir.Model`` to a checked ``onnx_ir.Model``.
 
-:func:`read_model` is the entry. A model is checked without the contents of its weights, so that the
-size of a model does not matter. External data is confined to the model's folder (``external``).
+:func:`read_model` is the entry. A model is parsed and checked without the contents of its weights,
+so that the size of a model does not matter: they stay in its file (``initializers``). External data
+is confined to the model's folder (``external``).
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import onnx
@@ -24,13 +27,17 @@ from tilewright.frontend.onnx.external import (
     check_initializers,
     inline_attributes,
 )
+from tilewright.frontend.onnx.initializers import cut_out, is_plain, put_back
+from tilewright.ir.mapped import map_file
 from tilewright.ops.contributed import ADDED, DOMAIN
 from tilewright.ops.schema import find_schema
 from tilewright.support.errors import InvalidModelError, UnsupportedError
 from tilewright.support.files import MODEL, require
 from tilewright.support.text import article
 
+Array = np.ndarray[Any, Any]
 Source = str | os.PathLike[str] | bytes | onnx.ModelProto | onnx_ir.Model
+_PIECE = 1 << 24  # bytes that are read for a digest at a time
 NEWEST_OPSET = onnx.defs.onnx_opset_version()
 _EXPORT = "export or download the model again, or check it with onnx.checker.check_model"
 
@@ -39,14 +46,14 @@ _EXPORT = "export or download the model again, or check it with onnx.checker.che
 class LoadedModel:
     """A model that passed the checks, and what it is called in messages.
 
-    ``file`` is the name of its file without the folder, ``sha256`` that of the bytes of the file or
-    of those given; "" for a model that was an object.
+    ``file`` is the name of its file without the folder, ``sha256`` waits for that of the bytes of
+    the file or of those given; "" for a model that was an object.
     """
 
     model: onnx_ir.Model
     name: str
     file: str = ""
-    sha256: str = ""
+    sha256: Callable[[], str] = str
 
 
 def read_model(source: Source) -> LoadedModel:
@@ -62,19 +69,59 @@ def read_model(source: Source) -> LoadedModel:
     if isinstance(source, onnx.ModelProto):
         return _from_proto(source, "the model", None)
     if isinstance(source, bytes | bytearray | memoryview):
-        data, where, path = bytes(source), "the given bytes", None
+        data, where, path = np.frombuffer(bytes(source), np.uint8), "the given bytes", None
     elif isinstance(given, str | os.PathLike):
         path = Path(source)
-        data, where = _read(path), str(path)
+        data, where = _mapped(path), str(path)
     else:
         raise InvalidModelError(
             f"{article(type(given).__name__)} is not a model", hint=_way_out(given)
         )
-    with ThreadPoolExecutor(1) as pool:
-        digest = pool.submit(lambda: hashlib.sha256(data).hexdigest())
-        loaded = _from_proto(_parse(data, where), where, None if path is None else path.parent)
-    file = "" if path is None else path.name
-    return replace(loaded, file=file, sha256=digest.result())
+    digest = _digest(data, path)
+    return _loaded(data, where, path, digest)
+
+
+def _loaded(data: Array, where: str, path: Path | None, digest: Callable[[], str]) -> LoadedModel:
+    """The model that is serialised in ``data``; its large weights stay there."""
+    skeleton, cut = cut_out(data)
+    proto = _parse(skeleton, where)
+    tensors = proto.graph.initializer
+    if not all(is_plain(tensors[place.number], place.end - place.begin) for place in cut):
+        proto, cut = _parse(data.tobytes(), where), []
+        tensors = proto.graph.initializer
+    names = [tensor.name for tensor in tensors]
+    loaded = _from_proto(proto, where, None if path is None else path.parent)
+    put_back(loaded.model, names, data, cut)
+    return LoadedModel(loaded.model, loaded.name, "" if path is None else path.name, digest)
+
+
+def _digest(data: Array, path: Path | None) -> Callable[[], str]:
+    """What waits for the digest of a model, which is found meanwhile.
+
+    A file is read for it, as what is read of mapped memory counts as memory of the process, in
+    large pieces, as this thread waits for the interpreter's lock after each.
+    """
+
+    def found() -> str:
+        if path is None:
+            return hashlib.sha256(cast("Any", data)).hexdigest()
+        try:
+            return _digest_of_file(path)
+        except OSError as error:
+            raise _unreadable(path, error) from error
+
+    pool = ThreadPoolExecutor(1, "tilewright-digest")
+    digest = pool.submit(found)
+    pool.shutdown(wait=False)
+    return digest.result
+
+
+def _digest_of_file(path: Path) -> str:
+    digest, memory = hashlib.sha256(), memoryview(bytearray(min(_PIECE, path.stat().st_size)))
+    with path.open("rb", buffering=0) as file:
+        while memory and (count := file.readinto(memory)):
+            digest.update(memory[:count])
+    return digest.hexdigest()
 
 
 def _way_out(given: object) -> str:
@@ -85,12 +132,16 @@ def _way_out(given: object) -> str:
     return "Give a path, bytes, an onnx.ModelProto or an onnx_ir.Model"
 
 
-def _read(path: Path) -> bytes:
+def _mapped(path: Path) -> Array:
     try:
         require(path, MODEL, error=InvalidModelError)
-        return path.read_bytes()
+        return map_file(path)
     except (OSError, ValueError) as error:
-        raise InvalidModelError(f"The file cannot be read: {error}", where=str(path)) from error
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path, error: Exception) -> InvalidModelError:
+    return InvalidModelError(f"The file cannot be read: {error}", where=str(path))
 
 
 def _parse(data: bytes, where: str) -> onnx.ModelProto:
