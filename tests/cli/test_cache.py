@@ -56,7 +56,7 @@ def test_a_file_larger_than_the_limit_is_not_kept(
 
 
 def write_free(folder: Path) -> Path:
-    path = folder / "tile-x.code"
+    path = folder / "shared-x.code"
     write_cached(path, b"x")
     return path
 

@@ -26,7 +26,7 @@ from support.graph_kit import (
 from tilewright.backend.cpu.generate import CodeGenerator
 from tilewright.backend.cpu.machine import LEVELS
 from tilewright.backend.cpu.program import REGISTER_TILES
-from tilewright.backend.cpu.tile_functions import TileModule
+from tilewright.backend.cpu.shared import KernelModule
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Graph, node
 from tilewright.ir.primitives import (
@@ -270,7 +270,7 @@ def _vector_comparisons(graph: Graph) -> int:
     (kernel,) = plan_greedily(graph).kernels
     code = CodeGenerator(LEVELS["avx2"])
     code.add(lower_kernel(kernel, graph.scope, REGISTER_TILES["avx2"]).variants[0].steps[0].program)
-    module = TileModule("kernels")
+    module = KernelModule("kernels")
     for unit in code.units.values():
         unit.write(module)
     return str(module).count("fcmp")

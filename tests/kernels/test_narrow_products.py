@@ -20,7 +20,7 @@ from support.graph_kit import (
 from tilewright.backend.cpu.generate import CodeGenerator
 from tilewright.backend.cpu.machine import LEVELS, assembly, host_level
 from tilewright.backend.cpu.program import REGISTER_TILES
-from tilewright.backend.cpu.tile_functions import TileModule, tile_module
+from tilewright.backend.cpu.shared import KernelModule, shared_module
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Graph, Node, node
 from tilewright.ir.primitives import Cast, Contract, Convolve, Map
@@ -128,10 +128,10 @@ def _assembly(graph: Graph, level: str) -> str:
         found = lower_kernel(kernel, graph.scope, REGISTER_TILES[level])
         for step in found.variants[0].steps:
             code.add(step.program)
-    module = TileModule("kernels")
+    module = KernelModule("kernels")
     for unit in code.units.values():
         unit.write(module)
-    tiles = [tile_module(LEVELS[level], shape) for shape in module.tiles.values()]
+    tiles = [shared_module(shared) for shared in module.shared.values()]
     return "\n".join(assembly(part, LEVELS[level]) for part in (module, *tiles))
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from tilewright.support.arguments import byte_count
 from tilewright.support.errors import InputError
 
-_CODE = ("kernel-*.code", "tile-*.code")
+_CODE = ("kernel-*.code", "shared-*.code")
 KINDS = ("profile-*.json", *_CODE)  # names of what is kept
 
 LIMIT_VARIABLE = "TILEWRIGHT_CACHE_BYTES"

@@ -21,7 +21,8 @@ from tilewright.backend.cpu.internal import POINTER
 from tilewright.backend.cpu.library import compile_module
 from tilewright.backend.cpu.machine import Level
 from tilewright.backend.cpu.register_tile import Gathered, TileOperands, TileShape
-from tilewright.backend.cpu.tile_functions import TileModule, call_sums, store_sums
+from tilewright.backend.cpu.shared import KernelModule
+from tilewright.backend.cpu.tile_functions import call_sums, store_sums
 from tilewright.runtime import _native
 
 CHAIN = 16  # pairs of a multiplication and an exclusive or in one round of the clock
@@ -71,7 +72,7 @@ class Wrappers:
 
 def build(level: Level, shapes: Sequence[TileShape]) -> Wrappers:
     """Compile and map the wrappers of ``shapes`` for a level that this processor has."""
-    module = TileModule("profile")
+    module = KernelModule("profile")
     for shape in shapes:
         _write_wrapper(module, level, shape)
     _write_clock(module)

@@ -45,14 +45,14 @@ def image(model: object, level: str = "x86-64") -> bytes:
 def test_kept_code_is_the_same_and_models_share_it() -> None:
     compiled = image(model("MatMul"))
     files = set(cached_files())
-    assert {path.name.split("-")[0] for path in files} == {"kernel", "tile"}
+    assert {path.name.split("-")[0] for path in files} == {"kernel", "shared"}
     assert image(model("MatMul")) == compiled
     assert set(cached_files()) == files
     assert image(model("MatMul", "Relu")) != compiled
     more = set(cached_files()) - files
     assert more and all(path.name.startswith("kernel-") for path in more)
     for path in cached_files():
-        if path.name.startswith("tile-"):
+        if path.name.startswith("shared-"):
             path.unlink()
     assert image(model("MatMul")) == compiled
 

@@ -8,7 +8,8 @@ import pytest
 
 from tilewright.backend.cpu.machine import NEON, assembly
 from tilewright.backend.cpu.register_tile import TileShape, most_rows
-from tilewright.backend.cpu.tile_functions import tile_module
+from tilewright.backend.cpu.shared import shared_module
+from tilewright.backend.cpu.tile_functions import tile_function
 from tilewright.ir.dtype import DType
 
 
@@ -16,7 +17,7 @@ from tilewright.ir.dtype import DType
 def test_tiles_multiply_and_add_in_registers(vectors: int) -> None:
     height = most_rows(NEON, vectors)
     shape = TileShape(DType.FLOAT32, height, vectors, 1, 4 * vectors)
-    text = assembly(tile_module(NEON, shape), NEON)
+    text = assembly(shared_module(tile_function(NEON, shape)), NEON)
     assert text.count("fmla") >= height * vectors
     body = re.search(r"(?m)^(\.LBB\d+_\d+):.*?b\.\w+\s+\1$", text, re.DOTALL)
     assert body is not None, "the loop along k"

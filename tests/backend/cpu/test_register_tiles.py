@@ -14,7 +14,8 @@ from tilewright.backend.cpu.indices import I64, word
 from tilewright.backend.cpu.library import compile_module
 from tilewright.backend.cpu.machine import LEVELS, Level, host_level
 from tilewright.backend.cpu.register_tile import TileOperands, TileShape, most_rows
-from tilewright.backend.cpu.tile_functions import TILE_PLACE, TileModule, call_sums, store_sums
+from tilewright.backend.cpu.shared import KernelModule
+from tilewright.backend.cpu.tile_functions import TILE_PLACE, call_sums, store_sums
 from tilewright.ir.dtype import DType
 from tilewright.runtime import _native
 
@@ -38,7 +39,7 @@ class Tiles:
     """Callable tiles: ``run(shape, words)`` with the arguments as 64-bit words."""
 
     def __init__(self, level: Level, shapes: list[TileShape]) -> None:
-        module = TileModule("tiles")
+        module = KernelModule("tiles")
         for shape in shapes:
             kinds = [*TileOperands.types(shape), *TILE_PLACE]
             function = ir.Function(module, ir.FunctionType(ir.VoidType(), (POINTER,)), _name(shape))

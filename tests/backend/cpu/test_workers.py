@@ -10,11 +10,12 @@ from typing import IO
 import pytest
 
 from tilewright.backend.cpu import workers
-from tilewright.backend.cpu.machine import BASELINE, compile_object
+from tilewright.backend.cpu.machine import BASELINE, ModuleText, compile_object
 from tilewright.backend.cpu.workers import compile_objects
 
 MODULES = [
-    f"define i64 @f{n}(i64 %x) {{ %y = add i64 %x, {n} ret i64 %y }}" for n in range(12)
+    ModuleText(f"define i64 @f{n}(i64 %x) {{ %y = add i64 %x, {n} ret i64 %y }}")
+    for n in range(12)
 ]  # fmt: skip
 
 
@@ -56,7 +57,7 @@ def test_modules_are_compiled_while_others_are_written(monkeypatch: pytest.Monke
         begun.set()
         return made
 
-    def written() -> Iterator[str]:
+    def written() -> Iterator[ModuleText]:
         yield from MODULES[:6]
         assert begun.wait(60)
         yield from MODULES[6:]
@@ -76,7 +77,7 @@ def test_nothing_is_left_of_modules_that_cannot_be_written(
         started.extend([] if worker is None else [worker])
         return worker
 
-    def written() -> Iterator[str]:
+    def written() -> Iterator[ModuleText]:
         yield from MODULES
         raise KeyboardInterrupt
 
@@ -92,4 +93,4 @@ def test_nothing_is_left_of_modules_that_cannot_be_written(
 
 def test_errors_are_those_of_llvm(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(RuntimeError, match="expected"):
-        compile_objects([*MODULES, "define void @f() { ret what }"], BASELINE)
+        compile_objects([*MODULES, ModuleText("define void @f() { ret what }")], BASELINE)

@@ -19,9 +19,10 @@ from llvmlite import ir
 from tilewright.backend.cpu.cover import by_height, heights, stepping
 from tilewright.backend.cpu.emitter import Emitter
 from tilewright.backend.cpu.indices import I64, word
-from tilewright.backend.cpu.internal import POINTER, internal_function
+from tilewright.backend.cpu.internal import POINTER
 from tilewright.backend.cpu.machine import Level
 from tilewright.backend.cpu.math_arithmetic import lanes_of, splat_constant
+from tilewright.backend.cpu.shared import SharedFunction, shared_function
 from tilewright.ir.dtype import DType
 
 # target, its row; left, its row and depth; words, and how many a panel has along k; scales, zero
@@ -77,14 +78,13 @@ def most_rows(level: Level) -> int:
 
 
 def code_product_function(module: ir.Module, level: Level, shape: CodeShape) -> ir.Function:
-    """The function of a product by codes, with ``ARGUMENTS``, written on first use."""
-    found = module.globals.get(shape.name)
-    if isinstance(found, ir.Function):
-        return found
-    function = internal_function(module, shape.name, ir.FunctionType(ir.VoidType(), ARGUMENTS))
-    function.attributes.add("noinline")
-    _Writer(function, level, shape).write()
-    return function
+    """The function of a product by codes, with ``ARGUMENTS``, for a kernel that calls it."""
+    shared = SharedFunction(
+        shape.name,
+        ir.FunctionType(ir.VoidType(), ARGUMENTS),
+        lambda function: _Writer(function, level, shape).write(),
+    )
+    return shared_function(module, shared)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Machine code that models share: kernels, and the register tiles that they call.
+"""Machine code that models share: kernels, and the functions that they call.
 
 Each is an object file of its own, kept in the cache directory under a name that depends on all that
 its bytes depend on: what is compiled, the level, LLVM and the source of this package. Most kernels
@@ -18,9 +18,8 @@ import llvmlite
 import llvmlite.binding as llvm
 
 from tilewright.backend.cpu.link import link
-from tilewright.backend.cpu.machine import Level
-from tilewright.backend.cpu.register_tile import TileShape
-from tilewright.backend.cpu.tile_functions import TileModule, tile_module
+from tilewright.backend.cpu.machine import Level, ModuleText
+from tilewright.backend.cpu.shared import KernelModule, SharedFunction, shared_module
 from tilewright.backend.cpu.workers import compile_objects
 from tilewright.runtime.program import CodeImage
 from tilewright.support.cache import cache_directory, read_cached, write_cached
@@ -37,74 +36,122 @@ class Unit:
     """
 
     key: str
-    write: Callable[[TileModule], None]
+    write: Callable[[KernelModule], None]
 
 
 @dataclass(frozen=True)
 class _Compiled:
-    """The object of a unit, and the names of the tiles that it calls."""
+    """The object of a unit or of a shared function, and the names of the shared ones it calls."""
 
     code: bytes
-    tiles: tuple[str, ...]
+    calls: tuple[str, ...]
 
 
 def compile_units(units: Sequence[Unit], level: Level) -> CodeImage:
-    """The code of ``units`` for ``level``, with the tiles that they call."""
-    paths = [_path("kernel", level, unit.key) for unit in units]
-    known = {path: found for path in paths if (found := _kept(path)) is not None}
-    tiles = _kept_tiles(level, [name for found in known.values() for name in found.tiles])
-    # Without one of its tiles a kernel is written again, as only that tells the tile's shape.
-    known = {path: found for path, found in known.items() if tiles.keys() >= {*found.tiles}}
-    modules: dict[Path, TileModule] = {}
-    missing: list[TileShape] = []
+    """The code of ``units`` for ``level``, with the shared functions that they call."""
+    return _Compilation(level).image(units)
 
-    def written() -> Iterator[str]:
-        """The modules to compile: kernels, then the tiles that they call."""
+
+def compile_module(module: KernelModule, level: Level) -> CodeImage:
+    """The code of one module, with the shared functions that it calls; nothing of it is kept."""
+    modules = {"": module, **_called_modules(module.compiled)}
+    texts = _Texts()
+    code = compile_objects([texts.of(part) for part in modules.values()], level)
+    return link(code[:1], level.name, level.features, code[1:])
+
+
+def _called_modules(shared: Iterable[SharedFunction]) -> dict[str, KernelModule]:
+    """The modules of these functions, and of those that they call, by name."""
+    modules: dict[str, KernelModule] = {}
+    waiting = list(shared)
+    while waiting:
+        one = waiting.pop(0)
+        if one.name not in modules:
+            modules[one.name] = shared_module(one)
+            waiting += modules[one.name].compiled
+    return modules
+
+
+class _Texts:
+    """Modules as LLVM's language, with what becomes a part of them; each is written once."""
+
+    def __init__(self) -> None:
+        self._inlined: dict[str, str] = {}
+
+    def of(self, module: KernelModule) -> ModuleText:
+        parts: list[str] = []
+        for shared in module.inlined:
+            if shared.name not in self._inlined:
+                self._inlined[shared.name] = str(shared_module(shared))
+            parts.append(self._inlined[shared.name])
+        return ModuleText(str(module), tuple(parts))
+
+
+class _Compilation:
+    """The objects of one image, by path: what is kept, and what is compiled."""
+
+    def __init__(self, level: Level) -> None:
+        self._level = level
+        self._found: dict[Path, _Compiled] = {}
+        self._modules: dict[Path, KernelModule] = {}  # that are compiled, in order
+
+    def image(self, units: Sequence[Unit]) -> CodeImage:
+        level = self._level
+        paths = [_path("kernel", level, unit.key) for unit in units]
+        made = compile_objects(self._written(paths, units), level)
+        for (path, module), code in zip(self._modules.items(), made, strict=True):
+            calls = tuple(shared.name for shared in module.compiled)
+            self._found[path] = _Compiled(code, calls)
+            write_cached(path, " ".join(calls).encode() + b"\0" + code)
+        called = sorted(self._called(paths))
+        library = [self._found[self._shared_path(name)].code for name in called]
+        objects = [self._found[path].code for path in paths]
+        return link(objects, level.name, level.features, library)
+
+    def _written(self, paths: Sequence[Path], units: Sequence[Unit]) -> Iterator[ModuleText]:
+        """The modules to compile: kernels, then what they call."""
+        texts, called = _Texts(), list[SharedFunction]()
         # Those that say most first: they take the longest to compile.
         for path, unit in sorted(zip(paths, units, strict=True), key=lambda u: -len(u[1].key)):
-            if path not in known and path not in modules:
-                modules[path] = TileModule("kernels")
-                unit.write(modules[path])
-                yield str(modules[path])
-        shapes = {n: shape for module in modules.values() for n, shape in module.tiles.items()}
-        tiles.update(_kept_tiles(level, [name for name in shapes if name not in tiles]))
-        missing.extend(shape for name, shape in shapes.items() if name not in tiles)
-        yield from (str(tile_module(level, shape)) for shape in missing)
+            if path not in self._modules and not self._is_kept(path):
+                module = self._modules[path] = KernelModule("kernels")
+                unit.write(module)
+                called += module.compiled
+                yield texts.of(module)
+        while called:
+            shared = called.pop(0)
+            path = self._shared_path(shared.name)
+            if path not in self._modules and not self._is_kept(path):
+                self._modules[path] = shared_module(shared)
+                called += self._modules[path].compiled
+                yield texts.of(self._modules[path])
 
-    made = compile_objects(written(), level)
-    for (path, module), code in zip(modules.items(), made, strict=False):
-        known[path] = _Compiled(code, tuple(module.tiles))
-        write_cached(path, " ".join(module.tiles).encode() + b"\0" + code)
-    for shape, code in zip(missing, made[len(modules) :], strict=True):
-        tiles[shape.name] = code
-        write_cached(_tile_path(level, shape.name), code)
-    called = sorted({name for path in paths for name in known[path].tiles})
-    objects, library = [known[path].code for path in paths], [tiles[name] for name in called]
-    return link(objects, level.name, level.features, library)
+    def _is_kept(self, path: Path) -> bool:
+        """Whether the object is kept, and those of all that it calls.
 
+        Without one of them it is written again, as only that tells what the missing one does.
+        """
+        if path not in self._found:
+            kept = read_cached(path)
+            if kept is None:
+                return False
+            names, _, code = kept.partition(b"\0")
+            self._found[path] = _Compiled(code, tuple(names.decode().split()))
+        return all(self._is_kept(self._shared_path(name)) for name in self._found[path].calls)
 
-def compile_module(module: TileModule, level: Level) -> CodeImage:
-    """The code of one module, with the tiles that it calls; nothing of it is kept."""
-    texts = [str(module), *(str(tile_module(level, t)) for t in module.tiles.values())]
-    made, *tiles = compile_objects(texts, level)
-    return link([made], level.name, level.features, tiles)
+    def _called(self, paths: Sequence[Path]) -> set[str]:
+        """The names of all shared functions that run when these objects do."""
+        names: set[str] = set()
+        waiting = list(paths)
+        while waiting:
+            for name in self._found[waiting.pop()].calls:
+                if name not in names:
+                    names.add(name)
+                    waiting.append(self._shared_path(name))
+        return names
 
-
-def _kept(path: Path) -> _Compiled | None:
-    kept = read_cached(path)
-    if kept is None:
-        return None
-    names, _, code = kept.partition(b"\0")
-    return _Compiled(code, tuple(names.decode().split()))
-
-
-def _kept_tiles(level: Level, names: Iterable[str]) -> dict[str, bytes]:
-    kept = {name: read_cached(_tile_path(level, name)) for name in dict.fromkeys(names)}
-    return {name: code for name, code in kept.items() if code is not None}
-
-
-def _tile_path(level: Level, name: str) -> Path:
-    return _path("tile", level, name)
+    def _shared_path(self, name: str) -> Path:
+        return _path("shared", self._level, name)
 
 
 def _path(kind: str, level: Level, key: str) -> Path:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import llvmlite.binding as llvm
 from llvmlite import ir
@@ -98,6 +99,14 @@ LEVELS: dict[str, Level] = {
 }
 
 
+@dataclass(frozen=True)
+class ModuleText:
+    """A module in LLVM's language, and those of functions that become a part of its own."""
+
+    text: str
+    inlined: tuple[str, ...] = ()
+
+
 @dataclass
 class _Initialisation:
     done: bool = False
@@ -150,14 +159,16 @@ def target_machine(level: Level) -> llvm.TargetMachine:
 
 
 def optimise(
-    module: ir.Module | str, level: Level, *, slp: bool = False
+    module: ir.Module | ModuleText | str, level: Level, *, slp: bool = False
 ) -> tuple[llvm.ModuleRef, llvm.TargetMachine]:
     """Parse, verify and optimise a module for ``level``; ``slp`` adds superword vectorisation.
 
     Raises ``RuntimeError`` (from llvmlite) when the module is not valid LLVM IR.
     """
+    given = module if isinstance(module, ModuleText) else ModuleText(str(module))
     machine = target_machine(level)
-    parsed = llvm.parse_assembly(str(module), llvm.create_context())
+    context = llvm.create_context()
+    parsed = llvm.parse_assembly(given.text, context)
     parsed.triple = level.triple
     parsed.data_layout = str(machine.target_data)
     parsed.verify()
@@ -169,11 +180,20 @@ def optimise(
     tuning.slp_vectorization = slp
     builder = llvm.create_pass_builder(machine, tuning)
     builder.getModulePassManager().run(parsed, builder)
-    inline_calls(parsed, builder)
+    others = [llvm.parse_bitcode(_optimised(text, level), context) for text in given.inlined]
+    inline_calls(parsed, builder, others)
     return parsed, machine
 
 
-def compile_object(module: ir.Module | str, level: Level, *, slp: bool = False) -> bytes:
+@lru_cache(maxsize=256)  # a few kilobytes each; kernels of a model have most of theirs in common
+def _optimised(text: str, level: Level) -> bytes:
+    """A module that is optimised before it becomes a part of others, as LLVM's bit code."""
+    return optimise(text, level)[0].as_bitcode()
+
+
+def compile_object(
+    module: ir.Module | ModuleText | str, level: Level, *, slp: bool = False
+) -> bytes:
     """An ELF object file with the module's functions, the same bytes on every host.
 
     Raises ``RuntimeError`` (from llvmlite) when the module is not valid LLVM IR.
@@ -183,7 +203,7 @@ def compile_object(module: ir.Module | str, level: Level, *, slp: bool = False) 
         return machine.emit_object(parsed)
 
 
-def assembly(module: ir.Module | str, level: Level, *, slp: bool = False) -> str:
+def assembly(module: ir.Module | ModuleText | str, level: Level, *, slp: bool = False) -> str:
     """The assembly text of what :func:`compile_object` would produce."""
     with _LOCK:
         parsed, machine = optimise(module, level, slp=slp)

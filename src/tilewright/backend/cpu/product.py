@@ -1,6 +1,6 @@
 """Products as statements: a block of sums in scratch memory by register tiles.
 
-One function for every kind of operands, shared by the kernels of a module. Columns are outside, so
+One function for every kind of operands, shared by all kernels. Columns are outside, so
 that a panel of the right operand stays near while the rows pass. Start with
 :func:`product_function`.
 """
@@ -14,7 +14,7 @@ from llvmlite import ir
 from tilewright.backend.cpu.cover import by_height, by_vectors, heights, stepping
 from tilewright.backend.cpu.emitter import Emitter
 from tilewright.backend.cpu.indices import I64, word
-from tilewright.backend.cpu.internal import POINTER, internal_function
+from tilewright.backend.cpu.internal import POINTER
 from tilewright.backend.cpu.machine import Level
 from tilewright.backend.cpu.register_tile import (
     TileOperands,
@@ -22,6 +22,7 @@ from tilewright.backend.cpu.register_tile import (
     most_rows,
     most_vectors,
 )
+from tilewright.backend.cpu.shared import SharedFunction, shared_function
 from tilewright.backend.cpu.tile_functions import call_sums, store_sums
 from tilewright.ir.dtype import DType
 
@@ -53,15 +54,13 @@ class ProductShape:
 
 
 def product_function(module: ir.Module, level: Level, shape: ProductShape) -> ir.Function:
-    """The function of a product, with ``ARGUMENTS``, written on first use."""
-    found = module.globals.get(shape.name)
-    if isinstance(found, ir.Function):
-        return found
-    kind = ir.FunctionType(ir.VoidType(), ARGUMENTS)
-    function = internal_function(module, shape.name, kind)
-    function.attributes.add("noinline")
-    _Writer(function, level, shape).write()
-    return function
+    """The function of a product, with ``ARGUMENTS``, for a kernel that calls it."""
+    shared = SharedFunction(
+        shape.name,
+        ir.FunctionType(ir.VoidType(), ARGUMENTS),
+        lambda function: _Writer(function, level, shape).write(),
+    )
+    return shared_function(module, shared)
 
 
 class _Writer:

@@ -2,8 +2,7 @@
 
 A tile's sums are returned by one function and taken by another: :func:`store_sums` or what a kernel
 does with finished tiles. So all kernels share the loops along k, which are most of the code, and
-what follows them is written once for all heights. Tiles are modules of their own, as
-``library`` compiles them once for all models. Start with :func:`call_sums`.
+what follows them is written once for all heights. Start with :func:`call_sums`.
 """
 
 from __future__ import annotations
@@ -18,17 +17,10 @@ from tilewright.backend.cpu.indices import I64, word
 from tilewright.backend.cpu.internal import POINTER, internal_function
 from tilewright.backend.cpu.machine import Level
 from tilewright.backend.cpu.register_tile import Sums, TileLoop, TileOperands, TileShape
+from tilewright.backend.cpu.shared import SharedFunction, shared_function
 
 MOST_PASSED = 16  # vectors that a call passes in registers
 TILE_PLACE = (POINTER, I64, ir.IntType(1))  # tile, elements between its rows, add to it?
-
-
-class TileModule(ir.Module):
-    """A module that calls register tiles; ``tiles`` are the shapes that are defined elsewhere."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
-        self.tiles: dict[str, TileShape] = {}
 
 
 def call_sums(
@@ -40,9 +32,9 @@ def call_sums(
 ) -> Sums:
     """The sums of one tile, row by row; ``place`` is a TILE_PLACE with those of earlier steps.
 
-    The builder's module is a :class:`TileModule`.
+    The builder's module is a :class:`~tilewright.backend.cpu.shared.KernelModule`.
     """
-    function = _sums_function(builder.module, level, shape)
+    function = shared_function(builder.module, tile_function(level, shape))
     made = builder.call(function, [*operands.values(shape), *place])
     return [builder.extract_value(made, number) for number in range(shape.height * shape.vectors)]
 
@@ -123,7 +115,7 @@ class SumsTaker:
 def _internal(
     module: ir.Module, level: Level, name: str, kind: ir.FunctionType, sums: int
 ) -> tuple[ir.Function, ir.IRBuilder]:
-    """A function that takes or returns ``sums`` vectors in registers, and its first block.
+    """A function that takes ``sums`` vectors in registers, and its first block.
 
     One with more than a call can pass becomes a part of every kernel that calls it.
     """
@@ -133,35 +125,18 @@ def _internal(
     return function, ir.IRBuilder(function.append_basic_block("entry"))
 
 
-def _sums_function(module: ir.Module, level: Level, shape: TileShape) -> ir.Function:
-    """The function that returns the sums of ``shape``, declared or written on first use."""
-    found = module.globals.get(shape.name)
-    if isinstance(found, ir.Function):
-        return found
-    kind, count = _sums_type(level, shape), shape.height * shape.vectors
-    if count > MOST_PASSED:
-        function, builder = _internal(module, level, shape.name, kind, count)
-        _write_sums(function, builder, level, shape)
-        return function
-    assert isinstance(module, TileModule)
-    module.tiles[shape.name] = shape
-    return _shared(module, level, shape)
+def tile_function(level: Level, shape: TileShape) -> SharedFunction:
+    """The function that returns the sums of a tile.
 
-
-def tile_module(level: Level, shape: TileShape) -> ir.Module:
-    """A module with the function of one tile, for those that only call it."""
-    module = ir.Module(shape.name)
-    function = _shared(module, level, shape)
-    builder = ir.IRBuilder(function.append_basic_block("entry"))
-    _write_sums(function, builder, level, shape)
-    return module
-
-
-def _shared(module: ir.Module, level: Level, shape: TileShape) -> ir.Function:
-    function = ir.Function(module, _sums_type(level, shape), shape.name)
-    function.attributes.add("nounwind")
-    function.calling_convention = level.vector_call
-    return function
+    One with more sums than a call can pass becomes a part of every kernel that calls it.
+    """
+    return SharedFunction(
+        shape.name,
+        _sums_type(level, shape),
+        lambda function: _write_sums(function, level, shape),
+        level.vector_call,
+        inlined=shape.height * shape.vectors > MOST_PASSED,
+    )
 
 
 def _sums_type(level: Level, shape: TileShape) -> ir.FunctionType:
@@ -170,9 +145,8 @@ def _sums_type(level: Level, shape: TileShape) -> ir.FunctionType:
     return ir.FunctionType(returned, [*TileOperands.types(shape), *TILE_PLACE])
 
 
-def _write_sums(
-    function: ir.Function, builder: ir.IRBuilder, level: Level, shape: TileShape
-) -> None:
+def _write_sums(function: ir.Function, level: Level, shape: TileShape) -> None:
+    builder = ir.IRBuilder(function.append_basic_block("entry"))
     *values, tile, row, resume = function.args
     start = _starting_sums(builder, level, shape, (tile, row, resume))
     sums = TileLoop(builder, level, shape, TileOperands.of(shape, values)).sums(start)

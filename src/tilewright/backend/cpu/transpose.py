@@ -1,7 +1,7 @@
 """Transposing a block of memory through registers: squares of vectors, the rest element by element.
 
 Four rows of bytes become words, through rows as long as a register. One function per element size,
-shared by all kernels of a module. Start with
+shared by all kernels. Start with
 :func:`transpose_function`.
 """
 
@@ -14,6 +14,7 @@ from llvmlite import ir
 from tilewright.backend.cpu.emitter import Emitter
 from tilewright.backend.cpu.indices import I64, word
 from tilewright.backend.cpu.machine import Level
+from tilewright.backend.cpu.shared import SharedFunction, shared_function
 from tilewright.ir.dtype import DType
 
 POINTER = ir.PointerType()
@@ -27,26 +28,22 @@ ARGUMENTS = (POINTER, I64, POINTER, I64, I64, I64)
 def transpose_function(
     module: ir.Module, level: Level, dtype: DType, along_target: bool
 ) -> ir.Function:
-    """The function for elements of ``dtype``, written on first use.
+    """The function for elements of ``dtype``, for a kernel that calls it.
 
     ``target[c * target_row + r] = source[r * source_row + c]`` for all r below rows, c below
     columns. Of source and target the one that is farther away should be gone along: the target, or
     else the source.
     """
     name = f"transpose_{dtype.bytes}" + ("_along_target" if along_target else "")
-    found = module.globals.get(name)
-    if isinstance(found, ir.Function):
-        return found
-    function = ir.Function(module, ir.FunctionType(ir.VoidType(), ARGUMENTS), name)
-    function.linkage = "internal"
-    function.attributes.add("noinline")
-    function.attributes.add("nounwind")
-    for position in (0, 2):
-        function.args[position].add_attribute("noalias")
     kind = {1: DType.UINT8, 4: DType.FLOAT32, 8: DType.FLOAT64}[dtype.bytes]
     writer = _WordWriter if dtype.bytes == 1 else _Writer
-    writer(function, level, kind, along_target).write()
-    return function
+    shared = SharedFunction(
+        name,
+        ir.FunctionType(ir.VoidType(), ARGUMENTS),
+        lambda function: writer(function, level, kind, along_target).write(),
+        distinct=(0, 2),
+    )
+    return shared_function(module, shared)
 
 
 class _Writer:
