@@ -10,8 +10,15 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import tilewright as tw
+from support.graph_kit import Compiled, compare_outputs
 from support.operator_harness import Array, compare
 from support.recurrent_networks import GATES, STATES, naive, sigmoid
+from support.tile_runs import TileRun
+from tilewright.backend.cpu.machine import host_levels
+from tilewright.frontend.onnx import import_model
+from tilewright.plan.prepare import prepare
+from tilewright.rewrite import simplify
+from tilewright.tile.variants import THREADS
 
 SIZES = [(1, 1), (0, 3), (5, 0), (2, 7), (3, 8), (9, 33)]  # steps and rows
 Sizes = tuple[int, int]
@@ -122,3 +129,20 @@ def test_weights_that_are_inputs_and_halves() -> None:
             state = sigmoid(wide[0][step] @ wide[1].T + state @ wide[2].T)
             wanted[step, 0] = state
         compare(model(x, w, r), wanted.astype(np.float16), length=2)
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("name", STATES)
+@pytest.mark.parametrize("sizes", [(3, 40), (2, 70)])
+def test_machine_code_is_what_the_tile_program_means(name: str, sizes: Sizes) -> None:
+    """With panels of weights that are not full, and rows that do not come out even."""
+    weights = _weights(name, 1, *sizes)
+    graph = prepare(simplify(import_model(_model(name, weights, {})).graph))
+    for level in host_levels():
+        compiled = Compiled(graph, (level.name,))
+        run = TileRun(graph, compiled.levels[level.name].lowered)
+        for steps, rows in SIZES:
+            given, feeds = {"steps": steps, "rows": rows}, _feeds(name, weights, (steps, rows))
+            want = run.outputs(feeds, {**given, THREADS: 2}, lambda _: 0)
+            got = compiled.guarded(level.name, feeds, given)
+            compare_outputs(graph, got, want, (sum(sizes) * (steps + 1), 4.0), f"{steps}, {rows}")

@@ -417,10 +417,11 @@ class ScatterND:
 class Recurrence:
     """States that follow from those before them: [S + 1, B, states, H] for S steps.
 
-    Operands are the inputs of all steps [S, B, G], weights [H, G], with ``ragged`` the length of
-    each row [B], the first states [B, H], and further vectors that steps read. Entry i + 1 follows
-    from entry i, backwards entry i from i + 1: what a step leaves lies beside the one it leads to,
-    the first states at the end that is left over. Beyond its length a row keeps its states.
+    Operands are the inputs of all steps [S, B, G], weights [H, n] of every product of a step, with
+    ``ragged`` the length of each row [B], the first states [B, H], and further vectors that steps
+    read. Entry i + 1 follows from entry i, backwards entry i from i + 1: what a step leaves lies
+    beside the one it leads to, the first states at the end that is left over. Beyond its length a
+    row keeps its states.
     """
 
     steps: Steps
@@ -428,15 +429,20 @@ class Recurrence:
     ragged: bool
 
     def result(self, *operands: TensorType) -> TensorType:
-        inputs, weights, *others = operands
-        states = len(self.steps.states)
-        extras = len(self.steps.extras)
-        demand(len(others) == self.ragged + states + extras, "recurrence of {}", len(operands))
+        steps, (inputs, *others) = self.steps, operands
+        products, states = len(steps.products), len(steps.states)
+        wanted = products + self.ragged + states + len(steps.extras)
+        demand(products > 0 and len(others) == wanted, "recurrence of {}", len(operands))
         demand(len(inputs.shape) == 3, "recurrence of {}", inputs)
-        demand(inputs.shape[2] is weights.shape[1], "recurrence of {} by {}", inputs, weights)
+        for product, weights in zip(steps.products, others, strict=False):
+            shape = (product.vector.shape[1], product.sums.shape[1])
+            demand(weights.shape == shape, "recurrence by {}", weights)
         length, batch, _ = inputs.shape
-        shape = (length + 1, batch, constant(states), weights.shape[0])
-        return TensorType(inputs.dtype, shape)
+        return TensorType(inputs.dtype, (length + 1, batch, constant(states), others[0].shape[0]))
+
+    def in_memory(self) -> int:
+        """How many operands, the first ones, have to be there: every step reads the weights."""
+        return 1 + len(self.steps.products)
 
 
 @dataclass(frozen=True)

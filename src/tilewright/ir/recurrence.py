@@ -23,10 +23,9 @@ OneNode = Callable[[Node, list[Any], dict[str, int], Mapping[str, Array], None],
 
 @dataclass(frozen=True)
 class StepProduct:
-    """``sums`` [1, n] is ``vector`` [1, H] times columns ``first`` to ``first + n`` of weights."""
+    """``sums`` [1, n] is ``vector`` [1, H] times weights [H, n], which are an operand each."""
 
     vector: Node
-    first: int
     sums: Node
 
 
@@ -53,11 +52,12 @@ class Steps:
 def recur(primitive: Recurrence, operands: Sequence[Array], one: OneNode) -> Array:
     """The numpy meaning: every row by itself, step after step; ``one`` computes a node."""
     steps = primitive.steps
-    inputs, weights, *others = operands
+    inputs, *others = operands
+    weights = [others.pop(0) for _ in steps.products]
     length, batch, _ = inputs.shape
     lengths = others.pop(0) if primitive.ragged else np.full(batch, length)
     initial, extras = others[: len(steps.states)], others[len(steps.states) :]
-    out = np.zeros((length + 1, batch, len(steps.states), weights.shape[0]), inputs.dtype)
+    out = np.zeros((length + 1, batch, len(steps.states), weights[0].shape[0]), inputs.dtype)
     out[length if primitive.backward else 0] = np.stack(initial, axis=1)
     for step in range(length):
         time = length - 1 - step if primitive.backward else step
@@ -69,9 +69,8 @@ def recur(primitive: Recurrence, operands: Sequence[Array], one: OneNode) -> Arr
             known = {steps.inputs: inputs[time, row][None]}
             known |= {s: out[before, row, i][None] for i, s in enumerate(steps.states)}
             known |= dict(zip(steps.extras, extras, strict=True))
-            for each in steps.products:
-                columns = slice(each.first, each.first + each.sums.shape[1].value)
-                known[each.sums] = _known(each.vector, known, one) @ weights[:, columns]
+            for each, matrix in zip(steps.products, weights, strict=True):
+                known[each.sums] = _known(each.vector, known, one) @ matrix
             for state, node in enumerate(steps.following):
                 out[after, row, state] = _known(node, known, one)[0]
     return out

@@ -43,7 +43,7 @@ class _Direction:
     recurrent_bias: Node | None
     peepholes: Node | None
     activations: tuple[Activation, ...]
-    recorded: list[StepProduct] | None = None
+    recorded: list[tuple[StepProduct, tuple[int, int]]] | None = None
 
     def gate(self, x: Node, index: int) -> Node:
         """Part ``index`` of the last axis, as long as the hidden state."""
@@ -59,7 +59,7 @@ class _Direction:
             return contract(self.b, state, self.rows(first, count), [(1, 1)])
         size = self.b.shape([1, self.hidden * count])
         sums = node(Input(f"sums{len(self.recorded)}", state.dtype, size))
-        self.recorded.append(StepProduct(state, (self.hidden * first).value, sums))
+        self.recorded.append((StepProduct(state, sums), (first, count)))
         return sums
 
     def plus_bias(self, x: Node, bias: Node | None, first: int, count: int = 1) -> Node:
@@ -239,10 +239,11 @@ def _recurrence(
         message = "the lengths and the batch differ"
         b.context.require_equal(lengths.shape[0], inputs.shape[1], message)
         ragged = [cast(b.reshape(lengths, [inputs.shape[1]]), DType.INT64)]
+    body, gates = _body(d, inputs.shape[2], len(state), wide, step)
     history = node(
-        Recurrence(_body(d, inputs.shape[2], len(state), wide, step), backward, bool(ragged)),
+        Recurrence(body, backward, bool(ragged)),
         cast(inputs, wide),
-        transpose(d.recurrent, [1, 0]),
+        *(transpose(d.rows(first, count), [1, 0]) for first, count in gates),
         *ragged,
         *(cast(s, wide) for s in state),
         *given,
@@ -258,8 +259,10 @@ def _recurrence(
     return cast(y, dtype), tuple(cast(f, dtype) for f in finals)
 
 
-def _body(d: _Direction, width: Expr, states: int, dtype: DType, step: Step) -> Steps:
-    """A step of one row, applied to leaves."""
+def _body(
+    d: _Direction, width: Expr, states: int, dtype: DType, step: Step
+) -> tuple[Steps, list[tuple[int, int]]]:
+    """A step of one row, applied to leaves, and of each product the first gate and how many."""
 
     def leaf(name: str, *shape: Expr) -> Node:
         return node(Input(name, dtype, shape))
@@ -267,13 +270,14 @@ def _body(d: _Direction, width: Expr, states: int, dtype: DType, step: Step) -> 
     one = constant(1)
     bias = None if d.recurrent_bias is None else leaf("bias", *d.recurrent_bias.shape)
     peepholes = None if d.peepholes is None else leaf("peepholes", *d.peepholes.shape)
-    products: list[StepProduct] = []
-    inner = replace(d, recurrent_bias=bias, peepholes=peepholes, recorded=products)
+    recorded: list[tuple[StepProduct, tuple[int, int]]] = []
+    inner = replace(d, recurrent_bias=bias, peepholes=peepholes, recorded=recorded)
     inputs = leaf("inputs", one, width)
     before = tuple(leaf(f"state{i}", one, d.hidden) for i in range(states))
     following = step(inner, inputs, before)
     extras = tuple(x for x in (bias, peepholes) if x is not None)
-    return Steps(inputs, before, extras, tuple(products), following)
+    products = tuple(product for product, _ in recorded)
+    return Steps(inputs, before, extras, products, following), [gates for _, gates in recorded]
 
 
 def _part(b: Builder, x: Node, index: int) -> Node:

@@ -280,8 +280,8 @@ class _Planner:
                 self.memory |= set(node.inputs)
             case ScatterElements() | ScatterND():
                 self.memory.add(node.inputs[0])
-            case Recurrence():  # weights are read in every step
-                self.memory |= set(node.inputs[:2])
+            case Recurrence() as primitive:
+                self.memory |= set(node.inputs[: primitive.in_memory()])
             case ArgReduce():  # reads every element twice
                 if cost(node.inputs[0], self.memory) > RECOMPUTE_LIMIT:
                     self.memory.add(node.inputs[0])

@@ -65,8 +65,8 @@ class Legality:
                     wanted = set(current.inputs)
                 case ScatterElements() | ScatterND():
                     wanted = {current.inputs[0]}
-                case Recurrence():
-                    wanted = set(current.inputs[:2])
+                case Recurrence() as primitive:
+                    wanted = set(current.inputs[: primitive.in_memory()])
                 case _:
                     continue
             if kernel.kind is KernelKind.ATTENTION and current is kernel.seeds[-1]:

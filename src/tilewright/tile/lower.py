@@ -80,7 +80,7 @@ def lower_kernel(
     if kernel.kind is KernelKind.SCATTER:
         return LoweredKernel(kernel, lower_scatter(kernel, fresh, machine))
     if kernel.kind is KernelKind.RECURRENCE:
-        steps = lower_recurrence(kernel, fresh())
+        steps = lower_recurrence(kernel, fresh(), tile, machine.target)
         return LoweredKernel(kernel, (Variant("loops", steps, constant(0)),))
     lowering = fresh()
     program = _LOOPS[kernel.kind](kernel, lowering)

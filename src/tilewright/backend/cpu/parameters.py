@@ -26,6 +26,7 @@ from tilewright.ir.tile_walk import ExpressionMap, stages
 from tilewright.shape import Expr, constant, product, select, symbol, total
 from tilewright.shape.expr import Atom, apply_operation, rebuild
 from tilewright.shape.table import Operation
+from tilewright.tile.variants import THREADS
 
 LARGEST_KEPT = 64  # constants up to this are strides, taps and tiles worth compiling for
 MOST_ELEMENTS = 1 << 62  # no constant is larger
@@ -160,13 +161,18 @@ def _without_faults(expression: Expr, made: dict[Atom, Expr]) -> Expr:
     return rebuild(expression, {atom: made[atom] for atom in atoms if atom in made})
 
 
+def _is_local(name: str) -> bool:
+    """Whether a symbol is made by the program, as variables of loops are; others are sizes."""
+    return name.startswith("_") and name != THREADS
+
+
 def _varies(expression: Expr) -> bool:
-    return any(name.startswith("_") for name in expression.free_symbols)
+    return any(map(_is_local, expression.free_symbols))
 
 
 def _moves(atom: Atom) -> bool:
     if atom.operation is Operation.SYMBOL:
-        return atom.name.startswith("_")
+        return _is_local(atom.name)
     return any(map(_varies, atom.operands))
 
 

@@ -27,8 +27,9 @@ from tilewright.backend.cpu.tile_functions import call_sums, store_sums
 from tilewright.ir.dtype import DType
 
 I1 = ir.IntType(1)
-# target, its row; left, its row and depth; right, its depth; rows, columns, depth; resume
-ARGUMENTS = (POINTER, I64, POINTER, I64, I64, POINTER, I64, I64, I64, I64, I1)
+# target, its row; left, its row and depth; right, its row and depth; rows, columns, depth; resume.
+# Between panels of the right operand there are as many of its rows as a panel is wide.
+ARGUMENTS = (POINTER, I64, POINTER, I64, I64, POINTER, I64, I64, I64, I64, I64, I1)
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ class _Writer:
         self.scalar = Emitter(self.builder, level)
         (
             self.target, self.target_row, self.left, self.left_row, self.left_depth, self.right,
-            self.right_depth, self.rows, self.columns, self.depth, self.resume,
+            self.right_row, self.right_depth, self.rows, self.columns, self.depth, self.resume,
         ) = function.args  # fmt: skip
 
     def write(self) -> None:
@@ -115,7 +116,7 @@ class _Writer:
         base, taller = heights(builder, self.rows, most)
         turning = builder.mul(taller, builder.add(base, word(1)))
         columns = builder.sub(self.columns, first)
-        right = self.scalar.gep(self.right, dtype, first)
+        right = self.scalar.gep(self.right, dtype, builder.mul(first, self.right_row))
 
         def row(m: ir.Value) -> ir.Value:
             height = builder.add(base, builder.zext(builder.icmp_signed("<", m, turning), I64))

@@ -259,26 +259,27 @@ class FunctionFrame:
 
     def _product(self, product: Product, target: Sums) -> None:
         builder, dtype, left, right = self.builder, product.dtype, product.left, product.right
-        assert isinstance(left, View) and not left.panel and not right.panel
+        assert isinstance(left, View) and not left.panel
         sizes = [end - begin for begin, end in (product.rows, product.columns, product.depth)]
         wide = most_vectors(self.level) * self.level.lanes(dtype.bytes)
         shape = ProductShape(
             dtype,
             sizes[1].value % wide if sizes[1].is_constant else None,
-            right.buffer.scratch,
+            right.buffer.scratch or right.panel > 0,
             left.depth.value if left.depth.is_constant and left.depth.value > 0 else None,
         )
         places = [
             self.emitter.gep(self.pointers[place.buffer.name], dtype, self.index(place.offset))
             for place in (target, left, right)
         ]
-        strides = (target.row, left.row, left.depth, right.depth)
-        target_row, left_row, left_deep, right_deep = map(self.index, strides)
+        assert right.panel in (0, wide), "panels as wide as a tile"
+        strides = (target.row, left.row, left.depth, right.row, right.depth)
+        target_row, left_row, left_deep, *right_strides = map(self.index, strides)
         limits = [self.index(size) for size in sizes]
         resume = self.indices.truth(target.resume, self.names)
-        operands = [places[0], target_row, places[1], left_row, left_deep, places[2], right_deep]
+        operands = [places[0], target_row, places[1], left_row, left_deep, places[2]]
         function = product_function(builder.module, self.level, shape)
-        builder.call(function, [*operands, *limits, resume])
+        builder.call(function, [*operands, *right_strides, *limits, resume])
 
     def _code_product(self, product: Product, target: Sums, right: CodeView) -> None:
         left, zeros = product.left, right.zeros

@@ -1,9 +1,10 @@
 """States that follow from those before them: recurrent networks over sequences of any length.
 
 A task has some rows of the batch and makes all their steps, one after the other, so that threads
-never wait for each other. For every step it multiplies the states of its rows by the weights, which
-stay in its cache, and computes what follows from the sums. The states are read from the result, in
-which the step before has left them. Start with :func:`lower_recurrence`.
+never wait for each other. For every step it multiplies the states of its rows by the weights and
+computes what follows from the sums. The states are read from the result, in which the step before
+has left them. Weights are read once a step by each task, so there are as few tasks as threads,
+unless the sums of their rows would leave the second cache. Start with :func:`lower_recurrence`.
 """
 
 from __future__ import annotations
@@ -29,20 +30,25 @@ from tilewright.ir.tile import (
     View,
 )
 from tilewright.ir.views import Index, linear
-from tilewright.shape import Expr, ceil_div, constant, maximum, minimum
+from tilewright.shape import Expr, ceil_div, constant, maximum, minimum, symbol, total
+from tilewright.target import Target
 from tilewright.tile.loops.loops import finish, target_buffers
+from tilewright.tile.products.contraction import is_constant
+from tilewright.tile.products.frame import RegisterTile
 from tilewright.tile.values.lowering import Lowering
-from tilewright.tile.variants import LoweredStep
+from tilewright.tile.variants import THREADS, LoweredStep, PackedConstant, Source
 
-MOST_ROWS = 8  # of one task: a vector of weights that is read is multiplied by so many states
-LEAST_TASKS = 4  # that there are of as many rows
+MOST_ROWS = 256  # of one task, whatever the second cache holds
 WORK_PER_NANOSECOND = 16  # multiply-adds of one thread, about
 
 
-def lower_recurrence(kernel: Kernel, lowering: Lowering) -> tuple[LoweredStep, ...]:
+def lower_recurrence(
+    kernel: Kernel, lowering: Lowering, tile: RegisterTile, target: Target
+) -> tuple[LoweredStep, ...]:
     """The one step of a kernel that computes a Recurrence."""
-    program = _Steps(kernel, lowering).program()
-    return (LoweredStep(program, tuple(lowering.buffers), kernel.outputs),)
+    made = _Steps(kernel, lowering, tile, target)
+    program = made.program()
+    return (LoweredStep(program, (*lowering.buffers, *made.packed), kernel.outputs),)
 
 
 @dataclass(frozen=True)
@@ -57,22 +63,25 @@ class _Place:
 class _Steps:
     """One task: rows from ``first_row`` on, ``here`` of them."""
 
-    def __init__(self, kernel: Kernel, lowering: Lowering) -> None:
+    def __init__(
+        self, kernel: Kernel, lowering: Lowering, tile: RegisterTile, target: Target
+    ) -> None:
         self.kernel = kernel
         self.lowering = lowering
         self.output = kernel.outputs[0]
         primitive = self.output.primitive
         assert isinstance(primitive, Recurrence)
         self.primitive, self.steps = primitive, primitive.steps
-        self.inputs, self.weights, *others = self.output.inputs
+        self.inputs, *others = self.output.inputs
+        self.packed: dict[Source, TileBuffer] = {}
+        self.weights = [self._weights(others.pop(0), tile) for _ in self.steps.products]
         self.lengths = others.pop(0) if primitive.ragged else None
         states = len(self.steps.states)
         self.initial, self.extras = others[:states], others[states:]
-        self.length, self.batch, self.columns = self.inputs.shape
+        self.length, self.batch, _ = self.inputs.shape
         self.hidden = self.output.shape[3]
         self.targets = target_buffers(kernel)
-        share = maximum(ceil_div(self.batch, LEAST_TASKS), 1)
-        self.most = lowering.scope.resolve(minimum(share, MOST_ROWS))
+        self.most = self._rows_of_a_task(tile, target)
         self.vectors = [self._scratch(p.vector) for p in self.steps.products]
         self.sums = [self._scratch(p.sums) for p in self.steps.products]
 
@@ -92,8 +101,32 @@ class _Steps:
         lowering.emit(Loop(str(step), constant(0), self.length, lowering.close()))
         body = [s for block in lowering.blocks for s in block.statements]
         program = finish(lowering, self.kernel, [(str(number), tasks)], body, self.targets)
-        products = self.length * self.batch * self.hidden * self.columns
-        return replace(program, work=products // WORK_PER_NANOSECOND + 1)
+        columns = total(p.sums.shape[1] for p in self.steps.products)
+        products = self.length * self.batch * self.hidden * columns
+        results = program.buffers[-program.results :]
+        buffers = (*lowering.buffers.values(), *self.packed.values(), *results)
+        return replace(program, buffers=buffers, work=products // WORK_PER_NANOSECOND + 1)
+
+    def _weights(self, weights: Node, tile: RegisterTile) -> View:
+        """The right operand of a product, in panels if it is known when compiling."""
+        depth, columns = weights.shape
+        if not is_constant(self.lowering, weights):
+            return View(self.lowering.buffer(weights), constant(0), constant(1), columns)
+        panel = tile.for_type(weights.dtype).columns
+        source = PackedConstant(weights, (1, 0), 0, 1, panel)
+        buffer = self.packed.setdefault(source, TileBuffer(f"p{len(self.packed)}", weights.dtype))
+        return View(buffer, constant(0), depth, constant(panel), panel)
+
+    def _rows_of_a_task(self, tile: RegisterTile, target: Target) -> Expr:
+        """Balanced, a whole number of rounds for all threads."""
+        products = self.steps.products
+        lines = [self._line(vector) for p in products for vector in (p.vector, p.sums)]
+        size = total(lines) * self.output.dtype.bytes
+        share = target.level("L2").capacity // 2
+        most = minimum(maximum(share // maximum(size, 1), tile.rows), MOST_ROWS)
+        rounds = maximum(ceil_div(self.batch, most * symbol(THREADS)), 1)
+        rows = maximum(ceil_div(self.batch, rounds * symbol(THREADS)), 1)
+        return self.lowering.scope.resolve(rows)
 
     def _begin(self, start: Expr, row: Expr, j: Expr) -> None:
         for number, state in enumerate(self.initial):
@@ -131,12 +164,9 @@ class _Steps:
         else:
             self._each_element(self.hidden, element)
             left = View(vectors, zero, self._line(product.vector), constant(1))
-        right = View(
-            self.lowering.buffer(self.weights), constant(product.first), constant(1), self.columns
-        )
         target = Sums(sums, zero, self._line(product.sums), zero)
         bounds = (zero, self.here), (zero, product.sums.shape[1]), (zero, self.hidden)
-        self.lowering.emit(Product(dtype, left, right, *bounds, target))
+        self.lowering.emit(Product(dtype, left, self.weights[number], *bounds, target))
 
     def _follow(self, place: _Place, row: Expr) -> None:
         """The states of a row after a step; those before it where its sequence has ended."""
@@ -196,7 +226,7 @@ class _Steps:
         self._each_row(line)
 
     def _scratch(self, vector: Node) -> TileBuffer:
-        return self.lowering.scratch_buffer(vector.dtype, self._line(vector) * MOST_ROWS)
+        return self.lowering.scratch_buffer(vector.dtype, self._line(vector) * self.most)
 
     def _line(self, vector: Node) -> Expr:
         """How far apart the vectors of two rows are in scratch: whole cache lines."""
