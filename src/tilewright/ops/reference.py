@@ -14,13 +14,12 @@ from typing import Any
 import numpy as np
 import onnx
 from onnx.reference import ReferenceEvaluator
-from onnx.reference.op_run import OpRun
 
 from tilewright.ops.reference_corrections import CORRECTIONS
 from tilewright.support.errors import ExecutionError, UnsupportedError
 
 MOST_KEPT = 256
-_kept: OrderedDict[bytes, ReferenceEvaluator] = OrderedDict()
+_kept: OrderedDict[bytes, _Operator] = OrderedDict()
 _lock = threading.Lock()
 
 # What the Python code of the reference, and of readers of models, raises on what it cannot take.
@@ -37,13 +36,38 @@ FAILURES: tuple[type[Exception], ...] = (
 )
 
 
-def _evaluator(payload: bytes) -> ReferenceEvaluator:
+class _Operator:
+    """The one node of a payload, ready to run."""
+
+    def __init__(self, payload: bytes) -> None:
+        model = onnx.load_model_from_string(payload)
+        self.label = model.graph.node[0].op_type
+        self._evaluator = ReferenceEvaluator(model, new_ops=list(CORRECTIONS))
+        self._names = list(map(str, self._evaluator.input_names))
+        self._run = self._evaluator.rt_nodes_[0]
+        # A node whose operands are the payload's, in order, is called without what is around it.
+        node, outputs = model.graph.node[0], [o.name for o in model.graph.output]
+        self._is_plain = (
+            list(node.input) == self._names
+            and list(node.output) == outputs
+            and not self._run.need_context()
+            and not self._run.has_linked_attribute
+        )
+
+    def __call__(self, inputs: Sequence[Any]) -> list[Any]:
+        """The outputs for the inputs of the payload."""
+        if self._is_plain:
+            return list(self._run.run(*inputs))[: len(self._run.output)]
+        return list(self._evaluator.run(None, dict(zip(self._names, inputs, strict=True))))
+
+
+def _operator(payload: bytes) -> _Operator:
     with _lock:
         found = _kept.get(payload)
         if found is not None:
             _kept.move_to_end(payload)
             return found
-    made = ReferenceEvaluator(onnx.load_model_from_string(payload), new_ops=_corrections())
+    made = _Operator(payload)
     with _lock:
         _kept[payload] = made
         while len(_kept) > MOST_KEPT:
@@ -51,19 +75,10 @@ def _evaluator(payload: bytes) -> ReferenceEvaluator:
     return made
 
 
-def _corrections() -> list[type[OpRun]]:
-    return list(CORRECTIONS)
-
-
-def _label(payload: bytes) -> str:
-    model = onnx.load_model_from_string(payload)
-    return model.graph.node[0].op_type
-
-
 def check_payload(payload: bytes, where: str) -> None:
     """Raise ``UnsupportedError`` if the reference has no such operator."""
     try:
-        _evaluator(payload)
+        _operator(payload)
     except FAILURES as error:
         lines = str(error).splitlines() or [type(error).__name__]
         raise UnsupportedError(
@@ -79,13 +94,12 @@ def evaluate_payload(payload: bytes, inputs: Sequence[Any]) -> list[Any]:
     ``inputs`` are arrays (lists for sequences, None for an empty optional) in the order of the
     payload's graph inputs. Raises ``ExecutionError`` if the operator fails on them.
     """
-    evaluator = _evaluator(payload)
-    feeds = dict(zip(map(str, evaluator.input_names), inputs, strict=True))
+    operator = _operator(payload)
     try:
         with np.errstate(all="ignore"):
-            return list(evaluator.run(None, feeds))
+            return operator(inputs)
     except FAILURES as error:
         lines = str(error).splitlines() or [type(error).__name__]
         raise ExecutionError(
-            f"the reference of {_label(payload)} failed: {lines[0][:200]}", where=_label(payload)
+            f"the reference of {operator.label} failed: {lines[0][:200]}", where=operator.label
         ) from error

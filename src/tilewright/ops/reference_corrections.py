@@ -6,7 +6,6 @@ Each class stands in for the operator of its name and domain wherever a payload 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,6 +16,7 @@ from onnx.reference.ops.op_loop import Loop as ReferenceLoop
 from onnx.reference.ops.op_scan import Scan as ReferenceScan
 
 from tilewright.ops.reference_recurrent import GRU, LSTM, RNN
+from tilewright.ops.reference_selection import NonMaxSuppression, TopK
 
 Array = np.ndarray[Any, Any]
 
@@ -190,54 +190,6 @@ class SequenceMap(OpRun):
         return tuple(columns)
 
 
-class TopK(OpRun):
-    """TopK that sorts what it has chosen; the reference sorts all elements first."""
-
-    op_domain = ""
-
-    def _run(  # type: ignore[override]
-        self,
-        data: Array,
-        count: Array | None = None,
-        k: int | None = None,
-        axis: int | None = None,
-        largest: int | None = None,
-        sorted: int | None = None,
-    ) -> tuple[Array, Array]:
-        wanted = int(np.asarray(k if count is None else count).reshape(()))
-        along = -1 if axis is None else axis
-        rows = np.moveaxis(data, along, -1)
-        if not 0 <= wanted <= rows.shape[-1]:
-            raise ValueError(f"{wanted} of {rows.shape[-1]} elements along axis {along}")
-        keys = _ordered(rows).reshape(math.prod(rows.shape[:-1]), rows.shape[-1])
-        least = _least(keys if largest == 0 else ~keys, wanted)
-        best = least.reshape(*rows.shape[:-1], wanted)
-        values = np.take_along_axis(rows, best, axis=-1)
-        return np.moveaxis(values, -1, along), np.moveaxis(best, -1, along)
-
-
-def _ordered(values: Array) -> Array:
-    """Integers in the same order; what is not a number is the greatest, and both zeros are one."""
-    if values.dtype.kind in "iu":
-        return values
-    same = np.where(np.isnan(values), np.array(np.nan, values.dtype), values) + values.dtype.type(0)
-    bits = np.ascontiguousarray(same).view(f"i{values.dtype.itemsize}")
-    return np.where(bits < 0, bits ^ np.iinfo(bits.dtype).max, bits)
-
-
-def _least(keys: Array, count: int) -> Array:
-    """Where the ``count`` least of every row are in order, of equal ones the first."""
-    if count == 0 or keys.shape[0] == 0:
-        return np.zeros((keys.shape[0], count), np.int64)
-    last = np.partition(keys, count - 1, axis=1)[:, count - 1 : count]
-    less, equal = keys < last, keys == last
-    missing = count - np.count_nonzero(less, axis=1)
-    chosen = less | (equal & (np.cumsum(equal, axis=1) <= missing[:, None]))
-    places = np.nonzero(chosen)[1].reshape(-1, count)
-    order = np.argsort(np.take_along_axis(keys, places, axis=1), axis=1, kind="stable")
-    return np.take_along_axis(places, order, axis=1)
-
-
 def _list(options: dict[str, Any], name: str, old: str | None, count: int) -> list[int]:
     """An optional list attribute with one entry per operand or result, 0 by default."""
     given = options.get(name)
@@ -251,6 +203,7 @@ CORRECTIONS: tuple[type[OpRun], ...] = (
     LSTM,
     RNN,
     Loop,
+    NonMaxSuppression,
     Optional,
     Scan,
     Scatter,
