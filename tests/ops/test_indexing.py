@@ -6,6 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from support.first_in_order import first_in_order
 from support.operator_harness import check_node, fission, run
 from tilewright.ops.record import NoRule
 from tilewright.support.errors import DimensionError, ExecutionError
@@ -186,5 +187,27 @@ def test_the_greatest_element(largest: int) -> None:
     graph = fission("TopK", [data, _integers(1)], attributes, opset=11, outputs=2, constants=(1,))
     with pytest.raises(DimensionError, match="no element"):
         run(graph, [data[:, :0], None])
-    with pytest.raises(NoRule, match="sort"):
-        fission("TopK", [data, _integers(2)], attributes, opset=11, outputs=2, constants=(1,))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16, np.int32, np.uint8])
+@pytest.mark.parametrize("largest", [0, 1])
+@pytest.mark.parametrize(("count", "axis"), [(2, 0), (3, 1), (17, 1), (5, -1)])
+def test_the_first_in_order(count: int, axis: int, largest: int, dtype: type) -> None:
+    """With ties, both zeros, and what is no number, which is the greatest."""
+    data = GENERATOR.integers(0, 6, (4, 17, 5)).astype(dtype)
+    if data.dtype.kind == "f":
+        data = data - dtype(3)
+        data[0, 3:7, 0] = np.nan, np.inf, -np.nan, -np.inf
+        data[1, 2:4, 1] = -0.0, 0.0
+    check_node(
+        "TopK", [data, _integers(count)], {"largest": largest, "axis": axis}, outputs=2,
+        constants=(1,), fixed=(0,), expected=first_in_order(data, count, axis, largest),
+    )  # fmt: skip
+
+
+def test_many_or_more_than_there_are_need_a_sort() -> None:
+    for data, symbolic in ((_numbers(3, 65), False), (_numbers(3, 5), True)):
+        for count in (0, 2, 6):
+            with pytest.raises(NoRule, match="sort"):
+                fission("TopK", [data, _integers(count)], opset=11, outputs=2, constants=(1,),
+                        symbolic=symbolic)  # fmt: skip

@@ -7,6 +7,7 @@ import onnx
 import pytest
 from onnx import helper
 
+from support.first_in_order import first_in_order
 from tilewright.ops.reference import check_payload, evaluate_payload
 from tilewright.support.errors import ExecutionError, UnsupportedError
 
@@ -51,21 +52,6 @@ def test_scatter_under_its_old_name():
     assert out[0].tolist() == [[0, 5, 0, 6]]
 
 
-def first_of_sorted(data, count, axis, largest):
-    """What TopK gives, by sorting everything: not-a-numbers are the greatest, ties in order."""
-    rows = np.moveaxis(data, axis, -1).astype(np.float64)
-    places = np.empty((*rows.shape[:-1], count), np.int64)
-    for row in np.ndindex(*rows.shape[:-1]):
-        values = [
-            (int(np.isnan(v)), np.nan_to_num(v, nan=0.0, posinf=9e9, neginf=-9e9))
-            for v in rows[row]
-        ]
-        signs = [(-a, -b) for a, b in values] if largest else values
-        places[row] = sorted(range(len(values)), key=signs.__getitem__)[:count]
-    found = np.take_along_axis(np.moveaxis(data, axis, -1), places, -1)
-    return np.moveaxis(found, -1, axis), np.moveaxis(places, -1, axis)
-
-
 @pytest.mark.parametrize("largest", [0, 1])
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.int32, np.uint8])
 def test_the_best_of_rows_with_ties(dtype, largest):
@@ -78,7 +64,7 @@ def test_the_best_of_rows_with_ties(dtype, largest):
     for count, axis in ((5, 1), (0, 0), (3, 0), (2, -1), (17, 1)):
         data_of = payload(NODE("TopK", ["x", "k"], ["v", "i"], axis=axis, largest=largest))
         values, places = evaluate_payload(data_of, [data, np.array([count])])
-        expected_values, expected_places = first_of_sorted(data, count, axis, largest)
+        expected_values, expected_places = first_in_order(data, count, axis, largest)
         np.testing.assert_array_equal(places, expected_places)
         np.testing.assert_array_equal(values, expected_values)
         assert values.dtype == data.dtype and places.dtype == np.int64

@@ -25,8 +25,9 @@ from tilewright.ir.primitives import (
 from tilewright.ops.build import Builder, array, cast, dimension
 from tilewright.ops.record import NoRule, RuleContext, operator
 from tilewright.ops.sizes import data_operand, scalar_of, size_of, whole_numbers
-from tilewright.shape import constant, less_equal, product
+from tilewright.shape import Expr, constant, less_equal, product
 
+MOST_RANKED = 64  # elements that are compared with each other; a sort takes less time for more
 REDUCTIONS = {"none": "none", "add": "add", "mul": "multiply", "max": "maximum", "min": "minimum"}
 
 
@@ -211,10 +212,51 @@ def _non_zero(context: RuleContext) -> Sequence[Node]:
 def _top_k(context: RuleContext) -> Sequence[Node]:
     data = data_operand(context)
     builder = Builder(context)
-    if context.static_integers(1, "k") != [1] or data.dtype is DType.BOOL:
-        raise NoRule("more than one greatest element per row needs a sort", where=context.where)
     axis = builder.axis(context.integer("axis", -1), data.rank)
-    context.require(less_equal(1, data.shape[axis]), f"axis {axis} holds no element to choose")
-    kind = "maximum" if context.integer("largest", 1) else "minimum"
-    index = builder.unsqueeze(node(ArgReduce(kind, axis, False), data), [axis])
+    size, (count, *_) = builder.scope.resolve(data.shape[axis]), context.static_integers(1, "k")
+    few = size.is_constant and size.value <= MOST_RANKED
+    if data.dtype is DType.BOOL or not (count == 1 or (few and 0 < count <= size.value)):
+        raise NoRule("more than one greatest element per row needs a sort", where=context.where)
+    is_largest = context.integer("largest", 1) != 0
+    if count == 1:
+        context.require(less_equal(1, size), f"axis {axis} holds no element to choose")
+        kind = "maximum" if is_largest else "minimum"
+        index = builder.unsqueeze(node(ArgReduce(kind, axis, False), data), [axis])
+    else:
+        index = _first(builder, _ranks(builder, data, axis, is_largest), axis, count)
     return [node(GatherElements(axis), data, index), index]
+
+
+def _ranks(b: Builder, data: Node, axis: int, is_largest: bool) -> Node:
+    """How many elements along ``axis`` come before each; of equal ones the first comes first.
+
+    What is not a number is the greatest, as in numpy.
+    """
+    one, other = b.unsqueeze(data, [axis + 1]), b.unsqueeze(data, [axis])  # is one before other?
+    low, high = (other, one) if is_largest else (one, other)
+    before, same = b.map("less", low, high), b.map("equal", low, high)
+    if data.dtype.is_float:
+        unknown = b.map("is_nan", high)
+        before = b.map(
+            "logical_or",
+            before,
+            b.map("logical_and", unknown, b.map("logical_not", b.map("is_nan", low))),
+        )
+        same = b.map("logical_or", same, b.map("logical_and", unknown, b.map("is_nan", low)))
+    places = (_places(b, data.rank + 1, at, data.shape[axis]) for at in (axis, axis + 1))
+    before = b.map("logical_or", before, b.map("logical_and", same, b.map("less", *places)))
+    return b.reduce("sum", cast(before, DType.INT32), [axis])
+
+
+def _first(b: Builder, ranks: Node, axis: int, count: int) -> Node:
+    """Where the elements of the ranks below ``count`` are, in order."""
+    rank, size = ranks.rank + 1, ranks.shape[axis]
+    wanted = cast(_places(b, rank, axis + 1, constant(count)), DType.INT32)
+    found = b.map("equal", b.unsqueeze(ranks, [axis + 1]), wanted)
+    place = cast(_places(b, rank, axis, size), DType.INT32)
+    return cast(b.reduce("sum", b.select(found, place, 0), [axis]), DType.INT64)
+
+
+def _places(b: Builder, rank: int, axis: int, size: Expr) -> Node:
+    """Positions along one of ``rank`` axes, the others of which have one element."""
+    return b.iota([size if at == axis else 1 for at in range(rank)], axis)
