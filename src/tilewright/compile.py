@@ -29,6 +29,7 @@ from tilewright.ir.value_ranges import range_texts
 from tilewright.ops.reference import evaluate_payload
 from tilewright.options import CompileOptions, FallbackName, PolicyName, complete
 from tilewright.plan.greedy import plan_greedily
+from tilewright.plan.known import with_known_kernels
 from tilewright.plan.prepare import prepare
 from tilewright.policy import POLICIES
 from tilewright.rewrite import simplify
@@ -100,6 +101,10 @@ def compile_stages(
     graph, narrowing = _rewritten(imported.graph, held, stages)
     chosen = _levels(given["levels"], _narrowest(graph, held), described)
     plan = plan_greedily(graph)
+    known = with_known_kernels(graph, plan)
+    if known is not graph:
+        graph, plan = known, plan_greedily(known)
+        stages.graph("known", graph)
     stages.plan(graph, plan)
     report = imported.report
     if report.opaque:

@@ -13,6 +13,7 @@ from onnx.reference.op_run import OpRun
 
 Array = np.ndarray[Any, Any]
 
+TOGETHER = 64  # boxes that are compared with each other at once
 SORTED_WHOLE = 4096  # elements: a sort of fewer takes less than finding which of them to sort
 
 
@@ -72,7 +73,7 @@ def _least(keys: Array, count: int) -> Array:
 
 
 class NonMaxSuppression(OpRun):
-    """NonMaxSuppression that compares a box with all that are left at once.
+    """NonMaxSuppression that compares many boxes at once.
 
     Of equal scores the first box is taken; boxes without area suppress none, as in ONNX Runtime.
     """
@@ -118,18 +119,28 @@ def _corners(boxes: Array, centred: bool) -> Array:
 def _not_suppressed(boxes: Array, count: int, limit: np.float32) -> list[int]:
     """Which of the boxes, the best first, overlap with no better one that is taken."""
     taken: list[int] = []
-    left = np.arange(boxes.shape[1])
-    while left.size and len(taken) < count:
-        best, left = left[0], left[1:]
-        taken.append(int(best))
-        own, others = boxes[:, best], boxes[:, left]
-        ends = np.minimum(others[2:4], own[2:4, None]) - np.maximum(others[:2], own[:2, None])
-        both = np.where((ends > 0).all(axis=0), ends[0] * ends[1], 0)
-        union = others[4] + own[4] - both
-        counts = (own[4] > 0) & (others[4] > 0) & (union > 0)
-        share = np.divide(both, union, out=np.zeros_like(both), where=counts)
-        left = left[~(share > limit)]
+    for begin in range(0, boxes.shape[1], TOGETHER):
+        block = boxes[:, begin : begin + TOGETHER]
+        hidden = np.any(np.greater(_shares(boxes[:, taken], block), limit), axis=0)
+        hides = np.greater(_shares(block, block), limit)
+        for place in range(block.shape[1]):
+            if not hidden[place]:
+                taken.append(begin + place)
+                hidden |= hides[place]
+                if len(taken) == count:
+                    return taken
     return taken
+
+
+def _shares(some: Array, others: Array) -> Array:
+    """Of every box and every other one, the area in both by the area in either: [some, others]."""
+    one = some[:, :, None]
+    ends = np.minimum(one[2:4], others[2:4, None]) - np.maximum(one[:2], others[:2, None])
+    np.maximum(ends, 0, out=ends)
+    both = ends[0] * ends[1]
+    union = one[4] + others[4] - both
+    counts = (one[4] > 0) & (others[4] > 0) & (union > 0)
+    return np.divide(both, union, out=np.zeros_like(both), where=counts)
 
 
 __all__ = ["NonMaxSuppression", "TopK"]
