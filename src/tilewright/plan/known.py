@@ -8,17 +8,13 @@ would ever be in memory; the plan does. Start with :func:`with_known_kernels`.
 from __future__ import annotations
 
 import math
-from typing import Any
 
-import numpy as np
-
-from tilewright.ir.evaluate import evaluate_node
+from tilewright.ir.evaluate import Array, evaluate_node
 from tilewright.ir.graph import Graph, Node, expressions_of, mapped, node, same
 from tilewright.ir.kernel import Kernel, Plan
 from tilewright.ir.primitives import Constant, Input, Opaque, Project
 from tilewright.support.errors import ExecutionError
 
-Array = np.ndarray[Any, Any]
 MOST_ELEMENTS = 1 << 22  # of one tensor; beyond, computing it anew takes less than reading it
 
 
