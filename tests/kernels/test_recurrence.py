@@ -131,7 +131,7 @@ def test_weights_that_are_inputs_and_halves() -> None:
         compare(model(x, w, r), wanted.astype(np.float16), length=2)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", STATES)
 @pytest.mark.parametrize("sizes", [(3, 40), (2, 70)])
 def test_machine_code_is_what_the_tile_program_means(name: str, sizes: Sizes) -> None:

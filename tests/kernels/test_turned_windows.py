@@ -67,6 +67,7 @@ def pooling(space: Space, case: WindowCase, kind: str, dtype: DType = F32) -> No
     return node(made, space.input("x", dtype, n, c, h, w))
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.usefixtures("turned")
 @pytest.mark.parametrize("kind", mostly_slow(["sum", "maximum", "minimum"], "maximum"))
 @pytest.mark.parametrize("case", mostly_slow(CASES, "three-stride"))
