@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from tilewright.options import CompileOptions, lists_options
 from tilewright.support import errors
 from tilewright.support.arguments import MOST_THREADS, choice, file_path, limit, switch
+from tilewright.support.collector import paused_collector
 from tilewright.support.errors import TilewrightError
 from tilewright.support.version import VERSION
 
@@ -95,7 +96,8 @@ def compile(
 
     Raises subclasses of ``TilewrightError`` only.
     """
-    from tilewright.compile import compile_model
+    with paused_collector():
+        from tilewright.compile import compile_model
 
     return compile_model(
         source,

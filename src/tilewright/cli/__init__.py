@@ -9,6 +9,8 @@ rich. Start with ``app``.
 
 from __future__ import annotations
 
+import atexit
+import gc
 from collections.abc import Sequence
 
 from tilewright.cli.imports import INTERRUPTED, imported
@@ -19,6 +21,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     What the command line needs is imported in here, so that Ctrl-C meanwhile is no traceback.
     """
+    atexit.register(gc.freeze)  # or Python looks at the end through all that a compiler made
     try:
         return imported("tilewright.cli.app").run(arguments)
     except KeyboardInterrupt:

@@ -11,6 +11,8 @@ import signal
 import threading
 from types import ModuleType
 
+from tilewright.support.collector import paused_collector
+
 INTERRUPTED = 130  # the exit code of a command that Ctrl-C ended
 
 
@@ -18,6 +20,7 @@ def _end(number: int, frame: object) -> None:
     os._exit(INTERRUPTED)
 
 
+@paused_collector()
 def imported(name: str) -> ModuleType:
     """The module; Ctrl-C while it is imported ends the process at once.
 
