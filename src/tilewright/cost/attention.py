@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilewright.cost.contraction import TRANSPOSE_CYCLES, Machine, workers_for
+from tilewright.cost.contraction import (
+    AGAIN_LEFT,
+    AGAIN_RIGHT,
+    TRANSPOSE_CYCLES,
+    Machine,
+    workers_for,
+)
 from tilewright.ir.dtype import DType
 from tilewright.shape import Expr, ceil_div, maximum, minimum
 
@@ -51,9 +57,23 @@ def attention_time(
     turned = sizes.depth * lanes * machine.picoseconds(TRANSPOSE_CYCLES)
     passes = ceil_div(sizes.keys, sizes.block_keys) * machine.picoseconds(BLOCK_CYCLES)
     task = sizes.keys * each_key + turned + passes + machine.picoseconds(TASK_CYCLES)
+    task = task + _moved(sizes, blocks, dtype, machine)
     tasks = maximum(sizes.batch * blocks, 1)
     workers = workers_for(tasks * task, threads)
     return ceil_div(tasks, workers) * task
+
+
+def _moved(sizes: AttentionSizes, blocks: Expr, dtype: DType, machine: Machine) -> Expr:
+    """Picoseconds that a task waits for keys, which are rows, and for values, which are columns.
+
+    The first block of rows reads them from where all of them lie, others from the cache that holds
+    those of one batch element. What multiply-adds hide is the same as in a contraction.
+    """
+    rows, columns = sizes.keys * sizes.depth, sizes.keys * sizes.width
+    first = machine.reading(sizes.batch * (rows + columns), dtype.bytes, 2)
+    again = machine.reading(rows + columns, dtype.bytes, 2)
+    each = (first + (blocks - 1) * again) // blocks
+    return (rows * AGAIN_LEFT + columns * AGAIN_RIGHT) // 8 // 64 * each
 
 
 def softmax_time(elements: Expr, dtype: DType, machine: Machine, threads: Expr | int) -> Expr:

@@ -62,7 +62,7 @@ WIDEST = 8  # columns of known number that are not divided into groups
 # number.
 KNOWN_GROUP_CYCLES = (16.0, 1.2)
 ANY_GROUP_CYCLES = (26.0, 3.2)
-WIDE_GROUP_CYCLES = (6.0, 0.6)  # of the former with vectors of 64 bytes
+WIDE_GROUP_CYCLES = (6.0, 0.6)  # of both with vectors of 64 bytes
 MASKED_CYCLES, WIDE_MASKED_CYCLES = 40.0, 4.0  # more of a loop over less than a vector
 STEP_SHARE = 1.15  # of a step beyond what its loads and multiply-adds take
 STREAM_SHARE = 2.0  # the same for what comes from the second-level cache
@@ -143,9 +143,9 @@ def _group_time(columns: Expr, depth: Expr, height: int, size: int, machine: Mac
     steps = ceil_div(depth, lanes)
     # Nothing else is read meanwhile, so that all of the first-level cache may be counted on.
     stays = machine.holds(1, (height + _column_group(columns)) * depth * 3 // 4, size)
-    begun, summed = ANY_GROUP_CYCLES
-    if columns.is_constant:
-        begun, summed = WIDE_GROUP_CYCLES if machine.is_wide else KNOWN_GROUP_CYCLES
+    begun, summed = KNOWN_GROUP_CYCLES if columns.is_constant else ANY_GROUP_CYCLES
+    if machine.is_wide:
+        begun, summed = WIDE_GROUP_CYCLES
     time = constant(0)
     for _, _, count, width in _column_groups(columns):
         near, far = _step_cycles(machine.target, height, width)
