@@ -17,6 +17,8 @@ totals. Start with :func:`lower_attention`.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
+from functools import partial, reduce
 
 from tilewright.ir.access import operand_index
 from tilewright.ir.attention import Attention, quotient
@@ -59,6 +61,7 @@ from tilewright.tile.variants import LoweredStep
 LOWEST = {DType.FLOAT32: -3.4028234663852886e38, DType.FLOAT64: -1.7976931348623157e308}
 NO_WEIGHT = {DType.FLOAT32: 200.0, DType.FLOAT64: 1000.0}  # lower by that: its exponential is 0
 COLUMN, BLOCK = "_d", "_kb"
+TOGETHER = 4  # keys for which the maxima and totals of rows are loaded and stored once
 PASS, AGAIN = "_pass", "_again"
 
 
@@ -184,7 +187,7 @@ class _Writer(AttentionFrame):
         self._score(first, here)
         self._show(first, here)
         self._lanes(self._raise)
-        self._weigh(here)
+        self._weigh(first, here)
         self._scale()
         self._add(first, here)
         lowering.emit(Loop(BLOCK, *numbers, lowering.close()))
@@ -225,26 +228,40 @@ class _Writer(AttentionFrame):
         lowering, attention = self.lowering, self.attention
         self._lanes(lambda m: lowering.store(self.raised, m, self._load(self.maximum, m)))
         turned = [self._turned(operand, first, here) for operand in self._operands()]
-        key = lowering.opened(KEY, self.key_count)
-        line = (key - first) * self.stride
 
-        def greatest(m: Expr, value: Value) -> None:
-            lowering.store(self.raised, m, self._greater(self._load(self.raised, m), value))
-
-        def element(m: Expr) -> None:
-            place, index = line + (m - self.first_row), self._index(m, key)
+        def value(m: Expr, key: Expr) -> Value:
+            line = (key - first) * self.stride
+            if attention.shown is attention.scores:
+                return self._load(self.scores, line + (m - self.first_row))
+            index, place = self._index(m, key), line + (m - self.first_row)
             for operand, made in turned:
                 self._known(operand, index, made(place))
             self._known(attention.scores, index, self._load(self.scores, place))
             value = lowering.let(lowering.value(attention.shown, index))
             lowering.store(self.scores, place, value)
-            greatest(m - self.first_row, value)
+            return value
 
-        if attention.shown is attention.scores:
-            self._lanes(lambda m: greatest(m, self._load(self.scores, line + m)))
-        else:
+        def lines(keys: Sequence[Expr]) -> None:
+            def element(m: Expr) -> None:
+                greatest = reduce(self._greater, [value(m, key) for key in keys])
+                place = m - self.first_row
+                greatest = self._greater(self._load(self.raised, place), lowering.let(greatest))
+                lowering.store(self.raised, place, greatest)
+
             self._rows_here(element)
-        lowering.emit(Loop(KEY, first, first + here, lowering.close()))
+
+        self._by_keys(first, here, lines)
+
+    def _by_keys(self, first: Expr, here: Expr, lines: Callable[[Sequence[Expr]], None]) -> None:
+        """Loops over these keys, several at a time: what rows keep is loaded and stored for all."""
+        lowering, whole = self.lowering, here // TOGETHER
+        group, name = lowering.name("g"), KEY
+        number = lowering.opened(group, ceil_div(self.block.keys, TOGETHER))
+        lines([first + number * TOGETHER + place for place in range(TOGETHER)])
+        lowering.emit(Loop(group, constant(0), whole, lowering.close()))
+        lines([lowering.opened(name, self.key_count)])
+        bounds = first + whole * TOGETHER, first + here
+        lowering.emit(Loop(name, *bounds, lowering.close()))
 
     def _raise(self, m: Expr) -> None:
         """The new maximum of a row, and what becomes of sums under the old one."""
@@ -257,23 +274,26 @@ class _Writer(AttentionFrame):
         total = self._apply("multiply", self._load(self.total, m), factor)
         lowering.store(self.total, m, total)
 
-    def _weigh(self, here: Expr) -> None:
+    def _weigh(self, first: Expr, here: Expr) -> None:
         lowering = self.lowering
 
-        def line(n: Expr) -> None:
+        def lines(keys: Sequence[Expr]) -> None:
             def element(m: Expr) -> None:
-                place = n * self.stride + m
-                lower = self._apply(
-                    "subtract", self._load(self.scores, place), self._load(self.maximum, m)
-                )
-                weight = lowering.let(self._apply("exponential", lower))
-                lowering.store(self.scores, place, weight)
+                highest = lowering.let(self._load(self.maximum, m))
+                weights = list[Value]()
+                for key in keys:
+                    place = (key - first) * self.stride + m
+                    lower = self._apply("subtract", self._load(self.scores, place), highest)
+                    weight = lowering.let(self._apply("exponential", lower))
+                    lowering.store(self.scores, place, weight)
+                    weights.append(weight)
+                weight = reduce(partial(self._apply, "add"), weights)
                 total = self._apply("add", self._load(self.total, m), weight)
                 lowering.store(self.total, m, total)
 
             self._lanes(element)
 
-        self._each(lowering.name("i"), (constant(0), here), line)
+        self._by_keys(first, here, lines)
 
     def _scale(self) -> None:
         """What was summed under the maximum before."""
