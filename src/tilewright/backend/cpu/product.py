@@ -38,19 +38,22 @@ class ProductShape:
 
     ``tail`` is the number of columns modulo those of the widest tile, None where it is not known.
     ``whole`` says that vectors of the right operand may be read to their end; else the last ones
-    are masked. ``left_depth`` is the stride of the left operand along k where it is known.
+    are masked. ``left_depth`` is the stride of the left operand along k where it is known;
+    ``beside`` says that its rows are one element apart.
     """
 
     dtype: DType
     tail: int | None
     whole: bool
     left_depth: int | None
+    beside: bool
 
     @property
     def name(self) -> str:
         """A name that says it all."""
         tail = "x" if self.tail is None else self.tail
         kind = "whole" if self.whole else "masked"
+        kind += "_beside" if self.beside else ""
         return f"product_{self.dtype.value}_{tail}_{kind}_{self.left_depth or 'x'}"
 
 
@@ -112,7 +115,8 @@ class _Writer:
         """All rows under one panel."""
         builder, dtype = self.builder, self.shape.dtype
         most = most_rows(self.level, vectors)
-        shape = TileShape(dtype, most, vectors, self.shape.left_depth, None, masked)
+        known, beside = self.shape.left_depth, self.shape.beside
+        shape = TileShape(dtype, most, vectors, known, None, masked, beside=beside)
         base, taller = heights(builder, self.rows, most)
         turning = builder.mul(taller, builder.add(base, word(1)))
         columns = builder.sub(self.columns, first)

@@ -42,7 +42,8 @@ class TileShape:
     """What a tile is specialised for.
 
     ``left_depth`` and ``right_depth`` are strides along k where they are known (None: an argument).
-    ``masked`` reads only the first columns of the right operand. ``gathered`` takes the rows of the
+    ``beside`` says that rows of the left operand are one element apart: their places differ by
+    constants then, and take one register in all. ``masked`` reads only the first columns of the right operand. ``gathered`` takes the rows of the
     left operand from a table, anew for every run of k, or if ``shifted`` once for all runs, which
     are equally far apart in all rows. ``prefetches`` asks for what the right
     operand is after this panel, ``streams`` for the rows of the left operand after these. With
@@ -60,12 +61,14 @@ class TileShape:
     prefetches: bool = False
     streams: bool = False
     narrow: DType | None = None
+    beside: bool = False
 
     @property
     def name(self) -> str:
         """A name that says it all."""
         strides = f"{self.left_depth or 'x'}_{self.right_depth or 'x'}"
-        kind = ("_masked" if self.masked else "") + ("_gathered" if self.gathered else "")
+        kind = ("_masked" if self.masked else "") + ("_beside" if self.beside else "")
+        kind += "_gathered" if self.gathered else ""
         kind += "_shifted" if self.shifted else ""
         kind += "_prefetches" if self.prefetches else ""
         kind += "_streams" if self.streams else ""
@@ -223,7 +226,8 @@ class TileLoop:
         ]
 
     def _row(self, i: int) -> ir.Value:
-        offset = self.builder.mul(self.operands.left_row, word(i))
+        row = word(1) if self.shape.beside else self.operands.left_row
+        offset = self.builder.mul(row, word(i))
         return self.scalar.gep(self.operands.left, self.shape.dtype, offset)
 
     def _runs(self, copies: list[Sums]) -> list[Sums]:

@@ -53,7 +53,7 @@ from tilewright.ir.tile import (
     Value,
     View,
 )
-from tilewright.shape import Expr, minimum, symbol
+from tilewright.shape import Expr, constant, minimum, symbol
 
 LEAST_MASKED_BYTES = 32  # of vectors: narrower ones have no masks
 VECTORS_AT_A_TIME = 4  # of 4-byte elements: as many as LLVM interleaves of a light loop
@@ -267,6 +267,7 @@ class FunctionFrame:
             sizes[1].value % wide if sizes[1].is_constant else None,
             right.buffer.scratch or right.panel > 0,
             left.depth.value if left.depth.is_constant and left.depth.value > 0 else None,
+            left.row is constant(1),
         )
         places = [
             self.emitter.gep(self.pointers[place.buffer.name], dtype, self.index(place.offset))
