@@ -20,6 +20,7 @@ from tilewright.ir.dtype import DType
 POINTER = ir.PointerType()
 SQUARES = {16: (8, 4), 32: (16, 8, 4)}  # rows and columns of squares that so many registers hold
 WORD = 4  # bytes
+AHEAD_BYTES = 128  # after what is read of a row: more rows follow each other than are foreseen
 LEAST_COLUMNS = 8  # of words that are made in registers
 # (source, elements between its rows, target, elements between its rows, rows, columns)
 ARGUMENTS = (POINTER, I64, POINTER, I64, I64, I64)
@@ -111,6 +112,10 @@ class _Writer:
 
     def _whole(self, row: ir.Value, column: ir.Value) -> None:
         builder = self.builder
+        if not self.along_target:
+            ahead = builder.add(column, word(AHEAD_BYTES // self.dtype.bytes))
+            for i in range(self.lanes):
+                self.scalar.prefetch(self._source(builder.add(row, word(i)), ahead))
         values = [
             self.vector.load(self._source(builder.add(row, word(i)), column), self.dtype)
             for i in range(self.lanes)
