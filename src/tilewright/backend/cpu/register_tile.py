@@ -42,12 +42,13 @@ class TileShape:
     """What a tile is specialised for.
 
     ``left_depth`` and ``right_depth`` are strides along k where they are known (None: an argument).
-    ``beside`` says that rows of the left operand are one element apart: their places differ by
-    constants then, and take one register in all. ``masked`` reads only the first columns of the right operand. ``gathered`` takes the rows of the
+    ``masked`` reads only the first columns of the right operand. ``gathered`` takes the rows of the
     left operand from a table, anew for every run of k, or if ``shifted`` once for all runs, which
     are equally far apart in all rows. ``prefetches`` asks for what the right
     operand is after this panel, ``streams`` for the rows of the left operand after these. With
     ``narrow`` every step takes words of several elements of that type; see ``narrow_dots``.
+    ``beside`` says that rows of the left operand are one element apart: their places differ by
+    constants then, and take one register in all.
     """
 
     dtype: DType
