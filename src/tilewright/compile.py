@@ -14,13 +14,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
-from typing import TypeVar, Unpack, cast, get_args
+from typing import Any, TypeVar, Unpack, cast, get_args
 
 from tilewright.backend.cpu.machine import LEVELS, host_level, host_levels
 from tilewright.backend.cpu.pack import ConstantStore
 from tilewright.backend.cpu.program import CompiledProgram, build_program, usual_machine
+from tilewright.compile_bodies import compiled_bodies
 from tilewright.cost import Machine, TileTime
-from tilewright.frontend.onnx import ImportReport, as_constants, as_dims, import_model
+from tilewright.frontend.onnx import (
+    ImportReport,
+    as_constants,
+    as_dims,
+    import_model,
+    refuse_fallbacks,
+)
+from tilewright.frontend.onnx.bodies import Body
 from tilewright.frontend.onnx.source import Source
 from tilewright.ir.graph import Graph
 from tilewright.ir.kernel import Plan
@@ -106,7 +114,11 @@ def compile_stages(
         graph, plan = known, plan_greedily(known)
         stages.graph("known", graph)
     stages.plan(graph, plan)
-    report = imported.report
+    bodies, report = compiled_bodies(
+        graph, plan, imported.report, partial(_body_stages, {**given, "levels": list(chosen)})
+    )
+    if given["fallback"] == "error":
+        refuse_fallbacks(report.fallbacks, graph.name)
     if report.opaque:
         _LOG.warning("Runs on the ONNX reference evaluator: %s", ", ".join(sorted(report.opaque)))
     _LOG.info("Planned %d kernels for %s", len(plan.kernels), graph.name)
@@ -118,7 +130,7 @@ def compile_stages(
             machine, observe = machines[name], partial(stages.kernel, name)
             compiled[name] = build_program(
                 graph, plan, LEVELS[name], dimensions, operators, error, machine,
-                POLICIES[policy], observe, store,
+                POLICIES[policy], observe, store, bodies,
             )  # fmt: skip
             stages.end_of_level(name)
             _LOG.info("Generated %d bytes of code for %s", len(compiled[name].image.data), name)
@@ -138,6 +150,17 @@ def compile_stages(
     )
     findings = stages.findings if stages.check else None
     return Compilation(report, graph, plan, compiled, contents, findings, narrowing)
+
+
+def _body_stages(options: Mapping[str, Any], body: Body) -> tuple[ImportReport, ArtifactContents]:
+    """The compilation of a body with the options of the model that it is a part of.
+
+    Whoever refuses fallbacks does so when all of the model are known.
+    """
+    own = {**options, "dims": body.dims, "constants": body.constants}
+    own |= {"fallback": "reference", "dump": None}
+    made = compile_stages(body.model, **cast("CompileOptions", own))
+    return made.report, made.contents
 
 
 @paused_collector()

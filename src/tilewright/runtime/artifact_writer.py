@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -47,6 +47,15 @@ def save_artifact(path: str | os.PathLike[str], contents: ArtifactContents) -> N
         draft.finish(contents)
 
 
+def artifact_bytes(contents: ArtifactContents) -> np.ndarray[Any, Any]:
+    """The bytes that the file of these contents has."""
+    pieces = [*_Layout().pieces(contents)]
+    out = np.zeros(max(offset + len(data) for offset, data in pieces), np.uint8)
+    for offset, data in pieces:
+        out[offset : offset + len(data)] = np.frombuffer(data, np.uint8)
+    return out
+
+
 def describe(contents: ArtifactContents) -> ArtifactInfo:
     """The record that the contents have in a file."""
     return _Layout().filled(contents)
@@ -74,19 +83,10 @@ class ArtifactDraft:
 
     def finish(self, contents: ArtifactContents) -> None:
         """Write what is not yet in the file, which then takes its place."""
-        layout = self._layout
-        info = layout.filled(contents)
-        manifest = {
-            "info": info.to_json(),
-            "levels": layout.levels,
-            "sections": [[s.kind, s.offset, s.size, s.digest] for s in layout.sections],
-        }
-        text = _json(manifest)
-        for number, data in layout.data.items():
-            self._draft.write(layout.sections[number].offset, raw_bytes(data))
-        self._draft.write(layout.end, text)
-        size, digest = layout.end + len(text), hashlib.sha256(text).digest()
-        self._draft.write(0, HEADER.pack(MAGIC, FORMAT, HEADER.size, len(text), size, digest))
+        size = 0
+        for offset, data in self._layout.pieces(contents):
+            self._draft.write(offset, data)
+            size = max(size, offset + len(data))
         self._draft.take_place(size)
 
 
@@ -137,6 +137,21 @@ class _Layout:
         self.sections[number] = replace(self.sections[number], digest=digest)
         self._numbers[id(content)] = number
         self._owners.append(content)
+
+    def pieces(self, contents: ArtifactContents) -> Iterator[tuple[int, bytes | memoryview]]:
+        """What is not in the file yet, and where it belongs; the manifest ends the file."""
+        info = self.filled(contents)
+        manifest = {
+            "info": info.to_json(),
+            "levels": self.levels,
+            "sections": [[s.kind, s.offset, s.size, s.digest] for s in self.sections],
+        }
+        text = _json(manifest)
+        for number, data in self.data.items():
+            yield self.sections[number].offset, raw_bytes(data)
+        yield self.end, text
+        size, digest = self.end + len(text), hashlib.sha256(text).digest()
+        yield 0, HEADER.pack(MAGIC, FORMAT, HEADER.size, len(text), size, digest)
 
     def filled(self, contents: ArtifactContents) -> ArtifactInfo:
         """Give everything else its place; the record of all."""

@@ -11,6 +11,7 @@ from typing import Any, NoReturn, cast
 
 import numpy as np
 
+from tilewright.runtime.control import ControlOperator
 from tilewright.runtime.given import as_arrays, as_torch, given_outputs, torch_of
 from tilewright.runtime.lower import SHAPELESS, describe
 from tilewright.runtime.program import NATIVE_ITEM_SIZES, Buffer, OpaqueStep, Program
@@ -30,7 +31,12 @@ Evaluate = Callable[[bytes, list[Any]], Sequence[Any]]
 class Hooks:
     """The methods that ``_native.Model`` takes."""
 
-    def __init__(self, program: Program, evaluate: Evaluate | None) -> None:
+    def __init__(
+        self,
+        program: Program,
+        evaluate: Evaluate | None,
+        control: Mapping[int, ControlOperator] | None = None,
+    ) -> None:
         self._inputs = sorted(
             (buffer for buffer in program.buffers if buffer.kind == "input"), key=_position
         )
@@ -38,7 +44,12 @@ class Hooks:
             (buffer for buffer in program.buffers if buffer.kind == "output"), key=_position
         )
         self._program = program
-        opaque = [step.operator for step in program.steps if isinstance(step, OpaqueStep)]
+        self._control = control or {}
+        opaque = [
+            step.operator
+            for number, step in enumerate(program.steps)
+            if isinstance(step, OpaqueStep) and number not in self._control
+        ]
         if opaque and evaluate is None:
             raise ArtifactError(
                 f"The operators {', '.join(sorted(set(opaque)))} run on the ONNX reference "
@@ -105,13 +116,17 @@ class Hooks:
         """
         step = self._program.steps[number]
         assert isinstance(step, OpaqueStep)
-        assert self._evaluate is not None
+        control = self._control.get(number)
         buffers = [self._program.buffers[output] for output in step.outputs]
         # A sequence may hold on to its elements, some of which may be the caller's.
         if any(buffer.dtype == SHAPELESS for buffer in buffers):
             inputs = [_copy(value) for value in inputs]
         try:
-            results = list(self._evaluate(step.payload, inputs))
+            if control is not None:
+                results = control(inputs)
+            else:
+                assert self._evaluate is not None
+                results = list(self._evaluate(step.payload, inputs))
         except TilewrightError:
             raise
         # The reference may raise anything at all.

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tilewright.runtime.control import CONTROL
 from tilewright.runtime.levels import runs_on
 from tilewright.runtime.program import (
     LEVELS,
@@ -183,7 +184,10 @@ def level_info(
         machine=machine,
         kernels=sum(isinstance(step, KernelStep) for step in program.steps),
         functions=len(image.functions),
-        opaque_steps=sum(isinstance(step, OpaqueStep) for step in program.steps),
+        opaque_steps=sum(
+            isinstance(step, OpaqueStep) and not step.payload.startswith(CONTROL)
+            for step in program.steps
+        ),
         code_bytes=len(image.data),
         weight_bytes=weight_bytes,
     )

@@ -8,13 +8,17 @@ at :class:`CompiledModel`.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, cast
+
+import numpy as np
 
 from tilewright.runtime import _native
 from tilewright.runtime.artifact import Artifact, ArtifactContents, open_artifact
 from tilewright.runtime.artifact_writer import describe, save_artifact
-from tilewright.runtime.constants import place_constants
+from tilewright.runtime.constants import PlacedConstants, place_constants
+from tilewright.runtime.control import CONTROL, ControlOperator, ControlStep
 from tilewright.runtime.hooks import Evaluate, Hooks
 from tilewright.runtime.info import ArtifactInfo, specifications
 from tilewright.runtime.levels import choose_level
@@ -31,7 +35,7 @@ from tilewright.support.arguments import (
     show,
     switch,
 )
-from tilewright.support.errors import DimensionError, InputError
+from tilewright.support.errors import ArtifactError, DimensionError, InputError
 from tilewright.support.processors import default_threads
 from tilewright.support.text import article
 
@@ -49,6 +53,7 @@ class CompiledModel:
     __slots__ = (
         "__weakref__",
         "_artifact",
+        "_bodies",
         "_constant_bytes",
         "_contents",
         "_info",
@@ -88,7 +93,13 @@ class CompiledModel:
         code = None
         if image.functions:
             code = _native.Image(image.data, dict(image.functions), list(image.fixups))
-        hooks = Hooks(program, evaluate)
+        self._bodies: list[CompiledModel] = []
+        control = {
+            number: self._control(step, constants, evaluate)
+            for number, step in enumerate(program.steps)
+            if isinstance(step, OpaqueStep) and step.payload.startswith(CONTROL)
+        }
+        hooks = Hooks(program, evaluate, control)
         description = lower(program, [size for _, size, _ in constants.entries])
         self._native = _native.Model(description, code, constants.entries, constants.owners, hooks)
         if artifact is not None and artifact.watch is not None:
@@ -103,6 +114,29 @@ class CompiledModel:
         self.num_threads = num_threads
         self.max_bytes = max_bytes
         self.flush_denormals = flush_denormals
+
+    def _control(
+        self, step: OpaqueStep, constants: PlacedConstants, evaluate: Evaluate | None
+    ) -> ControlOperator:
+        """An operator with bodies, whose artifacts are the last inputs of its step."""
+        control = ControlStep.of(step.payload)
+        where = Path(f"program '{self._program.name}', {step.label}")
+        calls: list[Callable[..., Sequence[Any]]] = []
+        for number in step.inputs[len(step.inputs) - len(control.bodies) :]:
+            _, _, data = constants.entries[self._program.buffers[number].index]
+            if data is None or data.dtype != np.uint8:
+                raise ArtifactError("The program contradicts itself: no body", where=str(where))
+            artifact = Artifact(where, data, None, verify=True)
+            level = artifact.choose_level(_native.cpu_features(), self.level)
+            body = CompiledModel(artifact.contents([level]), level, evaluate=evaluate)
+            self._bodies.append(body)
+            calls.append(body._results)
+        return ControlOperator(control, calls)
+
+    def _results(self, *args: Any) -> Sequence[Any]:
+        """All outputs, in order, for the inputs by position."""
+        made = self._native.call(args, {})
+        return (made,) if self._single else made
 
     @staticmethod
     def from_contents(
@@ -257,6 +291,8 @@ class CompiledModel:
     def num_threads(self, threads: int | None) -> None:
         count = limit("num_threads", threads, MOST_THREADS) or default_threads()
         self._native.num_threads = min(count, _native.most_threads)
+        for body in self._bodies:
+            body.num_threads = threads
 
     @property
     def max_bytes(self) -> int | None:
@@ -266,6 +302,8 @@ class CompiledModel:
     @max_bytes.setter
     def max_bytes(self, most: int | None) -> None:
         self._native.max_bytes = limit("max_bytes", most) or 0
+        for body in self._bodies:
+            body.max_bytes = most
 
     @property
     def flush_denormals(self) -> bool:
@@ -279,6 +317,8 @@ class CompiledModel:
     @flush_denormals.setter
     def flush_denormals(self, flush: bool) -> None:
         self._native.flush_denormals = switch("flush_denormals", flush)
+        for body in self._bodies:
+            body.flush_denormals = flush
 
     def stats(self) -> Stats:
         """Counters of calls, plans and memory."""
@@ -291,6 +331,8 @@ class CompiledModel:
         The next calls allocate again. Memory of calls that run meanwhile is not touched.
         """
         self._native.shrink()
+        for body in self._bodies:
+            body.shrink()
 
     def memory(self, **dims: int) -> Memory:
         """Bytes that a call at these dimensions needs, without running it."""

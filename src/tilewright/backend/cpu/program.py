@@ -5,7 +5,7 @@ Start with :func:`build_program`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -80,6 +80,8 @@ USUAL_TARGETS = {
     "avx512-bf16": "zen4",
 }
 
+Bodies = Mapping[Node, tuple[bytes, Sequence[Node]]]
+
 
 @dataclass(frozen=True)
 class CompiledProgram:
@@ -108,6 +110,7 @@ class _Builder:
     plan: Plan
     level: Level
     store: ConstantStore
+    bodies: Bodies
     buffers: list[Buffer] = field(default_factory=list[Buffer])
     places: dict[Source, int] = field(default_factory=dict[Source, int])
     choices: list[Choice] = field(default_factory=list[Choice])
@@ -257,10 +260,9 @@ class _Builder:
         binds = tuple(
             dict.fromkeys(str(e) for e in shapes if str(e) in e.free_symbols if str(e) not in bound)
         )
-        inputs = tuple(self.operand(i) for i in node.inputs)
-        step = OpaqueStep(
-            primitive.operator, primitive.payload, inputs, tuple(outputs), kernel.label
-        )
+        payload, bodies = self.bodies.get(node, (primitive.payload, ()))
+        inputs = tuple(self.operand(i) for i in (*node.inputs, *bodies))
+        step = OpaqueStep(primitive.operator, payload, inputs, tuple(outputs), kernel.label)
         needs = {s for e in shapes for s in e.free_symbols} - set(binds)
         return _Item([step], list(node.inputs), makes, needs, binds)
 
@@ -317,15 +319,17 @@ def build_program(
     policy: Policy = POLICIES["auto"],
     observe: Observe | None = None,
     store: ConstantStore | None = None,
+    bodies: Bodies | None = None,
 ) -> CompiledProgram:
     """Compile a planned graph for one instruction set level.
 
     Costs are those of ``machine``; a usual one of the level unless it is given. ``policy`` chooses
     the block sizes of products. ``observe`` is given every kernel before its code is generated.
-    Levels that are given one ``store`` share the constants that they read alike.
+    Levels that are given one ``store`` share the constants that they read alike. ``bodies`` holds
+    for opaque nodes whose bodies are compiled the payload of their step and the artifacts.
     """
     machine = machine or usual_machine(level)
-    builder = _Builder(graph, plan, level, store or ConstantStore())
+    builder = _Builder(graph, plan, level, store or ConstantStore(), bodies or {})
     builder.declare()
     code = CodeGenerator(level)
     patterns = [InputPattern(_input_name(n), n.shape) for n in graph.inputs]
@@ -372,4 +376,4 @@ def _input_name(node: Node) -> str:
     return primitive.name
 
 
-__all__ = ["CompiledProgram", "build_program", "usual_machine"]
+__all__ = ["Bodies", "CompiledProgram", "build_program", "usual_machine"]

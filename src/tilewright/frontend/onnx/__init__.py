@@ -7,7 +7,12 @@ onnx, onnx-ir.
 """
 
 from tilewright.frontend.onnx.dims import DEFAULT_HIGH, Dim, DimLike, as_dims
-from tilewright.frontend.onnx.importer import Imported, StructuralInputs, import_model
+from tilewright.frontend.onnx.importer import (
+    Imported,
+    StructuralInputs,
+    import_model,
+    refuse_fallbacks,
+)
 from tilewright.frontend.onnx.interface import as_constants
 from tilewright.frontend.onnx.report import BakedSize, DimensionReport, Fallback, ImportReport
 
@@ -24,4 +29,5 @@ __all__ = [
     "as_constants",
     "as_dims",
     "import_model",
+    "refuse_fallbacks",
 ]

@@ -7,7 +7,7 @@ with :func:`result_types`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import onnx_ir
@@ -16,6 +16,14 @@ from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node
 from tilewright.ir.primitives import TensorType
 from tilewright.shape import Expr, Scope
+
+BODIES: Mapping[
+    str, tuple[str, ...]
+] = {  # operators with bodies, and the attributes that hold them
+    "If": ("then_branch", "else_branch"),
+    "Loop": ("body",),
+    "Scan": ("body",),
+}
 
 Types = list[TensorType | None]
 Trial = Callable[[onnx_ir.Graph, Sequence[TensorType | Node]], Types | None]

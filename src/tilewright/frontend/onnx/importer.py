@@ -16,7 +16,7 @@ import onnx
 import onnx_ir
 
 from tilewright.frontend.onnx.boundary import THIRD_PARTY, third_party
-from tilewright.frontend.onnx.control import Trial, result_types
+from tilewright.frontend.onnx.control import BODIES, Trial, result_types
 from tilewright.frontend.onnx.dims import Dim, Implied
 from tilewright.frontend.onnx.finish import deciding_inputs, finished
 from tilewright.frontend.onnx.functions import bind, definition
@@ -89,7 +89,8 @@ def import_model(
     ``dims`` gives ranges for the model's named dimensions. Others get 0..``DEFAULT_HIGH``, or what
     is left of it by demands of the model, such as a table of positions that ends at 512.
     ``fallback`` is "reference" or "error": with the latter, operators that would run on the
-    reference are an ``UnsupportedError`` that lists them all. ``constants`` are inputs whose values
+    reference are an ``UnsupportedError`` that lists them all; whether those with bodies would, is
+    not known yet. ``constants`` are inputs whose values
     are fixed. Raises only subclasses of ``TilewrightError``.
     """
     if fallback not in ("reference", "error"):
@@ -106,15 +107,21 @@ def import_model(
         except _Narrower as found:
             narrower.update(found.ranges)
     state = importer.state
-    if fallback == "error" and state.fallbacks:
-        raise UnsupportedError(
-            "these operators have no rule and would run on the ONNX reference evaluator:\n"
-            + "\n".join(f"  {f.where}: {f.reason}" for f in state.fallbacks),
-            where=loaded.name,
-            hint="allow fallback='reference', or replace them in the model",
-        )
+    if fallback == "error":
+        refuse_fallbacks([f for f in state.fallbacks if f.operator not in BODIES], loaded.name)
     report = state.report(importer.main.opsets)
     return Imported(graph, replace(report, source=loaded.file, source_sha256=loaded.sha256()))
+
+
+def refuse_fallbacks(fallbacks: Sequence[Fallback], name: str) -> None:
+    """Raise ``UnsupportedError`` if there are any."""
+    if fallbacks:
+        raise UnsupportedError(
+            "these operators have no rule and would run on the ONNX reference evaluator:\n"
+            + "\n".join(f"  {f.where}: {f.reason}" for f in fallbacks),
+            where=name,
+            hint="allow fallback='reference', or replace them in the model",
+        )
 
 
 class _Narrower(Exception):
