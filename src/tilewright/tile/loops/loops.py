@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 from tilewright.ir.graph import Node
 from tilewright.ir.kernel import Kernel
@@ -26,7 +27,7 @@ from tilewright.ir.tile import (
 )
 from tilewright.ir.tile_walk import ExpressionMap, expressions
 from tilewright.ir.views import linear
-from tilewright.shape import Expr, Truth, ceil_div, constant, maximum, minimum
+from tilewright.shape import Expr, Truth, ceil_div, constant, maximum, minimum, product
 from tilewright.tile.loops.interchange import Columns, interchanged, reduces_across
 from tilewright.tile.moves.transposes import as_transpose
 from tilewright.tile.values.lowering import Lowering
@@ -251,6 +252,8 @@ def lower_concat(kernel: Kernel, lowering: Lowering) -> TileProgram:
     primitive = output.primitive
     assert isinstance(primitive, Concat)
     axis = primitive.axis
+    if all(lowering.is_stored(operand) for operand in output.inputs):
+        return _joined_runs(kernel, lowering, output, axis)
     targets = target_buffers(kernel)
     inner = [axis] if axis == output.rank - 1 else [axis, output.rank - 1]
     grid: list[tuple[str, Expr]] = []
@@ -268,6 +271,34 @@ def lower_concat(kernel: Kernel, lowering: Lowering) -> TileProgram:
     for block in lowering.blocks[1:]:
         body.extend(block.statements)
     return finish(lowering, kernel, grid, body, targets)
+
+
+def _joined_runs(kernel: Kernel, lowering: Lowering, output: Node, axis: int) -> TileProgram:
+    """Parts that lie in memory: what each has below the axes outside is one run, in the result too.
+
+    A task copies a piece of every run.
+    """
+    targets = target_buffers(kernel)
+    grid: list[tuple[str, Expr]] = []
+    outside: list[Expr] = []
+    runs = [product(operand.shape[axis:]) for operand in output.inputs]
+    pieces = maximum(ceil_div(reduce(maximum, runs), CHUNK), 1)
+    for size, stem in (*((size, "i") for size in output.shape[:axis]), (pieces, "c")):
+        lowering.open()
+        outside.append(lowering.variable(size, stem))
+        grid.append((str(outside[-1]), size))
+    *outside, piece = outside
+    origin = linear((*outside, *[constant(0)] * (output.rank - axis)), output.shape)
+    for operand, run in zip(output.inputs, runs, strict=True):
+        first = linear((*outside, *[constant(0)] * (operand.rank - axis)), operand.shape)
+        name = lowering.name("i")
+        place = lowering.opened(name, run)
+        load = Load(lowering.stored(operand), lowering.scope.resolve(first + place))
+        lowering.store(targets[output], origin + place, load)
+        bounds = minimum(piece * CHUNK, run), minimum((piece + 1) * CHUNK, run)
+        lowering.emit(Loop(name, *bounds, lowering.close()))
+        origin = origin + run
+    return finish(lowering, kernel, grid, lowering.blocks[-1].statements, targets)
 
 
 def _copy_part(
