@@ -18,7 +18,7 @@ from tilewright.backend.cpu.indices import I64, word
 from tilewright.backend.cpu.vectors import Scalars, VectorFrame, VectorPlace, address_of
 from tilewright.ir.scalar import COMBINE
 from tilewright.ir.tile import Apply, Load, Loop, Store, Value
-from tilewright.ir.tile_walk import is_beside, slope, value_buffers
+from tilewright.ir.tile_walk import ExpressionMap, is_beside, slope, value_buffers
 from tilewright.shape import constant, symbol
 
 _KINDS = {function: kind for kind, function in COMBINE.items()}
@@ -27,12 +27,17 @@ _I32 = ir.IntType(32)
 
 @dataclass(frozen=True)
 class RunningStep:
-    """One step of a loop: ``function`` of ``before`` and ``value`` is stored."""
+    """One step of a loop: ``function`` of ``before`` and ``value`` is stored.
+
+    Of a ``descending`` one, whose elements follow each other downwards, ``store`` and ``value`` say
+    what is done where the loop's variable is the negative of this: so they lie upwards.
+    """
 
     store: Store
     before: Load
     value: Value
     function: str
+    descending: bool
 
 
 def running_step(loop: Loop) -> RunningStep | None:
@@ -47,11 +52,16 @@ def running_step(loop: Loop) -> RunningStep | None:
     last = store.offset.substitute({loop.variable: symbol(loop.variable) - constant(1)})
     if not isinstance(before, Load) or (before.buffer, before.offset) != (store.buffer, last):
         return None
+    descending = slope(store.offset, loop.variable) == -1
+    if descending:
+        variable = symbol(loop.variable)
+        negated = ExpressionMap.substitution({loop.variable: constant(0) - variable})
+        (store,), value = negated.stores([store]), negated.value(value)
     if slope(store.offset, loop.variable) != 1 or not is_beside(value, loop.variable):
         return None
     if store.buffer in value_buffers(value):
         return None  # what a vector reads of the results is not there yet
-    return RunningStep(store, before, value, made.function)
+    return RunningStep(store, before, value, made.function, descending)
 
 
 def write_running(
@@ -77,15 +87,19 @@ def write_running(
     position.add_incoming(begin, first_block)
     carried.add_incoming(start, first_block)
     frame.enter()
-    values = VectorFrame(frame, lanes, VectorPlace(loop.variable, position), {})
+    place = position
+    if step.descending:
+        place = builder.neg(builder.add(position, word(lanes - 1)))
+    values = VectorFrame(frame, lanes, VectorPlace(loop.variable, place), {})
     made = _prefixes(vector, step, values.value(step.value))
     made = vector.apply(step.function, dtype, [carried, made])
-    address = address_of(frame, step.store.buffer, step.store.offset, {loop.variable: position})
+    address = address_of(frame, step.store.buffer, step.store.offset, {loop.variable: place})
     vector.store(made, address, dtype)
     frame.leave()
     following = builder.add(position, word(lanes), flags=("nsw",))
     position.add_incoming(following, builder.block)
-    everywhere = ir.Constant(ir.VectorType(_I32, lanes), [lanes - 1] * lanes)
+    latest = 0 if step.descending else lanes - 1
+    everywhere = ir.Constant(ir.VectorType(_I32, lanes), [latest] * lanes)
     carried.add_incoming(builder.shuffle_vector(made, made, everywhere), builder.block)
     builder.cbranch(builder.icmp_signed("<=", following, last), body, done)
     after = builder.block
@@ -97,12 +111,14 @@ def write_running(
 
 
 def _prefixes(vector: Emitter, step: RunningStep, value: ir.Value) -> ir.Value:
-    """In every lane, the combination of all lanes up to it."""
+    """In every lane, the combination of all lanes up to it, or down to it."""
     builder, dtype, lanes = vector.builder, step.store.buffer.dtype, vector.lanes
     neutral = vector.identity(_KINDS[step.function], dtype)
     distance = 1
     while distance < lanes:
         order = [*[lanes] * distance, *range(lanes - distance)]  # the first of ``neutral``, lanes
+        if step.descending:
+            order = [*range(distance, lanes), *[lanes] * distance]
         moved = builder.shuffle_vector(
             value, neutral, ir.Constant(ir.VectorType(_I32, lanes), order)
         )
