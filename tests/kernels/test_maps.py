@@ -178,6 +178,15 @@ def test_transpose(permutation: tuple[int, ...]) -> None:
     check(space.graph(apply("negate", turned), apply("add", x, x)), cases)
 
 
+@pytest.mark.parametrize("dtype", mostly_slow(NATIVE, "int8", "float16"))
+def test_transposing_squares_of_every_type(dtype: DType) -> None:
+    space = Space()
+    a, b = space.dimensions("a b")
+    graph = space.graph(node(Transpose((1, 0)), space.input("x", dtype, a, b)))
+    sizes = ((0, 3), (1, 1), (3, 4), (4, 4), (7, 8), (15, 17), (16, 16), (31, 33), (130, 70))
+    check(graph, [{"a": a, "b": b} for a, b in sizes])
+
+
 def test_reshape_merges_and_splits() -> None:
     space = Space()
     a, b = space.dimensions("a b")
@@ -224,6 +233,17 @@ def test_concat(axis: int) -> None:
     rows = ((0, 2, 3, 4), (1, 1, 1, 0), (2, 3, 5, 7), (3, 2, 33, 1))
     cases = [dict(zip("abcd", row, strict=True)) for row in rows]
     check(space.graph(joined, apply("add", joined, joined)), cases)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_parts_in_memory_are_joined_as_runs(axis: int) -> None:
+    """Longer than a piece of a task, as long, shorter, empty; one part twice."""
+    space = Space()
+    a, b = space.dimensions("a b")
+    x, y = space.input("x", F32, a, b, constant(64)), space.input("y", F32, a, b, constant(64))
+    joined = node(Concat(axis), x, y, node(Reshape((a, b, constant(64))), x))
+    cases = [{"a": a, "b": b} for a, b in ((0, 2), (2, 0), (1, 1), (3, 21), (2, 64), (1, 65))]
+    check(space.graph(joined), cases)
 
 
 def test_chunks_of_long_rows() -> None:

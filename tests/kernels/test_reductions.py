@@ -154,7 +154,8 @@ def test_running_combinations_of_whole_vectors(kind: str) -> None:
     a, b = space.dimensions("a b")
     given = [space.input(t.value, t, a, b) for t in (F32, F64, I64, DType.INT32, DType.UINT8)]
     halves = space.input("halves", DType.FLOAT16, a, b)
-    scans = [Scan(kind, 1, exclusive, False) for exclusive in (False, True)]
+    ways = ((False, False), (True, False), (False, True), (True, True))
+    scans = [Scan(kind, 1, exclusive, reverse) for exclusive, reverse in ways]
     outputs = [node(scan, x) for x in given for scan in scans]
     outputs.append(node(scans[0], halves))
     lengths = (0, 1, 2, 8, 9, 16, 17, 18, 63, 64, 65, 259)

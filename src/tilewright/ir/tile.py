@@ -210,11 +210,11 @@ class Check:
 class TransposeBlock:
     """``target[t + c * target_row + r] = source[s + r * source_row + c]``, r and c below limits.
 
-    ``s`` and ``t`` are the offsets; r is below ``rows`` and c below ``columns``. Elements have 4 or
-    8 bytes, which may be several of the source's: they are as wide as the target's, and so is what
-    offsets and rows count. Or they have one and become words: ``target_row`` is 4 then, ``rows`` at
-    most, and what is missing of a word becomes 0. It is written through registers, which no loop of
-    stores is.
+    ``s`` and ``t`` are the offsets; r is below ``rows`` and c below ``columns``. The source's
+    elements may be narrower than the target's: they are taken to be as wide, and so is what offsets
+    and rows count. Bytes that go to scratch memory become words: ``target_row`` is 4 then, ``rows``
+    at most, and what is missing of a word becomes 0. It is written through registers, which no loop
+    of stores is.
     """
 
     source: TileBuffer
@@ -225,6 +225,11 @@ class TransposeBlock:
     target_row: Expr
     rows: Expr
     columns: Expr
+
+    @property
+    def makes_words(self) -> bool:
+        """Whether bytes become words of four."""
+        return self.target.scratch and self.target.dtype.bytes == 1
 
 
 @dataclass(frozen=True, eq=False)

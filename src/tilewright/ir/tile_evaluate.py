@@ -140,7 +140,7 @@ class _Task:
         element = block.target.dtype
         places = (point.index(block.source_offset) + source) * element.bytes
         moved = self.memory.words(block.source, places, element.bytes, element)[..., 0]
-        if element.bytes == 1:
+        if block.makes_words:
             missing = point.index(block.target_row) - len(rows)
             moved = np.pad(moved, [(0, missing), (0, 0)])
             rows = np.arange(len(moved))[:, None]

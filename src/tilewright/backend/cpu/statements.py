@@ -216,7 +216,9 @@ class FunctionFrame:
             address = self.emitter.gep(self.pointers[buffer.name], dtype, self.index(offset))
             arguments += [address, self.index(row)]
         arguments += [self.index(block.rows), self.index(block.columns)]
-        function = transpose_function(self.builder.module, self.level, dtype, block.source.scratch)
+        function = transpose_function(
+            self.builder.module, self.level, dtype, block.source.scratch, block.makes_words
+        )
         self.builder.call(function, arguments)
 
     def _distance(self, statement: LetDistance) -> None:

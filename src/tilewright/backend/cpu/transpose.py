@@ -27,17 +27,21 @@ ARGUMENTS = (POINTER, I64, POINTER, I64, I64, I64)
 
 
 def transpose_function(
-    module: ir.Module, level: Level, dtype: DType, along_target: bool
+    module: ir.Module, level: Level, dtype: DType, along_target: bool, words: bool
 ) -> ir.Function:
     """The function for elements of ``dtype``, for a kernel that calls it.
+
+    With ``words``, four rows of bytes become a row of words.
 
     ``target[c * target_row + r] = source[r * source_row + c]`` for all r below rows, c below
     columns. Of source and target the one that is farther away should be gone along: the target, or
     else the source.
     """
     name = f"transpose_{dtype.bytes}" + ("_along_target" if along_target else "")
-    kind = {1: DType.UINT8, 4: DType.FLOAT32, 8: DType.FLOAT64}[dtype.bytes]
-    writer = _WordWriter if dtype.bytes == 1 else _Writer
+    name += "_words" if words else ""
+    kinds = {1: DType.UINT8, 2: DType.INT16, 4: DType.FLOAT32, 8: DType.FLOAT64}
+    kind = kinds[dtype.bytes]
+    writer = _WordWriter if words else _Writer
     shared = SharedFunction(
         name,
         ir.FunctionType(ir.VoidType(), ARGUMENTS),

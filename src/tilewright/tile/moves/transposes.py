@@ -12,7 +12,11 @@ from tilewright.shape import Expr, constant, minimum
 from tilewright.tile.values.lowering import Lowering
 
 STRIP = 64  # columns of the source per task
-SIZES = (4, 8)  # bytes of elements that a register square is written for
+SIZES = (
+    2,
+    4,
+    8,
+)  # bytes of elements that may be turned into scratch memory, as single ones may not
 
 Variables = Sequence[tuple[str, Expr]]
 
@@ -28,7 +32,7 @@ def as_transpose(
         return None
     store = body[0]
     load = store.value
-    if not isinstance(load, Load) or load.buffer.dtype.bytes not in SIZES:
+    if not isinstance(load, Load) or load.buffer.dtype.bytes not in (1, *SIZES):
         return None
     names = [name for name, _ in variables]
     written, read = store.offset.affine(names), load.offset.affine(names)
