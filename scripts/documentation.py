@@ -29,13 +29,12 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGES = {"index.md": "README.md", "architecture.md": "ARCHITECTURE.md"}
 DOMAINS = {"": "ONNX", "ai.onnx.ml": "ONNX-ML"}
 FILLED_IN = "…"  # a part of a message that is known only for a node
-# The importer runs these itself where it can: constants are read, a body that is known when
-# compiling is unrolled.
+# The importer runs these itself: constants are read, and bodies are models of their own.
 IMPORTED = {
     "Constant": "",
-    "If": "the condition is computed at run time",
-    "Loop": "the number of turns is computed at run time",
-    "Scan": "the number of turns is computed at run time",
+    "If": "a branch handles sequences, optionals or strings",
+    "Loop": "the body handles sequences, optionals or strings",
+    "Scan": "the body handles sequences, optionals or strings, or the opset is below 9",
 }
 
 INTRODUCTION = """\

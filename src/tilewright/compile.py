@@ -26,7 +26,6 @@ from tilewright.frontend.onnx import (
     as_constants,
     as_dims,
     import_model,
-    refuse_fallbacks,
 )
 from tilewright.frontend.onnx.bodies import Body
 from tilewright.frontend.onnx.source import Source
@@ -114,11 +113,9 @@ def compile_stages(
         graph, plan = known, plan_greedily(known)
         stages.graph("known", graph)
     stages.plan(graph, plan)
-    bodies, report = compiled_bodies(
-        graph, plan, imported.report, partial(_body_stages, {**given, "levels": list(chosen)})
-    )
-    if given["fallback"] == "error":
-        refuse_fallbacks(report.fallbacks, graph.name)
+    report = imported.report
+    inside = {**given, "levels": list(chosen), "fallback": "reference", "dump": None}
+    bodies = compiled_bodies(graph, plan, partial(_compiled_body, inside))
     if report.opaque:
         _LOG.warning("Runs on the ONNX reference evaluator: %s", ", ".join(sorted(report.opaque)))
     _LOG.info("Planned %d kernels for %s", len(plan.kernels), graph.name)
@@ -152,15 +149,10 @@ def compile_stages(
     return Compilation(report, graph, plan, compiled, contents, findings, narrowing)
 
 
-def _body_stages(options: Mapping[str, Any], body: Body) -> tuple[ImportReport, ArtifactContents]:
-    """The compilation of a body with the options of the model that it is a part of.
-
-    Whoever refuses fallbacks does so when all of the model are known.
-    """
+def _compiled_body(options: Mapping[str, Any], body: Body) -> ArtifactContents:
+    """A body with the options of the model that it is a part of."""
     own = {**options, "dims": body.dims, "constants": body.constants}
-    own |= {"fallback": "reference", "dump": None}
-    made = compile_stages(body.model, **cast("CompileOptions", own))
-    return made.report, made.contents
+    return compile_stages(body.model, **cast("CompileOptions", own)).contents
 
 
 @paused_collector()

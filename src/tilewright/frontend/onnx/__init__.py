@@ -10,8 +10,8 @@ from tilewright.frontend.onnx.dims import DEFAULT_HIGH, Dim, DimLike, as_dims
 from tilewright.frontend.onnx.importer import (
     Imported,
     StructuralInputs,
+    import_body,
     import_model,
-    refuse_fallbacks,
 )
 from tilewright.frontend.onnx.interface import as_constants
 from tilewright.frontend.onnx.report import BakedSize, DimensionReport, Fallback, ImportReport
@@ -28,6 +28,6 @@ __all__ = [
     "StructuralInputs",
     "as_constants",
     "as_dims",
+    "import_body",
     "import_model",
-    "refuse_fallbacks",
 ]

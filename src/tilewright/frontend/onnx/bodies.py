@@ -8,8 +8,8 @@ which is found by importing the body. Start with :func:`control_flow`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -17,10 +17,10 @@ import onnx
 
 from tilewright.frontend.onnx.control import BODIES
 from tilewright.frontend.onnx.dims import Dim
-from tilewright.frontend.onnx.importer import import_model
+from tilewright.frontend.onnx.report import Fallback, ImportReport
 from tilewright.frontend.onnx.tensor_types import data_type
 from tilewright.ir.dtype import DType
-from tilewright.ir.graph import Node
+from tilewright.ir.graph import Graph, Node
 from tilewright.ir.primitives import Constant, Opaque, TensorType
 from tilewright.shape import Expr, Scope
 from tilewright.support.errors import TilewrightError
@@ -36,6 +36,7 @@ class Body:
     ``parameters`` are the inputs that the operator gives it, in order; ``captured`` the others, and
     which input of the operator each one is. ``results`` are the types of its outputs; ``sizes``
     says for names in these which input of the operator has that size, and along which axis.
+    ``report`` says what is in it.
     """
 
     model: bytes
@@ -45,6 +46,7 @@ class Body:
     captured: tuple[tuple[str, int], ...]
     results: tuple[TensorType, ...]
     sizes: Mapping[str, tuple[int, int]]
+    report: ImportReport
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,43 @@ class ControlFlow:
     bodies: tuple[Body, ...]
 
 
-def control_flow(call: Node, scope: Scope) -> ControlFlow | None:
+# import_body(model, dims, constants): the graph of a body, and what is said of it.
+ImportBody = Callable[
+    [bytes, Mapping[str, Dim], Mapping[str, np.ndarray[Any, Any]]], tuple[Graph, ImportReport]
+]
+
+
+def with_bodies(graph: Graph, report: ImportReport, import_body: ImportBody) -> ImportReport:
+    """The report with operators counted as compiled whose bodies can be, and with what these hold.
+
+    ``report`` lists all operators with bodies among those that run on the reference.
+    """
+    for call in graph.nodes():
+        if not isinstance(call.primitive, Opaque):
+            continue
+        flow = control_flow(call, graph.scope, import_body)
+        if flow is None:
+            continue
+        where, fallbacks = graph.label(call), list(report.fallbacks)
+        own = [f for f in fallbacks if (f.operator, f.where) == (flow.operator, where)]
+        for fallback in own[:1]:
+            fallbacks.remove(fallback)
+        compiled = dict(report.compiled)
+        inner = [(n, c) for body in flow.bodies for n, c in body.report.compiled.items()]
+        for name, count in ((flow.operator, 1), *inner):
+            compiled[name] = compiled.get(name, 0) + count
+        for body in flow.bodies:
+            fallbacks += [
+                Fallback(f.operator, f"{where} > {f.where}", f.reason)
+                for f in body.report.fallbacks
+            ]
+        report = replace(
+            report, compiled=dict(sorted(compiled.items())), fallbacks=tuple(fallbacks)
+        )
+    return report
+
+
+def control_flow(call: Node, scope: Scope, import_body: ImportBody) -> ControlFlow | None:
     """The bodies of an opaque node as models; None for other operators, and where one cannot be.
 
     Bodies that handle sequences, optionals or strings cannot, nor can states that change their type
@@ -86,7 +124,7 @@ def control_flow(call: Node, scope: Scope) -> ControlFlow | None:
     given = [None if index is None else call.inputs[index] for index in operands]
     bodies: list[Body] = []
     for name in BODIES[primitive.operator]:
-        writer = _Writer(payload, attributes[name], call.inputs, outer, scope)
+        writer = _Writer(payload, attributes[name], call.inputs, outer, scope, import_body)
         body = writer.body(primitive.operator, given, attributes)
         if body is None:
             return None
@@ -106,6 +144,7 @@ class _Writer:
     inputs: Sequence[Node]
     outer: Sequence[tuple[str, int]]
     scope: Scope
+    import_body: ImportBody
     names: dict[Expr, str] = field(default_factory=dict[Expr, str])
     dims: dict[str, Dim] = field(default_factory=dict[str, Dim])
 
@@ -179,13 +218,14 @@ class _Writer:
         data = model.SerializeToString(deterministic=True)
         dims = {name: dim for name, dim in self.dims.items() if _is_used(model, name)}
         try:
-            imported = import_model(data, dims=dims, constants=constants)
+            graph, report = self.import_body(data, dims, constants)
         except TilewrightError:
             return None
-        results = tuple(made.type for _, made in imported.graph.outputs)
+        results = tuple(made.type for _, made in graph.outputs)
         if not all(kind.dtype.is_native for kind in results):
             return None
-        return Body(data, dims, constants, tuple(names), tuple(captured), results, self._places())
+        inputs = tuple(names), tuple(captured)
+        return Body(data, dims, constants, *inputs, results, self._places(), report)
 
     def _places(self) -> dict[str, tuple[int, int]]:
         """Where the sizes that have names can be seen from outside."""

@@ -15,8 +15,9 @@ import numpy as np
 import onnx
 import onnx_ir
 
+from tilewright.frontend.onnx.bodies import with_bodies
 from tilewright.frontend.onnx.boundary import THIRD_PARTY, third_party
-from tilewright.frontend.onnx.control import BODIES, Trial, result_types
+from tilewright.frontend.onnx.control import Trial, result_types
 from tilewright.frontend.onnx.dims import Dim, Implied
 from tilewright.frontend.onnx.finish import deciding_inputs, finished
 from tilewright.frontend.onnx.functions import bind, definition
@@ -89,8 +90,7 @@ def import_model(
     ``dims`` gives ranges for the model's named dimensions. Others get 0..``DEFAULT_HIGH``, or what
     is left of it by demands of the model, such as a table of positions that ends at 512.
     ``fallback`` is "reference" or "error": with the latter, operators that would run on the
-    reference are an ``UnsupportedError`` that lists them all; whether those with bodies would, is
-    not known yet. ``constants`` are inputs whose values
+    reference are an ``UnsupportedError`` that lists them all. ``constants`` are inputs whose values
     are fixed. Raises only subclasses of ``TilewrightError``.
     """
     if fallback not in ("reference", "error"):
@@ -106,14 +106,21 @@ def import_model(
             break
         except _Narrower as found:
             narrower.update(found.ranges)
-    state = importer.state
+    report = with_bodies(graph, importer.state.report(importer.main.opsets), import_body)
     if fallback == "error":
-        refuse_fallbacks([f for f in state.fallbacks if f.operator not in BODIES], loaded.name)
-    report = state.report(importer.main.opsets)
+        _refuse_fallbacks(report.fallbacks, loaded.name)
     return Imported(graph, replace(report, source=loaded.file, source_sha256=loaded.sha256()))
 
 
-def refuse_fallbacks(fallbacks: Sequence[Fallback], name: str) -> None:
+def import_body(
+    model: bytes, dims: Mapping[str, Dim], constants: Mapping[str, np.ndarray]
+) -> tuple[Graph, ImportReport]:
+    """The graph and the report of a body of an operator; see ``bodies``."""
+    imported = import_model(model, dims=dims, constants=constants)
+    return imported.graph, imported.report
+
+
+def _refuse_fallbacks(fallbacks: Sequence[Fallback], name: str) -> None:
     """Raise ``UnsupportedError`` if there are any."""
     if fallbacks:
         raise UnsupportedError(
