@@ -114,8 +114,7 @@ def compile_stages(
         stages.graph("known", graph)
     stages.plan(graph, plan)
     report = imported.report
-    inside = {**given, "levels": list(chosen), "fallback": "reference", "dump": None}
-    bodies = compiled_bodies(graph, plan, partial(_compiled_body, inside))
+    bodies = compiled_bodies(graph, plan, partial(_compiled_body, given, chosen))
     if report.opaque:
         _LOG.warning("Runs on the ONNX reference evaluator: %s", ", ".join(sorted(report.opaque)))
     _LOG.info("Planned %d kernels for %s", len(plan.kernels), graph.name)
@@ -149,9 +148,12 @@ def compile_stages(
     return Compilation(report, graph, plan, compiled, contents, findings, narrowing)
 
 
-def _compiled_body(options: Mapping[str, Any], body: Body) -> ArtifactContents:
-    """A body with the options of the model that it is a part of."""
-    own = {**options, "dims": body.dims, "constants": body.constants}
+def _compiled_body(
+    options: Mapping[str, Any], levels: Sequence[str], body: Body
+) -> ArtifactContents:
+    """A body for these levels, with the options of the model that it is a part of."""
+    own = {**options, "levels": list(levels), "dims": body.dims, "constants": body.constants}
+    own |= {"fallback": "reference", "dump": None}
     return compile_stages(body.model, **cast("CompileOptions", own)).contents
 
 

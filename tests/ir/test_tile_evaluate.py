@@ -203,9 +203,12 @@ def test_the_product_of_a_nest_is_found() -> None:
 def test_rows_of_bytes_become_words_of_which_what_is_missing_is_zero() -> None:
     """Three rows of five columns, two of which lie beyond the block."""
     x, out = TileBuffer("x", DType.INT8), TileBuffer("o", DType.INT8)
+    words = TileBuffer("s", DType.INT8, True, constant(12))
     sizes = [constant(size) for size in (0, 5, 0, 4, 3, 3)]
-    block = TransposeBlock(x, *sizes[:2], out, *sizes[2:])
-    made = replace(program(block), buffers=(x, out))
+    block = TransposeBlock(x, *sizes[:2], words, *sizes[2:])
+    place = symbol("_i")
+    copy = Loop("_i", constant(0), constant(12), (Store(out, place, Load(words, place)),))
+    made = replace(program(block, copy), buffers=(x, out), scratch=(words,))
     data, result = np.arange(1, 16, dtype=np.int8), np.full(16, -1, np.int8)
     evaluate_tile(made, {"x": data, "o": result}, {})
     want = [1, 6, 11, 0, 2, 7, 12, 0, 3, 8, 13, 0, -1, -1, -1, -1]
