@@ -42,7 +42,7 @@ from tilewright.tile.products.split_depth import lower_plain
 from tilewright.tile.values.lowering import Lowering
 from tilewright.tile.variants import LoweredStep, PackedCodes, Variant
 
-pytestmark = pytest.mark.sampled(12)
+pytestmark = pytest.mark.sampled(20)
 
 Lower = Callable[[Kernel, Callable[[], Lowering], RegisterTile], tuple[LoweredStep, ...] | None]
 ROWS = (0, 1, 2, 3, 4, 5, 7, 13, 64, 65)

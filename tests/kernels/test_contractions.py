@@ -26,7 +26,7 @@ from tilewright.ir.graph import Node, node
 from tilewright.ir.primitives import Broadcast, Cast, Contract, Reduce, Reshape, Slice, Transpose
 from tilewright.shape import constant
 
-pytestmark = pytest.mark.sampled(8)
+pytestmark = pytest.mark.sampled(12)
 
 EDGES = [{"m": m, "n": n, "k": k} for m, n, k in
          ((1, 1, 1), (0, 5, 3), (5, 0, 3), (5, 3, 0), (6, 16, 4), (7, 17, 5), (5, 15, 3),

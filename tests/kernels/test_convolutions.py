@@ -16,7 +16,7 @@ from tilewright.tile.products.frame import Blocking
 from tilewright.tile.products.variants import Choice, Way
 from tilewright.tile.variants import Variant
 
-pytestmark = pytest.mark.sampled(10)
+pytestmark = pytest.mark.sampled(20)
 
 SPATIAL = ("h", "w", "d")
 

@@ -17,7 +17,7 @@ from tilewright.ir.dtype import DType
 from tilewright.ir.primitives import Convolve
 from tilewright.plan.seeds import has_tiles
 
-pytestmark = pytest.mark.sampled(6)
+pytestmark = pytest.mark.sampled(9)
 
 Array = np.ndarray[Any, Any]
 LEVELS = tuple(level.name for level in host_levels() if level.serves("uint8"))

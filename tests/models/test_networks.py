@@ -44,7 +44,7 @@ def edges(checked: Checked) -> str:
     return ";".join([*pieces, f"random:{RANDOM}"])
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("checked", TESTED, indirect=True, scope="module")
 def test_a_network_equals_its_reference(checked: Checked) -> None:
     assert checked.compilation.report.opaque == {}
