@@ -229,6 +229,21 @@ def test_bodies_with_sequences_stay_with_the_evaluator() -> None:
     np.testing.assert_array_equal(found, np.concatenate([rows(2)] * 3))
 
 
+def test_a_body_that_does_not_fit_what_it_is_given_is_named() -> None:
+    """Where the branch is not taken, nothing is wrong."""
+    then = helper.make_graph(
+        [helper.make_node("Add", ["x", "z"], ["sum"])], "then", [], [info("sum")]
+    )
+    chosen = helper.make_node("If", ["c"], ["y"], then_branch=then, else_branch=branches()[1])
+    inputs = [info("c", BOOL, []), info("x", FLOAT, ["n", WIDTH]), info("z", FLOAT, ["k", WIDTH])]
+    compiled = tilewright.compile(model_of([chosen], inputs, [info("y")]))
+    given = {"x": rows(3), "z": rows(2)}
+    with pytest.raises(tilewright.errors.ExecutionError, match="A body of If cannot run") as found:
+        compiled.run({"c": np.array(True), **given})
+    assert 'If "y"' in str(found.value)
+    np.testing.assert_array_equal(compiled.run({"c": np.array(False), **given})["y"], 2 * rows(3))
+
+
 def test_options_reach_the_bodies() -> None:
     inputs = [info("m", INT, []), info("x", FLOAT, ["n", WIDTH])]
     compiled = tilewright.compile(model_of([loop()], inputs, [info("y"), info("z")], LAST))

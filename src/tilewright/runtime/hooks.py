@@ -18,6 +18,7 @@ from tilewright.runtime.program import NATIVE_ITEM_SIZES, Buffer, OpaqueStep, Pr
 from tilewright.runtime.tensors import as_tensor, native_dtype
 from tilewright.support.errors import (
     ArtifactError,
+    DimensionError,
     ExecutionError,
     InputError,
     TilewrightError,
@@ -127,6 +128,11 @@ class Hooks:
             else:
                 assert self._evaluate is not None
                 results = list(self._evaluate(step.payload, inputs))
+        except (DimensionError, InputError) as error:  # of a body, whose inputs nobody else knows
+            raise ExecutionError(
+                f"A body of {step.operator} cannot run on what it is given: {error.message}",
+                where=step.label,
+            ) from error
         except TilewrightError:
             raise
         # The reference may raise anything at all.
