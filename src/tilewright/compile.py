@@ -21,12 +21,7 @@ from tilewright.backend.cpu.pack import ConstantStore
 from tilewright.backend.cpu.program import CompiledProgram, build_program, usual_machine
 from tilewright.compile_bodies import compiled_bodies
 from tilewright.cost import Machine, TileTime
-from tilewright.frontend.onnx import (
-    ImportReport,
-    as_constants,
-    as_dims,
-    import_model,
-)
+from tilewright.frontend.onnx import ImportReport, as_constants, as_dims, import_model
 from tilewright.frontend.onnx.bodies import Body
 from tilewright.frontend.onnx.source import Source
 from tilewright.ir.graph import Graph

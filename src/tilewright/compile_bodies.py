@@ -18,7 +18,7 @@ from tilewright.ir.kernel import KernelKind, Plan
 from tilewright.ir.primitives import Constant, TensorType
 from tilewright.runtime.artifact import ArtifactContents
 from tilewright.runtime.artifact_writer import artifact_bytes
-from tilewright.runtime.control import BodyInputs, ControlStep, ResultType
+from tilewright.runtime.control import ControlStep, ResultType
 
 _LOG = logging.getLogger(__name__)
 
@@ -73,11 +73,11 @@ def _step(flow: ControlFlow, names: Sequence[Sequence[str]]) -> ControlStep:
     )
 
 
-def _inputs(body: Body, names: Sequence[str]) -> BodyInputs:
-    """Where the inputs of a body come from."""
+def _inputs(body: Body, names: Sequence[str]) -> tuple[int, ...]:
+    """Where the inputs of a body come from, as a step says it."""
     numbers = {name: number for number, name in enumerate(body.parameters)}
     captured = {name: -1 - index for name, index in body.captured}
-    return BodyInputs(tuple(numbers[n] if n in numbers else captured[n] for n in names))
+    return tuple(numbers[n] if n in numbers else captured[n] for n in names)
 
 
 def _known(kind: TensorType, places: Mapping[str, tuple[int, int]]) -> ResultType:

@@ -103,9 +103,9 @@ def loop_body() -> onnx.GraphProto:
     return helper.make_graph(nodes, "body", inputs, [info("still", BOOL), info("q"), info("sums")])
 
 
-def loop(count: str = "m", condition: str = "") -> Any:
-    """A loop with :func:`loop_body`."""
-    return helper.make_node("Loop", [count, condition, "x"], ["y", "z"], body=loop_body())
+def loop() -> Any:
+    """A loop with :func:`loop_body`, whose number of turns is m."""
+    return helper.make_node("Loop", ["m", "", "x"], ["y", "z"], body=loop_body())
 
 
 LAST = {"w": weights(), "last": np.array([1])}

@@ -15,11 +15,10 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.runtime.program import CONTROL
 from tilewright.runtime.reading import integer, text
 from tilewright.runtime.tensors import native_dtype
 from tilewright.support.errors import ArtifactError
-
-CONTROL = b"tilewright control flow\n"
 
 Array = np.ndarray[Any, Any]
 # A dtype and sizes, each a number (0 where it is not known) or that of an input along an axis.
@@ -28,28 +27,19 @@ Call = Callable[..., Sequence[Array]]  # a body: its results, for its inputs by 
 
 
 @dataclass(frozen=True)
-class BodyInputs:
-    """The inputs of a body, in order.
-
-    Each is a parameter by its number, or -1 - n for input n of the operator.
-    """
-
-    places: tuple[int, ...]
-
-
-@dataclass(frozen=True)
 class ControlStep:
     """What an operator with bodies does, apart from the bodies.
 
     ``operands`` says for each operand which input of the step it is, None for one that is left out.
-    ``outputs`` are the operator's outputs that the step has. ``results`` are the types of what
-    a body returns, which tell what a loop that never runs has made.
+    ``outputs`` are the operator's outputs that the step has. ``bodies`` says for the inputs of each
+    body, in order, which parameter they are, or -1 - n for input n of the step. ``results`` are the
+    types of what a body returns, which tell what a loop that never runs has made.
     """
 
     operator: str
     operands: tuple[int | None, ...]
     outputs: tuple[int, ...]
-    bodies: tuple[BodyInputs, ...]
+    bodies: tuple[tuple[int, ...], ...]
     results: tuple[ResultType, ...]
     scanned: int = 0
     axes: tuple[int, ...] = ()
@@ -60,7 +50,7 @@ class ControlStep:
     def payload(self) -> bytes:
         """As the payload of a step."""
         row = [
-            self.operator, self.operands, self.outputs, [b.places for b in self.bodies],
+            self.operator, self.operands, self.outputs, self.bodies,
             self.results, self.scanned, self.axes, self.backward, self.result_axes,
             self.result_backward,
         ]  # fmt: skip
@@ -78,7 +68,7 @@ class ControlStep:
                 text(operator),
                 tuple(None if o is None else integer(o) for o in operands),
                 tuple(map(integer, outputs)),
-                tuple(BodyInputs(tuple(map(integer, places))) for places in bodies),
+                tuple(tuple(map(integer, places)) for places in bodies),
                 tuple((text(dtype), tuple(map(_size, sizes))) for dtype, sizes in results),
                 integer(scanned), axes, backward, result_axes, result_backward,
             )  # fmt: skip
@@ -106,7 +96,7 @@ class ControlOperator:
     def _called(
         self, number: int, parameters: Sequence[Array], inputs: Sequence[Array]
     ) -> Sequence[Array]:
-        places = self.step.bodies[number].places
+        places = self.step.bodies[number]
         given = [parameters[place] if place >= 0 else inputs[-1 - place] for place in places]
         return self.bodies[number](*given)
 

@@ -148,12 +148,15 @@ class Hooks:
                 where=step.label,
             )
         return [
-            _checked(step, buffer, value, inputs)
+            _checked(step, buffer, value, inputs, is_fresh=control is not None)
             for buffer, value in zip(buffers, results, strict=True)
         ]
 
 
-def _checked(step: OpaqueStep, buffer: Buffer, value: Any, inputs: list[Any]) -> Any:
+def _checked(
+    step: OpaqueStep, buffer: Buffer, value: Any, inputs: list[Any], *, is_fresh: bool
+) -> Any:
+    """The value as an array that fits; ``is_fresh`` where nobody but the inputs can share it."""
     if buffer.dtype == SHAPELESS:
         return value
     array = cast("np.ndarray[Any, Any]", np.asarray(value))
@@ -168,7 +171,9 @@ def _checked(step: OpaqueStep, buffer: Buffer, value: Any, inputs: list[Any]) ->
     if buffer.dtype in NATIVE_ITEM_SIZES:
         array = np.require(array, dtype, ["C", "A"])
     # What leaves the model must be the caller's own; what stays must not move under it.
-    shared = buffer.kind == "output" or any(_overlap(array, given) for given in inputs)
+    shared = (buffer.kind == "output" and not is_fresh) or any(
+        _overlap(array, given) for given in inputs
+    )
     return array.copy() if shared else array
 
 

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tilewright.runtime.control import CONTROL
 from tilewright.runtime.levels import runs_on
 from tilewright.runtime.program import (
     LEVELS,
@@ -185,8 +184,7 @@ def level_info(
         kernels=sum(isinstance(step, KernelStep) for step in program.steps),
         functions=len(image.functions),
         opaque_steps=sum(
-            isinstance(step, OpaqueStep) and not step.payload.startswith(CONTROL)
-            for step in program.steps
+            isinstance(step, OpaqueStep) and not step.has_bodies for step in program.steps
         ),
         code_bytes=len(image.data),
         weight_bytes=weight_bytes,

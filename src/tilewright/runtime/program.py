@@ -26,6 +26,7 @@ from tilewright.support.errors import TilewrightError
 
 BufferKind = Literal["input", "output", "constant", "intermediate"]
 BUFFER_KINDS: tuple[BufferKind, ...] = ("input", "output", "constant", "intermediate")
+CONTROL = b"tilewright control flow\n"  # what the payload of an operator with bodies begins with
 LEVELS: tuple[str, ...] = ("x86-64", "avx2", "avx512", "avx512-vnni", "avx512-bf16")
 
 # Bytes per element of the dtypes that kernels work on; every other dtype lives in Python objects.
@@ -98,6 +99,7 @@ class KernelStep:
 class OpaqueStep:
     """One operator run by the Python reference; ``payload`` is a serialised ONNX model.
 
+    Or one whose bodies are compiled: its payload begins with ``CONTROL``, see ``control``.
     Symbols that stand alone as a dimension of an output and are not bound yet are bound from the
     arrays that come back.
     """
@@ -107,6 +109,11 @@ class OpaqueStep:
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     label: str
+
+    @property
+    def has_bodies(self) -> bool:
+        """Whether it calls compiled bodies, and not the reference."""
+        return self.payload.startswith(CONTROL)
 
 
 @dataclass(frozen=True)

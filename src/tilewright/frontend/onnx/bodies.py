@@ -17,6 +17,7 @@ import onnx
 
 from tilewright.frontend.onnx.control import BODIES
 from tilewright.frontend.onnx.dims import Dim
+from tilewright.frontend.onnx.opaque import names_in, unused
 from tilewright.frontend.onnx.report import Fallback, ImportReport
 from tilewright.frontend.onnx.tensor_types import data_type
 from tilewright.ir.dtype import DType
@@ -147,6 +148,7 @@ class _Writer:
     import_body: ImportBody
     names: dict[Expr, str] = field(default_factory=dict[Expr, str])
     dims: dict[str, Dim] = field(default_factory=dict[str, Dim])
+    free: set[str | int] = field(default_factory=set[str | int])  # sizes that turns change
 
     def body(
         self, operator: str, operands: Sequence[Node | None], attributes: Mapping[str, Any]
@@ -161,36 +163,18 @@ class _Writer:
             body = self._attempt(parameters, sizes)
             if body is None or states is None:
                 return body
-            first = 1 if operator == "Loop" else 0
             carried = range(len(parameters))[states]
+            first, known = int(operator == "Loop"), len(self.free)
             results = body.results[first : first + len(carried)]
-            kept = [
-                self._kept(parameters[number], sizes[number], result)
-                for number, result in zip(carried, results, strict=True)
-            ]
-            if any(k is None for k in kept):
-                return None
-            changed = False
-            for number, keeps in zip(carried, kept, strict=True):
-                assert keeps is not None
-                for axis, keep in enumerate(keeps):
-                    if not keep:
-                        sizes[number][axis] = self._fresh(0, HIGHEST)
-                        changed = True
-            if not changed:
+            for number, result in zip(carried, results, strict=True):
+                own = sizes[number]
+                if (result.dtype, len(result.shape)) != (parameters[number].dtype, len(own)):
+                    return None  # a state that changes its type
+                for axis, made in enumerate(result.shape):
+                    if own[axis] not in self.free and str(made) != str(own[axis]):
+                        own[axis] = self._fresh()
+            if len(self.free) == known:
                 return body
-
-    def _kept(
-        self, parameter: TensorType, sizes: Sequence[str | int], result: TensorType
-    ) -> list[bool] | None:
-        """Which sizes of a state a turn leaves as they were; None where its type changes."""
-        if result.dtype is not parameter.dtype or len(result.shape) != len(sizes):
-            return None
-        free = [isinstance(size, str) and size.startswith("v") for size in sizes]
-        return [
-            anything or str(made) == str(size)
-            for anything, made, size in zip(free, result.shape, sizes, strict=True)
-        ]
 
     def _attempt(
         self, parameters: Sequence[TensorType], sizes: Sequence[Sequence[str | int]]
@@ -238,7 +222,7 @@ class _Writer:
 
     def _read(self) -> Iterator[tuple[str, int]]:
         """What is read of the graph around the operator, by this body or one inside of it."""
-        used = _used_names(self.graph)
+        used = names_in([self.graph])
         return ((name, index) for name, index in self.outer if name in used)
 
     def _sizes(self, shape: Sequence[Expr]) -> list[str | int]:
@@ -256,9 +240,11 @@ class _Writer:
             out.append(self.names[size])
         return out
 
-    def _fresh(self, low: int, high: int) -> str:
+    def _fresh(self) -> str:
+        """The name of a size that may be anything in every turn."""
         name = f"v{len(self.dims)}"
-        self.dims[name] = Dim(low, high)
+        self.dims[name] = Dim(0, HIGHEST)
+        self.free.add(name)
         return name
 
 
@@ -291,28 +277,14 @@ def _add_input(model: onnx.ModelProto, name: str, dtype: DType, sizes: Sequence[
 
 def _name_outputs(model: onnx.ModelProto) -> None:
     """Outputs of their own: a body may hand back a parameter, or one value twice."""
-    taken = _used_names(model.graph) | {given.name for given in model.graph.input}
+    taken = names_in([model.graph])
     outputs = [(output.name, output.type) for output in model.graph.output]
     del model.graph.output[:]
     for index, (name, kind) in enumerate(outputs):
-        own = f"result_{index}"
-        while own in taken:
-            own += "_"
+        own = unused(f"result_{index}", taken)
         model.graph.node.append(onnx.helper.make_node("Identity", [name], [own]))
         kind.tensor_type.ClearField("shape")
         model.graph.output.append(onnx.helper.make_value_info(own, kind))
-
-
-def _used_names(graph: onnx.GraphProto) -> set[str]:
-    """All names in a graph and the graphs inside of it."""
-    names: set[str] = {output.name for output in graph.output}
-    for item in graph.node:
-        names.update(item.input)
-        names.update(item.output)
-        for attribute in item.attribute:
-            for inner in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
-                names |= _used_names(inner)
-    return names
 
 
 def _is_used(model: onnx.ModelProto, name: str) -> bool:

@@ -17,9 +17,8 @@ from tilewright.ir.graph import Node
 from tilewright.ir.primitives import TensorType
 from tilewright.shape import Expr, Scope
 
-BODIES: Mapping[
-    str, tuple[str, ...]
-] = {  # operators with bodies, and the attributes that hold them
+# Operators with bodies, and the attributes that hold these.
+BODIES: Mapping[str, tuple[str, ...]] = {
     "If": ("then_branch", "else_branch"),
     "Loop": ("body",),
     "Scan": ("body",),

@@ -8,6 +8,7 @@ with :func:`opaque_nodes`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -50,21 +51,26 @@ class OpaqueCall:
     serial: int
 
 
-def _inner_names(proto: onnx.NodeProto) -> set[str]:
+def _inner_graphs(proto: onnx.NodeProto) -> list[onnx.GraphProto]:
+    return [g for a in proto.attribute for g in ([a.g] if a.HasField("g") else [*a.graphs])]
+
+
+def names_in(graphs: Sequence[onnx.GraphProto]) -> set[str]:
+    """All names in these graphs and the graphs inside of them."""
     names: set[str] = set()
-    pending = [g for a in proto.attribute for g in ([a.g] if a.HasField("g") else [*a.graphs])]
+    pending = [*graphs]
     while pending:
         graph = pending.pop()
         names.update(v.name for v in (*graph.input, *graph.output, *graph.initializer))
         for inner in graph.node:
             names.update(inner.input)
             names.update(inner.output)
-            for a in inner.attribute:
-                pending.extend([a.g] if a.HasField("g") else [*a.graphs])
+            pending.extend(_inner_graphs(inner))
     return names
 
 
-def _unused(stem: str, taken: set[str]) -> str:
+def unused(stem: str, taken: set[str]) -> str:
+    """``stem``, or a name like it that is not ``taken``; it is from now on."""
     while stem in taken:
         stem += "_"
     taken.add(stem)
@@ -81,7 +87,7 @@ class _Payload:
 
 
 def _payload(call: OpaqueCall) -> _Payload:
-    taken = _inner_names(call.proto) | {name for name, _ in call.captured}
+    taken = names_in(_inner_graphs(call.proto)) | {name for name, _ in call.captured}
     proto = onnx.NodeProto()
     proto.CopyFrom(call.proto)
     proto.name = ""
@@ -89,13 +95,13 @@ def _payload(call: OpaqueCall) -> _Payload:
     del proto.metadata_props[:]
     inputs: list[tuple[str, Node]] = []
     for index, operand in enumerate(call.operands):
-        proto.input[index] = "" if operand is None else _unused(f"operand_{index}", taken)
+        proto.input[index] = "" if operand is None else unused(f"operand_{index}", taken)
         if operand is not None:
             inputs.append((proto.input[index], operand))
     inputs.extend(call.captured)
     present = tuple(i for i, name in enumerate(proto.output) if name)
     for index in present:
-        proto.output[index] = _unused(f"result_{index}", taken)
+        proto.output[index] = unused(f"result_{index}", taken)
     model = onnx.ModelProto()
     model.ir_version = onnx.IR_VERSION
     model.graph.name = "opaque"

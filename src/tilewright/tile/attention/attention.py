@@ -61,7 +61,9 @@ from tilewright.tile.variants import LoweredStep
 LOWEST = {DType.FLOAT32: -3.4028234663852886e38, DType.FLOAT64: -1.7976931348623157e308}
 NO_WEIGHT = {DType.FLOAT32: 200.0, DType.FLOAT64: 1000.0}  # lower by that: its exponential is 0
 COLUMN, BLOCK = "_d", "_kb"
-TOGETHER = 4  # keys for which the maxima and totals of rows are loaded and stored once
+# Keys for which the maxima and totals of rows are loaded and stored once; what is left to gain by
+# more is a fourth of that, and code grows with it.
+TOGETHER = 4
 PASS, AGAIN = "_pass", "_again"
 
 
@@ -255,13 +257,13 @@ class _Writer(AttentionFrame):
     def _by_keys(self, first: Expr, here: Expr, lines: Callable[[Sequence[Expr]], None]) -> None:
         """Loops over these keys, several at a time: what rows keep is loaded and stored for all."""
         lowering, whole = self.lowering, here // TOGETHER
-        group, name = lowering.name("g"), KEY
+        group = lowering.name("g")
         number = lowering.opened(group, ceil_div(self.block.keys, TOGETHER))
         lines([first + number * TOGETHER + place for place in range(TOGETHER)])
         lowering.emit(Loop(group, constant(0), whole, lowering.close()))
-        lines([lowering.opened(name, self.key_count)])
+        lines([lowering.opened(KEY, self.key_count)])
         bounds = first + whole * TOGETHER, first + here
-        lowering.emit(Loop(name, *bounds, lowering.close()))
+        lowering.emit(Loop(KEY, *bounds, lowering.close()))
 
     def _raise(self, m: Expr) -> None:
         """The new maximum of a row, and what becomes of sums under the old one."""

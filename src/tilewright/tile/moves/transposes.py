@@ -12,11 +12,7 @@ from tilewright.shape import Expr, constant, minimum
 from tilewright.tile.values.lowering import Lowering
 
 STRIP = 64  # columns of the source per task
-SIZES = (
-    2,
-    4,
-    8,
-)  # bytes of elements that may be turned into scratch memory, as single ones may not
+SIZES = (2, 4, 8)  # bytes of elements that may be turned into scratch memory; one makes words there
 
 Variables = Sequence[tuple[str, Expr]]
 
