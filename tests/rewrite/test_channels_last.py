@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.rewrite_harness import apply, value
+from support.rewrite_harness import apply, tensor, value
 from support.small_networks import BATCH, F64, SPATIAL, Network, results
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Binding, Graph, Node, node
@@ -430,6 +430,31 @@ def _grow(net: Network, layer: str, outputs: list[Node]) -> None:
             outputs.append(before)
         case _:
             getattr(net, layer)()
+
+
+def between_transpositions(layer: str) -> Graph:
+    """One layer of a network that is given channels last and computed with them first."""
+    net = Network(channels=6)
+    first, last = (0, 3, 1, 2), (0, 2, 3, 1)
+    image = tensor("image", BATCH, *SPATIAL, 6, dtype=F64)
+    net.input = image
+    net.map = node(Transpose(first), image)
+    getattr(net, layer)()
+    net.map = node(Transpose(last), net.map)
+    return net.graph()
+
+
+@pytest.mark.parametrize("layer", ["pooling", "softmax", "normalised_groups"])
+def test_a_layer_between_two_transpositions_needs_neither(layer: str) -> None:
+    assert not transposed(converted(between_transpositions(layer)))
+
+
+def test_one_transposition_stays_where_it_is() -> None:
+    net = Network(channels=6)
+    net.pooling()
+    net.map = node(Transpose((0, 2, 3, 1)), net.map)
+    graph = net.graph()
+    assert len(transposed(converted(graph))) == 1
 
 
 @pytest.mark.slow

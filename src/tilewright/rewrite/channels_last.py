@@ -4,12 +4,15 @@ Not a rule: a single transposition never makes a node smaller, only a whole regi
 convolution the order "channels last" spreads over all neighbours that can take it, in both
 directions, until it meets the graph's edges, a node that needs its own order, or a transposition of
 the model's that it cancels. A region is taken if it has more convolutions than it adds
-transpositions of data. May import ``shape`` and ``ir``. Start with :func:`prefer_channels_last`.
+transpositions of data. From what the model transposes where no convolution is, the order of its
+operand spreads in the same way: a normalisation or a window between two transpositions needs
+neither. May import ``shape`` and ``ir``. Start with :func:`prefer_channels_last`.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import replace
 
 from tilewright.ir.dtype import TILE_TYPES
@@ -40,6 +43,7 @@ from tilewright.rewrite.orders import (
 from tilewright.shape import Expr
 
 FEW_CHANNELS = 4  # an input with no more of them is read through its transposition at no cost
+MOST_ROUNDS = 4  # what one leaves may pay in the next: simplifying moves transpositions
 
 NEEDED = 1 << 10  # transpositions that it is worth where tiles have no other layout
 MANY_CHANNELS = 128  # of a result: a transposed element costs as much as 16 multiply-adds or so
@@ -54,14 +58,16 @@ def prefer_channels_last(
     and types of outputs, the symbols of bindings, guards and scope stay as they are. ``trace`` and
     ``observe`` are those of :func:`simplify`.
     """
-    finer = finer_axes(graph)
-    plan = _Regions(finer).worthwhile()
-    if not plan:
-        return graph
-    built = _Builder(finer, plan).built()
-    if observe is not None:
-        observe("channels-last", built)
-    return simplify(built, trace, observe=observe)
+    for _ in range(MOST_ROUNDS):
+        finer = finer_axes(graph)
+        plan = _Regions(finer).worthwhile()
+        if not plan:
+            break
+        built = _Builder(finer, plan).built()
+        if observe is not None:
+            observe("channels-last", built)
+        graph = simplify(built, trace, observe=observe)
+    return graph
 
 
 class _Regions:
@@ -79,7 +85,7 @@ class _Regions:
         self.taken = [True] * len(self.members)
 
     def _spread(self) -> None:
-        """Plan every node that the order of a convolution reaches; the first to reach it wins."""
+        """Plan every node that an order reaches; the first one wins, convolutions' before all."""
         waiting: deque[Node] = deque()
 
         def take(x: Node, found: Arrangement | None) -> None:
@@ -87,19 +93,29 @@ class _Regions:
                 self.plan[x] = found
                 waiting.append(x)
 
+        def spread() -> None:
+            while waiting:
+                self._neighbours(waiting.popleft(), take)
+
         for x in self.nodes:
             if _is_convolution(x):
                 take(x, arrangement(x, channels_last(x.rank)))
-        while waiting:
-            x = waiting.popleft()
-            found = self.plan[x]
-            for operand, order in zip(x.inputs, found.operands, strict=True):
-                if order != identity(operand.rank):
-                    take(operand, arrangement(operand, order))
-            if found.order == identity(x.rank):
-                continue
-            for user in self.users[x]:
-                take(user, arrangement_after(user, user.inputs.index(x), found.order))
+        spread()
+        for x in self.nodes:
+            if isinstance(x.primitive, Transpose):
+                take(x, arrangement_after(x, 0, identity(x.rank)))
+                spread()
+
+    def _neighbours(self, x: Node, take: Callable[[Node, Arrangement | None], None]) -> None:
+        """Spread the order of a node that is planned to its operands and readers."""
+        found = self.plan[x]
+        for operand, order in zip(x.inputs, found.operands, strict=True):
+            if order != identity(operand.rank):
+                take(operand, arrangement(operand, order))
+        if found.order == identity(x.rank):
+            return
+        for user in self.users[x]:
+            take(user, arrangement_after(user, user.inputs.index(x), found.order))
 
     def _number(self) -> None:
         """Put nodes that share data in an order not its own into one region."""

@@ -134,6 +134,9 @@ class _Parameters:
         rest = expression - known
         if rest is constant(0):
             return expression
+        beside = next((e for e in (rest - 1, rest + 1) if e in self.names), None)
+        if rest.is_constant and beside is not None:  # such as the elements of a row, and its last
+            return symbol(self.names[beside]) + (rest - beside)
         name = self.names.setdefault(rest, f"p{len(self.names)}")
         return symbol(name) + known
 

@@ -52,7 +52,7 @@ def running_step(loop: Loop) -> RunningStep | None:
     last = store.offset.substitute({loop.variable: symbol(loop.variable) - constant(1)})
     if not isinstance(before, Load) or (before.buffer, before.offset) != (store.buffer, last):
         return None
-    descending = slope(store.offset, loop.variable) == -1
+    descending = slope(store.offset, loop.variable) is None
     if descending:
         variable = symbol(loop.variable)
         negated = ExpressionMap.substitution({loop.variable: constant(0) - variable})

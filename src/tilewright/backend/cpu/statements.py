@@ -22,6 +22,7 @@ from tilewright.backend.cpu.machine import Level
 from tilewright.backend.cpu.parallel_loops import mark_loop
 from tilewright.backend.cpu.product import ProductShape, product_function
 from tilewright.backend.cpu.register_tile import most_vectors
+from tilewright.backend.cpu.row_loops import row_loop, write_row_loop
 from tilewright.backend.cpu.running import running_step, write_running
 from tilewright.backend.cpu.streams import streamed_loop
 from tilewright.backend.cpu.transpose import transpose_function
@@ -49,6 +50,7 @@ from tilewright.ir.tile import (
     Statement,
     Store,
     Sums,
+    TileBuffer,
     TransposeBlock,
     Value,
     View,
@@ -95,6 +97,7 @@ class FunctionFrame:
         self.locals: dict[str, ir.Value] = {}
         self.running: dict[str, ir.Value] = {}
         self.finished: dict[Product, ProductWriter] = {}
+        self.near: set[TileBuffer] = set()
         self._memo: list[dict[int, ir.Value]] = [{}]
         self._index_memo: list[dict[Expr, ir.Value]] = [{}]
 
@@ -343,6 +346,10 @@ class FunctionFrame:
         if loop.may_stream:
             streamed_loop(self, loop, bounds, partial(self._usual, loop))
             return
+        row = row_loop(self, loop) if self.level.vector_bytes >= LEAST_MASKED_BYTES else None
+        if row is not None:
+            self._totals(loop, write_row_loop(self, row, bounds))
+            return
         running = running_step(loop)
         if running is not None:
             bounds = write_running(self, loop, running, bounds), bounds[1]
@@ -437,10 +444,16 @@ class FunctionFrame:
         negative = self.builder.icmp_signed("<", steps, word(0))
         steps = self.builder.select(negative, word(0), steps)
         made = DotProducts(self.builder, self.level, dtype, list(streams.values()), pairs)
-        for accumulator, total in zip(loop.accumulators, made.sums(steps), strict=True):
-            start = self.running.get(accumulator.name)
+        self._totals(loop, made.sums(steps))
+
+    def _totals(self, loop: Loop, totals: Sequence[ir.Value]) -> None:
+        """What a loop's accumulators are after it, which began with nothing."""
+        for accumulator, total in zip(loop.accumulators, totals, strict=True):
+            start, dtype = self.running.get(accumulator.name), accumulator.value.dtype
             self.locals[accumulator.name] = (
-                total if start is None else self.emitter.combine("sum", dtype, start, total)
+                total
+                if start is None
+                else self.emitter.combine(accumulator.kind, dtype, start, total)
             )
 
     def _accumulator_phis(

@@ -1,0 +1,313 @@
+"""Loops along rows, written as vectors.
+
+LLVM's vectoriser ends what it makes of a loop by combining the lanes of its sums, and what is left
+for a last vector begins and ends once more. Rows are often as short as a few vectors, and then that
+is most of their time. Here the lanes are combined once for each row, the vectors that follow whole
+groups of them take no mask but the last one, and maxima are taken without asking every time for
+what is no number: that is noted beside them. Start with :func:`row_loop`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence, Set
+from dataclasses import dataclass
+from typing import Protocol
+
+from llvmlite import ir
+
+from tilewright.backend.cpu.emitter import Emitter
+from tilewright.backend.cpu.indices import I64, word
+from tilewright.backend.cpu.math_arithmetic import call_intrinsic
+from tilewright.backend.cpu.vectors import Scalars, VectorFrame, VectorPlace, address_of
+from tilewright.ir.dtype import DType
+from tilewright.ir.tile import (
+    CACHE_LINE,
+    Accumulator,
+    Apply,
+    Convert,
+    Guarded,
+    Let,
+    Load,
+    Loop,
+    Store,
+    TileBuffer,
+    Value,
+)
+from tilewright.ir.tile_walk import is_beside, slope, value_loads
+
+TOGETHER = 4  # vectors at a time: as many as hide the latency of what combines them
+_FEWER = 2  # of those that take many registers
+PAGE = 4096  # bytes
+_ARITHMETIC = frozenset(("add", "subtract", "multiply", "divide", "maximum", "minimum", "negate"))
+_QUOTIENTS = ("divide", "remainder", "truncated_remainder")
+_I1, _I32 = ir.IntType(1), ir.IntType(32)
+State = list[ir.Value]
+
+
+class RowScalars(Scalars, Protocol):
+    """A ``FunctionFrame``; ``near`` are the buffers of which the row is in cache by now."""
+
+    near: set[TileBuffer]
+
+
+@dataclass(frozen=True)
+class RowLoop:
+    """A loop of which all is done with whole vectors of ``lanes`` elements, ``together`` of them.
+
+    The rows that follow those of ``asked`` are prefetched.
+    """
+
+    loop: Loop
+    lanes: int
+    together: int
+    asked: tuple[Load, ...]
+
+
+def row_loop(frame: RowScalars, loop: Loop) -> RowLoop | None:
+    """How to write a loop along a row, if all that it reads and writes lies side by side."""
+    statements = [s for s in loop.body if isinstance(s, Let | Store)]
+    if not loop.masked or loop.independent or len(statements) < len(loop.body):
+        return None
+    values = [s.value for s in statements] + [a.value for a in loop.accumulators]
+    parts = [part for value in values for part in _parts(value)]
+    stores = [s for s in statements if isinstance(s, Store)]
+    places = {s.buffer: s.offset for s in stores}
+    loads = [load for value in values for load in value_loads(value)]
+    if not (
+        all(is_beside(value, loop.variable) for value in values)
+        and all(slope(s.offset, loop.variable) == 1 for s in stores)
+        and all(places.get(load.buffer, load.offset) == load.offset for load in loads)
+        and not any(_may_fault(part) for part in parts)
+    ):
+        return None
+    dtypes = [part.dtype for part in parts] + [s.buffer.dtype for s in stores]
+    heavy = sum(isinstance(p, Apply) and p.function not in _ARITHMETIC for p in parts)
+    lanes = frame.level.lanes(max(dtype.bytes for dtype in dtypes))
+    asked = _asked(loads, loop.variable, frame.near | set(places))
+    frame.near |= {*places, *(load.buffer for load in asked)}
+    return RowLoop(loop, lanes, TOGETHER if heavy <= 1 else _FEWER, asked)
+
+
+def _asked(loads: Sequence[Load], variable: str, near: Set[TileBuffer]) -> tuple[Load, ...]:
+    """One load of each row that lies in memory; what all rows share is in cache."""
+    found: dict[TileBuffer, Load] = {}
+    for load in loads:
+        others = {name for name in load.offset.free_symbols if name.startswith("_")} - {variable}
+        moves = slope(load.offset, variable) == 1 and others
+        if moves and not load.buffer.scratch and load.buffer not in near:
+            found.setdefault(load.buffer, load)
+    return tuple(found.values())
+
+
+def _parts(value: Value) -> Iterator[Value]:
+    yield value
+    match value:
+        case Apply(operands=operands):
+            for operand in operands:
+                yield from _parts(operand)
+        case Convert(operand=operand):
+            yield from _parts(operand)
+        case _:
+            return
+
+
+def _may_fault(part: Value) -> bool:
+    """Whether a lane beyond the row must not be computed: whole numbers are divided there by 0."""
+    if isinstance(part, Guarded):
+        return True
+    return isinstance(part, Apply) and part.function in _QUOTIENTS and part.dtype.is_integer
+
+
+class _Total:
+    """A running combination, in as many vectors as are taken together."""
+
+    def __init__(self, vector: Emitter, accumulator: Accumulator, together: int) -> None:
+        self.vector = vector
+        self.kind = accumulator.kind
+        self.dtype = accumulator.value.dtype
+        self.together = together
+
+    def begin(self) -> State:
+        """Of no elements."""
+        return [self.vector.splat(self._nothing())] * self.together
+
+    def add(self, state: State, values: Sequence[ir.Value], mask: ir.Value | None) -> State:
+        """With some more vectors of values; only lanes of ``mask`` count."""
+        made = list(state)
+        for number, value in enumerate(values):
+            combined = self._combine(self.vector, made[number], value)
+            if mask is not None:
+                combined = self.vector.builder.select(mask, combined, made[number])
+            made[number] = combined
+        return made
+
+    def end(self, state: State) -> ir.Value:
+        """The combination of all lanes."""
+        vectors, vector = list(state), self.vector
+        while len(vectors) > 1:
+            half = len(vectors) // 2
+            pairs = zip(vectors[:half], vectors[half:], strict=True)
+            vectors = [self._combine(vector, a, b) for a, b in pairs]
+        made = vectors[0]
+        while vector.lanes > 1:
+            half = vector.lanes // 2
+            vector = vector.with_lanes(half)
+            low, high = (_part(vector, made, first) for first in (0, half))
+            made = self._combine(vector, low, high)
+        return made
+
+    def _nothing(self) -> ir.Value:
+        return self.vector.with_lanes(1).identity(self.kind, self.dtype)
+
+    def _combine(self, vector: Emitter, a: ir.Value, b: ir.Value) -> ir.Value:
+        return vector.combine(self.kind, self.dtype, a, b)
+
+
+class _Extreme(_Total):
+    """The greatest or least of floats; lanes with what is no number are noted in a mask."""
+
+    def begin(self) -> State:
+        """Of no elements; the last one is the mask."""
+        return [*super().begin(), _splat(_I1, self.vector.lanes, 0)]
+
+    def add(self, state: State, values: Sequence[ir.Value], mask: ir.Value | None) -> State:
+        """With some more vectors of values; two of them are asked for numbers together."""
+        builder, unordered = self.vector.builder, state[-1]
+        for number in range(0, len(values), 2):
+            pair = (values[number], values[min(number + 1, len(values) - 1)])
+            found = builder.fcmp_unordered("uno", *pair)
+            if mask is not None:
+                found = builder.and_(found, mask)
+            unordered = builder.or_(unordered, found)
+        return [*super().add(state[:-1], values, mask), unordered]
+
+    def end(self, state: State) -> ir.Value:
+        """The extreme, or NaN if one is among the elements."""
+        builder, unordered = self.vector.builder, state[-1]
+        some = call_intrinsic(builder, "vector.reduce.or", _I1, [unordered.type], [unordered])
+        nan = self.vector.with_lanes(1).constant(float("nan"), self.dtype)
+        return builder.select(some, nan, super().end(state[:-1]))
+
+    def _combine(self, vector: Emitter, a: ir.Value, b: ir.Value) -> ir.Value:
+        # In this form one instruction, which gives the second operand where one is no number.
+        beyond = vector.builder.fcmp_ordered(">" if self.kind == "maximum" else "<", b, a)
+        return vector.builder.select(beyond, b, a)
+
+
+def _part(vector: Emitter, value: ir.Value, first: int) -> ir.Value:
+    """Lanes of a vector from ``first`` on, as many as ``vector`` has; one alone is a scalar."""
+    if vector.lanes == 1:
+        return vector.builder.extract_element(value, ir.Constant(_I32, first))
+    order = ir.Constant(ir.VectorType(_I32, vector.lanes), list(range(first, first + vector.lanes)))
+    return vector.builder.shuffle_vector(value, value, order)
+
+
+def _splat(kind: ir.Type, lanes: int, value: int) -> ir.Constant:
+    return ir.Constant(ir.VectorType(kind, lanes), [value] * lanes)
+
+
+def _total(vector: Emitter, accumulator: Accumulator, together: int) -> _Total:
+    is_extreme = accumulator.kind in ("maximum", "minimum")
+    floats = accumulator.value.dtype in (DType.FLOAT32, DType.FLOAT64)
+    return (_Extreme if is_extreme and floats else _Total)(vector, accumulator, together)
+
+
+def write_row_loop(
+    frame: RowScalars, row: RowLoop, bounds: tuple[ir.Value, ir.Value]
+) -> list[ir.Value]:
+    """The loop within ``bounds``; what its accumulators are after it, each from nothing."""
+    builder, (begin, end) = frame.builder, bounds
+    vector = Emitter(builder, frame.level, row.lanes)
+    totals = [_total(vector, a, row.together) for a in row.loop.accumulators]
+    count = builder.sub(end, begin)
+    some = builder.icmp_signed("<", word(0), count)
+    count = builder.select(some, count, word(0))
+    group = row.lanes * row.together
+    groups_end = builder.add(begin, builder.and_(count, word(-group)))
+    vectors_end = builder.add(begin, builder.and_(count, word(-row.lanes)))
+    states = [total.begin() for total in totals]
+
+    def step(position: ir.Value, states: list[State], vectors: int, is_last: bool) -> list[State]:
+        here = builder.trunc(builder.sub(end, position), _I32) if is_last else None
+        mask = None if here is None else vector.lane_mask(here)
+        made: list[list[ir.Value]] = []
+        _ask(frame, row, position, vectors)
+        for number in range(vectors):
+            first = builder.add(position, word(number * row.lanes))
+            made.append(_vector(frame, row, VectorPlace(row.loop.variable, first, here)))
+        values = list(map(list, zip(*made, strict=True)))
+        return [
+            total.add(state, given, mask)
+            for total, state, given in zip(totals, states, values, strict=True)
+        ]
+
+    stretch = _Stretches(frame, states)
+    stretch.write((begin, groups_end), group, lambda p, s: step(p, s, row.together, False))
+    stretch.write((groups_end, vectors_end), row.lanes, lambda p, s: step(p, s, 1, False))
+    stretch.write((vectors_end, end), row.lanes, lambda p, s: step(p, s, 1, True))
+    return [total.end(state) for total, state in zip(totals, stretch.states, strict=True)]
+
+
+def _ask(frame: Scalars, row: RowLoop, position: ir.Value, vectors: int) -> None:
+    """Prefetch what lies a page after so many vectors."""
+    for load in row.asked:
+        size = load.buffer.dtype.bytes
+        for begin in range(0, vectors * row.lanes * size, CACHE_LINE):
+            later = frame.builder.add(position, word((PAGE + begin) // size))
+            place = {row.loop.variable: later}
+            frame.emitter.prefetch(address_of(frame, load.buffer, load.offset, place))
+
+
+def _vector(frame: Scalars, row: RowLoop, place: VectorPlace) -> list[ir.Value]:
+    """One vector of iterations: their stores, and the values that are accumulated."""
+    values = VectorFrame(frame, row.lanes, place, {})
+    for statement in row.loop.body:
+        if isinstance(statement, Let):
+            values.locals[statement.name] = values.value(statement.value)
+        elif isinstance(statement, Store):
+            values.store(statement)
+    return [values.value(a.value) for a in row.loop.accumulators]
+
+
+class _Stretches:
+    """Loops that follow each other and carry on what the one before has left in ``states``."""
+
+    def __init__(self, frame: Scalars, states: list[State]) -> None:
+        self.frame = frame
+        self.states = states
+
+    def write(
+        self,
+        bounds: tuple[ir.Value, ir.Value],
+        step: int,
+        body: Callable[[ir.Value, list[State]], list[State]],
+    ) -> None:
+        """Steps of ``body`` within ``bounds``, each of so many elements."""
+        builder, (first, last) = self.frame.builder, bounds
+        before = builder.block
+        inside, done = (builder.append_basic_block(name) for name in ("vectors", "vectors_done"))
+        builder.cbranch(builder.icmp_signed("<", first, last), inside, done)
+        builder.position_at_end(inside)
+        position = builder.phi(I64)
+        phis = [[builder.phi(value.type) for value in state] for state in self.states]
+        self.frame.enter()
+        made = body(position, [list[ir.Value](state) for state in phis])
+        self.frame.leave()
+        following = builder.add(position, word(step), flags=("nsw",))
+        latch = builder.block
+        position.add_incoming(first, before)
+        position.add_incoming(following, latch)
+        builder.cbranch(builder.icmp_signed("<", following, last), inside, done)
+        builder.position_at_end(done)
+        after: list[State] = []
+        for start, carried, ended in zip(self.states, phis, made, strict=True):
+            left: State = []
+            for old, phi, new in zip(start, carried, ended, strict=True):
+                phi.add_incoming(old, before)
+                phi.add_incoming(new, latch)
+                result = builder.phi(old.type)
+                result.add_incoming(old, before)
+                result.add_incoming(new, latch)
+                left.append(result)
+            after.append(left)
+        self.states = after
