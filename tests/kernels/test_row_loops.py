@@ -12,10 +12,11 @@ from tilewright.backend.cpu import program
 from tilewright.backend.cpu.parameters import parametrise
 from tilewright.backend.cpu.running import running_step
 from tilewright.ir.dtype import DType
-from tilewright.ir.graph import Graph, node
-from tilewright.ir.primitives import Broadcast, Cast, Reduce, Scan
+from tilewright.ir.graph import Graph, Node, node
+from tilewright.ir.primitives import Broadcast, Cast, Reduce, Scan, Slice
 from tilewright.ir.tile import Loop
 from tilewright.plan.greedy import plan_greedily
+from tilewright.shape import constant
 from tilewright.tile.lower import lower_kernel
 
 Array = np.ndarray[Any, Any]
@@ -75,6 +76,20 @@ def test_sweeps_that_write_and_reduce_together() -> None:
     squares = node(Reduce("sum", (1,)), apply("multiply", wide, wide))
     cases = [{"a": 3, "b": length} for length in LENGTHS]
     check(space.graph(softmax, squares), cases, length=200)
+
+
+@pytest.mark.parametrize("dtype", [F32, F64, DType.UINT8, BOOL], ids=lambda d: d.value)
+def test_elements_some_apart_are_read_within_their_row(dtype: DType) -> None:
+    """With what a stride leaves out at the end of a row, where no memory may follow."""
+    space = Space()
+    a, b = space.dimensions("a b")
+    one = constant(1)
+    outputs: list[Node] = []
+    for step in (2, 3, 4, 5):
+        x = space.input(f"x{step}", dtype, a, (b - 1) * step + 1)
+        outputs.append(node(Slice((constant(0),) * 2, (a, b), (one, constant(step))), x))
+    cases = [{"a": a, "b": b} for b in LENGTHS if b for a in (1, 3)]
+    check(space.graph(*outputs), cases, fill=moderate)
 
 
 def test_a_running_sum_downwards_is_seen_in_the_code() -> None:

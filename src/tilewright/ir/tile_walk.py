@@ -66,13 +66,19 @@ def value_expressions(value: Value, seen: set[int] | None = None) -> Iterator[Ex
 
 def slope(offset: Expr, variable: str) -> int | None:
     """0, 1 (elements per step of the variable), or None for anything else."""
+    found = stride(offset, variable)
+    return found if found in (0, 1) else None
+
+
+def stride(offset: Expr, variable: str) -> int | None:
+    """Elements per step of the variable, or None where that is no known number."""
     if variable not in offset.free_symbols:
         return 0
     affine = offset.affine((variable,))
     if affine is None:
         return None
     found = affine[0][variable]
-    return 1 if found.is_constant and found.value == 1 else None
+    return found.value if found.is_constant else None
 
 
 def is_beside(value: Value, variable: str) -> bool:

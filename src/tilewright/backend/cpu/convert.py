@@ -87,18 +87,28 @@ class Converter:
         """
         build = self.builder
         low, high = integer_limits(target)
+        if target.bytes < 4:
+            return self._saturate_narrow(value, target)
         below = build.fcmp_ordered("<", value, splat_constant(value.type, float(low)))
         above = build.fcmp_ordered(">=", value, splat_constant(value.type, float(high + 1)))
         is_nan = build.fcmp_unordered("uno", value, value)
         outside = build.or_(is_nan, build.or_(below, above))
         safe = build.select(outside, splat_constant(value.type, 0.0), value)
         kind = register_type(target, self.lanes)
-        if target.bytes < 4:
-            whole = build.trunc(build.fptosi(safe, self.single.int_type), kind)
-        else:
-            whole = build.fptosi(safe, kind) if target.is_signed else build.fptoui(safe, kind)
+        whole = build.fptosi(safe, kind) if target.is_signed else build.fptoui(safe, kind)
         whole = build.select(below, splat_constant(kind, low), whole)
         return build.select(above, splat_constant(kind, high), whole)
+
+    def _saturate_narrow(self, value: ir.Value, target: DType) -> ir.Value:
+        """The same for integers whose ends are floats: limited before it is converted."""
+        build = self.builder
+        is_nan = build.fcmp_unordered("uno", value, value)
+        limited = build.select(is_nan, splat_constant(value.type, 0.0), value)
+        for limit, beyond in zip(integer_limits(target), ("<", ">"), strict=True):
+            end = splat_constant(value.type, float(limit))
+            limited = build.select(build.fcmp_ordered(beyond, limited, end), end, limited)
+        whole = build.fptosi(limited, self.single.int_type)
+        return build.trunc(whole, register_type(target, self.lanes))
 
     def _from_integer(self, value: ir.Value, source: DType, target: DType) -> ir.Value:
         kind = register_type(target, self.lanes)
@@ -135,12 +145,16 @@ class Converter:
     def _to_half(self, value: ir.Value, target: DType) -> ir.Value:
         """A float32 as a 16-bit pattern, rounded to nearest even.
 
-        In integer arithmetic, although processors have an instruction: where the float32 has just
-        been rounded from float64, LLVM would merge the two roundings into one that no instruction
-        does, and call a function for it.
+        In integer arithmetic where the float32 has just been rounded from float64, although
+        processors have an instruction: LLVM would merge the two roundings into one that no
+        instruction does, and call a function for it.
         """
         if target is DType.BFLOAT16:
             return self._to_bfloat16(value)
+        is_rounded = getattr(value, "opname", None) == "fptrunc"
+        if self.level.has_half_conversion and not is_rounded:
+            half = self.builder.fptrunc(value, lanes_of(ir.HalfType(), self.lanes))
+            return self.builder.bitcast(half, self.short)
         return self._to_float16(value)
 
     def _to_bfloat16(self, value: ir.Value) -> ir.Value:

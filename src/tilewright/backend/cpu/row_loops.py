@@ -18,7 +18,13 @@ from llvmlite import ir
 from tilewright.backend.cpu.emitter import Emitter
 from tilewright.backend.cpu.indices import I64, word
 from tilewright.backend.cpu.math_arithmetic import call_intrinsic
-from tilewright.backend.cpu.vectors import Scalars, VectorFrame, VectorPlace, address_of
+from tilewright.backend.cpu.vectors import (
+    Scalars,
+    VectorFrame,
+    VectorPlace,
+    address_of,
+    is_picked,
+)
 from tilewright.ir.dtype import DType
 from tilewright.ir.tile import (
     CACHE_LINE,
@@ -26,6 +32,7 @@ from tilewright.ir.tile import (
     Apply,
     Convert,
     Guarded,
+    IndexValue,
     Let,
     Load,
     Loop,
@@ -33,7 +40,7 @@ from tilewright.ir.tile import (
     TileBuffer,
     Value,
 )
-from tilewright.ir.tile_walk import is_beside, slope, value_loads
+from tilewright.ir.tile_walk import slope, stride, value_loads
 
 TOGETHER = 4  # vectors at a time: as many as hide the latency of what combines them
 _FEWER = 2  # of those that take many registers
@@ -66,15 +73,19 @@ class RowLoop:
 def row_loop(frame: RowScalars, loop: Loop) -> RowLoop | None:
     """How to write a loop along a row, if all that it reads and writes lies side by side."""
     statements = [s for s in loop.body if isinstance(s, Let | Store)]
-    if not loop.masked or loop.independent or len(statements) < len(loop.body):
+    if loop.independent or len(statements) < len(loop.body):
         return None
     values = [s.value for s in statements] + [a.value for a in loop.accumulators]
     parts = [part for value in values for part in _parts(value)]
     stores = [s for s in statements if isinstance(s, Store)]
     places = {s.buffer: s.offset for s in stores}
     loads = [load for value in values for load in value_loads(value)]
+    picks = frame.level.isa == "avx512" and any(
+        is_picked(stride(load.offset, loop.variable)) for load in loads
+    )
     if not (
-        all(is_beside(value, loop.variable) for value in values)
+        (loop.masked or picks)
+        and all(_lies_near(part, loop.variable, picks) for part in parts)
         and all(slope(s.offset, loop.variable) == 1 for s in stores)
         and all(places.get(load.buffer, load.offset) == load.offset for load in loads)
         and not any(_may_fault(part) for part in parts)
@@ -109,6 +120,18 @@ def _parts(value: Value) -> Iterator[Value]:
             yield from _parts(operand)
         case _:
             return
+
+
+def _lies_near(part: Value, variable: str, picks: bool) -> bool:
+    """Whether a vector of a part of a value needs no more than whole vectors of memory."""
+    match part:
+        case Load(offset=offset):
+            step = stride(offset, variable)
+            return step in (0, 1) or (picks and is_picked(step))
+        case IndexValue(expression=expression):
+            return variable not in expression.free_symbols
+        case _:
+            return True
 
 
 def _may_fault(part: Value) -> bool:

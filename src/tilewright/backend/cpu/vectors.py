@@ -2,15 +2,16 @@
 
 Scalar code is left to LLVM's vectoriser; here vectors are explicit, where sums are in registers
 already (``epilogue``) or where stores must be whole lines (``streams``). Operands with stride 1 are
-vector loads, operands that do not depend on the loop are broadcast, anything else is read lane by
-lane. Start with :class:`VectorFrame`.
+vector loads, those with a stride of few elements are picked out of several, operands that do not
+depend on the loop are broadcast, anything else is read lane by lane. Start with
+:class:`VectorFrame`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeGuard
 
 from llvmlite import ir
 
@@ -30,8 +31,10 @@ from tilewright.ir.tile import (
     TileBuffer,
     Value,
 )
-from tilewright.ir.tile_walk import slope
+from tilewright.ir.tile_walk import slope, stride
 from tilewright.shape import Expr
+
+MOST_PICKED = 4  # elements from one lane to the next for which whole vectors are read
 
 
 class Scalars(Protocol):
@@ -77,6 +80,11 @@ def address_of(
     """Where an element lies, with some names other than the frame has them."""
     place = frame.indices.emit(offset, frame.names | dict(names))
     return frame.emitter.gep(frame.pointers[buffer.name], buffer.dtype, place)
+
+
+def is_picked(step: int | None) -> TypeGuard[int]:
+    """Whether elements so far apart are picked out of whole vectors."""
+    return step is not None and 1 < step <= MOST_PICKED
 
 
 class VectorFrame:
@@ -134,11 +142,44 @@ class VectorFrame:
             if self.mask is None:
                 return self.vector.load(address, dtype)
             return self.vector.masked_load(address, dtype, self.mask)
+        step = stride(load.offset, self.place.variable)
+        if is_picked(step) and self.frame.level.isa == "avx512":
+            return self._picked(load, step)
         made: ir.Value = ir.Constant(self.vector.type(dtype), ir.Undefined)
         for lane in range(self.lanes):
             address = self._address(load.buffer, load.offset, self._column(lane))
             element = self.frame.emitter.load(address, dtype)
             made = self.builder.insert_element(made, element, ir.Constant(ir.IntType(32), lane))
+        return made
+
+    def _picked(self, load: Load, step: int) -> ir.Value:
+        """Every ``step``-th element of as many vectors; none after the last lane's is read."""
+        builder, dtype, lanes = self.builder, load.buffer.dtype, self.lanes
+        first = self._address(load.buffer, load.offset, self.place.first)
+        index = ir.IntType(32)
+        count: ir.Value = (
+            ir.Constant(index, lanes) if self.place.count is None else self.place.count
+        )
+        spanned = builder.mul(builder.sub(count, ir.Constant(count.type, 1)),
+                              ir.Constant(count.type, step))  # fmt: skip
+        made: ir.Value | None = None
+        for part in range(step):
+            address = self.vector.gep(first, dtype, word(part * lanes))
+            here = builder.sub(spanned, ir.Constant(count.type, part * lanes - 1))
+            if self.place.count is None and part < step - 1:
+                read = self.vector.load(address, dtype)
+            else:
+                read = self.vector.masked_load(address, dtype, self.vector.lane_mask(here))
+            # Lane i is element i * step; those that lie in this part come from it.
+            order = [
+                lanes + i * step - part * lanes if i * step // lanes == part else i
+                for i in range(lanes)
+            ]
+            known = ir.Constant(read.type, ir.Undefined) if made is None else made
+            made = builder.shuffle_vector(
+                known, read, ir.Constant(ir.VectorType(index, lanes), order)
+            )
+        assert made is not None
         return made
 
     def _column(self, lane: int) -> ir.Value:

@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.ir.tile import Load, Statement, Store, TransposeBlock
-from tilewright.shape import Expr, constant, minimum
+from tilewright.shape import Expr, ceil_div, constant, maximum, minimum
 from tilewright.tile.values.lowering import Lowering
 
 STRIP = 64  # columns of the source per task
+LONG = 256  # rows of that many columns: more of them are shared out, and more of fewer columns
 SIZES = (2, 4, 8)  # bytes of elements that may be turned into scratch memory; one makes words there
 
 Variables = Sequence[tuple[str, Expr]]
@@ -39,11 +40,13 @@ def as_transpose(
     if not across or not _is_one(written[0].get(last, zero)) or _is_one(read[0].get(last, zero)):
         return None
     columns, sizes = across[-1], dict(variables)
-    strip = lowering.variable((sizes[columns] + (STRIP - 1)) // STRIP, "t")
+    strips = ceil_div(sizes[columns], STRIP)
+    strip = lowering.variable(strips, "t")
     begin = strip * STRIP
     grid = [(n, s) for n, s in variables[:-1] if n != columns]
-    grid.append((str(strip), (sizes[columns] + (STRIP - 1)) // STRIP))
-    first = {columns: begin, last: zero}
+    grid.append((str(strip), strips))
+    rows, first_row = _rows_of_task(lowering, sizes[last], sizes[columns], grid)
+    first = {columns: begin, last: first_row}
     block = TransposeBlock(
         load.buffer,
         load.offset.substitute(first),
@@ -51,10 +54,22 @@ def as_transpose(
         store.buffer,
         store.offset.substitute(first),
         written[0].get(columns, zero),
-        sizes[last],
+        rows,
         minimum(begin + STRIP, sizes[columns]) - begin,
     )
     return grid, block
+
+
+def _rows_of_task(
+    lowering: Lowering, rows: Expr, columns: Expr, grid: list[tuple[str, Expr]]
+) -> tuple[Expr, Expr]:
+    """How many rows a task has, and its first; many rows become an axis of the grid."""
+    if rows.is_constant and rows.value <= LONG:
+        return rows, constant(0)
+    most = LONG * (STRIP // maximum(minimum(columns, STRIP), 1))
+    part = lowering.variable(ceil_div(rows, most), "c")
+    grid.append((str(part), ceil_div(rows, most)))
+    return minimum(rows - part * most, most), part * most
 
 
 def _is_one(slope: Expr) -> bool:
