@@ -23,7 +23,8 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from tilewright.bench.measure import SystemClock
-from tilewright.bench.regret import time_variants, variants_of
+from tilewright.bench.turns import time_variants
+from tilewright.bench.variants import variants_of
 from tilewright.compile import compile_stages
 from tilewright.policy import POLICIES
 from tilewright.runtime.model import CompiledModel
@@ -91,7 +92,7 @@ def main() -> None:
             made = compile_stages(model, dims=dims, policy=name)
             results.seconds.append(time.perf_counter() - started)
             (program,) = made.contents.programs.values()
-            results.variants.append(max(1, len(variants_of(program))))
+            results.variants.append(max(1, sum(map(len, variants_of(program)))))
             models.append(CompiledModel.from_contents(made.contents, num_threads=given.threads))
         for _ in range(given.shapes):
             rows = draw()

@@ -6,6 +6,7 @@ imported only by its own module in ``peers``, and only when it is asked for. Sta
 (the whole of it), then ``measure`` (the alternation), ``report`` (results, JSON, table), ``inputs``
 (shapes and random inputs). Single operators in suites: ``suites`` and ``operators`` (contractions),
 ``tables`` and ``table_reference`` (models that come along), ``operator_run``, ``operator_report``.
+What choices between variants cost: ``regret_cases``, ``regret``, ``regret_report``, ``variants``.
 """
 
 from tilewright.bench.arrays import read_arrays, read_constants

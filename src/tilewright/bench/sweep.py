@@ -15,8 +15,9 @@ from functools import partial
 
 from tilewright.bench.measure import Clock
 from tilewright.bench.operators import Group, build_model, make_problem, make_weight
-from tilewright.bench.regret import chosen_variant, clock_for, time_variants, variants_of
 from tilewright.bench.suites import Case
+from tilewright.bench.turns import clock_for, time_variants
+from tilewright.bench.variants import chosen_variants, described
 from tilewright.compile import compile_stages
 from tilewright.frontend.onnx import Dim
 from tilewright.runtime.model import CompiledModel
@@ -114,9 +115,9 @@ def measure_sweep(
         if dip > _SUSPICIOUS:
             near = sizes[place - 1 : place + 2]
             dips[place] = statistics.median(dips_of(speeds(*near))[1] for _ in range(_PASSES))
-    names = variants_of(model.program) or ("only",)
+    program = model.program
     points = tuple(
-        Point(size, speed, names[chosen_variant(model.program, {axis: size}, threads)])
+        Point(size, speed, described(program, chosen_variants(program, {axis: size}, threads)))
         for size, speed in zip(sizes, found, strict=True)
     )
     rest = ", ".join(f"{name}={size}" for name, size in fixed.items())

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -113,12 +114,39 @@ def make_table_case(
 ) -> TableCase:
     """The case of one line, with its operations and bytes counted; ``listed`` are its sizes."""
     sizes = {axis: int(size) for axis, _, size in (pair.partition("=") for pair in listed.split())}
-    form = Form(inputs, constants, nodes)
-    model = form.parse(sizes)
+    case = TableCase(suite, name, kind, sizes, Form(inputs, constants, nodes), flops=0, bytes=0)
+    return _counted(case)[0]
+
+
+def resize_case(case: TableCase, sizes: Mapping[str, int]) -> TableCase | None:
+    """The same model at other sizes, counted anew.
+
+    None where there is nothing to compare: a result is known to be empty, or a scatter has fewer
+    places than updates, each of which replaces one.
+    """
+    try:
+        found, model = _counted(replace(case, sizes=sizes))
+    except shape_inference.InferenceError:
+        return None
+    if any(_is_empty(value) for value in model.graph.output):
+        return None
+    shapes = {value.name: _shape(value) for value in model.graph.input}
+    for node in model.graph.node:
+        attributes = _attributes(node)
+        if node.op_type.startswith("Scatter") and "reduction" not in attributes:
+            axis = attributes.get("axis", 0)
+            if shapes[node.input[1]][axis] > shapes[node.input[0]][axis]:
+                return None
+    return found
+
+
+def _counted(case: TableCase) -> tuple[TableCase, onnx.ModelProto]:
+    """The case with its operations and bytes, and the model with the types of all values."""
+    model = case.form.parse(case.sizes)
     read = [*model.graph.input, *model.graph.value_info]
     model = _inferred(model)
-    flops = _product_flops(model) if kind == "attention" else 0
-    return TableCase(suite, name, kind, sizes, form, flops, _moved_bytes(model, read))
+    flops = _product_flops(model) if case.kind == "attention" else 0
+    return replace(case, flops=flops, bytes=_moved_bytes(model, read)), model
 
 
 def group_table_cases(cases: Sequence[TableCase]) -> tuple[TableGroup, ...]:
@@ -193,6 +221,12 @@ def _shape(value: onnx.ValueInfoProto) -> tuple[int, ...]:
     return tuple(dim.dim_value for dim in value.type.tensor_type.shape.dim)
 
 
+def _is_empty(value: onnx.ValueInfoProto) -> bool:
+    """Whether there is an axis without elements; inference does not know all of them."""
+    dims = value.type.tensor_type.shape.dim
+    return any(dim.HasField("dim_value") and dim.dim_value < 1 for dim in dims)
+
+
 def _dtype(value: onnx.ValueInfoProto) -> np.dtype:
     return helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
 
@@ -224,13 +258,17 @@ def _input(value: onnx.ValueInfoProto, model: onnx.ModelProto) -> np.ndarray:
     return made
 
 
+def _attributes(node: onnx.NodeProto) -> dict[str, Any]:
+    return {found.name: helper.get_attribute_value(found) for found in node.attribute}
+
+
 def _indices(name: str, array: np.ndarray, model: onnx.ModelProto) -> np.ndarray:
     """Indices for the node that takes them; those of a scatter that replaces are distinct."""
     graph = model.graph
     (node,) = [node for node in graph.node if name in node.input]
     shapes = {value.name: _shape(value) for value in graph.input}
     shapes |= {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
-    attributes = {found.name: helper.get_attribute_value(found) for found in node.attribute}
+    attributes = _attributes(node)
     if node.op_type == "OneHot":
         (depth,) = [t for t in graph.initializer if t.name == node.input[1]]
         bound = int(numpy_helper.to_array(depth))

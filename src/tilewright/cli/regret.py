@@ -14,17 +14,17 @@ from rich.table import Table
 
 from tilewright.bench.machine import describe_machine
 from tilewright.bench.operators import CONSTANTS
-from tilewright.bench.regret import (
-    LARGEST_FLOPS,
+from tilewright.bench.regret import Sample, draw, measure_regret
+from tilewright.bench.regret_cases import KINDS, LARGEST_FLOPS, Drawn, Setting
+from tilewright.bench.regret_report import (
     Regret,
-    Sample,
-    Setting,
     ablations,
-    measure_regret,
+    by_family,
     summarise,
     wins_of,
+    worst_of,
 )
-from tilewright.bench.suites import Case
+from tilewright.bench.suites import AnyCase
 from tilewright.bench.sweep import Sweep, measure_sweep
 from tilewright.cli.options import JsonFlag, QuietFlag, VerboseFlag
 from tilewright.cli.output import Output, load_plots, table
@@ -32,11 +32,14 @@ from tilewright.support.errors import InputError
 
 
 def regret(
-    kind: Annotated[str, typer.Option(metavar="gemm|bmm|conv", help="What to multiply.")] = "gemm",
+    kind: Annotated[str, typer.Option(metavar="|".join(KINDS), help="What to time.")] = "gemm",
     samples: Annotated[int, typer.Option(min=1, help="Shapes to draw.")] = 100,
     sizes: Annotated[
-        str, typer.Option("--range", metavar="LOW..HIGH", help="The range of every axis.")
-    ] = "1..4096",
+        str,
+        typer.Option(
+            "--range", metavar="LOW..HIGH", help="The range of every axis; without it the kind's."
+        ),
+    ] = "",
     constant: Annotated[
         str, typer.Option(help="The operand of a gemm known when compiling: right, left or none.")
     ] = "none",
@@ -46,6 +49,14 @@ def regret(
     flops: Annotated[
         float, typer.Option(min=1.0, help="Operations of one product at most.")
     ] = LARGEST_FLOPS,
+    most_bytes: Annotated[
+        int, typer.Option("--bytes", help="Of operands and results at most; 0 for the kind's own.")
+    ] = 0,
+    family: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Only this family of attention or memory; repeatable."),
+    ] = None,
+    worst: Annotated[int, typer.Option(min=0, help="How many of the worst shapes to show.")] = 5,
     sweep: Annotated[
         str,
         typer.Option(metavar="SHAPES", help="Speed along an axis instead: M=1..600,N=2304,K=768."),
@@ -68,32 +79,82 @@ def regret(
         return
     if constant not in CONSTANTS:
         raise InputError(f"{constant!r} is no operand.", hint=f"use {', '.join(CONSTANTS)}")
-    setting = Setting(kind, constant, samples, _range(sizes), threads, seed, budget, flops)
-    found: list[Sample] = []
+    setting = Setting(
+        kind, constant, samples, _range(sizes), threads, seed, budget, flops, most_bytes or None,
+        tuple(family or ()),
+    )  # fmt: skip
     with output.progress.steps("Timing", samples) as steps:
-
-        def at(done: int, case: Case) -> None:
-            steps.at(done, case.describe())
-
-        found.extend(measure_regret(setting, at))
-    summary, shares = summarise(found), ablations(found)
-    output.document(_document(setting, found, summary, shares))
-    output.show(
-        f"{kind}, {samples} shapes of {sizes} (at most {flops:.2g} operations), seed {seed}, "
-        f"threads: {threads}, {describe_machine().processor}",
-        f"Regret: mean {_percent(summary.mean)}, 95th percentile {_percent(summary.p95)}, "
-        f"worst {_percent(summary.worst)} at {summary.at.case.describe()}",
-        _variants(found),
-        _shares(shares),
-    )
+        drawn = draw(setting, steps.at)
+        found = list(measure_regret(drawn.groups, setting, steps.at))
+    if not found:
+        alone = f"All {len(drawn.alone)} programs have one variant"
+        output.document({"kind": kind, "programs_with_one_variant": len(drawn.alone)})
+        output.show(f"{alone}: nothing is chosen.")
+        return
+    output.document(_document(setting, drawn, found))
+    output.show(*_report(setting, drawn, found, worst))
 
 
-def _range(text: str) -> tuple[int, int]:
+def _range(text: str) -> tuple[int, int] | None:
+    if not text:
+        return None
     low, _, high = text.partition("..")
     try:
         return int(low), int(high)
     except ValueError:
         raise InputError(f"{text!r} is no range.", hint="write 1..4096, for example") from None
+
+
+def _report(
+    setting: Setting, drawn: Drawn, samples: Sequence[Sample], worst: int
+) -> list[str | Table]:
+    low, high = setting.range
+    shown: list[str | Table] = [
+        f"{setting.kind}, {len(samples)} shapes of {low}..{high} (at most "
+        f"{setting.largest_flops:.2g} operations, {setting.budget:.2g} bytes), "
+        f"seed {setting.seed}, threads: {setting.threads}, {describe_machine().processor}"
+    ]
+    if drawn.alone:
+        shown.append(
+            f"{len(drawn.groups)} programs have a kernel with several variants, "
+            f"{len(drawn.alone)} have none and are not timed."
+        )
+    shown.append(_families(samples))
+    if worst_of(samples, worst):
+        shown.append(_worst(samples, worst))
+    return [*shown, _variants(samples), _shares(ablations(samples))]
+
+
+def _families(samples: Sequence[Sample]) -> Table:
+    """The summary of each family, and of all of them."""
+    rows = [(name, *_figures(regret)) for name, regret in by_family(samples).items()]
+    rows.append(("all", *_figures(summarise(samples))))
+    columns = ("family", ">shapes", ">mean", ">median", ">95th percentile", ">worst")
+    return table(*columns, rows=rows)
+
+
+def _figures(regret: Regret) -> tuple[str, ...]:
+    shares = (regret.mean, regret.median, regret.p95, regret.worst)
+    return (str(regret.count), *map(_percent, shares))
+
+
+def _worst(samples: Sequence[Sample], count: int) -> Table:
+    rows = [
+        (
+            _percent(sample.regret),
+            _described(sample.case),
+            sample.names_of(sample.chosen),
+            sample.names_of(sample.best),
+            f"{1e6 * sample.best_seconds:.1f} µs",
+        )
+        for sample in worst_of(samples, count)
+    ]
+    return table(">regret", "shape", "chosen", "best", ">takes", rows=rows)
+
+
+def _described(case: AnyCase) -> str:
+    name = f"{case.suite}: " if case.name.isdecimal() else f"{case.suite}: {case.name}, "
+    return name + case.describe()
 
 
 def _percent(share: float) -> str:
@@ -110,28 +171,45 @@ def _shares(shares: dict[str, float]) -> Table:
     return table("choice", ">speed of the oracle's", rows=rows)
 
 
-def _document(
-    setting: Setting, samples: Sequence[Sample], summary: Regret, shares: dict[str, float]
-) -> dict[str, object]:
+def _document(setting: Setting, drawn: Drawn, samples: Sequence[Sample]) -> dict[str, object]:
     return {
         "kind": setting.kind,
         "constant": setting.constant,
         "threads": setting.threads,
         "seed": setting.seed,
-        "mean": summary.mean,
-        "p95": summary.p95,
-        "worst": summary.worst,
-        "worst_shape": dict(summary.at.case.sizes),
-        "ablations": shares,
-        "samples": [
+        "programs_with_one_variant": len(drawn.alone),
+        **_numbers(summarise(samples)),
+        "families": {name: _numbers(regret) for name, regret in by_family(samples).items()},
+        "ablations": ablations(samples),
+        "samples": [_sample(sample) for sample in samples],
+    }
+
+
+def _numbers(regret: Regret) -> dict[str, object]:
+    return {
+        "shapes": regret.count,
+        "mean": regret.mean,
+        "median": regret.median,
+        "p95": regret.p95,
+        "worst": regret.worst,
+        "worst_shape": _described(regret.at.case),
+    }
+
+
+def _sample(sample: Sample) -> dict[str, object]:
+    return {
+        "family": sample.case.suite,
+        "name": sample.case.name,
+        "sizes": dict(sample.case.sizes),
+        "kernels": [
             {
-                "sizes": dict(sample.case.sizes),
-                "variants": dict(zip(sample.names, sample.seconds, strict=True)),
-                "chosen": sample.names[sample.chosen],
-                "regret": sample.regret,
+                "variants": dict(zip(kernel.names, kernel.seconds, strict=True)),
+                "chosen": kernel.names[kernel.chosen],
+                "best": kernel.names[kernel.best],
             }
-            for sample in samples
+            for kernel in sample.kernels
         ],
+        "regret": sample.regret,
     }
 
 

@@ -1,0 +1,82 @@
+"""Calls that take turns, so that they can be compared on a processor that others share.
+
+May import support and `measure`. Start with `time_variants`.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+
+from tilewright.bench.measure import Clock, SystemClock
+
+_HOPELESS = 1.5  # times the best after some turns: a variant is not timed again
+_FAIR_TURNS = 5
+_MOST_TURNS = 1000
+_SAMPLE_SECONDS = 2e-4
+_MOST_CALLS = 1000
+
+
+class ProcessClock:
+    """The processor time of this process, which other processes hardly change."""
+
+    def now(self) -> float:
+        """Seconds of all threads."""
+        return time.process_time()
+
+    def sleep(self, seconds: float) -> None:
+        """Give the processor up for that long."""
+        time.sleep(seconds)
+
+
+def clock_for(threads: int) -> Clock:
+    """Processor time of one thread, which others hardly change, or the time on the wall."""
+    return ProcessClock() if threads == 1 else SystemClock()
+
+
+def time_variants(
+    calls: Sequence[Callable[[], object]], clock: Clock, seconds: float
+) -> tuple[float, ...]:
+    """Seconds of one call of each; they take turns for about ``seconds``.
+
+    A processor that others share is faster at times and slower at others. So each call is compared
+    with the others of the same turn, and the median of that multiplied by the time of the fastest
+    turn. What is hopeless after some turns is not called again.
+    """
+    started = time.perf_counter()
+    counts: list[int] = []
+    for call in calls:
+        # First calls are slow, and a sample of too few is timed with its own beginning.
+        call()
+        once = max(min(_timed(call, 1, clock) for _ in range(3)), 1e-7)
+        counts.append(max(1, min(_MOST_CALLS, round(_SAMPLE_SECONDS / once))))
+
+    def turn(variants: Sequence[int]) -> list[float]:
+        return [_timed(calls[variant], counts[variant], clock) for variant in variants]
+
+    everyone = range(len(calls))
+    found = _typical([turn(everyone) for _ in range(_FAIR_TURNS)])
+    left = [variant for variant in everyone if found[variant] <= _HOPELESS * min(found)]
+    turns = [turn(left) for _ in range(_FAIR_TURNS)]
+    while time.perf_counter() - started < seconds and len(turns) < _MOST_TURNS:
+        turns.append(turn(left))
+    for variant, took in zip(left, _typical(turns), strict=True):
+        found[variant] = took
+    return tuple(found)
+
+
+def _typical(turns: Sequence[Sequence[float]]) -> list[float]:
+    """Seconds of each call, were all of them made in the fastest turn."""
+    usual = [statistics.fmean(turn) for turn in turns]
+    fastest = min(usual)
+    shares = zip(*([t / mean for t in turn] for turn, mean in zip(turns, usual, strict=True)),
+                 strict=True)  # fmt: skip
+    return [statistics.median(share) * fastest for share in shares]
+
+
+def _timed(call: Callable[[], object], count: int, clock: Clock) -> float:
+    started = clock.now()
+    for _ in range(count):
+        call()
+    return max((clock.now() - started) / count, 1e-9)
