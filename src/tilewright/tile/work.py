@@ -34,6 +34,7 @@ UNITS_PER_NANOSECOND = 32
 VECTOR_UNITS = 8  # one unit is about an eighth of a vector instruction
 
 TRANSPOSED_COLUMNS = 64  # of one block, at most
+SHORT_LENGTH = 8  # of a loop that the first task does not enter
 
 
 def estimate(grid: Sequence[tuple[str, Expr]], body: Iterable[Statement]) -> Expr:
@@ -71,10 +72,13 @@ def _statements(body: Iterable[Statement], known: dict[str, Expr]) -> Expr:
 
 def _length(begin: Expr, end: Expr) -> Expr:
     length = end - begin
-    names = length.free_symbols
-    if any(_is_local(name) for name in names):
-        return constant(4096) if any(n.startswith("_c") for n in names) else constant(8)
-    return length
+    local = {name: 0 for name in length.free_symbols if _is_local(name)}
+    if not local:
+        return length
+    # The first task's, which is as long as any: only the last one is shorter.
+    first = length.substitute(local)
+    is_known = not first.is_constant or first.value > 0
+    return first if is_known else constant(SHORT_LENGTH)
 
 
 def _is_local(name: str) -> bool:

@@ -67,7 +67,7 @@ def _rows_of_task(
     if rows.is_constant and rows.value <= LONG:
         return rows, constant(0)
     most = LONG * (STRIP // maximum(minimum(columns, STRIP), 1))
-    part = lowering.variable(ceil_div(rows, most), "c")
+    part = lowering.variable(ceil_div(rows, most), "t")
     grid.append((str(part), ceil_div(rows, most)))
     return minimum(rows - part * most, most), part * most
 
