@@ -106,6 +106,25 @@ def test_division_by_known_numbers(loops: Any, level: machine.Level, dtype: DTyp
 
 
 @pytest.mark.parametrize("level", LEVELS, ids=lambda level: level.name)
+@pytest.mark.parametrize("dtype", [DType.INT32, DType.UINT32, DType.INT64], ids=str)
+def test_registers_of_short_numbers(loops: Any, level: machine.Level, dtype: DType) -> None:
+    """As many digits as float32 has and one less or more, next to multiples of their divisors."""
+    random = np.random.default_rng(3)
+    ends = (1 << 24) - 2 + random.integers(0, 4, COUNT)
+    divisors = np.maximum(1, random.integers(0, 1 << 24, COUNT) >> random.integers(0, 24, COUNT))
+    multiples = ends // divisors * divisors + random.integers(-1, 2, COUNT)
+    for sign_x, sign_y in ((1, 1), (-1, 1), (1, -1), (-1, -1)):
+        if min(sign_x, sign_y) < 0 and not dtype.is_signed:
+            continue
+        for dividend in (ends, multiples, divisors - 1):
+            x = (np.maximum(dividend, 0) * sign_x).astype(dtype.numpy)
+            y = (divisors * sign_y).astype(dtype.numpy)
+            for function in DIVISIONS:
+                found = loops.run(function, level, [x, y], level.lanes(4))
+                np.testing.assert_array_equal(found, meaning(function, x, y), function)
+
+
+@pytest.mark.parametrize("level", LEVELS, ids=lambda level: level.name)
 def test_what_would_trap_does_not(loops: Any, level: machine.Level) -> None:
     """By 0 like by 1, and the least number by -1 wraps, beside others in one register."""
     for dtype in (DType.INT32, DType.INT64):

@@ -2,7 +2,8 @@
 
 The quotient of two integers that are exact as floats never rounds up to a whole number that it does
 not reach, as long as it has no more digits than the floats. So integers of 16 bits are divided as
-float32 and those of 32 bits as float64. Signed ones of 64 bits are small as a rule: registers in
+float32 and those of 32 bits as float64, or as float32 in registers in which all are below 2**24.
+Signed ones of 64 bits are small as a rule: registers in
 which all are below 2**51 are divided as float64, too. Others take two steps where vectors of 64-bit
 numbers are multiplied and converted by instructions: the quotient of the nearest float64 is off by
 less than its 2**-50th part, and what it leaves, which wraps and is exact, is divided by the same
@@ -48,6 +49,10 @@ class Division:
             is_shift = all(abs(number) & (abs(number) - 1) == 0 for number in known)
             by_steps = self._has_steps and not is_shift
             return self._by_steps(function, x, y) if by_steps else self._plain(function, x, y)
+        if self.bits == 32 and self.level.vector_bytes > 16:
+            name = f"{function}_{'signed' if self.signed else 'unsigned'}"
+            body = partial(_unless_long, function, self.signed)
+            return vector_functions.call(self._floats(32), name, body, x, y)
         if self.bits <= 32:
             return self._as_floats(function, x, y)
         if not self.signed:
@@ -56,7 +61,9 @@ class Division:
         return vector_functions.call(self._floats(64), function, body, x, y)
 
     def of_any_size(self, function: str, x: ir.Value, y: ir.Value) -> ir.Value:
-        """A function of two registers of signed numbers of 64 bits, some of which are large."""
+        """A function of two registers of which some are large: of 32 bits, or signed ones of 64."""
+        if self.bits == 32:
+            return self._as_floats(function, x, y)
         if self._has_steps:
             return self._by_steps(function, x, y)
         # The vectoriser leaves anything in lanes that a condition excludes.
@@ -175,8 +182,30 @@ def _unless_large(function: str, a: Arithmetic, x: ir.Value, y: ir.Value) -> ir.
     return unless_rare(a, (x, y), _rounded(a, made), is_large, rare)
 
 
-def _of_any_size(function: str, a: Arithmetic, x: ir.Value, y: ir.Value) -> ir.Value:
-    return Division(a.builder, a.level, a.lanes, a.bits, True).of_any_size(function, x, y)
+def _unless_long(function: str, signed: bool, a: Arithmetic, x: ir.Value, y: ir.Value) -> ir.Value:
+    """A function of integers of 32 bits, in float32 unless some have more digits than that."""
+    build, most = a.builder, 1 << (a.mantissa + 1)
+    small_x, small_y = (build.sitofp(v, a.float_type) for v in (x, y))
+    quotient = a.divide(small_x, small_y)
+    quotient = a.floor(quotient) if function == "remainder" else a.truncate(quotient)
+    made = quotient
+    if function != "divide":  # exact, as the product is not rounded
+        made = a.multiply_add(a.negate(quotient), small_y, small_x)
+    least = a.integer(most - 1 if signed else 0)
+    limit = a.integer(2 * most - 1 if signed else most)
+    is_long = [build.icmp_unsigned(">=", build.add(v, least), limit) for v in (x, y)]
+    rare = (
+        f"any_{'' if signed else 'unsigned_'}{function}.{a.lanes}.32",
+        partial(_of_any_size, function, signed=signed),
+    )
+    usual = build.fptosi(made, a.int_type)
+    return unless_rare(a, (x, y), usual, build.or_(*is_long), rare)
+
+
+def _of_any_size(
+    function: str, a: Arithmetic, x: ir.Value, y: ir.Value, *, signed: bool = True
+) -> ir.Value:
+    return Division(a.builder, a.level, a.lanes, a.bits, signed).of_any_size(function, x, y)
 
 
 def _rounded(a: Arithmetic, value: ir.Value) -> ir.Value:

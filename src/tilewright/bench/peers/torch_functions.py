@@ -225,7 +225,10 @@ def _replaced_rows(x: Tensor, indices: Tensor, updates: Tensor) -> Tensor:
 
 def _splitting(node: Node) -> Function:
     axis, count = node["axis"], node.outputs
-    return lambda x: [part.contiguous() for part in torch.chunk(x, count, axis)]
+    # The others give parts of their own; a chunk of the first axis would be a view of the operand.
+    return lambda x: [
+        part.clone(memory_format=torch.contiguous_format) for part in torch.chunk(x, count, axis)
+    ]
 
 
 def _joining(node: Node) -> Function:
