@@ -19,11 +19,12 @@ from tilewright.policy import BlockSizes, Extents, Policy, Problem, Space
 from tilewright.policy.candidates import product_blocks
 from tilewright.policy.prices import other_prices, samples_of
 from tilewright.policy.space import BLOCK_DEPTH, BLOCK_ROWS
-from tilewright.shape import Expr, Scope, ceil_div, constant, product, symbol
+from tilewright.shape import Expr, Scope, ceil_div, constant, maximum, product, symbol
 from tilewright.tile.products.frame import Blocking, RegisterTile
 from tilewright.tile.products.variants import contraction_variants
+from tilewright.tile.rows.row_columns import LANES, layouts
 from tilewright.tile.rows.rows import lower_rows
-from tilewright.tile.stitched.row_product import lower_row_product
+from tilewright.tile.stitched.row_product import RowBlocking, lower_row_product
 from tilewright.tile.values.lowering import Lowering
 from tilewright.tile.variants import THREADS, LoweredStep, Variant, between, workspace
 from tilewright.tile.work import UNITS_PER_NANOSECOND, VECTOR_UNITS
@@ -86,48 +87,71 @@ class RowProductVariants:
 
     def together_where_it_pays(self, apart: Sequence[Variant]) -> tuple[Variant, ...]:
         """Whole rows in blocks that the policy takes; none if two steps are as fast everywhere."""
-        usual = self._lowered(Blocking())
-        if usual is None:
+        usual = Blocking()
+        ways = [way for way in (False, True) if self._lowered(RowBlocking(usual, way))]
+        if not ways:
             return ()
         others = tuple(variant.cost for variant in apart)
-        space, target = self._space(ProductNest.of(usual.program)), self.machine.target
-        problem = Problem((space,), others, self.scope, THREADS, target)
+        spaces = tuple(map(self._space, ways))
+        problem = Problem(spaces, others, self.scope, THREADS, self.machine.target)
         chosen = self.policy.choose(problem)
-        kept = [block for blocks in chosen.kept for block in blocks]
-        if not chosen.with_others or not _pays(problem, [block.cost for block in kept]):
-            return ()
-        found = [self.together(Blocking(k.sizes.rows, None, k.sizes.depth)) for k in kept]
-        return tuple(replace(v, cost=k.cost) for v, k in zip(found, kept, strict=True))
+        found = [
+            replace(self.together(_blocking(block.sizes, turned)), cost=block.cost)
+            for turned, blocks in zip(ways, chosen.kept, strict=True)
+            for block in blocks
+        ]
+        pays = chosen.with_others and _pays(problem, [variant.cost for variant in found])
+        return tuple(found) if pays else ()
 
-    def together(self, blocking: Blocking) -> Variant:
+    def together(self, block: RowBlocking) -> Variant:
         """Whole rows in blocks of these sizes."""
-        step = self._lowered(blocking)
+        step = self._lowered(block)
+        assert step is not None, f"{self.kernel.label}: not one program"
+        nest, alone = ProductNest.of(step.program), self._alone(block.turned)
+        work = contraction_work(nest, self.machine) + alone // 1000
+        step = replace(step, program=replace(step.program, work=work))
+        cost = self._price(nest, Blocks.of(nest), block.turned)
+        sizes = f"{block.blocking.rows} x {block.blocking.depth}"
+        return Variant(f"whole rows, {sizes}{', turned' if block.turned else ''}", (step,), cost)
+
+    def _alone(self, turned: bool) -> Expr:
+        """Picoseconds of all sweeps on one thread."""
+        wanted = "turned" if turned else "rows"
+        (rows,) = (rows for rows in self.rows if rows.name == wanted)
+        return rows.cost.substitute({THREADS: constant(1)})
+
+    def _price(self, nest: ProductNest, blocks: Blocks, turned: bool) -> Expr:
+        """Picoseconds; blocks of turned rows fill vectors, but for the last one."""
+        alone = self._alone(turned)
+        if turned:
+            tall = maximum(ceil_div(nest.m, maximum(blocks.rows, 1)), 1)
+            alone = alone // tall * ceil_div(tall, LANES) * LANES
+        return together_time(nest, alone, blocks, self.machine, symbol(THREADS))
+
+    def _lowered(self, block: RowBlocking) -> LoweredStep | None:
+        if layouts(self.parts.last):
+            return None  # so short that a vector takes elements of several rows as they lie
+        if block.turned and all(rows.name != "turned" for rows in self.rows):
+            return None
+        return lower_row_product(self.parts, self.kernel.outputs, self.scope, self.tile, block)
+
+    def _space(self, turned: bool) -> Space:
+        """Blocks of rows and of the depth that the machine allows, with all columns."""
+        step = self._lowered(RowBlocking(Blocking(), turned))
         assert step is not None, f"{self.kernel.label}: not one program"
         nest = ProductNest.of(step.program)
-        work = contraction_work(nest, self.machine) + self._alone // 1000
-        step = replace(step, program=replace(step.program, work=work))
-        cost = together_time(nest, self._alone, Blocks.of(nest), self.machine, symbol(THREADS))
-        return Variant(f"whole rows, {blocking.rows} x {blocking.depth}", (step,), cost)
-
-    @property
-    def _alone(self) -> Expr:
-        """Picoseconds of all sweeps on one thread."""
-        return self.rows[0].cost.substitute({THREADS: constant(1)})
-
-    def _lowered(self, blocking: Blocking) -> LoweredStep | None:
-        return lower_row_product(self.parts, self.kernel.outputs, self.scope, self.tile, blocking)
-
-    def _space(self, nest: ProductNest) -> Space:
-        """Blocks of rows and of the depth that the machine allows, with all columns."""
         element = "float64" if nest.dtype.bytes == 8 else "float32"
         registers, target = nest.registers, self.machine.target
         sizes = product_blocks(target, element, registers.rows, registers.columns, False)
         blocks = dict.fromkeys(BlockSizes(rows, 0, depth) for rows, _, depth in sizes)
         general = Blocks(ceil_div(nest.m, BLOCK_ROWS), constant(1), ceil_div(nest.k, BLOCK_DEPTH))
-        price = together_time(nest, self._alone, general, self.machine, symbol(THREADS))
         batch = product([size for _, size in nest.batch])
         extents = Extents(batch, nest.m, nest.n, nest.k, nest.dtype.bytes)
-        return Space(price, tuple(blocks), extents)
+        return Space(self._price(nest, general, turned), tuple(blocks), extents)
+
+
+def _blocking(sizes: BlockSizes, turned: bool) -> RowBlocking:
+    return RowBlocking(Blocking(sizes.rows, None, sizes.depth), turned)
 
 
 def _pays(problem: Problem, costs: Sequence[Expr]) -> bool:
