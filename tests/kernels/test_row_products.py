@@ -38,7 +38,7 @@ from tilewright.tile import lower
 from tilewright.tile.products.frame import Blocking
 from tilewright.tile.stitched import variants
 from tilewright.tile.stitched.row_product import RowBlocking
-from tilewright.tile.variants import Variant
+from tilewright.tile.variants import THREADS, Variant
 
 pytestmark = pytest.mark.sampled(3)
 
@@ -212,14 +212,45 @@ def test_rows_that_may_have_no_columns_stay_apart() -> None:
     assert _plan(space, node(Reduce("sum", (1,)), apply("exponential", sums))) != ["row product"]
 
 
+# ---------------------------------------------------------------- which ways are kept
+
+
+def _ways(space: Space, *outputs: Node, policy: str = "auto") -> variants.RowProductVariants:
+    graph = space.graph(*outputs)
+    (kernel,) = plan_greedily(graph).kernels
+    level = LEVELS["avx512"]
+    tile, machine = REGISTER_TILES[level.name], usual_machine(level)
+    return variants.RowProductVariants(kernel, graph.scope, tile, machine, POLICIES[policy])
+
+
 def test_rows_of_a_few_elements_are_steps_of_their_own() -> None:
     """Vectors had better take many of them together."""
     space = Space()
-    graph = space.graph(normalised(projection(space, 3)))
-    arguments = (plan_greedily(graph).kernels[-1], graph.scope)
-    level = LEVELS["x86-64"]
-    machine = usual_machine(level)
-    ways = variants.RowProductVariants(
-        *arguments, REGISTER_TILES[level.name], machine, POLICIES["auto"]
-    )
-    assert ways.together_where_it_pays(ways.apart()) == ()
+    ways = _ways(space, normalised(projection(space, 3)))
+    assert ways.together_as_chosen(ways.apart()) == ()
+
+
+def test_whole_rows_are_taken_where_their_number_is_large() -> None:
+    """There are two steps for few rows, as many tasks as threads need, over two axes as well."""
+    space = Space()
+    b, m = space.dimensions("b m")
+    x = space.input("x", F32, b, m, 512)
+    sums = node(Contract((), ((2, 0),)), x, fixed(data(F32, (512, 100), 3)))
+    ways = _ways(space, softmax(sums))
+    apart = ways.apart()
+    kept = ways.needed((*apart, *ways.together_as_chosen(apart)))
+    assert len(kept) <= 12
+
+    def chosen(rows: int, threads: int) -> int:
+        sizes = {"b": 4, "m": rows // 4, THREADS: threads}
+        costs = [variant.cost.evaluate(sizes) for variant in kept]
+        return len(kept[costs.index(min(costs))].steps)
+
+    assert chosen(1 << 20, 2) == 1
+    assert chosen(8, 4) == 2
+
+
+def test_policies_with_scores_of_their_own_have_two_steps() -> None:
+    space = Space()
+    ways = _ways(space, softmax(product(space, 100, 512)), policy="dietcode")
+    assert ways.together_as_chosen(ways.apart()) == ()

@@ -17,6 +17,7 @@ from tilewright.ir.product_nest import ProductNest
 from tilewright.ir.row_product import row_product_of
 from tilewright.policy import BlockSizes, Extents, Policy, Problem, Space
 from tilewright.policy.candidates import product_blocks
+from tilewright.policy.cover import Bound, cover
 from tilewright.policy.prices import other_prices, samples_of
 from tilewright.policy.space import BLOCK_DEPTH, BLOCK_ROWS
 from tilewright.shape import Expr, Scope, ceil_div, constant, maximum, product, symbol
@@ -29,7 +30,8 @@ from tilewright.tile.values.lowering import Lowering
 from tilewright.tile.variants import THREADS, LoweredStep, Variant, between, workspace
 from tilewright.tile.work import UNITS_PER_NANOSECOND, VECTOR_UNITS
 
-FELT = 0.005  # a part of the time below which a variant is not worth its code
+# How far what is left of all variants may be from the best of them: every one is met in each call.
+CLOSE = Bound(mean=0.0005, worst=0.003, most=12)
 
 
 def row_product_variants(
@@ -38,7 +40,8 @@ def row_product_variants(
     """The variants of a product with what is made of its rows."""
     ways = RowProductVariants(kernel, scope, tile, machine, policy)
     apart = ways.apart()
-    return (*apart, *ways.together_where_it_pays(apart))
+    together = ways.together_as_chosen(apart)
+    return ways.needed((*apart, *together)) if together else apart
 
 
 class RowProductVariants:
@@ -85,23 +88,31 @@ class RowProductVariants:
 
     # ------------------------------------------------------------ one step
 
-    def together_where_it_pays(self, apart: Sequence[Variant]) -> tuple[Variant, ...]:
-        """Whole rows in blocks that the policy takes; none if two steps are as fast everywhere."""
+    def together_as_chosen(self, apart: Sequence[Variant]) -> tuple[Variant, ...]:
+        """Whole rows in blocks that the policy takes beside two steps."""
         usual = Blocking()
         ways = [way for way in (False, True) if self._lowered(RowBlocking(usual, way))]
         if not ways:
             return ()
-        others = tuple(variant.cost for variant in apart)
-        spaces = tuple(map(self._space, ways))
-        problem = Problem(spaces, others, self.scope, THREADS, self.machine.target)
-        chosen = self.policy.choose(problem)
-        found = [
+        chosen = self.policy.choose(self._problem(apart, tuple(map(self._space, ways))))
+        if not chosen.with_others:
+            return ()
+        return tuple(
             replace(self.together(_blocking(block.sizes, turned)), cost=block.cost)
             for turned, blocks in zip(ways, chosen.kept, strict=True)
             for block in blocks
-        ]
-        pays = chosen.with_others and _pays(problem, [variant.cost for variant in found])
-        return tuple(found) if pays else ()
+        )
+
+    def needed(self, variants: Sequence[Variant]) -> tuple[Variant, ...]:
+        """Those without which some sizes would take longer; the policy knew each part alone."""
+        problem = self._problem(variants)
+        prices = other_prices(problem, samples_of(problem))
+        kept = cover(prices, prices[:0], CLOSE)
+        return tuple(variants[number] for number in kept)
+
+    def _problem(self, others: Sequence[Variant], spaces: tuple[Space, ...] = ()) -> Problem:
+        costs = tuple(variant.cost for variant in others)
+        return Problem(spaces, costs, self.scope, THREADS, self.machine.target)
 
     def together(self, block: RowBlocking) -> Variant:
         """Whole rows in blocks of these sizes."""
@@ -143,7 +154,9 @@ class RowProductVariants:
         element = "float64" if nest.dtype.bytes == 8 else "float32"
         registers, target = nest.registers, self.machine.target
         sizes = product_blocks(target, element, registers.rows, registers.columns, False)
-        blocks = dict.fromkeys(BlockSizes(rows, 0, depth) for rows, _, depth in sizes)
+        blocks = dict.fromkeys(
+            BlockSizes(rows, registers.columns, depth) for rows, _, depth in sizes
+        )
         general = Blocks(ceil_div(nest.m, BLOCK_ROWS), constant(1), ceil_div(nest.k, BLOCK_DEPTH))
         batch = product([size for _, size in nest.batch])
         extents = Extents(batch, nest.m, nest.n, nest.k, nest.dtype.bytes)
@@ -152,11 +165,3 @@ class RowProductVariants:
 
 def _blocking(sizes: BlockSizes, turned: bool) -> RowBlocking:
     return RowBlocking(Blocking(sizes.rows, None, sizes.depth), turned)
-
-
-def _pays(problem: Problem, costs: Sequence[Expr]) -> bool:
-    """Whether one step is felt to be faster than two at some sizes."""
-    samples = samples_of(problem)
-    one = other_prices(replace(problem, others=tuple(costs)), samples).min(axis=0)
-    two = other_prices(problem, samples).min(axis=0)
-    return bool((one < (1 - FELT) * two).any())
