@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 from onnx import parser
 
-from support.graph_kit import F32, Space, apply, softmax
+from support.graph_kit import F32, Space, apply, data, fixed, softmax
 from tilewright.frontend.onnx import import_model
 from tilewright.ir.graph import Node, node
+from tilewright.ir.kernel import Kernel, KernelKind
 from tilewright.ir.primitives import Contract, Transpose
+from tilewright.ir.row_product import row_product_of
 from tilewright.plan.greedy import plan_greedily
 from tilewright.plan.prepare import prepare
 from tilewright.rewrite import simplify
@@ -64,3 +66,50 @@ def test_the_operator_is_one_kernel(heads: int, mask: str, causal: int) -> None:
     )
     plan = plan_greedily(prepare(simplify(import_model(model).graph)))
     assert [kernel.kind.value for kernel in plan.kernels] == ["attention"]
+
+
+# ---------------------------------------------------------------- rows of products
+
+
+class Projection:
+    """A product by constant weights, and its softmax."""
+
+    def __init__(self) -> None:
+        self.space = Space()
+        x = self.space.input("x", F32, self.space.dimension("m"), 24)
+        self.scores = node(Contract((), ((1, 0),)), x, fixed(data(F32, (24, 24))))
+        self.weights = softmax(self.scores)
+
+    def kernels(self, *outputs: Node) -> list[Kernel]:
+        return list(plan_greedily(self.space.graph(*outputs)).kernels)
+
+
+def test_a_product_and_its_softmax_are_one_kernel() -> None:
+    rows = Projection()
+    (kernel,) = rows.kernels(rows.weights)
+    assert kernel.kind is KernelKind.ROW_PRODUCT
+    parts = row_product_of(kernel)
+    assert parts is not None and parts.shown is rows.scores
+    assert (parts.first.outputs, parts.last.reads) == ((rows.scores,), (rows.scores,))
+
+
+def test_a_product_that_is_a_result_too_is_one_of_the_whole() -> None:
+    rows = Projection()
+    (kernel,) = rows.kernels(rows.weights, rows.scores)
+    assert set(kernel.outputs) == {rows.weights, rows.scores}
+
+
+def test_a_later_reader_of_the_product_comes_after_the_whole() -> None:
+    rows = Projection()
+    later = node(Contract((), ((1, 1),)), rows.scores, rows.weights)
+    kernels = rows.kernels(later)
+    assert kernels[0].kind is KernelKind.ROW_PRODUCT
+    assert kernels[0].outputs == (rows.scores, rows.weights)
+
+
+def test_a_reader_that_the_rows_wait_for_keeps_both_apart() -> None:
+    rows = Projection()
+    again = node(Contract((), ((1, 0),)), rows.scores, fixed(data(F32, (24, 24), 4)))
+    kernels = rows.kernels(softmax(apply("multiply", rows.scores, softmax(again, (0,)))))
+    assert [k.seed for k in kernels].count(rows.scores) == 1
+    assert next(k for k in kernels if k.seed is rows.scores).kind is KernelKind.CONTRACTION

@@ -1,8 +1,8 @@
 """Package 4: what programs cost, as expressions over their sizes and the number of threads.
 
 ``tiles`` holds the innermost level, measured or derived from a target; ``contraction`` the levels
-above it, ``attention`` products around a softmax. Imports ir, shape and target. Start with
-:func:`contraction_time`.
+above it, ``attention`` products around a softmax, ``row_product`` a product and its rows. Imports
+ir, shape and target. Start with :func:`contraction_time`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from tilewright.cost.contraction import (
     contraction_work,
     workers_for,
 )
+from tilewright.cost.row_product import apart_time, together_time
 from tilewright.cost.tiles import TileTime
 
 __all__ = [
@@ -27,10 +28,12 @@ __all__ = [
     "Blocks",
     "Machine",
     "TileTime",
+    "apart_time",
     "attention_time",
     "contraction_time",
     "contraction_work",
     "few_rows_time",
     "softmax_time",
+    "together_time",
     "workers_for",
 ]

@@ -157,12 +157,16 @@ class Blocks:
 
 
 def contraction_time(
-    nest: ProductNest, machine: Machine, threads: Expr | int, blocks: Blocks | None = None
-) -> Expr:
-    """Picoseconds of ``nest`` with ``threads`` threads."""
+    nest: ProductNest, machine: Machine, threads: Expr | int, blocks: Blocks | None = None,
+    after: Expr | int = 0,
+) -> Expr:  # fmt: skip
+    """Picoseconds of ``nest`` with ``threads`` threads.
+
+    One takes ``after`` picoseconds for what else the tasks do with their blocks of results.
+    """
     blocks = blocks or Blocks.of(nest)
-    alone = _alone(nest, machine, blocks)
-    workers = workers_for(1000 * contraction_work(nest, machine), threads)
+    alone = _alone(nest, machine, blocks) + after
+    workers = workers_for(1000 * contraction_work(nest, machine) + after, threads)
     rows = _Division.of(nest.m, blocks.rows, nest.registers.rows)
     columns = _Division.of(nest.n, blocks.columns, nest.registers.columns)
     # Of one batch element, since all of them are alike, and their number may be anything.

@@ -39,6 +39,7 @@ class KernelKind(Enum):
     CONCAT = "concat"  # one loop nest per part
     SCATTER = "scatter"  # a copy of the data, then updates in order
     ATTENTION = "attention"  # two products around a softmax, block of keys by block of keys
+    ROW_PRODUCT = "row product"  # a product and reductions over its rows, block of rows by block
     SCAN = "scan"  # running reduction along an axis
     RECURRENCE = "recurrence"  # states that follow from those before them, step after step
     OPAQUE = "opaque"  # the reference
@@ -72,6 +73,8 @@ class Kernel:
             return _kind_of_output(self.outputs[0])
         if len(self.seeds) > 1 and isinstance(self.seeds[-1].primitive, Contract):
             return KernelKind.ATTENTION
+        if len(self.seeds) > 1 and isinstance(self.seed.primitive, Contract):
+            return KernelKind.ROW_PRODUCT
         kind = kind_of_seed(self.seed)
         return KernelKind.ROWS if kind is KernelKind.WINDOW and self._is_stitched else kind
 

@@ -29,6 +29,7 @@ from tilewright.ir.primitives import (
     Transpose,
     Window,
 )
+from tilewright.ir.row_product import row_product_of
 from tilewright.ir.views import is_view
 from tilewright.plan.inline import cost, is_light, is_simple
 from tilewright.plan.seeds import has_tiles, kind_to_seed
@@ -49,12 +50,24 @@ class Legality:
     def reason(self, kernel: Kernel) -> str | None:
         """Why a kernel cannot be lowered, as the end of a sentence about it; None if it can be."""
         if kernel not in self._known:
-            rules: tuple[Callable[[Kernel], str | None], ...] = (
-                _closed, self._operands, _outputs, _elements
-            )  # fmt: skip
-            found = (rule(kernel) for rule in rules)
-            self._known[kernel] = next((why for why in found if why is not None), None)
+            self._known[kernel] = self._found(kernel)
         return self._known[kernel]
+
+    def _found(self, kernel: Kernel) -> str | None:
+        if kernel.kind is KernelKind.ROW_PRODUCT:
+            return _closed(kernel) or self._row_product(kernel)
+        rules: tuple[Callable[[Kernel], str | None], ...] = (
+            _closed, self._operands, _outputs, _elements
+        )  # fmt: skip
+        found = (rule(kernel) for rule in rules)
+        return next((why for why in found if why is not None), None)
+
+    def _row_product(self, kernel: Kernel) -> str | None:
+        """Both parts can be lowered by themselves, so that they may be steps of one kernel."""
+        parts = row_product_of(kernel)
+        if parts is None:
+            return "has reductions that do not go along the rows of its product"
+        return self.reason(parts.first) or self.reason(parts.last)
 
     def _operands(self, kernel: Kernel) -> str | None:
         for current in kernel.body:

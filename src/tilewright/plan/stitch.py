@@ -1,14 +1,16 @@
-"""Stitching kernels whose results one other kernel reads alone.
+"""Stitching kernels whose results one other kernel reads.
 
 A product, the softmax of its rows and a product with the result become one kernel if they are an
-attention (``ir/attention.py``). Start with :func:`stitched`.
+attention (``ir/attention.py``), a product and what is made of its rows if the rows are all of its
+columns (``ir/row_product.py``). Start with :func:`stitched`.
 """
 
 from __future__ import annotations
 
 from tilewright.ir.attention import attention_of
 from tilewright.ir.graph import Graph, Node
-from tilewright.ir.kernel import Kernel, KernelKind, Plan, kernel_of
+from tilewright.ir.kernel import Kernel, KernelKind, Plan, RowSpace, kernel_of
+from tilewright.ir.row_product import row_product_of
 from tilewright.plan.inline import cost
 from tilewright.plan.legality import Legality
 
@@ -17,13 +19,17 @@ POSITIONS_LIMIT = 16  # operations on positions that an attention repeats for ev
 
 def stitched(graph: Graph, plan: Plan) -> Plan:
     """The plan in which kernels that can be one are; in the place of the last of them."""
+    return _with_row_products(graph, _with_attentions(graph, plan))
+
+
+# ---------------------------------------------------------------- attention
+
+
+def _with_attentions(graph: Graph, plan: Plan) -> Plan:
     order = {node: number for number, node in enumerate(graph.nodes())}
     legality = Legality(graph.scope)
     kernels: dict[Kernel, None] = dict.fromkeys(plan.kernels)
-    readers: dict[Node, list[Kernel]] = {}
-    for kernel in kernels:
-        for read in kernel.reads:
-            readers.setdefault(read, []).append(kernel)
+    readers = _readers(plan)
     alone = {
         kernel.outputs[0]: kernel
         for kernel in kernels
@@ -57,6 +63,15 @@ def stitched(graph: Graph, plan: Plan) -> Plan:
     )
 
 
+def _readers(plan: Plan) -> dict[Node, list[Kernel]]:
+    """The kernels that read what is in memory."""
+    found: dict[Node, list[Kernel]] = {}
+    for kernel in plan.kernels:
+        for read in kernel.reads:
+            found.setdefault(read, []).append(kernel)
+    return found
+
+
 def _is_of_positions(kernel: Kernel) -> bool:
     """Whether a kernel computes something cheap from positions alone, such as a causal mask.
 
@@ -79,3 +94,56 @@ def _reads_product(middle: Kernel, alone: dict[Node, Kernel]) -> Kernel | None:
     found = [alone[read] for read in middle.reads if read in alone]
     products = [kernel for kernel in found if kernel.kind is KernelKind.CONTRACTION]
     return products[0] if len(products) == 1 else None
+
+
+# ---------------------------------------------------------------- rows of products
+
+
+def _with_row_products(graph: Graph, plan: Plan) -> Plan:
+    """The plan in which a product is one kernel with the rows that are made of it.
+
+    What others read as well of the product stays a result. They come after the whole then: nothing
+    between its two parts may read it.
+    """
+    order = {node: number for number, node in enumerate(graph.nodes())}
+    place = {kernel: number for number, kernel in enumerate(plan.kernels)}
+    legality, readers, roots = Legality(graph.scope), _readers(plan), set(graph.roots)
+    made_by = {
+        output: kernel
+        for kernel in plan.kernels
+        if kernel.kind is KernelKind.CONTRACTION
+        for output in kernel.outputs
+    }
+    replaced: dict[Kernel, Kernel | None] = {}
+    for last in plan.kernels:
+        firsts = dict.fromkeys(made_by[read] for read in last.reads if read in made_by)
+        if last.kind is not KernelKind.ROWS:
+            continue
+        for first in firsts:
+            others = [k for output in first.outputs for k in readers.get(output, ()) if k != last]
+            if first in replaced or any(place[other] < place[last] for other in others):
+                continue
+            kept = (o for o in first.outputs if o in roots or _has_other(readers[o], last))
+            outputs = (*kept, *last.outputs)
+            memory = {*first.reads, *last.reads} - {*first.outputs}
+            seeds = (first.seed, *last.seeds)
+            whole = kernel_of(seeds, outputs, memory, order.__getitem__, first.label)
+            if _has_columns(graph, whole) and legality.reason(whole) is None:
+                replaced |= {first: None, last: whole}
+                break
+    return Plan(tuple(k for old in plan.kernels if (k := replaced.get(old, old)) is not None))
+
+
+def _has_other(readers: list[Kernel], one: Kernel) -> bool:
+    return any(reader is not one for reader in readers)
+
+
+def _has_columns(graph: Graph, whole: Kernel) -> bool:
+    """Whether rows always have an element: a product without columns has no task that ends them."""
+    parts = row_product_of(whole)
+    if parts is None:
+        return False
+    space = RowSpace.of(parts.last.seed)
+    sizes = [space.shape[axis] for axis in space.axes]
+    lows = (graph.scope.bounds(size).low for size in sizes)
+    return all(low is not None and low > 0 for low in lows)

@@ -121,13 +121,19 @@ def sampled_shapes(problem: Problem) -> tuple[tuple[int, ...], ...]:
         )
     shapes = list(dict.fromkeys(shapes))
     if len(shapes) > wanted:
-        space = problem.spaces[0]
-        usual = space.blocks[len(space.blocks) // 2].price(space.price)
-        times = evaluated(usual, _values(problem, shapes, (1,)))
+        times = evaluated(_usual(problem), _values(problem, shapes, (1,)))
         times = np.broadcast_to(times, (1, len(shapes)))[0]
         most = max(LONGEST, float(np.sort(times)[wanted - 1]))
         shapes = [shape for shape, time in zip(shapes, times, strict=True) if time <= most]
     return tuple(shapes[:wanted])
+
+
+def _usual(problem: Problem) -> Expr:
+    """One of the prices, by which it is told what is never computed."""
+    if not problem.spaces:
+        return problem.others[0]
+    space = problem.spaces[0]
+    return space.blocks[len(space.blocks) // 2].price(space.price)
 
 
 def _values(

@@ -26,6 +26,7 @@ from tilewright.tile.products.frame import RegisterTile
 from tilewright.tile.products.variants import contraction_variants
 from tilewright.tile.rows.columns import lower_columns
 from tilewright.tile.rows.rows import lower_rows
+from tilewright.tile.stitched.variants import row_product_variants
 from tilewright.tile.values.lowering import Lowering
 from tilewright.tile.variants import Accuracy, LoweredStep, Variant
 from tilewright.tile.windows.turned_windows import turned_windows
@@ -67,6 +68,8 @@ def lower_kernel(
 
     if kernel.kind is KernelKind.ATTENTION:
         return LoweredKernel(kernel, attention_variants(kernel, scope, tile, machine))
+    if kernel.kind is KernelKind.ROW_PRODUCT:
+        return LoweredKernel(kernel, row_product_variants(kernel, scope, tile, machine, policy))
     if kernel.kind is KernelKind.CONTRACTION:
         if isinstance(kernel.seed.primitive, Convolve):
             return LoweredKernel(

@@ -6,7 +6,8 @@ runtime takes the cheapest by the model at every shape. Read :class:`Variant`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from tilewright.ir.codes import Codes
@@ -14,7 +15,7 @@ from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node
 from tilewright.ir.primitives import Constant
 from tilewright.ir.tile import TileProgram
-from tilewright.shape import Expr
+from tilewright.shape import Expr, product
 
 THREADS = "_threads"  # stands for the number of threads in block sizes and costs
 
@@ -98,6 +99,20 @@ class LoweredStep:
     program: TileProgram
     reads: tuple[Source, ...]
     writes: tuple[Node | Workspace, ...]
+
+
+def workspace(node: Node) -> Workspace:
+    """Memory for a node that only steps of one variant read."""
+    return Workspace(repr(node), node.dtype, product(node.shape))
+
+
+def between(step: LoweredStep, spaces: Mapping[Node, Workspace]) -> LoweredStep:
+    """The step with workspaces in the place of what only other steps of the variant read."""
+    return replace(
+        step,
+        reads=tuple(spaces.get(r, r) if isinstance(r, Node) else r for r in step.reads),
+        writes=tuple(spaces.get(w, w) if isinstance(w, Node) else w for w in step.writes),
+    )
 
 
 @dataclass(frozen=True)

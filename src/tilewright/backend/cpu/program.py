@@ -181,8 +181,9 @@ class _Builder:
             s for variant in variants for s in variant.cost.free_symbols
         }
         reads: list[Node] = []
-        for number, variant in enumerate(variants):
-            used = constant(1) if chosen is None else equal(chosen, number)
+        taken = [constant(1) if chosen is None else equal(chosen, n) for n in range(len(variants))]
+        self.place_workspaces(kernel, variants, taken)
+        for variant, used in zip(variants, taken, strict=True):
             name = "" if chosen is None else variant.name
             for lowered_step in variant.steps:
                 step = self.kernel_step(kernel, lowered_step, (used, name), code)
@@ -190,8 +191,23 @@ class _Builder:
                 sizes = (*step.parameters, step.grid, step.work)
                 symbols |= {s for e in sizes for s in e.free_symbols}
                 reads += [source for source in lowered_step.reads if isinstance(source, Node)]
+        reads = [read for read in reads if read not in kernel.outputs]  # of an earlier step
         own = set() if chosen is None else {str(chosen)}
         return _Item(steps, reads, list(kernel.outputs), symbols - own - {THREADS})
+
+    def place_workspaces(
+        self, kernel: Kernel, variants: Sequence[Variant], taken: Sequence[Expr]
+    ) -> None:
+        """Memory between steps, of no size unless a variant is taken that writes it."""
+        used: dict[Workspace, Expr] = {}
+        for variant, chosen in zip(variants, taken, strict=True):
+            written = dict.fromkeys(w for step in variant.steps for w in step.writes)
+            for target in written:
+                if isinstance(target, Workspace):
+                    used[target] = used.get(target, constant(0)) + chosen
+        for target, share in used.items():
+            type_ = TensorType(target.dtype, (target.elements * share,))
+            self.place(target, f"{kernel.label}:{target.name}", "intermediate", type_)
 
     def choice(self, label: str, variants: tuple[Variant, ...], code: CodeGenerator) -> Expr:
         """The symbol that says which of several variants is taken."""
@@ -206,10 +222,6 @@ class _Builder:
     ) -> KernelStep:
         """One step of a variant: (whether it is taken: 1 or 0, its name)."""
         used, name = variant
-        for target in lowered.writes:
-            if isinstance(target, Workspace) and target not in self.places:
-                type_ = TensorType(target.dtype, (target.elements * used,))
-                self.place(target, f"{kernel.label}:{target.name}", "intermediate", type_)
         made = code.add(lowered.program)
         reads = tuple(self.operand(source) for source in lowered.reads)
         writes = tuple(self.places[target] for target in lowered.writes)

@@ -6,8 +6,7 @@ made of: a few rows do not fill the vectors of the former. Start with :func:`att
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 
 from tilewright.cost import AttentionSizes, Machine, attention_time, softmax_time
 from tilewright.ir.access import Axes, contraction_access
@@ -26,7 +25,7 @@ from tilewright.tile.products.frame import RegisterTile
 from tilewright.tile.products.variants import contraction_variants
 from tilewright.tile.rows.rows import lower_rows
 from tilewright.tile.values.lowering import Lowering
-from tilewright.tile.variants import THREADS, LoweredStep, Variant, Workspace
+from tilewright.tile.variants import THREADS, Variant, between, workspace
 
 # The first are whole register tiles in both products: 6 rows high, 4 vectors of 16 wide.
 MANY_ROWS, UNIT_KEYS = 192, 96
@@ -118,7 +117,7 @@ def _separate(
     first = part((attention.scores,), (shown,))
     middle = part((attention.maximum, attention.total), (weights,), shown)
     last = part((attention.context,), kernel.outputs, weights)
-    spaces = {node: _workspace(node) for node in (shown, weights)}
+    spaces = {node: workspace(node) for node in (shown, weights)}
     rows = lower_rows(middle, _fresh(middle, scope), machine)[0]
     work = softmax_time(product(weights.shape), weights.dtype, machine, symbol(THREADS))
     scores = _of_few_rows(contraction_variants(first, _fresh(first, scope), tile, machine, ALONE))
@@ -126,7 +125,7 @@ def _separate(
     steps = (*scores.steps, *rows.steps, *context.steps)
     cost = scores.cost + work + context.cost + 2 * STEP_PICOSECONDS
     name = f"separate: {scores.name}; rows; {context.name}"
-    return Variant(name, tuple(_between(step, spaces) for step in steps), cost)
+    return Variant(name, tuple(between(step, spaces) for step in steps), cost)
 
 
 def _fresh(kernel: Kernel, scope: Scope) -> Callable[[], Lowering]:
@@ -136,16 +135,3 @@ def _fresh(kernel: Kernel, scope: Scope) -> Callable[[], Lowering]:
 def _of_few_rows(variants: Sequence[Variant]) -> Variant:
     """Dot products where keys lie along the depth, else the first of all."""
     return next((v for v in variants if v.name == "dots"), variants[0])
-
-
-def _workspace(node: Node) -> Workspace:
-    return Workspace(repr(node), node.dtype, product(node.shape))
-
-
-def _between(step: LoweredStep, spaces: Mapping[Node, Workspace]) -> LoweredStep:
-    """The step with workspaces in the place of what only other steps of the kernel read."""
-    return replace(
-        step,
-        reads=tuple(spaces.get(r, r) if isinstance(r, Node) else r for r in step.reads),
-        writes=tuple(spaces.get(w, w) if isinstance(w, Node) else w for w in step.writes),
-    )

@@ -312,6 +312,8 @@ def column_block(frame: Frame, most: int) -> Expr:
     Few columns in all are cut finer, so that there are tasks to share out.
     """
     width = frame.tile.columns
+    if frame.blocking.whole:
+        return maximum(ceil_div(frame.n, width) * width, width)
     whole = frame.n * product([size for _, size in frame.batch])
     share = ceil_div(whole, SHARES * width) * width
     limit = minimum(maximum(share, 2 * width), most)

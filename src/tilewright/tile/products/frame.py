@@ -46,13 +46,15 @@ class RegisterTile:
 class Blocking:
     """The most rows, columns and depth of a task's block; None: what suits most shapes.
 
-    ``packed`` says that the right operand is packed into cache even if it can be read in place.
+    ``packed`` says that the right operand is packed into cache even if it can be read in place,
+    ``whole`` that a block has all columns, however many.
     """
 
     rows: int | None = None
     columns: int | None = None
     depth: int | None = None
     packed: bool = False
+    whole: bool = False
 
 
 @dataclass

@@ -67,13 +67,18 @@ MakeTask = Callable[[bool], RowTask]
 
 def lower_whole(task: RowTask) -> TileProgram:
     """The program of a task of whole rows."""
+    write_whole(task)
+    return _program(task, (), [task.stages.targets[o] for o in task.stages.kernel.outputs])
+
+
+def write_whole(task: RowTask) -> None:
+    """All sweeps over whole rows, and what there is one of for each."""
     for sweep in task.stages.sweeps():
         if sweep.reductions:
             task.sweep(sweep)
         else:
             task.write(sweep)
     task.write_rows()
-    return _program(task, (), [task.stages.targets[o] for o in task.stages.kernel.outputs])
 
 
 def _program(
@@ -94,16 +99,18 @@ def _program(
     )
 
 
-def time(programs: Sequence[TileProgram], sync_ns: float, more: Expr | int = 0) -> Expr:
+def time(
+    programs: Sequence[TileProgram], sync_ns: float, more: Expr | int = 0, unit: int = 1000
+) -> Expr:
     """Picoseconds of steps with the threads there are, as far as their tasks can be shared.
 
-    All tasks of a step take ``more`` than its work.
+    All tasks of a step take ``more`` than its work, of which one takes ``unit``.
     """
     total = constant(round(sync_ns * 1000 + STEP_PICOSECONDS) * (len(programs) - 1))
     for program in programs:
         tasks = maximum(product([size for _, size in program.grid]), 1)
         rounds = ceil_div(tasks, symbol(THREADS))
-        total = total + (program.work * 1000 + more) * rounds // tasks
+        total = total + (program.work * unit + more) * rounds // tasks
     return total
 
 

@@ -88,6 +88,18 @@ def layouts(kernel: Kernel) -> list[Layout]:
 
 
 @dataclass(frozen=True)
+class RowRange:
+    """The rows of a task that is made elsewhere, from ``begin`` to ``end`` along the axes beside.
+
+    ``fixed`` is where they lie along the axes of the grid.
+    """
+
+    fixed: Mapping[int, Expr]
+    begin: Expr
+    end: Expr
+
+
+@dataclass(frozen=True)
 class Recorded:
     """What is done for every element, as a loop without bounds: stores, and what is reduced.
 
@@ -101,9 +113,14 @@ class Recorded:
 
 
 class RowColumns:
-    """The body of one task: a block of columns at one place of the grid's axes."""
+    """The body of one task: a block of columns at one place of the grid's axes.
 
-    def __init__(self, stages: RowStages, layout: Layout, in_parts: bool) -> None:
+    With a range of rows, the body of a loop over blocks of these.
+    """
+
+    def __init__(
+        self, stages: RowStages, layout: Layout, in_parts: bool, given: RowRange | None = None
+    ) -> None:
         if in_parts and not layout.strided:
             raise NotOneLoopError  # there is nothing to cut into parts
         self.stages = stages
@@ -112,7 +129,9 @@ class RowColumns:
         self.layout = layout
         self.fixed: dict[int, Expr] = {}
         self.grid: list[tuple[str, Expr]] = []
-        for axis in layout.grid:
+        if given is not None:
+            self.fixed.update(given.fixed)
+        for axis in layout.grid if given is None else ():
             self.lowering.open()
             self.fixed[axis] = self.lowering.variable(self.space.shape[axis])
             self.grid.append((str(self.fixed[axis]), self.space.shape[axis]))
@@ -120,11 +139,11 @@ class RowColumns:
         rows = product(self._sizes(layout.beside))
         self.most = self.lowering.scope.resolve(self._block(rows))
         self.lowering.open()
-        blocks = ceil_div(rows, self.most)
-        number = self.lowering.variable(blocks)
-        self.grid.append((str(number), blocks))
-        self.first = number * self.most
-        self.count = minimum(self.most, rows - self.first)
+        number = self.lowering.variable(ceil_div(rows, self.most))
+        begin, end = (constant(0), rows) if given is None else (given.begin, given.end)
+        self.grid.append((str(number), ceil_div(end - begin, self.most)))
+        self.first = begin + number * self.most
+        self.count = minimum(self.most, end - self.first)
         self.part = constant(0)
         self.in_parts = in_parts
         if in_parts:

@@ -56,25 +56,31 @@ from tilewright.tile.variants import LoweredStep, Variant
 
 
 def lower_rows(
-    kernel: Kernel, fresh: Callable[[], Lowering], machine: Machine
+    kernel: Kernel, fresh: Callable[[], Lowering], machine: Machine, unit: int = 1000
 ) -> tuple[Variant, ...]:
-    """The variants of a row kernel; ``fresh`` makes a lowering for each."""
+    """The variants of a row kernel; ``fresh`` makes a lowering for each.
+
+    One of what their programs call work takes ``unit`` picoseconds. Among themselves that hardly
+    matters; who adds other times to theirs knows it better.
+    """
     make, task, program = _whole(kernel, fresh)
     sync = machine.target.sync_ns
-    cost = time([program], sync)
+    cost = time([program], sync, 0, unit)
     found: list[Variant] = []
     turned = None
-    if isinstance(task, _Rows):
+    if isinstance(task, Rows):
         turned = turned_rows(kernel, fresh, program, machine)
     if turned is not None:
-        cost = time([program], sync, turned.plain_more)
+        cost = time([program], sync, turned.plain_more, unit)
         steps = _steps(turned.program, turned.task, kernel)
-        found = [Variant("turned", steps, time([turned.program], sync, turned.turning))]
+        found = [Variant("turned", steps, time([turned.program], sync, turned.turning, unit))]
     found.insert(0, Variant("rows", _steps(program, task, kernel), cost))
     if may_pay(program, task.stages):
         parts = lower_in_parts(make)
         if parts is not None:
-            cost = time([step.program for step in parts], sync)
+            programs = [step.program for step in parts]
+            more = 0 if turned is None else turned.plain_more * PARTS // len(programs)
+            cost = time(programs, sync, more, unit)
             found.append(Variant("parts", parts, cost))
     return tuple(found)
 
@@ -102,24 +108,29 @@ def _whole(kernel: Kernel, fresh: Callable[[], Lowering]) -> tuple[MakeTask, Row
             continue
 
     def rows(in_parts: bool) -> RowTask:
-        return _Rows(stages(in_parts), in_parts)
+        return Rows(stages(in_parts), in_parts)
 
     task = rows(False)
     return rows, task, lower_whole(task)
 
 
-class _Rows:
-    """One task for each row; ``place`` is where the task's row lies along the kept axes."""
+class Rows:
+    """One task for each row; ``place`` is where the task's row lies along the kept axes.
 
-    def __init__(self, stages: RowStages, in_parts: bool) -> None:
+    If it is given, the row is one of several of a task that is not made here.
+    """
+
+    def __init__(
+        self, stages: RowStages, in_parts: bool, place: dict[int, Expr] | None = None
+    ) -> None:
         self.stages = stages
         self.lowering = stages.lowering
         self.space = stages.space
         self.in_parts = in_parts
-        self.place: dict[int, Expr] = {}
+        self.place: dict[int, Expr] = place or {}
         self.grid: list[tuple[str, Expr]] = []
         self.reduced = [a for a in self.space.wide if a in self.space.axes]
-        for axis in self.space.kept:
+        for axis in self.space.kept if place is None else ():
             self.place[axis] = self._task(self.space.shape[axis])
         self.part = self._task(constant(PARTS)) if in_parts else constant(0)
         self.lowering.open()

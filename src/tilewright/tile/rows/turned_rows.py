@@ -20,7 +20,7 @@ from tilewright.ir.views import linear
 from tilewright.shape import Expr, ceil_div, constant, maximum, minimum, product
 from tilewright.tile.moves.transposes import SIZES
 from tilewright.tile.rows.parts import lower_whole
-from tilewright.tile.rows.row_columns import LANES, MOST, Layout, Recorded, RowColumns
+from tilewright.tile.rows.row_columns import LANES, MOST, Layout, Recorded, RowColumns, RowRange
 from tilewright.tile.rows.stages import NotOneLoopError, RowStages
 from tilewright.tile.values.lowering import Lowering
 from tilewright.tile.work import UNITS_PER_NANOSECOND, VECTOR_UNITS
@@ -35,8 +35,8 @@ WAIT_CYCLES = 24  # more where a sweep needs what the one before has found
 class TurnedRows(RowColumns):
     """A block of neighbouring rows, each of which is a column of scratch memory."""
 
-    def __init__(self, stages: RowStages, layout: Layout) -> None:
-        super().__init__(stages, layout, in_parts=False)
+    def __init__(self, stages: RowStages, layout: Layout, given: RowRange | None = None) -> None:
+        super().__init__(stages, layout, in_parts=False, given=given)
         self.length = product(self._sizes(layout.strided))
         lead = linear([self.fixed[a] for a in layout.grid], self._sizes(layout.grid))
         beside = product(self._sizes(layout.beside))
@@ -61,12 +61,13 @@ class TurnedRows(RowColumns):
     def _scratch(self, node: Node) -> TileBuffer:
         return self.lowering.scratch_buffer(node.dtype, self.length * self.most)
 
+    def source(self, node: Node) -> tuple[TileBuffer, Expr, Expr]:
+        """Where the first row of the block lies, and how far it is to the next one."""
+        return self.lowering.buffer(node), self.origin, self.length
+
     def _turn_in(self, node: Node, target: TileBuffer) -> None:
-        source = self.lowering.buffer(node)
         self.lowering.emit(
-            TransposeBlock(
-                source, self.origin, self.length, target, ZERO, self.most, self.count, self.length
-            )
+            TransposeBlock(*self.source(node), target, ZERO, self.most, self.count, self.length)
         )
 
     def write_rows(self) -> None:

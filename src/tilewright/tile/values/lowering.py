@@ -93,6 +93,16 @@ class Lowering:
         self._names = 0
         self._barrier = 0
 
+    def continued(self, kernel: Kernel, scope: Scope) -> Lowering:
+        """A lowering of another kernel into the same program: names, buffers and messages go on.
+
+        Facts about indices do not: names of axes mean something else there.
+        """
+        made = Lowering(kernel, scope)
+        made.buffers, made.scratch, made.checks = self.buffers, self.scratch, self.checks
+        made._names = self._names
+        return made
+
     # ------------------------------------------------------------ names, buffers, blocks
 
     def name(self, stem: str) -> str:
