@@ -30,7 +30,7 @@ from support.graph_kit import (
     exact,
     inputs_at,
 )
-from tilewright.backend.gpu.generate import triton_kernels
+from tilewright.backend.gpu.generate import launched, triton_kernels
 from tilewright.backend.gpu.kernel import Launch, TritonKernel
 from tilewright.backend.gpu.offline import Binary, compile_offline
 from tilewright.ir.graph import Graph, Node
@@ -128,7 +128,7 @@ def launch(
 
 def written(graph: Graph) -> list[tuple[TritonKernel, ...]]:
     """The variants of every kernel of a plan."""
-    return [triton_kernels(kernel, graph.scope) for kernel in plan_greedily(graph).kernels]
+    return [triton_kernels(kernel, graph.scope) for kernel in launched(plan_greedily(graph))]
 
 
 def check(
@@ -154,7 +154,7 @@ def check_what_can_be_written(
     """The same with the exact results in the place of kernels that are refused; their number."""
     kernels: list[tuple[TritonKernel, ...]] = []
     refused: dict[str, Node] = {}
-    for kernel in plan_greedily(graph).kernels:
+    for kernel in launched(plan_greedily(graph)):
         try:
             kernels.append(triton_kernels(kernel, graph.scope))
         except UnsupportedError:

@@ -83,12 +83,16 @@ def regret(
         kind, constant, samples, _range(sizes), threads, seed, budget, flops, most_bytes or None,
         tuple(family or ()),
     )  # fmt: skip
-    with output.progress.steps("Timing", samples) as steps:
+    _regret(setting, worst, output)
+
+
+def _regret(setting: Setting, worst: int, output: Output) -> None:
+    with output.progress.steps("Timing", setting.samples) as steps:
         drawn = draw(setting, steps.at)
         found = list(measure_regret(drawn.groups, setting, steps.at))
     if not found:
         alone = f"All {len(drawn.alone)} programs have one variant"
-        output.document({"kind": kind, "programs_with_one_variant": len(drawn.alone)})
+        output.document({"kind": setting.kind, "programs_with_one_variant": len(drawn.alone)})
         output.show(f"{alone}: nothing is chosen.")
         return
     output.document(_document(setting, drawn, found))

@@ -193,13 +193,13 @@ def _unless_long(function: str, signed: bool, a: Arithmetic, x: ir.Value, y: ir.
         made = a.multiply_add(a.negate(quotient), small_y, small_x)
     least = a.integer(most - 1 if signed else 0)
     limit = a.integer(2 * most - 1 if signed else most)
-    is_long = [build.icmp_unsigned(">=", build.add(v, least), limit) for v in (x, y)]
+    long_x, long_y = (build.icmp_unsigned(">=", build.add(v, least), limit) for v in (x, y))
     rare = (
         f"any_{'' if signed else 'unsigned_'}{function}.{a.lanes}.32",
         partial(_of_any_size, function, signed=signed),
     )
     usual = build.fptosi(made, a.int_type)
-    return unless_rare(a, (x, y), usual, build.or_(*is_long), rare)
+    return unless_rare(a, (x, y), usual, build.or_(long_x, long_y), rare)
 
 
 def _of_any_size(

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from tilewright.backend.gpu.attention import write_attention
 from tilewright.backend.gpu.elements import write_elements
 from tilewright.backend.gpu.kernel import TritonKernel
 from tilewright.backend.gpu.products import write_product
 from tilewright.backend.gpu.rows import write_rows
 from tilewright.backend.gpu.writer import Writer
-from tilewright.ir.kernel import Kernel, KernelKind
+from tilewright.ir.kernel import Kernel, KernelKind, Plan
+from tilewright.ir.row_product import row_product_of
 from tilewright.shape import Scope
 from tilewright.tile.values.lowering import Lowering
+
+
+def launched(plan: Plan) -> Iterator[Kernel]:
+    """The kernels of a plan, those of a product and its rows as the two that they are made of."""
+    for kernel in plan.kernels:
+        parts = row_product_of(kernel) if kernel.kind is KernelKind.ROW_PRODUCT else None
+        yield from (kernel,) if parts is None else (parts.first, parts.last)
 
 
 def triton_kernels(kernel: Kernel, scope: Scope) -> tuple[TritonKernel, ...]:
