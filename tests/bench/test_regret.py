@@ -95,6 +95,7 @@ def test_all_kernels_of_a_program_are_timed() -> None:
     assert found.regret == pytest.approx(0.0)
 
 
+@pytest.mark.slow
 def test_programs_of_a_table_without_a_choice_are_counted() -> None:
     setting = Setting("memory", samples=3, families=("gathering", "softmax"), most_bytes=1 << 16)
     drawn = draw(setting, lambda done, what: None)

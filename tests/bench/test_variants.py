@@ -56,6 +56,7 @@ CASES = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("case", "axes", "sizes"), CASES, ids=lambda given: str(given)[:40])
 def test_every_variant_computes_the_same(
     case: TableCase, axes: tuple[str, ...], sizes: tuple[int, ...]

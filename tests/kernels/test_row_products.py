@@ -142,6 +142,7 @@ def test_a_softmax_of_several_axes_of_rows_and_columns() -> None:
     assert kinds(check(graph, cases, length=100, scale=16)) == ["row product"]
 
 
+@pytest.mark.slow
 def test_a_product_with_a_batch() -> None:
     """Its right operand is packed block by block, and the mask differs from row to row."""
     space = Space()
