@@ -100,6 +100,7 @@ def test_an_interrupted_run_reports_what_it_has(
     assert "interrupted: 2 cases not measured" in result.out
 
 
+@pytest.mark.slow
 @pytest.mark.peers
 def test_saves_figures_and_plots(command: Command, tmp_path: Path) -> None:
     folder = tmp_path / "new"

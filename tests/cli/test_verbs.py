@@ -224,6 +224,7 @@ def test_doctor_measures(command: Command) -> None:
     assert found["read_bytes_per_second_per_core"] > 1e8
 
 
+@pytest.mark.slow
 @pytest.mark.peers
 def test_bench_takes_an_artifact_and_writes_a_table_and_a_plot(
     command: Command, folder: Path, tmp_path: Path

@@ -131,6 +131,7 @@ def test_weights_that_are_inputs_and_halves() -> None:
         compare(model(x, w, r), wanted.astype(np.float16), length=2)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", STATES)
 @pytest.mark.parametrize("sizes", [(3, 40), (2, 70)])
