@@ -99,6 +99,19 @@ def is_beside(value: Value, variable: str) -> bool:
             return all(slope(load.offset, variable) is not None for load in value_loads(value))
 
 
+def value_parts(value: Value) -> Iterator[Value]:
+    """A value and what it is computed of, as often as that is used; nothing under a condition."""
+    yield value
+    match value:
+        case Apply(operands=operands):
+            for operand in operands:
+                yield from value_parts(operand)
+        case Convert(operand=operand):
+            yield from value_parts(operand)
+        case _:
+            pass
+
+
 def value_loads(value: Value) -> Iterator[Load]:
     """Every load inside a value."""
     match value:

@@ -9,7 +9,7 @@ what is no number: that is noted beside them. Start with :func:`row_loop`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -17,7 +17,7 @@ from llvmlite import ir
 
 from tilewright.backend.cpu.emitter import Emitter
 from tilewright.backend.cpu.indices import I64, word
-from tilewright.backend.cpu.math_arithmetic import call_intrinsic
+from tilewright.backend.cpu.math_arithmetic import call_intrinsic, lanes_of, splat_constant
 from tilewright.backend.cpu.vectors import (
     Scalars,
     VectorFrame,
@@ -30,7 +30,6 @@ from tilewright.ir.tile import (
     CACHE_LINE,
     Accumulator,
     Apply,
-    Convert,
     Guarded,
     IndexValue,
     Let,
@@ -40,11 +39,11 @@ from tilewright.ir.tile import (
     TileBuffer,
     Value,
 )
-from tilewright.ir.tile_walk import slope, stride, value_loads
+from tilewright.ir.tile_walk import slope, stride, value_loads, value_parts
 
 TOGETHER = 4  # vectors at a time: as many as hide the latency of what combines them
 _FEWER = 2  # of those that take many registers
-PAGE = 4096  # bytes
+PAGE = 4096  # bytes: the hardware's prefetchers do not go beyond the end of one
 _ARITHMETIC = frozenset(("add", "subtract", "multiply", "divide", "maximum", "minimum", "negate"))
 _QUOTIENTS = ("divide", "remainder", "truncated_remainder")
 _I1, _I32 = ir.IntType(1), ir.IntType(32)
@@ -76,7 +75,7 @@ def row_loop(frame: RowScalars, loop: Loop) -> RowLoop | None:
     if loop.independent or len(statements) < len(loop.body):
         return None
     values = [s.value for s in statements] + [a.value for a in loop.accumulators]
-    parts = [part for value in values for part in _parts(value)]
+    parts = [part for value in values for part in value_parts(value)]
     stores = [s for s in statements if isinstance(s, Store)]
     places = {s.buffer: s.offset for s in stores}
     loads = [load for value in values for load in value_loads(value)]
@@ -108,18 +107,6 @@ def _asked(loads: Sequence[Load], variable: str, near: Set[TileBuffer]) -> tuple
         if moves and not load.buffer.scratch and load.buffer not in near:
             found.setdefault(load.buffer, load)
     return tuple(found.values())
-
-
-def _parts(value: Value) -> Iterator[Value]:
-    yield value
-    match value:
-        case Apply(operands=operands):
-            for operand in operands:
-                yield from _parts(operand)
-        case Convert(operand=operand):
-            yield from _parts(operand)
-        case _:
-            return
 
 
 def _lies_near(part: Value, variable: str, picks: bool) -> bool:
@@ -191,7 +178,7 @@ class _Extreme(_Total):
 
     def begin(self) -> State:
         """Of no elements; the last one is the mask."""
-        return [*super().begin(), _splat(_I1, self.vector.lanes, 0)]
+        return [*super().begin(), splat_constant(lanes_of(_I1, self.vector.lanes), 0)]
 
     def add(self, state: State, values: Sequence[ir.Value], mask: ir.Value | None) -> State:
         """With some more vectors of values; two of them are asked for numbers together."""
@@ -223,10 +210,6 @@ def _part(vector: Emitter, value: ir.Value, first: int) -> ir.Value:
         return vector.builder.extract_element(value, ir.Constant(_I32, first))
     order = ir.Constant(ir.VectorType(_I32, vector.lanes), list(range(first, first + vector.lanes)))
     return vector.builder.shuffle_vector(value, value, order)
-
-
-def _splat(kind: ir.Type, lanes: int, value: int) -> ir.Constant:
-    return ir.Constant(ir.VectorType(kind, lanes), [value] * lanes)
 
 
 def _total(vector: Emitter, accumulator: Accumulator, together: int) -> _Total:

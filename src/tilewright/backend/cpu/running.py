@@ -18,7 +18,7 @@ from tilewright.backend.cpu.indices import I64, word
 from tilewright.backend.cpu.vectors import Scalars, VectorFrame, VectorPlace, address_of
 from tilewright.ir.scalar import COMBINE
 from tilewright.ir.tile import Apply, Load, Loop, Store, Value
-from tilewright.ir.tile_walk import ExpressionMap, is_beside, slope, value_buffers
+from tilewright.ir.tile_walk import ExpressionMap, is_beside, slope, stride, value_buffers
 from tilewright.shape import constant, symbol
 
 _KINDS = {function: kind for kind, function in COMBINE.items()}
@@ -52,7 +52,7 @@ def running_step(loop: Loop) -> RunningStep | None:
     last = store.offset.substitute({loop.variable: symbol(loop.variable) - constant(1)})
     if not isinstance(before, Load) or (before.buffer, before.offset) != (store.buffer, last):
         return None
-    descending = slope(store.offset, loop.variable) is None
+    descending = stride(store.offset, loop.variable) == -1
     if descending:
         variable = symbol(loop.variable)
         negated = ExpressionMap.substitution({loop.variable: constant(0) - variable})

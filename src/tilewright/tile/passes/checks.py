@@ -8,7 +8,7 @@ of ``loops``. Start with :func:`with_checks_first`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from tilewright.ir.dtype import DType
@@ -28,9 +28,8 @@ from tilewright.ir.tile import (
     Store,
     TileBuffer,
     TileProgram,
-    Value,
 )
-from tilewright.ir.tile_walk import ExpressionMap, value_buffers
+from tilewright.ir.tile_walk import ExpressionMap, value_buffers, value_parts
 from tilewright.tile.values.lowering import Lowering
 from tilewright.tile.variants import LoweredStep
 
@@ -79,21 +78,9 @@ def _checked(loop: Loop, lowering: Lowering) -> Sequence[Statement]:
 
 def _is_known_before(check: Check, stored: set[TileBuffer]) -> bool:
     """Whether a check has a light value, of nothing that the loop itself makes."""
-    parts = list(_parts(check.value))
+    parts = list(value_parts(check.value))
     light = (Apply, Convert, IndexValue, Literal, Load)
     if not all(isinstance(part, light) for part in parts):
         return False
     cost = sum(SCALAR_FUNCTIONS[part.function].cost for part in parts if isinstance(part, Apply))
     return cost <= MOST_REPEATED and stored.isdisjoint(value_buffers(check.value))
-
-
-def _parts(value: Value) -> Iterator[Value]:
-    yield value
-    match value:
-        case Apply(operands=operands):
-            for operand in operands:
-                yield from _parts(operand)
-        case Convert(operand=operand):
-            yield from _parts(operand)
-        case _:
-            pass

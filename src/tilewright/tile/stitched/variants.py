@@ -62,6 +62,7 @@ class RowProductVariants:
         lanes = max(1, machine.target.vector_bytes // parts.shown.dtype.bytes)
         unit = max(1, machine.picoseconds(UNITS_PER_NANOSECOND / (4 * VECTOR_UNITS * lanes)))
         self.rows = lower_rows(parts.last, self._fresh(parts.last), machine, unit)
+        self._steps: dict[RowBlocking, LoweredStep | None] = {}
 
     def _fresh(self, part: Kernel) -> Callable[[], Lowering]:
         return lambda: Lowering(part, self.scope)
@@ -140,6 +141,12 @@ class RowProductVariants:
         return together_time(nest, alone, blocks, self.machine, symbol(THREADS))
 
     def _lowered(self, block: RowBlocking) -> LoweredStep | None:
+        """One step with these blocks, made once; None where it is impossible or no gain."""
+        if block not in self._steps:
+            self._steps[block] = self._step(block)
+        return self._steps[block]
+
+    def _step(self, block: RowBlocking) -> LoweredStep | None:
         if layouts(self.parts.last):
             return None  # so short that a vector takes elements of several rows as they lie
         if block.turned and all(rows.name != "turned" for rows in self.rows):
