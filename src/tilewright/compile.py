@@ -20,7 +20,7 @@ from tilewright.backend.cpu.machine import LEVELS, host_level, host_levels
 from tilewright.backend.cpu.pack import ConstantStore
 from tilewright.backend.cpu.program import CompiledProgram, build_program, usual_machine
 from tilewright.compile_bodies import compiled_bodies
-from tilewright.cost import Machine, TileTime
+from tilewright.cost import Machine
 from tilewright.frontend.onnx import ImportReport, as_constants, as_dims, import_model
 from tilewright.frontend.onnx.bodies import Body
 from tilewright.frontend.onnx.source import Source
@@ -56,7 +56,7 @@ from tilewright.support.collector import paused_collector
 from tilewright.support.errors import InputError, UnsupportedError
 from tilewright.target import Target, detect, dump, load_target, preset, preset_names
 from tilewright.tile.variants import Accuracy
-from tilewright.tune import load_profile
+from tilewright.tune import load_profile, measured_core
 
 PORTABLE = "portable"  # stands for every level that serves the precision
 _Options = TypeVar("_Options", bound=Enum)
@@ -299,7 +299,7 @@ def _machine(level: str, target: Target | None) -> Machine:
 
 def _described(machine: Machine) -> MachineInfo:
     """What an artifact records of the machine by whose costs it chooses."""
-    profile = _digest(repr(machine.tiles)) if machine.tiles else ""
+    profile = _digest(repr(machine.core)) if machine.core.measured else ""
     return MachineInfo(machine.target.name, _digest(dump(machine.target)), profile)
 
 
@@ -308,12 +308,9 @@ def _digest(text: str) -> str:
 
 
 def host_machine() -> Machine:
-    """This machine, with its register tiles as measured if a measurement is kept."""
-    profile = load_profile(host_level().name)
-    tiles = () if profile is None else profile.tiles
-    plain = (tile for tile in tiles if not tile.masked and not tile.gathered)
-    times = tuple(TileTime(tile.height, tile.columns, tile.step_ns) for tile in plain)
-    return Machine(detect(), times)
+    """This machine, with the price list of its cores as measured if a measurement is kept."""
+    target, profile = detect(), load_profile(host_level().name)
+    return Machine(target, None if profile is None else measured_core(profile, target))
 
 
 def _option(options: type[_Options], what: str, name: object) -> _Options:

@@ -1,33 +1,24 @@
 """Package 4: what programs cost, as expressions over their sizes and the number of threads.
 
-``tiles`` holds the innermost level, measured or derived from a target; ``contraction`` the levels
-above it, ``attention`` products around a softmax, ``row_product`` a product and its rows. Imports
-ir, shape and target. Start with :func:`contraction_time`.
+``machine`` is a target with the price list of its cores. ``tiles`` holds the innermost level,
+measured or derived from a target; ``contraction`` the levels above it, with ``operands`` that are
+read and packed; ``attention`` products around a softmax, ``row_product`` a product and its rows.
+Imports ir, shape and target. Start with :func:`contraction_time`.
 """
 
 from __future__ import annotations
 
 from tilewright.cost.attention import AttentionSizes, attention_time, softmax_time
 from tilewright.cost.codes import few_rows_time
-from tilewright.cost.contraction import (
-    LAST_SHARE,
-    SHORT_ROW_BYTES,
-    Blocks,
-    Machine,
-    contraction_time,
-    contraction_work,
-    workers_for,
-)
+from tilewright.cost.contraction import contraction_time, contraction_work
+from tilewright.cost.machine import Machine, workers_for
+from tilewright.cost.operands import Blocks
 from tilewright.cost.row_product import apart_time, together_time
-from tilewright.cost.tiles import TileTime
 
 __all__ = [
-    "LAST_SHARE",
-    "SHORT_ROW_BYTES",
     "AttentionSizes",
     "Blocks",
     "Machine",
-    "TileTime",
     "apart_time",
     "attention_time",
     "contraction_time",

@@ -4,22 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilewright.cost.contraction import (
-    AGAIN_LEFT,
-    AGAIN_RIGHT,
-    TRANSPOSE_CYCLES,
-    Machine,
-    workers_for,
-)
+from tilewright.cost.machine import Machine, workers_for
 from tilewright.ir.dtype import DType
 from tilewright.shape import Expr, ceil_div, maximum, minimum
-
-# Cycles for each vector of scores: an exponential by lookup (some 14 of them), the maximum, the
-# total, and what is loaded and stored for them, in three passes over the scores of a block.
-SCORE_CYCLES = 26
-# Both measured on a Zen 4 core, as what is left of the time of attentions of few keys and rows.
-BLOCK_CYCLES = 400.0  # of a block of keys: two calls of products, short loops over rows
-TASK_CYCLES = 600.0  # of a block of rows
 
 
 @dataclass(frozen=True)
@@ -46,6 +33,7 @@ def attention_time(
     what is shown of it.
     """
     height, columns = tile
+    core = machine.core
     line = machine.line(dtype, columns, height)
     step = line.per_row + line.per_tile // height  # of a row along a panel, one step deep
     blocks = maximum(ceil_div(sizes.queries, sizes.rows), 1)
@@ -54,9 +42,9 @@ def attention_time(
     score = _of_score(dtype, shown, machine)
     each_key = lanes * (sizes.depth * step // columns + score)
     each_key = each_key + minimum(sizes.queries, sizes.rows) * (wide * step // columns)
-    turned = sizes.depth * lanes * machine.picoseconds(TRANSPOSE_CYCLES)
-    passes = ceil_div(sizes.keys, sizes.block_keys) * machine.picoseconds(BLOCK_CYCLES)
-    task = sizes.keys * each_key + turned + passes + machine.picoseconds(TASK_CYCLES)
+    turned = sizes.depth * lanes * machine.picoseconds(core.panels.transposed)
+    passes = ceil_div(sizes.keys, sizes.block_keys) * machine.picoseconds(core.attention.block)
+    task = sizes.keys * each_key + turned + passes + machine.picoseconds(core.attention.task)
     task = task + _moved(sizes, blocks, dtype, machine)
     tasks = maximum(sizes.batch * blocks, 1)
     workers = workers_for(tasks * task, threads)
@@ -73,7 +61,9 @@ def _moved(sizes: AttentionSizes, blocks: Expr, dtype: DType, machine: Machine) 
     first = machine.reading(sizes.batch * (rows + columns), dtype.bytes, 2)
     again = machine.reading(rows + columns, dtype.bytes, 2)
     each = (first + (blocks - 1) * again) // blocks
-    return (rows * AGAIN_LEFT + columns * AGAIN_RIGHT) // 8 // 64 * each
+    streams = machine.core.streams
+    shown = rows * streams.again_left + columns * streams.again_right
+    return shown // 8 // 64 * each
 
 
 def softmax_time(elements: Expr, dtype: DType, machine: Machine, threads: Expr | int) -> Expr:
@@ -85,4 +75,4 @@ def softmax_time(elements: Expr, dtype: DType, machine: Machine, threads: Expr |
 def _of_score(dtype: DType, shown: int, machine: Machine) -> int:
     """Picoseconds of what is done to a score between the products."""
     vectors = max(1, machine.target.vector_bytes // dtype.bytes)
-    return machine.picoseconds((SCORE_CYCLES + shown) / vectors)
+    return machine.picoseconds((machine.core.attention.score + shown) / vectors)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from tilewright.cost.contraction import Machine, workers_for
+from tilewright.cost.machine import Machine, workers_for
 from tilewright.ir.codes import WORD
 from tilewright.shape import Expr, ceil_div, maximum
 
-# Cycles of one vector of numbers that is taken apart: a mask, a difference and its share of shifts
-# and loads, for so many rows at a time.
-UNPACK_CYCLES = 0.45
-ROWS_AT_A_TIME = 4
+ROWS_AT_A_TIME = 4  # that share what is taken apart
 
 
 def few_rows_time(
@@ -23,7 +20,7 @@ def few_rows_time(
     target = machine.target
     lanes = max(1, target.vector_bytes // 4)
     vectors = ceil_div(columns, lanes) * depth
-    unpacked = ceil_div(rows, ROWS_AT_A_TIME) * machine.picoseconds(UNPACK_CYCLES)
+    unpacked = ceil_div(rows, ROWS_AT_A_TIME) * machine.picoseconds(machine.core.moves.code_vector)
     computed = vectors * (unpacked + rows * machine.picoseconds(1 / target.fma_pipes))
     words = columns * depth * bits // WORD
     read = words // 64 * machine.reading(words, 4, 1)

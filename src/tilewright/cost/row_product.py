@@ -7,7 +7,9 @@ of them does, but tasks have whole rows. Start with :func:`apart_time` and :func
 
 from __future__ import annotations
 
-from tilewright.cost.contraction import Blocks, Machine, contraction_time, workers_for
+from tilewright.cost.contraction import contraction_time
+from tilewright.cost.machine import Machine, workers_for
+from tilewright.cost.operands import Blocks
 from tilewright.ir.product_nest import ProductNest
 from tilewright.shape import (
     Expr,
@@ -20,10 +22,6 @@ from tilewright.shape import (
     select,
 )
 
-# How often the second-level caches of the threads may hold what one kernel hands to another until
-# it takes longer to read: up to there it is asked for ahead. Measured on a Zen 5 core.
-NEAR = 2
-
 
 def apart_time(
     parts: tuple[Expr, Expr], elements: Expr, size: int, machine: Machine, threads: Expr
@@ -34,7 +32,7 @@ def apart_time(
     """
     first, last = parts
     workers = workers_for((first + last) * threads, threads)
-    near = machine.holds(2, elements // (NEAR * workers), size)
+    near = machine.holds(2, elements // (machine.core.streams.handed_on * workers), size)
     moved = elements // 64 * machine.reading(elements, size, 3) // workers
     meeting = minimum(workers - 1, 1) * round(1000 * machine.target.sync_ns)
     return first + last + select(near, 0, moved) + meeting

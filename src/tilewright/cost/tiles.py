@@ -10,21 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilewright.target import Target
+from tilewright.target import Target, TileTime
 
 _MOST_ROWS = 12
-
-
-@dataclass(frozen=True)
-class TileTime:
-    """A register tile of ``height`` x ``columns`` elements of float32.
-
-    ``step_ns`` is what a step along k takes with both operands in the first-level cache.
-    """
-
-    height: int
-    columns: int
-    step_ns: float
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ written unless it is asked for. May import every lower package, numpy and llvmli
 ``profile``.
 """
 
+from tilewright.tune.core import measured_core
 from tilewright.tune.profile import (
     InterruptedTuning,
     Profile,
@@ -22,6 +23,7 @@ __all__ = [
     "fingerprint",
     "load_profile",
     "measure_profile",
+    "measured_core",
     "save_profile",
     "standard_shapes",
 ]

@@ -13,16 +13,17 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tilewright.backend.cpu.machine import LEVELS
 from tilewright.compile import compile_stages, host_machine
-from tilewright.cost import Machine, TileTime
+from tilewright.cost import Machine
 from tilewright.runtime.artifact import read_info
 from tilewright.runtime.artifact_writer import save_artifact
 from tilewright.runtime.info import ArtifactInfo
 from tilewright.support.errors import UnsupportedError
-from tilewright.target import preset
+from tilewright.target import CoreModel, TileTime, preset
 
 # The name ``tilewright.compile`` is that of the function.
 PIPELINE = sys.modules["tilewright.compile"]
-MEASURED = tuple(TileTime(h, c, 1.0 + h * c / 64) for c in (16, 32, 48, 64) for h in range(1, 7))
+TILES = tuple(TileTime(h, c, 1.0 + h * c / 64) for c in (16, 32, 48, 64) for h in range(1, 7))
+MEASURED = CoreModel("measured", TILES, measured=("tiles",))
 
 
 def product() -> onnx.ModelProto:
@@ -42,14 +43,14 @@ def product() -> onnx.ModelProto:
 def host_is(monkeypatch: pytest.MonkeyPatch, name: str, levels: int, measured: bool) -> None:
     """This machine becomes another one, with the first ``levels`` levels."""
     present = list(LEVELS.values())[:levels]
-    tiles = MEASURED if measured else ()
+    core = MEASURED if measured else None
     monkeypatch.setattr(PIPELINE, "host_levels", lambda: present)
     monkeypatch.setattr(
         PIPELINE,
         "host_level",
         lambda narrow=None: [level for level in present if level.serves(narrow)][-1],
     )
-    monkeypatch.setattr(PIPELINE, "host_machine", lambda: Machine(preset(name), tiles))
+    monkeypatch.setattr(PIPELINE, "host_machine", lambda: Machine(preset(name), core))
 
 
 def saved(path: Path, **options: object) -> tuple[bytes, ArtifactInfo]:

@@ -25,7 +25,7 @@ from tilewright.runtime.program import CodeImage
 from tilewright.support.cache import cache_directory, read_cached, write_cached
 
 _PACKAGE = Path(__file__).parents[2]
-_SOURCES = ("backend/cpu", "cost", "ir", "shape")  # folders of it that decide what code is made
+_SOURCES = ("backend/cpu", "ir", "shape", "target")  # folders of it that decide what code is made
 
 
 @dataclass(frozen=True)

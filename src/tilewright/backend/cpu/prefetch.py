@@ -15,7 +15,6 @@ from tilewright.backend.cpu.blocks import K0, K1, M0, M1, N0, N1, Place, origin
 from tilewright.backend.cpu.indices import word
 from tilewright.backend.cpu.register_tile import UNROLL
 from tilewright.backend.cpu.statements import FunctionFrame
-from tilewright.cost import SHORT_ROW_BYTES
 from tilewright.ir.product_nest import ProductNest
 from tilewright.ir.tile import TileBuffer, TransposeBlock, View
 from tilewright.shape import (
@@ -27,6 +26,7 @@ from tilewright.shape import (
     select,
     symbol,
 )
+from tilewright.target.core_model import SHORT_ROW_BYTES
 
 # Where to begin to prefetch, and elements a turn; or nothing at all.
 Ahead = tuple[ir.Value, ir.Value] | tuple[None, None]

@@ -32,7 +32,6 @@ MANY_ROWS, UNIT_KEYS = 192, 96
 SCORES_SHARE = 3  # a part of the second-level cache, for the scores of a block
 SHORT_BLOCK = AttentionBlock(32, 256)
 FEW_ROWS = 32  # from which on known rows fill the vectors of one program
-STEP_PICOSECONDS = 500_000  # of one more kernel for which threads meet
 
 
 def attention_variants(
@@ -123,7 +122,7 @@ def _separate(
     scores = _of_few_rows(contraction_variants(first, _fresh(first, scope), tile, machine, ALONE))
     context = _of_few_rows(contraction_variants(last, _fresh(last, scope), tile, machine, ALONE))
     steps = (*scores.steps, *rows.steps, *context.steps)
-    cost = scores.cost + work + context.cost + 2 * STEP_PICOSECONDS
+    cost = scores.cost + work + context.cost + 2000 * machine.core.threads.kernel_ns
     name = f"separate: {scores.name}; rows; {context.name}"
     return Variant(name, tuple(between(step, spaces) for step in steps), cost)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from tilewright.cost import LAST_SHARE, Machine
+from tilewright.cost import Machine
 from tilewright.ir.graph import Node
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Constant, Convolve
@@ -52,11 +52,6 @@ from tilewright.tile.variants import (
 )
 from tilewright.tile.work import estimate
 
-TURN_CYCLES = (1.4, 3.0)  # to transpose an element in the last cache or in memory
-WIDE_TURN_CYCLES = (0.6, 1.2)  # the same with vectors of 64 bytes
-START_CYCLES = 3000  # of one step more
-PICKED = 2  # times that of a transposed element, for one that is picked out of a line
-
 
 def turned_way(
     kernel: Kernel, fresh: Callable[[], Lowering], tile: RegisterTile, machine: Machine
@@ -66,12 +61,13 @@ def turned_way(
     if steps is None:
         return None
     nest = ProductNest.of(steps[1].program)
-    picked = 1 if is_pointwise(kernel.seed) else PICKED
+    moves = machine.core.moves
+    picked = 1 if is_pointwise(kernel.seed) else moves.picked
     moved = nest.m * (nest.n + picked * nest.k)
-    near = machine.holds(-2, LAST_SHARE * moved, nest.dtype.bytes)
-    cycles = WIDE_TURN_CYCLES if machine.is_wide else TURN_CYCLES
+    near = machine.holds(-2, machine.core.streams.last_share * moved, nest.dtype.bytes)
+    cycles = (moves.near_turned, moves.far_turned)
     moved = moved * select(near, *(machine.picoseconds(each) for each in cycles))
-    before = moved // symbol(THREADS) + machine.picoseconds(START_CYCLES)
+    before = moved // symbol(THREADS) + machine.picoseconds(machine.core.threads.started)
 
     def lower(blocking: Blocking) -> tuple[LoweredStep, ...]:
         steps = lower_turned(kernel, fresh, tile, blocking)

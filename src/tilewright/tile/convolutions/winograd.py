@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tilewright.cost import LAST_SHARE, Machine
+from tilewright.cost import Machine
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node
 from tilewright.ir.kernel import Kernel
@@ -137,11 +137,6 @@ def winograd_steps(
 
 # ---------------------------------------------------------------- costs
 
-ENDS = 8  # multiply-adds that the beginning and the end of a sum take
-ELEMENT_CYCLES = 0.48  # of an element of a transformed tile, written and read
-FAR_BYTES = 6  # of it that go to memory and back where all of them do not fit the last cache
-STEPS_CYCLES = 1000  # of starting two steps more
-
 
 @dataclass(frozen=True)
 class Rates:
@@ -159,21 +154,24 @@ class Rates:
     far_element: int
     near_bytes: int
     steps: int
+    ends: int
 
     @staticmethod
     def of(machine: Machine, tile: RegisterTile) -> Rates:
         """The rates for a register tile of float32."""
         step = machine.line(DType.FLOAT32, tile.columns, tile.rows).at(tile.rows)
         last, memory = machine.target.levels[-2:]
-        far = ELEMENT_CYCLES + FAR_BYTES / memory.bandwidth
+        moves = machine.core.moves
+        far = moves.transformed + moves.far_bytes / memory.bandwidth
         return Rates(
             round(16 * step / (tile.rows * tile.columns)),
             machine.target.lanes("float32"),
             machine.picoseconds(1 / memory.bandwidth),
-            machine.picoseconds(ELEMENT_CYCLES),
+            machine.picoseconds(moves.transformed),
             machine.picoseconds(far),
-            last.capacity // LAST_SHARE,
-            machine.picoseconds(STEPS_CYCLES),
+            last.capacity // machine.core.streams.last_share,
+            machine.picoseconds(machine.core.threads.started_pair),
+            machine.core.tile.ends,
         )
 
     def direct(self, node: Node) -> Expr:
@@ -185,13 +183,13 @@ class Rates:
         streamed = weights.shape[0] * depth * (node.dtype.bytes * self.byte)
         results = product(node.shape) // weights.shape[0]
         results = results * self._filled(weights.shape[0], primitive.groups)
-        return maximum(results * (depth + ENDS) * self.products // 16, streamed)
+        return maximum(results * (depth + self.ends) * self.products // 16, streamed)
 
     def winograd(self, tiles: Tiles) -> Expr:
         """The time of the three steps."""
         products, size = tiles.products**2, tiles.node.dtype.bytes
         outputs = self._filled(constant(tiles.outputs), tiles.groups)
-        each = outputs * (products * (tiles.depth + ENDS) * self.products) // 16
+        each = outputs * (products * (tiles.depth + self.ends) * self.products) // 16
         streamed = products * tiles.depth * tiles.outputs * size * self.byte
         elements = tiles.count * (products * (tiles.channels + tiles.outputs))
         near = less_equal(elements * size, self.near_bytes)

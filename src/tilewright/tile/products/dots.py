@@ -41,7 +41,6 @@ from tilewright.shape import (
     select,
     symbol,
 )
-from tilewright.target import Target
 from tilewright.tile.products.contraction import (
     NANOSECONDS_SHIFT,
     epilogue_stores,
@@ -57,17 +56,6 @@ MOST_ROWS = 64  # per task
 SHARES = 16  # tasks to make at least where there are enough rows
 MOST_GROUP = 4  # columns of one loop, or rows where registers are few
 WIDEST = 8  # columns of known number that are not divided into groups
-
-# Cycles of one loop, and to add the lanes of a sum and store it, for columns of known and of any
-# number.
-KNOWN_GROUP_CYCLES = (16.0, 1.2)
-ANY_GROUP_CYCLES = (26.0, 3.2)
-WIDE_GROUP_CYCLES = (6.0, 0.6)  # of both with vectors of 64 bytes
-MASKED_CYCLES, WIDE_MASKED_CYCLES = 40.0, 4.0  # more of a loop over less than a vector
-STEP_SHARE = 1.15  # of a step beyond what its loads and multiply-adds take
-STREAM_SHARE = 2.0  # the same for what comes from the second-level cache
-MEMORY_SHOWN = 6  # eighths of the time that sums do not hide of what is read from memory
-RESULT_CYCLES = 0.5  # of one element of the epilogue
 
 
 def lower_dots(
@@ -131,8 +119,8 @@ def dots_time(kernel: Kernel, tile: RegisterTile, machine: Machine, threads: Exp
     within = machine.holds(2, columns * depth // 2, size)
     alone = maximum(sums, moved + met) + select(within, 0, minimum(sums, met))
     cached = machine.holds(-2, 2 * read, size)
-    alone = alone + select(cached, 0, minimum(sums, moved) * MEMORY_SHOWN // 8)
-    alone = alone + batch * rows * columns * machine.picoseconds(RESULT_CYCLES)
+    alone = alone + select(cached, 0, minimum(sums, moved) * machine.core.dots.memory_shown // 8)
+    alone = alone + batch * rows * columns * machine.picoseconds(machine.core.dots.result)
     tasks = maximum(batch * ceil_div(rows, _row_block(rows, heights[0])), 1)
     return alone // tasks * ceil_div(tasks, workers_for(alone, threads))
 
@@ -143,29 +131,29 @@ def _group_time(columns: Expr, depth: Expr, height: int, size: int, machine: Mac
     steps = ceil_div(depth, lanes)
     # Nothing else is read meanwhile, so that all of the first-level cache may be counted on.
     stays = machine.holds(1, (height + _column_group(columns)) * depth * 3 // 4, size)
-    begun, summed = KNOWN_GROUP_CYCLES if columns.is_constant else ANY_GROUP_CYCLES
-    if machine.is_wide:
-        begun, summed = WIDE_GROUP_CYCLES
+    costs = machine.core.dots
+    begun, summed = costs.known_group if columns.is_constant else costs.any_group
     time = constant(0)
     for _, _, count, width in _column_groups(columns):
-        near, far = _step_cycles(machine.target, height, width)
+        near, far = _step_cycles(machine, height, width)
         step = select(stays, machine.picoseconds(near), machine.picoseconds(far))
         group = constant(machine.picoseconds(begun + summed * height * width))
-        masked = WIDE_MASKED_CYCLES if machine.is_wide else MASKED_CYCLES
-        group = group + less(depth, lanes) * machine.picoseconds(masked)
+        group = group + less(depth, lanes) * machine.picoseconds(costs.masked)
         time = time + count * (steps * step + group)
     return time
 
 
-def _step_cycles(target: Target, height: int, width: int) -> tuple[float, float]:
+def _step_cycles(machine: Machine, height: int, width: int) -> tuple[float, float]:
     """Cycles of a vector of every stream of a group, with columns in the first-level cache or not.
 
     Columns that all rows meet again come from the second-level cache if the first is too small.
     """
+    target, costs = machine.target, machine.core.dots
     streams = height + width
-    near = max(height * width / target.fma_pipes, streams / target.loads_per_cycle) * STEP_SHARE
+    cycles = max(height * width / target.fma_pipes, streams / target.loads_per_cycle)
+    near = cycles * costs.step_share
     passed = streams * target.vector_bytes / target.levels[2].bandwidth
-    return near, max(near, STREAM_SHARE * passed)
+    return near, max(near, costs.stream_share * passed)
 
 
 class _Dots:

@@ -42,9 +42,6 @@ from tilewright.tile.variants import LoweredStep, Workspace
 PARTS = 8  # enough for the threads of a small machine, and few enough to add up in registers
 ALIGNMENT = 8  # parts begin at a multiple of it
 PART = "_s"
-COMBINE_CYCLES = 12.0  # a vector of results: additions, the epilogue, the store
-L2_BYTES = 16.0  # per cycle, of parts that other threads have written
-STEP_NS = 300.0  # of one more step
 
 LowerVariant = Callable[
     [Kernel, Callable[[], Lowering], RegisterTile], tuple[LoweredStep, ...] | None
@@ -92,10 +89,11 @@ def longest_part(program: TileProgram) -> TileProgram:
 
 def combine_time(kernel: Kernel, machine: Machine) -> Expr:
     """Picoseconds of the second step: one more step, and elements of all parts to add."""
-    target, dtype = machine.target, kernel.seed.dtype
+    target, core, dtype = machine.target, machine.core, kernel.seed.dtype
     lanes = max(1, target.vector_bytes // dtype.bytes)
-    each = machine.picoseconds(COMBINE_CYCLES / lanes + PARTS * dtype.bytes / L2_BYTES)
-    return product(kernel.seed.shape) * each + round(1000 * (target.sync_ns + STEP_NS))
+    handed = PARTS * dtype.bytes / core.moves.handed_bytes
+    each = machine.picoseconds(core.moves.combined / lanes + handed)
+    return product(kernel.seed.shape) * each + round(1000 * (target.sync_ns + core.threads.step_ns))
 
 
 @dataclass(frozen=True)

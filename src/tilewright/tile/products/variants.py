@@ -30,8 +30,6 @@ from tilewright.tile.variants import THREADS, LoweredStep, Variant
 
 FEW_COLUMNS = WIDEST  # up to which other roles or dot products may beat the register tile
 DEEP = 4096  # from where on k may be cut
-STREAMING = 6  # part of the time of swapped roles that waiting for weights adds
-MOVE_CYCLES = 1.0  # to transpose an element of a result or of data
 _THREAD_COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 
 Fresh = Callable[[], Lowering]
@@ -165,9 +163,11 @@ def _swapped(
         return steps
 
     def priced(price: Expr) -> Expr:
-        price = price + plain.m * plain.n * machine.picoseconds(MOVE_CYCLES)
+        price = price + plain.m * plain.n * machine.picoseconds(machine.core.moves.moved)
         # Panels of weights that few rows share stream by, and hide behind little work.
-        return price + select(less_equal(plain.n, FEW_COLUMNS), 0, price // STREAMING)
+        return price + select(
+            less_equal(plain.n, FEW_COLUMNS), 0, price // machine.core.streams.swapped_part
+        )
 
     return Way(", swapped", lower, priced=priced)
 

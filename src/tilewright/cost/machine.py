@@ -1,0 +1,75 @@
+"""A machine as prices see it: its description and the price list of its cores.
+
+Imports target and shape. Start with :class:`Machine`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from tilewright.cost.tiles import TileLine, derived_tiles, tile_line
+from tilewright.ir.dtype import DType
+from tilewright.shape import Expr, constant, less_equal, maximum, minimum, select
+from tilewright.target import CoreModel, Target
+from tilewright.target.core_model import usual_core
+
+THREAD_NS = 3000  # of work for each thread that the runtime gives to a kernel, see its loop
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A target and the price list of its cores: as measured, or else the one of cores like it."""
+
+    target: Target
+    own_core: CoreModel | None = None
+
+    @cached_property
+    def core(self) -> CoreModel:
+        """What everything beside the peak rates costs."""
+        return self.own_core or usual_core(self.target.vector_bytes)
+
+    def line(self, dtype: DType, columns: int, most: int) -> TileLine:
+        """The tiles of ``columns`` columns, for float32 as measured."""
+        name = "float64" if dtype.bytes == 8 else "float32"
+        tiles = self.core.tiles if dtype is DType.FLOAT32 else ()
+        derived = derived_tiles(self.target, name, columns)
+        line = tile_line(tiles, columns, most) or tile_line(derived, columns, max(most, 3))
+        assert line is not None, "three heights make a line"
+        return line
+
+    def picoseconds(self, cycles: float) -> int:
+        """Of so many cycles."""
+        return round(1000.0 * cycles / self.target.clock_ghz)
+
+    def holds(self, level: int, elements: Expr, size: int) -> Expr:
+        """Whether so many elements of ``size`` bytes stay in a level of the memory."""
+        return less_equal(elements, self.target.levels[level].capacity * 3 // 4 // size)
+
+    def reading(self, elements: Expr, size: int, nearest: int, scattered: Expr | int = 2) -> Expr:
+        """Picoseconds for 64 of so many elements, read from the level that holds them all.
+
+        That is ``nearest`` or farther away; ``scattered`` is twice the share for memory itself.
+        Of the last cache, which others use as well, only a part is counted on.
+        """
+        levels = self.target.levels
+        rates = [self.picoseconds(64 * size / level.bandwidth) for level in levels]
+        rate = constant(rates[-1]) * scattered // 2
+        last = len(levels) - 2
+        for number in range(last, nearest - 1, -1):
+            near = constant(rates[number])
+            share = 1
+            if number == last:
+                part = self.core.streams.scattered_near
+                near = near * (scattered + part - 2) // part
+                share = self.core.streams.last_share
+            rate = select(self.holds(number, elements * share, size), near, rate)
+        return rate
+
+
+def workers_for(alone: Expr, threads: Expr | int) -> Expr:
+    """How many threads share what takes so many picoseconds on one, as the runtime decides it."""
+    return maximum(minimum(threads, alone // (1000 * THREAD_NS)), 1)
+
+
+__all__ = ["Machine", "workers_for"]

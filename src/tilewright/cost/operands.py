@@ -1,0 +1,236 @@
+"""What a contraction takes for its operands: to read them, to pack them, to step over their rows.
+
+Imports ir, shape and target. Start with :func:`right_time`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tilewright.cost.machine import Machine
+from tilewright.ir.product_nest import ProductNest
+from tilewright.ir.tile import Load, Loop, Statement, Store, TransposeBlock, View
+from tilewright.shape import (
+    Expr,
+    ceil_div,
+    constant,
+    less,
+    less_equal,
+    logical_and,
+    logical_or,
+    maximum,
+    minimum,
+    product,
+    select,
+)
+from tilewright.target.core_model import LINE_BYTES, PAGE_BYTES, SHORT_ROW_BYTES
+
+MEBIBYTE = 1 << 20
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """How many blocks there are along the rows, the columns and the depth."""
+
+    rows: Expr
+    columns: Expr
+    depth: Expr
+
+    @staticmethod
+    def of(nest: ProductNest) -> Blocks:
+        """As the program says; whoever made it may know shorter expressions."""
+        return Blocks(
+            ceil_div(nest.m, nest.rows.block),
+            ceil_div(nest.n, nest.columns.block),
+            ceil_div(nest.k, nest.depth.block),
+        )
+
+
+def batch_size(nest: ProductNest) -> Expr:
+    """How many products of matrices there are."""
+    return product([size for _, size in nest.batch])
+
+
+def step_penalty(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
+    """Picoseconds of a step of a tile over unpacked rows: they cross lines, or collide in sets."""
+    costs = machine.core.rows
+    right = nest.right
+    if nest.is_packing or right.panel:
+        return constant(0)
+    size = nest.dtype.bytes
+    share = row_share(nest, machine)
+    best, good, fair, bad = (machine.picoseconds(share * cycles) for cycles in costs.split)
+    line, page = LINE_BYTES // size, PAGE_BYTES // size
+    row = right.depth
+    odd = select(row % (line // 2), select(row % (line // 4), bad, fair), good)
+    split = select(row % line, odd, best)
+    few, many = costs.split_pages
+    pages = minimum(nest.n * nest.k // (maximum(blocks.depth, 1) * page) + few, many)
+    shared = constant(0)
+    for distance, cycles in reversed(costs.shared_sets):
+        # So many lines, six in each set, stay in the first-level cache from tile to tile.
+        few_lines = less_equal(nest.k, 6 * PAGE_BYTES // distance)
+        collides = select(few_lines, shared, machine.picoseconds(share * cycles))
+        shared = select(row % (distance // size), shared, collides)
+    near = less_equal((row + costs.conflict_near) % page, 2 * costs.conflict_near)
+    near = logical_and(less_equal(page // 2, row), near)
+    first, more = (machine.picoseconds(share * cycles) for cycles in costs.wide)
+    wide = first + minimum(nest.k, costs.wide_steps) * more // costs.wide_steps
+    wide = select(less_equal(row, costs.wide_row), 0, wide)
+    lines = maximum(split * pages // many, wide) + shared
+    return select(near, machine.picoseconds(costs.conflict), lines)
+
+
+def right_time(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
+    """Picoseconds to read the right operand: once from where it lies, then for more blocks of rows.
+
+    Those follow each other, so that it comes from the cache that holds one batch element of it.
+    """
+    elements, size = nest.n * nest.k, nest.dtype.bytes
+    scattered = _scattered(nest, machine, blocks)
+    rate = machine.reading(batch_size(nest) * elements, size, 2, scattered)
+    if nest.batch:
+        again = machine.reading(elements, size, 2, scattered)
+        return elements // 64 * (rate + maximum(blocks.rows - 1, 0) * again)
+    return elements * blocks.rows // 64 * rate
+
+
+def left_time(nest: ProductNest, machine: Machine) -> Expr:
+    """Picoseconds to read the left operand once from where it lies."""
+    if not isinstance(nest.left, View) or nest.left.panel:
+        return constant(0)
+    elements = nest.m * nest.k
+    return elements // 64 * machine.reading(batch_size(nest) * elements, nest.dtype.bytes, 2)
+
+
+def again_time(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
+    """Picoseconds that operands add each time that they come from beyond the second-level cache.
+
+    If it holds a block of rows, a panel and their results, rows come once for each block of
+    columns, and columns for each block of rows; else rows for each panel, and columns for each tile
+    of rows.
+    """
+    streams = machine.core.streams
+    size, batch = nest.dtype.bytes, batch_size(nest)
+    deep = ceil_div(nest.k, maximum(blocks.depth, 1))
+    tall = ceil_div(nest.m, maximum(blocks.rows, 1))
+    width = nest.registers.columns
+    inside = machine.holds(2, deep * (tall + width) + tall * width, size)
+    elements = nest.n * nest.k
+    tiles = ceil_div(nest.m, nest.registers.rows)
+    again = maximum(select(inside, blocks.rows, tiles) - 1, 0)
+    rate = machine.reading(batch * elements, size, 3) * streams.again_right // 8
+    time = elements * again // 64 * rate
+    panels = ceil_div(nest.n, nest.registers.columns)
+    far = select(
+        machine.holds(2, batch * elements, size),
+        0,
+        machine.picoseconds(machine.core.panels.unasked),
+    )
+    time = time + panels * blocks.depth * far // maximum(tiles, 1)
+    if isinstance(nest.left, View) and not nest.left.panel:
+        elements = nest.m * nest.k
+        again = maximum(select(inside, blocks.columns, panels) - 1, 0)
+        rate = machine.reading(batch * elements, size, 3) * streams.again_left // 8
+        time = time + elements * again // 64 * rate
+    return time
+
+
+def _scattered(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
+    """Twice the time over that of the bytes: rows in memory lie apart, each on its own pages."""
+    streams = machine.core.streams
+    right = nest.right
+    if nest.is_packing:
+        whole, part = streams.scattered_packing
+        return select(less_equal(blocks.columns, 1), whole, part)
+    if right.panel or not streams.scattered_rows:  # enough misses are under way
+        return constant(2)
+    rows = ceil_div(nest.k, maximum(blocks.depth, 1))
+    share = constant(streams.scattered_most)
+    for most, halves in reversed(streams.scattered_rows):
+        share = select(less_equal(rows, most), halves, share)
+    return select(less(nest.n, streams.long_row), maximum(share, streams.scattered_short), share)
+
+
+def row_share(nest: ProductNest, machine: Machine) -> float:
+    """What part of the usual it costs to come to a row: the less the more of it is read then."""
+    return min(1.0, machine.core.rows.split_bytes / (nest.registers.columns * nest.dtype.bytes))
+
+
+def streaming_time(nest: ProductNest, machine: Machine) -> Expr:
+    """Picoseconds to wait for a left operand in memory: long rows are many streams at a time."""
+    streams = machine.core.streams
+    left = nest.left
+    if not isinstance(left, View) or left.panel or not streams.streamed:
+        return constant(0)
+    elements = nest.m * nest.k
+    fits = machine.holds(-2, batch_size(nest) * elements * streams.last_share, nest.dtype.bytes)
+    short = less_equal(nest.k, SHORT_ROW_BYTES // nest.dtype.bytes)
+    return select(logical_or(fits, short), 0, elements * machine.picoseconds(streams.streamed))
+
+
+def page_time(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
+    """Picoseconds that many rows at a time cost, each on pages of its own, where they are far."""
+    tiles = machine.core.tile
+    streams = machine.core.streams
+    size, batch = nest.dtype.bytes, batch_size(nest)
+    results = batch * nest.m * nest.n
+    far, near = (machine.picoseconds(cycles) for cycles in (tiles.far_page, tiles.near_page))
+    each = select(machine.holds(-2, results, size), near, far)
+    each = select(machine.holds(2, results, size), 0, each)
+    paged = nest.m * ceil_div(nest.n, nest.registers.columns) * each
+    if isinstance(nest.left, View) and not nest.left.panel:
+        far, near = streams.far_left_page, streams.near_left_page
+        elements = batch * nest.m * nest.k
+        inside = machine.holds(-2, elements * streams.last_share, size)
+        each = select(inside, machine.picoseconds(near), machine.picoseconds(far))
+        short = less_equal(nest.k, SHORT_ROW_BYTES // size)
+        few = logical_or(machine.holds(2, elements, size), short)
+        paged = paged + select(few, 0, nest.m * blocks.depth * each)
+    return select(less(tiles.pages * blocks.rows, nest.m), paged, 0)
+
+
+def packing_time(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
+    """Picoseconds to fill the panels of the right operand, for every block of rows."""
+    panels = machine.core.panels
+    copied = nest.k * blocks.rows
+    elements = nest.n * nest.k
+    if nest.is_transposing:
+        per_mebibyte = machine.picoseconds(panels.reach)
+        far = minimum(elements // (MEBIBYTE // nest.dtype.bytes), panels.farthest) * per_mebibyte
+        block = maximum(blocks.columns, 1) * nest.registers.columns
+        wide = minimum(maximum(ceil_div(nest.n, block), 1), panels.neighbours) - 1
+        return copied * nest.n * (machine.picoseconds(panels.transposed) + far * wide)
+    near, far = (machine.picoseconds(cycles) for cycles in (panels.near_row, panels.far_row))
+    element = constant(machine.picoseconds(panels.copied))
+    if not _is_copy(nest.steps.load):
+        cycles = (panels.strided, panels.far_strided)
+        all_inside = machine.holds(2, batch_size(nest) * elements, nest.dtype.bytes)
+        element = select(all_inside, *(machine.picoseconds(c) for c in cycles))
+    inside = less_equal(elements * nest.dtype.bytes, machine.target.levels[2].capacity)
+    return copied * (nest.n * element + blocks.columns * select(inside, near, far))
+
+
+def _is_copy(body: Sequence[Statement]) -> bool:
+    """Whether packing reads elements that lie side by side."""
+    stores: list[Store] = []
+    waiting = list(body)
+    while waiting:
+        match waiting.pop():
+            case Loop(body=inner):
+                waiting += inner
+            case Store() as store:
+                stores.append(store)
+            case TransposeBlock():
+                continue
+            case _:
+                return False
+    values = [store.value for store in stores]
+    return all(isinstance(v, Load) and column_step(v.offset) is constant(1) for v in values)
+
+
+def column_step(offset: Expr) -> Expr | None:
+    """Elements from one column to the next, None where it is not always the same."""
+    affine = offset.affine(["_n"])
+    return None if affine is None else affine[0].get("_n", constant(0))

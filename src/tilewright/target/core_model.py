@@ -1,0 +1,253 @@
+"""What no data sheet says about a core: the price list of everything beside its peak rates.
+
+Entries are cycles of the core's clock unless they name another unit. A preset's entries were
+derived once from measurements of three cores of its kind, and are marked so (``origin``);
+``tilewright tune`` puts what it measures on this machine in their place, one entry at a time, and
+names it in ``measured``. Nothing here imports a compiler. Start with :class:`CoreModel`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+LINE_BYTES = 64  # of a cache, on every processor that code is generated for
+PAGE_BYTES = 4096  # the smallest page, beyond whose end hardware does not prefetch
+SHORT_ROW_BYTES = 2048  # of rows up to which generated code asks ahead for those that follow
+WIDE_VECTOR_BYTES = 64  # of vectors from which on a core has masks, more loads and more misses
+
+
+@dataclass(frozen=True)
+class TileTime:
+    """A register tile of ``height`` x ``columns`` elements of float32.
+
+    ``step_ns`` is what a step along k takes with both operands in the first-level cache.
+    """
+
+    height: int
+    columns: int
+    step_ns: float
+
+
+@dataclass(frozen=True)
+class TileCosts:
+    """Register tiles beside their steps.
+
+    ``call``: the call, the choice of the height, the first values. ``part`` and ``part_row``: more
+    for a tile with a part of its columns, and for each row of it, where the number of columns is
+    not known when compiling. ``result``: the epilogue and the store of one element, or
+    ``scattered_result`` where neighbouring lanes are rows apart. ``spilled``: a sum stored for the
+    next block of the depth and loaded again. ``block``: the bounds of a block, and what comes
+    before its first tile. ``near_page`` and ``far_page``: a row of a tile whose results go to the
+    last cache or to memory, where there are more rows at a time than ``pages``. ``ends``: the
+    beginning and the end of a sum, in multiply-adds, where only these are counted.
+    """
+
+    call: float = 24.0
+    part: float = 20.0
+    part_row: float = 18.0
+    result: float = 0.3
+    scattered_result: float = 5.0
+    spilled: float = 0.3
+    block: float = 150.0
+    near_page: float = 1.5
+    far_page: float = 9.0
+    pages: int = 64
+    ends: int = 8
+
+
+@dataclass(frozen=True)
+class PanelCosts:
+    """Filling panels of the right operand; one element unless another unit is named.
+
+    ``copied``: an element that lies beside the one before; ``near_row`` and ``far_row``: each row
+    of a block more, in the second-level cache or beyond. ``transposed``: an element that is
+    transposed, and ``reach`` more for each MiB of the operand up to ``farthest``, since its rows
+    lie on pages of their own, with up to ``neighbours`` register tiles side by side. ``strided``
+    and ``far_strided``: an element that does not follow the one before, from the second-level cache
+    or from beyond. ``unpacked``: an element taken out of a word of several. ``unasked``: a panel
+    that no tile asked for ahead.
+    """
+
+    copied: float = 0.33
+    near_row: float = 9.0
+    far_row: float = 20.0
+    transposed: float = 0.4
+    reach: float = 0.05
+    farthest: int = 30
+    neighbours: int = 3
+    strided: float = 4.0
+    far_strided: float = 12.0
+    unpacked: float = 0.3
+    unasked: float = 4000.0
+
+
+@dataclass(frozen=True)
+class RowCosts:
+    """A tile's step over rows of the right operand where they lie in memory, beside its panel's.
+
+    ``split``: for rows a multiple of 16, 8, 4 and 1 elements of float32 apart, whose vectors cross
+    lines, in full from ``split_pages[1]`` pages of memory on, a part of it for fewer; where a tile
+    reads more than ``split_bytes`` of a row, less in proportion. ``conflict``:
+    for rows a multiple of a page apart, within ``conflict_near`` elements; ``shared_sets``: for
+    multiples of so many bytes, the cycles. ``wide``: for rows of more than ``wide_row`` elements at
+    least so much, and so much more over ``wide_steps`` steps along the depth: what the hardware
+    fetches ahead belongs to other panels and takes the place of this one.
+    """
+
+    split: tuple[float, float, float, float] = (1.0, 1.2, 1.6, 2.2)
+    split_pages: tuple[int, int] = (20, 280)
+    conflict: float = 6.0
+    conflict_near: int = 8
+    shared_sets: tuple[tuple[int, float], ...] = ((1024, 2.0), (256, 0.8))
+    split_bytes: int = 64
+    wide_row: int = 36
+    wide: tuple[float, float] = (0.3, 1.0)
+    wide_steps: int = 1000
+
+
+@dataclass(frozen=True)
+class StreamCosts:
+    """What of reading operands multiply-adds do not hide.
+
+    ``left_shown``: eighths of the time to read the left operand that are added to them; 0 where it
+    hides altogether. ``again_right`` and ``again_left``: eighths for operands that are read once
+    more: columns are asked for ahead, rows are not. ``scattered_rows``: pairs of the rows of the
+    right operand in memory at a time and half times as long as their bytes take, ``scattered_most``
+    of them for more rows; ``scattered_short`` at the least for rows of fewer than ``long_row``
+    elements; none where enough misses are under way. ``scattered_packing``: the same for packing
+    whole rows, or a part of each; ``scattered_near``: so many halves of that as a part are what it
+    costs in the last cache. ``streamed``: an element of the left operand that comes from memory in
+    long rows. ``near_left_page`` and ``far_left_page``: a row of the left operand in the last cache
+    or in memory for each block of the depth, where there are more than the pages at hand.
+    ``last_share``: the part of the last cache that an operand may count on, since others use it
+    too. ``few_rows``: with which tiles over rows in place read as fast as memory gives; with more,
+    too few loads are under way. ``handed_on``: how often the second-level caches of the threads may
+    hold what one kernel hands to another until it takes longer to read. ``swapped_part``: waiting
+    for panels of weights adds one over so much to a product of exchanged roles.
+    """
+
+    left_shown: int = 0
+    again_right: int = 2
+    again_left: int = 5
+    scattered_rows: tuple[tuple[int, int], ...] = ((16, 4), (32, 6), (256, 7))
+    scattered_most: int = 9
+    scattered_short: int = 7
+    long_row: int = 500
+    scattered_packing: tuple[int, int] = (3, 6)
+    scattered_near: int = 12
+    streamed: float = 0.5
+    near_left_page: float = 50.0
+    far_left_page: float = 120.0
+    last_share: int = 4
+    few_rows: int = 24
+    handed_on: int = 2
+    swapped_part: int = 6
+
+
+@dataclass(frozen=True)
+class DotCosts:
+    """Products as sums along vectors.
+
+    ``known_group`` and ``any_group``: one loop, and to add the lanes of a sum and store it, for
+    columns of known and of any number. ``masked``: more of a loop over less than a vector.
+    ``step_share`` and ``stream_share``: times that of what loads and multiply-adds take for a step,
+    and of what comes from the second-level cache. ``memory_shown``: eighths of the time to read
+    from memory that sums do not hide. ``result``: one element of the epilogue.
+    """
+
+    known_group: tuple[float, float] = (16.0, 1.2)
+    any_group: tuple[float, float] = (26.0, 3.2)
+    masked: float = 40.0
+    step_share: float = 1.15
+    stream_share: float = 2.0
+    memory_shown: int = 6
+    result: float = 0.5
+
+
+@dataclass(frozen=True)
+class MoveCosts:
+    """Elements that are moved for the sake of a product; one of them.
+
+    ``near_turned`` and ``far_turned``: transposed in the last cache or in memory; ``picked`` times
+    that for one that is picked out of a line. ``moved``: transposed in a result or in data that
+    stay near. ``transformed``: a tile of Winograd's algorithm, written and read, and ``far_bytes``
+    of it that go to memory and back where all tiles do not fit in the last cache. ``combined``: a
+    vector of results of parts of the depth: additions, the epilogue, the store; ``handed_bytes`` in
+    a cycle, of parts that other threads have written. ``code_vector``: a vector of numbers that are
+    taken out of words of codes, for several rows at a time.
+    """
+
+    near_turned: float = 1.4
+    far_turned: float = 3.0
+    picked: int = 2
+    moved: float = 1.0
+    transformed: float = 0.48
+    far_bytes: float = 6.0
+    combined: float = 12.0
+    handed_bytes: float = 16.0
+    code_vector: float = 0.45
+
+
+@dataclass(frozen=True)
+class AttentionCosts:
+    """What attention takes beside its products.
+
+    ``score``: a vector of scores: an exponential by lookup (some 14 of them), the maximum, the
+    total, and what is loaded and stored for them in three passes. ``block``: a block of keys: two
+    calls of products, short loops over rows. ``task``: a block of rows.
+    """
+
+    score: float = 26.0
+    block: float = 400.0
+    task: float = 600.0
+
+
+@dataclass(frozen=True)
+class ThreadCosts:
+    """Threads that share a kernel.
+
+    ``waited``: the part of a task for which they wait for each other at the end, one over so much.
+    ``step_ns``: a step more in one kernel, beside the meeting of the threads; ``kernel_ns``: a
+    kernel more. ``started`` and ``started_pair``: cycles of starting a step that moves data before
+    a product, and two steps that transform it.
+    """
+
+    waited: int = 8
+    step_ns: int = 300
+    kernel_ns: int = 500
+    started: float = 3000.0
+    started_pair: float = 1000.0
+
+
+@dataclass(frozen=True)
+class CoreModel:
+    """The price list of one kind of core.
+
+    ``origin`` says where entries come from that are not named in ``measured``, as "panels.copied".
+    ``tiles`` are the steps of register tiles as measured; of others, as the pipes would run them.
+    """
+
+    origin: str
+    tiles: tuple[TileTime, ...] = ()
+    tile: TileCosts = field(default_factory=TileCosts)
+    panels: PanelCosts = field(default_factory=PanelCosts)
+    rows: RowCosts = field(default_factory=RowCosts)
+    streams: StreamCosts = field(default_factory=StreamCosts)
+    dots: DotCosts = field(default_factory=DotCosts)
+    moves: MoveCosts = field(default_factory=MoveCosts)
+    attention: AttentionCosts = field(default_factory=AttentionCosts)
+    threads: ThreadCosts = field(default_factory=ThreadCosts)
+    measured: tuple[str, ...] = ()
+
+
+def usual_core(vector_bytes: int) -> CoreModel:
+    """The preset for a core by the width of its vectors, which its masks and misses go with."""
+    if vector_bytes < WIDE_VECTOR_BYTES:
+        return CoreModel("derived from measurements of Zen 3")
+    return CoreModel(
+        "derived from measurements of Zen 4 and Zen 5",
+        tile=TileCosts(part=5.0, part_row=2.0),
+        streams=StreamCosts(left_shown=4, scattered_rows=(), streamed=0.0),
+        dots=DotCosts(known_group=(6.0, 0.6), any_group=(6.0, 0.6), masked=4.0),
+        moves=MoveCosts(near_turned=0.6, far_turned=1.2),
+    )
