@@ -74,6 +74,27 @@ def test_blocks_follow_the_caches() -> None:
     assert names(variants(target, 3072, 768)) != names(variants(small, 3072, 768))
 
 
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize(
+    ("level", "change"),
+    [
+        ("memory", {"bandwidth": 1e6, "total_bandwidth": 1e6}),
+        ("L1", {"capacity": 256}),
+        ("L1", {"capacity": 1 << 26}),
+        ("L2", {"capacity": 1024}),
+        ("L2", {"bandwidth": 1e-3, "total_bandwidth": 1e-3}),
+    ],
+)
+def test_any_machine_has_a_block(level: str, change: dict[str, float], packed: bool) -> None:
+    target = preset("zen4")
+    levels = tuple(
+        replace(each, **change) if each.name == level else each for each in target.levels
+    )
+    blocks = product_blocks(replace(target, levels=levels), "float32", 6, 64, packed)
+    assert blocks
+    assert all(min(extents) > 0 for extents in blocks)
+
+
 def test_one_shape_has_the_variants_that_are_best_for_some_threads() -> None:
     found = variants(preset("icelake-server"), 768, 768, high=0)
     assert len(found) >= 1

@@ -20,6 +20,7 @@ from matplotlib import pyplot
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from tilewright.bench.model_error import Priced
 from tilewright.bench.operator_report import SUBJECT, OperatorReport, OperatorRow
 from tilewright.bench.report import Report
 from tilewright.bench.sweep import Sweep
@@ -153,6 +154,19 @@ def draw_sweep(sweep: Sweep, path: Path) -> Path:
         axes.scatter([p.size for p in own], [p.gflops for p in own], s=8, label=name, zorder=3)
     axes.set(xlabel=sweep.axis, ylabel="GFLOP/s", ylim=(0, None))
     axes.set_title(f"{sweep.fixed}, deepest dip {100 * max(sweep.dips):.1f} %")
+    return _finish(figure, axes, path)
+
+
+def draw_errors(samples: Sequence[Priced], path: Path) -> Path:
+    """Modelled times against measured ones, coloured by family; on the line they agree."""
+    figure, axes = pyplot.subplots(figsize=_SIZE)
+    for family in dict.fromkeys(sample.case.suite for sample in samples):
+        own = [sample for sample in samples if sample.case.suite == family]
+        x, y = zip(*((1e6 * s.measured, 1e6 * s.predicted) for s in own), strict=True)
+        axes.scatter(x, y, s=9, alpha=0.7, label=family)
+    ends = [1e6 * end(s.measured for s in samples) for end in (min, max)]
+    axes.plot(ends, ends, color="black", linewidth=0.8)
+    axes.set(xscale="log", yscale="log", xlabel="measured (µs)", ylabel="modelled (µs)")
     return _finish(figure, axes, path)
 
 

@@ -80,8 +80,8 @@ def regret(
     if constant not in CONSTANTS:
         raise InputError(f"{constant!r} is no operand.", hint=f"use {', '.join(CONSTANTS)}")
     setting = Setting(
-        kind, constant, samples, _range(sizes), threads, seed, budget, flops, most_bytes or None,
-        tuple(family or ()),
+        kind, constant, samples, axis_range(sizes), threads, seed, budget, flops,
+        most_bytes or None, tuple(family or ()),
     )  # fmt: skip
     _regret(setting, worst, output)
 
@@ -99,7 +99,8 @@ def _regret(setting: Setting, worst: int, output: Output) -> None:
     output.show(*_report(setting, drawn, found, worst))
 
 
-def _range(text: str) -> tuple[int, int] | None:
+def axis_range(text: str) -> tuple[int, int] | None:
+    """The two ends in "1..4096", None for nothing. Raises InputError."""
     if not text:
         return None
     low, _, high = text.partition("..")
@@ -146,7 +147,7 @@ def _worst(samples: Sequence[Sample], count: int) -> Table:
     rows = [
         (
             _percent(sample.regret),
-            _described(sample.case),
+            described(sample.case),
             sample.names_of(sample.chosen),
             sample.names_of(sample.best),
             f"{1e6 * sample.best_seconds:.1f} µs",
@@ -156,7 +157,8 @@ def _worst(samples: Sequence[Sample], count: int) -> Table:
     return table(">regret", "shape", "chosen", "best", ">takes", rows=rows)
 
 
-def _described(case: AnyCase) -> str:
+def described(case: AnyCase) -> str:
+    """A shape and where it is from."""
     name = f"{case.suite}: " if case.name.isdecimal() else f"{case.suite}: {case.name}, "
     return name + case.describe()
 
@@ -196,7 +198,7 @@ def _numbers(regret: Regret) -> dict[str, object]:
         "median": regret.median,
         "p95": regret.p95,
         "worst": regret.worst,
-        "worst_shape": _described(regret.at.case),
+        "worst_shape": described(regret.at.case),
     }
 
 

@@ -37,6 +37,9 @@ VERBS = {
         "tilewright.cli.bench_ops", "bench_ops", "Time single operators beside other engines."
     ),
     "regret": Verb("tilewright.cli.regret", "regret", "Time what the cost model's choices cost."),
+    "model-error": Verb(
+        "tilewright.cli.model_error", "model_error", "Compare modelled times with measured ones."
+    ),
     "doctor": Verb("tilewright.cli.doctor", "doctor", "Show what this machine is and can do."),
     "tune": Verb("tilewright.cli.tune", "tune", "Measure the register tiles of this machine."),
     "cache": Verb("tilewright.cli.cache", "cache", "Show or clear what is kept between runs."),

@@ -238,10 +238,10 @@ def _resident_blocks(
     feeding = element * instruction.per_cycle / tile.m
     panels = second if second.bandwidth >= feeding else first
     deepest = int(panels.capacity * most) // ((tile.n + tile.m) * element)
-    for m in _multiples(tile.m, tall if columns_stay else enough):
+    for m in _multiples(tile.m, max(tall if columns_stay else enough, tile.m)):
         once = m == tile.m and not columns_stay
         for k in _multiples(tile.k, room // m if once else deepest):
-            for n in _multiples(tile.n, enough):
+            for n in _multiples(tile.n, max(enough, tile.n)):
                 stays = n * k if columns_stay else m * k + (0 if once else k * tile.n + m * tile.n)
                 if stays > room:
                     break
@@ -264,12 +264,16 @@ def product_blocks(
     """(rows, columns, depth) of blocks for products with a register tile of ``rows`` × ``columns``.
 
     ``packed`` says that the columns are copied to the cache first and stay there; else the rows do.
+    There is always one: the best by its share of the limit where none is good, and a block of the
+    least extents where not even these fit the caches.
     """
     limits = Limits()
     plain = target.instructions(dtype)[0]
     tile = Candidate(rows, columns, plain.k, 1.0, 1.0, instruction=plain.name)
-    found = _resident_blocks(target, dtype, tile, limits, packed)
-    return tuple(sorted({extents for extents, share, _ in found if share >= limits.block_share}))
+    found = list(_resident_blocks(target, dtype, tile, limits, packed))
+    found = found or [((rows, columns, plain.k), 0.0, 1.0)]
+    good = min(limits.block_share, max(share for _, share, _ in found))
+    return tuple(sorted({extents for extents, share, _ in found if share >= good}))
 
 
 def _core_levels(target: Target) -> tuple[MemoryLevel, MemoryLevel, MemoryLevel]:

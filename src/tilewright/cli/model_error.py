@@ -1,0 +1,165 @@
+"""``tilewright model-error``: modelled times of kernels beside measured ones.
+
+Start with :func:`model_error`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from tilewright.bench.machine import describe_machine
+from tilewright.bench.model_error import Priced, measure_errors
+from tilewright.bench.model_error_report import (
+    Errors,
+    errors_by_family,
+    farthest,
+    summarise_errors,
+)
+from tilewright.bench.operators import CONSTANTS
+from tilewright.bench.regret_cases import KINDS, Setting
+from tilewright.cli.options import JsonFlag, QuietFlag, VerboseFlag
+from tilewright.cli.output import Output, load_plots, table
+from tilewright.cli.regret import axis_range, described
+from tilewright.support.errors import InputError
+
+_SHOWN = 3  # resources of a shape
+
+
+def model_error(
+    kind: Annotated[str, typer.Option(metavar="|".join(KINDS), help="What to time.")] = "gemm",
+    samples: Annotated[int, typer.Option(min=1, help="Shapes to draw.")] = 100,
+    sizes: Annotated[
+        str, typer.Option("--range", metavar="LOW..HIGH", help="The range of every axis.")
+    ] = "",
+    constant: Annotated[
+        str, typer.Option(help="The operand of a gemm known when compiling: right, left or none.")
+    ] = "none",
+    threads: Annotated[int, typer.Option(min=1, help="Threads of a call.")] = 1,
+    seed: Annotated[int, typer.Option(help="Of the shapes.")] = 0,
+    budget: Annotated[float, typer.Option(min=1.0, help="Seconds for all shapes, about.")] = 30.0,
+    family: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Only this family of attention or memory; repeatable."),
+    ] = None,
+    worst: Annotated[int, typer.Option(min=0, help="How many of the worst shapes to show.")] = 5,
+    save: Annotated[
+        Path | None, typer.Option(metavar="FILE.png", help="Draw all shapes there.")
+    ] = None,
+    as_json: JsonFlag = False,
+    quiet: QuietFlag = False,
+    verbose: VerboseFlag = 0,
+) -> None:
+    """Compare what the cost model says of a kernel with what it takes, at random shapes.
+
+    \b
+    Example: tilewright model-error --kind gemm --samples 300 --save gemm.png
+    """
+    output = Output(as_json=as_json, quiet=quiet, verbose=verbose)
+    if constant not in CONSTANTS:
+        raise InputError(f"{constant!r} is no operand.", hint=f"use {', '.join(CONSTANTS)}")
+    plots = None if save is None else load_plots()
+    setting = Setting(
+        kind, constant, samples, axis_range(sizes), threads, seed, budget,
+        families=tuple(family or ()),
+    )  # fmt: skip
+    with output.progress.steps("Timing", samples) as steps:
+        found = list(measure_errors(setting, steps.at))
+    priced = [sample for sample in found if isinstance(sample, Priced)]
+    without = len(found) - len(priced)
+    if not priced:
+        output.document({"kind": kind, "without_a_price": without})
+        output.show(f"None of {without} shapes has a price: each of their kernels has one variant.")
+        return
+    if save is not None and plots is not None:
+        plots.draw_errors(priced, save)
+    output.document(_document(setting, priced, without, worst))
+    output.show(*_report(setting, priced, without, worst))
+
+
+def _report(
+    setting: Setting, priced: Sequence[Priced], without: int, worst: int
+) -> list[str | Table]:
+    shown: list[str | Table] = [
+        f"{setting.kind}, {len(priced)} shapes, seed {setting.seed}, threads: {setting.threads}, "
+        f"{describe_machine().processor}"
+    ]
+    if without:
+        shown.append(f"{without} shapes more have kernels of one variant, which have no price.")
+    rows = [(name, *_figures(errors)) for name, errors in errors_by_family(priced).items()]
+    rows.append(("all", *_figures(summarise_errors(priced))))
+    columns = ("family", ">shapes", ">bias", ">median error", ">90th percentile", ">spread",
+               ">rank correlation")  # fmt: skip
+    shown.append(table(*columns, rows=rows))
+    if worst:
+        shown.append(_worst(farthest(priced, worst)))
+    return shown
+
+
+def _figures(errors: Errors) -> tuple[str, ...]:
+    rank = "" if math.isnan(errors.rank) else f"{errors.rank:.3f}"
+    shares = (errors.median, errors.p90, errors.spread)
+    percents = (f"{100 * share:.1f} %" for share in shares)
+    return (str(errors.count), f"{errors.bias:.2f}", *percents, rank)
+
+
+def _worst(samples: Sequence[Priced]) -> Table:
+    rows = [
+        (
+            f"{sample.ratio:.2f}",
+            described(sample.case),
+            sample.variants,
+            f"{1e6 * sample.measured:.1f} µs",
+            _resources(sample),
+        )
+        for sample in samples
+    ]
+    return table(">ratio", "shape", "variant", ">takes", "what decides the price", rows=rows)
+
+
+def _resources(sample: Priced) -> str:
+    shares = list(sample.shares().items())[:_SHOWN]
+    return ", ".join(f"{name} {100 * share:.0f} %" for name, share in shares if share > 0)
+
+
+def _document(
+    setting: Setting, priced: Sequence[Priced], without: int, worst: int
+) -> dict[str, object]:
+    return {
+        "kind": setting.kind,
+        "constant": setting.constant,
+        "threads": setting.threads,
+        "seed": setting.seed,
+        "without_a_price": without,
+        **_numbers(summarise_errors(priced)),
+        "families": {name: _numbers(own) for name, own in errors_by_family(priced).items()},
+        "worst": [{**_sample(s), "shares": dict(s.shares())} for s in farthest(priced, worst)],
+        "samples": [_sample(sample) for sample in priced],
+    }
+
+
+def _numbers(errors: Errors) -> dict[str, object]:
+    return {
+        "shapes": errors.count,
+        "bias": errors.bias,
+        "median": errors.median,
+        "p90": errors.p90,
+        "spread": errors.spread,
+        "rank_correlation": None if math.isnan(errors.rank) else errors.rank,
+    }
+
+
+def _sample(sample: Priced) -> dict[str, object]:
+    return {
+        "family": sample.case.suite,
+        "name": sample.case.name,
+        "sizes": dict(sample.case.sizes),
+        "variants": sample.variants,
+        "predicted": sample.predicted,
+        "measured": sample.measured,
+    }
