@@ -59,7 +59,7 @@ def test_products_have_a_price_and_resources_that_shorten_it() -> None:
         assert 0.05 < sample.ratio < 20
         shares = sample.shares()
         assert max(shares, key=shares.__getitem__) == "steps of register tiles"
-        assert all(0 <= share < 1 for share in shares.values())
+        assert all(0 <= share <= 1 for share in shares.values())
 
 
 def test_a_kernel_of_one_variant_has_no_price() -> None:

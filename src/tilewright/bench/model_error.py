@@ -20,9 +20,11 @@ from tilewright.bench.operators import AnyGroup, Problem
 from tilewright.bench.regret_cases import Drawn, Setting, draw_groups
 from tilewright.bench.suites import AnyCase
 from tilewright.compile import Compilation, compile_stages, host_machine
-from tilewright.cost import Machine
+from tilewright.cost import Machine, contraction_time
 from tilewright.cost.tiles import derived_tiles
 from tilewright.frontend.onnx import Dim
+from tilewright.ir.kernel import KernelKind
+from tilewright.ir.product_nest import ProductNest
 from tilewright.runtime.model import CompiledModel
 from tilewright.target import CoreModel
 from tilewright.tile.lower import LoweredKernel, lower_kernel
@@ -112,33 +114,46 @@ class _Compiled:
         return max(best, 1.0) / 1e9
 
     def _shares(self, sizes: Mapping[str, int], predicted: float) -> dict[str, float]:
-        ((level, compiled),) = self.made.levels.items()
+        (compiled,) = self.made.levels.values()
+        machine = host_machine()
         found: dict[str, float] = {}
-        for name, machine in without_each(host_machine()).items():
-            total = 0
-            for lowered in compiled.lowered:
-                kernel = lower_kernel(
-                    lowered.kernel, self.made.graph.scope, REGISTER_TILES[level], machine=machine
-                )
-                total += _again(lowered, kernel, sizes)
-            found[name] = max(0.0, 1 - total / 1e12 / predicted)
+        for name, cheaper in without_each(machine).items():
+            saved = sum(
+                self._saved(lowered, machine, cheaper, sizes) for lowered in compiled.lowered
+            )
+            found[name] = min(max(0.0, saved / 1e12 / predicted), 1.0)
         return dict(sorted(found.items(), key=lambda item: -item[1]))
+
+    def _saved(
+        self, lowered: LoweredKernel, machine: Machine, cheaper: Machine, sizes: Mapping[str, int]
+    ) -> float:
+        """Picoseconds that the variant which runs would take less on a cheaper machine.
+
+        Blocks of a product are those that were chosen; of another kernel the variant of the same
+        name counts, and one that would no longer be kept does not live by that resource.
+        """
+        price, name = _price(lowered, sizes)
+        variant = next(v for v in lowered.variants if v.name == name)
+        nests = [ProductNest.find(step.program) for step in variant.steps]
+        nest = next((nest for nest in nests if nest is not None), None)
+        if nest is not None and lowered.kernel.kind is KernelKind.CONTRACTION:
+            before, after = (
+                contraction_time(nest, each, self.threads).evaluate(sizes)
+                for each in (machine, cheaper)
+            )
+            return before - after
+        (level,) = self.made.levels
+        again = lower_kernel(
+            lowered.kernel, self.made.graph.scope, REGISTER_TILES[level], machine=cheaper
+        )
+        prices = {variant.name: variant.cost for variant in again.variants}
+        return price - prices[name].evaluate(sizes) if name in prices else 0.0
 
 
 def _price(lowered: LoweredKernel, sizes: Mapping[str, int]) -> tuple[int, str]:
     """Picoseconds and name of the variant that the runtime takes."""
     prices = [(variant.cost.evaluate(sizes), variant.name) for variant in lowered.variants]
     return min(prices, key=itemgetter(0))
-
-
-def _again(lowered: LoweredKernel, cheaper: LoweredKernel, sizes: Mapping[str, int]) -> int:
-    """Picoseconds of the same variant where a resource is cheaper.
-
-    A variant that would no longer be kept does not live by that resource: its price is as before.
-    """
-    price, name = _price(lowered, sizes)
-    prices = {variant.name: variant.cost for variant in cheaper.variants}
-    return prices[name].evaluate(sizes) if name in prices else price
 
 
 # ---------------------------------------------------------------- resources
