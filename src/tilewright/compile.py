@@ -56,7 +56,7 @@ from tilewright.support.collector import paused_collector
 from tilewright.support.errors import InputError, UnsupportedError
 from tilewright.target import Target, detect, dump, load_target, preset, preset_names
 from tilewright.tile.variants import Accuracy
-from tilewright.tune import load_profile, measured_core
+from tilewright.tune import load_profile, measured_machine
 
 PORTABLE = "portable"  # stands for every level that serves the precision
 _Options = TypeVar("_Options", bound=Enum)
@@ -309,8 +309,8 @@ def _digest(text: str) -> str:
 
 def host_machine() -> Machine:
     """This machine, with the price list of its cores as measured if a measurement is kept."""
-    target, profile = detect(), load_profile(host_level().name)
-    return Machine(target, None if profile is None else measured_core(profile, target))
+    profile = load_profile(host_level().name)
+    return Machine(detect()) if profile is None else Machine(*measured_machine(profile, detect()))
 
 
 def _option(options: type[_Options], what: str, name: object) -> _Options:

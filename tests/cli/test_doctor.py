@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tilewright.bench.peak import Peak
 from tilewright.target import detect
+from tilewright.tune.peak import Peak
 
 Command = Callable[..., Any]
 

@@ -24,7 +24,6 @@ from tilewright.bench.operator_report import (
 )
 from tilewright.bench.operator_run import QUICK, Plan, run_groups
 from tilewright.bench.operators import AnyGroup, group_cases
-from tilewright.bench.peak import measure_peak
 from tilewright.bench.peers.operators import OPERATOR_PEERS, load_peers
 from tilewright.bench.suites import (
     LARGEST_BYTES,
@@ -42,6 +41,7 @@ from tilewright.support.errors import InputError
 from tilewright.support.progress import Steps
 from tilewright.support.text import format_seconds
 from tilewright.target import detect
+from tilewright.tune.peak import measure_peak
 
 _SAVE_SECONDS = 20.0
 _SUITES = "|".join((*TABLES, "FILE.csv"))

@@ -19,7 +19,6 @@ from rich.console import RenderableType
 
 from tilewright.backend.cpu.machine import Level, host_level
 from tilewright.bench.machine import describe_machine
-from tilewright.bench.peak import measure_peak
 from tilewright.cli.options import JsonFlag, QuietFlag, VerboseFlag
 from tilewright.cli.output import Output, table
 from tilewright.policy.candidates import CandidateTable, candidates
@@ -30,6 +29,7 @@ from tilewright.support.text import format_bytes, format_count
 from tilewright.support.version import VERSION
 from tilewright.target import Target, detect, host
 from tilewright.tune import load_profile
+from tilewright.tune.peak import measure_peak
 
 _PEERS = ("onnxruntime", "openvino", "torch", "transformers")
 _SHOWN = 12  # candidates of each level in the table

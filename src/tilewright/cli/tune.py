@@ -1,4 +1,4 @@
-"""``tilewright tune``: measure the register tiles of this machine once, and keep the result.
+"""``tilewright tune``: measure the cores of this machine once, and keep the result.
 
 Start with :func:`tune`.
 """
@@ -20,6 +20,7 @@ from tilewright.tune import (
     Profile,
     load_profile,
     measure_profile,
+    measure_reads,
     save_profile,
     standard_shapes,
 )
@@ -35,9 +36,9 @@ def tune(
     quiet: QuietFlag = False,
     verbose: VerboseFlag = 0,
 ) -> None:
-    """Measure every register tile of this machine, and keep the times in the cache directory.
+    """Measure register tiles, the clock and reads from memory; keep them in the cache directory.
 
-    Tiles that were measured before are not measured again. Ctrl-C keeps what there is.
+    What was measured before is not measured again. Ctrl-C keeps what there is.
 
     \b
     Example: tilewright tune
@@ -58,9 +59,13 @@ def tune(
             raise
         profile = replace(measured, tiles=(*known, *measured.tiles))
         save_profile(profile)
+    if not profile.reads:
+        with output.progress.activity("Measuring reads from memory"):
+            profile = replace(profile, reads=measure_reads(detect()))
+        save_profile(profile)
     path = profile_path(level.name)
     output.document({"path": str(path), **asdict(profile)})
-    output.show(_times(profile), f"{profile.clock_ghz:.2f} GHz. Kept in {path}")
+    output.show(_times(profile), _reads(profile), f"{profile.clock_ghz:.2f} GHz. Kept in {path}")
 
 
 def _times(profile: Profile) -> Table:
@@ -77,3 +82,11 @@ def _times(profile: Profile) -> Table:
     ]
     columns = (">tile", "", ">cycles a step", ">right from L2", ">ns a call", ">GFLOP/s")
     return table(*columns, rows=rows)
+
+
+def _reads(profile: Profile) -> Table:
+    rows = [
+        (reads.name, f"{reads.alone / 1e9:.0f}", f"{reads.together / 1e9:.0f}")
+        for reads in profile.reads
+    ]
+    return table("level", ">GB/s of one core", ">of all", rows=rows)

@@ -55,7 +55,7 @@ def detect(root: Path = ROOT, processors: Sequence[int] | None = None) -> Target
         levels=_levels(target, units, host.caches(root), allowed, root),
     )
     clock = host.highest_clock_ghz(root)
-    return target if clock is None else _with_clock(target, clock)
+    return target if clock is None else with_clock(target, clock)
 
 
 def _family(found: host.Processor) -> Target:
@@ -151,7 +151,7 @@ def _levels(
     return tuple(found)
 
 
-def _with_clock(target: Target, clock: float) -> Target:
+def with_clock(target: Target, clock: float) -> Target:
     """The target at another clock: memory keeps its bytes and nanoseconds, not its cycles."""
     memory, factor = target.levels[-1], target.clock_ghz / clock
     memory = replace(

@@ -1,12 +1,14 @@
 """Package 7: what is measured once on a machine, and where it is kept.
 
-``wrappers`` makes code that calls register tiles in a loop, ``profile`` times it, ``store`` keeps
-the result under the machine's fingerprint. Nothing here runs in a user's call, and nothing is
+``wrappers`` makes code that calls register tiles in a loop, ``profile`` times it, ``peak`` measures
+what cores compute and read at best, ``store`` keeps the result under the machine's fingerprint, and
+``core`` makes a machine of it. Nothing here runs in a user's call, and nothing is
 written unless it is asked for. May import every lower package, numpy and llvmlite. Start with
 ``profile``.
 """
 
-from tilewright.tune.core import measured_core
+from tilewright.tune.core import measured_machine
+from tilewright.tune.peak import LevelReads, measure_reads
 from tilewright.tune.profile import (
     InterruptedTuning,
     Profile,
@@ -18,12 +20,14 @@ from tilewright.tune.store import fingerprint, load_profile, save_profile
 
 __all__ = [
     "InterruptedTuning",
+    "LevelReads",
     "Profile",
     "TileTiming",
     "fingerprint",
     "load_profile",
     "measure_profile",
-    "measured_core",
+    "measure_reads",
+    "measured_machine",
     "save_profile",
     "standard_shapes",
 ]

@@ -1,20 +1,47 @@
-"""The price list of this machine's cores: the usual one of such cores, with what was measured.
+"""This machine as it was measured: its clock, what it reads from memory, its register tiles.
 
-Imports target. Start with :func:`measured_core`.
+What was not measured is as in the description of the machine and in the price list of cores like
+its own. Imports target. Start with :func:`measured_machine`.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from tilewright.target import CoreModel, Target, TileTime
+from tilewright.target import CoreModel, MemoryLevel, Target, TileTime, with_clock
 from tilewright.target.core_model import usual_core
 from tilewright.tune.profile import Profile
 
 
-def measured_core(profile: Profile, target: Target) -> CoreModel:
-    """The cores of ``target`` as ``profile`` found them; entries it lacks are the usual ones."""
-    plain = (tile for tile in profile.tiles if not tile.masked and not tile.gathered)
-    times = tuple(TileTime(tile.height, tile.columns, tile.step_ns) for tile in plain)
+def measured_machine(profile: Profile, target: Target) -> tuple[Target, CoreModel]:
+    """``target`` and its cores as ``profile`` found them."""
     core = usual_core(target.vector_bytes)
-    return replace(core, tiles=times, measured=("tiles",) if times else ())
+    tiles = _tiles(profile)
+    measured = ("clock_ghz", *(f"levels.{reads.name}" for reads in profile.reads))
+    measured += ("tiles",) if tiles else ()
+    return _target(profile, target), replace(core, tiles=tiles, measured=measured)
+
+
+def _target(profile: Profile, target: Target) -> Target:
+    clocked = with_clock(target, profile.clock_ghz)
+    reads = {reads.name: reads for reads in profile.reads}
+
+    def level(given: MemoryLevel) -> MemoryLevel:
+        found = reads.get(given.name)
+        if found is None:
+            return given
+        cycles = 1e9 * profile.clock_ghz
+        together = found.together / given.instances
+        return replace(given, bandwidth=found.alone / cycles, total_bandwidth=together / cycles)
+
+    return replace(clocked, levels=tuple(map(level, clocked.levels)))
+
+
+def _tiles(profile: Profile) -> tuple[TileTime, ...]:
+    """The shortest step of each size: a masked tile does all that the plain one does."""
+    steps: dict[tuple[int, int], float] = {}
+    for tile in profile.tiles:
+        if not tile.gathered:
+            size = tile.height, tile.columns
+            steps[size] = min(tile.step_ns, steps.get(size, tile.step_ns))
+    return tuple(TileTime(*size, step) for size, step in steps.items())

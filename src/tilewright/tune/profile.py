@@ -18,6 +18,7 @@ from tilewright.backend.cpu.machine import Level
 from tilewright.backend.cpu.register_tile import TileShape, most_rows
 from tilewright.ir.dtype import DType
 from tilewright.target import Target
+from tilewright.tune.peak import LevelReads
 from tilewright.tune.wrappers import CHAIN, CYCLES_OF_PAIR, Words, Wrapper, build
 
 _SAMPLE_NS = 40_000
@@ -54,11 +55,15 @@ class TileTiming:
 
 @dataclass(frozen=True)
 class Profile:
-    """All tiles of one instruction set level, and the clock they ran at."""
+    """All tiles of one instruction set level, and the clock they ran at.
+
+    ``reads`` are what the cores read from each level of memory; none where that was not measured.
+    """
 
     level: str
     clock_ghz: float
     tiles: tuple[TileTiming, ...]
+    reads: tuple[LevelReads, ...] = ()
 
     def timing(self, name: str) -> TileTiming | None:
         """The tile with this shape's name, None where it was not measured."""

@@ -17,9 +17,10 @@ from tilewright.support.errors import ResourceError
 from tilewright.support.processors import ROOT
 from tilewright.support.version import VERSION
 from tilewright.target import host
+from tilewright.tune.peak import LevelReads
 from tilewright.tune.profile import Profile, TileTiming
 
-_FORMAT = 1
+_FORMAT = 2
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,9 @@ def load_profile(level: str) -> Profile | None:
 def _parse(content: dict[str, Any]) -> Profile:
     found = content["profile"]
     tiles = tuple(TileTiming(**row) for row in found["tiles"])
+    reads = tuple(LevelReads(**row) for row in found["reads"])
     times = [time for tile in tiles for time in (tile.step_ns, tile.streamed_step_ns)]
-    if not all(time > 0 for time in (*times, found["clock_ghz"])):
-        raise ValueError("a time is not positive")
-    return Profile(str(found["level"]), float(found["clock_ghz"]), tiles)
+    rates = [rate for level in reads for rate in (level.alone, level.together)]
+    if not all(value > 0 for value in (*times, *rates, found["clock_ghz"])):
+        raise ValueError("a time or a rate is not positive")
+    return Profile(str(found["level"]), float(found["clock_ghz"]), tiles, reads)
