@@ -88,7 +88,7 @@ def contraction_work(nest: ProductNest, machine: Machine) -> Expr:
     """Nanoseconds of ``nest`` on one thread, roughly: whether to share it out at all."""
     calls = ceil_div(nest.m, nest.registers.rows) * machine.picoseconds(machine.core.tile.call)
     panels = ceil_div(nest.n, nest.registers.columns)
-    stored = nest.m * nest.n * machine.picoseconds(_store_cycles(nest.finish.stores, machine))
+    stored = nest.m * nest.n * machine.picoseconds(_store_cycles(nest, machine))
     computed = panels * (nest.k * _panel_step(nest, machine) + calls)
     read = nest.n * nest.k
     moved = read // 64 * machine.reading(batch_size(nest) * read, nest.dtype.bytes, 2)
@@ -112,7 +112,7 @@ def _alone(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
     again = machine.picoseconds(costs.call + costs.spilled * nest.registers.rows * width)
     first = machine.picoseconds(costs.call) - again
     steps = tiles * step_penalty(nest, machine, blocks) * nest.k
-    stored = nest.m * nest.n * machine.picoseconds(_store_cycles(nest.finish.stores, machine))
+    stored = nest.m * nest.n * machine.picoseconds(_store_cycles(nest, machine))
     compute, packed = nest.k * sixteenths * panel // 16, constant(0)
     left = left_time(nest, machine)
     shown = machine.core.streams.left_shown
@@ -171,14 +171,14 @@ def _filled_columns(nest: ProductNest, machine: Machine) -> Expr:
     return nest.n // width * 16 + select(rest, last, 0)
 
 
-def _store_cycles(stores: Sequence[Store], machine: Machine) -> float:
+def _store_cycles(nest: ProductNest, machine: Machine) -> float:
     """Cycles of one element of all results; neighbouring columns may lie apart."""
     costs = machine.core.tile
     cycles = 0.0
-    for store in stores:
+    for store in nest.finish.stores:
         step = column_step(store.offset)
         near = step is None or (step.is_constant and step.value <= 1)
-        cycles += costs.result if near else costs.scattered_result
+        cycles += costs.result / _lanes(nest, machine) if near else costs.scattered_result
     return cycles
 
 

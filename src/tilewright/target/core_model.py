@@ -34,18 +34,19 @@ class TileCosts:
 
     ``call``: the call, the choice of the height, the first values. ``part`` and ``part_row``: more
     for a tile with a part of its columns, and for each row of it, where the number of columns is
-    not known when compiling. ``result``: the epilogue and the store of one element, or
-    ``scattered_result`` where neighbouring lanes are rows apart. ``spilled``: a sum stored for the
-    next block of the depth and loaded again. ``block``: the bounds of a block, and what comes
-    before its first tile. ``near_page`` and ``far_page``: a row of a tile whose results go to the
-    last cache or to memory, where there are more rows at a time than ``pages``. ``ends``: the
-    beginning and the end of a sum, in multiply-adds, where only these are counted.
+    not known when compiling. ``result``: the epilogue and the store of a vector of results, one
+    instruction each at least; ``scattered_result``: of one element where neighbouring lanes are
+    rows apart. ``spilled``: a sum stored for the next block of the depth and loaded again.
+    ``block``: the bounds of a block, and what comes before its first tile. ``near_page`` and
+    ``far_page``: a row of a tile whose results go to the last cache or to memory, where there are
+    more rows at a time than ``pages``. ``ends``: the beginning and the end of a sum, in multiply-
+    adds, where only these are counted.
     """
 
     call: float = 24.0
     part: float = 20.0
     part_row: float = 18.0
-    result: float = 0.3
+    result: float = 2.0
     scattered_result: float = 5.0
     spilled: float = 0.3
     block: float = 150.0
