@@ -108,7 +108,7 @@ def lower_columns(
     if cost is not scope.resolve(_time(pieces, size, machine, 2)):
         rows = _Columns(kernel, fresh(), whole_rows=True)
         step, cost = rows.whole_step(), _time(rows, size, machine, 2)
-        made.insert(0, Variant("rows", (step,), scope.resolve(cost)))
+        made.append(Variant("rows", (step,), scope.resolve(cost)))
     if not pieces.has_few_rows:
         parts, spaces = _in_parts(kernel, fresh)
         more = constant(round(machine.target.sync_ns * 1000) + STEP_PICOSECONDS)
@@ -155,6 +155,7 @@ class _Columns:
     ) -> None:
         self.kernel = kernel
         self.lowering = lowering
+        self.whole_rows = whole_rows
         self.seed = kernel.seed
         self.operand = self.seed.inputs[0]
         self.targets = target_buffers(kernel)
@@ -349,10 +350,10 @@ class _Columns:
         """Whether a pass takes several rows, so that the sums are read and written less often.
 
         A part is read from memory as a rule, which is fastest in one stream, row by row. Elements
-        of fewer bytes take longer to widen than the sums to read.
+        of fewer bytes take longer to widen than the sums to read, where rows are long.
         """
         narrowest = min((node.dtype.bytes for node in self.kernel.reads), default=WORD_BYTES)
-        return self.part is None and narrowest >= WORD_BYTES
+        return self.part is None and (narrowest >= WORD_BYTES or not self.whole_rows)
 
     def _bounds(self, size: Expr) -> tuple[Expr, Expr]:
         """The task's part of an axis."""
