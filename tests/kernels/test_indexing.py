@@ -10,6 +10,7 @@ import pytest
 from support.graph_kit import (
     BOTH_LEVELS,
     F32,
+    F64,
     I64,
     Compiled,
     Space,
@@ -18,11 +19,20 @@ from support.graph_kit import (
     data,
     fixed,
     inputs_at,
+    mostly_slow,
     scalar,
+)
+from tilewright.backend.cpu import program
+from tilewright.backend.cpu.checked_loops import (
+    LEAST_CHECKED,
+    PIECE,
+    checked_loop,
+    only_looks_up,
 )
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Graph, Node, node
 from tilewright.ir.primitives import (
+    Cast,
     Gather,
     GatherElements,
     GatherND,
@@ -30,8 +40,11 @@ from tilewright.ir.primitives import (
     ScatterElements,
     ScatterND,
 )
+from tilewright.ir.tile import Loop
+from tilewright.plan.greedy import plan_greedily
 from tilewright.shape import constant
 from tilewright.support.errors import ExecutionError
+from tilewright.tile.lower import lower_kernel
 
 Array = np.ndarray[Any, Any]
 
@@ -90,6 +103,76 @@ def test_gather_elements(axis: int) -> None:
     x, at = space.input("x", F32, *shape), space.input("at", I64, a, b)
     cases = [{"a": i, "b": j} for i, j in ((0, 3), (1, 1), (5, 33))]
     check(space.graph(node(GatherElements(axis), x, at)), cases, fill=indices_below(4))
+
+
+EDGES = (0, 1, 2, 7, 8, LEAST_CHECKED - 1, LEAST_CHECKED, LEAST_CHECKED + 1, 31, 33, 67)
+LONG = (PIECE - 1, PIECE, PIECE + 1, 2 * PIECE + 5, 4 * PIECE + 17)
+
+
+@pytest.mark.parametrize("low", [-101, 0], ids=["from the end, too", "from the beginning"])
+@pytest.mark.parametrize("dtype", mostly_slow((F32, F64, DType.FLOAT16, DType.UINT8), "float32"))
+def test_elements_looked_up_piece_by_piece(dtype: DType, low: int) -> None:
+    """Rows of positions as long as the pieces in which they are checked, one more and one less."""
+
+    def fill(name: str, dtype: DType, shape: tuple[int, ...]) -> Array:
+        if name == "x":
+            return data(dtype, shape)
+        return np.random.default_rng(sum(shape)).integers(low, 101, shape).astype(dtype.numpy)
+
+    space = Space()
+    a, b = space.dimension("a"), space.dimension("b", high=5000)
+    x, at = space.input("x", dtype, a, constant(101)), space.input("at", I64, a, b)
+    narrow = space.input("narrow", DType.INT32, a, b)
+    outputs = [
+        node(GatherElements(1), x, at),
+        apply("negate", node(GatherElements(1), x, node(Cast(I64), narrow))),
+    ]
+    cases = [{"a": 2, "b": length} for length in EDGES] + [{"a": 1, "b": b} for b in LONG]
+    check(space.graph(*outputs), cases, fill=fill)
+
+
+@pytest.mark.parametrize("place", [0, 30, PIECE - 1, PIECE, 2 * PIECE + 2])
+@pytest.mark.parametrize("value", [7, -8, 2**63 - 1, -(2**63)])
+def test_an_index_out_of_bounds_in_any_piece(place: int, value: int) -> None:
+    def fill(name: str, dtype: DType, shape: tuple[int, ...]) -> Array:
+        made = data(dtype, shape, low=0, high=4)
+        if name == "at":
+            made[1, place] = value
+        return made
+
+    space = Space()
+    a, b = space.dimension("a"), space.dimension("b", high=5000)
+    x, at = space.input("x", F32, a, constant(7)), space.input("at", I64, a, b)
+    message = f"index {value} is out of bounds for an axis of size 7"
+    refuses(
+        space.graph(node(GatherElements(1), x, at)), {"a": 3, "b": 2 * PIECE + 3}, fill, message
+    )
+
+
+def test_which_positions_are_checked_beforehand() -> None:
+    """Those that lie side by side and follow from no other position; then they only look up."""
+    space = Space()
+    a, b = space.dimension("a"), space.dimension("b")
+    x, at = space.input("x", F32, a, constant(7)), space.input("at", I64, a, b)
+    beside = _last_loop(space.graph(node(GatherElements(1), x, at)))
+    checked = checked_loop(beside)
+    assert checked is not None and len(checked.positions) == 1
+    assert only_looks_up(checked.trusting) and not only_looks_up(beside)
+
+    space = Space()
+    a, b = space.dimension("a"), space.dimension("b")
+    x, at = space.input("x", F32, a, constant(7)), space.input("at", I64, a, b)
+    of = space.input("of", I64, a, constant(9))
+    chained = node(GatherElements(1), x, node(GatherElements(1), of, at))
+    assert checked_loop(_last_loop(space.graph(chained))) is None
+
+
+def _last_loop(graph: Graph) -> Loop:
+    lowered = lower_kernel(
+        plan_greedily(graph).kernels[-1], graph.scope, program.REGISTER_TILES["avx512"]
+    )
+    (loop,) = [s for s in lowered.variants[0].steps[-1].program.body if isinstance(s, Loop)]
+    return loop
 
 
 @pytest.mark.parametrize("batch", [0, 1])

@@ -39,7 +39,9 @@ from tilewright.ir.primitives import (
     Scan,
     Transpose,
 )
+from tilewright.plan.greedy import plan_greedily
 from tilewright.shape import constant
+from tilewright.target import preset
 from tilewright.tile import lower
 from tilewright.tile.rows.columns import lower_columns
 from tilewright.tile.values.lowering import Lowering
@@ -280,17 +282,68 @@ def test_a_result_that_does_not_exist_reads_nothing(rows: int | str) -> None:
 # ---------------------------------------------------------------- short rows, and rows in parts
 
 
-@pytest.fixture
-def in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reductions that keep the last axis are computed in parts."""
+def only(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reductions that keep the last axis have this variant alone."""
 
-    def parts(
+    def chosen(
         kernel: Kernel, fresh: Callable[[], Lowering], machine: Machine
     ) -> tuple[Variant, ...]:
         found = {variant.name: variant for variant in lower_columns(kernel, fresh, machine)}
-        return (found["parts"],)
+        return (found[name],)
 
-    monkeypatch.setattr(lower, "lower_columns", parts)
+    monkeypatch.setattr(lower, "lower_columns", chosen)
+
+
+@pytest.fixture
+def in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reductions that keep the last axis are computed in parts."""
+    only("parts", monkeypatch)
+
+
+@pytest.fixture
+def in_whole_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reductions that keep the last axis take whole rows."""
+    only("rows", monkeypatch)
+
+
+@pytest.mark.usefixtures("in_whole_rows")
+@pytest.mark.parametrize("dtype", mostly_slow([F32, F64, DType.FLOAT16, DType.UINT8], "float32"))
+def test_whole_rows_of_any_length(dtype: DType) -> None:
+    space = Space()
+    a, b, c = space.dimensions("a b c")
+    x = space.input("x", dtype, a, b, c)
+    sizes = [(1, 0, 3), (2, 3, 0), (1, 1, 1), (2, 9, 127), (2, 8, 129), (3, 17, 513), (1, 13, 2050)]
+    cases = [{"a": a, "b": b, "c": c} for a, b, c in sizes]
+    graph = space.graph(node(Reduce("maximum", (1,)), x), node(Reduce("minimum", (1,)), x))
+    check(graph, cases)
+
+
+@pytest.mark.usefixtures("in_whole_rows")
+@pytest.mark.parametrize("rows", [1, 7, None])
+def test_sums_of_whole_rows(rows: int | None) -> None:
+    space = Space()
+    a, b = space.dimensions("a b")
+    x = space.input("x", F32, a, b if rows is None else rows, 517)
+    total = apply("negate", node(Reduce("sum", (1,)), x))
+    check(space.graph(total), [{"a": a, "b": b} for a, b in ((0, 3), (1, 0), (3, 49))], length=50)
+
+
+def test_many_long_rows_are_taken_whole_and_a_few_in_pieces_or_parts() -> None:
+    """On any number of threads, with as many tasks as fill them."""
+    space = Space()
+    a, b = space.dimensions("a b")
+    graph = space.graph(node(Reduce("sum", (1,)), space.input("x", F32, a, b, 513)))
+    (kernel,) = plan_greedily(graph).kernels
+    machine = Machine(preset("x86-64"))
+    found = lower_columns(kernel, lambda: Lowering(kernel, graph.scope), machine)
+
+    def cheapest(**sizes: int) -> str:
+        return min(found, key=lambda variant: variant.cost.evaluate(sizes)).name
+
+    for threads in (1, 2, 4):
+        assert cheapest(a=67, b=49, _threads=threads) == "rows"
+    assert cheapest(a=1, b=17, _threads=4) == "loops"
+    assert cheapest(a=1, b=40_000, _threads=4) == "parts"
 
 
 FOLDED = [

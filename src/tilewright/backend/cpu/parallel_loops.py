@@ -2,8 +2,9 @@
 
 That its iterations do not depend on each other: LLVM's own analysis gives up where one writes at
 several distances known only at run time. Such loops are not unrolled, either: one pass over a
-vector is work enough. And that few elements are left, which vectors under a mask do at once, not
-scalars one by one. Start with :func:`mark_loop`.
+vector is work enough. That few elements are left, which vectors under a mask do at once, not
+scalars one by one. And that a loop which only looks up elements is better left without vectors.
+Start with :func:`mark_loop`.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from llvmlite import ir
+
+LOOKUPS_AT_A_TIME = 4
 
 
 class _Distinct(ir.MDValue):
@@ -37,18 +40,26 @@ def mark_loop(
     *,
     independent: bool,
     masked: bool,
+    looks_up: bool = False,
 ) -> None:
-    """Mark the loop of the blocks ``body`` with the branch ``latch`` back to its beginning."""
+    """Mark the loop of the blocks ``body`` with the branch ``latch`` back to its beginning.
+
+    One that ``looks_up`` does nothing but that: an instruction that gathers takes as long as the
+    loads of its lanes, and begins fewer of them before it waits for memory.
+    """
     hints: list[str] = []
     if independent:
         group = _Distinct(module, "")
         hints.append(f'!{{!"llvm.loop.parallel_accesses", {group.get_reference()}}}')
-        hints.append('!{!"llvm.loop.unroll.disable"}')
+        hints += [] if looks_up else ['!{!"llvm.loop.unroll.disable"}']
         for block in body:
             for instruction in block.instructions:
                 if isinstance(instruction, ir.LoadInstr | ir.StoreInstr):
                     instruction.set_metadata("llvm.access.group", group)
     if masked:
         hints.append('!{!"llvm.loop.vectorize.predicate.enable", i1 true}')
+    if looks_up:
+        hints.append('!{!"llvm.loop.vectorize.enable", i1 false}')
+        hints.append(f'!{{!"llvm.loop.unroll.count", i32 {LOOKUPS_AT_A_TIME}}}')
     if hints:
         latch.set_metadata("llvm.loop", _Distinct(module, ", ".join(["SELF", *hints])))

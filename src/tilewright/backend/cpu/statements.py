@@ -13,6 +13,7 @@ from typing import Protocol
 
 from llvmlite import ir
 
+from tilewright.backend.cpu.checked_loops import checked_loop, only_looks_up, write_checked_loop
 from tilewright.backend.cpu.code_product import CodeShape, code_product_function
 from tilewright.backend.cpu.cover import stepping
 from tilewright.backend.cpu.dots import DotProducts, Products, contiguous_products
@@ -344,11 +345,15 @@ class FunctionFrame:
             return
         bounds = self.index(loop.begin), self.index(loop.end)
         if loop.may_stream:
-            streamed_loop(self, loop, bounds, partial(self._usual, loop))
+            streamed_loop(self, loop, bounds, partial(self.usual, loop))
             return
         row = row_loop(self, loop) if self.level.vector_bytes >= LEAST_MASKED_BYTES else None
         if row is not None:
             self._totals(loop, write_row_loop(self, row, bounds))
+            return
+        checked = checked_loop(loop)
+        if checked is not None:
+            write_checked_loop(self, checked, bounds)
             return
         running = running_step(loop)
         if running is not None:
@@ -367,7 +372,7 @@ class FunctionFrame:
         for accumulator, value in zip(loop.accumulators, values, strict=True):
             self.locals[accumulator.name] = value
 
-    def _usual(self, loop: Loop, begin: ir.Value, end: ir.Value) -> None:
+    def usual(self, loop: Loop, begin: ir.Value, end: ir.Value) -> None:
         """The iterations in [begin, end) of a loop that reduces nothing."""
         self._iterations(loop, (begin, end), [], masked=False)
 
@@ -414,7 +419,9 @@ class FunctionFrame:
             phi.add_incoming(final, latch)
         again = self.builder.cbranch(self.builder.icmp_signed("<", following, end), body, done)
         blocks = function.blocks[first:]
-        mark_loop(function.module, blocks, again, independent=loop.independent, masked=masked)
+        looks_up = only_looks_up(loop)
+        hints = partial(mark_loop, independent=loop.independent, masked=masked, looks_up=looks_up)
+        hints(function.module, blocks, again)
         self.builder.position_at_end(done)
         results: list[ir.Value] = []
         for start, final in zip(starts, finals, strict=True):

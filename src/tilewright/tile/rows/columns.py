@@ -3,8 +3,9 @@
 Every pass over a block of columns adds several rows to sums in scratch, so that memory is walked in
 order and vectors run along the columns; the epilogue is evaluated on the finished sums. A few rows
 of known number are added in registers. Several short rows in memory are one row of whole vectors,
-whose sums are combined at the end. Where there are few tasks, or a block of columns is but a piece
-of long rows in memory, a variant cuts the rows into parts, which threads share. Start with
+whose sums are combined at the end. Blocks are pieces of rows, which make many tasks; a variant
+takes whole rows, which are read in order, and serves where the axes before make tasks enough.
+Where they do not, another one cuts the rows into parts, which threads share. Start with
 :func:`lower_columns`.
 """
 
@@ -50,9 +51,11 @@ from tilewright.tile.values.lowering import Lowering
 from tilewright.tile.variants import THREADS, LoweredStep, Variant, Workspace
 
 ROWS = 8  # rows per pass: their sum meets the sums in scratch once
+WORD_BYTES = 4  # of the narrowest elements of which several rows are added at once
 LANES = 16  # rows of fewer columns are taken together until they are a multiple of as many
 WIDEST = 2048  # columns of a block where the rows are cut instead; their sums stay in L1
 BROKEN = 8  # twice what it takes longer to read pieces of rows from memory than all of them
+PIECEWISE = 120  # percent of the time of whole rows that pieces of them take in any cache
 ELEMENTS = 16  # per nanosecond of one thread, for the thread count
 
 
@@ -92,22 +95,27 @@ def lower_columns(
     kernel: Kernel, fresh: Callable[[], Lowering], machine: Machine
 ) -> tuple[Variant, ...]:
     """The variants of a Reduce that keeps the last axis, with its epilogue."""
-    whole = _Columns(kernel, fresh())
-    whole.write()
-    step = LoweredStep(whole.program(()), tuple(whole.lowering.buffers), kernel.outputs)
-    size, scope = product(whole.operand.shape), whole.lowering.scope
-    longest = scope.bounds(size).high
-    if (longest is not None and longest < LONG) or whole.has_few_rows:
-        return (Variant("loops", (step,), constant(0)),)
-    width = whole.space.shape[-1]
-    broken = select(less(whole.block, width), BROKEN, 2)
-    cost = _time(whole, size, machine, broken)
-    parts, spaces = _in_parts(kernel, fresh)
-    more = constant(round(machine.target.sync_ns * 1000) + STEP_PICOSECONDS)
-    return (
-        Variant("loops", (step,), scope.resolve(cost)),
-        Variant("parts", spaces, scope.resolve(more + _time(parts, size, machine, 2))),
-    )
+    pieces = _Columns(kernel, fresh())
+    scope, size = pieces.lowering.scope, product(pieces.operand.shape)
+    longest, width = scope.bounds(size).high, pieces.space.shape[-1]
+    own = Variant("loops", (pieces.whole_step(),), constant(0))
+    if longest is not None and longest < LONG:
+        return (own,)
+    is_broken = less(pieces.block, width)
+    cost = _time(pieces, size, machine, select(is_broken, BROKEN, 2))
+    cost = scope.resolve(select(is_broken, cost * PIECEWISE // 100, cost))
+    made = [Variant(own.name, own.steps, cost)]
+    if cost is not scope.resolve(_time(pieces, size, machine, 2)):
+        rows = _Columns(kernel, fresh(), whole_rows=True)
+        step, cost = rows.whole_step(), _time(rows, size, machine, 2)
+        made.append(Variant("rows", (step,), scope.resolve(cost)))
+    if not pieces.has_few_rows:
+        parts, spaces = _in_parts(kernel, fresh)
+        more = constant(round(machine.target.sync_ns * 1000) + STEP_PICOSECONDS)
+        # What a part leaves is written and read once more.
+        cost = more + _time(parts, size + 2 * PARTS * parts.sums, machine, 2)
+        made.append(Variant("parts", spaces, scope.resolve(cost)))
+    return tuple(made) if len(made) > 1 else (own,)
 
 
 def _time(task: _Columns, size: Expr, machine: Machine, scattered: Expr | int) -> Expr:
@@ -138,9 +146,16 @@ def _in_parts(
 class _Columns:
     """The body of one task: a block of columns of one index of the other axes that are kept."""
 
-    def __init__(self, kernel: Kernel, lowering: Lowering, in_parts: bool = False) -> None:
+    def __init__(
+        self,
+        kernel: Kernel,
+        lowering: Lowering,
+        in_parts: bool = False,
+        whole_rows: bool = False,
+    ) -> None:
         self.kernel = kernel
         self.lowering = lowering
+        self.whole_rows = whole_rows
         self.seed = kernel.seed
         self.operand = self.seed.inputs[0]
         self.targets = target_buffers(kernel)
@@ -157,7 +172,7 @@ class _Columns:
             self.first, self.count, self.block = constant(0), self.width, self.width
         else:
             wide = maximum(minimum(self.width, WIDEST), 1)
-            most = wide if in_parts else column_block(self.width)
+            most = wide if in_parts or whole_rows else column_block(self.width)
             own = task_columns(lowering, self.grid, self.width, most=most)
             self.first, self.count, self.block = own.first, own.count, own.most
         self.finished: dict[Index, Value] = {}
@@ -195,6 +210,11 @@ class _Columns:
         """What is read, with the lanes of vectors that short rows leave empty."""
         rows = product([*self.space.shape[:-1]]) // self.folded
         return rows * ceil_div(self.width, LANES) * LANES
+
+    def whole_step(self) -> LoweredStep:
+        """All of the kernel as one step."""
+        self.write()
+        return LoweredStep(self.program(()), tuple(self.lowering.buffers), self.kernel.outputs)
 
     def program(
         self, spaces: tuple[TileBuffer, ...], left: TileBuffer | None = None
@@ -309,8 +329,7 @@ class _Columns:
             return
         rows = size // self.folded
         begin, end = self._bounds(rows) if is_cut else (constant(0), rows)
-        # A part is read from memory as a rule, which is fastest in one stream, row by row.
-        step = 1 if self.part is not None else rows_per_pass(rows)
+        step = rows_per_pass(rows) if self._takes_several else 1
         passes = maximum(end - begin, 0) // step if step > 1 else constant(0)
         rest = begin + passes * step
 
@@ -325,6 +344,16 @@ class _Columns:
             if is_cut and self.part is not None:
                 beyond = select(equal(self.part, PARTS - 1), beyond, 0)
             add([[*outer, rows]], beyond)
+
+    @property
+    def _takes_several(self) -> bool:
+        """Whether a pass takes several rows, so that the sums are read and written less often.
+
+        A part is read from memory as a rule, which is fastest in one stream, row by row. Elements
+        of fewer bytes take longer to widen than the sums to read, where rows are long.
+        """
+        narrowest = min((node.dtype.bytes for node in self.kernel.reads), default=WORD_BYTES)
+        return self.part is None and (narrowest >= WORD_BYTES or not self.whole_rows)
 
     def _bounds(self, size: Expr) -> tuple[Expr, Expr]:
         """The task's part of an axis."""
