@@ -169,7 +169,7 @@ def _narrow(x: Node, left: Quantised, right: Quantised) -> Node:
     """The product of bytes, what zero points take off it, and scales."""
     left, right = without_sign(left), with_sign(right)
     rows, columns = _places(x)
-    data, weights, primitive = _in_words(x, left, right.data)
+    data, weights, primitive = _in_words(x, left, right)
     exact = node(replace(primitive, sums=DType.INT32), data, weights)
     if left.zero is not None:
         taken = _column_sums(right, _summed(x)[1]).spread(x.shape, columns)
@@ -227,12 +227,13 @@ def _less(x: Node, a: Node, b: Node) -> Node:
 # ---------------------------------------------------------------- operands in words
 
 
-def _in_words(x: Node, left: Quantised, weights: Node) -> tuple[Node, Node, Contract | Convolve]:
+def _in_words(x: Node, left: Quantised, right: Quantised) -> tuple[Node, Node, Contract | Convolve]:
     """Data, weights and product, the depth (of a tap: the channels) filled up to whole words.
 
     Of a convolution whose zero is not the byte 0, data also has the border that is read.
     """
-    primitive, data = x.primitive, left.data
+    primitive, data, weights = x.primitive, left.data, right.data
+    fill = literal(0, data.dtype)
     assert isinstance(primitive, Contract | Convolve)
     if isinstance(primitive, Contract):
         ((own, other),) = primitive.summed
@@ -242,11 +243,19 @@ def _in_words(x: Node, left: Quantised, weights: Node) -> tuple[Node, Node, Cont
             zero = node(Cast(data.dtype), left.zero.value)
             taps = [size.value for size in weights.shape[2:]]
             data, primitive = bordered(data, taps, primitive, zero)
-    return _filled_up(data, own), _filled_up(weights, other), primitive
+            if right.zero is None:  # else what is read is summed, too
+                # Channels that are added meet weights of 0: with the border's number they are
+                # a part of it, and no other copy.
+                fill = zero
+    return (
+        _filled_up(data, own, fill),
+        _filled_up(weights, other, literal(0, weights.dtype)),
+        primitive,
+    )
 
 
-def _filled_up(x: Node, axis: int) -> Node:
-    """``x`` with zeros at the end of an axis, up to whole words."""
+def _filled_up(x: Node, axis: int, fill: Node) -> Node:
+    """``x`` with ``fill`` (0 for constants) at the end of an axis, up to whole words."""
     size = x.shape[axis]
     missing = ceil_div(size, WORD) * WORD - size
     if missing is constant(0):
@@ -255,7 +264,7 @@ def _filled_up(x: Node, axis: int) -> Node:
     high = (*nothing[:axis], missing, *nothing[axis + 1 :])
     array = contents(x)
     if array is None:
-        return node(Pad(tuple(nothing), high), x, literal(0, x.dtype))
+        return node(Pad(tuple(nothing), high), x, fill)
     return literal(np.pad(array, [(0, width.value) for width in high]), x.dtype)
 
 
