@@ -12,9 +12,9 @@ from dataclasses import replace
 
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Graph, Node, mapped, node, same
-from tilewright.ir.primitives import Broadcast, Cast, Map, Window
+from tilewright.ir.primitives import Cast, Map, Window
 from tilewright.rewrite.build import filled, is_map, label
-from tilewright.rewrite.quantised import BYTES, known
+from tilewright.rewrite.quantised import BYTES, single_number
 from tilewright.shape import Scope, Truth, constant
 
 Step = tuple[str, float]  # a function of a number and this one
@@ -54,19 +54,13 @@ def _made_of_bytes(x: Node) -> tuple[Node | None, list[Step]]:
     steps: list[Step] = []
     while is_map(x, "multiply", "subtract", "add") and x.dtype is DType.FLOAT32:
         assert isinstance(x.primitive, Map)
-        function, number = x.primitive.function, _number(x.inputs[1])
+        function, number = x.primitive.function, single_number(x.inputs[1])
         if number is None or not math.isfinite(number) or (function == "multiply" and number <= 0):
             return None, []
         steps.append((function, number))
         x = x.inputs[0]
     is_cast = isinstance(x.primitive, Cast) and x.dtype is DType.FLOAT32
     return (x.inputs[0], steps) if is_cast and x.inputs[0].dtype in BYTES else (None, [])
-
-
-def _number(x: Node) -> float | None:
-    """The single number that ``x`` repeats."""
-    array = known(x.inputs[0] if isinstance(x.primitive, Broadcast) else x)
-    return float(array.reshape(-1)[0]) if array is not None and array.size == 1 else None
 
 
 def _is_full(window: Window, x: Node, scope: Scope) -> bool:

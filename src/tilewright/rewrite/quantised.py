@@ -150,6 +150,12 @@ def known(x: Node) -> Array | None:
     return contents(x)
 
 
+def single_number(x: Node) -> float | None:
+    """The single number that ``x`` repeats."""
+    array = known(x.inputs[0] if isinstance(x.primitive, Broadcast) else x)
+    return float(array.reshape(-1)[0]) if array is not None and array.size == 1 else None
+
+
 # ---------------------------------------------------------------- with a sign and without
 
 
@@ -189,6 +195,7 @@ __all__ = [
     "Quantised",
     "known",
     "quantised",
+    "single_number",
     "with_sign",
     "without_sign",
 ]

@@ -18,7 +18,7 @@ from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Graph, Node, mapped, node, same, users
 from tilewright.ir.primitives import Broadcast, Cast, Convolve, Map, Reshape, Slice, Transpose
 from tilewright.rewrite.build import broadcast, filled, is_map, literal
-from tilewright.rewrite.quantised import OFFSET, known
+from tilewright.rewrite.quantised import OFFSET, known, single_number
 
 LARGEST = 1e38  # what float32 holds
 
@@ -59,7 +59,7 @@ def _is_rounded(x: Node) -> bool:
         return False
     if not -OFFSET <= limits["maximum"] <= limits["minimum"] < OFFSET:
         return False
-    zero = _number(inner.inputs[1]) if is_map(inner, "add") else None
+    zero = single_number(inner.inputs[1]) if is_map(inner, "add") else None
     if zero is not None and zero.is_integer() and abs(zero) <= OFFSET:
         inner = inner.inputs[0]
     return is_map(inner, "round_even")
@@ -70,18 +70,12 @@ def _limits(x: Node) -> tuple[dict[str, float], Node]:
     limits: dict[str, float] = {}
     while is_map(x, "maximum", "minimum"):
         assert isinstance(x.primitive, Map)
-        limit = _number(x.inputs[1])
+        limit = single_number(x.inputs[1])
         if limit is None or not limit.is_integer() or x.primitive.function in limits:
             break
         limits[x.primitive.function] = limit
         x = x.inputs[0]
     return limits, x
-
-
-def _number(x: Node) -> float | None:
-    """The single number that ``x`` repeats."""
-    array = known(x.inputs[0] if isinstance(x.primitive, Broadcast) else x)
-    return float(array.reshape(-1)[0]) if array is not None and array.size == 1 else None
 
 
 def _may_change(x: Node, readers: dict[Node, list[Node]]) -> bool:
@@ -100,7 +94,7 @@ def _shifted(x: Node) -> Node | None:
     if not is_map(added, "add") or added.dtype is not DType.INT32:
         return None
     wide = added.inputs[0]
-    shift = _number(added.inputs[1])
+    shift = single_number(added.inputs[1])
     if shift != OFFSET or not isinstance(wide.primitive, Cast):
         return None
     return wide.inputs[0] if wide.inputs[0].dtype is DType.INT8 else None
@@ -111,7 +105,7 @@ def _takes_zero(x: Node) -> bool:
     return (
         is_map(x, "subtract")
         and isinstance(x.inputs[0].primitive, Cast)
-        and _number(x.inputs[1]) is not None
+        and single_number(x.inputs[1]) is not None
     )
 
 
@@ -120,7 +114,7 @@ def _unsigned(limited: Node) -> Node:
     limits, inner = _limits(limited)
     zero = OFFSET
     if is_map(inner, "add"):
-        zero += int(_number(inner.inputs[1]) or 0)
+        zero += int(single_number(inner.inputs[1]) or 0)
         inner = inner.inputs[0]
     made = node(Map("add"), inner, filled(zero, inner)) if zero else inner
     for function in reversed(limits):
@@ -130,7 +124,7 @@ def _unsigned(limited: Node) -> Node:
 
 def _less(wide: Node, shift: int, zero: Node | None = None) -> Node:
     """Converted bytes minus the shift, and minus a zero point, by one subtraction or none."""
-    total = shift + (0 if zero is None else _number(zero) or 0.0)
+    total = shift + (0 if zero is None else single_number(zero) or 0.0)
     if total == 0:
         return wide
     return node(Map("subtract"), wide, broadcast(literal(total, wide.dtype), wide.shape, ()))
