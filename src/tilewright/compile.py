@@ -38,6 +38,7 @@ from tilewright.rewrite import simplify
 from tilewright.rewrite.channels_last import prefer_channels_last
 from tilewright.rewrite.codes import weights_in_codes
 from tilewright.rewrite.integers import has_integer_products, integer_products
+from tilewright.rewrite.pooled_bytes import pooled_bytes
 from tilewright.rewrite.precision import (
     Narrowing,
     Precision,
@@ -45,6 +46,7 @@ from tilewright.rewrite.precision import (
     narrowing_of,
 )
 from tilewright.rewrite.requantise import quotients_into_scales
+from tilewright.rewrite.unsigned import without_signs
 from tilewright.runtime.artifact import ArtifactContents
 from tilewright.runtime.artifact_writer import ArtifactDraft
 from tilewright.runtime.info import MachineInfo, Origin
@@ -172,7 +174,7 @@ def _rewritten(
 ) -> tuple[Graph, Narrowing | None]:
     """The graph that is planned, from the one that was imported."""
     stages.graph("import", imported)
-    graph = quotients_into_scales(integer_products(imported))
+    graph = without_signs(quotients_into_scales(integer_products(pooled_bytes(imported))))
     if precision is Precision.FLOAT32:
         graph = weights_in_codes(graph)
     if graph.roots != imported.roots:

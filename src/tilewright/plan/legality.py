@@ -36,6 +36,7 @@ from tilewright.plan.seeds import has_tiles, kind_to_seed
 from tilewright.shape import Expr, Scope, constant
 
 TAP_COST = 2  # operations that may be repeated for every tap of a window
+BYTES_TAP_COST = 3  # those where bytes are read instead of words: a zero point is among them
 PACKING_COST = 4  # operations that may be repeated for every block that packs an operand
 
 
@@ -283,15 +284,18 @@ def operands_for_memory(node: Node, memory: Collection[Node], scope: Scope) -> s
 
 def _runs_along_channels(data: Node, memory: Collection[Node]) -> bool:
     """Whether every tap may evaluate ``data`` in place: cheap, and elements in memory order."""
-    stack = [data]
+    stack, read = [data], list[Node]()
     while stack:
         current = stack.pop()
         if current in memory:
+            read.append(current)
             continue
         if isinstance(current.primitive, Transpose | Reshape | Slice):
             return False
         stack.extend(current.inputs)
-    return is_simple(data, memory) and cost(data, memory) <= TAP_COST
+    are_bytes = bool(read) and all(source.dtype.bytes == 1 for source in read)
+    limit = BYTES_TAP_COST if are_bytes else TAP_COST
+    return is_simple(data, memory) and cost(data, memory) <= limit
 
 
 def _contract_operands(node: Node, memory: Collection[Node], scope: Scope) -> set[Node]:

@@ -35,6 +35,7 @@ __all__ = [
     "is_map",
     "is_number",
     "is_one",
+    "label",
     "literal",
     "only_units_differ",
     "reshape",
@@ -115,3 +116,13 @@ def only_units_differ(view: Node) -> bool:
     """Whether a Reshape only inserts or drops axes of size 1."""
     wide = squeezed(view.shape)
     return isinstance(view.primitive, Reshape) and wide == squeezed(view.inputs[0].shape)
+
+
+def label(made: Node, text: str, labels: dict[Node, str]) -> None:
+    """Give a new node and those it is made of, down to ones that have it, a label."""
+    stack = [made, *made.inputs]
+    while stack:
+        current = stack.pop()
+        if current not in labels:
+            labels[current] = text
+            stack += current.inputs

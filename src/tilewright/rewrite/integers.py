@@ -16,24 +16,20 @@ not known when compiling. Start with :func:`integer_products`.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from tilewright.ir.dtype import DType
-from tilewright.ir.evaluate import evaluate_node
 from tilewright.ir.graph import Graph, Node, mapped, node, same
 from tilewright.ir.primitives import (
-    Broadcast,
     Cast,
     Contract,
     Convolve,
     Map,
     Pad,
     Reduce,
-    Reshape,
-    Shape,
     Window,
 )
 from tilewright.rewrite.build import (
@@ -42,16 +38,21 @@ from tilewright.rewrite.build import (
     broadcast,
     contents,
     filled,
-    is_map,
-    is_one,
+    label,
     literal,
-    reshape,
     static_shape,
+)
+from tilewright.rewrite.quantised import (
+    OFFSET,
+    Parameter,
+    Quantised,
+    known,
+    quantised,
+    with_sign,
+    without_sign,
 )
 from tilewright.shape import Expr, Scope, ceil_div, constant, maximum, product
 
-BYTES = (DType.INT8, DType.UINT8)
-OFFSET = 128  # between bytes with a sign and those without
 WORD = 4  # bytes of an operand that a tile takes at a time
 EXACT = {DType.FLOAT32: 1 << 24, DType.FLOAT64: 1 << 53}  # up to where all integers are numbers
 LARGEST = 255 * 255  # product of two bytes minus their zero points
@@ -81,18 +82,8 @@ def integer_products(graph: Graph) -> Graph:
     changed = mapped(graph, change)
     labels = dict(changed.labels)
     for made, text in products.items():
-        _label(made, text, labels)
+        label(made, text, labels)
     return replace(changed, labels=labels)
-
-
-def _label(made: Node, text: str, labels: dict[Node, str]) -> None:
-    """Give a new node and those it is made of, down to ones that have it, a label."""
-    stack = [made, *made.inputs]
-    while stack:
-        current = stack.pop()
-        if current not in labels:
-            labels[current] = text
-            stack += current.inputs
 
 
 def has_integer_products(graph: Graph) -> bool:
@@ -101,142 +92,22 @@ def has_integer_products(graph: Graph) -> bool:
     return any(isinstance(p, Contract | Convolve) and p.sums is not None for p in kinds)
 
 
-@dataclass(frozen=True)
-class _Parameter:
-    """A scale or zero point: ``value`` has the axes ``axes`` of the operand, the rest repeat it."""
-
-    value: Node
-    axes: tuple[int, ...]
-
-    def spread(self, shape: Shape, places: Mapping[int, int]) -> Node:
-        """It in ``shape``, an operand's axis being ``places[axis]`` there."""
-        return broadcast(self.value, shape, [places[axis] for axis in self.axes])
-
-
-@dataclass(frozen=True)
-class _Quantised:
-    """(``data`` - ``zero``) * ``scale``; None for 0 and 1."""
-
-    data: Node
-    zero: _Parameter | None
-    scale: _Parameter | None
-
-    def varies_along(self, axes: Sequence[int]) -> bool:
-        """Whether a parameter has another value elsewhere along one of these axes."""
-        found = [p for p in (self.zero, self.scale) if p is not None]
-        return any(axis in axes for parameter in found for axis in parameter.axes)
-
-
-# ---------------------------------------------------------------- what operands are
-
-
-def _quantised(x: Node) -> _Quantised | None:
-    """``x`` as bytes with parameters, if it is that."""
-    if is_map(x, "multiply") and x.dtype is DType.FLOAT32:
-        for inner, factor in (x.inputs, x.inputs[::-1]):
-            scale, found = _parameter(factor), _centred(inner)
-            if scale is not None and found is not None:
-                return replace(found, scale=scale)
-        return None
-    return _centred(x)
-
-
-def _centred(x: Node) -> _Quantised | None:
-    """Bytes minus a zero point, in int32 or float32."""
-    if is_map(x, "subtract"):
-        data, zero = _widened(x.inputs[0]), _parameter(x.inputs[1])
-        if data is None or zero is None:
-            return None
-        return _plainest(data, _whole(zero), x.rank)
-    array = _known(x) if x.dtype is DType.INT32 else None
-    if array is not None:
-        return _of_array(array)
-    data = _widened(x)
-    return None if data is None else _plainest(data, None, x.rank)
-
-
-def _widened(x: Node) -> Node | None:
-    """The bytes that ``x`` holds in a wider type."""
-    if not isinstance(x.primitive, Cast) or x.inputs[0].dtype not in BYTES:
-        return None
-    array = _known(x.inputs[0])
-    return x.inputs[0] if array is None else literal(array, x.inputs[0].dtype)
-
-
-def _plainest(data: Node, zero: _Parameter | None, rank: int) -> _Quantised:
-    """Bytes that are known minus zero points that are, if that is bytes; else as it is given."""
-    point = None if zero is None else _known(zero.value)
-    if zero is None or (point is not None and not point.any()):
-        return _Quantised(data, None, None)
-    array = contents(data)
-    if array is None or point is None:
-        return _Quantised(data, zero, None)
-    view = [1] * rank
-    for axis, size in zip(zero.axes, point.shape, strict=True):
-        view[axis] = size
-    found = _of_array(array.astype(np.int32) - point.reshape(view))
-    return _Quantised(data, zero, None) if found is None else found
-
-
-def _of_array(array: Array) -> _Quantised | None:
-    """Known integers as signed bytes, shifted by a number if they must be."""
-    low, high = int(array.min(initial=0)), int(array.max(initial=0))
-    if low >= -OFFSET and high < OFFSET:
-        return _Quantised(literal(array, DType.INT8), None, None)
-    if high - low >= 2 * OFFSET:
-        return None
-    shift = -OFFSET - low
-    zero = _Parameter(literal(shift, DType.INT32), ())
-    return _Quantised(literal(array + shift, DType.INT8), zero, None)
-
-
-def _parameter(x: Node) -> _Parameter | None:
-    """What ``x`` repeats, without axes of size 1."""
-    if x.rank == 0:
-        return _Parameter(x, ())
-    if not isinstance(x.primitive, Broadcast):
-        return None
-    inner, axes = x.inputs[0], x.primitive.axes
-    wide = [i for i, size in enumerate(inner.shape) if not is_one(size)]
-    value = reshape(inner, tuple(inner.shape[i] for i in wide))
-    return _Parameter(value, tuple(axes[i] for i in wide))
-
-
-def _whole(zero: _Parameter) -> _Parameter:
-    """A zero point in int32."""
-    array = _known(zero.value)
-    if array is not None:
-        return replace(zero, value=literal(array, DType.INT32))
-    is_whole = zero.value.dtype is DType.INT32
-    return zero if is_whole else replace(zero, value=node(Cast(DType.INT32), zero.value))
-
-
-def _known(x: Node) -> Array | None:
-    """What a constant, converted or reshaped, holds."""
-    if isinstance(x.primitive, Cast | Reshape):
-        inner = _known(x.inputs[0])
-        if inner is not None and all(size.is_constant for size in x.shape):
-            return np.asarray(evaluate_node(x, [inner], {}, {}, None))
-        return None
-    return contents(x)
-
-
 # ---------------------------------------------------------------- what products become
 
 
 def _rewritten(x: Node, scope: Scope) -> Node:
     """A product of two quantised operands in types with tiles; any other one as it is."""
-    left, right = (_quantised(operand) for operand in x.inputs)
+    left, right = (quantised(operand) for operand in x.inputs)
     if left is None or right is None:
         return x
     if _is_narrow(x, left, right):
         return _narrow(x, left, right)
     if x.dtype is DType.INT32:
         return _in_floats(x, right, scope)
-    return _scaled_after(x, left, right)
+    return _whole_in_groups(x, left, right)
 
 
-def _is_narrow(x: Node, left: _Quantised, right: _Quantised) -> bool:
+def _is_narrow(x: Node, left: Quantised, right: Quantised) -> bool:
     """Whether there are tiles of bytes for a product."""
     primitive, weights = x.primitive, contents(right.data)
     if weights is not None and weights.size == 0:
@@ -259,8 +130,8 @@ def _is_narrow(x: Node, left: _Quantised, right: _Quantised) -> bool:
     return single and plain and shape is not None and shape[1] > WORD // 2
 
 
-def _is_finite(parameter: _Parameter) -> bool:
-    array = _known(parameter.value)
+def _is_finite(parameter: Parameter) -> bool:
+    array = known(parameter.value)
     return array is not None and bool(np.isfinite(array).all())
 
 
@@ -294,11 +165,11 @@ def _places(x: Node) -> tuple[dict[int, int], dict[int, int]]:
     )
 
 
-def _narrow(x: Node, left: _Quantised, right: _Quantised) -> Node:
+def _narrow(x: Node, left: Quantised, right: Quantised) -> Node:
     """The product of bytes, what zero points take off it, and scales."""
-    left, right = _without_sign(left), _with_sign(right)
+    left, right = without_sign(left), with_sign(right)
     rows, columns = _places(x)
-    data, weights, primitive = _in_words(x, left, right.data)
+    data, weights, primitive = _in_words(x, left, right)
     exact = node(replace(primitive, sums=DType.INT32), data, weights)
     if left.zero is not None:
         taken = _column_sums(right, _summed(x)[1]).spread(x.shape, columns)
@@ -313,7 +184,7 @@ def _narrow(x: Node, left: _Quantised, right: _Quantised) -> Node:
     return scaled
 
 
-def _column_sums(right: _Quantised, along: Sequence[int]) -> _Parameter:
+def _column_sums(right: Quantised, along: Sequence[int]) -> Parameter:
     """Σ (b - zb): the sums of the second operand along some axes, less its zero point."""
     array, whole = contents(right.data), right.data.shape
     free = tuple(axis for axis in range(right.data.rank) if axis not in along)
@@ -322,30 +193,30 @@ def _column_sums(right: _Quantised, along: Sequence[int]) -> _Parameter:
         if right.zero is not None:
             zero = right.zero.spread(whole, {axis: axis for axis in free})
             wide = node(Map("subtract"), wide, zero)
-        return _Parameter(node(Reduce("sum", tuple(along)), wide), free)
+        return Parameter(node(Reduce("sum", tuple(along)), wide), free)
     taken = literal(array.sum(along, dtype=np.int32), DType.INT32)
     if right.zero is not None:
         at = {axis: place for place, axis in enumerate(free)}
         zero = right.zero.spread(taken.shape, at)
         centre = node(Map("multiply"), zero, filled(_depth(array, along), zero))
         taken = node(Map("subtract"), taken, centre)
-    return _Parameter(taken, free)
+    return Parameter(taken, free)
 
 
 def _scales(
-    left: _Parameter | None, right: _Parameter | None, rows: dict[int, int], columns: dict[int, int]
-) -> list[_Parameter]:
+    left: Parameter | None, right: Parameter | None, rows: dict[int, int], columns: dict[int, int]
+) -> list[Parameter]:
     """The constant scales of both operands on the axes of a product, one if either is a number."""
     given = [(left, rows), (right, columns)]
     found = [
-        (_known(scale.value), tuple(places[axis] for axis in scale.axes))
+        (known(scale.value), tuple(places[axis] for axis in scale.axes))
         for scale, places in given
         if scale is not None
     ]
     arrays = [(array, axes) for array, axes in found if array is not None]
     if len(arrays) == 2 and not (arrays[0][1] and arrays[1][1]):
         arrays = [(arrays[0][0] * arrays[1][0], arrays[0][1] + arrays[1][1])]
-    return [_Parameter(literal(array, DType.FLOAT32), axes) for array, axes in arrays]
+    return [Parameter(literal(array, DType.FLOAT32), axes) for array, axes in arrays]
 
 
 def _less(x: Node, a: Node, b: Node) -> Node:
@@ -353,44 +224,16 @@ def _less(x: Node, a: Node, b: Node) -> Node:
     return node(Map("subtract"), x, node(Map("multiply"), a, b))
 
 
-def _without_sign(q: _Quantised) -> _Quantised:
-    """The same in uint8."""
-    return q if q.data.dtype is DType.UINT8 else _shifted(q, OFFSET, DType.UINT8)
-
-
-def _with_sign(q: _Quantised) -> _Quantised:
-    """The same in int8."""
-    return q if q.data.dtype is DType.INT8 else _shifted(q, -OFFSET, DType.INT8)
-
-
-def _shifted(q: _Quantised, number: int, dtype: DType) -> _Quantised:
-    """The same with bytes that are larger by ``number``, in ``dtype``."""
-    array = contents(q.data)
-    if array is None:
-        wide = node(Cast(DType.INT32), q.data)
-        moved = node(Cast(dtype), node(Map("add"), wide, filled(number, wide)))
-    else:
-        moved = literal(array.astype(np.int32) + number, dtype)
-    return replace(q, data=moved, zero=_moved(q.zero, number))
-
-
-def _moved(zero: _Parameter | None, number: int) -> _Parameter:
-    """The zero point of bytes that are larger by ``number``."""
-    if zero is None:
-        return _Parameter(literal(number, DType.INT32), ())
-    added = node(Map("add"), zero.value, filled(number, zero.value))
-    return replace(zero, value=added)
-
-
 # ---------------------------------------------------------------- operands in words
 
 
-def _in_words(x: Node, left: _Quantised, weights: Node) -> tuple[Node, Node, Contract | Convolve]:
+def _in_words(x: Node, left: Quantised, right: Quantised) -> tuple[Node, Node, Contract | Convolve]:
     """Data, weights and product, the depth (of a tap: the channels) filled up to whole words.
 
     Of a convolution whose zero is not the byte 0, data also has the border that is read.
     """
-    primitive, data = x.primitive, left.data
+    primitive, data, weights = x.primitive, left.data, right.data
+    fill = literal(0, data.dtype)
     assert isinstance(primitive, Contract | Convolve)
     if isinstance(primitive, Contract):
         ((own, other),) = primitive.summed
@@ -400,11 +243,19 @@ def _in_words(x: Node, left: _Quantised, weights: Node) -> tuple[Node, Node, Con
             zero = node(Cast(data.dtype), left.zero.value)
             taps = [size.value for size in weights.shape[2:]]
             data, primitive = bordered(data, taps, primitive, zero)
-    return _filled_up(data, own), _filled_up(weights, other), primitive
+            if right.zero is None:  # else what is read is summed, too
+                # Channels that are added meet weights of 0: with the border's number they are
+                # a part of it, and no other copy.
+                fill = zero
+    return (
+        _filled_up(data, own, fill),
+        _filled_up(weights, other, literal(0, weights.dtype)),
+        primitive,
+    )
 
 
-def _filled_up(x: Node, axis: int) -> Node:
-    """``x`` with zeros at the end of an axis, up to whole words."""
+def _filled_up(x: Node, axis: int, fill: Node) -> Node:
+    """``x`` with ``fill`` (0 for constants) at the end of an axis, up to whole words."""
     size = x.shape[axis]
     missing = ceil_div(size, WORD) * WORD - size
     if missing is constant(0):
@@ -413,7 +264,7 @@ def _filled_up(x: Node, axis: int) -> Node:
     high = (*nothing[:axis], missing, *nothing[axis + 1 :])
     array = contents(x)
     if array is None:
-        return node(Pad(tuple(nothing), high), x, literal(0, x.dtype))
+        return node(Pad(tuple(nothing), high), x, fill)
     return literal(np.pad(array, [(0, width.value) for width in high]), x.dtype)
 
 
@@ -442,7 +293,7 @@ def _row_sums(x: Node, data: Node, primitive: Contract | Convolve) -> Node:
     if isinstance(primitive, Contract):
         along = _summed(x)[0]
         rows = tuple(axis for axis in range(data.rank) if axis not in along)
-        return _Parameter(node(Reduce("sum", along), wide), rows).spread(x.shape, _places(x)[0])
+        return Parameter(node(Reduce("sum", along), wide), rows).spread(x.shape, _places(x)[0])
     lines = node(Reduce("sum", (primitive.channel_axis,)), wide)
     taps = tuple(size.value for size in x.inputs[1].shape[2:])
     sums = node(
@@ -456,23 +307,56 @@ def _row_sums(x: Node, data: Node, primitive: Contract | Convolve) -> Node:
 # ---------------------------------------------------------------- sums in floats
 
 
-def _scaled_after(x: Node, left: _Quantised, right: _Quantised) -> Node:
-    """A float32 convolution in groups with what scales its data moved behind it.
+def _whole_in_groups(x: Node, left: Quantised, right: Quantised) -> Node:
+    """A float32 convolution in groups as one of whole numbers, with the scales behind it.
 
-    That goes into the weights again, and data is converted by every tap only.
+    Its sums are exact, and data is converted by every tap only.
     """
-    if not isinstance(x.primitive, Convolve) or x.primitive.groups == 1:
+    weights = contents(right.data)
+    if not isinstance(x.primitive, Convolve) or x.primitive.groups == 1 or weights is None:
         return x
-    if left.scale is None or left.scale.axes or not _is_finite(left.scale):
+    alone = left.scale is None or not left.scale.axes
+    parameters = [p for q in (left, right) for p in (q.zero, q.scale) if p is not None]
+    if not alone or not all(_is_finite(p) for p in parameters) or weights.size == 0:
         return x
-    if contents(right.data) is None:
+    summed = _summed(x)[1]
+    exact = _depth(weights, summed) * LARGEST <= EXACT[x.dtype]
+    if not exact or right.varies_along(summed):
         return x
-    data = next(i for i in x.inputs[0].inputs if _centred(i) is not None)
-    scale = left.scale.spread(x.shape, {})
-    return node(Map("multiply"), node(x.primitive, data, x.inputs[1]), scale)
+    made = node(x.primitive, _centred(_plain(left), x.dtype), _centred(right, x.dtype))
+    for scale in _scales(left.scale, right.scale, *_places(x)):
+        made = node(Map("multiply"), made, scale.spread(x.shape, {a: a for a in scale.axes}))
+    return made
 
 
-def _in_floats(x: Node, right: _Quantised, scope: Scope) -> Node:
+def _plain(q: Quantised) -> Quantised:
+    """Bytes without a zero point, where a shift to those without a sign takes it away."""
+    if q.data.dtype is DType.UINT8 or q.zero is None:
+        return q
+    array = known(q.zero.value)
+    return q if array is None or (array != -OFFSET).any() else replace(without_sign(q), zero=None)
+
+
+def _centred(q: Quantised, dtype: DType) -> Node:
+    """Bytes minus their zero point, in a type that holds that."""
+    array, point = contents(q.data), None if q.zero is None else known(q.zero.value)
+    if array is not None and (q.zero is None or point is not None):
+        whole = array.astype(np.int32)
+        if q.zero is not None and point is not None:
+            view = [1] * array.ndim
+            for axis, size in zip(q.zero.axes, point.shape, strict=True):
+                view[axis] = size
+            whole -= point.astype(np.int32).reshape(view)
+        return literal(whole, dtype)
+    wide = node(Cast(dtype), q.data)
+    if q.zero is None:
+        return wide
+    value = literal(point, dtype) if point is not None else node(Cast(dtype), q.zero.value)
+    zero = replace(q.zero, value=value).spread(wide.shape, {a: a for a in q.zero.axes})
+    return node(Map("subtract"), wide, zero)
+
+
+def _in_floats(x: Node, right: Quantised, scope: Scope) -> Node:
     """A product in int32 of numbers of nine bits, computed in floats that hold all its sums."""
     summed = _summed(x)
     depth = scope.bounds(product([x.inputs[1].shape[axis] for axis in summed[1]])).high

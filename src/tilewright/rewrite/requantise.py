@@ -10,13 +10,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Graph, Node, mapped, node, same
-from tilewright.ir.primitives import Broadcast, Cast, Map, Reshape
-from tilewright.rewrite.build import Array, broadcast, contents, is_map, literal
+from tilewright.ir.primitives import Broadcast, Cast, Convolve, Map
+from tilewright.rewrite.build import Array, broadcast, is_map, label, literal
+from tilewright.rewrite.quantised import known
 
 Once = Callable[[Node], bool]
 
@@ -33,15 +35,24 @@ def quotients_into_scales(graph: Graph) -> Graph:
     def change(current: Node, operands: tuple[Node, ...]) -> Node:
         made = same(current, operands)
         if is_map(made, "divide") and made.dtype is DType.FLOAT32:
-            made = _quotient(made, lambda x: uses.get(x) == 1)
+            made = _quotient(made, lambda x: uses.get(x) == 1, replaced)
         uses[made] = counts[current]
         return made
 
-    return mapped(graph, change)
+    replaced: dict[Node, Node] = {}
+    changed = mapped(graph, change)
+    labels = dict(changed.labels)
+    for made, before in replaced.items():
+        if before in labels:
+            label(made, labels[before], labels)
+    return replace(changed, labels=labels)
 
 
-def _quotient(x: Node, once: Once) -> Node:
-    """A division with its divisor in the scales of what it divides, where that can be."""
+def _quotient(x: Node, once: Once, replaced: dict[Node, Node]) -> Node:
+    """A division with its divisor in the scales of what it divides, where that can be.
+
+    ``replaced`` is told what each new node stands for, operands first.
+    """
     dividend, divisor = x.inputs
     array = spread_array(divisor)
     if array is None or array.size != 1 or spread_array(dividend) is not None:
@@ -49,10 +60,10 @@ def _quotient(x: Node, once: Once) -> Node:
     value = array.reshape(())
     if not 0 < value < np.inf:
         return x
-    return _divided(dividend, value, once) or x
+    return _divided(dividend, value, once, replaced) or x
 
 
-def _divided(x: Node, divisor: Array, once: Once) -> Node | None:
+def _divided(x: Node, divisor: Array, once: Once, replaced: dict[Node, Node]) -> Node | None:
     """``x`` / ``divisor`` without a division, where it is made of integers and constants."""
     if spread_array(x) is not None:
         return _divided_constant(x, divisor)
@@ -62,12 +73,22 @@ def _divided(x: Node, divisor: Array, once: Once) -> Node | None:
         for inner, scale in (x.inputs, x.inputs[::-1]):
             if spread_array(scale) is not None and _is_whole(inner):
                 factor = _divided_constant(scale, divisor)
-                return None if factor is None else node(Map("multiply"), inner, factor)
+                if factor is None:
+                    return None
+                return _noted(node(Map("multiply"), inner, factor), x, replaced)
     if not is_map(x, "add", "maximum", "minimum"):
         return None
-    parts = [_divided(operand, divisor, once) for operand in x.inputs]
+    parts = [_divided(operand, divisor, once, replaced) for operand in x.inputs]
     found = [part for part in parts if part is not None]
-    return node(x.primitive, *found) if len(found) == len(parts) else None
+    if len(found) < len(parts):
+        return None
+    return _noted(node(x.primitive, *found), x, replaced)
+
+
+def _noted(made: Node, before: Node, replaced: dict[Node, Node]) -> Node:
+    """``made``, which stands for ``before``."""
+    replaced.setdefault(made, before)
+    return made
 
 
 def _divided_constant(x: Node, divisor: Array) -> Node | None:
@@ -84,20 +105,20 @@ def _divided_constant(x: Node, divisor: Array) -> Node | None:
 
 
 def _is_whole(x: Node) -> bool:
-    """Whether ``x`` is an integer converted, minus a zero point or not."""
+    """Whether ``x`` is an integer converted, minus a zero point or not, or made of such alone."""
+    array = spread_array(x)
+    if array is not None:
+        return bool((array == np.rint(array)).all())
     if is_map(x, "subtract") and spread_array(x.inputs[1]) is not None:
         x = x.inputs[0]
+    if isinstance(x.primitive, Convolve):
+        return all(_is_whole(operand) for operand in x.inputs)
     return isinstance(x.primitive, Cast) and x.inputs[0].dtype.is_integer
 
 
 def spread_array(x: Node) -> Array | None:
     """What a constant or a broadcast one repeats, on the axes of the broadcast's operand."""
-    inner = x.inputs[0] if isinstance(x.primitive, Broadcast) else x
-    array = None
-    if isinstance(inner.primitive, Reshape) and all(s.is_constant for s in inner.shape):
-        array = contents(inner.inputs[0])
-        return None if array is None else array.reshape([s.value for s in inner.shape])
-    return contents(inner)
+    return known(x.inputs[0] if isinstance(x.primitive, Broadcast) else x)
 
 
 __all__ = ["quotients_into_scales"]

@@ -3,16 +3,20 @@
 float16 and bfloat16 are 16-bit patterns in registers. Conversions to them round to nearest even
 and keep NaNs; from float64 they round once. Floats become integers by truncation, saturating at the
 ends of the range, and a NaN becomes zero. Read :func:`cast`. Imports ``math_arithmetic``,
-``math_integer`` and the element types.
+``math_integer``, ``vector_functions`` and the element types.
 """
 
 from __future__ import annotations
 
+from functools import partial
+
 from llvmlite import ir
 
+from tilewright.backend.cpu import vector_functions
 from tilewright.backend.cpu.machine import Level
 from tilewright.backend.cpu.math_arithmetic import (
     Arithmetic,
+    call_intrinsic,
     lanes_of,
     splat_constant,
 )
@@ -49,11 +53,31 @@ class Converter:
 
     def limited(self, value: ir.Value, target: DType) -> ir.Value:
         """A float32 in the range of ``target``, of fewer bytes, or a NaN, which becomes 0."""
+        return self._lower_bytes(value, target, ("cvtt", "truncated"))
+
+    def rounded(self, value: ir.Value, target: DType) -> ir.Value:
+        """The same of the nearest whole number, ties to even."""
+        return self._lower_bytes(value, target, ("cvt", "rounded"))
+
+    def _lower_bytes(
+        self, value: ir.Value, target: DType, instruction: tuple[str, str]
+    ) -> ir.Value:
+        kind = register_type(target, self.lanes)
+        if self.level.isa == "neon":
+            return self.builder.trunc(self._whole(value, instruction[1]), kind)
+        # The instruction gives -2**31 for a NaN, whose lower half is 0: no comparison is needed.
+        bits = self.builder.bitcast(value, self.single.int_type)
+        name = f"{instruction[1]}_float32"
+        body = partial(_as_int32, instruction[0])
+        return self.builder.trunc(vector_functions.call(self.single, name, body, bits), kind)
+
+    def _whole(self, value: ir.Value, how: str) -> ir.Value:
+        """The same in int32 where no instruction says what becomes of a NaN."""
         build = self.builder
         is_number = build.fcmp_ordered("ord", value, value)
         safe = build.select(is_number, value, splat_constant(value.type, 0.0))
-        whole = build.fptosi(safe, self.single.int_type)
-        return build.trunc(whole, register_type(target, self.lanes))
+        near = self.single.round_even(safe) if how == "rounded" else safe
+        return build.fptosi(near, self.single.int_type)
 
     def cast(self, value: ir.Value, source: DType, target: DType) -> ir.Value:
         """``value`` of type ``source`` as ``target``; both native."""
@@ -203,3 +227,22 @@ class Converter:
         odd = build.or_(toward, single.integer(1))
         inexact = double.compare("!=", back, value)
         return single.from_bits(build.select(inexact, odd, bits))
+
+
+_CONVERSIONS = {
+    4: "x86.sse2.{}ps2dq",
+    8: "x86.avx.{}.ps2dq.256",
+    16: "x86.avx512.mask.{}ps2dq.512",
+}
+_CURRENT_ROUNDING = 4  # in what AVX-512 calls an embedded rounding: none
+
+
+def _as_int32(instruction: str, a: Arithmetic, bits: ir.Value) -> ir.Value:
+    """A register of float32, given as its bits, as int32; what does not fit is -2**31."""
+    value = a.from_bits(bits)
+    operands = [value]
+    if a.lanes == 16:
+        every = ir.Constant(ir.IntType(16), -1)
+        operands += [bits, every, ir.Constant(ir.IntType(32), _CURRENT_ROUNDING)]
+    name = _CONVERSIONS[a.lanes].format(instruction)
+    return call_intrinsic(a.builder, name, a.int_type, [], operands)

@@ -8,7 +8,7 @@ float16 and bfloat16 are 16-bit patterns; in memory bool is one byte. Imports it
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from llvmlite import ir
@@ -26,7 +26,7 @@ from tilewright.backend.cpu.math_arithmetic import (
 from tilewright.backend.cpu.math_integer import Integers
 from tilewright.ir.dtype import DType
 from tilewright.ir.scalar import COMBINE, SCALAR_FUNCTIONS
-from tilewright.ir.tile import Apply, Convert, Literal
+from tilewright.ir.tile import Apply, Convert, Literal, Value
 from tilewright.support.errors import UnsupportedError
 
 _NUMBERS_ONLY = (
@@ -135,12 +135,20 @@ class Emitter:
         """``value`` of type ``source`` as ``target``, both native; see ``convert``."""
         return self._converter.cast(value, source, target)
 
-    def convert(self, value: ir.Value, meaning: Convert) -> ir.Value:
-        """The ``value`` of what ``meaning`` converts, converted."""
+    def convert(self, evaluate: Callable[[Value], ir.Value], meaning: Convert) -> ir.Value:
+        """A conversion of what ``evaluate`` gives for its operand, or for a part of that."""
         operand = meaning.operand
         if meaning.dtype.bytes < 4 and operand.dtype is DType.FLOAT32 and _is_limited(meaning):
-            return self._converter.limited(value, meaning.dtype)
-        return self.cast(value, operand.dtype, meaning.dtype)
+            found = _before_rounding(operand)
+            if found is not None:
+                made = evaluate(found[0])
+                for function, limit in found[1]:
+                    made = self.apply(
+                        function, DType.FLOAT32, [self.constant(limit, DType.FLOAT32), made]
+                    )
+                return self._converter.rounded(made, meaning.dtype)
+            return self._converter.limited(evaluate(operand), meaning.dtype)
+        return self.cast(evaluate(operand), operand.dtype, meaning.dtype)
 
     def splat(self, scalar_value: ir.Value) -> ir.Value:
         """A scalar in every lane."""
@@ -293,6 +301,21 @@ def _meaningless(function: str, dtype: DType) -> UnsupportedError:
         f"The function {function} has no meaning for elements of type {dtype.value}.",
         hint="Cast the operands to a floating-point type first.",
     )
+
+
+def _before_rounding(value: Value) -> tuple[Value, list[tuple[str, float]]] | None:
+    """What is rounded, and the whole limits of that: they may come before the rounding as well."""
+    if not isinstance(value, Apply):
+        return None
+    if value.function == "round_even":
+        return value.operands[0], []
+    if value.function not in ("maximum", "minimum"):
+        return None
+    limit = next((x for x in value.operands if isinstance(x, Literal)), None)
+    if limit is None or not float(limit.value).is_integer():
+        return None
+    found = _before_rounding(next(x for x in value.operands if x is not limit))
+    return None if found is None else (found[0], [*found[1], (value.function, limit.value)])
 
 
 def _is_limited(conversion: Convert) -> bool:

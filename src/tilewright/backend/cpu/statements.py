@@ -149,8 +149,8 @@ class FunctionFrame:
                 if function == MULTIPLY_ADD:
                     return self.emitter.multiply_add(value.dtype, *arguments)
                 return self.emitter.apply(function, value.operand_type, arguments)
-            case Convert(operand=operand):
-                return self.emitter.convert(self.value(operand), value)
+            case Convert():
+                return self.emitter.convert(self.value, value)
             case Local(name=name, dtype=dtype):
                 if name.startswith(IDENTITY):
                     return self.emitter.identity(name[len(IDENTITY) :], dtype)

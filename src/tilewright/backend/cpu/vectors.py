@@ -122,8 +122,8 @@ class VectorFrame:
                 if function == MULTIPLY_ADD:
                     return self.vector.multiply_add(value.dtype, *arguments)
                 return self.vector.apply(function, value.operand_type, arguments)
-            case Convert(operand=operand):
-                return self.vector.convert(self.value(operand), value)
+            case Convert():
+                return self.vector.convert(self.value, value)
             case Local(name=name, dtype=dtype) if name.startswith(IDENTITY):
                 return self.vector.identity(name[len(IDENTITY) :], dtype)
             case Local(name=name):

@@ -29,6 +29,7 @@ from tilewright.ir.tile_walk import ExpressionMap, expressions
 from tilewright.ir.views import linear
 from tilewright.shape import Expr, Truth, ceil_div, constant, maximum, minimum, product
 from tilewright.tile.loops.interchange import Columns, interchanged, reduces_across
+from tilewright.tile.loops.pixels import as_pixels
 from tilewright.tile.moves.transposes import as_transpose
 from tilewright.tile.values.lowering import Lowering
 from tilewright.tile.work import estimate
@@ -167,7 +168,8 @@ def _chunked(
         is_short = 0 < size.value <= SHORT and len(variables) > 1
         if is_short and not reduces_across(variables[-2][0], [loop]):
             rest = length // size.value
-            return _chunked(kernel, lowering, variables[:-1], [loop], targets, rest)
+            pixel = as_pixels(variables[-2][0], variables[-1], body)
+            return _chunked(kernel, lowering, variables[:-1], pixel or [loop], targets, rest)
         return finish(lowering, kernel, variables[:-1], [loop], targets)
     chunk = lowering.variable(ceil_div(size, length), "c")
     grid = [*variables[:-1], (str(chunk), ceil_div(size, length))]

@@ -51,10 +51,12 @@ def _cut(loop: Loop, scope: Scope) -> Sequence[Statement]:
     """The loop as three that follow each other and cover the same range; or as it was.
 
     Only a loop over a whole axis is cut: where a task has a part of one, the loops over the borders
-    would hardly ever run, but be asked for in every task.
+    would hardly ever run, but be asked for in every task. That pays where a turn of the loop stores
+    several elements.
     """
     whole = [loop]
-    if loop.accumulators or loop.begin is not constant(0):
+    is_part = loop.begin is not constant(0)
+    if loop.accumulators or (is_part and sum(isinstance(x, Store) for x in loop.body) < 2):
         return whole
     if not all(isinstance(part, Let | LetIndex | Store) for part in loop.body):
         return whole
@@ -63,6 +65,8 @@ def _cut(loop: Loop, scope: Scope) -> Sequence[Statement]:
     if not interior.is_simpler:
         return whole
     low, high = interior.bounds(loop.end)
+    if is_part:
+        low, high = maximum(low, loop.begin), minimum(high, loop.end)
     low, high = scope.resolve(low), scope.resolve(high)
     return [
         replace(loop, end=scope.resolve(minimum(low, loop.end))),

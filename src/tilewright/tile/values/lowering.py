@@ -70,6 +70,7 @@ from tilewright.shape import (
     logical_and,
     select,
 )
+from tilewright.tile.values import whole
 from tilewright.tile.values.best_position import best_position
 from tilewright.tile.values.block import Block
 from tilewright.tile.values.taps import Tap, geometry, tap_position
@@ -219,6 +220,10 @@ class Lowering:
 
     def _map(self, node: Node, function: str, index: Index) -> Value:
         operands = tuple(self.value(i, index) for i in node.inputs)
+        if function == "subtract":
+            shifted = whole.minus(*operands)
+            if shifted is not None:
+                return shifted
         made = Apply(function, operands, node.dtype)
         integer = operands[-1].dtype.is_integer
         if integer and function in DIVISIONS:
@@ -239,7 +244,8 @@ class Lowering:
     def _cast(self, value: Value, dtype: DType) -> Value:
         if isinstance(value, Literal) and dtype.is_float and not dtype.is_half:
             return Literal(float(value.value), dtype)
-        return Convert(value, dtype)
+        same = whole.as_float(value) if dtype is DType.FLOAT32 else None
+        return Convert(value, dtype) if same is None else same
 
     def _pad(self, node: Node, index: Index) -> Value:
         primitive = node.primitive
