@@ -19,7 +19,7 @@ from tilewright.cost.contraction import (
     workers_for,
 )
 from tilewright.cost.row_product import apart_time, together_time
-from tilewright.cost.tiles import TileTime
+from tilewright.cost.tiles import TileTime, lanes_along
 
 __all__ = [
     "LAST_SHARE",
@@ -33,6 +33,7 @@ __all__ = [
     "contraction_time",
     "contraction_work",
     "few_rows_time",
+    "lanes_along",
     "softmax_time",
     "together_time",
     "workers_for",

@@ -389,8 +389,7 @@ def _scattered(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
         return select(less_equal(blocks.columns, 1), whole, part)
     if right.panel or machine.is_wide:  # wide cores have more misses under way
         return constant(2)
-    rows = ceil_div(nest.k, maximum(blocks.depth, 1))
-    share = constant(SCATTERED_MOST)
+    rows, share = ceil_div(nest.k, maximum(blocks.depth, 1)), constant(SCATTERED_MOST)
     for most, halves in reversed(SCATTERED_ROWS):
         share = select(less_equal(rows, most), halves, share)
     return select(less(nest.n, LONG_ROW), maximum(share, SCATTERED_SHORT), share)
@@ -420,15 +419,22 @@ def _paged(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
     each = select(machine.holds(-2, results, size), near, far)
     each = select(machine.holds(2, results, size), 0, each)
     paged = nest.m * ceil_div(nest.n, nest.registers.columns) * each
+    paged = select(_are_many_pages(nest, blocks), paged, 0)
     if isinstance(nest.left, View) and not nest.left.panel:
-        far, near = LEFT_PAGE_CYCLES, NEAR_LEFT_PAGE_CYCLES
+        far, near = (machine.picoseconds(c) for c in (LEFT_PAGE_CYCLES, NEAR_LEFT_PAGE_CYCLES))
         elements = batch * nest.m * nest.k
-        inside = machine.holds(-2, elements * LAST_SHARE, size)
-        each = select(inside, machine.picoseconds(near), machine.picoseconds(far))
+        each = select(machine.holds(-2, elements * LAST_SHARE, size), near, far)
         short = less_equal(nest.k, SHORT_ROW_BYTES // size)
         few = logical_or(machine.holds(2, elements, size), short)
+        few = logical_or(few, less_equal(nest.m, FEW_PAGES * blocks.rows))
         paged = paged + select(few, 0, nest.m * blocks.depth * each)
-    return select(less(FEW_PAGES * blocks.rows, nest.m), paged, 0)
+    return paged
+
+
+def _are_many_pages(nest: ProductNest, blocks: Blocks) -> Expr:
+    """Whether a block of results, whose short rows share pages, has more than are at hand."""
+    row = minimum(nest.n * nest.dtype.bytes, PAGE_BYTES)
+    return less(FEW_PAGES * PAGE_BYTES * blocks.rows, nest.m * row)
 
 
 def _packing(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:

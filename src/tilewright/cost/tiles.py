@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from tilewright.target import Target
 
 _MOST_ROWS = 12
+_LEAST_BYTES = 16  # of a vector
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,18 @@ class TileLine:
     def at(self, height: int) -> int:
         """Picoseconds of one tile."""
         return max(self.per_row * height + self.per_tile, self.least)
+
+
+def lanes_along(depth: int | None, lanes: int, size: int) -> int:
+    """Lanes of the vectors that run along so many elements of ``size`` bytes, if that is known.
+
+    Vectors of ``lanes`` of which a half is enough would be halved once more when their lanes are
+    added up.
+    """
+    least = _LEAST_BYTES // size
+    while depth is not None and depth <= lanes // 2 and least <= lanes // 2:
+        lanes //= 2
+    return lanes
 
 
 def derived_tiles(target: Target, dtype: str, columns: int) -> tuple[TileTime, ...]:

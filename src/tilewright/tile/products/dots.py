@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from tilewright.cost import Machine, workers_for
+from tilewright.cost import Machine, lanes_along, workers_for
 from tilewright.ir.access import Access, ContractionAccess, contraction_access
 from tilewright.ir.dtype import DType
 from tilewright.ir.kernel import Kernel
@@ -35,6 +35,7 @@ from tilewright.shape import (
     ceil_div,
     constant,
     less,
+    less_equal,
     maximum,
     minimum,
     product,
@@ -60,13 +61,15 @@ WIDEST = 8  # columns of known number that are not divided into groups
 
 # Cycles of one loop, and to add the lanes of a sum and store it, for columns of known and of any
 # number.
-KNOWN_GROUP_CYCLES = (16.0, 1.2)
+KNOWN_GROUP_CYCLES = (6.0, 0.8)
 ANY_GROUP_CYCLES = (26.0, 3.2)
-WIDE_GROUP_CYCLES = (6.0, 0.6)  # of both with vectors of 64 bytes
-MASKED_CYCLES, WIDE_MASKED_CYCLES = 40.0, 4.0  # more of a loop over less than a vector
+WIDE_GROUP_CYCLES = (6.0, 1.1)  # of both with vectors of 64 bytes
+MASKED_CYCLES, WIDE_MASKED_CYCLES = 5.0, 4.0  # more of a loop over less than a vector
 STEP_SHARE = 1.15  # of a step beyond what its loads and multiply-adds take
 STREAM_SHARE = 2.0  # the same for what comes from the second-level cache
-MEMORY_SHOWN = 6  # eighths of the time that sums do not hide of what is read from memory
+# Eighths of the time that sums do not hide of what is read from memory, in rows of so many bytes,
+# of which the next ones are near enough to be asked for, or in longer ones.
+SHORT_ROW, MEMORY_SHOWN = 256, (2, 6)
 RESULT_CYCLES = 0.5  # of one element of the epilogue
 
 
@@ -131,7 +134,8 @@ def dots_time(kernel: Kernel, tile: RegisterTile, machine: Machine, threads: Exp
     within = machine.holds(2, columns * depth // 2, size)
     alone = maximum(sums, moved + met) + select(within, 0, minimum(sums, met))
     cached = machine.holds(-2, 2 * read, size)
-    alone = alone + select(cached, 0, minimum(sums, moved) * MEMORY_SHOWN // 8)
+    shown = select(less_equal(depth, SHORT_ROW // size), *MEMORY_SHOWN)
+    alone = alone + select(cached, 0, minimum(sums, moved) * shown // 8)
     alone = alone + batch * rows * columns * machine.picoseconds(RESULT_CYCLES)
     tasks = maximum(batch * ceil_div(rows, _row_block(rows, heights[0])), 1)
     return alone // tasks * ceil_div(tasks, workers_for(alone, threads))
@@ -139,7 +143,8 @@ def dots_time(kernel: Kernel, tile: RegisterTile, machine: Machine, threads: Exp
 
 def _group_time(columns: Expr, depth: Expr, height: int, size: int, machine: Machine) -> Expr:
     """Picoseconds of ``height`` rows by all columns."""
-    lanes = max(1, machine.target.vector_bytes // size)
+    known = depth.value if depth.is_constant else None
+    lanes = lanes_along(known, max(1, machine.target.vector_bytes // size), size)
     steps = ceil_div(depth, lanes)
     # Nothing else is read meanwhile, so that all of the first-level cache may be counted on.
     stays = machine.holds(1, (height + _column_group(columns)) * depth * 3 // 4, size)
