@@ -21,9 +21,9 @@ POINTER = ir.PointerType()
 SQUARES = {16: (8, 4), 32: (16, 8, 4)}  # rows and columns of squares that so many registers hold
 WORD = 4  # bytes
 # How far ahead of what is read every row is asked for, as the hardware does not follow so many of
-# them: the best of 64 to 512 on a Zen 5 core. Of shorter rows than this, which end before what is
-# asked for is needed, those of the next band are asked for instead.
-AHEAD_BYTES, SHORT_BYTES = 128, 256
+# them: the best of 64 to 512 on a Zen 5 core. Where rows begin no farther apart than this, they end
+# before what is asked for is needed, and those of the next band are asked for instead.
+AHEAD_BYTES, SHORT_BYTES = 128, 252
 LEAST_COLUMNS = 8  # of words that are made in registers
 # (source, elements between its rows, target, elements between its rows, rows, columns)
 ARGUMENTS = (POINTER, I64, POINTER, I64, I64, I64)
@@ -133,7 +133,7 @@ class _Writer:
     def _prefetch(self, row: ir.Value, column: ir.Value) -> None:
         """Ask for what a later square reads: of the same rows, or of those after the band."""
         builder, size = self.builder, self.dtype.bytes
-        short = builder.icmp_signed("<=", self.columns, word(SHORT_BYTES // size))
+        short = builder.icmp_signed("<=", self.source_row, word(SHORT_BYTES // size))
         below = builder.select(short, word(2 * self.lanes), word(0))
         beside = builder.select(short, word(0), word(AHEAD_BYTES // size))
         first, ahead = builder.add(row, below), builder.add(column, beside)
