@@ -180,6 +180,7 @@ def page_time(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
     each = select(machine.holds(-2, results, size), near, far)
     each = select(machine.holds(2, results, size), 0, each)
     paged = nest.m * ceil_div(nest.n, nest.registers.columns) * each
+    paged = select(_are_many_pages(nest, machine, blocks), paged, 0)
     if isinstance(nest.left, View) and not nest.left.panel:
         far, near = streams.far_left_page, streams.near_left_page
         elements = batch * nest.m * nest.k
@@ -187,8 +188,15 @@ def page_time(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
         each = select(inside, machine.picoseconds(near), machine.picoseconds(far))
         short = less_equal(nest.k, SHORT_ROW_BYTES // size)
         few = logical_or(machine.holds(2, elements, size), short)
+        few = logical_or(few, less_equal(nest.m, tiles.pages * blocks.rows))
         paged = paged + select(few, 0, nest.m * blocks.depth * each)
-    return select(less(tiles.pages * blocks.rows, nest.m), paged, 0)
+    return paged
+
+
+def _are_many_pages(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
+    """Whether a block of results, whose short rows share pages, has more than are at hand."""
+    row = minimum(nest.n * nest.dtype.bytes, PAGE_BYTES)
+    return less(machine.core.tile.pages * PAGE_BYTES * blocks.rows, nest.m * row)
 
 
 def packing_time(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:

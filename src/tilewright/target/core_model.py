@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 LINE_BYTES = 64  # of a cache, on every processor that code is generated for
 PAGE_BYTES = 4096  # the smallest page, beyond whose end hardware does not prefetch
 SHORT_ROW_BYTES = 2048  # of rows up to which generated code asks ahead for those that follow
+LEAST_VECTOR_BYTES = 16  # of vectors along an axis that is known to be short
 WIDE_VECTOR_BYTES = 64  # of vectors from which on a core has masks, more loads and more misses
 
 
@@ -156,12 +157,13 @@ class DotCosts:
     from memory that sums do not hide. ``result``: one element of the epilogue.
     """
 
-    known_group: tuple[float, float] = (16.0, 1.2)
+    known_group: tuple[float, float] = (6.0, 0.8)
     any_group: tuple[float, float] = (26.0, 3.2)
-    masked: float = 40.0
+    masked: float = 5.0
     step_share: float = 1.15
     stream_share: float = 2.0
-    memory_shown: int = 6
+    short_row: int = 256
+    memory_shown: tuple[int, int] = (2, 6)
     result: float = 0.5
 
 
@@ -249,6 +251,18 @@ def usual_core(vector_bytes: int) -> CoreModel:
         "derived from measurements of Zen 4 and Zen 5",
         tile=TileCosts(part=5.0, part_row=2.0),
         streams=StreamCosts(left_shown=4, scattered_rows=(), streamed=0.0),
-        dots=DotCosts(known_group=(6.0, 0.6), any_group=(6.0, 0.6), masked=4.0),
+        dots=DotCosts(known_group=(6.0, 1.1), any_group=(6.0, 1.1), masked=4.0),
         moves=MoveCosts(near_turned=0.6, far_turned=1.2),
     )
+
+
+def lanes_along(depth: int | None, lanes: int, size: int) -> int:
+    """Lanes of the vectors that run along so many elements of ``size`` bytes, if that is known.
+
+    Vectors of ``lanes`` of which a half is enough would be halved once more when their lanes are
+    added up.
+    """
+    least = LEAST_VECTOR_BYTES // size
+    while depth is not None and depth <= lanes // 2 and least <= lanes // 2:
+        lanes //= 2
+    return lanes

@@ -18,6 +18,7 @@ from tilewright.backend.cpu.machine import Level
 from tilewright.backend.cpu.math_arithmetic import call_intrinsic
 from tilewright.ir.dtype import DType
 from tilewright.ir.tile import Apply, Load, Loop
+from tilewright.target.core_model import lanes_along
 
 SUMS_IN_FLIGHT = 12  # more than the 8 that a latency of 4 cycles and two starts in each ask for
 LEAST_UNROLL = 2  # vectors along the loop per iteration: hides the loop's own instructions
@@ -60,7 +61,8 @@ def _is_contiguous(load: Load, variable: str) -> bool:
 class DotProducts:
     """Writes sums of ``steps`` products; ``pairs`` say which of ``streams`` each multiplies.
 
-    A stream is the address of its first element.
+    A stream is the address of its first element. ``known`` is how many steps there are where that
+    is known when compiling.
     """
 
     def __init__(
@@ -70,6 +72,7 @@ class DotProducts:
         dtype: DType,
         streams: Sequence[ir.Value],
         pairs: Sequence[tuple[int, int]],
+        known: int | None = None,
     ) -> None:
         self.builder = builder
         self.level = level
@@ -78,7 +81,8 @@ class DotProducts:
         self.pairs = pairs
         self.lefts = sorted({left for left, _ in pairs})
         self.order = self._order()
-        self.lanes = level.lanes(dtype.bytes)
+        self.lanes = lanes_along(known, level.lanes(dtype.bytes), dtype.bytes)
+        self.may_be_short = known is None or known < self.lanes
         self.vector = Emitter(builder, level, self.lanes)
         self.scalar = Emitter(builder, level)
 
@@ -212,6 +216,8 @@ class DotProducts:
         builder, count = self.builder, len(self.pairs)
         before = builder.block
         with builder.if_then(builder.icmp_signed("<", whole, steps)):
+            if self.may_be_short:  # then nothing else has asked for what follows
+                self._prefetch(whole)
             mask = self.vector.lane_mask(builder.sub(steps, whole))
             made = self._step(carried[:count], lambda stream: self._masked(stream, whole, mask))
             inside = builder.block

@@ -65,7 +65,8 @@ REGISTER_TILES = {
     # 8 sums: a multiply-add is two instructions and needs temporaries
     "x86-64": RegisterTile(4, 8, narrow_rows=2),
     # 12 sums, 2 columns, 1 broadcast of 16 registers of 8 lanes; twice as many to take apart
-    "avx2": RegisterTile(6, 16, narrow_rows=4),
+    # 3 columns, and as many sums of 4 rows, leave one for the broadcast as well
+    "avx2": RegisterTile(6, 16, narrow_rows=4, wider=(4, 24)),
     # 24 sums, 4 columns, 1 broadcast of 32 registers of 16 lanes
     "avx512": RegisterTile(6, 64, narrow_rows=4, sums=20),
     "avx512-vnni": RegisterTile(6, 64, narrow_rows=6, sums=20),

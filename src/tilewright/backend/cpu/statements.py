@@ -450,7 +450,9 @@ class FunctionFrame:
         steps = self.builder.sub(self.index(loop.end), begin)
         negative = self.builder.icmp_signed("<", steps, word(0))
         steps = self.builder.select(negative, word(0), steps)
-        made = DotProducts(self.builder, self.level, dtype, list(streams.values()), pairs)
+        length, given = loop.end - loop.begin, list(streams.values())
+        known = max(length.value, 0) if length.is_constant else None
+        made = DotProducts(self.builder, self.level, dtype, given, pairs, known)
         self._totals(loop, made.sums(steps))
 
     def _totals(self, loop: Loop, totals: Sequence[ir.Value]) -> None:

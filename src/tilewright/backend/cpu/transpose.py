@@ -21,8 +21,9 @@ POINTER = ir.PointerType()
 SQUARES = {16: (8, 4), 32: (16, 8, 4)}  # rows and columns of squares that so many registers hold
 WORD = 4  # bytes
 # How far ahead of what is read every row is asked for, as the hardware does not follow so many of
-# them: the best of 64 to 512 on a Zen 5 core.
-AHEAD_BYTES = 128
+# them: the best of 64 to 512 on a Zen 5 core. Where rows begin no farther apart than this, they end
+# before what is asked for is needed, and those of the next band are asked for instead.
+AHEAD_BYTES, SHORT_BYTES = 128, 252
 LEAST_COLUMNS = 8  # of words that are made in registers
 # (source, elements between its rows, target, elements between its rows, rows, columns)
 ARGUMENTS = (POINTER, I64, POINTER, I64, I64, I64)
@@ -117,9 +118,7 @@ class _Writer:
     def _whole(self, row: ir.Value, column: ir.Value) -> None:
         builder = self.builder
         if not self.along_target:
-            ahead = builder.add(column, word(AHEAD_BYTES // self.dtype.bytes))
-            for i in range(self.lanes):
-                self.scalar.prefetch(self._source(builder.add(row, word(i)), ahead))
+            self._prefetch(row, column)
         values = [
             self.vector.load(self._source(builder.add(row, word(i)), column), self.dtype)
             for i in range(self.lanes)
@@ -130,6 +129,16 @@ class _Writer:
             distance //= 2
         for j, value in enumerate(values):
             self.vector.store(value, self._target(row, builder.add(column, word(j))), self.dtype)
+
+    def _prefetch(self, row: ir.Value, column: ir.Value) -> None:
+        """Ask for what a later square reads: of the same rows, or of those after the band."""
+        builder, size = self.builder, self.dtype.bytes
+        short = builder.icmp_signed("<=", self.source_row, word(SHORT_BYTES // size))
+        below = builder.select(short, word(2 * self.lanes), word(0))
+        beside = builder.select(short, word(0), word(AHEAD_BYTES // size))
+        first, ahead = builder.add(row, below), builder.add(column, beside)
+        for i in range(self.lanes):
+            self.scalar.prefetch(self._source(builder.add(first, word(i)), ahead))
 
     def _exchanged(self, values: list[ir.Value], distance: int) -> list[ir.Value]:
         """Swap the off-diagonal halves of every square of side ``2 * distance``."""

@@ -32,6 +32,7 @@ from tilewright.shape import (
     Truth,
     ceil_div,
     constant,
+    maximum,
     minimum,
     product,
     select,
@@ -51,6 +52,9 @@ from tilewright.tile.variants import (
     Workspace,
 )
 from tilewright.tile.work import estimate
+
+PICKED_BYTES = 192 << 10  # of the lines that a task picks: they stay in a second-level cache
+TASKS = 16  # to make at least
 
 
 def turned_way(
@@ -143,25 +147,35 @@ def _transposed(node: Node, space: Workspace) -> LoweredStep:
 
 
 def _picked(node: Node, space: Workspace) -> LoweredStep:
-    """The pixels that results read, line by line: gathered in scratch, then transposed."""
+    """The pixels that results read, some lines at a time: gathered in scratch, then transposed.
+
+    Neighbouring lines of a channel are read one after the other, as a stream that the hardware
+    follows; single lines of all channels would be as many pieces, each from another page.
+    """
     data, primitive = node.inputs[0], node.primitive
     assert isinstance(primitive, Convolve)
     channels, width = data.shape[1], node.shape[-1]
+    lines, most = product(node.shape[2:-1]), PICKED_BYTES // data.dtype.bytes
+    share = ceil_div(data.shape[0] * lines, TASKS)
+    block = maximum(minimum(most // maximum(channels * width, 1), share), 1)
     source, target = (TileBuffer(name, data.dtype) for name in ("b0", "o0"))
-    line = TileBuffer("s0", data.dtype, True, channels * width)
-    image, row, channel, x = (symbol(name) for name in ("_b", "_y", "_c", "_x"))
-    lines = product(node.shape[2:-1])
-    outer = unflatten(row, [("", size) for size in node.shape[2:-1]])
+    picked = TileBuffer("s0", data.dtype, True, channels * block * width)
+    image, part, channel, row, x = (symbol(name) for name in ("_b", "_t", "_c", "_y", "_x"))
+    first = part * block
+    count = minimum(lines - first, block)
+    outer = unflatten(first + row, [("", size) for size in node.shape[2:-1]])
     position = [at * s for at, s in zip((*outer, x), primitive.strides, strict=True)]
     pixel = Load(source, linear((image, channel, *position), data.shape))
-    pick = Loop("_x", constant(0), width, (Store(line, channel * width + x, pixel),))
+    place = (channel * count + row) * width + x
+    line = Loop("_x", constant(0), width, (Store(picked, place, pixel),))
+    pick = Loop("_c", constant(0), channels, (Loop("_y", constant(0), count, (line,)),))
     turn = TransposeBlock(
-        line, constant(0), width, target, (image * lines + row) * width * channels, channels,
-        channels, width,
+        picked, constant(0), count * width, target, (image * lines + first) * width * channels,
+        channels, channels, count * width,
     )  # fmt: skip
-    body = (Loop("_c", constant(0), channels, (pick,)), turn)
-    grid = (("_b", data.shape[0]), ("_y", lines))
-    program = TileProgram((source, target), 1, grid, body, (line,), (), estimate(grid, body))
+    body, grid = (pick, turn), (("_b", data.shape[0]), ("_t", ceil_div(lines, block)))
+    work = estimate(grid, body).substitute({"_t": constant(0)})
+    program = TileProgram((source, target), 1, grid, body, (picked,), (), work)
     return LoweredStep(program, (data,), (space,))
 
 
@@ -177,7 +191,7 @@ def _product(
     data, weights = node.inputs
     rows = (("_b0", data.shape[0]), *((f"_p{i}", size) for i, size in enumerate(node.shape[2:])))
     columns = (("_c0", weights.shape[0]),)
-    shape = tile.for_type(node.dtype)
+    shape = tile.for_type(node.dtype).for_columns(weights.shape[0])
     frame = Frame(kernel, lowering, shape, (), rows, columns, weights.shape[1], blocking)
     image, *pixel = declare(lowering, rows)
     (channel,) = declare(lowering, columns)

@@ -35,12 +35,14 @@ from tilewright.shape import (
     ceil_div,
     constant,
     less,
+    less_equal,
     maximum,
     minimum,
     product,
     select,
     symbol,
 )
+from tilewright.target.core_model import lanes_along
 from tilewright.tile.products.contraction import (
     NANOSECONDS_SHIFT,
     epilogue_stores,
@@ -119,15 +121,18 @@ def dots_time(kernel: Kernel, tile: RegisterTile, machine: Machine, threads: Exp
     within = machine.holds(2, columns * depth // 2, size)
     alone = maximum(sums, moved + met) + select(within, 0, minimum(sums, met))
     cached = machine.holds(-2, 2 * read, size)
-    alone = alone + select(cached, 0, minimum(sums, moved) * machine.core.dots.memory_shown // 8)
-    alone = alone + batch * rows * columns * machine.picoseconds(machine.core.dots.result)
+    costs = machine.core.dots
+    shown = select(less_equal(depth, costs.short_row // size), *costs.memory_shown)
+    alone = alone + select(cached, 0, minimum(sums, moved) * shown // 8)
+    alone = alone + batch * rows * columns * machine.picoseconds(costs.result)
     tasks = maximum(batch * ceil_div(rows, _row_block(rows, heights[0])), 1)
     return alone // tasks * ceil_div(tasks, workers_for(alone, threads))
 
 
 def _group_time(columns: Expr, depth: Expr, height: int, size: int, machine: Machine) -> Expr:
     """Picoseconds of ``height`` rows by all columns."""
-    lanes = max(1, machine.target.vector_bytes // size)
+    known = depth.value if depth.is_constant else None
+    lanes = lanes_along(known, max(1, machine.target.vector_bytes // size), size)
     steps = ceil_div(depth, lanes)
     # Nothing else is read meanwhile, so that all of the first-level cache may be counted on.
     stays = machine.holds(1, (height + _column_group(columns)) * depth * 3 // 4, size)

@@ -1,0 +1,158 @@
+"""Products of few known columns and short rows: narrow vectors, wide panels, prices, prefetches."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from llvmlite import ir
+
+from support.graph_kit import F32, F64, Space, check, data, fixed, mostly_slow
+from tilewright.backend.cpu.dots import DotProducts
+from tilewright.backend.cpu.machine import LEVELS
+from tilewright.backend.cpu.program import REGISTER_TILES
+from tilewright.backend.cpu.shared import KernelModule, shared_module
+from tilewright.backend.cpu.transpose import SHORT_BYTES, transpose_function
+from tilewright.cost import Machine
+from tilewright.ir.dtype import DType
+from tilewright.ir.graph import Graph, Node, node
+from tilewright.ir.primitives import Contract, Convolve, Transpose
+from tilewright.ir.product_nest import ProductNest
+from tilewright.plan.greedy import plan_greedily
+from tilewright.shape import ceil_div, constant
+from tilewright.target import preset
+from tilewright.target.core_model import lanes_along
+from tilewright.tile import lower
+from tilewright.tile.lower import lower_kernel
+from tilewright.tile.products.dots import lower_dots
+from tilewright.tile.variants import THREADS, Variant
+
+NARROW = ("x86-64", "avx2", "avx512")
+MANY = 1 << 21  # rows that no cache holds
+
+
+def product(columns: int, depth: int, dtype: DType = F32) -> Graph:
+    """Rows by a constant of so many columns."""
+    space = Space()
+    x = space.input("x", dtype, space.dimension("m", 0, 1 << 22), constant(depth))
+    weights = fixed(data(F32, (depth, columns), 3).astype(dtype.numpy))
+    return space.graph(node(Contract((), ((1, 0),)), x, weights))
+
+
+def variants(graph: Graph, level: str, processor: str) -> tuple[Variant, ...]:
+    (kernel,) = plan_greedily(graph).kernels
+    machine = Machine(preset(processor))
+    return lower_kernel(kernel, graph.scope, REGISTER_TILES[level], machine=machine).variants
+
+
+def taken(graph: Graph, level: str, processor: str, rows: int) -> str:
+    """The name of the cheapest variant."""
+    found = variants(graph, level, processor)
+    return min(found, key=lambda v: v.cost.evaluate({"m": rows, THREADS: 1})).name
+
+
+@pytest.mark.parametrize("depth", mostly_slow([*range(2, 10), 12, 16, 17], "3", "7", "17"))
+@pytest.mark.parametrize("dtype", mostly_slow([F32, F64], "float32"))
+def test_dots_along_short_rows(monkeypatch: pytest.MonkeyPatch, depth: int, dtype: DType) -> None:
+    def forced(kernel: object, fresh: object, tile: object, *_: object) -> tuple[Variant, ...]:
+        steps = lower_dots(kernel, fresh, tile)  # type: ignore[arg-type]
+        assert steps is not None
+        return (Variant("dots", steps, constant(0)),)
+
+    monkeypatch.setattr(lower, "contraction_variants", forced)
+    graph = product(3, depth, dtype)
+    check(graph, [{"m": m} for m in (0, 1, 4, 5, 13, 67)], length=depth, levels=NARROW)
+
+
+def test_vectors_are_no_longer_than_short_rows() -> None:
+    assert [lanes_along(depth, 16, 4) for depth in (0, 3, 4, 5, 8, 9, 31)] == [
+        4,
+        4,
+        4,
+        8,
+        8,
+        16,
+        16,
+    ]
+    assert lanes_along(None, 16, 4) == 16
+    assert lanes_along(1, 4, 4) == 4
+    assert [lanes_along(depth, 8, 8) for depth in (1, 2, 3, 5)] == [2, 2, 4, 8]
+
+
+@pytest.mark.parametrize(("level", "processor"), [("avx512", "zen5"), ("avx2", "zen3")])
+def test_what_is_short_or_narrow_has_its_price(level: str, processor: str) -> None:
+    for columns, depth in ((1, 5), (2, 8), (3, 12)):
+        assert taken(product(columns, depth), level, processor, MANY) == "dots"
+    # Rows of seven results share pages, so that many of them at a time cost no more.
+    rows, _ = taken(product(7, 5), level, processor, MANY).split(" x ", 1)
+    assert int(rows) > 64
+
+
+@pytest.mark.parametrize("columns", mostly_slow([15, 16, 17, 23, 24, 25, 47], "17", "24"))
+def test_one_wide_panel_for_a_few_columns_more(columns: int) -> None:
+    graph = product(columns, 7)
+    nest = ProductNest.of(variants(graph, "avx2", "zen3")[0].steps[-1].program)
+    wide = (nest.registers.rows, nest.registers.columns) == (4, 24)
+    assert wide == (16 < columns <= 24)
+    check(graph, [{"m": m} for m in (0, 1, 3, 4, 5, 97)], length=7, levels=("avx2",))
+
+
+def test_the_wide_panel_follows_the_type_and_is_for_floats() -> None:
+    tile = REGISTER_TILES["avx2"].for_type(F64)
+    assert (tile.for_columns(constant(12)).rows, tile.for_columns(constant(12)).columns) == (4, 12)
+    assert tile.for_columns(constant(13)) is tile
+    assert REGISTER_TILES["avx512"].for_columns(constant(65)) is REGISTER_TILES["avx512"]
+
+
+def strided(space: Space, channels: int, given: int) -> Node:
+    """A convolution of every second pixel of every second line."""
+    height, width = space.dimensions("h w")
+    x = space.input("x", F32, space.dimension("n"), constant(channels), height, width)
+    sizes = tuple(ceil_div(size, 2) for size in (height, width))
+    made = Convolve((2, 2), (1, 1), (1, 1), (constant(0),) * 2, sizes, 1)
+    return node(made, x, fixed(data(F32, (given, channels, 1, 1), 3)))
+
+
+def test_several_lines_are_picked_at_a_time() -> None:
+    space = Space()
+    graph = space.graph(strided(space, 5, 70))
+    found = variants(graph, "avx512", "zen5")
+    steps = next(v.steps for v in found if v.name.endswith("channels last"))
+    assert len(steps) == 2
+    sizes = {"n": 3, "h": 69, "w": 9}
+    tasks = steps[0].program.grid[-1][1].evaluate(sizes)
+    assert tasks == 5  # of 35 lines: a sixteenth of all is seven
+    cases = [sizes, *({"n": n, "h": h, "w": w} for n, h, w in ((0, 3, 3), (1, 1, 1), (4, 67, 31)))]
+    check(graph, cases, length=5)
+
+
+def test_rows_of_any_length_are_turned_while_others_are_asked_for() -> None:
+    space = Space()
+    m, n = space.dimensions("m n")
+    x = space.input("x", F32, m, n)
+    graph = space.graph(node(Transpose((1, 0)), x))
+    cases = [{"m": m, "n": n} for m, n in ((0, 5), (33, 17), (131, 49), (64, 64), (65, 131))]
+    check(graph, cases, levels=NARROW)
+
+
+@pytest.mark.parametrize(("depth", "lanes", "asked"), [(7, 8, 10), (20, 16, 9), (None, 16, 10)])
+def test_dots_ask_for_the_rows_after_short_ones(depth: int | None, lanes: int, asked: int) -> None:
+    """Rows shorter than a vector are read under a mask alone, where nothing else asks ahead."""
+    module = ir.Module()
+    kind = ir.FunctionType(ir.FloatType(), [ir.PointerType(), ir.PointerType(), ir.IntType(64)])
+    function = ir.Function(module, kind, "sums")
+    builder = ir.IRBuilder(function.append_basic_block("entry"))
+    left, right, steps = function.args
+    made = DotProducts(builder, LEVELS["avx512"], F32, [left, right], [(0, 1)], depth)
+    builder.ret(made.sums(steps)[0])
+    text = str(function)
+    assert f"<{lanes} x float>" in text and f"<{2 * lanes} x float>" not in text
+    assert len(re.findall(r"call void @\S*llvm.prefetch", text)) == asked
+
+
+def test_squares_of_short_rows_ask_for_those_of_the_next_band() -> None:
+    module = KernelModule("transpositions")
+    transpose_function(module, LEVELS["avx2"], F32, along_target=False, words=False)
+    (shared,) = module.shared.values()
+    text = str(shared_module(shared))
+    assert re.search(rf"icmp sle i64 \S+, {SHORT_BYTES // 4}\n", text)
