@@ -31,6 +31,7 @@ from tilewright.shape import (
     select,
 )
 from tilewright.target import Target
+from tilewright.target.loop_costs import LoopCosts, usual_loop_costs
 
 # What the generated code goes by as well.
 SHORT_ROW_BYTES = 2048  # of rows up to which those that follow are prefetched
@@ -100,6 +101,11 @@ class Machine:
     def is_wide(self) -> bool:
         """Whether it is of the cores with vectors of 64 bytes, registers for masks, more loads."""
         return self.target.vector_bytes >= 64
+
+    @property
+    def loops(self) -> LoopCosts:
+        """What loops cost on its cores beside what the target says."""
+        return usual_loop_costs(self.target)
 
     def line(self, dtype: DType, columns: int, most: int) -> TileLine:
         """The tiles of ``columns`` columns, for float32 as measured."""
