@@ -1,8 +1,9 @@
 """Package 4: what programs cost, as expressions over their sizes and the number of threads.
 
 ``tiles`` holds the innermost level, measured or derived from a target; ``contraction`` the levels
-above it, ``attention`` products around a softmax, ``row_product`` a product and its rows. Imports
-ir, shape and target. Start with :func:`contraction_time`.
+above it, ``attention`` products around a softmax, ``row_product`` a product and its rows. What has
+no product has one price, which ``loops`` finds by walking its program. Imports ir, shape and
+target. Start with :func:`contraction_time` and :func:`loop_price`.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from tilewright.cost.contraction import (
     contraction_work,
     workers_for,
 )
+from tilewright.cost.loops import LoopPrice, loop_price
 from tilewright.cost.row_product import apart_time, together_time
 from tilewright.cost.tiles import TileTime
 
@@ -26,6 +28,7 @@ __all__ = [
     "SHORT_ROW_BYTES",
     "AttentionSizes",
     "Blocks",
+    "LoopPrice",
     "Machine",
     "TileTime",
     "apart_time",
@@ -33,6 +36,7 @@ __all__ = [
     "contraction_time",
     "contraction_work",
     "few_rows_time",
+    "loop_price",
     "softmax_time",
     "together_time",
     "workers_for",

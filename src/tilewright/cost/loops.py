@@ -21,7 +21,6 @@ from tilewright.ir.tile import (
     Let,
     LetDistance,
     LetIndex,
-    Load,
     Loop,
     Product,
     Role,
@@ -46,6 +45,7 @@ from tilewright.shape import (
     symbol,
     total,
 )
+from tilewright.target import MemoryLevel
 
 ZERO, ONE = constant(0), constant(1)
 SIXTEENTHS = 16
@@ -370,10 +370,7 @@ class _Walk:
         read = self._access(block.source, block.source_offset, False)
         written = self._access(block.target, block.target_offset, True)
         extents = {"rows": rows, "columns": columns}
-        accesses = [
-            replace(a, extents=extents, scattered=False)
-            for a in (read, written)
-        ]
+        accesses = [replace(a, extents=extents, scattered=False) for a in (read, written)]
         return _Touched(accesses, [], cycles + round(1000 * self.costs.turn_call))
 
     def _squares(self, rows: Expr, columns: Expr, lanes: int) -> Expr:
@@ -405,7 +402,8 @@ class _Walk:
         read, computed = _short(read), _short(computed)
         shown = round(SIXTEENTHS * self.costs.shown)
         both = minimum(read, computed) * shown // SIXTEENTHS
-        return LoopPrice(_short(maximum(read, computed) + both), computed, self._shared(lines, whole), tasks)
+        alone = _short(maximum(read, computed) + both)
+        return LoopPrice(alone, computed, self._shared(lines, whole), tasks)
 
     def rate(self, distance: Expr) -> Expr:
         """Picoseconds of a line from the level that holds so many bytes, beyond the first."""
@@ -413,8 +411,7 @@ class _Walk:
         rate, before = ZERO, 0
         for level, following, share in zip(levels, levels[1:], self.costs.reached, strict=False):
             own = self.machine.picoseconds(CACHE_LINE / (following.bandwidth * share))
-            far = minimum(maximum(2 * distance // (level.capacity // SIXTEENTHS) - SIXTEENTHS, 0), SIXTEENTHS)
-            rate = rate + far * (own - before)
+            rate = rate + _beyond(distance, level) * (own - before)
             before = own
         return rate // SIXTEENTHS
 
@@ -422,8 +419,13 @@ class _Walk:
         """Picoseconds in which all cores together read as much from memory."""
         memory, last = self.machine.target.levels[-1], self.machine.target.levels[-2]
         own = self.machine.picoseconds(CACHE_LINE / memory.total_bandwidth)
-        far = minimum(maximum(2 * whole // (last.capacity // SIXTEENTHS) - SIXTEENTHS, 0), SIXTEENTHS)
-        return lines * own * far // SIXTEENTHS
+        return lines * own * _beyond(whole, last) // SIXTEENTHS
+
+
+def _beyond(distance: Expr, level: MemoryLevel) -> Expr:
+    """Sixteenths of what is not in a level: none of half as much as it holds, then more."""
+    share = 2 * distance // (level.capacity // SIXTEENTHS) - SIXTEENTHS
+    return minimum(maximum(share, 0), SIXTEENTHS)
 
 
 def _is_strided(pending: Mapping[str, str]) -> bool:
@@ -457,13 +459,9 @@ def _is_near(access: _Access, other: _Access) -> bool:
     apart = access.offset - other.offset
     if apart.is_constant and abs(apart.value) < NEAR_TAPS:
         return True
-    for distance in (*access.extents, *access.pending.values()):
-        if distance in ("1", "-1") or distance.startswith("?"):
-            continue
-        if any(str(apart - constant(k)) == distance for k in (0,)):
-            return True
-    texts = {str(apart + extra) for extra in range(-2, 3)} | {str(-apart + extra) for extra in range(-2, 3)}
-    return any(d in texts for d in (*access.extents, *access.pending.values()))
+    near = range(-2, 3)  # a tap beside, in the next line
+    texts = {str(sign * apart + extra) for sign in (1, -1) for extra in near}
+    return any(distance in texts for distance in (*access.extents, *access.pending.values()))
 
 
 def _is_local(name: str) -> bool:
@@ -485,7 +483,9 @@ def _short(expression: Expr) -> Expr:
 
 
 def _bounded(length: Expr) -> Expr:
-    return length if length.symbol_name or length.is_constant and length.value >= 0 else maximum(length, 0)
+    """The same; 0 where it may be less."""
+    is_size = length.symbol_name or (length.is_constant and length.value >= 0)
+    return length if is_size else maximum(length, 0)
 
 
-__all__ = ["LoopPrice", "loop_price", "symbol", "Load"]
+__all__ = ["LoopPrice", "loop_price"]

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from tilewright.ir.dtype import DType
 from tilewright.ir.scalar import DIVISIONS, SCALAR_FUNCTIONS
 from tilewright.ir.tile import (
-    IDENTITY,
     MULTIPLY_ADD,
     Accumulator,
     Apply,
@@ -29,7 +28,7 @@ from tilewright.ir.tile import (
     Value,
 )
 from tilewright.ir.tile_walk import slope, stride, value_loads, value_parts, value_symbols
-from tilewright.shape import Expr, ceil_div, constant, minimum
+from tilewright.shape import Expr, ceil_div, minimum
 from tilewright.shape.table import Operation
 from tilewright.target import Target
 from tilewright.target.loop_costs import LoopCosts
@@ -101,17 +100,15 @@ def loop_cycles(core: Core, loop: Loop, length: Expr) -> Expr:
     running = _is_running(loop, stores)
     if running:
         work.arithmetic += costs.running
-    combined = len(loop.accumulators)
-    some = length if not length.is_constant else constant(length.value)
     if not work.is_vector:
         each = work.count * costs.scalar + work.load + work.store
         if loop.accumulators:
             each = max(each, costs.latency)
-        return length * _thousandths(each) + _once(some, enter + costs.enter)
+        return length * _thousandths(each) + _once(length, enter + costs.enter)
     if loop.accumulators:
         enter += sum(_combining(a, costs) for a in loop.accumulators)
         work.arithmetic = max(work.arithmetic, costs.latency / TOGETHER)
-    return _vectors(loop, length, lanes, work, costs) + _once(some, enter)
+    return _vectors(loop, length, lanes, work, costs) + _once(length, enter)
 
 
 def _once(length: Expr, cycles: float) -> Expr:
@@ -165,12 +162,16 @@ def _is_running(loop: Loop, stores: Iterable[Store]) -> bool:
     values = [part.value for part in loop.body if isinstance(part, Let | Store)]
     return any(
         load.buffer in places
-        and places[load.buffer] is not load.offset
-        and (places[load.buffer] - load.offset).is_constant
-        and loop.variable in load.offset.free_symbols
+        and stride(load.offset, loop.variable) in (1, -1)
+        and _follows(places[load.buffer] - load.offset)
         for value in values
         for load in value_loads(value)
     )
+
+
+def _follows(distance: Expr) -> bool:
+    """Whether elements so far apart are neighbours."""
+    return distance.is_constant and abs(distance.value) == 1
 
 
 def _add_store(core: Core, work: Work, store: Store, variable: str, lanes: int) -> None:
@@ -210,12 +211,14 @@ def _add(
             steps = _conversion(operand.dtype, value.dtype, core.costs)
             work.count += steps
             work.arithmetic += steps * core.costs.instruction
-        case Guarded(inside=inside, outside=outside):
-            work.is_vector = False
-            work.fixed += 0.0 if variable is not None else GUARD_CYCLES
-            work.load += GUARD_CYCLES if variable is not None else 0.0
+        case Guarded(predicate=predicate, inside=inside, outside=outside):
+            if variable is None or variable not in predicate.free_symbols:
+                work.fixed += GUARD_CYCLES  # asked before the loop
+            else:
+                work.is_vector, lanes = False, 1
+                work.load += GUARD_CYCLES
             for side in (inside, outside):
-                _add(core, work, side, variable, varying, 1)
+                _add(core, work, side, variable, varying, lanes)
         case IndexValue():
             work.count += 1
             work.arithmetic += core.costs.instruction

@@ -7,7 +7,7 @@ the field describes. No model's kernel is timed. Imports backend and target. Sta
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from tilewright.backend.cpu.machine import Level
@@ -89,12 +89,14 @@ def _probes(target: Target) -> dict[str, Probe]:
     made["sum"] = _reduced("sum", LONG)
     for n in SHORT:
         made[f"copy {n}"] = _rows(_COPIED, n)
-        made[f"sum {n}"] = _rows(_SUMMED.format("sum"), n)
-        made[f"maximum {n}"] = _rows(_SUMMED.format("maximum"), n)
+    made["known row"] = _rows(_SUMMED.format("sum").replace(".. n", f".. {SHORT[0]}"), SHORT[0])
+    made["known extreme"] = _rows(
+        _SUMMED.format("maximum").replace(".. n", f".. {SHORT[0]}"), SHORT[0]
+    )
     made["scalar 1"], made["scalar 7"] = (_rows(_PLAIN, n) for n in (1, 7))
-    made["copied row"] = _rows(_COPIED, LONG // 8, rows=ROWS // 8)
-    made["summed row"] = _rows(_SUMMED.format("sum"), LONG // 8, rows=ROWS // 8)
-    made["waiting row"] = _rows(_WAITING, LONG // 8, rows=ROWS // 8)
+    for n in SHORT:
+        made[f"sum {n}"] = _rows(_SUMMED.format("sum"), n)
+        made[f"waiting {n}"] = _rows(_WAITING, n)
     made["gather"] = _along("b0[5*_i2 + 0*m]", sizes={"m": 5}, kind="").spread(5)
     made["index"] = _picked("")
     made["checked"] = _picked(" else check 0")
@@ -141,9 +143,13 @@ def _reduced(kind: str, n: int) -> Probe:
 _COPIED = "  for masked _i2 in 0 .. n\n    o0[_i1*n + _i2] = add(b0[_i1*n + _i2], 1.0)\n"
 _PLAIN = "  for _i2 in 0 .. n\n    o0[_i1*n + _i2] = add(b0[_i1*n + _i2], 1.0)\n"
 _SUMMED = "  for masked _i2 in 0 .. n\n    _r3 = {} of b0[_i1*n + _i2]\n  o0[_i1] = _r3\n"
+# As in a normalisation: each sweep needs a quotient or a root of what the one before has found.
 _WAITING = (
     "  for masked _i2 in 0 .. n\n    _r3 = sum of b0[_i1*n + _i2]\n"
-    "  for masked _i4 in 0 .. n\n    o0[_i1*n + _i4] = add(b0[_i1*n + _i4], _r3)\n"
+    "  _v1 = divide(_r3, 3.0)\n"
+    "  for masked _i4 in 0 .. n\n    _r5 = sum of subtract(b0[_i1*n + _i4], _v1)\n"
+    "  _v2 = divide(1.0, square_root(add(_r5, 1.0)))\n"
+    "  for masked _i6 in 0 .. n\n    o0[_i1*n + _i6] = multiply(b0[_i1*n + _i6], _v2)\n"
 )
 
 
@@ -219,10 +225,10 @@ def _costs(m: _Measured, target: Target) -> LoopCosts:
     compare = (m.vector("maximum") - m.vector(f"mixed {MIXED[1]}")) / instruction
     exponential = m.vector("exponential")
 
+    task = max(0.0, m.row("task") / 8 - load - store)
+
     def ending(name: str) -> float:
-        return _mean(
-            lambda n: m.row(f"{name} {n}") - _whole(m, n) * load - _stretches(m, n) * enter
-        )
+        return max(0.0, m.row(name) - load - task)
 
     return LoopCosts(
         instruction=instruction,
@@ -231,9 +237,9 @@ def _costs(m: _Measured, target: Target) -> LoopCosts:
         latency=4 * m.vector("sum"),
         scalar=max(0.05, (m.row("scalar 7") - m.row("scalar 1")) / 6 / 3),
         enter=max(0.2, enter),
-        combine=max(0.0, ending("sum")),
-        extreme=max(0.0, ending("maximum")),
-        wait=max(0.0, 8 * (m.row("waiting row") - m.row("copied row") - m.row("summed row"))),
+        combine=ending("known row"),
+        extreme=ending("known extreme"),
+        wait=max(0.0, _mean(lambda n: _apart(m, n)) / 2),
         gather=m.element("gather"),
         index=m.element("index"),
         checked=m.element("checked"),
@@ -241,7 +247,7 @@ def _costs(m: _Measured, target: Target) -> LoopCosts:
         running=m.vector("running"),
         turns=turns,
         turn_call=call,
-        task=m.row("task") / 8,
+        task=task,
         shown=_shown(m, target),
         again=_again(m, target),
         reached=tuple(_reached(m, target, number) for number in range(1, len(target.levels) - 1)),
@@ -256,6 +262,11 @@ def _costs(m: _Measured, target: Target) -> LoopCosts:
 
 def _mean(of: Callable[[int], float]) -> float:
     return sum(of(n) for n in SHORT) / len(SHORT)
+
+
+def _apart(m: _Measured, n: int) -> float:
+    """What three sweeps take longer where each needs what the one before has found."""
+    return m.row(f"waiting {n}") - 2 * m.row(f"sum {n}") - m.row(f"copy {n}")
 
 
 def _whole(m: _Measured, n: int) -> int:
@@ -304,11 +315,6 @@ def _shown(m: _Measured, target: Target) -> float:
     return min(1.0, max(0.0, (both - max(read, computed)) / min(read, computed)))
 
 
-def costs_text(costs: Sequence[tuple[str, object]]) -> str:
-    """Fields and their values, for people."""
-    return "\n".join(f"{name}: {value}" for name, value in costs)
-
-
 class _Text(Probe):
     """A probe whose operand may have to be longer."""
 
@@ -318,4 +324,4 @@ class _Text(Probe):
         return Probe(self.text, self.sizes, room, self.shift, self.bound)
 
 
-__all__ = ["costs_text", "measure_loop_costs"]
+__all__ = ["measure_loop_costs"]

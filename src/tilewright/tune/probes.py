@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -50,7 +50,7 @@ class Probe:
 class _Ready:
     """A probe that can be called, with all that its call reads kept alive."""
 
-    function: ctypes._CFuncPtr  # pyright: ignore[reportPrivateUsage]
+    function: Callable[..., object]
     arguments: tuple[object, ...]
     kept: list[object]
     calls: int = 1

@@ -36,23 +36,21 @@ from tilewright.shape import (
     ceil_div,
     constant,
     equal,
-    less,
     maximum,
     minimum,
     product,
     select,
-    symbol,
 )
 from tilewright.tile.loops.loops import column_block, target_buffers, task_columns
-from tilewright.tile.rows.parts import LONG, STEP_PICOSECONDS
+from tilewright.tile.prices import priced
+from tilewright.tile.rows.parts import LONG
 from tilewright.tile.rows.stages import PARTS, part_of
 from tilewright.tile.values.lowering import Lowering
-from tilewright.tile.variants import THREADS, LoweredStep, Variant, Workspace
+from tilewright.tile.variants import LoweredStep, Variant, Workspace
 
 ROWS = 8  # rows per pass: their sum meets the sums in scratch once
 LANES = 16  # rows of fewer columns are taken together until they are a multiple of as many
 WIDEST = 2048  # columns of a block where the rows are cut instead; their sums stay in L1
-BROKEN = 8  # twice what it takes longer to read pieces of rows from memory than all of them
 ELEMENTS = 16  # per nanosecond of one thread, for the thread count
 
 
@@ -97,25 +95,10 @@ def lower_columns(
     step = LoweredStep(whole.program(()), tuple(whole.lowering.buffers), kernel.outputs)
     size, scope = product(whole.operand.shape), whole.lowering.scope
     longest = scope.bounds(size).high
-    if (longest is not None and longest < LONG) or whole.has_few_rows:
-        return (Variant("loops", (step,), constant(0)),)
-    width = whole.space.shape[-1]
-    broken = select(less(whole.block, width), BROKEN, 2)
-    cost = _time(whole, size, machine, broken)
-    parts, spaces = _in_parts(kernel, fresh)
-    more = constant(round(machine.target.sync_ns * 1000) + STEP_PICOSECONDS)
-    return (
-        Variant("loops", (step,), scope.resolve(cost)),
-        Variant("parts", spaces, scope.resolve(more + _time(parts, size, machine, 2))),
-    )
-
-
-def _time(task: _Columns, size: Expr, machine: Machine, scattered: Expr | int) -> Expr:
-    """Picoseconds to read all elements, by as many threads as there are tasks for."""
-    tasks = maximum(product([extent for _, extent in task.grid]), 1)
-    rounds = ceil_div(tasks, symbol(THREADS))
-    reading = machine.reading(size, task.operand.dtype.bytes, 1, scattered)
-    return size // 64 * reading * rounds // tasks
+    found = [Variant("loops", (step,), constant(0))]
+    if (longest is None or longest >= LONG) and not whole.has_few_rows:
+        found.append(Variant("parts", _in_parts(kernel, fresh)[1], constant(0)))
+    return priced(found, machine)
 
 
 def _in_parts(
