@@ -37,7 +37,8 @@ class LoopCosts:
     another width, ``narrow`` to one that is narrower and whole. ``compare``: instructions of a
     maximum or a minimum that keep what is no number. ``double``: times the cycles of a function in
     float32 that a vector of float64 takes. ``whole``: a vector of 16 divisions of whole
-    numbers of 32 bits. ``functions``: a vector of float32 for each function that is not one instruction.
+    numbers of 32 bits. ``functions``: a vector of float32 for each function that is not one
+    instruction.
     """
 
     instruction: float
