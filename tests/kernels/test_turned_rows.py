@@ -162,5 +162,5 @@ def test_what_is_turned_follows_from_sizes() -> None:
         sizes = {"a": a, "b": b, THREADS: 1}
         return min(found, key=lambda variant: variant.cost.evaluate(sizes)).name
 
-    assert [chosen(30011, b) for b in (2, 9, 40, 1003)] == ["turned", "turned", "turned", "rows"]
+    assert [chosen(30011, b) for b in (2, 9, 17, 1003)] == ["turned", "turned", "turned", "rows"]
     assert chosen(1, 40) == "rows"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
 
 from support.graph_kit import F32, F64, Space, apply, check, kinds, mostly_slow, scalar, spread
@@ -10,17 +12,14 @@ from tilewright.backend.cpu.program import REGISTER_TILES
 from tilewright.cost import Machine
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node, node
-from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Window
-from tilewright.ir.tile import TileProgram
 from tilewright.plan.greedy import plan_greedily
-from tilewright.shape import Expr, constant
+from tilewright.shape import constant
 from tilewright.target import preset
 from tilewright.tile import lower
 from tilewright.tile.lower import lower_kernel
-from tilewright.tile.values.lowering import Lowering
+from tilewright.tile.prices import priced
 from tilewright.tile.variants import THREADS, Variant
-from tilewright.tile.windows.turned_windows import turned_windows
 
 CASES = (
     WindowCase("three", (3, 3), padding=1, after=1),
@@ -49,14 +48,11 @@ SIZES = [
 def turned(monkeypatch: pytest.MonkeyPatch) -> None:
     """Images are turned wherever that is possible."""
 
-    def cheap(
-        kernel: Kernel, lowering: Lowering, plain: TileProgram, machine: Machine
-    ) -> tuple[TileProgram, tuple[Expr, Expr]]:
-        found = turned_windows(kernel, lowering, plain, machine)
-        assert found is not None
-        return found[0], (constant(1), constant(0))
+    def last(variants: Iterable[Variant], machine: Machine) -> tuple[Variant, ...]:
+        (chosen,) = (variant for variant in variants if variant.name == "turned")
+        return priced((chosen,), machine)
 
-    monkeypatch.setattr(lower, "turned_windows", cheap)
+    monkeypatch.setattr(lower, "priced", last)
 
 
 def pooling(space: Space, case: WindowCase, kind: str, dtype: DType = F32) -> Node:

@@ -3,7 +3,8 @@
 ``machine`` is a target with the price list of its cores. ``tiles`` holds the innermost level,
 measured or derived from a target; ``contraction`` the levels above it, with ``operands`` that are
 read and packed; ``attention`` products around a softmax, ``row_product`` a product and its rows.
-Imports ir, shape and target. Start with :func:`contraction_time`.
+What has no product has one price, which ``loops`` finds by walking its program. Imports ir, shape
+and target. Start with :func:`contraction_time` and :func:`loop_price`.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 from tilewright.cost.attention import AttentionSizes, attention_time, softmax_time
 from tilewright.cost.codes import few_rows_time
 from tilewright.cost.contraction import contraction_time, contraction_work
+from tilewright.cost.loops import LoopPrice, loop_price
 from tilewright.cost.machine import Machine, workers_for
 from tilewright.cost.operands import Blocks
 from tilewright.cost.row_product import apart_time, together_time
@@ -18,12 +20,14 @@ from tilewright.cost.row_product import apart_time, together_time
 __all__ = [
     "AttentionSizes",
     "Blocks",
+    "LoopPrice",
     "Machine",
     "apart_time",
     "attention_time",
     "contraction_time",
     "contraction_work",
     "few_rows_time",
+    "loop_price",
     "softmax_time",
     "together_time",
     "workers_for",

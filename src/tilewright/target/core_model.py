@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from tilewright.target.loop_costs import NARROW, WIDE, LoopCosts
+
 LINE_BYTES = 64  # of a cache, on every processor that code is generated for
 PAGE_BYTES = 4096  # the smallest page, beyond whose end hardware does not prefetch
 SHORT_ROW_BYTES = 2048  # of rows up to which generated code asks ahead for those that follow
@@ -240,6 +242,7 @@ class CoreModel:
     moves: MoveCosts = field(default_factory=MoveCosts)
     attention: AttentionCosts = field(default_factory=AttentionCosts)
     threads: ThreadCosts = field(default_factory=ThreadCosts)
+    loops: LoopCosts = NARROW
     measured: tuple[str, ...] = ()
 
 
@@ -253,6 +256,7 @@ def usual_core(vector_bytes: int) -> CoreModel:
         streams=StreamCosts(left_shown=4, scattered_rows=(), streamed=0.0),
         dots=DotCosts(known_group=(6.0, 1.1), any_group=(6.0, 1.1), masked=4.0),
         moves=MoveCosts(near_turned=0.6, far_turned=1.2),
+        loops=WIDE,
     )
 
 

@@ -22,6 +22,7 @@ from tilewright.tile.passes.checks import with_checks_first
 from tilewright.tile.passes.gather_rows import with_gather_rows
 from tilewright.tile.passes.streams import with_streams
 from tilewright.tile.passes.tables import with_tables
+from tilewright.tile.prices import priced
 from tilewright.tile.products.frame import RegisterTile
 from tilewright.tile.products.variants import contraction_variants
 from tilewright.tile.rows.columns import lower_columns
@@ -85,14 +86,18 @@ def lower_kernel(
     if kernel.kind is KernelKind.RECURRENCE:
         steps = lower_recurrence(kernel, fresh(), tile, machine.target)
         return LoweredKernel(kernel, (Variant("loops", steps, constant(0)),))
+    return LoweredKernel(kernel, priced(_loops(kernel, fresh, machine), machine))
+
+
+def _loops(kernel: Kernel, fresh: Callable[[], Lowering], machine: Machine) -> tuple[Variant, ...]:
     lowering = fresh()
     program = _LOOPS[kernel.kind](kernel, lowering)
     steps = _steps(program, lowering, kernel)
     if kernel.kind is KernelKind.WINDOW:
-        return LoweredKernel(kernel, _windows(kernel, fresh(), program, steps, machine))
+        return _windows(kernel, fresh(), program, steps)
     if kernel.kind in (KernelKind.LOOPS, KernelKind.CONCAT):
         steps = with_streams(kernel, steps, lowering.scope, machine.target)
-    return LoweredKernel(kernel, (Variant("loops", steps, constant(0)),))
+    return (Variant("loops", steps, constant(0)),)
 
 
 def _steps(program: TileProgram, lowering: Lowering, kernel: Kernel) -> tuple[LoweredStep, ...]:
@@ -106,12 +111,10 @@ def _windows(
     lowering: Lowering,
     plain: TileProgram,
     steps: tuple[LoweredStep, ...],
-    machine: Machine,
 ) -> tuple[Variant, ...]:
     """Vectors along rows, and where small images can be turned, across these."""
-    found = turned_windows(kernel, lowering, plain, machine)
-    if found is None:
-        return (Variant("loops", steps, constant(0)),)
-    program, (along, across) = found
-    turned = Variant("turned", _steps(program, lowering, kernel), across)
-    return Variant("loops", steps, along), turned
+    along = Variant("loops", steps, constant(0))
+    program = turned_windows(kernel, lowering, plain)
+    if program is None:
+        return (along,)
+    return along, Variant("turned", _steps(program, lowering, kernel), constant(0))

@@ -1,8 +1,9 @@
 """Package 7: what is measured once on a machine, and where it is kept.
 
 ``wrappers`` makes code that calls register tiles in a loop, ``profile`` times it, ``peak`` measures
-what cores compute and read at best, ``store`` keeps the result under the machine's fingerprint, and
-``core`` makes a machine of it. Nothing here runs in a user's call, and nothing is
+what cores compute and read at best, ``loop_probes`` what loops without products cost, with small
+tile programs that ``probes`` compiles and times. ``store`` keeps the result under the machine's
+fingerprint, and ``core`` makes a machine of it. Nothing here runs in a user's call, and nothing is
 written unless it is asked for. May import every lower package, numpy and llvmlite. Start with
 ``profile``.
 """

@@ -10,7 +10,6 @@ Start with :func:`lower_scatter`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 
 from tilewright.cost import Machine
 from tilewright.ir.graph import Node
@@ -27,17 +26,15 @@ from tilewright.shape import (
     maximum,
     minimum,
     product,
-    symbol,
 )
 from tilewright.tile.loops.interchange import Columns
 from tilewright.tile.loops.loops import CHUNK, finish, target_buffers, task_columns
-from tilewright.tile.loops.scatter_rows import replaces_rows, scatter_rows, time
+from tilewright.tile.loops.scatter_rows import replaces_rows, scatter_rows
 from tilewright.tile.passes.tables import with_tables
+from tilewright.tile.prices import priced
 from tilewright.tile.values.lowering import Lowering
-from tilewright.tile.variants import THREADS, LoweredStep, Variant
+from tilewright.tile.variants import LoweredStep, Variant
 
-ELEMENTS_PER_NANOSECOND = 8  # that one thread copies, about, for the thread count
-UPDATE = 4  # times that: what is changed lies anywhere
 LONGEST_RUN = 2048  # bytes of an update in one task: of less, waiting for the first is too much
 
 
@@ -49,13 +46,10 @@ def lower_scatter(
     steps = with_tables(task.program(), task.lowering, kernel.outputs)
     if not task.copies:
         steps = (_copy(kernel, fresh()), *steps)
-    if not replaces_rows(kernel, task.lowering):
-        return (Variant("loops", steps, constant(0)),)
-    scope, rows = task.lowering.scope, scatter_rows(kernel, fresh)
-    return (
-        Variant("loops", steps, scope.resolve(task.time(machine))),
-        Variant("rows", rows, scope.resolve(time(kernel))),
-    )
+    found = [Variant("loops", steps, constant(0))]
+    if replaces_rows(kernel, task.lowering):
+        found.append(Variant("rows", scatter_rows(kernel, fresh), constant(0)))
+    return priced(found, machine)
 
 
 def _copy(kernel: Kernel, lowering: Lowering) -> LoweredStep:
@@ -111,20 +105,7 @@ class _Scatter:
             self._nested(shape, self.place, self._copied)
         self._all_updates()
         body = [s for block in lowering.blocks for s in block.statements]
-        program = finish(lowering, self.kernel, self.grid, body, self.targets)
-        elements = product(shape) * self.copies + product(self.updates.shape) * UPDATE
-        return replace(program, work=elements // ELEMENTS_PER_NANOSECOND + 1)
-
-    def time(self, machine: Machine) -> Expr:
-        """Picoseconds to change the copy: of its lines, which are far again, two words are moved.
-
-        There are as many threads as parts of the columns for that.
-        """
-        updates, size = product(self.updates.shape), self.output.dtype.bytes
-        rate = machine.reading(product(self.output.shape), size, 1)
-        tasks = maximum(product([extent for _, extent in self.grid]), 1)
-        rounds = ceil_div(tasks, symbol(THREADS))
-        return updates // 64 * rate * 2 * rounds // tasks
+        return finish(lowering, self.kernel, self.grid, body, self.targets)
 
     # ------------------------------------------------------------ the copy
 

@@ -34,11 +34,10 @@ from tilewright.shape import (
     minimum,
     product,
     select,
-    symbol,
 )
 from tilewright.tile.loops.loops import CHUNK, finish, target_buffers
 from tilewright.tile.values.lowering import Lowering
-from tilewright.tile.variants import THREADS, LoweredStep, Workspace
+from tilewright.tile.variants import LoweredStep, Workspace
 from tilewright.tile.work import estimate
 
 ENTRY_PICOSECONDS = 500  # of a row in the first step, which one thread does alone
@@ -63,14 +62,6 @@ def scatter_rows(kernel: Kernel, fresh: Callable[[], Lowering]) -> tuple[Lowered
     fill = LoweredStep(filling, tuple(first.lowering.buffers), (table,))
     write = LoweredStep(writing, (*second.lowering.buffers, table), kernel.outputs)
     return fill, write
-
-
-def time(kernel: Kernel) -> Expr:
-    """Picoseconds that these steps take beside what has to be moved at least."""
-    (output,) = kernel.outputs
-    depth = output.inputs[1].shape[-1].value
-    rows = product(output.shape[:depth])
-    return rows * ENTRY_PICOSECONDS + rows * ROW_PICOSECONDS // symbol(THREADS)
 
 
 class _Rows:

@@ -37,25 +37,22 @@ from tilewright.shape import (
     ceil_div,
     constant,
     equal,
-    less,
     maximum,
     minimum,
     product,
     select,
-    symbol,
 )
 from tilewright.tile.loops.loops import column_block, target_buffers, task_columns
-from tilewright.tile.rows.parts import LONG, STEP_PICOSECONDS
+from tilewright.tile.prices import priced
+from tilewright.tile.rows.parts import LONG
 from tilewright.tile.rows.stages import PARTS, part_of
 from tilewright.tile.values.lowering import Lowering
-from tilewright.tile.variants import THREADS, LoweredStep, Variant, Workspace
+from tilewright.tile.variants import LoweredStep, Variant, Workspace
 
 ROWS = 8  # rows per pass: their sum meets the sums in scratch once
 WORD_BYTES = 4  # of the narrowest elements of which several rows are added at once
 LANES = 16  # rows of fewer columns are taken together until they are a multiple of as many
 WIDEST = 2048  # columns of a block where the rows are cut instead; their sums stay in L1
-BROKEN = 8  # twice what it takes longer to read pieces of rows from memory than all of them
-PIECEWISE = 120  # percent of the time of whole rows that pieces of them take in any cache
 ELEMENTS = 16  # per nanosecond of one thread, for the thread count
 
 
@@ -96,34 +93,18 @@ def lower_columns(
 ) -> tuple[Variant, ...]:
     """The variants of a Reduce that keeps the last axis, with its epilogue."""
     pieces = _Columns(kernel, fresh())
-    scope, size = pieces.lowering.scope, product(pieces.operand.shape)
-    longest, width = scope.bounds(size).high, pieces.space.shape[-1]
+    size, scope = product(pieces.operand.shape), pieces.lowering.scope
+    longest = scope.bounds(size).high
     own = Variant("loops", (pieces.whole_step(),), constant(0))
     if longest is not None and longest < LONG:
-        return (own,)
-    is_broken = less(pieces.block, width)
-    cost = _time(pieces, size, machine, select(is_broken, BROKEN, 2))
-    cost = scope.resolve(select(is_broken, cost * PIECEWISE // 100, cost))
-    made = [Variant(own.name, own.steps, cost)]
-    if cost is not scope.resolve(_time(pieces, size, machine, 2)):
+        return priced((own,), machine)
+    made = [own]
+    if scope.resolve(less(pieces.block, pieces.width)) is not constant(0):
         rows = _Columns(kernel, fresh(), whole_rows=True)
-        step, cost = rows.whole_step(), _time(rows, size, machine, 2)
-        made.append(Variant("rows", (step,), scope.resolve(cost)))
+        made.append(Variant("rows", (rows.whole_step(),), constant(0)))
     if not pieces.has_few_rows:
-        parts, spaces = _in_parts(kernel, fresh)
-        more = constant(round(machine.target.sync_ns * 1000) + STEP_PICOSECONDS)
-        # What a part leaves is written and read once more.
-        cost = more + _time(parts, size + 2 * PARTS * parts.sums, machine, 2)
-        made.append(Variant("parts", spaces, scope.resolve(cost)))
-    return tuple(made) if len(made) > 1 else (own,)
-
-
-def _time(task: _Columns, size: Expr, machine: Machine, scattered: Expr | int) -> Expr:
-    """Picoseconds to read all elements, by as many threads as there are tasks for."""
-    tasks = maximum(product([extent for _, extent in task.grid]), 1)
-    rounds = ceil_div(tasks, symbol(THREADS))
-    reading = machine.reading(size, task.operand.dtype.bytes, 1, scattered)
-    return size // 64 * reading * rounds // tasks
+        made.append(Variant("parts", _in_parts(kernel, fresh)[1], constant(0)))
+    return priced(made, machine)
 
 
 def _in_parts(

@@ -13,15 +13,14 @@ from typing import Protocol
 from tilewright.ir.graph import Node
 from tilewright.ir.tile import TileBuffer, TileProgram
 from tilewright.ir.tile_walk import ExpressionMap
-from tilewright.shape import Expr, ceil_div, constant, maximum, product, symbol
+from tilewright.shape import Expr, constant, product
 from tilewright.tile.rows.stages import PARTS, NotOneLoopError, RowStages, Sweep
 from tilewright.tile.values.lowering import Lowering
-from tilewright.tile.variants import THREADS, LoweredStep, Workspace
+from tilewright.tile.variants import LoweredStep, Workspace
 from tilewright.tile.work import estimate
 
 MANY_TASKS = 16  # of whole rows: threads share these
 LONG = 1 << 15  # elements of the rows of one task from which on parts may pay
-STEP_PICOSECONDS = 300_000  # of one more step, beside the meeting of the threads
 
 
 class RowTask(Protocol):
@@ -97,21 +96,6 @@ def _program(
         tuple(lowering.checks),
         work,
     )
-
-
-def time(
-    programs: Sequence[TileProgram], sync_ns: float, more: Expr | int = 0, unit: int = 1000
-) -> Expr:
-    """Picoseconds of steps with the threads there are, as far as their tasks can be shared.
-
-    All tasks of a step take ``more`` than its work, of which one takes ``unit``.
-    """
-    total = constant(round(sync_ns * 1000 + STEP_PICOSECONDS) * (len(programs) - 1))
-    for program in programs:
-        tasks = maximum(product([size for _, size in program.grid]), 1)
-        rounds = ceil_div(tasks, symbol(THREADS))
-        total = total + (program.work * unit + more) * rounds // tasks
-    return total
 
 
 def may_pay(program: TileProgram, stages: RowStages) -> bool:

@@ -31,13 +31,13 @@ from tilewright.shape import Expr, constant, product
 from tilewright.tile.loops.loops import collapse
 from tilewright.tile.passes.borders import with_borders
 from tilewright.tile.passes.tables import with_tables
+from tilewright.tile.prices import priced
 from tilewright.tile.rows.parts import (
     MakeTask,
     RowTask,
     lower_in_parts,
     lower_whole,
     may_pay,
-    time,
 )
 from tilewright.tile.rows.row_columns import Layout, RowColumns, layouts
 from tilewright.tile.rows.stages import (
@@ -56,33 +56,20 @@ from tilewright.tile.variants import LoweredStep, Variant
 
 
 def lower_rows(
-    kernel: Kernel, fresh: Callable[[], Lowering], machine: Machine, unit: int = 1000
+    kernel: Kernel, fresh: Callable[[], Lowering], machine: Machine
 ) -> tuple[Variant, ...]:
-    """The variants of a row kernel; ``fresh`` makes a lowering for each.
-
-    One of what their programs call work takes ``unit`` picoseconds. Among themselves that hardly
-    matters; who adds other times to theirs knows it better.
-    """
+    """The variants of a row kernel with their prices; ``fresh`` makes a lowering for each."""
     make, task, program = _whole(kernel, fresh)
-    sync = machine.target.sync_ns
-    cost = time([program], sync, 0, unit)
-    found: list[Variant] = []
-    turned = None
-    if isinstance(task, Rows):
-        turned = turned_rows(kernel, fresh, program, machine)
+    found = [Variant("rows", _steps(program, task, kernel), constant(0))]
+    turned = turned_rows(kernel, fresh) if isinstance(task, Rows) else None
     if turned is not None:
-        cost = time([program], sync, turned.plain_more, unit)
-        steps = _steps(turned.program, turned.task, kernel)
-        found = [Variant("turned", steps, time([turned.program], sync, turned.turning, unit))]
-    found.insert(0, Variant("rows", _steps(program, task, kernel), cost))
+        steps = _steps(turned[1], turned[0], kernel)
+        found.append(Variant("turned", steps, constant(0)))
     if may_pay(program, task.stages):
         parts = lower_in_parts(make)
         if parts is not None:
-            programs = [step.program for step in parts]
-            more = 0 if turned is None else turned.plain_more * PARTS // len(programs)
-            cost = time(programs, sync, more, unit)
-            found.append(Variant("parts", parts, cost))
-    return tuple(found)
+            found.append(Variant("parts", parts, constant(0)))
+    return priced(found, machine)
 
 
 def _steps(program: TileProgram, task: RowTask, kernel: Kernel) -> tuple[LoweredStep, ...]:

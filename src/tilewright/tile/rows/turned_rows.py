@@ -9,9 +9,7 @@ way out; all between is that of rows which lie side by side (``row_columns``). S
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 
-from tilewright.cost import Machine
 from tilewright.ir.graph import Node
 from tilewright.ir.kernel import Kernel, RowSpace
 from tilewright.ir.tile import Accumulator, TileBuffer, TileProgram, TransposeBlock
@@ -23,13 +21,10 @@ from tilewright.tile.rows.parts import lower_whole
 from tilewright.tile.rows.row_columns import LANES, MOST, Layout, Recorded, RowColumns, RowRange
 from tilewright.tile.rows.stages import NotOneLoopError, RowStages
 from tilewright.tile.values.lowering import Lowering
-from tilewright.tile.work import UNITS_PER_NANOSECOND, VECTOR_UNITS
 
 ZERO, ONE = constant(0), constant(1)
 BLOCK = 4096  # elements of the rows of a task: with what is kept of them they stay in L1
 LONGEST = 512  # elements of a row that is always longer: turning takes longer than its ends
-SWEEP_CYCLES = 12  # to enter a sweep over a row and to combine the lanes of its sums
-WAIT_CYCLES = 24  # more where a sweep needs what the one before has found
 
 
 class TurnedRows(RowColumns):
@@ -106,51 +101,10 @@ def _elements(stages: RowStages) -> list[Node]:
     return found
 
 
-@dataclass(frozen=True)
-class Turned:
-    """Rows turned by their tasks, beside the program ``plain`` that does not turn them."""
-
-    task: TurnedRows
-    program: TileProgram
-    plain: TileProgram
-    machine: Machine
-
-    @property
-    def lanes(self) -> int:
-        """Elements of a vector."""
-        stages = self.task.stages
-        return self.machine.target.vector_bytes // stages.kernel.seed.dtype.bytes
-
-    @property
-    def plain_more(self) -> Expr:
-        """Picoseconds of all rows for the ends of sweeps along them, and for lanes without use."""
-        sweeps = len(self.task.stages.sweeps())
-        ends = SWEEP_CYCLES * sweeps + WAIT_CYCLES * (sweeps - 1)
-        return self._picoseconds(self.task.rows * ends + self._unused(self.task.length))
-
-    @property
-    def turning(self) -> Expr:
-        """Picoseconds to turn all rows, and for lanes without use."""
-        vectors = self.task.length * ceil_div(self.task.rows, self.lanes)
-        tensors = len(self.task.turned) + len(self.task.stages.elements)
-        # Every vector goes through the exchanges of a square, is read once more and written.
-        steps = tensors * (self.lanes.bit_length() - 1 + 2)
-        return self._picoseconds(vectors * steps + self._unused(self.task.rows))
-
-    def _unused(self, size: Expr) -> Expr:
-        """Cycles for what the last vector along an axis of ``size`` is longer than it."""
-        cycles = self.plain.work * (UNITS_PER_NANOSECOND // VECTOR_UNITS) // self.lanes
-        more = ceil_div(size, self.lanes) * self.lanes - size
-        return cycles * more // maximum(size, 1)
-
-    def _picoseconds(self, cycles: Expr) -> Expr:
-        return cycles * self.machine.picoseconds(1)
-
-
 def turned_rows(
-    kernel: Kernel, fresh: Callable[[], Lowering], plain: TileProgram, machine: Machine
-) -> Turned | None:
-    """The rows of ``plain`` turned; None where that is impossible or no gain."""
+    kernel: Kernel, fresh: Callable[[], Lowering]
+) -> tuple[TurnedRows, TileProgram] | None:
+    """A task that turns its rows, and its program; None where that is impossible or no gain."""
     stages = RowStages(kernel, fresh())
     space = stages.space
     shortest = stages.lowering.scope.bounds(product([space.shape[a] for a in space.axes])).low
@@ -159,10 +113,9 @@ def turned_rows(
     for layout in _layouts(space):
         try:
             task = TurnedRows(RowStages(kernel, fresh()), layout)
-            program = replace(lower_whole(task), work=plain.work)
+            return task, lower_whole(task)
         except NotOneLoopError:
             continue
-        return Turned(task, program, plain, machine)
     return None
 
 

@@ -21,6 +21,7 @@ from tilewright.policy.cover import Bound, cover
 from tilewright.policy.prices import other_prices, samples_of
 from tilewright.policy.space import BLOCK_DEPTH, BLOCK_ROWS
 from tilewright.shape import Expr, Scope, ceil_div, constant, maximum, product, symbol
+from tilewright.tile.prices import near_time
 from tilewright.tile.products.frame import Blocking, RegisterTile
 from tilewright.tile.products.variants import contraction_variants
 from tilewright.tile.rows.row_columns import LANES, layouts
@@ -28,7 +29,6 @@ from tilewright.tile.rows.rows import lower_rows
 from tilewright.tile.stitched.row_product import RowBlocking, lower_row_product
 from tilewright.tile.values.lowering import Lowering
 from tilewright.tile.variants import THREADS, LoweredStep, Variant, between, workspace
-from tilewright.tile.work import UNITS_PER_NANOSECOND, VECTOR_UNITS
 
 # How far what is left of all variants may be from the best of them: every one is met in each call.
 CLOSE = Bound(mean=0.0005, worst=0.003, most=12)
@@ -58,10 +58,7 @@ class RowProductVariants:
         self.tile = tile
         self.machine = machine
         self.policy = policy
-        # Eight units of work are a vector instruction, of which a cycle takes four.
-        lanes = max(1, machine.target.vector_bytes // parts.shown.dtype.bytes)
-        unit = max(1, machine.picoseconds(UNITS_PER_NANOSECOND / (4 * VECTOR_UNITS * lanes)))
-        self.rows = lower_rows(parts.last, self._fresh(parts.last), machine, unit)
+        self.rows = lower_rows(parts.last, self._fresh(parts.last), machine)
         self._steps: dict[RowBlocking, LoweredStep | None] = {}
 
     def _fresh(self, part: Kernel) -> Callable[[], Lowering]:
@@ -81,8 +78,8 @@ class RowProductVariants:
             for rows in self.rows:
                 steps = tuple(between(step, spaces) for step in (*made.steps, *rows.steps))
                 cost = apart_time(
-                    (made.cost, rows.cost), product(shown.shape), shown.dtype.bytes, self.machine,
-                    symbol(THREADS),
+                    (made.cost, self._near(rows, symbol(THREADS))), product(shown.shape),
+                    shown.dtype.bytes, self.machine, symbol(THREADS),
                 )  # fmt: skip
                 found.append(Variant(f"{made.name}; {rows.name}", steps, cost))
         return tuple(found)
@@ -130,7 +127,11 @@ class RowProductVariants:
         """Picoseconds of all sweeps on one thread."""
         wanted = "turned" if turned else "rows"
         (rows,) = (rows for rows in self.rows if rows.name == wanted)
-        return rows.cost.substitute({THREADS: constant(1)})
+        return self._near(rows, 1)
+
+    def _near(self, rows: Variant, threads: Expr | int) -> Expr:
+        """Picoseconds of rows that are in cache; what it takes to reach them is counted apart."""
+        return near_time(rows.steps, self.machine, threads)
 
     def _price(self, nest: ProductNest, blocks: Blocks, turned: bool) -> Expr:
         """Picoseconds; blocks of turned rows fill vectors, but for the last one."""

@@ -9,9 +9,7 @@ one pixel of all these images. Start with :func:`turned_windows`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
-from tilewright.cost import Machine
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Window
 from tilewright.ir.scalar import COMBINE
@@ -36,12 +34,10 @@ from tilewright.shape import (
     minimum,
     product,
     select,
-    symbol,
 )
 from tilewright.tile.loops.loops import finish, target_buffers
 from tilewright.tile.moves.transposes import SIZES
 from tilewright.tile.values.lowering import Lowering
-from tilewright.tile.variants import THREADS
 from tilewright.tile.windows.bands import VECTOR_BYTES, Geometry
 
 PIXELS = 256  # of every image in a task, about: with their windows they stay in the nearest caches
@@ -216,32 +212,9 @@ class TurnedWindows:
             value = self._combined(value, other)
         return value
 
-    # ------------------------------------------------------------ what it costs
 
-    def times(self, machine: Machine) -> tuple[Expr, Expr]:
-        """Picoseconds of vectors along rows, and of this."""
-        geometry, vector = self.geometry, machine.target.vector_bytes // self.seed.dtype.bytes
-        outer, inner = geometry.kernel  # a cycle for each: loads go along with operations
-        reached = self.columns * geometry.strides[1]
-        line = ceil_div(reached, vector) * outer + ceil_div(self.columns, vector) * inner
-        rows = self.images * self.rows
-        blocks, bands = ceil_div(self.images, self.lanes), ceil_div(self.rows, self.most)
-        turn = vector.bit_length() - 1  # the exchanges of a square, for each of its vectors
-        vectors = bands * geometry.span(0, self.most) * self.width * turn
-        vectors += self.rows * (self.width * outer + self.columns * (inner + turn))
-        turned = blocks * vectors * (self.lanes // vector)
-        shares = (rows * (ROW_CYCLES + line), rows), (turned, blocks * bands)
-        along, own = (
-            cycles * ceil_div(maximum(tasks, 1), symbol(THREADS)) // maximum(tasks, 1)
-            for cycles, tasks in shares
-        )
-        return along * machine.picoseconds(1), own * machine.picoseconds(1)
-
-
-def turned_windows(
-    kernel: Kernel, lowering: Lowering, plain: TileProgram, machine: Machine
-) -> tuple[TileProgram, tuple[Expr, Expr]] | None:
-    """The program, and what ``plain`` and it cost; None where images cannot be turned."""
+def turned_windows(kernel: Kernel, lowering: Lowering, plain: TileProgram) -> TileProgram | None:
+    """The program beside ``plain``; None where images cannot be turned."""
     seed = kernel.seed
     if not isinstance(seed.primitive, Window) or seed.primitive.trailing:
         return None
@@ -256,5 +229,4 @@ def turned_windows(
     if not task.write():
         return None
     body = [s for block in lowering.blocks for s in block.statements]
-    program = finish(lowering, kernel, task.grid, body, task.targets)
-    return replace(program, work=plain.work), task.times(machine)
+    return finish(lowering, kernel, task.grid, body, task.targets)

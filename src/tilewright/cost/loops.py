@@ -1,0 +1,491 @@
+"""The time of a tile program without products: what its loops compute and what memory they move.
+
+A program is walked once. Loops give cycles (``vector_work``), and every access a footprint: the
+elements that it touches while a loop around it runs. Where a loop, or the next one after it,
+touches the same again, the bytes come from the level of memory that holds all that is touched in
+between; what is touched for the first time comes from the level that holds everything. Computing
+and moving overlap but for a share. All is one integer expression in picoseconds. Imports ir, shape
+and target. Start with :func:`loop_price`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from tilewright.cost.contraction import Machine, workers_for
+from tilewright.cost.vector_work import Core, is_innermost, loop_cycles, scalar_cycles
+from tilewright.ir.tile import (
+    CACHE_LINE,
+    Check,
+    Let,
+    LetDistance,
+    LetIndex,
+    Loop,
+    Product,
+    Role,
+    Stage,
+    Statement,
+    Store,
+    TileBuffer,
+    TileProgram,
+    TransposeBlock,
+    Value,
+)
+from tilewright.ir.tile_walk import value_loads, value_symbols
+from tilewright.shape import (
+    Expr,
+    ceil_div,
+    constant,
+    less_equal,
+    maximum,
+    minimum,
+    product,
+    select,
+    symbol,
+    total,
+)
+from tilewright.target import MemoryLevel
+
+ZERO, ONE = constant(0), constant(1)
+SIXTEENTHS = 16
+CALL_PICOSECONDS = 60_000  # of a kernel beside its tasks
+MOST_TERMS = 4  # of a sum that is multiplied out; a longer one is kept as it is
+NEAR_TAPS = 64  # elements between two accesses that touch mostly the same
+
+
+@dataclass(frozen=True)
+class LoopPrice:
+    """Picoseconds on one thread, those of ``cycles`` alone, and lines that memory moves."""
+
+    alone: Expr
+    computed: Expr
+    shared: Expr
+    tasks: Expr
+
+    def time(self, machine: Machine, threads: Expr | int) -> Expr:
+        """Picoseconds with so many threads, as many of which take part as the runtime lets."""
+        workers = minimum(workers_for(self.alone, threads), maximum(self.tasks, 1))
+        rounds = ceil_div(self.tasks, workers)
+        share = self.alone // maximum(self.tasks, 1) * rounds
+        meeting = minimum(workers - 1, 1) * round(1000 * machine.target.sync_ns)
+        return maximum(share, self.shared) + meeting + CALL_PICOSECONDS
+
+
+@dataclass(frozen=True)
+class _Access:
+    """What one place of a program touches: elements by the distance between neighbours."""
+
+    buffer: TileBuffer
+    extents: Mapping[str, Expr]
+    pending: Mapping[str, str]  # loop variables around, and the distance that each of them makes
+    offset: Expr
+    is_store: bool
+    scattered: bool
+    count: int = 1
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """Alike where two accesses differ by where they begin only."""
+        return (
+            self.buffer, tuple(sorted((k, str(e)) for k, e in self.extents.items())),
+            tuple(sorted(self.pending.items())), self.is_store,
+        )  # fmt: skip
+
+    def elements(self, sizes: Mapping[str, Expr]) -> Expr:
+        """How many elements it touches, whole lines of those that lie apart."""
+        count = product(self.extents.values()) * self.count
+        size = self.buffer.dtype.bytes
+        if self.scattered:
+            count = count * max(1, CACHE_LINE // size)
+        whole = self.buffer.elements if self.buffer.scratch else sizes.get(self.buffer.name)
+        return count if whole is None else minimum(count, whole)
+
+
+@dataclass
+class _Touched:
+    """What statements touch once, what they touch again, and their thousandths of cycles."""
+
+    accesses: list[_Access] = field(default_factory=list[_Access])
+    again: list[tuple[Expr, Expr]] = field(default_factory=list[tuple[Expr, Expr]])
+    cycles: Expr = ZERO
+
+
+def loop_price(
+    program: TileProgram, machine: Machine, sizes: Mapping[str, Expr] | None = None
+) -> LoopPrice:
+    """What a program costs; ``sizes`` are the elements of its tensors, by name, where known."""
+    walk = _Walk(machine, sizes or {})
+    touched = walk.tasks(program)
+    return walk.price(touched, product([size for _, size in program.grid]))
+
+
+class _Walk:
+    """Goes over the statements of a program."""
+
+    def __init__(self, machine: Machine, sizes: Mapping[str, Expr]) -> None:
+        self.machine = machine
+        self.core = Core(machine.target, machine.core.loops)
+        self.costs = machine.core.loops
+        self.sizes = sizes
+        self.middle: dict[str, Expr] = {}
+        self.extent: dict[str, Expr] = {}
+        self.around: list[str] = []
+        self.origins: dict[str, frozenset[str]] = {}
+        self.begins: dict[str, Expr] = {}
+
+    # ------------------------------------------------------------ loops
+
+    def tasks(self, program: TileProgram) -> _Touched:
+        """All tasks, one after the other."""
+        for name, size in program.grid:
+            self._enter(name, ZERO, size)
+        made = self.statements(program.body)
+        made.cycles = made.cycles + round(1000 * self.costs.task)
+        for name, size in reversed(program.grid):
+            made = self._repeated(made, name, size)
+        return made
+
+    def _enter(self, name: str, begin: Expr, length: Expr) -> None:
+        outer = {n: self.middle[n] for n in begin.free_symbols if n in self.middle}
+        first = begin.substitute(outer) if outer else begin
+        self.middle[name] = first + maximum(length - 1, 0) // 2
+        self.extent[name] = length
+        self.around.append(name)
+        if begin is not ZERO:
+            self.begins[name] = begin
+
+    def length(self, begin: Expr, end: Expr) -> Expr:
+        """Iterations of a loop, in the middle of those around it, or as many as in the mean."""
+        usual = end - begin
+        local = [name for name in usual.free_symbols if name in self.extent]
+        if local:
+            usual = self._usual(usual, local)
+        left = [name for name in usual.free_symbols if _is_local(name)]
+        return _bounded(usual.substitute(dict.fromkeys(left, ZERO)) if left else usual)
+
+    def _usual(self, length: Expr, local: Sequence[str]) -> Expr:
+        usual = length.substitute({name: self.middle[name] for name in local})
+        if len(local) > 1:
+            return usual
+        count = self.extent[local[0]]
+        last = length.substitute({local[0]: count - 1})
+        if last is usual:
+            return usual
+        return ceil_div((count - 1) * maximum(usual, 0) + maximum(last, 0), maximum(count, 1))
+
+    def statements(self, body: Iterable[Statement]) -> _Touched:
+        """Statements in order: what an earlier one has touched comes from nearer."""
+        parts = [self.statement(statement) for statement in body]
+        made = _Touched()
+        for part in parts:
+            made.cycles = made.cycles + part.cycles
+            made.again += part.again
+        made.cycles = made.cycles + self._waits(list(body)) * round(1000 * self.costs.wait)
+        made.accesses, repeated = self._merged([part.accesses for part in parts])
+        if repeated is not ZERO:
+            made.again.append((repeated, self.footprint(made.accesses)))
+        return made
+
+    def _waits(self, body: Sequence[Statement]) -> int:
+        """How many loops need what a loop before them has reduced."""
+        waiting: set[str] = set()
+        count = 0
+        for statement in body:
+            if isinstance(statement, Let) and waiting & value_symbols(statement.value, {}):
+                waiting.add(statement.name)
+            if isinstance(statement, Loop):
+                used: set[str] = set()
+                for value in _values(statement):
+                    used |= value_symbols(value, {})
+                if used & waiting:
+                    count += 1
+                    waiting.clear()
+                waiting |= {a.name for a in statement.accumulators}
+        return count
+
+    def _merged(self, parts: Sequence[Sequence[_Access]]) -> tuple[list[_Access], Expr]:
+        """All accesses, alike ones once, and the bytes that later parts touch again."""
+        first: dict[TileBuffer, int] = {}
+        found: dict[tuple[object, ...], _Access] = {}
+        repeated = ZERO
+        for number, part in enumerate(parts):
+            for access in part:
+                if first.setdefault(access.buffer, number) != number and not access.is_store:
+                    repeated = repeated + self.bytes_of(access)
+                before = found.get(access.key)
+                if before is None or before.count < access.count:
+                    found[access.key] = access
+        return list(found.values()), repeated
+
+    def statement(self, statement: Statement) -> _Touched:
+        """One statement."""
+        match statement:
+            case Loop():
+                return self._loop(statement)
+            case Store(value=value):
+                return self._once((value,), (statement,), 1.0)
+            case Let(value=value) | Check(value=value):
+                return self._once((value,), (), 0.0)
+            case LetIndex(name=name, value=value):
+                self.origins[name] = self._variables(value_symbols(value, {}))
+                cycles = self.costs.index if statement.check is None else self.costs.checked
+                return self._once((value,), (), cycles / self.costs.scalar)
+            case LetDistance():
+                return self._once((), (), 1.0)
+            case TransposeBlock():
+                return self._turned(statement)
+            case Product(rows=rows, columns=columns, depth=depth):
+                return self._multiplied(product([self.length(*b) for b in (rows, columns, depth)]))
+            case Stage():
+                return self._stage(statement)
+
+    def _multiplied(self, count: Expr) -> _Touched:
+        lanes = self.core.lanes(4) * max(1, round(self.core.target.fma_pipes))
+        return _Touched(cycles=count * 1000 // lanes)
+
+    def _once(self, values: Sequence[Value], stores: Sequence[Store], steps: float) -> _Touched:
+        cycles = scalar_cycles(self.core, values) + steps * self.costs.scalar
+        return _Touched(self._accesses(values, stores), [], constant(round(1000 * cycles)))
+
+    def _stage(self, stage: Stage) -> _Touched:
+        axes = [axis for axis in stage.axes if axis.role is Role.REDUCTION]
+        for axis in stage.axes:
+            count = axis.count
+            self.extent[str(axis.begin)] = self.extent[str(axis.end)] = count
+            middle = maximum(count - 1, 0) // 2 * axis.block
+            self.middle[str(axis.begin)] = middle
+            self.middle[str(axis.end)] = minimum(middle + axis.block, axis.extent)
+        made = self.statements((*stage.load, *stage.body, *stage.store))
+        for axis in reversed(axes):
+            made = self._repeated(made, str(axis.begin), axis.count)
+        return made
+
+    def _loop(self, loop: Loop) -> _Touched:
+        length = self.length(loop.begin, loop.end)
+        self._enter(loop.variable, loop.begin, length)
+        if is_innermost(loop):
+            values, stores = _values(loop), [s for s in loop.body if isinstance(s, Store)]
+            made = _Touched(self._accesses(values, stores), [], ZERO)
+            self.around.pop()
+            made = self._repeated(made, loop.variable, length)
+            made.cycles = loop_cycles(self.core, loop, length)
+            return made
+        made = self.statements(loop.body)
+        own = scalar_cycles(self.core, [a.value for a in loop.accumulators])
+        made.cycles = made.cycles + round(1000 * (own + self.costs.scalar * 2))
+        self.around.pop()
+        made = self._repeated(made, loop.variable, length)
+        made.cycles = made.cycles + round(1000 * self.costs.enter)
+        return made
+
+    def _repeated(self, made: _Touched, variable: str, count: Expr) -> _Touched:
+        """The same in a loop: accesses that it moves touch more, others the same again."""
+        again = [(_short(b) * count, d) for b, d in made.again]
+        same = [a for a in made.accesses if variable not in a.pending and not a.is_store]
+        if same and count is not ONE:
+            moved = sum((self.bytes_of(access) for access in same), ZERO)
+            more = maximum(count - 1, 0)
+            again.append((_short(moved) * more, self.footprint(made.accesses)))
+        accesses = [_extended(access, variable, count) for access in made.accesses]
+        return _Touched(accesses, _gathered(again), _short(made.cycles) * count)
+
+    # ------------------------------------------------------------ accesses
+
+    def _variables(self, names: Iterable[str]) -> frozenset[str]:
+        found: set[str] = set()
+        for name in names:
+            if name in self.origins:
+                found |= self.origins[name]
+            elif name in self.extent:
+                found.add(name)
+        return frozenset(found)
+
+    def _accesses(self, values: Sequence[Value], stores: Sequence[Store]) -> list[_Access]:
+        """What values and stores touch; those that differ by where they begin are one."""
+        loads = {load for value in values for load in value_loads(value)}
+        ordered = sorted(loads, key=lambda load: (load.buffer.name, str(load.offset)))
+        places = [(load.buffer, load.offset, False) for load in ordered]
+        places += [(store.buffer, store.offset, True) for store in stores]
+        found: dict[tuple[object, ...], list[_Access]] = {}
+        for place in dict.fromkeys(places):
+            access = self._access(*place)
+            alike = found.setdefault(access.key, [])
+            if not any(_is_near(access, other) for other in alike):
+                alike.append(access)
+        return [replace(alike[0], count=len(alike)) for alike in found.values()]
+
+    def _access(self, buffer: TileBuffer, offset: Expr, is_store: bool) -> _Access:
+        moved = {n: self.begins[n] + symbol(n) for n in self.around if n in self.begins}
+        for name in reversed(self.around):
+            if name in moved and name in offset.free_symbols:
+                offset = offset.substitute({name: moved[name]})
+        names = self._variables(offset.free_symbols)
+        direct = [name for name in self.around if name in offset.free_symbols]
+        affine = offset.affine(direct)
+        pending: dict[str, str] = {}
+        for name in self.around:
+            if name not in names:
+                continue
+            distance = None if affine is None else affine[0].get(name)
+            pending[name] = f"?{name}" if distance is None else str(distance)
+        scattered = bool(pending) and "1" not in pending.values() and "-1" not in pending.values()
+        scattered = scattered and not _is_strided(pending)
+        return _Access(buffer, {}, pending, offset, is_store, scattered)
+
+    def bytes_of(self, access: _Access) -> Expr:
+        """Bytes that an access touches, twice those of a store: lines are read before."""
+        return access.elements(self.sizes) * access.buffer.dtype.bytes
+
+    def footprint(self, accesses: Sequence[_Access]) -> Expr:
+        """Bytes that all of them touch."""
+        return _short(sum((e for e, _ in self.regions(accesses).values()), ZERO))
+
+    def regions(self, accesses: Sequence[_Access]) -> dict[TileBuffer, tuple[Expr, bool]]:
+        """Bytes of each buffer that are touched, and whether they are written.
+
+        Loops that read the same memory mostly read the same part of it, those that write it write
+        different ones.
+        """
+        found: dict[TileBuffer, tuple[list[Expr], bool]] = {}
+        for access in accesses:
+            own, written = found.setdefault(access.buffer, ([], access.is_store))
+            if access.is_store and not written:
+                own, written = [], True
+            if access.is_store or not written:
+                own.append(self.bytes_of(access))
+            found[access.buffer] = own, written
+        return {
+            buffer: (self._capped(buffer, total(own) if written else maximum(*own)), written)
+            for buffer, (own, written) in found.items()
+        }
+
+    def _capped(self, buffer: TileBuffer, moved: Expr) -> Expr:
+        whole = buffer.elements if buffer.scratch else self.sizes.get(buffer.name)
+        return moved if whole is None else minimum(moved, whole * buffer.dtype.bytes)
+
+    def _turned(self, block: TransposeBlock) -> _Touched:
+        rows, columns = self.length(ZERO, block.rows), self.length(ZERO, block.columns)
+        cycles = self._squares(rows, columns, self.core.lanes(block.target.dtype.bytes))
+        read = self._access(block.source, block.source_offset, False)
+        written = self._access(block.target, block.target_offset, True)
+        extents = {"rows": rows, "columns": columns}
+        accesses = [replace(a, extents=extents, scattered=False) for a in (read, written)]
+        return _Touched(accesses, [], cycles + round(1000 * self.costs.turn_call))
+
+    def _squares(self, rows: Expr, columns: Expr, lanes: int) -> Expr:
+        """Thousandths of cycles to turn a block by the largest squares of which one fits."""
+        least, made = minimum(rows, columns), ZERO
+        for size, each in reversed(self.costs.turns):
+            if size <= lanes:
+                squares = ceil_div(rows, size) * ceil_div(columns, size)
+                own = squares * round(1000 * size * each)
+                made = own if size == 1 else select(less_equal(size, least), own, made)
+        return made
+
+    # ------------------------------------------------------------ the price
+
+    def price(self, touched: _Touched, tasks: Expr) -> LoopPrice:
+        """Picoseconds of everything."""
+        computed = touched.cycles * self.machine.picoseconds(1) // 1000
+        first = self.regions([a for a in touched.accesses if not a.buffer.scratch])
+        whole = _short(total(moved for moved, _ in first.values()))
+        lines = ZERO
+        for moved, written in first.values():
+            lines = lines + moved * round(4 * (self.costs.again if written else 1))
+        lines = _short(lines // (4 * CACHE_LINE))
+        read = lines * self.rate(whole)
+        for moved, distance in touched.again:
+            rate = self.rate(distance)
+            if rate is not ZERO:
+                read = read + _short(moved // CACHE_LINE) * rate
+        read, computed = _short(read), _short(computed)
+        shown = round(SIXTEENTHS * self.costs.shown)
+        both = minimum(read, computed) * shown // SIXTEENTHS
+        alone = _short(maximum(read, computed) + both)
+        return LoopPrice(alone, computed, self._shared(lines, whole), tasks)
+
+    def rate(self, distance: Expr) -> Expr:
+        """Picoseconds of a line from the level that holds so many bytes, beyond the first."""
+        levels = self.machine.target.levels[1:]
+        rate, before = ZERO, 0
+        for level, following, share in zip(levels, levels[1:], self.costs.reached, strict=False):
+            own = self.machine.picoseconds(CACHE_LINE / (following.bandwidth * share))
+            rate = rate + _beyond(distance, level) * (own - before)
+            before = own
+        return rate // SIXTEENTHS
+
+    def _shared(self, lines: Expr, whole: Expr) -> Expr:
+        """Picoseconds in which all cores together read as much from memory."""
+        memory, last = self.machine.target.levels[-1], self.machine.target.levels[-2]
+        own = self.machine.picoseconds(CACHE_LINE / memory.total_bandwidth)
+        return lines * own * _beyond(whole, last) // SIXTEENTHS
+
+
+def _beyond(distance: Expr, level: MemoryLevel) -> Expr:
+    """Sixteenths of what is not in a level: none of half as much as it holds, then more."""
+    share = 2 * distance // (level.capacity // SIXTEENTHS) - SIXTEENTHS
+    return minimum(maximum(share, 0), SIXTEENTHS)
+
+
+def _is_strided(pending: Mapping[str, str]) -> bool:
+    return any(distance.startswith("?") for distance in pending.values())
+
+
+def _values(loop: Loop) -> list[Value]:
+    """Every value of a loop, of those inside as well."""
+    values = [a.value for a in loop.accumulators]
+    for part in loop.body:
+        if isinstance(part, Loop):
+            values += _values(part)
+        elif isinstance(part, Let | Store | LetIndex | Check):
+            values.append(part.value)
+    return values
+
+
+def _extended(access: _Access, variable: str, count: Expr) -> _Access:
+    distance = access.pending.get(variable)
+    if distance is None:
+        return access
+    extents = dict(access.extents)
+    before = extents.get(distance)
+    extents[distance] = count if before is None else before + count - 1
+    pending = {name: d for name, d in access.pending.items() if name != variable}
+    return replace(access, extents=extents, pending=pending)
+
+
+def _is_near(access: _Access, other: _Access) -> bool:
+    """Whether two accesses that are alike touch mostly the same."""
+    apart = access.offset - other.offset
+    if apart.is_constant and abs(apart.value) < NEAR_TAPS:
+        return True
+    near = range(-2, 3)  # a tap beside, in the next line
+    texts = {str(sign * apart + extra) for sign in (1, -1) for extra in near}
+    return any(distance in texts for distance in (*access.extents, *access.pending.values()))
+
+
+def _is_local(name: str) -> bool:
+    """Whether a name is that of a loop or of a position that is read, not of a size."""
+    return name[:1] == "_" and name[2:].isdigit()
+
+
+def _gathered(again: Sequence[tuple[Expr, Expr]]) -> list[tuple[Expr, Expr]]:
+    """Bytes at the same distance in one."""
+    found: dict[Expr, Expr] = {}
+    for moved, distance in again:
+        found[distance] = found.get(distance, ZERO) + moved
+    return [(moved, distance) for distance, moved in found.items()]
+
+
+def _short(expression: Expr) -> Expr:
+    """The same; a long sum is kept together where it is multiplied."""
+    return maximum(expression, 0) if len(expression.terms) > MOST_TERMS else expression
+
+
+def _bounded(length: Expr) -> Expr:
+    """The same; 0 where it may be less."""
+    is_size = length.symbol_name or (length.is_constant and length.value >= 0)
+    return length if is_size else maximum(length, 0)
+
+
+__all__ = ["LoopPrice", "loop_price"]

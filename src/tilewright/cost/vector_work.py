@@ -1,0 +1,295 @@
+"""What the iterations of an innermost loop take of a core: its ports, lanes and chains.
+
+A loop whose values need no more than vectors is counted by the vector, the last of which may have
+lanes without use; others by the element. Imports ir, shape and target. Start with
+:func:`loop_cycles`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from tilewright.ir.dtype import DType
+from tilewright.ir.scalar import DIVISIONS, SCALAR_FUNCTIONS
+from tilewright.ir.tile import (
+    MULTIPLY_ADD,
+    Accumulator,
+    Apply,
+    Convert,
+    Guarded,
+    IndexValue,
+    Let,
+    Literal,
+    Load,
+    Local,
+    Loop,
+    Store,
+    Value,
+)
+from tilewright.ir.tile_walk import slope, stride, value_loads, value_parts, value_symbols
+from tilewright.shape import Expr, ceil_div, minimum
+from tilewright.shape.table import Operation
+from tilewright.target import Target
+from tilewright.target.loop_costs import LoopCosts
+
+TOGETHER = 4  # vectors of a loop that are taken at a time, so that sums do not wait for themselves
+MOST_PICKED = 4  # elements from lane to lane up to which whole vectors are loaded and picked from
+SLOW_OPERATIONS = 4  # scalar operations of a function from which on it is none of one instruction
+GUARD_CYCLES = 2.0  # of a branch that is mostly foreseen
+
+
+@dataclass
+class Work:
+    """Cycles of the ports for one vector, or for one element; ``fixed`` are those of the loop."""
+
+    load: float = 0.0
+    store: float = 0.0
+    arithmetic: float = 0.0
+    count: float = 0.0
+    fixed: float = 0.0
+    is_vector: bool = True
+    seen: set[int] = field(default_factory=set[int])
+
+    @property
+    def cycles(self) -> float:
+        """Of one vector: what its busiest port needs."""
+        return max(self.load + self.store, self.arithmetic)
+
+
+@dataclass(frozen=True)
+class Core:
+    """The part of a machine that computes."""
+
+    target: Target
+    costs: LoopCosts
+
+    def lanes(self, size: int) -> int:
+        """Elements of ``size`` bytes in a vector."""
+        return max(1, self.target.vector_bytes // size)
+
+
+def is_innermost(loop: Loop) -> bool:
+    """Whether a loop has nothing inside that is more than values."""
+    return all(isinstance(part, Let | Store) for part in loop.body)
+
+
+def scalar_cycles(core: Core, values: Iterable[Value]) -> float:
+    """Cycles of values that are computed once."""
+    work = Work(is_vector=False)
+    for value in values:
+        _add(core, work, value, None, {}, 1)
+    return work.count * core.costs.scalar + work.fixed
+
+
+def loop_cycles(core: Core, loop: Loop, length: Expr) -> Expr:
+    """Thousandths of cycles of an innermost loop with so many iterations."""
+    costs = core.costs
+    stores = [part for part in loop.body if isinstance(part, Store)]
+    values = [part.value for part in loop.body if isinstance(part, Let | Store)]
+    values += [a.value for a in loop.accumulators]
+    widths = [_width(value) for value in values] + [s.buffer.dtype.bytes for s in stores]
+    lanes = core.lanes(max(widths, default=4))
+    work = Work()
+    varying = {p.name for p in loop.body if isinstance(p, Let)} | {loop.variable}
+    for value in values:
+        _add(core, work, value, loop.variable, _names(varying), lanes)
+    for store in stores:
+        _add_store(core, work, store, loop.variable, lanes)
+    enter = work.fixed
+    running = _is_running(loop, stores)
+    if running:
+        work.arithmetic += costs.running
+    if not work.is_vector:
+        each = work.count * costs.scalar + work.load + work.store
+        if loop.accumulators:
+            each = max(each, costs.latency)
+        return length * _thousandths(each) + _once(length, enter + costs.enter)
+    if loop.accumulators:
+        enter += sum(_combining(a, costs) for a in loop.accumulators)
+        work.arithmetic = max(work.arithmetic, costs.latency / TOGETHER)
+    return _vectors(loop, length, lanes, work, costs) + _once(length, enter)
+
+
+def _once(length: Expr, cycles: float) -> Expr:
+    """Thousandths of so many cycles, of a loop that is entered."""
+    some = minimum(length, 1)
+    return some * _thousandths(cycles)
+
+
+def _vectors(loop: Loop, length: Expr, lanes: int, work: Work, costs: LoopCosts) -> Expr:
+    """Thousandths of cycles of all vectors of a loop: some together, single ones, and the last."""
+    one, group = _thousandths(work.cycles), TOGETHER * lanes
+    if length.is_constant and length.value <= group and (loop.masked or length.value % lanes == 0):
+        return ceil_div(length, lanes) * one  # unrolled
+    stretches = minimum(length // group, 1) + minimum(length % group // lanes, 1)
+    entered = stretches * _thousandths(costs.enter)
+    if loop.masked or lanes == 1:
+        entered = entered + minimum(length % lanes, 1) * _thousandths(costs.enter)
+        return ceil_div(length, lanes) * one + entered
+    half = max(1, lanes // 2)
+    scalar = _thousandths(work.count * costs.scalar)
+    return length // lanes * one + length % lanes // half * one + length % half * scalar + entered
+
+
+def _combining(accumulator: Accumulator, costs: LoopCosts) -> float:
+    """Cycles to make one of all lanes of an accumulator."""
+    is_extreme = accumulator.kind in ("maximum", "minimum")
+    floats = not accumulator.value.dtype.is_integer
+    return costs.extreme if is_extreme and floats else costs.combine
+
+
+def _thousandths(cycles: float) -> int:
+    return round(1000 * cycles)
+
+
+def _names(varying: Iterable[str]) -> Mapping[str, bool]:
+    return dict.fromkeys(varying, True)
+
+
+def _width(value: Value) -> int:
+    """Bytes of the widest element that is loaded or computed."""
+    return max((part.dtype.bytes for part in value_parts(value) if not _is_free(part)), default=1)
+
+
+def _is_free(part: Value) -> bool:
+    return isinstance(part, Literal | IndexValue)
+
+
+def _is_running(loop: Loop, stores: Iterable[Store]) -> bool:
+    """Whether an iteration reads what another one has written."""
+    places = {s.buffer: s.offset for s in stores}
+    values = [part.value for part in loop.body if isinstance(part, Let | Store)]
+    return any(
+        load.buffer in places
+        and stride(load.offset, loop.variable) in (1, -1)
+        and _follows(places[load.buffer] - load.offset)
+        for value in values
+        for load in value_loads(value)
+    )
+
+
+def _follows(distance: Expr) -> bool:
+    """Whether elements so far apart are neighbours."""
+    return distance.is_constant and abs(distance.value) == 1
+
+
+def _add_store(core: Core, work: Work, store: Store, variable: str, lanes: int) -> None:
+    step = slope(store.offset, variable)
+    work.count += 1
+    if step == 1:
+        work.store += core.costs.store * lanes * store.buffer.dtype.bytes / core.target.vector_bytes
+    elif step is None:
+        work.count += lanes
+        work.store += core.costs.gather * lanes
+    _add_index(core, work, store.offset, variable)
+
+
+def _add(
+    core: Core, work: Work, value: Value, variable: str | None, varying: Mapping[str, bool],
+    lanes: int,
+) -> None:  # fmt: skip
+    """What a value adds for one vector, or once where it is the same for all of them."""
+    if id(value) in work.seen:
+        return
+    work.seen.add(id(value))
+    if variable is not None and not any(n in varying for n in value_symbols(value, {})):
+        if not isinstance(value, Literal | Local | Load):
+            work.fixed += scalar_cycles(core, (value,))
+        return
+    match value:
+        case Load(offset=offset):
+            _add_load(core, work, value, variable, lanes)
+            if variable is not None:
+                _add_index(core, work, offset, variable)
+        case Apply(function=function, operands=operands):
+            for operand in operands:
+                _add(core, work, operand, variable, varying, lanes)
+            _add_function(core, work, function, value.operand_type, lanes)
+        case Convert(operand=operand):
+            _add(core, work, operand, variable, varying, lanes)
+            steps = _conversion(operand.dtype, value.dtype, core.costs)
+            work.count += steps
+            work.arithmetic += steps * core.costs.instruction
+        case Guarded(predicate=predicate, inside=inside, outside=outside):
+            if variable is None or variable not in predicate.free_symbols:
+                work.fixed += GUARD_CYCLES  # asked before the loop
+            else:
+                work.is_vector, lanes = False, 1
+                work.load += GUARD_CYCLES
+            for side in (inside, outside):
+                _add(core, work, side, variable, varying, lanes)
+        case IndexValue():
+            work.count += 1
+            work.arithmetic += core.costs.instruction
+        case Literal() | Local():
+            pass
+
+
+def _conversion(source: DType, target: DType, costs: LoopCosts) -> float:
+    """Instructions of a conversion."""
+    if target.is_integer and target.bytes < source.bytes and not source.is_integer:
+        return costs.narrow
+    return 1.0 if source.bytes == target.bytes else costs.convert
+
+
+def _add_load(core: Core, work: Work, load: Load, variable: str | None, lanes: int) -> None:
+    costs, size = core.costs, load.buffer.dtype.bytes
+    work.count += 1
+    if variable is None:
+        return
+    step = stride(load.offset, variable)
+    if step == 1:
+        work.load += costs.load * lanes * size / core.target.vector_bytes
+    elif step is not None and 1 < abs(step) <= MOST_PICKED:
+        work.load += costs.load * abs(step)
+        work.arithmetic += 2 * costs.instruction * (abs(step) - 1)
+        work.count += 2 * abs(step)
+    elif step == -1:
+        work.load += costs.load
+        work.arithmetic += 2 * costs.instruction
+    elif step != 0:
+        work.load += costs.gather * lanes
+        work.count += lanes
+
+
+def _add_index(core: Core, work: Work, offset: Expr, variable: str) -> None:
+    """Divisions in a position that changes from element to element."""
+    divisions = _divisions(offset, variable)
+    if divisions:
+        work.is_vector = False
+        work.load += divisions * core.costs.divide
+
+
+def _divisions(expression: Expr, variable: str) -> int:
+    count = 0
+    for monomial, _ in expression.terms:
+        for atom in monomial.atoms:
+            if atom.operation is Operation.SYMBOL:
+                continue
+            inside = [e for e in atom.operands if variable in e.free_symbols]
+            if inside and atom.operation in (
+                Operation.FLOORDIV, Operation.MOD, Operation.CEILDIV,
+            ):  # fmt: skip
+                count += 1
+            count += sum(_divisions(e, variable) for e in inside)
+    return count
+
+
+def _add_function(core: Core, work: Work, name: str, dtype: DType, lanes: int) -> None:
+    costs = core.costs
+    known = None if name == MULTIPLY_ADD else costs.function(name)
+    operations = 1 if name == MULTIPLY_ADD else SCALAR_FUNCTIONS[name].cost
+    if dtype.is_integer and name in DIVISIONS:
+        known = costs.whole * lanes / 16 * max(1.0, dtype.bytes / 4)
+    if known is None and operations >= SLOW_OPERATIONS:
+        known = operations * costs.instruction
+    if known is None:
+        is_extreme = name in ("maximum", "minimum") and not dtype.is_integer
+        steps = costs.compare if is_extreme else 1.0
+        work.arithmetic += costs.instruction * steps
+        work.count += steps
+        return
+    cycles = known * (costs.double if dtype is DType.FLOAT64 else 1.0)
+    work.arithmetic += cycles
+    work.count += 1

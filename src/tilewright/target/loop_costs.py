@@ -1,0 +1,103 @@
+"""What loops cost on a core beside what a :class:`~tilewright.target.Target` says of it.
+
+No data sheet states these, so they are measured by small tile programs that the backend compiles
+(``tilewright.tune.loop_probes``); none is fitted to kernels of models. Start with
+:class:`LoopCosts`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+
+@dataclass(frozen=True)
+class LoopCosts:
+    """Cycles of one core, unless a field says otherwise.
+
+    ``instruction``: a simple vector instruction (an addition, a multiplication) among independent
+    ones. ``load``, ``store``: a whole vector that begins anywhere, so that wide ones cross two
+    lines; they share ports. ``latency``: from a simple instruction to one that needs its result.
+    ``scalar``: an instruction of a loop whose elements are computed one by one. ``enter``: to enter
+    and leave a loop whose length is known when running only. ``combine``: more for a loop that ends
+    in sums of lanes, ``extreme``: in their greatest or least. ``wait``: more where what follows
+    needs that at once. ``gather``: an element that is loaded on its own into a vector. ``index``:
+    an element at a position that is read; ``checked``: if that position is checked, too.
+    ``divide``: a division of a position. ``running``: a vector of running sums, each of which needs
+    the one before. ``turns``: (rows, a vector of so many elements in a square of so many rows that
+    is turned in registers). ``turn_call``: a call of the function that turns blocks. ``task``: the
+    place of a task in the grid and its first addresses.
+
+    ``shown``: the share of computing that does not hide behind reading memory, or the other way
+    round. ``again``: the bytes that move for each that is stored where its line is in no near
+    cache, as it is read first. ``reached``: the share of a level's bandwidth that a loop gets, from
+    the second-level cache to memory. ``convert``: instructions of a conversion to elements of
+    another width, ``narrow`` to one that is narrower and whole. ``compare``: instructions of a
+    maximum or a minimum that keep what is no number. ``double``: times the cycles of a function in
+    float32 that a vector of float64 takes. ``whole``: a vector of 16 divisions of whole
+    numbers of 32 bits. ``functions``: a vector of float32 for each function that is not one
+    instruction.
+    """
+
+    instruction: float
+    load: float
+    store: float
+    latency: float
+    scalar: float
+    enter: float
+    combine: float
+    extreme: float
+    wait: float
+    gather: float
+    index: float
+    checked: float
+    divide: float
+    running: float
+    turns: tuple[tuple[int, float], ...]
+    turn_call: float
+    task: float
+    shown: float
+    again: float
+    reached: tuple[float, ...]
+    convert: float
+    narrow: float
+    compare: float
+    double: float
+    whole: float
+    functions: tuple[tuple[str, float], ...]
+
+    def function(self, name: str) -> float | None:
+        """Cycles of a vector of float32, None where nobody measured the function."""
+        return dict(self.functions).get(name)
+
+
+# Measured on a Zen 5 core at 3.5 GHz by ``tune.loop_probes`` and rounded; runs on a machine that
+# others use differ by up to a third, and by more where a field is the difference of two times.
+_WIDE_FUNCTIONS = (
+    ("divide", 2.0), ("square_root", 3.6), ("exponential", 4.0), ("logarithm", 4.8),
+    ("error_function", 6.4), ("hyperbolic_tangent", 6.9), ("sine", 7.5), ("cosine", 7.5),
+    ("tangent", 50.0), ("arc_tangent", 21.6), ("arc_sine", 19.6), ("arc_cosine", 24.9),
+    ("hyperbolic_sine", 26.0), ("hyperbolic_cosine", 22.0), ("area_hyperbolic_sine", 60.6),
+    ("area_hyperbolic_cosine", 44.1), ("area_hyperbolic_tangent", 43.5), ("power", 68.0),
+)  # fmt: skip
+
+WIDE = LoopCosts(
+    instruction=0.39, load=0.5, store=0.8, latency=2.0, scalar=0.25, enter=1.25, combine=0.5,
+    extreme=2.0, wait=7.5, gather=0.7, index=0.81, checked=1.65, divide=5.2, running=21.0,
+    turns=((16, 2.1), (8, 1.8), (4, 1.5), (1, 1.8)), turn_call=12.0, task=1.7, shown=0.1,
+    again=1.0, reached=(1.1, 1.05, 1.1), convert=2.1, narrow=4.2, compare=4.3, double=2.6,
+    whole=6.3, functions=_WIDE_FUNCTIONS,
+)  # fmt: skip
+
+# Cores with vectors of 32 bytes, derived, not measured: two multiplications or additions start in a
+# cycle and take four, squares have eight rows, and functions have more instructions for lack of
+# lookups in registers. The rest is that of the wide core.
+NARROW = replace(
+    WIDE,
+    instruction=0.5,
+    latency=4.0,
+    turns=((8, 2.0), (4, 1.5), (1, 1.8)),
+    functions=tuple((name, 1.2 * cycles) for name, cycles in _WIDE_FUNCTIONS),
+)
+
+
+__all__ = ["NARROW", "WIDE", "LoopCosts"]

@@ -1,0 +1,53 @@
+"""The price of a variant without products: of its steps, one after the other.
+
+It is the cost by which the runtime chooses between variants, and what one thread takes for a step
+is the work by which it gives the step threads. Start with :func:`priced`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from tilewright.cost import LoopPrice, Machine, loop_price
+from tilewright.ir.graph import Node
+from tilewright.shape import Expr, product, symbol, total
+from tilewright.tile.variants import THREADS, LoweredStep, Source, Variant, Workspace
+
+
+def priced(variants: Iterable[Variant], machine: Machine) -> tuple[Variant, ...]:
+    """The variants with the prices of their steps."""
+    made: list[Variant] = []
+    for variant in variants:
+        prices = [step_price(step, machine) for step in variant.steps]
+        steps = tuple(
+            replace(step, program=replace(step.program, work=price.alone // 1000 + 1))
+            for step, price in zip(variant.steps, prices, strict=True)
+        )
+        cost = total(price.time(machine, symbol(THREADS)) for price in prices)
+        made.append(Variant(variant.name, steps, cost))
+    return tuple(made)
+
+
+def step_price(step: LoweredStep, machine: Machine) -> LoopPrice:
+    """The price of one step, whose tensors have the sizes of what it reads and writes."""
+    found = zip(step.program.buffers, (*step.reads, *step.writes), strict=True)
+    sizes = {buffer.name: size for buffer, node in found if (size := _elements(node)) is not None}
+    return loop_price(step.program, machine, sizes)
+
+
+def near_time(steps: Iterable[LoweredStep], machine: Machine, threads: Expr | int) -> Expr:
+    """Picoseconds of steps whose operands and results are in cache, with so many threads."""
+    prices = [step_price(step, machine) for step in steps]
+    near = (replace(price, alone=price.computed, shared=total(())) for price in prices)
+    return total(price.time(machine, threads) for price in near)
+
+
+def _elements(source: Source | Workspace) -> Expr | None:
+    match source:
+        case Node():
+            return product(source.shape)
+        case Workspace():
+            return source.elements
+        case _:
+            return None
