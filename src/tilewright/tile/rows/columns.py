@@ -37,6 +37,7 @@ from tilewright.shape import (
     ceil_div,
     constant,
     equal,
+    less,
     maximum,
     minimum,
     product,
