@@ -86,7 +86,10 @@ def lower_kernel(
     if kernel.kind is KernelKind.RECURRENCE:
         steps = lower_recurrence(kernel, fresh(), tile, machine.target)
         return LoweredKernel(kernel, (Variant("loops", steps, constant(0)),))
-    return LoweredKernel(kernel, priced(_loops(kernel, fresh, machine), machine))
+    variants = _loops(kernel, fresh, machine)
+    # Where nothing is chosen, an estimate of the work is enough for the number of threads, and is
+    # evaluated sooner.
+    return LoweredKernel(kernel, priced(variants, machine) if len(variants) > 1 else variants)
 
 
 def _loops(kernel: Kernel, fresh: Callable[[], Lowering], machine: Machine) -> tuple[Variant, ...]:

@@ -36,11 +36,10 @@ def step_price(step: LoweredStep, machine: Machine) -> LoopPrice:
     return loop_price(step.program, machine, sizes)
 
 
-def near_time(steps: Iterable[LoweredStep], machine: Machine, threads: Expr | int) -> Expr:
-    """Picoseconds of steps whose operands and results are in cache, with so many threads."""
-    prices = [step_price(step, machine) for step in steps]
-    near = (replace(price, alone=price.computed, shared=total(())) for price in prices)
-    return total(price.time(machine, threads) for price in near)
+def near_prices(steps: Iterable[LoweredStep], machine: Machine) -> tuple[LoopPrice, ...]:
+    """The prices of steps whose operands and results are in cache."""
+    prices = (step_price(step, machine) for step in steps)
+    return tuple(replace(price, alone=price.computed, shared=total(())) for price in prices)
 
 
 def _elements(source: Source | Workspace) -> Expr | None:

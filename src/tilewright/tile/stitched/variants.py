@@ -20,8 +20,8 @@ from tilewright.policy.candidates import product_blocks
 from tilewright.policy.cover import Bound, cover
 from tilewright.policy.prices import other_prices, samples_of
 from tilewright.policy.space import BLOCK_DEPTH, BLOCK_ROWS
-from tilewright.shape import Expr, Scope, ceil_div, constant, maximum, product, symbol
-from tilewright.tile.prices import near_time
+from tilewright.shape import Expr, Scope, ceil_div, constant, maximum, product, symbol, total
+from tilewright.tile.prices import near_prices
 from tilewright.tile.products.frame import Blocking, RegisterTile
 from tilewright.tile.products.variants import contraction_variants
 from tilewright.tile.rows.row_columns import LANES, layouts
@@ -59,6 +59,7 @@ class RowProductVariants:
         self.machine = machine
         self.policy = policy
         self.rows = lower_rows(parts.last, self._fresh(parts.last), machine)
+        self._near_prices = {rows.name: near_prices(rows.steps, machine) for rows in self.rows}
         self._steps: dict[RowBlocking, LoweredStep | None] = {}
 
     def _fresh(self, part: Kernel) -> Callable[[], Lowering]:
@@ -131,7 +132,8 @@ class RowProductVariants:
 
     def _near(self, rows: Variant, threads: Expr | int) -> Expr:
         """Picoseconds of rows that are in cache; what it takes to reach them is counted apart."""
-        return near_time(rows.steps, self.machine, threads)
+        prices = self._near_prices[rows.name]
+        return total(price.time(self.machine, threads) for price in prices)
 
     def _price(self, nest: ProductNest, blocks: Blocks, turned: bool) -> Expr:
         """Picoseconds; blocks of turned rows fill vectors, but for the last one."""
