@@ -342,7 +342,9 @@ def test_many_long_rows_are_taken_whole_and_a_few_in_pieces_or_parts() -> None:
 
     for threads in (1, 2, 4):
         assert cheapest(a=67, b=49, _threads=threads) == "rows"
-    assert cheapest(a=1, b=17, _threads=4) == "loops"
+    # Seventeen rows are too little work for a second thread, a hundred are not.
+    assert cheapest(a=1, b=17, _threads=4) == "rows"
+    assert cheapest(a=1, b=100, _threads=2) == "loops"
     assert cheapest(a=1, b=40_000, _threads=4) == "parts"
 
 

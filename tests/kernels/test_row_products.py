@@ -232,7 +232,7 @@ def test_rows_of_a_few_elements_are_steps_of_their_own() -> None:
 
 
 def test_whole_rows_are_taken_where_their_number_is_large() -> None:
-    """There are two steps for few rows, as many tasks as threads need, over two axes as well."""
+    """There are two steps for few rows where no threads have to meet between them."""
     space = Space()
     b, m = space.dimensions("b m")
     x = space.input("x", F32, b, m, 512)
@@ -248,7 +248,8 @@ def test_whole_rows_are_taken_where_their_number_is_large() -> None:
         return len(kept[costs.index(min(costs))].steps)
 
     assert chosen(1 << 20, 2) == 1
-    assert chosen(8, 4) == 2
+    assert chosen(8, 1) == 2
+    assert chosen(8, 4) == 1
 
 
 def test_policies_with_scores_of_their_own_have_two_steps() -> None:

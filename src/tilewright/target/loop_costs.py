@@ -33,9 +33,9 @@ class LoopCosts:
     the second-level cache to memory. ``convert``: instructions of a conversion to elements of
     another width, ``narrow`` to one that is narrower and whole. ``compare``: instructions of a
     maximum or a minimum that keep what is no number. ``double``: times the cycles of a function in
-    float32 that a vector of float64 takes. ``whole``: a vector of 16 divisions of whole
-    numbers of 32 bits. ``functions``: a vector of float32 for each function that is not one
-    instruction.
+    float32 that a vector of float64 takes. ``whole``: a vector of 16 divisions of whole numbers of
+    32 bits. ``pieces``: percent of the time of whole rows that reading them in pieces takes.
+    ``functions``: a vector of float32 for each function that is not one instruction.
     """
 
     instruction: float
@@ -63,6 +63,7 @@ class LoopCosts:
     compare: float
     double: float
     whole: float
+    pieces: int
     functions: tuple[tuple[str, float], ...]
 
     def function(self, name: str) -> float | None:
@@ -85,7 +86,7 @@ WIDE = LoopCosts(
     extreme=2.0, wait=7.5, gather=0.7, index=0.81, checked=1.65, divide=5.2, running=21.0,
     turns=((16, 2.1), (8, 1.8), (4, 1.5), (1, 1.8)), turn_call=12.0, task=1.7, shown=0.1,
     again=1.0, reached=(1.1, 1.05, 1.1), convert=2.1, narrow=4.2, compare=4.3, double=2.6,
-    whole=6.3, functions=_WIDE_FUNCTIONS,
+    whole=6.3, pieces=120, functions=_WIDE_FUNCTIONS,
 )  # fmt: skip
 
 # Cores with vectors of 32 bytes, derived, not measured: two multiplications or additions start in a
