@@ -49,7 +49,6 @@ from tilewright.target import MemoryLevel
 
 ZERO, ONE = constant(0), constant(1)
 SIXTEENTHS = 16
-CALL_PICOSECONDS = 60_000  # of a kernel beside its tasks
 MOST_TERMS = 4  # of a sum that is multiplied out; a longer one is kept as it is
 NEAR_TAPS = 64  # elements between two accesses that touch mostly the same
 
@@ -69,7 +68,7 @@ class LoopPrice:
         rounds = ceil_div(self.tasks, workers)
         share = self.alone // maximum(self.tasks, 1) * rounds
         meeting = minimum(workers - 1, 1) * round(1000 * machine.target.sync_ns)
-        return maximum(share, self.shared) + meeting + CALL_PICOSECONDS
+        return maximum(share, self.shared) + meeting + 1000 * machine.core.threads.call_ns
 
 
 @dataclass(frozen=True)

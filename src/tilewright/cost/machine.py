@@ -12,9 +12,7 @@ from tilewright.cost.tiles import TileLine, derived_tiles, tile_line
 from tilewright.ir.dtype import DType
 from tilewright.shape import Expr, constant, less_equal, maximum, minimum, select
 from tilewright.target import CoreModel, Target
-from tilewright.target.core_model import usual_core
-
-THREAD_NS = 3000  # of work for each thread that the runtime gives to a kernel, see its loop
+from tilewright.target.core_model import THREAD_NS, usual_core
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,6 @@ from tilewright.target.loop_costs import LoopCosts
 TOGETHER = 4  # vectors of a loop that are taken at a time, so that sums do not wait for themselves
 MOST_PICKED = 4  # elements from lane to lane up to which whole vectors are loaded and picked from
 SLOW_OPERATIONS = 4  # scalar operations of a function from which on it is none of one instruction
-GUARD_CYCLES = 2.0  # of a branch that is mostly foreseen
 
 
 @dataclass
@@ -213,10 +212,10 @@ def _add(
             work.arithmetic += steps * core.costs.instruction
         case Guarded(predicate=predicate, inside=inside, outside=outside):
             if variable is None or variable not in predicate.free_symbols:
-                work.fixed += GUARD_CYCLES  # asked before the loop
+                work.fixed += core.costs.guard  # asked before the loop
             else:
                 work.is_vector, lanes = False, 1
-                work.load += GUARD_CYCLES
+                work.load += core.costs.guard
             for side in (inside, outside):
                 _add(core, work, side, variable, varying, lanes)
         case IndexValue():

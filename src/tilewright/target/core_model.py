@@ -16,6 +16,7 @@ LINE_BYTES = 64  # of a cache, on every processor that code is generated for
 PAGE_BYTES = 4096  # the smallest page, beyond whose end hardware does not prefetch
 SHORT_ROW_BYTES = 2048  # of rows up to which generated code asks ahead for those that follow
 LEAST_VECTOR_BYTES = 16  # of vectors along an axis that is known to be short
+THREAD_NS = 3000  # of work for each thread that the runtime gives to a kernel, as its team has it
 WIDE_VECTOR_BYTES = 64  # of vectors from which on a core has masks, more loads and more misses
 
 
@@ -213,13 +214,15 @@ class ThreadCosts:
 
     ``waited``: the part of a task for which they wait for each other at the end, one over so much.
     ``step_ns``: a step more in one kernel, beside the meeting of the threads; ``kernel_ns``: a
-    kernel more. ``started`` and ``started_pair``: cycles of starting a step that moves data before
-    a product, and two steps that transform it.
+    kernel more; ``call_ns``: one without products, beside its tasks. ``started`` and
+    ``started_pair``: cycles of starting a step that moves data before a product, and two steps that
+    transform it.
     """
 
     waited: int = 8
     step_ns: int = 300
     kernel_ns: int = 500
+    call_ns: int = 60
     started: float = 3000.0
     started_pair: float = 1000.0
 

@@ -35,7 +35,8 @@ class LoopCosts:
     maximum or a minimum that keep what is no number. ``double``: times the cycles of a function in
     float32 that a vector of float64 takes. ``whole``: a vector of 16 divisions of whole numbers of
     32 bits. ``pieces``: percent of the time of whole rows that reading them in pieces takes.
-    ``functions``: a vector of float32 for each function that is not one instruction.
+    ``guard``: a branch that is mostly foreseen. ``functions``: a vector of float32 for each
+    function that is not one instruction.
     """
 
     instruction: float
@@ -64,6 +65,7 @@ class LoopCosts:
     double: float
     whole: float
     pieces: int
+    guard: float
     functions: tuple[tuple[str, float], ...]
 
     def function(self, name: str) -> float | None:
@@ -86,7 +88,7 @@ WIDE = LoopCosts(
     extreme=2.0, wait=7.5, gather=0.7, index=0.81, checked=1.65, divide=5.2, running=21.0,
     turns=((16, 2.1), (8, 1.8), (4, 1.5), (1, 1.8)), turn_call=12.0, task=1.7, shown=0.1,
     again=1.0, reached=(1.1, 1.05, 1.1), convert=2.1, narrow=4.2, compare=4.3, double=2.6,
-    whole=6.3, pieces=120, functions=_WIDE_FUNCTIONS,
+    whole=6.3, pieces=120, guard=2.0, functions=_WIDE_FUNCTIONS,
 )  # fmt: skip
 
 # Cores with vectors of 32 bytes, derived, not measured: two multiplications or additions start in a

@@ -31,7 +31,6 @@ from tilewright.ir.tile import (
 from tilewright.shape import Expr, constant, product
 
 UNITS_PER_NANOSECOND = 32
-VECTOR_UNITS = 8  # one unit is about an eighth of a vector instruction
 
 TRANSPOSED_COLUMNS = 64  # of one block, at most
 SHORT_LENGTH = 8  # of a loop that the first task does not enter

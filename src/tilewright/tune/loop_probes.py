@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from tilewright.backend.cpu.machine import Level
 from tilewright.target import Target
-from tilewright.target.loop_costs import LoopCosts
+from tilewright.target.loop_costs import WIDE, LoopCosts
 from tilewright.tune.probes import Probe, time_probes
 
 ROWS = 64  # tasks of a probe in the first-level cache: calling it is a small part of its time
@@ -256,6 +256,8 @@ def _costs(m: _Measured, target: Target) -> LoopCosts:
         compare=max(1.0, compare),
         double=m.row("exponential of float64") / (LONG / m.lanes * 2) / exponential,
         whole=m.row("whole") / (LONG / 16),
+        pieces=WIDE.pieces,
+        guard=WIDE.guard,
         functions=tuple((name, m.vector(name)) for name in (*BINARY, *UNARY)),
     )
 

@@ -40,9 +40,6 @@ from tilewright.tile.values.lowering import Lowering
 from tilewright.tile.variants import LoweredStep, Workspace
 from tilewright.tile.work import estimate
 
-ENTRY_PICOSECONDS = 500  # of a row in the first step, which one thread does alone
-ROW_PICOSECONDS = 3500  # of a row in the second one: its entry is read, and what it says is done
-
 
 def replaces_rows(kernel: Kernel, lowering: Lowering) -> bool:
     """Whether updates, which are in memory, take the place of rows that are more than elements."""

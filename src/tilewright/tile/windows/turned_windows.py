@@ -42,7 +42,6 @@ from tilewright.tile.windows.bands import VECTOR_BYTES, Geometry
 
 PIXELS = 256  # of every image in a task, about: with their windows they stay in the nearest caches
 MOST_TAPS = 16  # along an axis, all in one loop body
-ROW_CYCLES = 40  # of a row of outputs whose vectors run along it, beside its vectors
 
 
 class TurnedWindows:
