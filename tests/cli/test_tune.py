@@ -9,6 +9,7 @@ import pytest
 
 from tilewright.backend.cpu.register_tile import TileShape
 from tilewright.ir.dtype import DType
+from tilewright.target.loop_costs import WIDE
 from tilewright.tune import InterruptedTuning, LevelReads, Profile, TileTiming
 
 Command = Callable[..., Any]
@@ -43,12 +44,14 @@ def test_tune_keeps_what_it_measured(
 
     monkeypatch.setattr("tilewright.cli.tune.measure_profile", measure)
     monkeypatch.setattr("tilewright.cli.tune.measure_reads", lambda target: READS)
+    monkeypatch.setattr("tilewright.cli.tune.measure_loop_costs", lambda *_: WIDE)
     assert command("cache", "--json").json["files"] == []
     result = command("tune", "--seconds", "0.5")
     assert result.code == 0
     assert "6 x 16" in result.out and "6.00" in result.out and "12.00" in result.out
     assert command("tune", "--json").json["tiles"][0]["step_ns"] == 2.0
     assert command("tune", "--json").json["reads"][0]["together"] == 9e11
+    assert command("tune", "--json").json["loops"]["enter"] == WIDE.enter
     assert "900" in result.out
     assert measured == [0.5]
     command("tune", "--again")

@@ -28,6 +28,7 @@ from tilewright.shape import (
     select,
     symbol,
     total,
+    with_positive_divisors,
 )
 from tilewright.support.errors import DimensionError
 
@@ -205,3 +206,14 @@ def test_what_nothing_uses_any_more_is_forgotten() -> None:
     assert all(len(table) < 100_000 for table in tables)
     assert symbol("kept") * 7 + 3 is kept
     assert str(kept) == text
+
+
+def test_divisors_of_what_does_not_run_count_as_one():
+    inner = ceil_div(1024, a - 1) + b // (a * c)
+    bounded = with_positive_divisors(inner)
+    for values in ({"a": 3, "b": 20, "c": 2}, {"a": 7, "b": 5, "c": 1}):
+        assert bounded.evaluate(values) == inner.evaluate(values)
+    assert bounded.evaluate({"a": 1, "b": 20, "c": 0}) == 1024 + 20
+    nested = with_positive_divisors(maximum(minimum(c, 8 // a), 0))
+    assert nested.evaluate({"a": 0, "c": 100}) == 8
+    assert with_positive_divisors(a // 4 + b % 3) is a // 4 + b % 3

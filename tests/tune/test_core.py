@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tilewright.target import TileTime, preset
 from tilewright.target.core_model import usual_core
+from tilewright.target.loop_costs import WIDE
 from tilewright.tune import LevelReads, Profile, TileTiming, measured_machine
 
 
@@ -35,4 +38,10 @@ def test_the_shortest_step_of_a_size_counts() -> None:
     gathered = timing(5, False, 0.5, gathered=True)
     _, core = measured_machine(Profile("avx512", 4.0, (*tiles, gathered)), preset("zen4"))
     assert core.tiles == (TileTime(6, 32, 2.0), TileTime(5, 32, 1.5))
-    assert "tiles" in core.measured
+    assert "tiles" in core.measured and "loops" not in core.measured
+
+
+def test_loops_cost_what_was_measured() -> None:
+    loops = replace(WIDE, enter=9.0)
+    _, core = measured_machine(Profile("avx512", 4.0, (), (), loops), preset("zen4"))
+    assert core.loops.enter == 9.0 and "loops" in core.measured

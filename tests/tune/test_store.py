@@ -10,6 +10,7 @@ import pytest
 
 from tilewright.support.cache import cache_directory, cached_files, clear
 from tilewright.support.errors import ResourceError
+from tilewright.target.loop_costs import NARROW
 from tilewright.tune import LevelReads, Profile, TileTiming, fingerprint
 from tilewright.tune import load_profile as load
 from tilewright.tune import save_profile as save
@@ -20,6 +21,7 @@ PROFILE = Profile(
     3.5,
     (TileTiming("tile", 6, 16, False, False, 1.75, 3.0, 2.0),),
     (LevelReads("L1", 4e11, 8e11),),
+    NARROW,
 )
 
 

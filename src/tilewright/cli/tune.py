@@ -19,6 +19,7 @@ from tilewright.tune import (
     InterruptedTuning,
     Profile,
     load_profile,
+    measure_loop_costs,
     measure_profile,
     measure_reads,
     save_profile,
@@ -36,7 +37,7 @@ def tune(
     quiet: QuietFlag = False,
     verbose: VerboseFlag = 0,
 ) -> None:
-    """Measure register tiles, the clock and reads from memory; keep them in the cache directory.
+    """Measure tiles, loops, the clock and reads from memory; keep them in the cache directory.
 
     What was measured before is not measured again. Ctrl-C keeps what there is.
 
@@ -63,9 +64,19 @@ def tune(
         with output.progress.activity("Measuring reads from memory"):
             profile = replace(profile, reads=measure_reads(detect()))
         save_profile(profile)
+    if profile.loops is None:
+        with output.progress.activity("Measuring loops"):
+            loops = measure_loop_costs(level, detect(), profile.clock_ghz, seconds)
+        profile = replace(profile, loops=loops)
+        save_profile(profile)
     path = profile_path(level.name)
     output.document({"path": str(path), **asdict(profile)})
-    output.show(_times(profile), _reads(profile), f"{profile.clock_ghz:.2f} GHz. Kept in {path}")
+    output.show(
+        _times(profile),
+        _reads(profile),
+        _loops(profile),
+        f"{profile.clock_ghz:.2f} GHz. Kept in {path}",
+    )
 
 
 def _times(profile: Profile) -> Table:
@@ -90,3 +101,11 @@ def _reads(profile: Profile) -> Table:
         for reads in profile.reads
     ]
     return table("level", ">GB/s of one core", ">of all", rows=rows)
+
+
+def _loops(profile: Profile) -> Table:
+    found = {} if profile.loops is None else asdict(profile.loops)
+    rows = [(name, f"{value:.2f}") for name, value in found.items() if isinstance(value, float)]
+    functions = dict(profile.loops.functions if profile.loops else ())
+    rows += [(name, f"{cycles:.1f}") for name, cycles in functions.items()]
+    return table("loops", ">cycles", rows=rows)

@@ -44,6 +44,7 @@ from tilewright.shape import (
     select,
     symbol,
     total,
+    with_positive_divisors,
 )
 from tilewright.target import MemoryLevel
 
@@ -250,14 +251,14 @@ class _Walk:
     def _stage(self, stage: Stage) -> _Touched:
         axes = [axis for axis in stage.axes if axis.role is Role.REDUCTION]
         for axis in stage.axes:
-            count = axis.count
+            count = with_positive_divisors(axis.count)
             self.extent[str(axis.begin)] = self.extent[str(axis.end)] = count
             middle = maximum(count - 1, 0) // 2 * axis.block
             self.middle[str(axis.begin)] = middle
             self.middle[str(axis.end)] = minimum(middle + axis.block, axis.extent)
         made = self.statements((*stage.load, *stage.body, *stage.store))
         for axis in reversed(axes):
-            made = self._repeated(made, str(axis.begin), axis.count)
+            made = self._repeated(made, str(axis.begin), self.extent[str(axis.begin)])
         return made
 
     def _loop(self, loop: Loop) -> _Touched:
@@ -482,7 +483,8 @@ def _short(expression: Expr) -> Expr:
 
 
 def _bounded(length: Expr) -> Expr:
-    """The same; 0 where it may be less."""
+    """The same, 0 where it may be less, and of a value where nothing around it runs as well."""
+    length = with_positive_divisors(length)
     is_size = length.symbol_name or (length.is_constant and length.value >= 0)
     return length if is_size else maximum(length, 0)
 

@@ -30,6 +30,7 @@ from tilewright.shape.functions import (
     product,
     select,
     total,
+    with_positive_divisors,
 )
 from tilewright.shape.guards import Guard, values_of
 from tilewright.shape.interval import Interval
@@ -72,4 +73,5 @@ __all__ = [
     "symbol",
     "total",
     "values_of",
+    "with_positive_divisors",
 ]

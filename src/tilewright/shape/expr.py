@@ -295,12 +295,7 @@ class Expr(_Frozen):
         Every operand is evaluated, those of `select` and the logical functions too, as the native
         runtime does. :class:`DimensionError` on an unbound symbol and on division by zero.
         """
-        value = 0
-        for monomial, coefficient in self.terms:
-            for atom in monomial.atoms:
-                coefficient *= _evaluate_atom(atom, environment)
-            value += coefficient
-        return value
+        return _evaluate(self, environment, {})
 
     def affine(self, symbols: Sequence[str]) -> tuple[dict[str, Expr], Expr] | None:
         """The coefficient of each of `symbols` (0 where absent) and the rest, or None.
@@ -437,7 +432,19 @@ def _substitute(expression: Expr, known: Mapping[str, Expr], done: dict[Atom, Ex
     return rebuild(expression, replace)
 
 
-def _evaluate_atom(atom: Atom, environment: Mapping[str, int]) -> int:
+def _evaluate(expression: Expr, environment: Mapping[str, int], known: dict[Atom, int]) -> int:
+    """The value of an expression whose atoms are evaluated once, however often they occur in it."""
+    value = 0
+    for monomial, coefficient in expression.terms:
+        for atom in monomial.atoms:
+            if atom not in known:
+                known[atom] = _evaluate_atom(atom, environment, known)
+            coefficient *= known[atom]
+        value += coefficient
+    return value
+
+
+def _evaluate_atom(atom: Atom, environment: Mapping[str, int], known: dict[Atom, int]) -> int:
     if atom.operation is Operation.SYMBOL:
         if atom.name not in environment:
             raise DimensionError(
@@ -445,7 +452,7 @@ def _evaluate_atom(atom: Atom, environment: Mapping[str, int]) -> int:
                 hint="give the value of every symbol of the expression",
             )
         return environment[atom.name]
-    values = [operand.evaluate(environment) for operand in atom.operands]
+    values = [_evaluate(operand, environment, known) for operand in atom.operands]
     try:
         return evaluate_operation(atom.operation, values)
     except ZeroDivisionError:

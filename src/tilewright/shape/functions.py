@@ -7,9 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tilewright.shape.expr import Expr, apply_operation, as_expr, constant
+from tilewright.shape.expr import (
+    Atom,
+    Expr,
+    apply_operation,
+    as_expr,
+    constant,
+    from_atoms,
+    rebuild,
+)
 from tilewright.shape.table import Operation
 from tilewright.support.errors import DimensionError
+
+_DIVISIONS = (Operation.FLOORDIV, Operation.MOD, Operation.CEILDIV)
 
 
 def _operands(values: Iterable[int | Expr], name: str) -> tuple[Expr, ...]:
@@ -84,3 +94,28 @@ def select(condition: int | Expr, chosen: int | Expr, otherwise: int | Expr) -> 
     """`chosen` where the condition is non-zero, else `otherwise`; both are evaluated."""
     operands = (as_expr(condition), as_expr(chosen), as_expr(otherwise))
     return apply_operation(Operation.SELECT, operands)
+
+
+def with_positive_divisors(expression: Expr) -> Expr:
+    """The same where every divisor is at least 1; a symbolic divisor that is less counts as 1.
+
+    For an expression of the inside of a loop that is evaluated where the loop does not run at all.
+    """
+    return _with_positive_divisors(expression, {})
+
+
+def _with_positive_divisors(expression: Expr, done: dict[Atom, Expr]) -> Expr:
+    replace: dict[Atom, Expr] = {}
+    for monomial, _ in expression.terms:
+        for atom in monomial.atoms:
+            if atom not in done:
+                operands = [_with_positive_divisors(operand, done) for operand in atom.operands]
+                if atom.operation in _DIVISIONS and not operands[1].is_constant:
+                    operands[1] = maximum(operands[1], 1)
+                changed = tuple(operands) != atom.operands
+                done[atom] = from_atoms((atom,))
+                if changed:
+                    done[atom] = apply_operation(atom.operation, tuple(operands))
+            if done[atom].atom is not atom:
+                replace[atom] = done[atom]
+    return rebuild(expression, replace) if replace else expression

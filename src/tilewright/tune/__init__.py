@@ -9,6 +9,7 @@ written unless it is asked for. May import every lower package, numpy and llvmli
 """
 
 from tilewright.tune.core import measured_machine
+from tilewright.tune.loop_probes import measure_loop_costs
 from tilewright.tune.peak import LevelReads, measure_reads
 from tilewright.tune.profile import (
     InterruptedTuning,
@@ -26,6 +27,7 @@ __all__ = [
     "TileTiming",
     "fingerprint",
     "load_profile",
+    "measure_loop_costs",
     "measure_profile",
     "measure_reads",
     "measured_machine",

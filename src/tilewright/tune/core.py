@@ -1,4 +1,4 @@
-"""This machine as it was measured: its clock, what it reads from memory, its register tiles.
+"""This machine as it was measured: its clock, reads from memory, register tiles and loops.
 
 What was not measured is as in the description of the machine and in the price list of cores like
 its own. Imports target. Start with :func:`measured_machine`.
@@ -19,6 +19,8 @@ def measured_machine(profile: Profile, target: Target) -> tuple[Target, CoreMode
     tiles = _tiles(profile)
     measured = ("clock_ghz", *(f"levels.{reads.name}" for reads in profile.reads))
     measured += ("tiles",) if tiles else ()
+    if profile.loops is not None:
+        core, measured = replace(core, loops=profile.loops), (*measured, "loops")
     return _target(profile, target), replace(core, tiles=tiles, measured=measured)
 
 

@@ -18,6 +18,7 @@ from tilewright.backend.cpu.machine import Level
 from tilewright.backend.cpu.register_tile import TileShape, most_rows
 from tilewright.ir.dtype import DType
 from tilewright.target import Target
+from tilewright.target.loop_costs import LoopCosts
 from tilewright.tune.peak import LevelReads
 from tilewright.tune.wrappers import CHAIN, CYCLES_OF_PAIR, Words, Wrapper, build
 
@@ -57,13 +58,15 @@ class TileTiming:
 class Profile:
     """All tiles of one instruction set level, and the clock they ran at.
 
-    ``reads`` are what the cores read from each level of memory; none where that was not measured.
+    ``reads`` are what the cores read from each level of memory, ``loops`` what loops without
+    products cost; none where that was not measured.
     """
 
     level: str
     clock_ghz: float
     tiles: tuple[TileTiming, ...]
     reads: tuple[LevelReads, ...] = ()
+    loops: LoopCosts | None = None
 
     def timing(self, name: str) -> TileTiming | None:
         """The tile with this shape's name, None where it was not measured."""

@@ -17,10 +17,11 @@ from tilewright.support.errors import ResourceError
 from tilewright.support.processors import ROOT
 from tilewright.support.version import VERSION
 from tilewright.target import host
+from tilewright.target.loop_costs import LoopCosts
 from tilewright.tune.peak import LevelReads
 from tilewright.tune.profile import Profile, TileTiming
 
-_FORMAT = 2
+_FORMAT = 3
 
 
 @dataclass(frozen=True)
@@ -89,4 +90,19 @@ def _parse(content: dict[str, Any]) -> Profile:
     rates = [rate for level in reads for rate in (level.alone, level.together)]
     if not all(value > 0 for value in (*times, *rates, found["clock_ghz"])):
         raise ValueError("a time or a rate is not positive")
-    return Profile(str(found["level"]), float(found["clock_ghz"]), tiles, reads)
+    loops = None if found["loops"] is None else _parse_loops(found["loops"])
+    return Profile(str(found["level"]), float(found["clock_ghz"]), tiles, reads, loops)
+
+
+def _parse_loops(found: dict[str, Any]) -> LoopCosts:
+    """JSON has lists in the place of tuples. Raises ValueError for a time below 0."""
+    loops = LoopCosts(**{name: _tuples(value) for name, value in found.items()})
+    times = [value for value in asdict(loops).values() if isinstance(value, int | float)]
+    pairs = [time for _, time in (*loops.turns, *loops.functions)]
+    if not all(time >= 0 for time in (*times, *pairs, *loops.reached)):
+        raise ValueError("a time is negative")
+    return loops
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(_tuples(each) for each in value) if isinstance(value, list) else value
