@@ -18,7 +18,12 @@ from typing import Any, TypeVar, Unpack, cast, get_args
 
 from tilewright.backend.cpu.machine import LEVELS, host_level, host_levels
 from tilewright.backend.cpu.pack import ConstantStore
-from tilewright.backend.cpu.program import CompiledProgram, build_program, usual_machine
+from tilewright.backend.cpu.program import (
+    CompiledProgram,
+    build_program,
+    lowering_of,
+    usual_machine,
+)
 from tilewright.compile_bodies import compiled_bodies
 from tilewright.cost import Machine
 from tilewright.frontend.onnx import ImportReport, as_constants, as_dims, import_model
@@ -29,9 +34,10 @@ from tilewright.ir.kernel import Plan
 from tilewright.ir.tile_verify import Findings
 from tilewright.ir.value_ranges import range_texts
 from tilewright.ops.reference import evaluate_payload
-from tilewright.options import CompileOptions, FallbackName, PolicyName, complete
+from tilewright.options import CompileOptions, FallbackName, PlanName, PolicyName, complete
 from tilewright.plan.greedy import plan_greedily
 from tilewright.plan.known import with_known_kernels
+from tilewright.plan.planners import PLANNERS
 from tilewright.plan.prepare import prepare
 from tilewright.policy import POLICIES
 from tilewright.rewrite import simplify
@@ -75,7 +81,7 @@ class Compilation:
 
     report: ImportReport
     graph: Graph
-    plan: Plan
+    plans: Mapping[str, Plan]
     levels: Mapping[str, CompiledProgram]
     contents: ArtifactContents
     findings: Findings | None = None
@@ -95,6 +101,7 @@ def compile_stages(
     error = _option(Accuracy, "accuracy", given["accuracy"])
     described = _target(given["target"])
     policy = choice("policy", given["policy"], get_args(PolicyName))
+    planner = choice("plan", given["plan"], get_args(PlanName))
     stages = _stages(given["check"], given["dump"])
     imported = import_model(
         source,
@@ -104,26 +111,23 @@ def compile_stages(
     )
     graph, narrowing = _rewritten(imported.graph, held, stages)
     chosen = _levels(given["levels"], _narrowest(graph, held), described)
-    plan = plan_greedily(graph)
-    known = with_known_kernels(graph, plan)
-    if known is not graph:
-        graph, plan = known, plan_greedily(known)
-        stages.graph("known", graph)
-    stages.plan(graph, plan)
+    graph = _with_known(graph, stages)
     report = imported.report
-    bodies = compiled_bodies(graph, plan, partial(_compiled_body, given, chosen))
+    bodies = compiled_bodies(graph, partial(_compiled_body, given, chosen))
     if report.opaque:
         _LOG.warning("Runs on the ONNX reference evaluator: %s", ", ".join(sorted(report.opaque)))
-    _LOG.info("Planned %d kernels for %s", len(plan.kernels), graph.name)
     dimensions, operators = _dimensions(report), _operators(report)
     machines = {name: _machine(name, described) for name in chosen}
+    plans: dict[str, Plan] = {}
     compiled: dict[str, CompiledProgram] = {}
     with ConstantStore(draft) as store:
         for name in chosen:
-            machine, observe = machines[name], partial(stages.kernel, name)
+            lowering = lowering_of(graph, LEVELS[name], error, machines[name], POLICIES[policy])
+            plans[name] = PLANNERS[planner](graph, lowering)
+            stages.plan(graph, plans[name], name)
             compiled[name] = build_program(
-                graph, plan, LEVELS[name], dimensions, operators, error, machine,
-                POLICIES[policy], observe, store, bodies,
+                graph, plans[name], LEVELS[name], dimensions, operators, lowering,
+                partial(stages.kernel, name), store, bodies,
             )  # fmt: skip
             stages.end_of_level(name)
             _LOG.info("Generated %d bytes of code for %s", len(compiled[name].image.data), name)
@@ -137,12 +141,13 @@ def compile_stages(
             precision=held.value,
             accuracy=error.value,
             policy=policy,
+            plan=planner,
             machines={name: _described(machine) for name, machine in machines.items()},
             ranges=range_texts(imported.graph),
         ),
     )
     findings = stages.findings if stages.check else None
-    return Compilation(report, graph, plan, compiled, contents, findings, narrowing)
+    return Compilation(report, graph, plans, compiled, contents, findings, narrowing)
 
 
 def _compiled_body(
@@ -187,6 +192,14 @@ def _rewritten(
         graph = narrow_products(graph, precision)
         stages.graph("precision", graph)
     return graph, narrowing
+
+
+def _with_known(graph: Graph, stages: Stages) -> Graph:
+    """The graph with constants in the place of what kernels would compute of constants alone."""
+    known = with_known_kernels(graph, plan_greedily(graph))
+    if known is not graph:
+        stages.graph("known", known)
+    return known
 
 
 def narrowed_graph(imported: Graph, precision: str) -> Graph:

@@ -14,8 +14,7 @@ from tilewright.backend.cpu.program import Bodies
 from tilewright.frontend.onnx import import_body
 from tilewright.frontend.onnx.bodies import Body, ControlFlow, control_flow
 from tilewright.ir.graph import Graph, Node, node
-from tilewright.ir.kernel import KernelKind, Plan
-from tilewright.ir.primitives import Constant, TensorType
+from tilewright.ir.primitives import Constant, Opaque, TensorType
 from tilewright.runtime.artifact import ArtifactContents
 from tilewright.runtime.artifact_writer import artifact_bytes
 from tilewright.runtime.control import ControlStep, ResultType
@@ -25,13 +24,12 @@ _LOG = logging.getLogger(__name__)
 CompileBody = Callable[[Body], ArtifactContents]
 
 
-def compiled_bodies(graph: Graph, plan: Plan, compile_body: CompileBody) -> Bodies:
-    """The bodies of all operators of a plan that have some which can be compiled."""
+def compiled_bodies(graph: Graph, compile_body: CompileBody) -> Bodies:
+    """The bodies of all operators of a graph that have some which can be compiled."""
     found: dict[Node, tuple[bytes, Sequence[Node]]] = {}
-    for kernel in plan.kernels:
-        if kernel.kind is not KernelKind.OPAQUE:
+    for call in graph.nodes():
+        if not isinstance(call.primitive, Opaque):
             continue
-        (call,) = kernel.outputs
         flow = control_flow(call, graph.scope, import_body)
         if flow is None:
             continue

@@ -26,6 +26,7 @@ FallbackName = Literal["reference", "error"]
 AccuracyName = Literal["standard", "strict"]
 PrecisionName = Literal["float32", "bfloat16", "int8"]
 PolicyName = Literal["auto", "vortex", "dietcode", "ftuner"]
+PlanName = Literal["greedy", "none", "backbone", "optimal"]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -40,6 +41,7 @@ class CompileOptions(TypedDict, total=False):
     accuracy: AccuracyName
     precision: PrecisionName
     policy: PolicyName
+    plan: PlanName
     target: Target | str | os.PathLike[str] | None
     check: bool | None
     dump: str | os.PathLike[str] | None
@@ -53,6 +55,7 @@ DEFAULTS: CompileOptions = {
     "accuracy": "standard",
     "precision": "float32",
     "policy": "auto",
+    "plan": "greedy",
     "target": None,
     "check": None,
     "dump": None,

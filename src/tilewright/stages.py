@@ -80,10 +80,10 @@ class Stages:
             self._known.add(current)
             stack += current.inputs
 
-    def plan(self, graph: Graph, plan: Plan) -> None:
-        """The plan of a graph."""
-        self._tell("plan", format_count(len(plan.kernels), "kernel"))
-        self._write("plan", lambda: print_plan(graph, plan))
+    def plan(self, graph: Graph, plan: Plan, level: str) -> None:
+        """The plan of a graph for one instruction set level."""
+        self._tell(f"plan for {level}", format_count(len(plan.kernels), "kernel"))
+        self._write(f"plan-{level}", lambda: print_plan(graph, plan))
         if self.check:
             verify_plan(graph, plan)
             self._kernels = KernelVerifier(graph, self.findings)

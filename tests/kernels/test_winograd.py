@@ -26,7 +26,7 @@ from support.graph_kit import (
 )
 from tilewright.backend.cpu import program
 from tilewright.backend.cpu.machine import LEVELS, host_level
-from tilewright.backend.cpu.program import build_program
+from tilewright.backend.cpu.program import build_program, lowering_of
 from tilewright.cost import Machine
 from tilewright.ir.graph import Graph, Node, node
 from tilewright.ir.kernel import Kernel
@@ -35,6 +35,7 @@ from tilewright.plan.greedy import plan_greedily
 from tilewright.shape import Scope, constant, maximum
 from tilewright.target import preset
 from tilewright.tile import alike
+from tilewright.tile.alike import LoweringOnce
 from tilewright.tile.convolutions.winograd import winograd_forms, winograd_steps
 from tilewright.tile.convolutions.winograd_transforms import Form, transforms
 from tilewright.tile.lower import LoweredKernel, lower_kernel
@@ -314,7 +315,7 @@ def test_the_error_grows_as_measured(form: Form, only: Callable[[Form], None]) -
         space = Space()
         graph = space.graph(convolution(space, (128, 32), form))
         level = host_level().name
-        made = build_program(graph, plan_greedily(graph), LEVELS[level], accuracy=Accuracy.STRICT)
+        made = build_program(graph, plan_greedily(graph), LEVELS[level], lowering=strictly(graph))
         compiled = Compiled(graph, ())
         compiled.levels[level] = made
         inputs = inputs_at(graph, sizes)
@@ -335,6 +336,10 @@ def summed(graph: Graph, inputs: dict[str, Array], form: Form) -> Array:
 # ---------------------------------------------------------------- the choice
 
 
+def strictly(graph: Graph) -> LoweringOnce:
+    return lowering_of(graph, LEVELS[host_level().name], Accuracy.STRICT)
+
+
 def variants(graph: Graph, accuracy: Accuracy = Accuracy.STANDARD) -> tuple[Variant, ...]:
     plan = plan_greedily(graph)
     (kernel,) = plan.kernels
@@ -351,9 +356,8 @@ def test_strict_accuracy_never_takes_it() -> None:
     space = Space()
     graph = space.graph(convolution(space, (64, 64)))
     assert [variant.name for variant in variants(graph, Accuracy.STRICT)] == ["gathered"]
-    made = build_program(
-        graph, plan_greedily(graph), LEVELS[host_level().name], accuracy=Accuracy.STRICT
-    )
+    level = LEVELS[host_level().name]
+    made = build_program(graph, plan_greedily(graph), level, lowering=strictly(graph))
     assert not made.program.choices
 
 

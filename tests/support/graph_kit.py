@@ -236,14 +236,16 @@ def assert_close(
 
 
 class Compiled:
-    """A graph compiled for some levels."""
+    """A graph compiled for some levels, by the greedy plan unless another one is given."""
 
-    def __init__(self, graph: Graph, levels: Sequence[str] = BOTH_LEVELS) -> None:
+    def __init__(
+        self, graph: Graph, levels: Sequence[str] = BOTH_LEVELS, plan: Plan | None = None
+    ) -> None:
         self.graph = graph
-        self.plan: Plan = plan_greedily(graph)
+        self.plan: Plan = plan_greedily(graph) if plan is None else plan
         stages = Stages(check=is_checked(None))
         stages.graph("prepare", graph)
-        stages.plan(graph, self.plan)
+        stages.plan(graph, self.plan, "tests")
         self.findings = stages.findings
         self.levels: dict[str, CompiledProgram] = {
             level: build_program(
@@ -287,6 +289,7 @@ def check(
     scale: float = 1.0,
     fill: Fill = default_fill,
     levels: Sequence[str] = BOTH_LEVELS,
+    plan: Plan | None = None,
 ) -> Compiled:
     """Compile once, and compare at every size, level and placement of memory.
 
@@ -295,7 +298,7 @@ def check(
     ``length`` is the number of roundings behind one result (of a reduction: its length), ``scale``
     the magnitude of values on the way to it where that is larger than the results'.
     """
-    compiled = Compiled(graph, levels)
+    compiled = Compiled(graph, levels, plan)
     for sizes in cases:
         inputs = inputs_at(graph, sizes, fill)
         with np.errstate(all="ignore"):

@@ -20,6 +20,7 @@ from tilewright.cli.options import (
     DumpOption,
     JsonFlag,
     ModelPath,
+    PlanOption,
     PolicyOption,
     PrecisionOption,
     QuietFlag,
@@ -72,6 +73,7 @@ def compile_command(
     accuracy: AccuracyOption = "standard",
     precision: PrecisionOption = "float32",
     policy: PolicyOption = "auto",
+    plan: PlanOption = "greedy",
     target: TargetOption = None,
     check: CheckFlag = False,
     dump: DumpOption = None,
@@ -88,7 +90,7 @@ def compile_command(
     writable(artifact, ARTIFACTS, [model])
     # Names are texts here; compiling checks them.
     named = {"fallback": fallback, "levels": level, "accuracy": accuracy, "precision": precision}
-    named["policy"] = policy
+    named |= {"policy": policy, "plan": plan}
     options = cast("CompileOptions", {**named, "dims": parse_dims(dim), "target": target})
     options |= {"check": check or None, "dump": dump, "constants": parse_constants(constants)}
     started = time.perf_counter()
@@ -96,7 +98,6 @@ def compile_command(
         made = compile_to_file(model, artifact, **options)
     seconds = time.perf_counter() - started
     size, info = artifact.stat().st_size, read_info(artifact)
-    document = info.to_json()
     narrowing = None if made.narrowing is None else dataclasses.asdict(made.narrowing)
     output.document(
         {
@@ -104,7 +105,7 @@ def compile_command(
             "artifact": str(artifact),
             "bytes": size,
             "seconds": seconds,
-            "levels": document["levels"],
+            "levels": info.to_json()["levels"],
             "precision": info.precision,
             "narrowing": narrowing,
             "verified": None if made.findings is None else made.findings.counts,

@@ -112,7 +112,8 @@ def _artifact(path: Path, size: int, info: ArtifactInfo) -> list[RenderableType]
         f"{path.name}: {info.name}, made by tilewright {info.version}, format {info.format}, "
         f"{format_bytes(size)}",
         f"Compiled from {source}, SHA-256 {info.source_sha256 or 'unknown'}",
-        f"Precision {info.precision}, accuracy {info.accuracy}, policy {info.policy}",
+        f"Precision {info.precision}, accuracy {info.accuracy}, policy {info.policy}, "
+        f"plan {info.plan}",
         "",
         *artifact_sections(info),
         level_table(info),

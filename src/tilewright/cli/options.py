@@ -93,6 +93,13 @@ PolicyOption = Annotated[
         help="How block sizes of matrix products are chosen; all but auto are for comparison.",
     ),
 ]
+PlanOption = Annotated[
+    str,
+    typer.Option(
+        metavar="greedy|optimal|backbone|none",
+        help="How operators are joined to kernels; optimal takes longer to compile.",
+    ),
+]
 PrecisionOption = Annotated[
     str,
     typer.Option(

@@ -185,6 +185,47 @@ def contraction_access(
     )
 
 
+def is_stored_view(view: Node, base: Node, scope: Scope, to_channels_first: bool = False) -> bool:
+    """Whether the results of ``base`` can be stored directly as ``view``, which is made of them.
+
+    Every node between is a Reshape or Transpose, the place of an element is affine in the axes of
+    ``base``, and its last axis keeps stride 1; with ``to_channels_first`` the last view may also be
+    a Transpose of the last axis to the second place, the only one then.
+    """
+    chain: list[Node] = []
+    while view is not base:
+        if not isinstance(view.primitive, Reshape | Transpose):
+            return False
+        chain.append(view)
+        view = view.inputs[0]
+    facts = scope.copy()
+    axes = _named("x", base.shape, facts)
+    index: Index = tuple(symbol(name) for name, _ in axes)
+    is_stored = True
+    for current in reversed(chain):
+        index = push_forward(current, index, facts)
+        found = _keeps_last(index, current, axes, facts)
+        if found is None:
+            return False
+        is_stored = found or (to_channels_first and _puts_channels_first(current))
+    return is_stored
+
+
+def _keeps_last(
+    index: Index, view: Node, axes: Sequence[tuple[str, Expr]], facts: Scope
+) -> bool | None:
+    """Whether the last axis has stride 1 in a view at ``index``; None if that is not affine."""
+    affine = facts.resolve(linear(index, view.shape)).affine([name for name, _ in axes])
+    if affine is None:
+        return None
+    slope = affine[0].get(axes[-1][0], constant(0)) if axes else constant(1)
+    return slope.is_constant and slope.value == 1
+
+
+def _puts_channels_first(view: Node) -> bool:
+    return view.primitive == Transpose((0, view.rank - 1, *range(1, view.rank - 1)))
+
+
 def stored_view(
     node: Node,
     users: dict[Node, list[Node]],
@@ -208,13 +249,11 @@ def stored_view(
             break
         current = following[0]
         index = push_forward(current, index, facts)
-        affine = facts.resolve(linear(index, current.shape)).affine([n for n, _ in axes])
-        if affine is None:
+        keeps = _keeps_last(index, current, axes, facts)
+        if keeps is None:
             break
-        slope = affine[0].get(axes[-1][0], constant(0)) if axes else constant(1)
-        first = (0, current.rank - 1, *range(1, current.rank - 1))
-        if slope.is_constant and slope.value == 1:
+        if keeps:
             best = current
-        elif to_channels_first and current.primitive == Transpose(first) and best is node:
+        elif to_channels_first and _puts_channels_first(current) and best is node:
             return current
     return best

@@ -41,9 +41,9 @@ from tilewright.ir.primitives import (
     Slice,
     Transpose,
 )
-from tilewright.ir.verify import REPORT, VerificationError
 from tilewright.ir.views import is_view
 from tilewright.plan.inline import cost, is_known, is_light, is_simple
+from tilewright.plan.launches import in_order
 from tilewright.plan.legality import (
     fits_epilogue,
     fits_rows,
@@ -341,7 +341,7 @@ class _Planner:
             alone = node in self.memory and node not in self.owner and node not in produced
             if alone and not isinstance(node.primitive, Input | Constant | Project):
                 kernels.append(self._kernel((), (node,), self.graph.label(node)))
-        return Plan(tuple(self._sorted(kernels)))
+        return Plan(tuple(in_order(self.graph, kernels)))
 
     def _of_group(self, number: int, outputs: tuple[Node, ...]) -> Kernel:
         seed, seeds = self.seeds[number], tuple[Node, ...]()
@@ -371,42 +371,3 @@ class _Planner:
     def _leaves(self, node: Node, group: list[Node]) -> bool:
         members = set(group)
         return node in self.roots or any(u not in members for u in self.users[node])
-
-    def _sorted(self, kernels: list[Kernel]) -> list[Kernel]:
-        """Kernels after those that make what they read, or the sizes that they need."""
-        producer = {o: k for k in kernels for o in k.outputs}
-        first = sorted(kernels, key=lambda k: min(self.order[o] for o in k.outputs))
-        needs = {k: _earlier(k, producer, self.graph) for k in first}
-        done: dict[Kernel, None] = {}
-        for kernel in first:
-            _visit(kernel, needs, done)
-        return list(done)
-
-
-def _earlier(kernel: Kernel, producer: dict[Node, Kernel], graph: Graph) -> list[Kernel]:
-    """The kernels that must run before one, in a deterministic order."""
-    touched = (*kernel.reads, *kernel.body)
-    sources = [*kernel.reads, *(d for n in touched for d in graph.sizes_from(n))]
-    # The results of an opaque operator come together.
-    whole = [s.inputs[0] if isinstance(s.primitive, Project) else s for s in sources]
-    found = dict.fromkeys(producer[s] for s in whole if s in producer)
-    return [k for k in found if k is not kernel]
-
-
-def _visit(kernel: Kernel, needs: dict[Kernel, list[Kernel]], done: dict[Kernel, None]) -> None:
-    """Append a kernel to those done, after all that it needs."""
-    stack: list[tuple[Kernel, bool]] = [(kernel, False)]
-    open_: set[Kernel] = set()
-    while stack:
-        current, ready = stack.pop()
-        if current in done:
-            continue
-        if ready:
-            done[current] = None
-            open_.discard(current)
-            continue
-        if current in open_:
-            raise VerificationError(f"{current.label} needs its own results", hint=REPORT)
-        open_.add(current)
-        stack.append((current, True))
-        stack += [(k, False) for k in reversed(needs[current]) if k not in done]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from tilewright.ir.access import below_reshapes, contraction_access
+from tilewright.ir.access import below_reshapes, contraction_access, is_stored_view
 from tilewright.ir.attention import attention_of
 from tilewright.ir.graph import Node
 from tilewright.ir.kernel import Kernel, KernelKind, RowSpace, kernel_of
@@ -32,7 +32,7 @@ from tilewright.ir.primitives import (
 from tilewright.ir.row_product import row_product_of
 from tilewright.ir.views import is_view
 from tilewright.plan.inline import cost, is_light, is_simple
-from tilewright.plan.seeds import has_tiles, kind_to_seed
+from tilewright.plan.seeds import has_columns, has_tiles, kind_to_seed
 from tilewright.shape import Expr, Scope, constant
 
 TAP_COST = 2  # operations that may be repeated for every tap of a window
@@ -58,7 +58,7 @@ class Legality:
         if kernel.kind is KernelKind.ROW_PRODUCT:
             return _closed(kernel) or self._row_product(kernel)
         rules: tuple[Callable[[Kernel], str | None], ...] = (
-            _closed, self._operands, _outputs, _elements
+            _closed, self._operands, _outputs, _elements, self._stored
         )  # fmt: skip
         found = (rule(kernel) for rule in rules)
         return next((why for why in found if why is not None), None)
@@ -85,11 +85,26 @@ class Legality:
                     continue
             if kernel.kind is KernelKind.ATTENTION and current is kernel.seeds[-1]:
                 wanted.discard(current.inputs[0])  # weights are in scratch
-            for operand in current.inputs:
-                if operand in wanted and operand not in kernel.reads:
+            wanted.difference_update(kernel.reads)
+            for operand in (*kernel.body, *current.inputs):
+                if operand in wanted:
                     return f"needs {operand!r} in memory, as an operand of {current!r}"
         if kernel.kind is KernelKind.ATTENTION:
             return self._keys_and_values(kernel)
+        return None
+
+    def _stored(self, kernel: Kernel) -> str | None:
+        """Results in another order can be stored as they come."""
+        match kernel.kind:
+            case KernelKind.CONTRACTION:
+                seed, staged = kernel.seed, may_end_channels_first(kernel.seed)
+            case KernelKind.ATTENTION:
+                seed, staged = kernel.seeds[-1], False
+            case _:
+                return None
+        for output in kernel.outputs:
+            if not is_stored_view(output, _below_views(output), self._scope, staged):
+                return f"cannot store {output!r}, made of {seed!r}, as it lies in memory"
         return None
 
     def _keys_and_values(self, kernel: Kernel) -> str | None:
@@ -127,6 +142,10 @@ def _closed(kernel: Kernel) -> str | None:
 def _outputs(kernel: Kernel) -> str | None:
     """The results fit the one space of the kernel's loops."""
     match kernel.kind:
+        case KernelKind.WINDOW if isinstance(kernel.seed.primitive, Reduce) and not has_columns(
+            kernel.seed
+        ):
+            return f"has no columns to compute {kernel.seed!r} along"
         case KernelKind.CONTRACTION | KernelKind.WINDOW:
             bases = [_below_views(output) for output in kernel.outputs]
             strange = [b for b in bases if b.shape != kernel.seed.shape]
@@ -136,7 +155,12 @@ def _outputs(kernel: Kernel) -> str | None:
         case KernelKind.LOOPS:
             strange = [o for o in kernel.outputs if o.shape != kernel.outputs[0].shape]
         case KernelKind.ROWS:
-            strange = []  # every member fits the rows
+            space = RowSpace.of(kernel.seed)
+            strange = [
+                output
+                for output in kernel.outputs
+                if not space.holds_rows(output.shape) and not space.holds_elements(output.shape)
+            ]
         case _:
             strange = list(kernel.outputs[1:])
     return f"writes {strange[0]!r}, which its loops do not fit" if strange else None

@@ -41,6 +41,13 @@ def has_tiles(product: Node) -> bool:
     return isinstance(product.primitive, Contract) or product.primitive.channels_last
 
 
+def has_columns(reduction: Node) -> bool:
+    """Whether a Reduce keeps the last axis, and reduces any."""
+    primitive = reduction.primitive
+    assert isinstance(primitive, Reduce)
+    return bool(primitive.axes) and reduction.inputs[0].rank - 1 not in primitive.axes
+
+
 def _keeps_columns(reduction: Node) -> bool:
     """Whether a Reduce over other axes than the last ones has columns to run vectors along.
 
@@ -48,7 +55,7 @@ def _keeps_columns(reduction: Node) -> bool:
     """
     primitive, shape = reduction.primitive, reduction.inputs[0].shape
     assert isinstance(primitive, Reduce)
-    if not primitive.axes or len(shape) - 1 in primitive.axes:
+    if not has_columns(reduction):
         return False
     columns = product(shape[primitive.axes[-1] + 1 :])
     are_few = columns.is_constant and columns.value < LEAST_COLUMNS

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.policy.space import BLOCK_COLUMNS, BLOCK_DEPTH, BLOCK_ROWS, Problem, Space
-from tilewright.shape import Expr, symbol
+from tilewright.shape import Expr, Scope, symbol
 from tilewright.shape.expr import Atom
 from tilewright.shape.table import Operation
 
@@ -105,27 +105,38 @@ def sampled_shapes(problem: Problem) -> tuple[tuple[int, ...], ...]:
     of several axes most is larger than anything that is ever computed: what would take longer than
     ``LONGEST`` is left out. The order is always the same; one shape where all sizes are known.
     """
-    ranges: list[tuple[int, int]] = []
-    for name in problem.sizes:
-        bounds = problem.scope.bounds(symbol(name))
-        low = max(1, bounds.low or 1)
-        ranges.append((low, max(low, UNBOUNDED if bounds.high is None else bounds.high)))
-    shapes = [tuple(low for low, _ in ranges), tuple(high for _, high in ranges)]
+    ranges = [range_of(problem.scope, name) for name in problem.sizes]
     wanted = SHAPES * max(1, len(ranges))
-    for number in range(1, _POINTS if len(ranges) > 1 else wanted - 1):
-        shapes.append(
-            tuple(
-                round(low * (high / low) ** _radical_inverse(number, _BASES[axis % len(_BASES)]))
-                for axis, (low, high) in enumerate(ranges)
-            )
-        )
-    shapes = list(dict.fromkeys(shapes))
+    shapes = spread_shapes(ranges, _POINTS + 1 if len(ranges) > 1 else wanted)
     if len(shapes) > wanted:
         times = evaluated(_usual(problem), _values(problem, shapes, (1,)))
         times = np.broadcast_to(times, (1, len(shapes)))[0]
         most = max(LONGEST, float(np.sort(times)[wanted - 1]))
         shapes = [shape for shape, time in zip(shapes, times, strict=True) if time <= most]
     return tuple(shapes[:wanted])
+
+
+def spread_shapes(ranges: Sequence[tuple[int, int]], count: int) -> list[tuple[int, ...]]:
+    """At most ``count`` points of the box of some ranges, as evenly as logarithms go, edges first.
+
+    A range is its least and its greatest value, from 1 on.
+    """
+    shapes = [tuple(low for low, _ in ranges), tuple(high for _, high in ranges)]
+    for number in range(1, count - 1):
+        shapes.append(
+            tuple(
+                round(low * (high / low) ** _radical_inverse(number, _BASES[axis % len(_BASES)]))
+                for axis, (low, high) in enumerate(ranges)
+            )
+        )
+    return list(dict.fromkeys(shapes))
+
+
+def range_of(scope: Scope, name: str) -> tuple[int, int]:
+    """The values from 1 on that a size may have; a size without a bound has one here."""
+    bounds = scope.bounds(symbol(name))
+    low = max(1, bounds.low or 1)
+    return low, max(low, UNBOUNDED if bounds.high is None else bounds.high)
 
 
 def _usual(problem: Problem) -> Expr:
@@ -164,6 +175,18 @@ def evaluated(expression: Expr, values: Mapping[str, Array]) -> Array:
     """
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         return _Evaluation(values).expression(expression)
+
+
+def evaluated_at(
+    expressions: Sequence[Expr], points: Sequence[Mapping[str, int]]
+) -> list[list[float]]:
+    """The values of expressions at points that give every symbol a value, a row for each."""
+    names = {name for expression in expressions for name in expression.free_symbols}
+    values = {n: np.array([point[n] for point in points], np.float64)[None, :] for n in names}
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        evaluation = _Evaluation(values)
+        rows = [evaluation.expression(expression)[0] for expression in expressions]
+    return [np.broadcast_to(row, len(points)).tolist() for row in rows]
 
 
 class _Evaluation:

@@ -207,6 +207,7 @@ class _Layout:
             precision=origin.precision,
             accuracy=origin.accuracy,
             policy=origin.policy,
+            plan=origin.plan,
             inputs=specifications(first, "input"),
             outputs=specifications(first, "output"),
             dimensions=tuple(first.dimensions),

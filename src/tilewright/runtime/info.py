@@ -49,7 +49,7 @@ class Origin:
     memory; ``source_sha256`` is the SHA-256 of that file, or of the model as serialised (data in
     other files is not part of it). ``machines`` are by level. ``ranges`` says of inputs which least
     and greatest value the model can use, as expressions over the dimensions, "" for an open end.
-    ``policy`` chose the block sizes of products.
+    ``policy`` chose the block sizes of products, ``plan`` is the planner that made kernels.
     """
 
     source: str = ""
@@ -59,6 +59,7 @@ class Origin:
     machines: Mapping[str, MachineInfo] = field(default_factory=dict[str, MachineInfo])
     ranges: Mapping[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
     policy: str = "auto"
+    plan: str = "greedy"
 
 
 @dataclass(frozen=True)
@@ -97,6 +98,7 @@ class ArtifactInfo:
     precision: str
     accuracy: str
     policy: str
+    plan: str
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     dimensions: tuple[Dimension, ...]
@@ -131,6 +133,7 @@ class ArtifactInfo:
             "precision": self.precision,
             "accuracy": self.accuracy,
             "policy": self.policy,
+            "plan": self.plan,
             "inputs": [[t.name, t.dtype, list(t.shape)] for t in self.inputs],
             "outputs": [[t.name, t.dtype, list(t.shape)] for t in self.outputs],
             "dimensions": [d.row() for d in self.dimensions],
@@ -155,6 +158,7 @@ class ArtifactInfo:
             precision=text(data["precision"]),
             accuracy=text(data["accuracy"]),
             policy=text(data["policy"]),
+            plan=text(data["plan"]),
             inputs=tuple(TensorSpec(text(n), text(d), texts(s)) for n, d, s in data["inputs"]),
             outputs=tuple(TensorSpec(text(n), text(d), texts(s)) for n, d, s in data["outputs"]),
             dimensions=tuple(map(Dimension.of, data["dimensions"])),

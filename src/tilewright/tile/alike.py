@@ -49,11 +49,11 @@ class LoweringOnce:
         machine: Machine,
         policy: Policy,
     ) -> None:
-        self._scope = scope
         self._tile = tile
         self._accuracy = accuracy
-        self._machine = machine
         self._policy = policy
+        self.scope = scope
+        self.machine = machine
         self._known: dict[tuple[object, ...], tuple[_Outline, LoweredKernel]] = {}
 
     def lowered(self, kernel: Kernel) -> LoweredKernel:
@@ -65,10 +65,15 @@ class LoweringOnce:
             if alike is not None:
                 return LoweredKernel(kernel, alike)
         made = lower_kernel(
-            kernel, self._scope, self._tile, self._accuracy, self._machine, self._policy
+            kernel, self.scope, self._tile, self._accuracy, self.machine, self._policy
         )
         self._known.setdefault(outline.key, (outline, made))
         return made
+
+
+def outline_key(kernel: Kernel) -> tuple[object, ...]:
+    """What is equal of kernels that are alike; they take equal time."""
+    return _outline(kernel).key
 
 
 def _outline(kernel: Kernel) -> _Outline:

@@ -321,27 +321,42 @@ def usual_machine(level: Level) -> Machine:
     return Machine(preset(USUAL_TARGETS[level.name]))
 
 
+def lowering_of(
+    graph: Graph,
+    level: Level,
+    accuracy: Accuracy = Accuracy.STANDARD,
+    machine: Machine | None = None,
+    policy: Policy = POLICIES["auto"],
+) -> LoweringOnce:
+    """How kernels of a graph are lowered for one instruction set level.
+
+    Costs are those of ``machine``; a usual one of the level unless it is given. ``policy`` chooses
+    the block sizes of products.
+    """
+    machine = machine or usual_machine(level)
+    return LoweringOnce(graph.scope, REGISTER_TILES[level.name], accuracy, machine, policy)
+
+
 def build_program(
     graph: Graph,
     plan: Plan,
     level: Level,
     dimensions: Sequence[Dimension] = (),
     operators: Sequence[OperatorCount] = (),
-    accuracy: Accuracy = Accuracy.STANDARD,
-    machine: Machine | None = None,
-    policy: Policy = POLICIES["auto"],
+    lowering: LoweringOnce | None = None,
     observe: Observe | None = None,
     store: ConstantStore | None = None,
     bodies: Bodies | None = None,
 ) -> CompiledProgram:
     """Compile a planned graph for one instruction set level.
 
-    Costs are those of ``machine``; a usual one of the level unless it is given. ``policy`` chooses
-    the block sizes of products. ``observe`` is given every kernel before its code is generated.
-    Levels that are given one ``store`` share the constants that they read alike. ``bodies`` holds
-    for opaque nodes whose bodies are compiled the payload of their step and the artifacts.
+    ``lowering`` is what :func:`lowering_of` gives, by default for a usual machine of the level; it
+    may know kernels of the plan already. ``observe`` is given every kernel before its code is
+    generated. Levels that are given one ``store`` share the constants that they read alike.
+    ``bodies`` holds for opaque nodes whose bodies are compiled the payload of their step and the
+    artifacts.
     """
-    machine = machine or usual_machine(level)
+    lowering = lowering or lowering_of(graph, level)
     builder = _Builder(graph, plan, level, store or ConstantStore(), bodies or {})
     builder.declare()
     code = CodeGenerator(level)
@@ -350,15 +365,13 @@ def build_program(
     known = set(binding.symbols)
     items = [builder.bind_item(b) for b in graph.bindings]
     lowered: list[LoweredKernel] = []
-    tile = REGISTER_TILES[level.name]
-    once = LoweringOnce(graph.scope, tile, accuracy, machine, policy)
     taken = known | {s for b in graph.bindings for s in b.symbols}
     for kernel in plan.kernels:
         if kernel.kind is KernelKind.OPAQUE:
             items.append(builder.opaque_item(kernel, taken))
             taken |= set(items[-1].binds)
             continue
-        found = once.lowered(kernel)
+        found = lowering.lowered(kernel)
         if observe is not None:
             observe(found)
         lowered.append(found)
@@ -389,4 +402,4 @@ def _input_name(node: Node) -> str:
     return primitive.name
 
 
-__all__ = ["Bodies", "CompiledProgram", "build_program", "usual_machine"]
+__all__ = ["Bodies", "CompiledProgram", "build_program", "lowering_of", "usual_machine"]

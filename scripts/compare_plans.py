@@ -1,0 +1,119 @@
+"""Time the planners beside each other on models, each compiled by every one of them.
+
+    python scripts/compare_plans.py models/bert-base.onnx --shapes "batch=1,sequence=16"
+    python scripts/compare_plans.py models/*.onnx --plans greedy,optimal
+
+At every shape the calls of all plans take turns. Printed are for each plan its kernels, the time by
+the model of the machine and the measured one as a part of the first plan's (geometric mean over
+shapes, least and greatest), the bytes of machine code and the seconds of a compilation.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from tilewright.backend.cpu.machine import LEVELS, host_level
+from tilewright.backend.cpu.program import lowering_of
+from tilewright.bench.inputs import model_inputs, random_inputs
+from tilewright.bench.measure import SystemClock
+from tilewright.bench.shapes import choose_shapes
+from tilewright.bench.turns import time_variants
+from tilewright.compile import Compilation, compile_stages, host_machine
+from tilewright.plan.planners import PLANNERS
+from tilewright.plan.prices import KernelPrices
+from tilewright.runtime.model import CompiledModel
+from tilewright.tile.variants import THREADS
+
+Shape = Mapping[str, int]
+
+
+@dataclass
+class Results:
+    """What was seen of one plan of one model."""
+
+    made: Compilation
+    seconds: float
+    measured: list[float] = field(default_factory=list[float])
+    modelled: list[float] = field(default_factory=list[float])
+
+    @property
+    def code(self) -> int:
+        """Bytes of machine code."""
+        return sum(len(image.data) for image in self.made.contents.images.values())
+
+    @property
+    def kernels(self) -> int:
+        """Of the one level."""
+        (plan,) = self.made.plans.values()
+        return len(plan.kernels)
+
+
+def modelled(made: Compilation, shape: Shape, threads: int) -> float:
+    """Picoseconds of a plan at a shape."""
+    lowering = lowering_of(made.graph, LEVELS[host_level().name], machine=host_machine())
+    missing = {name: 1 for name in made.graph.scope.symbols if name not in shape}
+    prices = KernelPrices(lowering, [{**missing, **shape, THREADS: threads}])
+    (plan,) = made.plans.values()
+    return sum(prices.of(kernel)[0] for kernel in plan.kernels)
+
+
+def compared(path: Path, given: argparse.Namespace) -> dict[str, Results]:
+    """Every plan of a model at every shape."""
+    found: dict[str, Results] = {}
+    for name in given.plans:
+        started = time.perf_counter()
+        made = compile_stages(path, plan=name)
+        found[name] = Results(made, time.perf_counter() - started)
+    models = [
+        CompiledModel.from_contents(results.made.contents, num_threads=given.threads)
+        for results in found.values()
+    ]
+    shapes = choose_shapes(models[0], given.shapes)
+    for shape in (shape for shape in shapes if all(shape.values())):  # else nothing is computed
+        inputs = random_inputs(model_inputs(path), shape, 0)
+        calls: list[Callable[[], object]] = [partial(model.run, inputs) for model in models]
+        times = time_variants(calls, SystemClock(), given.seconds)
+        for results, seconds in zip(found.values(), times, strict=True):
+            results.measured.append(seconds)
+            results.modelled.append(modelled(results.made, shape, given.threads))
+    return found
+
+
+def ratios(own: Sequence[float], base: Sequence[float]) -> str:
+    """The geometric mean of ratios, their least and their greatest."""
+    found = [a / b for a, b in zip(own, base, strict=True)]
+    mean = math.exp(statistics.fmean(math.log(ratio) for ratio in found))
+    return f"{mean:6.3f} ({min(found):.3f} to {max(found):.3f})"
+
+
+def main() -> None:
+    """Compile, time, print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("models", type=Path, nargs="+")
+    parser.add_argument("--plans", type=lambda text: text.split(","), default=list(PLANNERS))
+    parser.add_argument("--shapes", default="random:6", help="as of the verb verify")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--seconds", type=float, default=2.0, help="for each shape")
+    given = parser.parse_args()
+    for path in given.models:
+        found = compared(path, given)
+        base = next(iter(found.values()))
+        print(f"{path.name}: time as a part of {next(iter(found))}'s")
+        print(f"{'plan':9} {'kernels':>7} {'modelled':>24} {'measured':>24} {'code':>9} {'s':>6}")
+        for name, own in found.items():
+            print(
+                f"{name:9} {own.kernels:7} {ratios(own.modelled, base.modelled):>24} "
+                f"{ratios(own.measured, base.measured):>24} {own.code:9} {own.seconds:6.1f}",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,67 @@
+"""Kernels in an order in which each finds what it reads. Start with :func:`in_order`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilewright.ir.graph import Graph, Node
+from tilewright.ir.kernel import Kernel
+from tilewright.ir.primitives import Project
+from tilewright.ir.verify import REPORT, VerificationError
+
+
+class LaunchRing(VerificationError):
+    """Kernels that wait for each other; ``kernels`` are those of one ring."""
+
+    def __init__(self, kernels: Sequence[Kernel]) -> None:
+        super().__init__(f"{kernels[0].label} needs its own results", hint=REPORT)
+        self.kernels = tuple(kernels)
+
+
+def in_order(graph: Graph, kernels: Sequence[Kernel]) -> list[Kernel]:
+    """Kernels after those that make what they read, or the sizes that they need.
+
+    Of those that are free, the one comes first whose results do in the graph. Raises
+    :class:`LaunchRing`.
+    """
+    place = {node: number for number, node in enumerate(graph.nodes())}
+    producer = {output: kernel for kernel in kernels for output in kernel.outputs}
+    first = sorted(kernels, key=lambda kernel: min(place[output] for output in kernel.outputs))
+    needs = {kernel: _earlier(kernel, producer, graph) for kernel in first}
+    done: dict[Kernel, None] = {}
+    for kernel in first:
+        _visit(kernel, needs, done)
+    return list(done)
+
+
+def _earlier(kernel: Kernel, producer: dict[Node, Kernel], graph: Graph) -> list[Kernel]:
+    """The kernels that must run before one, in a deterministic order."""
+    touched = (*kernel.reads, *kernel.body)
+    sources = [*kernel.reads, *(d for n in touched for d in graph.sizes_from(n))]
+    # The results of an opaque operator come together.
+    whole = [s.inputs[0] if isinstance(s.primitive, Project) else s for s in sources]
+    found = dict.fromkeys(producer[s] for s in whole if s in producer)
+    return [k for k in found if k is not kernel]
+
+
+def _visit(kernel: Kernel, needs: dict[Kernel, list[Kernel]], done: dict[Kernel, None]) -> None:
+    """Append a kernel to those done, after all that it needs."""
+    stack: list[tuple[Kernel, bool]] = [(kernel, False)]
+    open_: dict[Kernel, None] = {}
+    while stack:
+        current, ready = stack.pop()
+        if current in done:
+            continue
+        if ready:
+            done[current] = None
+            del open_[current]
+            continue
+        if current in open_:
+            waiting = list(open_)
+            raise LaunchRing(waiting[waiting.index(current) :])
+        open_[current] = None
+        stack.append((current, True))
+        stack += [(k, False) for k in reversed(needs[current]) if k not in done]
+
+
+__all__ = ["LaunchRing", "in_order"]

@@ -1,0 +1,23 @@
+"""The planners by name: ways to divide a graph into kernels. Start with :data:`PLANNERS`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from tilewright.ir.graph import Graph
+from tilewright.ir.kernel import Plan
+from tilewright.plan.backbone import plan_by_backbones, plan_without_fusion
+from tilewright.plan.greedy import plan_greedily
+from tilewright.plan.optimal import plan_optimally
+from tilewright.tile.alike import LoweringOnce
+
+Planner = Callable[[Graph, LoweringOnce], Plan]  # the latter tells what kernels cost
+
+PLANNERS: Mapping[str, Planner] = {
+    "greedy": lambda graph, _: plan_greedily(graph),
+    "none": lambda graph, _: plan_without_fusion(graph),
+    "backbone": lambda graph, _: plan_by_backbones(graph),
+    "optimal": lambda graph, lowering: plan_optimally(graph, lowering).plan,
+}
+
+__all__ = ["PLANNERS", "Planner"]

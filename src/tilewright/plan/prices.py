@@ -1,0 +1,82 @@
+"""What kernels take at representative shapes of a graph, by the model of the machine.
+
+A kernel is lowered to its variants, as for a compiled program, and each of them has a modelled time
+over the sizes and the number of threads; the runtime takes the cheapest at every shape, and so does
+the price. Nothing is measured. Kernels that are alike have one price. Start with
+:class:`KernelPrices`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tilewright.ir.graph import Graph
+from tilewright.ir.kernel import Kernel, KernelKind
+from tilewright.policy.prices import (
+    evaluated_at,
+    range_of,
+    spread_shapes,
+    thread_counts,
+)
+from tilewright.shape import Expr, constant
+from tilewright.tile.alike import LoweringOnce, outline_key
+from tilewright.tile.prices import priced
+from tilewright.tile.variants import THREADS, Variant
+
+Prices = tuple[float, ...]
+
+TRIED = (
+    25  # shapes, of which those of less work stay: most of a box is larger than what is computed
+)
+KEPT = 12
+
+
+class KernelPrices:
+    """Picoseconds of kernels of one graph at each of several points: sizes and threads."""
+
+    def __init__(self, lowering: LoweringOnce, points: Sequence[Mapping[str, int]]) -> None:
+        self.points = points
+        self._lowering = lowering
+        self._known: dict[tuple[object, ...], Prices] = {}
+
+    def of(self, kernel: Kernel) -> Prices:
+        """The price of a kernel at every point."""
+        key = outline_key(kernel)
+        if key not in self._known:
+            self._known[key] = self._found(kernel)
+        return self._known[key]
+
+    def _found(self, kernel: Kernel) -> Prices:
+        if kernel.kind is KernelKind.OPAQUE:
+            return (0.0,) * len(self.points)  # the same in every plan
+        costs = self._costs(self._lowering.lowered(kernel).variants)
+        return tuple(min(values) for values in zip(*evaluated_at(costs, self.points), strict=True))
+
+    def _costs(self, variants: tuple[Variant, ...]) -> list[Expr]:
+        """The modelled times of variants; one alone has none of its own where none is needed."""
+        if len(variants) == 1 and variants[0].cost is constant(0):
+            variants = priced(variants, self._lowering.machine)
+        return [variant.cost for variant in variants]
+
+
+def points_of(graph: Graph, machine_units: int) -> list[Mapping[str, int]]:
+    """Shapes of a graph with one thread and with all of them, spread over the declared ranges."""
+    names = sorted(graph.scope.symbols)
+    ranges = [range_of(graph.scope, name) for name in names]
+    shapes = sorted(spread_shapes(ranges, TRIED), key=_size)[:KEPT]
+    threads = sorted({1, max(n for n in thread_counts(machine_units) if n <= machine_units)})
+    return [
+        {**dict(zip(names, shape, strict=True)), THREADS: count}
+        for shape in shapes
+        for count in threads
+    ]
+
+
+def _size(shape: tuple[int, ...]) -> int:
+    product = 1
+    for size in shape:
+        product *= size
+    return product
+
+
+__all__ = ["KernelPrices", "Prices", "points_of"]

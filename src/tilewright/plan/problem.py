@@ -1,0 +1,123 @@
+"""The choice among candidate kernels as a binary program, as data that no solver is needed for.
+
+With u[k] = 1 for each kernel k that is launched (Korch, section 4.2):
+
+    minimise    sum of price[k] * u[k]
+    such that   every required result is written:   sum over k that write it of u[k] >= 1
+                nothing is written twice:           sum over k that write it of u[k] <= 1
+                what is read has been written:
+                    sum over j that write r of u[j] >= sum over k that write t and read r of u[k]
+
+Korch asks the last of each kernel k by itself. For all kernels that write the same t together it is
+as true, since one of them at most is launched, and its relaxation is much tighter: a choice of
+halves of kernels would need but half of what all of them read.
+
+A node may be computed by any number of kernels that do not write it. Kernels with several results
+can wait for each other, which Korch's with one each cannot: such a ring is forbidden once it is
+found (:meth:`Problem.without`). Start with :class:`Problem`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from tilewright.ir.graph import Node
+from tilewright.ir.kernel import Kernel
+from tilewright.ir.primitives import Constant, Input, Project
+
+
+@dataclass(frozen=True)
+class Row:
+    """A linear constraint: ``low`` <= sum of coefficient * u[column] <= ``high``."""
+
+    columns: tuple[int, ...]
+    coefficients: tuple[float, ...]
+    low: float | None
+    high: float | None
+
+    def holds(self, chosen: Collection[int]) -> bool:
+        """Whether a choice satisfies it."""
+        pairs = zip(self.columns, self.coefficients, strict=True)
+        value = sum(coefficient for column, coefficient in pairs if column in chosen)
+        above = self.low is None or value >= self.low
+        return above and (self.high is None or value <= self.high)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """The constraints on which of some kernels are launched."""
+
+    kernels: tuple[Kernel, ...]
+    rows: tuple[Row, ...]
+
+    def without(self, ring: Sequence[int]) -> Problem:
+        """The problem in which not all kernels of a ring, which wait for each other, are chosen."""
+        ones = (1.0,) * len(ring)
+        return replace(self, rows=(*self.rows, Row(tuple(ring), ones, None, len(ring) - 1.0)))
+
+    def holds(self, chosen: Collection[int]) -> bool:
+        """Whether a choice of kernels satisfies every constraint."""
+        return all(row.holds(chosen) for row in self.rows)
+
+
+@dataclass(frozen=True)
+class Solution:
+    """Kernels by number, in ascending order, their price, and the least that any choice costs."""
+
+    chosen: tuple[int, ...]
+    price: float
+    bound: float
+
+
+def orchestration(
+    kernels: Iterable[Kernel],
+    required: Iterable[Node],
+    is_given: Callable[[Node], bool] = lambda _: False,
+) -> Problem:
+    """The problem of computing ``required`` by some of the ``kernels``.
+
+    Inputs and constants are in memory, and what ``is_given``, as others write it.
+    """
+
+    def is_there(node: Node) -> bool:
+        return isinstance(node.primitive, Input | Constant) or is_given(node)
+
+    listed = tuple(kernels)
+    writers: dict[Node, list[int]] = {}
+    for number, kernel in enumerate(listed):
+        for output in kernel.outputs:
+            writers.setdefault(output, []).append(number)
+    rows = [_written(writers, made_by(node)) for node in required if not is_there(made_by(node))]
+    readers: dict[tuple[Node, Node], list[int]] = {}
+    for number, kernel in enumerate(listed):
+        for source in dict.fromkeys(made_by(read) for read in kernel.reads):
+            for output in kernel.outputs if not is_there(source) else ():
+                readers.setdefault((output, source), []).append(number)
+    found = (_read(writers, source, numbers) for (_, source), numbers in readers.items())
+    rows += dict.fromkeys(found)
+    for numbers in writers.values():
+        if len(numbers) > 1:
+            rows.append(Row(tuple(numbers), (1.0,) * len(numbers), None, 1.0))
+    return Problem(listed, tuple(rows))
+
+
+def made_by(node: Node) -> Node:
+    """What a kernel writes, of which ``node`` is one of several results."""
+    while isinstance(node.primitive, Project):
+        node = node.inputs[0]
+    return node
+
+
+def _written(writers: Mapping[Node, Sequence[int]], node: Node) -> Row:
+    numbers = tuple(writers.get(node, ()))
+    return Row(numbers, (1.0,) * len(numbers), 1.0, None)
+
+
+def _read(writers: Mapping[Node, Sequence[int]], source: Node, readers: Sequence[int]) -> Row:
+    numbers = tuple(writers.get(source, ()))
+    coefficients = (*((1.0,) * len(numbers)), *((-1.0,) * len(readers)))
+    return Row((*numbers, *readers), coefficients, 0.0, None)
+
+
+__all__ = ["Problem", "Row", "Solution", "made_by", "orchestration"]

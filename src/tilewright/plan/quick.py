@@ -1,0 +1,134 @@
+"""The quick price of a kernel, from its graph alone: no kernel is faster.
+
+Everything that it reads and writes comes once from the nearest level that holds all of it, and the
+multiply-adds run at the peak of the machine; an elementwise function is one instruction for every
+vector, of which two are done in a cycle. Kernels whose quick price already rules them out are never
+lowered. Start with :class:`QuickPrices`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tilewright.cost import Machine
+from tilewright.ir.graph import Node
+from tilewright.ir.kernel import Kernel, KernelKind
+from tilewright.ir.primitives import (
+    Contract,
+    Convolve,
+    Gather,
+    GatherElements,
+    GatherND,
+    Map,
+    Slice,
+)
+from tilewright.ir.tile import CACHE_LINE
+from tilewright.policy.prices import evaluated_at
+from tilewright.shape import Expr, constant, product
+from tilewright.tile.variants import THREADS
+
+FLOAT_BYTES = 4
+OPERATIONS = 2  # of vectors in a cycle
+
+
+class QuickPrices:
+    """Picoseconds of kernels at points, from below."""
+
+    def __init__(self, machine: Machine, points: Sequence[Mapping[str, int]]) -> None:
+        self._machine = machine
+        self._points = points
+        target = machine.target
+        lanes = max(1, target.vector_bytes // FLOAT_BYTES)
+        cycle = 1000.0 / target.clock_ghz
+        self._multiply_add = cycle / (lanes * max(1.0, target.fma_pipes))
+        self._operation = cycle / (lanes * OPERATIONS)
+        self._sizes: dict[Node, list[float]] = {}
+        self._sums: dict[Node, list[float]] = {}
+        self._counts: dict[Node, list[float]] = {}
+
+    def of(self, kernel: Kernel) -> tuple[float, ...]:
+        """A time that a kernel does not fall below, at every point."""
+        picked = _picked(kernel)
+        tensors = [self._bytes(node) for node in kernel.outputs]
+        tensors += [self._bytes(picked.get(node, node)) for node in kernel.reads]
+        applied = self._applied_in(kernel)
+        sums = [self._multiply_adds(node) for node in kernel.body if _is_product(node)]
+        call = 1000.0 * self._machine.core.threads.call_ns
+        found: list[float] = []
+        for number, point in enumerate(self._points):
+            moved = sum(sizes[number] for sizes in tensors)
+            computed = sum(counts[number] for counts in applied) * self._operation
+            summed = sum(counts[number] for counts in sums) * self._multiply_add
+            alone = max(moved * self._rate(moved), computed + summed)
+            found.append(alone / point[THREADS] + call)
+        return tuple(found)
+
+    def _rate(self, moved: float) -> float:
+        """Picoseconds of a byte from the level that holds so many; none from the nearest."""
+        nearest, *levels = self._machine.target.levels
+        if moved <= nearest.capacity:
+            return 0.0
+        level = next((level for level in levels if moved <= level.capacity), levels[-1])
+        return self._machine.picoseconds(CACHE_LINE / level.bandwidth) / CACHE_LINE
+
+    def _bytes(self, node: Node) -> list[float]:
+        if node not in self._sizes:
+            self._sizes[node] = self._evaluated(product(node.shape) * node.dtype.bytes)
+        return self._sizes[node]
+
+    def _multiply_adds(self, node: Node) -> list[float]:
+        """Of float32; those of narrow words take a part of the time."""
+        if node not in self._sums:
+            words = max(1, FLOAT_BYTES // node.inputs[0].dtype.bytes)
+            self._sums[node] = [n / words for n in self._evaluated(_count(node))]
+        return self._sums[node]
+
+    def _applied_in(self, kernel: Kernel) -> list[list[float]]:
+        """What a kernel applies element by element: to scores, or as its body says."""
+        if kernel.kind is not KernelKind.ATTENTION:
+            return [self._applied(node) for node in kernel.body if isinstance(node.primitive, Map)]
+        scores = round(OPERATIONS * self._machine.core.attention.score)
+        return [self._evaluated(product(kernel.seed.shape) * scores)]
+
+    def _applied(self, node: Node) -> list[float]:
+        """Operations of one element after the other."""
+        if node not in self._counts:
+            self._counts[node] = self._evaluated(product(node.shape))
+        return self._counts[node]
+
+    def _evaluated(self, expression: Expr) -> list[float]:
+        return evaluated_at([expression], self._points)[0]
+
+
+def _picked(kernel: Kernel) -> dict[Node, Node]:
+    """What parts of tensors are read, of which a kernel reads a part only."""
+    readers: dict[Node, list[Node]] = {}
+    for node in kernel.body:
+        for operand in node.inputs:
+            readers.setdefault(operand, []).append(node)
+    picking = (Gather, GatherElements, GatherND, Slice)
+    return {
+        read: using[0]
+        for read in kernel.reads
+        if len(using := readers[read]) == 1
+        and isinstance(using[0].primitive, picking)
+        and using[0].inputs[0] is read
+    }
+
+
+def _is_product(node: Node) -> bool:
+    return isinstance(node.primitive, Contract | Convolve)
+
+
+def _count(node: Node) -> Expr:
+    match node.primitive:
+        case Contract(summed=summed):
+            depth = product([node.inputs[0].shape[axis] for axis, _ in summed])
+        case Convolve():
+            depth = product(node.inputs[1].shape[1:])
+        case _:
+            depth = constant(1)
+    return product(node.shape) * depth
+
+
+__all__ = ["QuickPrices"]

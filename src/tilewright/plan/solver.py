@@ -1,0 +1,55 @@
+"""The solver of the binary program: HiGHS. Start with :func:`solve`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import highspy
+
+from tilewright.ir.verify import REPORT, VerificationError
+from tilewright.plan.problem import Problem, Solution
+
+PATIENCE = 30.0  # seconds after which the best choice so far is taken
+SCALE = 1e4  # the largest cost as the solver sees it, whose tolerances are absolute
+RELATIVE_GAP = 1e-4  # between the price of a choice and the bound, below which it counts as optimal
+
+
+class _Silent(highspy.Highs):
+    def enableCallbacks(self) -> None:
+        """Do without: HiGHS 1.16 prints a banner when they are turned on, before it can be told."""
+
+
+def solve(problem: Problem, costs: Sequence[float]) -> Solution:
+    """The choice of kernels with the least sum of ``costs``, none of which is negative.
+
+    The solver is given no choice to begin with: HiGHS 1.16 takes one to cost less than it does once
+    its presolve has fixed a kernel, and then calls it optimal.
+
+    The same problem gives the same choice, unless the time runs out: then it is the best one that
+    was found, and its bound says how far from optimal it may be.
+    """
+    solver = _Silent()
+    for name, value in (
+        ("output_flag", False), ("threads", 1), ("random_seed", 0), ("time_limit", PATIENCE),
+        ("mip_rel_gap", RELATIVE_GAP),
+    ):  # fmt: skip
+        solver.setOptionValue(name, value)
+    scale = SCALE / max(max(costs, default=0.0), 1e-300)
+    for column, cost in enumerate(costs):
+        solver.addCol(cost * scale, 0.0, 1.0, 0, [], [])
+        solver.changeColIntegrality(column, highspy.HighsVarType.kInteger)
+    infinity = highspy.kHighsInf
+    for row in problem.rows:
+        low = -infinity if row.low is None else row.low
+        high = infinity if row.high is None else row.high
+        solver.addRow(low, high, len(row.columns), list(row.columns), list(row.coefficients))
+    solver.run()
+    values = list(solver.getSolution().col_value)
+    if len(values) != len(costs) or not solver.getInfo().primal_solution_status:
+        raise VerificationError("No choice of kernels computes the graph", hint=REPORT)
+    chosen = tuple(column for column, value in enumerate(values) if value > 0.5)
+    price = sum(costs[column] for column in chosen)
+    return Solution(chosen, price, min(price, solver.getInfo().mip_dual_bound / scale))
+
+
+__all__ = ["solve"]

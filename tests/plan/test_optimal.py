@@ -1,0 +1,226 @@
+"""The optimal planner: candidates, the binary program beside brute force, results of any choice."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from support.brute_force import cheapest, is_launchable
+from support.graph_kit import Space, apply, check, fixed, mostly_slow
+from support.random_graphs import build, fill, largest
+from tilewright.backend.cpu.machine import LEVELS
+from tilewright.backend.cpu.program import lowering_of
+from tilewright.ir.dtype import DType
+from tilewright.ir.graph import Graph, Node, node
+from tilewright.ir.kernel import Kernel, KernelKind, Plan
+from tilewright.ir.primitives import Broadcast, Contract, Reduce, Transpose
+from tilewright.plan.anchors import Anchors
+from tilewright.plan.candidates import candidates
+from tilewright.plan.greedy import plan_greedily
+from tilewright.plan.launches import LaunchRing, in_order
+from tilewright.plan.optimal import plan_optimally
+from tilewright.plan.parts import LEAST, parts
+from tilewright.plan.planners import PLANNERS
+from tilewright.plan.prepare import prepare
+from tilewright.plan.prices import KernelPrices, points_of
+from tilewright.plan.problem import Problem, orchestration
+from tilewright.plan.quick import QuickPrices
+from tilewright.plan.solver import solve
+from tilewright.plan.verify import problems
+from tilewright.rewrite import simplify
+from tilewright.shape import constant
+
+LEVEL = "x86-64"
+SIZES = [{"a": 3, "b": 5}, {"a": 1, "b": 1}, {"a": 4, "b": 0}, {"a": 0, "b": 2}, {"a": 7, "b": 19}]
+
+
+def random_graph(chance: np.random.Generator, most: int = 12) -> Graph:
+    numbers = chance.integers(0, 1 << 16, 90).tolist()
+    return prepare(simplify(build(numbers, int(chance.integers(3, most)))))
+
+
+def softmax(x: Node) -> Node:
+    shape, rows = x.shape, tuple(range(x.rank - 1))
+
+    def repeated(row: Node) -> Node:
+        return node(Broadcast(shape, rows), row)
+
+    lowest = repeated(node(Reduce("maximum", (x.rank - 1,)), x))
+    raised = apply("exponential", apply("subtract", x, lowest))
+    return apply("divide", raised, repeated(node(Reduce("sum", (x.rank - 1,)), raised)))
+
+
+def dense(x: Node, width: int) -> Node:
+    weights = fixed(np.full((x.shape[-1].value, width), 0.125, np.float32))
+    return node(Contract((), ((x.rank - 1, 0),)), x, weights)
+
+
+def every(graph: Graph) -> tuple[Kernel, ...]:
+    return tuple(dict.fromkeys((*plan_greedily(graph).kernels, *candidates(Anchors(graph)))))
+
+
+# ---------------------------------------------------------------- candidates
+
+
+def test_all_ways_to_divide_a_softmax() -> None:
+    space = Space()
+    rows, columns = space.dimensions("rows columns")
+    graph = prepare(space.graph(softmax(space.input("x", DType.FLOAT32, rows, columns))))
+    anchors = Anchors(graph)
+    assert len(anchors.nodes) == 4  # maximum, exponential, sum, quotient
+    made = candidates(anchors)
+    whole = [k for k in made if len(k.seeds) == 2 and k.outputs == (graph.roots[0],)]
+    assert len(whole) == 1 and len(whole[0].reads) == 1
+    # The exponential is stored, or computed again in the kernel that divides by the sum.
+    apart = [k for k in made if k.outputs == (graph.roots[0],) and k is not whole[0]]
+    assert {len(k.reads) for k in apart} == {1, 2, 3}
+
+
+def test_a_product_ends_with_what_follows_it() -> None:
+    space = Space()
+    (rows,) = space.dimensions("rows")
+    x = space.input("x", DType.FLOAT32, rows, constant(16))
+    graph = prepare(space.graph(apply("exponential", apply("negate", dense(x, 32)))))
+    anchors = Anchors(graph)
+    assert anchors.nodes == graph.roots
+    (kernel,) = candidates(anchors)
+    assert kernel.kind is KernelKind.CONTRACTION and len(kernel.body) == 3
+
+
+def test_a_projection_may_end_in_its_normalisation() -> None:
+    space = Space()
+    (rows,) = space.dimensions("rows")
+    x = space.input("x", DType.FLOAT32, rows, constant(16))
+    graph = prepare(space.graph(softmax(dense(x, 32))))
+    kinds = {kernel.kind for kernel in candidates(Anchors(graph))}
+    assert {KernelKind.ROW_PRODUCT, KernelKind.CONTRACTION, KernelKind.ROWS} <= kinds
+
+
+def test_a_result_that_tiles_cannot_store_is_no_candidate() -> None:
+    space = Space()
+    (rows,) = space.dimensions("rows")
+    x = space.input("x", DType.FLOAT32, rows, constant(16))
+    graph = prepare(space.graph(node(Transpose((1, 0)), dense(x, 32))))
+    assert all(len(kernel.body) == 1 for kernel in candidates(Anchors(graph)))
+
+
+# ---------------------------------------------------------------- the binary program
+
+
+@pytest.mark.parametrize("count", mostly_slow([20, 500], "20"))
+def test_the_solver_finds_what_brute_force_finds(count: int) -> None:
+    chance = np.random.default_rng(7)
+    found = 0
+    while found < count:
+        graph = random_graph(chance, 6)
+        kernels = every(graph)
+        if not 3 < len(kernels) <= 14:
+            continue
+        found += 1
+        problem = orchestration(kernels, graph.roots)
+        costs = chance.uniform(0.5, 3.0, len(kernels)).tolist()
+        assert solved(graph, problem, costs)[1] == pytest.approx(
+            cheapest(graph, problem, costs), rel=2e-4
+        )
+
+
+def solved(graph: Graph, problem: Problem, costs: list[float]) -> tuple[Plan, float]:
+    """The best choice without rings."""
+    while True:
+        solution = solve(problem, costs)
+        assert problem.holds(solution.chosen)
+        try:
+            chosen = in_order(graph, [problem.kernels[n] for n in solution.chosen])
+        except LaunchRing as ring:
+            assert not is_launchable(graph, problem, solution.chosen)
+            problem = problem.without([problem.kernels.index(k) for k in ring.kernels])
+            continue
+        return Plan(tuple(chosen)), solution.price
+
+
+@pytest.mark.parametrize("count", mostly_slow([4, 60], "4"))
+def test_whatever_is_chosen_gives_the_right_numbers(count: int) -> None:
+    """Any candidate may be in a plan: with random costs all kinds of them are."""
+    chance = np.random.default_rng(11)
+    for _ in range(count):
+        graph = random_graph(chance)
+        kernels = every(graph)
+        problem = orchestration(kernels, graph.roots)
+        plan, _ = solved(graph, problem, chance.uniform(0.1, 3.0, len(kernels)).tolist())
+        assert problems(graph, plan) == []
+        scale = max(largest(graph, sizes) for sizes in SIZES)
+        check(graph, SIZES, length=4000, scale=scale, fill=fill, levels=(LEVEL,), plan=plan)
+
+
+@pytest.mark.parametrize("name", [name for name in PLANNERS if name != "greedy"])
+@pytest.mark.parametrize("count", mostly_slow([3, 20], "3"))
+def test_every_planner_gives_the_right_numbers(name: str, count: int) -> None:
+    chance = np.random.default_rng(13)
+    for _ in range(count):
+        graph = random_graph(chance)
+        plan = PLANNERS[name](graph, lowering_of(graph, LEVELS[LEVEL]))
+        assert problems(graph, plan) == []
+        scale = max(largest(graph, sizes) for sizes in SIZES)
+        check(graph, SIZES, length=4000, scale=scale, fill=fill, levels=(LEVEL,), plan=plan)
+
+
+# ---------------------------------------------------------------- the whole
+
+
+def layers(count: int, width: int = 32) -> Graph:
+    space = Space()
+    (rows,) = space.dimensions("rows")
+    x = space.input("x", DType.FLOAT32, rows, constant(width))
+    for _ in range(count):
+        x = apply("add", x, dense(softmax(dense(x, width)), width))
+    return prepare(space.graph(x))
+
+
+def test_the_plan_is_not_dearer_than_the_greedy_one() -> None:
+    graph = layers(3)
+    found = plan_optimally(graph, lowering_of(graph, LEVELS[LEVEL]))
+    assert problems(graph, found.plan) == []
+    assert 0 < found.bound <= found.price * (1 + 1e-9) and found.price <= 1.0 + 1e-9
+    assert found.priced < found.candidates
+
+
+def test_parts_divide_no_kernel_and_are_planned_like_the_whole() -> None:
+    graph = layers(24)
+    greedy = plan_greedily(graph).kernels
+    anchors = Anchors(graph)
+    found = parts(anchors, greedy)
+    assert len(found) > 1 and sum(map(len, found)) == len(anchors.nodes)
+    assert all(len(part) >= LEAST for part in found[:-1])
+    for kernel in greedy:
+        kept = anchors.holding({*kernel.seeds, *kernel.outputs})
+        assert sum(not part.isdisjoint(kept) for part in found) == 1
+
+
+@pytest.mark.parametrize("count", mostly_slow([6, 60], "6"))
+def test_small_parts_fit_together(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(f"{parts.__module__}.LEAST", 1)
+    monkeypatch.setattr(f"{parts.__module__}.MOST", 3)
+    monkeypatch.setattr(f"{plan_optimally.__module__}.WORTH", -10.0)
+    chance = np.random.default_rng(17)
+    for _ in range(count):
+        graph = random_graph(chance)
+        found = plan_optimally(graph, lowering_of(graph, LEVELS[LEVEL]))
+        assert problems(graph, found.plan) == []
+
+
+def test_the_quick_price_is_below_the_price() -> None:
+    graph = layers(2, 64)
+    lowering = lowering_of(graph, LEVELS[LEVEL])
+    points = points_of(graph, 2)
+    prices, quick = KernelPrices(lowering, points), QuickPrices(lowering.machine, points)
+    for kernel in every(graph):
+        pairs = zip(quick.of(kernel), prices.of(kernel), strict=True)
+        assert all(least <= price * 1.3 for least, price in pairs), kernel
+
+
+def test_the_same_graph_has_the_same_plan() -> None:
+    def made() -> str:
+        graph = layers(4)
+        return str(plan_optimally(graph, lowering_of(graph, LEVELS[LEVEL])).plan)
+
+    assert made() == made()
