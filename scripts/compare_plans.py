@@ -75,8 +75,11 @@ def compared(path: Path, given: argparse.Namespace) -> dict[str, Results]:
         CompiledModel.from_contents(results.made.contents, num_threads=given.threads)
         for results in found.values()
     ]
-    shapes = choose_shapes(models[0], given.shapes)
-    for shape in (shape for shape in shapes if all(shape.values())):  # else nothing is computed
+    # At empty shapes nothing is computed.
+    shapes = [s for s in choose_shapes(models[0], given.shapes) if all(s.values())]
+    if not shapes:
+        raise SystemExit(f"{path.name}: all shapes of {given.shapes!r} are empty; give others")
+    for shape in shapes:
         inputs = random_inputs(model_inputs(path), shape, 0)
         calls: list[Callable[[], object]] = [partial(model.run, inputs) for model in models]
         times = time_variants(calls, SystemClock(), given.seconds)

@@ -27,7 +27,7 @@ from tilewright.plan.seeds import kind_to_seed
 
 OUTPUT_LIMIT = 3  # results that one kernel may write
 MEMBER_LIMIT = 12  # anchors of one kernel
-GROWTH_LIMIT = 400  # sets that are grown from one anchor
+GROWTH_LIMIT = 100  # sets that are grown from one anchor
 ATTENTION_PRODUCTS = 2
 
 

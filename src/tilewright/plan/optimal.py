@@ -33,7 +33,7 @@ from tilewright.tile.alike import LoweringOnce, outline_key
 LONGEST = 1e12  # picoseconds of a point: shapes that take longer are not planned for
 WORTH = 0.05  # of the price of a part: a smaller gain is within the error of prices
 NEAR = 5e-3  # a choice this close to the bound is not improved further
-ROUNDS = 40  # of choosing and pricing
+ROUNDS = 10  # of choosing and pricing a part
 
 
 @dataclass(frozen=True)
