@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from support.rewrite_harness import apply, tensor, value
@@ -464,6 +464,7 @@ def test_one_transposition_stays_where_it_is() -> None:
     head=st.sampled_from(["none", "average", "flat", "linear"]),
     seed=st.integers(0, 100),
 )
+@example(["joined", "strided", "softmax", "maximum", "strided", "without_first"], "linear", 67)
 def test_random_networks_keep_their_results(layers: list[str], head: str, seed: int) -> None:
     fixed = head == "linear"
     net = Network(spatial=(6, 7) if fixed else SPATIAL, seed=seed)

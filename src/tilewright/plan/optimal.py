@@ -18,7 +18,8 @@ from functools import partial
 
 from tilewright.cost import Machine
 from tilewright.ir.graph import Graph, Node
-from tilewright.ir.kernel import Kernel, Plan
+from tilewright.ir.kernel import Kernel, KernelKind, Plan
+from tilewright.ir.row_product import row_product_of
 from tilewright.plan.anchors import Anchors
 from tilewright.plan.candidates import candidates
 from tilewright.plan.greedy import plan_greedily
@@ -180,8 +181,19 @@ class _Search:
         if key in self.costs:
             return self.costs[key]
         if key not in self.bounds:
-            self.bounds[key] = self._weighed(self.quick.of(kernel))
+            self.bounds[key] = self._bound(kernel)
         return self.bounds[key]
+
+    def _bound(self, kernel: Kernel) -> float:
+        """The quick price; of products, which are soon lowered, the price.
+
+        A product with what is made of its rows takes no less than the product alone.
+        """
+        if kernel.kind is KernelKind.CONTRACTION:
+            return self._cost(kernel)
+        bound = self._weighed(self.quick.of(kernel))
+        parts = row_product_of(kernel) if kernel.kind is KernelKind.ROW_PRODUCT else None
+        return bound if parts is None else max(bound, self._cost(parts.first))
 
     def _weighed(self, prices: Prices) -> float:
         return sum(weight * price for weight, price in zip(self.weights, prices, strict=True))

@@ -237,7 +237,9 @@ def _without_free(
     for left, right in groups(source, target):
         kept = facts.same(elements(source, left), elements(target, right))
         if kept and paired.isdisjoint(right):
-            shape += [source[axis] for axis in left]
+            # Axes of one element that the target does without are not added: where a size is 0,
+            # those of the target are of the run before, and there would be more of them each time.
+            shape += [source[axis] for axis in left] if right else []
             continue
         for axis in right:
             places[axis] = len(shape)
