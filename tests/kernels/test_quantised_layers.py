@@ -179,11 +179,12 @@ def test_a_block_of_quantised_layers(level: str, zeros: tuple[int, int, int], st
 def test_bytes_alone_lie_between_quantised_layers() -> None:
     """Every tensor in memory is bytes, made without a division; the image is copied once."""
     made = compile_stages(Block((0, -128, -36), 1).model())
-    *inner, last = made.plan.kernels
+    (plan,) = made.plans.values()
+    *inner, last = plan.kernels
     assert [output.dtype for output in last.outputs] == [DType.FLOAT32]
     assert all(output.dtype is DType.UINT8 for kernel in inner for output in kernel.outputs)
-    assert [k.kind for k in made.plan.kernels].count(KernelKind.LOOPS) == 1
-    assert len(made.plan.kernels) == 5
+    assert [k.kind for k in plan.kernels].count(KernelKind.LOOPS) == 1
+    assert len(plan.kernels) == 5
     divisions = [x for x in made.graph.nodes() if x.primitive == Map("divide")]
     assert len(divisions) == 1  # of the image
 

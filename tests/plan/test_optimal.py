@@ -138,7 +138,7 @@ def solved(graph: Graph, problem: Problem, costs: list[float]) -> tuple[Plan, fl
         return Plan(tuple(chosen)), solution.price
 
 
-@pytest.mark.parametrize("count", mostly_slow([4, 60], "4"))
+@pytest.mark.parametrize("count", mostly_slow([4, 30], "4"))
 def test_whatever_is_chosen_gives_the_right_numbers(count: int) -> None:
     """Any candidate may be in a plan: with random costs all kinds of them are."""
     chance = np.random.default_rng(11)

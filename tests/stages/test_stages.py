@@ -48,11 +48,11 @@ def test_the_stages_are_numbered_files(tmp_path: Path) -> None:
     compile_stages(model(), levels=["x86-64", "avx2"], dump=tmp_path / "stages")
     files = sorted(path.name for path in (tmp_path / "stages").iterdir())
     assert files[0] == "00-import.txt"
-    assert [name.split("-", 1)[1] for name in files[-4:]] == [
-        "prepare.txt", "plan.txt", "tile-x86-64.txt", "tile-avx2.txt"
+    assert [name.split("-", 1)[1] for name in files[-5:]] == [
+        "prepare.txt", "plan-x86-64.txt", "tile-x86-64.txt", "plan-avx2.txt", "tile-avx2.txt"
     ]  # fmt: skip
-    assert all("rewrite-simplify" in name for name in files[1:-4])
-    plan, tile = ((tmp_path / "stages" / name).read_text() for name in files[-3:-1])
+    assert all("rewrite-simplify" in name for name in files[1:-5])
+    plan, tile = ((tmp_path / "stages" / name).read_text() for name in files[-4:-2])
     assert plan.startswith("plan small: 1 kernels\n  kernel 0 loops %1: float32[batch, 8]")
     assert "step b0 = x, o0 = %1" in tile
 
