@@ -34,10 +34,12 @@ if TYPE_CHECKING:
     from tilewright.frontend.onnx.source import Source
     from tilewright.runtime.limits import set_memory_limit
     from tilewright.runtime.model import CompiledModel as Model
+    from tilewright.runtime.sequences import Ragged
 
 __all__ = [
     "Dim",
     "Model",
+    "Ragged",
     "TilewrightError",
     "__version__",
     "compile",
@@ -163,6 +165,10 @@ def __getattr__(name: str) -> Any:
             from tilewright.runtime.model import CompiledModel
 
             return CompiledModel
+        case "Ragged":
+            from tilewright.runtime.sequences import Ragged
+
+            return Ragged
         case "set_memory_limit":
             from tilewright.runtime.limits import set_memory_limit
 

@@ -10,8 +10,8 @@ import difflib
 import hashlib
 import logging
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
 from typing import Any, TypeVar, Unpack, cast, get_args
@@ -19,14 +19,15 @@ from typing import Any, TypeVar, Unpack, cast, get_args
 from tilewright.backend.cpu.machine import LEVELS, host_level, host_levels
 from tilewright.backend.cpu.pack import ConstantStore
 from tilewright.backend.cpu.program import (
+    Bodies,
     CompiledProgram,
     build_program,
     lowering_of,
     usual_machine,
 )
-from tilewright.compile_bodies import compiled_bodies
+from tilewright.compile_bodies import compiled_bodies, ragged_bodies
 from tilewright.cost import Machine
-from tilewright.frontend.onnx import ImportReport, as_constants, as_dims, import_model
+from tilewright.frontend.onnx import Dim, ImportReport, as_constants, as_dims, import_model
 from tilewright.frontend.onnx.bodies import Body
 from tilewright.frontend.onnx.source import Source
 from tilewright.ir.graph import Graph
@@ -51,6 +52,7 @@ from tilewright.rewrite.precision import (
     narrow_products,
     narrowing_of,
 )
+from tilewright.rewrite.ragged import Share, split_ragged
 from tilewright.rewrite.requantise import quotients_into_scales
 from tilewright.rewrite.unsigned import without_signs
 from tilewright.runtime.artifact import ArtifactContents
@@ -58,10 +60,11 @@ from tilewright.runtime.artifact_writer import ArtifactDraft
 from tilewright.runtime.info import MachineInfo, Origin
 from tilewright.runtime.model import CompiledModel
 from tilewright.runtime.program import Dimension, OperatorCount
+from tilewright.runtime.ragged_batch import RaggedBatch, RaggedTensor
 from tilewright.stages import Stages, is_checked
 from tilewright.support.arguments import choice, choices, file_path, show, switch
 from tilewright.support.collector import paused_collector
-from tilewright.support.errors import InputError, UnsupportedError
+from tilewright.support.errors import DimensionError, InputError, UnsupportedError
 from tilewright.target import Target, detect, dump, load_target, preset, preset_names
 from tilewright.tile.variants import Accuracy
 from tilewright.tune import load_profile, measured_machine
@@ -69,6 +72,10 @@ from tilewright.tune import load_profile, measured_machine
 PORTABLE = "portable"  # stands for every level that serves the precision
 _Options = TypeVar("_Options", bound=Enum)
 _LOG = logging.getLogger(__name__)
+
+
+def _no_bodies(_: Graph) -> Bodies:
+    return {}
 
 
 @dataclass(frozen=True)
@@ -110,44 +117,142 @@ def compile_stages(
         constants=as_constants(given["constants"]),
     )
     graph, narrowing = _rewritten(imported.graph, held, stages)
-    chosen = _levels(given["levels"], _narrowest(graph, held), described)
-    graph = _with_known(graph, stages)
+    wanted = _levels(given["levels"], _narrowest(graph, held), described)
     report = imported.report
-    bodies = compiled_bodies(graph, partial(_compiled_body, given, chosen))
     if report.opaque:
         _LOG.warning("Runs on the ONNX reference evaluator: %s", ", ".join(sorted(report.opaque)))
-    dimensions, operators = _dimensions(report), _operators(report)
-    machines = {name: _machine(name, described) for name in chosen}
-    plans: dict[str, Plan] = {}
-    compiled: dict[str, CompiledProgram] = {}
-    with ConstantStore(draft) as store:
-        for name in chosen:
-            lowering = lowering_of(graph, LEVELS[name], error, machines[name], POLICIES[policy])
-            plans[name] = PLANNERS[planner](graph, lowering)
-            stages.plan(graph, plans[name], name)
-            compiled[name] = build_program(
-                graph, plans[name], LEVELS[name], dimensions, operators, lowering,
-                partial(stages.kernel, name), store, bodies,
-            )  # fmt: skip
-            stages.end_of_level(name)
-            _LOG.info("Generated %d bytes of code for %s", len(compiled[name].image.data), name)
-    contents = ArtifactContents(
-        programs={name: c.program for name, c in compiled.items()},
-        images={name: c.image for name, c in compiled.items()},
-        constants={name: c.constants for name, c in compiled.items()},
-        origin=Origin(
-            source=report.source,
-            source_sha256=report.source_sha256,
-            precision=held.value,
-            accuracy=error.value,
-            policy=policy,
-            plan=planner,
-            machines={name: _described(machine) for name, machine in machines.items()},
-            ranges=range_texts(imported.graph),
-        ),
+    machines = {name: _machine(name, described) for name in wanted}
+    origin = Origin(
+        source=report.source,
+        source_sha256=report.source_sha256,
+        precision=held.value,
+        accuracy=error.value,
+        policy=policy,
+        plan=planner,
+        machines={name: _described(machine) for name, machine in machines.items()},
+        ranges=range_texts(imported.graph),
     )
+    pipeline = _Pipeline(given, error, machines, origin, report)
     findings = stages.findings if stages.check else None
-    return Compilation(report, graph, plans, compiled, contents, findings, narrowing)
+    ragged = _ragged_dimension(pipeline.dims)
+    if ragged is None:
+        made = pipeline.compiled(graph, stages, draft)
+        return replace(made, findings=findings, narrowing=narrowing)
+    return replace(
+        pipeline.compiled_ragged(graph, ragged, stages, draft),
+        findings=findings, narrowing=narrowing,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Pipeline:
+    """What follows the rewriting of a graph: plans, kernels, code and the record of them."""
+
+    options: Mapping[str, Any]
+    accuracy: Accuracy
+    machines: Mapping[str, Machine]
+    origin: Origin
+    report: ImportReport
+
+    @property
+    def dims(self) -> Mapping[str, Dim]:
+        """The ranges that were given."""
+        return as_dims(self.options["dims"])
+
+    def compiled(
+        self,
+        graph: Graph,
+        stages: Stages,
+        draft: ArtifactDraft | None = None,
+        dimensions: Sequence[Dimension] | None = None,
+        ragged: RaggedBatch | None = None,
+        sequences: Callable[[Graph], Bodies] = _no_bodies,
+    ) -> Compilation:
+        """Compile a graph that is rewritten, for every level.
+
+        ``dimensions`` are those of the model unless given. ``sequences`` gives the bodies of a
+        ragged batch.
+        """
+        graph = _with_known(graph, stages)
+        bodies = {
+            **compiled_bodies(graph, partial(_compiled_body, self.options, list(self.machines))),
+            **sequences(graph),
+        }
+        dimensions = _dimensions(self.report) if dimensions is None else dimensions
+        operators = _operators(self.report)
+        plans: dict[str, Plan] = {}
+        compiled: dict[str, CompiledProgram] = {}
+        policy, planner = POLICIES[self.origin.policy], PLANNERS[self.origin.plan]
+        with ConstantStore(draft) as store:
+            for name, machine in self.machines.items():
+                lowering = lowering_of(graph, LEVELS[name], self.accuracy, machine, policy)
+                plans[name] = planner(graph, lowering)
+                stages.plan(graph, plans[name], name)
+                made = build_program(
+                    graph, plans[name], LEVELS[name], dimensions, operators, lowering,
+                    partial(stages.kernel, name), store, bodies,
+                )  # fmt: skip
+                if ragged is not None:
+                    every = tuple(_dimensions(self.report))
+                    program = replace(made.program, ragged=ragged, dimensions=every)
+                    made = replace(made, program=program)
+                compiled[name] = made
+                stages.end_of_level(name)
+                _LOG.info("Generated %d bytes of code for %s", len(made.image.data), name)
+        contents = ArtifactContents(
+            programs={name: c.program for name, c in compiled.items()},
+            images={name: c.image for name, c in compiled.items()},
+            constants={name: c.constants for name, c in compiled.items()},
+            origin=self.origin,
+        )
+        return Compilation(self.report, graph, plans, compiled, contents)
+
+    def compiled_ragged(
+        self, graph: Graph, length: str, stages: Stages, draft: ArtifactDraft | None
+    ) -> Compilation:
+        """Compile a graph for batches of sequences of their own lengths, called ``length``."""
+        batch = self.dims[length].ragged
+        dimensions = {d.name: d for d in _dimensions(self.report)}
+        if batch is None or batch == length or batch not in dimensions:
+            raise DimensionError(
+                f"The sequences of {length} are ragged in {show(batch)}, which is no other "
+                "dimension of the model",
+                where=f'dimension "{length}"',
+                hint=f"Choose from {', '.join(name for name in dimensions if name != length)}",
+            )
+        split = split_ragged(graph, batch, length)
+        stages.graph("ragged", split.graph)
+        own = dimensions.pop(length)
+        ragged = RaggedBatch(
+            own.name, own.low, own.high, own.multiple_of, batch, split.positions,
+            tuple(map(_ragged_tensor, split.inputs)), tuple(map(_ragged_tensor, split.outputs)),
+        )  # fmt: skip
+        of_one = [own, *(d for d in dimensions.values() if d.name != batch)]
+
+        def body(found: Graph) -> ArtifactContents:
+            return self.compiled(
+                prepare(simplify(found, stages.rule)), Stages(stages.check), None, of_one
+            ).contents
+
+        return self.compiled(
+            prepare(simplify(split.graph, stages.rule)), stages, draft,
+            list(dimensions.values()), ragged,
+            lambda packed: ragged_bodies(packed, split.bodies, body),
+        )  # fmt: skip
+
+
+def _ragged_dimension(dims: Mapping[str, Dim]) -> str | None:
+    """The dimension that every sequence of a batch has for itself."""
+    found = [name for name, dim in dims.items() if dim.ragged is not None]
+    if len(found) > 1:
+        raise DimensionError(
+            f"The dimensions {found[0]} and {found[1]} are both ragged, but one at most can be"
+        )
+    return found[0] if found else None
+
+
+def _ragged_tensor(share: Share) -> RaggedTensor:
+    return RaggedTensor(share.part, share.axis, -1 if share.unit_axis is None else share.unit_axis)
 
 
 def _compiled_body(

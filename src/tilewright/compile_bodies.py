@@ -1,7 +1,7 @@
-"""Bodies of If, Loop and Scan, compiled as models of their own that steps of a program call.
+"""Bodies, compiled as models of their own that steps of a program call.
 
-Each body becomes an artifact, which is a constant of the program around it. Start with
-:func:`compiled_bodies`.
+Those of If, Loop and Scan, and what runs for each sequence of a ragged batch. Each body becomes an
+artifact, which is a constant of the program around it. Start with :func:`compiled_bodies`.
 """
 
 from __future__ import annotations
@@ -15,13 +15,18 @@ from tilewright.frontend.onnx import import_body
 from tilewright.frontend.onnx.bodies import Body, ControlFlow, control_flow
 from tilewright.ir.graph import Graph, Node, node
 from tilewright.ir.primitives import Constant, Opaque, TensorType
+from tilewright.rewrite.ragged import OPERATOR as RAGGED_OPERATOR
+from tilewright.rewrite.ragged import RaggedBody
 from tilewright.runtime.artifact import ArtifactContents
 from tilewright.runtime.artifact_writer import artifact_bytes
 from tilewright.runtime.control import ControlStep, ResultType
+from tilewright.runtime.ragged import RaggedStep
+from tilewright.runtime.ragged_batch import Share
 
 _LOG = logging.getLogger(__name__)
 
 CompileBody = Callable[[Body], ArtifactContents]
+CompileGraph = Callable[[Graph], ArtifactContents]
 
 
 def compiled_bodies(graph: Graph, compile_body: CompileBody) -> Bodies:
@@ -39,6 +44,31 @@ def compiled_bodies(graph: Graph, compile_body: CompileBody) -> Bodies:
         found[call] = (_step(flow, names).payload(), artifacts)
         _LOG.info("Compiled the bodies of %s", graph.label(call))
     return found
+
+
+def ragged_bodies(
+    graph: Graph, bodies: Sequence[RaggedBody], compile_graph: CompileGraph
+) -> Bodies:
+    """The bodies of a ragged batch, for the nodes of ``graph`` that call them."""
+    artifacts: list[Node] = []
+    for number, body in enumerate(bodies):
+        artifacts.append(node(Constant.of(artifact_bytes(compile_graph(body.graph)))))
+        _LOG.info("Compiled body %d of %d of a ragged batch", number + 1, len(bodies))
+    found: dict[Node, tuple[bytes, Sequence[Node]]] = {}
+    for call in graph.nodes():
+        if isinstance(call.primitive, Opaque) and call.primitive.operator == RAGGED_OPERATOR:
+            serial = call.primitive.serial
+            found[call] = (ragged_step(bodies[serial]).payload(), (artifacts[serial],))
+    return found
+
+
+def ragged_step(body: RaggedBody) -> RaggedStep:
+    results: list[tuple[Share, str, tuple[int, ...]]] = []
+    for share, (_, result) in zip(body.results, body.graph.outputs, strict=True):
+        sizes = tuple(size.value if size.is_constant else 0 for size in result.shape)
+        results.append(((share.part, share.axis), result.dtype.value, sizes))
+    operands: list[Share] = [(share.part, share.axis) for share in body.operands]
+    return RaggedStep(tuple(operands), tuple(results))
 
 
 def _step(flow: ControlFlow, names: Sequence[Sequence[str]]) -> ControlStep:

@@ -379,6 +379,7 @@ def test_any_program_is_read_or_refused(tmp_path: Path, data: st.DataObject) -> 
 
     class Changed:
         name, dimensions, operators, buffers, steps = "changed", (), (), (), ()
+        ragged = None
 
         def to_json(self) -> Any:
             return text

@@ -65,9 +65,10 @@ DimOptions = Annotated[
     list[str] | None,
     typer.Option(
         "--dim",
-        metavar="NAME=LOW..HIGH[%N]",
+        metavar="NAME=LOW..HIGH[%N][@BATCH]",
         help="The range of a dimension, both ends included, and what divides it: "
-        "batch=1..64, seq=0..512%8, channels=3. Repeat for more.",
+        "batch=1..64, seq=0..512%8, channels=3. With seq=0..512@batch each sequence of a batch has "
+        "its own length. Repeat for more.",
     ),
 ]
 ConstantOptions = Annotated[
@@ -146,10 +147,14 @@ DumpOption = Annotated[
 
 
 def parse_dims(texts: Sequence[str] | None) -> dict[str, Dim]:
-    """Ranges from ``batch=1..64``, ``seq=0..512%8`` or ``channels=3``. Raises UsageError."""
+    """Ranges from ``batch=1..64``, ``seq=0..512%8``, ``channels=3`` or ``seq=0..512@batch``.
+
+    Raises UsageError.
+    """
     dims: dict[str, Dim] = {}
     for text in texts or ():
         name, _, extent = (part.strip() for part in text.partition("="))
+        extent, _, ragged = extent.partition("@")
         extent, percent, multiple = extent.partition("%")
         low, dots, high = extent.partition("..")
         numbers = [low, high if dots else low, multiple if percent else "1"]
@@ -160,7 +165,8 @@ def parse_dims(texts: Sequence[str] | None) -> dict[str, Dim]:
         if name in dims:
             raise UsageError(f"The dimension {name} is given twice", where=where)
         try:
-            dims[name] = Dim(*map(int, numbers))
+            lowest, highest, factor = map(int, numbers)
+            dims[name] = Dim(lowest, highest, factor, ragged.strip() or None)
         except DimensionError as error:
             raise UsageError(error.message, where=where, hint=error.hint) from error
     return dims

@@ -11,7 +11,6 @@ from typing import Any, NoReturn, cast
 
 import numpy as np
 
-from tilewright.runtime.control import ControlOperator
 from tilewright.runtime.given import as_arrays, as_torch, given_outputs, torch_of
 from tilewright.runtime.lower import SHAPELESS, describe
 from tilewright.runtime.program import NATIVE_ITEM_SIZES, Buffer, OpaqueStep, Program
@@ -36,7 +35,7 @@ class Hooks:
         self,
         program: Program,
         evaluate: Evaluate | None,
-        control: Mapping[int, ControlOperator] | None = None,
+        control: Mapping[int, Callable[[list[Any]], list[Any]]] | None = None,
     ) -> None:
         self._inputs = sorted(
             (buffer for buffer in program.buffers if buffer.kind == "input"), key=_position

@@ -23,6 +23,7 @@ from tilewright.runtime.program import (
     OperatorCount,
     Program,
 )
+from tilewright.runtime.ragged_batch import RaggedBatch, RaggedTensor
 from tilewright.runtime.reading import integer, text, texts
 from tilewright.runtime.results import TensorSpec
 
@@ -195,12 +196,32 @@ def level_info(
     )
 
 
+def buffers_of(program: Program, kind: BufferKind) -> list[Buffer]:
+    """The inputs or outputs of a program, in order."""
+    return sorted((buffer for buffer in program.buffers if buffer.kind == kind), key=_position)
+
+
 def specifications(program: Program, kind: BufferKind) -> tuple[TensorSpec, ...]:
-    """Name, dtype and shape of the inputs or outputs of a program, in order."""
-    found = sorted((buffer for buffer in program.buffers if buffer.kind == kind), key=_position)
-    return tuple(
-        TensorSpec(buffer.name, buffer.dtype, tuple(map(str, buffer.shape))) for buffer in found
-    )
+    """Name, dtype and shape of the inputs or outputs of a program, in order.
+
+    Of sequences of their own lengths the shape is that of a batch in which all are as long.
+    """
+    found = buffers_of(program, kind)
+    ragged = program.ragged
+    if ragged is None:
+        return tuple(TensorSpec(b.name, b.dtype, tuple(map(str, b.shape))) for b in found)
+    tensors = ragged.inputs if kind == "input" else ragged.outputs
+    pairs = zip(found, tensors, strict=False)  # the offsets are the program's own
+    return tuple(TensorSpec(b.name, b.dtype, _of_sequences(b, t, ragged)) for b, t in pairs)
+
+
+def _of_sequences(buffer: Buffer, tensor: RaggedTensor, ragged: RaggedBatch) -> tuple[str, ...]:
+    shape = [str(size) for size in buffer.shape]
+    if tensor.part == "positions":
+        shape[tensor.axis] = ragged.name
+        if tensor.unit_axis >= 0:
+            shape[tensor.unit_axis] = ragged.batch
+    return tuple(shape)
 
 
 def _position(buffer: Buffer) -> int:

@@ -20,12 +20,14 @@ from tilewright.runtime.artifact_writer import describe, save_artifact
 from tilewright.runtime.constants import PlacedConstants, place_constants
 from tilewright.runtime.control import ControlOperator, ControlStep
 from tilewright.runtime.hooks import Evaluate, Hooks
-from tilewright.runtime.info import ArtifactInfo, specifications
+from tilewright.runtime.info import ArtifactInfo, buffers_of, specifications
 from tilewright.runtime.levels import choose_level
 from tilewright.runtime.limits import apply_environment
 from tilewright.runtime.lower import lower
-from tilewright.runtime.program import Dimension, KernelStep, OpaqueStep, Program
+from tilewright.runtime.program import RAGGED, Dimension, KernelStep, OpaqueStep, Program
+from tilewright.runtime.ragged import RaggedOperator, RaggedStep
 from tilewright.runtime.results import KernelUse, Memory, Outputs, Stats, StepTime, TensorSpec
+from tilewright.runtime.sequences import Sequences
 from tilewright.support.arguments import (
     LARGEST,
     MOST_THREADS,
@@ -62,6 +64,7 @@ class CompiledModel:
         "_outputs_type",
         "_phase_count",
         "_program",
+        "_sequences",
         "_single",
         "_sizes",
         "_symbols",
@@ -93,7 +96,7 @@ class CompiledModel:
         code = None
         if image.functions:
             code = _native.Image(image.data, dict(image.functions), list(image.fixups))
-        self._bodies: list[CompiledModel] = []
+        self._bodies: dict[int, CompiledModel] = {}
         control = {
             number: self._control(step, constants, evaluate)
             for number, step in enumerate(program.steps)
@@ -111,34 +114,55 @@ class CompiledModel:
         self._outputs_type = Outputs.type_for(program.output_names)
         self._output_names = program.output_names
         self._takes_out = "out" in program.input_names
+        self._sequences: Sequences | None = None
+        if program.ragged is not None:
+            self._sequences = Sequences(program.ragged, buffers_of(program, "input"))
         self.num_threads = num_threads
         self.max_bytes = max_bytes
         self.flush_denormals = flush_denormals
 
     def _control(
         self, step: OpaqueStep, constants: PlacedConstants, evaluate: Evaluate | None
-    ) -> ControlOperator:
-        """An operator with bodies, whose artifacts are the last inputs of its step.
+    ) -> Callable[[list[Any]], list[Any]]:
+        """An operator with bodies, whose artifacts are the last inputs of its step."""
+        if step.payload.startswith(RAGGED):
+            (body,) = self._bodies_of(step, 1, constants, evaluate)
+            return RaggedOperator(RaggedStep.of(step.payload), body._into)
+        control = ControlStep.of(step.payload)
+        bodies = self._bodies_of(step, len(control.bodies), constants, evaluate)
+        return ControlOperator(control, [body._results for body in bodies])
+
+    def _bodies_of(
+        self, step: OpaqueStep, count: int, constants: PlacedConstants, evaluate: Evaluate | None
+    ) -> list[CompiledModel]:
+        """The bodies of a step; steps with the same artifact share one model.
 
         What they hold was checked as a constant of this program, as far as it was asked for.
         """
-        control = ControlStep.of(step.payload)
         where = Path(f"program '{self._program.name}', {step.label}")
-        calls: list[Callable[..., Sequence[Any]]] = []
-        for number in step.inputs[len(step.inputs) - len(control.bodies) :]:
+        found: list[CompiledModel] = []
+        for number in step.inputs[len(step.inputs) - count :]:
             _, _, data = constants.entries[self._program.buffers[number].index]
             if data is None or data.dtype != np.uint8:
                 raise ArtifactError("The program contradicts itself: no body", where=str(where))
-            artifact = Artifact(where, data, None, verify=False)
-            level = artifact.choose_level(_native.cpu_features(), self.level)
-            body = CompiledModel(artifact.contents([level]), level, evaluate=evaluate)
-            self._bodies.append(body)
-            calls.append(body._results)
-        return ControlOperator(control, calls)
+            if number not in self._bodies:
+                artifact = Artifact(where, data, None, verify=False)
+                level = artifact.choose_level(_native.cpu_features(), self.level)
+                contents = artifact.contents([level])
+                self._bodies[number] = CompiledModel(contents, level, evaluate=evaluate)
+            found.append(self._bodies[number])
+        return found
 
     def _results(self, *args: Any) -> Sequence[Any]:
         """All outputs, in order, for the inputs by position."""
         made = self._native.call(args, {})
+        return (made,) if self._single else made
+
+    def _into(self, inputs: Sequence[Any], out: Sequence[Any]) -> Sequence[Any]:
+        """All outputs, in order, in the arrays of ``out`` that are not None."""
+        if all(place is None for place in out):
+            return self._results(*inputs)
+        made = self._native.call_into(tuple(inputs), {}, tuple(out))
         return (made,) if self._single else made
 
     @staticmethod
@@ -202,6 +226,9 @@ class CompiledModel:
         """
         if self._takes_out and out is not None:
             kwargs["out"], out = out, None
+        if self._sequences is not None:
+            results = self._ragged(self._sequences, args, kwargs, out)
+            return results[0] if self._single else self._outputs_type(results)
         native = self._native
         result = native.call(args, kwargs) if out is None else native.call_into(args, kwargs, out)
         return result if self._single else self._outputs_type(result)
@@ -215,14 +242,32 @@ class CompiledModel:
                     hint="Give arrays by input name, or call the model with them: model(array, …)",
                 )
             inputs = dict(inputs)
+        if self._sequences is not None:
+            made = self._ragged(self._sequences, (), inputs, out)
+            return dict(zip(self._output_names, made, strict=True))
         native = self._native
         result = native.call((), inputs) if out is None else native.call_into((), inputs, out)
         if self._single:
             return {self._output_names[0]: result}
         return dict(zip(self._output_names, result, strict=True))
 
+    def _ragged(
+        self, sequences: Sequences, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any
+    ) -> list[Any]:
+        """All outputs, in order, of a call with sequences of their own lengths."""
+        if out is not None:
+            raise InputError(
+                "A model of ragged batches makes its outputs itself",
+                hint="Call it without 'out'",
+            )
+        given, batch = sequences.packed(args, kwargs)
+        made = self._native.call((), given)
+        return sequences.unpacked((made,) if self._single else made, batch)
+
     def profile(self, *args: Any, **kwargs: Any) -> list[StepTime]:
         """Run once and tell how long each step that ran took, in the order of the steps."""
+        if self._sequences is not None:
+            args, kwargs = (), self._sequences.packed(args, kwargs)[0]
         _, times = self._native.profile(args, kwargs)
         report: list[StepTime] = []
         for number, (step, nanoseconds) in enumerate(zip(self._program.steps, times, strict=True)):
@@ -294,7 +339,7 @@ class CompiledModel:
     def num_threads(self, threads: int | None) -> None:
         count = limit("num_threads", threads, MOST_THREADS) or default_threads()
         self._native.num_threads = min(count, _native.most_threads)
-        for body in self._bodies:
+        for body in self._bodies.values():
             body.num_threads = threads
 
     @property
@@ -305,7 +350,7 @@ class CompiledModel:
     @max_bytes.setter
     def max_bytes(self, most: int | None) -> None:
         self._native.max_bytes = limit("max_bytes", most) or 0
-        for body in self._bodies:
+        for body in self._bodies.values():
             body.max_bytes = most
 
     @property
@@ -320,7 +365,7 @@ class CompiledModel:
     @flush_denormals.setter
     def flush_denormals(self, flush: bool) -> None:
         self._native.flush_denormals = switch("flush_denormals", flush)
-        for body in self._bodies:
+        for body in self._bodies.values():
             body.flush_denormals = flush
 
     def stats(self) -> Stats:
@@ -334,7 +379,7 @@ class CompiledModel:
         The next calls allocate again. Memory of calls that run meanwhile is not touched.
         """
         self._native.shrink()
-        for body in self._bodies:
+        for body in self._bodies.values():
             body.shrink()
 
     def memory(self, **dims: int) -> Memory:
@@ -386,8 +431,11 @@ class CompiledModel:
 
     def _explain(self, dims: Mapping[str, int]) -> list[dict[str, Any]]:
         """The native numbers of each phase whose symbols are all given."""
-        symbols = self._program.symbols
+        symbols, ragged = self._program.symbols, self._program.ragged
         dims = {name: _size(name, size) for name, size in dims.items()}
+        if ragged is not None and ragged.name in dims:  # all sequences are equally long
+            length = dims.pop(ragged.name)
+            dims.setdefault(ragged.positions, length * dims.get(ragged.batch, 0))
         unknown = [name for name in dims if name not in symbols]
         missing = [s.symbol for s in self._program.bindings if s.symbol not in dims]
         if unknown or missing:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from tilewright.runtime.ragged_batch import RaggedBatch
 from tilewright.runtime.reading import (
     integer,
     integers,
@@ -27,6 +28,7 @@ from tilewright.support.errors import TilewrightError
 BufferKind = Literal["input", "output", "constant", "intermediate"]
 BUFFER_KINDS: tuple[BufferKind, ...] = ("input", "output", "constant", "intermediate")
 CONTROL = b"tilewright control flow\n"  # what the payload of an operator with bodies begins with
+RAGGED = b"tilewright ragged batch\n"  # that of a step which runs a body for every sequence
 LEVELS: tuple[str, ...] = ("x86-64", "avx2", "avx512", "avx512-vnni", "avx512-bf16")
 
 # Bytes per element of the dtypes that kernels work on; every other dtype lives in Python objects.
@@ -99,7 +101,8 @@ class KernelStep:
 class OpaqueStep:
     """One operator run by the Python reference; ``payload`` is a serialised ONNX model.
 
-    Or one whose bodies are compiled: its payload begins with ``CONTROL``, see ``control``.
+    Or one whose bodies are compiled: its payload begins with ``CONTROL``, see ``control``, or with
+    ``RAGGED``, see ``ragged``.
     Symbols that stand alone as a dimension of an output and are not bound yet are bound from the
     arrays that come back.
     """
@@ -113,7 +116,7 @@ class OpaqueStep:
     @property
     def has_bodies(self) -> bool:
         """Whether it calls compiled bodies, and not the reference."""
-        return self.payload.startswith(CONTROL)
+        return self.payload.startswith((CONTROL, RAGGED))
 
 
 @dataclass(frozen=True)
@@ -189,7 +192,8 @@ class Program:
     others are bound by ``BindStep`` and ``OpaqueStep``. ``bindings`` and ``guards`` are the sources
     and guards of a :class:`tilewright.shape.BindingPlan` over the inputs in order, and more guards
     if need be; each guard is checked as soon as its symbols are known. The symbols of ``choices``
-    and ``threads_symbol`` (how many threads there are) are not among them.
+    and ``threads_symbol`` (how many threads there are) are not among them. ``ragged`` is set where
+    the inputs are packed sequences of their own lengths.
     """
 
     name: str
@@ -204,6 +208,7 @@ class Program:
     operators: tuple[OperatorCount, ...] = ()
     choices: tuple[Choice, ...] = ()
     threads_symbol: str = ""
+    ragged: RaggedBatch | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Plain dicts, lists, strings and ints; equal programs give equal JSON."""
@@ -338,6 +343,7 @@ class _Writer:
                 for c in program.choices
             ],
             "threads_symbol": program.threads_symbol,
+            "ragged": None if program.ragged is None else program.ragged.row(),
         }
         data["expressions"] = self.listing.rows
         return data
@@ -414,9 +420,16 @@ class _Reader:
 
     def program(self) -> Program:
         data = self.data
+        buffers = tuple(self.buffer(item) for item in data["buffers"])
+        ragged = RaggedBatch.of(data["ragged"])
+        if ragged is not None:
+            inputs, outputs = (
+                [len(b.shape) for b in buffers if b.kind == kind] for kind in ("input", "output")
+            )
+            ragged.check(inputs[:-1], outputs)
         return Program(
             name=text(data["name"]),
-            buffers=tuple(self.buffer(item) for item in data["buffers"]),
+            buffers=buffers,
             steps=tuple(self.step(item) for item in data["steps"]),
             symbols=texts(data["symbols"]),
             input_names=texts(data["input_names"]),
@@ -448,4 +461,5 @@ class _Reader:
                 for symbol, label, names, costs, function, arguments in data["choices"]
             ),
             threads_symbol=text(data["threads_symbol"]),
+            ragged=ragged,
         )

@@ -31,11 +31,15 @@ class Dim:
     ``Dim(1, 64)`` has two ends, ``Dim(1, None)`` is open above and ``Dim(None, 64)`` below, and
     ``Dim(5)`` is the one size 5. ``Dim()`` is open at both ends. An open end lies where the model
     ends by itself, such as at its last position, and at 0 or 65536 otherwise.
+
+    ``Dim(0, 512, ragged="batch")`` is the length of sequences that each have their own, one for
+    every entry of the dimension "batch".
     """
 
     low: int
     high: int
     multiple_of: int
+    ragged: str | None
     is_open: bool = field(init=False, compare=False, repr=False)
 
     def __init__(
@@ -43,6 +47,7 @@ class Dim:
         low: SupportsIndex | None = None,
         high: SupportsIndex | EllipsisType | None = ...,
         multiple_of: SupportsIndex = 1,
+        ragged: str | None = None,
     ) -> None:
         factor = whole_number("multiple_of", multiple_of, 1, DimensionError)
         if high is ... and low is not None and factor != 1:
@@ -67,6 +72,7 @@ class Dim:
         object.__setattr__(self, "high", last)
         object.__setattr__(self, "multiple_of", factor)
         object.__setattr__(self, "is_open", high is None)
+        object.__setattr__(self, "ragged", ragged)
 
 
 End = SupportsIndex | None

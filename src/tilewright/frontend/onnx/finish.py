@@ -7,12 +7,12 @@ graph with such dimensions replaced everywhere, so that equal shapes are the sam
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import fields, replace
-from typing import Any
+from dataclasses import replace
 
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Binding, Graph, Node, expressions_of, node, topological
-from tilewright.ir.primitives import Input, Opaque, Primitive, PrimitiveError, Project, TensorType
+from tilewright.ir.primitives import Input, PrimitiveError
+from tilewright.ir.sizes import with_sizes
 from tilewright.shape import Expr, symbol
 
 
@@ -60,7 +60,7 @@ def _rebuilt(graph: Graph, replaced: dict[str, Expr]) -> Graph:
     new: dict[Node, Node] = {}
     for current in topological((*graph.inputs, *graph.roots)):
         operands = tuple(new[i] for i in current.inputs)
-        new[current] = node(_substituted(current.primitive, replaced), *operands)
+        new[current] = node(with_sizes(current.primitive, replaced), *operands)
     labels: dict[Node, str] = {}
     for old, text in graph.labels.items():
         if old in new:
@@ -75,27 +75,6 @@ def _rebuilt(graph: Graph, replaced: dict[str, Expr]) -> Graph:
         labels,
         tuple(new[n] for n in graph.measured),
     )
-
-
-def _substituted(primitive: Primitive, replaced: dict[str, Expr]) -> Primitive:
-    """The primitive with the symbols in its sizes replaced."""
-    if isinstance(primitive, Project):
-        return replace(primitive, output=_substituted_type(primitive.output, replaced))
-    if isinstance(primitive, Opaque):
-        types = tuple(_substituted_type(t, replaced) for t in primitive.outputs)
-        return replace(primitive, outputs=types)
-    changes: dict[str, Any] = {}
-    for item in fields(primitive):
-        value: Any = getattr(primitive, item.name)
-        if isinstance(value, Expr):
-            changes[item.name] = value.substitute(replaced)
-        elif isinstance(value, tuple) and any(isinstance(e, Expr) for e in value):
-            changes[item.name] = tuple(e.substitute(replaced) for e in value)
-    return replace(primitive, **changes) if changes else primitive
-
-
-def _substituted_type(old: TensorType, replaced: dict[str, Expr]) -> TensorType:
-    return TensorType(old.dtype, tuple(e.substitute(replaced) for e in old.shape))
 
 
 def input_names(value: Node) -> list[str]:
