@@ -9,7 +9,7 @@ the budget of memory and time allows. May import support, shape and runtime. Sta
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -109,7 +109,7 @@ def edge_shapes(model: CompiledModel, budget: Budget) -> list[Sizes]:
     dimensions = model.dimensions
     if not dimensions:
         return [{}]
-    base = _plain_sizes(model, budget)
+    base = plain_sizes(model, budget)
     chosen: list[Sizes] = [
         {d.name: _fitted(d, edge) for d in dimensions} for edge in (0, 1, 2) if len(dimensions) > 1
     ]
@@ -118,6 +118,15 @@ def edge_shapes(model: CompiledModel, budget: Budget) -> list[Sizes]:
         largest = _largest(model, base, dimension, budget)
         chosen += [{**base, dimension.name: size} for size in (*sizes, largest)]
     return [sizes for sizes in chosen if _is_affordable(model, sizes, budget)]
+
+
+def shapes_along(
+    model: CompiledModel, base: Mapping[str, int], of: Dimension, budget: Budget
+) -> list[Sizes]:
+    """The powers of two of one dimension that it may have, within the budget, and its base."""
+    sizes = {_fitted(of, 1 << power) for power in range(17)} | {base[of.name]}
+    shapes = [{**base, of.name: size} for size in sorted(sizes) if size > 0]
+    return [shape for shape in shapes if _is_affordable(model, shape, budget)]
 
 
 def random_shapes(model: CompiledModel, count: int, seed: int, budget: Budget) -> list[Sizes]:
@@ -150,17 +159,23 @@ def _fitted(dimension: Dimension, size: int) -> int:
     return min(max(-(-size // step) * step, lowest), highest)
 
 
-def _plain_sizes(model: CompiledModel, budget: Budget) -> Sizes:
+def plain_sizes(
+    model: CompiledModel, budget: Budget, examples: int = _EXAMPLES, tried: Sequence[int] = _PLAIN
+) -> Sizes:
+    """A shape that the model accepts within the budget, with so many examples.
+
+    The other sizes are the first of those ``tried`` that is possible.
+    """
     first_axes = {spec.shape[0] for spec in model.inputs if len(spec.shape) > 1}
 
     def plain(size: int) -> Sizes:
-        few = {d.name: _EXAMPLES if d.name in first_axes else size for d in model.dimensions}
+        few = {d.name: examples if d.name in first_axes else size for d in model.dimensions}
         return {d.name: _fitted(d, few[d.name]) for d in model.dimensions}
 
-    for size in _PLAIN:
+    for size in tried:
         if _is_accepted(model, plain(size)) and _is_affordable(model, plain(size), budget):
             return plain(size)
-    return plain(_PLAIN[-1])
+    return plain(tried[-1])
 
 
 def _largest(model: CompiledModel, base: Mapping[str, int], of: Dimension, budget: Budget) -> int:

@@ -33,6 +33,10 @@ VERBS = {
     "run": Verb("tilewright.cli.run", "run", "Call a model once and show its outputs."),
     "verify": Verb("tilewright.cli.verify", "verify", "Compare a model with a reference."),
     "bench": Verb("tilewright.cli.bench", "bench", "Time a model beside other engines."),
+    "explain": Verb(
+        "tilewright.cli.explain", "explain", "Show what each kernel of a model takes, and why."
+    ),
+    "report": Verb("tilewright.cli.explain", "report", "Write a page about a model."),
     "bench-ops": Verb(
         "tilewright.cli.bench_ops", "bench_ops", "Time single operators beside other engines."
     ),

@@ -52,7 +52,7 @@ class QuickPrices:
         tensors = [self._bytes(node) for node in kernel.outputs]
         tensors += [self._bytes(picked.get(node, node)) for node in kernel.reads]
         applied = self._applied_in(kernel)
-        sums = [self._multiply_adds(node) for node in kernel.body if _is_product(node)]
+        sums = [self._multiply_adds(node) for node in kernel.body if is_product(node)]
         call = 1000.0 * self._machine.core.threads.call_ns
         found: list[float] = []
         for number, point in enumerate(self._points):
@@ -80,7 +80,7 @@ class QuickPrices:
         """Of float32; those of narrow words take a part of the time."""
         if node not in self._sums:
             words = max(1, FLOAT_BYTES // node.inputs[0].dtype.bytes)
-            self._sums[node] = [n / words for n in self._evaluated(_count(node))]
+            self._sums[node] = [n / words for n in self._evaluated(multiply_adds(node))]
         return self._sums[node]
 
     def _applied_in(self, kernel: Kernel) -> list[list[float]]:
@@ -116,11 +116,13 @@ def _picked(kernel: Kernel) -> dict[Node, Node]:
     }
 
 
-def _is_product(node: Node) -> bool:
+def is_product(node: Node) -> bool:
+    """Whether a node is a sum of products."""
     return isinstance(node.primitive, Contract | Convolve)
 
 
-def _count(node: Node) -> Expr:
+def multiply_adds(node: Node) -> Expr:
+    """How many multiply-adds a sum of products takes."""
     match node.primitive:
         case Contract(summed=summed):
             depth = product([node.inputs[0].shape[axis] for axis, _ in summed])
@@ -131,4 +133,4 @@ def _count(node: Node) -> Expr:
     return product(node.shape) * depth
 
 
-__all__ = ["QuickPrices"]
+__all__ = ["QuickPrices", "is_product", "multiply_adds"]

@@ -79,7 +79,7 @@ class KernelStep:
     ``variant`` names the variant of a choice that the step belongs to, if there are several, and
     ``used`` is 1 where that is the variant chosen, else 0, and nothing else of the step counts.
     ``useful`` and ``spent`` are the multiply-adds of a contraction, without and with those on
-    padding.
+    padding. ``kernel`` is the number of the kernel that the step belongs to, in the plan.
     """
 
     function: str
@@ -95,6 +95,7 @@ class KernelStep:
     used: Expr = _ALWAYS
     useful: Expr = _NONE
     spent: Expr = _NONE
+    kernel: int = 0
 
 
 @dataclass(frozen=True)
@@ -298,6 +299,7 @@ class _Writer:
                     "checks": list(step.checks),
                     "variant": step.variant,
                     "multiply_adds": self.expressions((step.useful, step.spent)),
+                    "kernel": step.kernel,
                 }
             case OpaqueStep():
                 return {
@@ -403,6 +405,7 @@ class _Reader:
                     variant=text(item["variant"]),
                     useful=useful,
                     spent=spent,
+                    kernel=integer(item["kernel"]),
                 )
             case "opaque":
                 return OpaqueStep(

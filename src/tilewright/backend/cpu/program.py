@@ -118,6 +118,9 @@ class _Builder:
     constants: list[Node | Packed] = field(default_factory=list[Node | Packed])
     counts: dict[str, int] = field(default_factory=dict[str, int])
 
+    def __post_init__(self) -> None:
+        self.numbers = {k.outputs: number for number, k in enumerate(self.plan.kernels)}
+
     def place(
         self, key: Source | None, name: str, kind: str, type_: TensorType,
         packed: Expr | None = None,
@@ -229,7 +232,7 @@ class _Builder:
         return KernelStep(
             made.function, made.parameters, reads + writes, writes, made.grid, made.scratch,
             lowered.program.work, kernel.label, lowered.program.checks, name, used,
-            *self.multiply_adds(lowered.program),
+            *self.multiply_adds(lowered.program), self.numbers[kernel.outputs],
         )  # fmt: skip
 
     def multiply_adds(self, program: TileProgram) -> tuple[Expr, Expr]:

@@ -1,0 +1,276 @@
+"""What each kernel of a model does at one shape: why it is one, what it takes and what it could.
+
+A model is compiled, called and profiled; each kernel's measured time stands beside the modelled
+one, the modelled time of its runner-up, that of its primitives one by one, and the least that the
+machine allows. May import compile and the rest of the package. Start with :class:`Explained`.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Unpack, cast
+
+from tilewright.backend.cpu.machine import LEVELS
+from tilewright.backend.cpu.program import lowering_of
+from tilewright.bench.contender import Inputs
+from tilewright.compile import Compilation, compile_stages, host_machine
+from tilewright.cost import Machine
+from tilewright.frontend.onnx.source import Source
+from tilewright.ir.graph import Node
+from tilewright.ir.kernel import Kernel, KernelKind
+from tilewright.ops.reference import evaluate_payload
+from tilewright.options import CompileOptions
+from tilewright.plan.planners import PLANNERS
+from tilewright.plan.prices import KernelPrices
+from tilewright.plan.quick import QuickPrices, is_product, multiply_adds
+from tilewright.policy.prices import evaluated_at
+from tilewright.runtime.model import CompiledModel
+from tilewright.runtime.program import KernelStep
+from tilewright.runtime.results import KernelUse, Memory
+from tilewright.shape import Expr, constant, product
+from tilewright.support.errors import InputError
+from tilewright.tile.alike import LoweringOnce
+from tilewright.tile.lower import LoweredKernel
+from tilewright.tile.prices import priced
+from tilewright.tile.variants import THREADS
+
+_PICO = 1e12
+_FEWEST_CALLS = 5
+
+
+@dataclass(frozen=True)
+class KernelReport:
+    """One kernel at one shape; times in seconds.
+
+    ``operators`` are those of the model that it has a part of. ``runner_up`` is the variant that
+    the price puts second, ``runner_up_time`` its modelled time; both are empty where there is one
+    variant. ``apart`` is the modelled time of its primitives as kernels of their own: what it saves
+    is the difference to ``modelled``. ``limit`` is what no kernel falls below: every multiply-add
+    at its peak, or all bytes once at the bandwidth of the level that holds them. ``padded`` is the
+    share of multiply-adds on padding beyond those that are needed.
+    """
+
+    number: int
+    label: str
+    kind: str
+    operators: tuple[str, ...]
+    variant: str
+    measured: float
+    modelled: float
+    runner_up: str
+    runner_up_time: float
+    apart: float
+    limit: float
+    bytes: int
+    multiply_adds: int
+    padded: float
+    threads: int
+
+    @property
+    def share_of_limit(self) -> float:
+        """How near to the limit it is: 1 where it cannot be faster."""
+        return self.limit / self.measured if self.measured else 1.0
+
+    @property
+    def saving(self) -> float:
+        """Seconds that the kernel saves, by the model, beside its primitives one by one."""
+        return self.apart - self.modelled
+
+
+@dataclass(frozen=True)
+class ModelReport:
+    """A model at one shape; times in seconds.
+
+    ``call`` is the median of whole calls, ``other`` what steps without a kernel take, such as those
+    on the ONNX reference evaluator. ``peak`` is the number of multiply-adds in a second that the
+    machine can do, ``bandwidth`` its bytes from memory, both with the threads of the call.
+    """
+
+    name: str
+    shape: Mapping[str, int]
+    level: str
+    machine: str
+    plan: str
+    threads: int
+    call: float
+    kernels: tuple[KernelReport, ...]
+    other: float
+    memory: Memory
+    peak: float
+    bandwidth: float
+
+    @property
+    def limit(self) -> float:
+        """The least time of all kernels in sum."""
+        return sum(kernel.limit for kernel in self.kernels)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain dicts, lists, strings and numbers."""
+        document = asdict(self)
+        for kernel, written in zip(self.kernels, document["kernels"], strict=True):
+            written |= {"share_of_limit": kernel.share_of_limit, "saving": kernel.saving}
+        return {**document, "limit": self.limit}
+
+
+class Explained:
+    """A model, compiled for this machine, that can be explained at any shape."""
+
+    def __init__(
+        self,
+        source: Source,
+        threads: int | None = None,
+        **options: Unpack[CompileOptions],
+    ) -> None:
+        started = time.perf_counter()
+        self.made: Compilation = compile_stages(source, **options)
+        self.seconds = time.perf_counter() - started
+        self.model = CompiledModel.from_contents(
+            self.made.contents, evaluate=evaluate_payload, num_threads=threads
+        )
+        if self.model.program.ragged is not None:
+            raise InputError(
+                "A model of ragged batches cannot be explained as a whole",
+                hint="Leave @ and what follows it out of --dim",
+            )
+        self.machine: Machine = host_machine()
+        self.plan = self.made.plans[self.model.level]
+        lowered = iter(self.made.levels[self.model.level].lowered)
+        self._kernels = [
+            (number, kernel, next(lowered))
+            for number, kernel in enumerate(self.plan.kernels)
+            if kernel.kind is not KernelKind.OPAQUE
+        ]
+        apart = PLANNERS["none"](self.made.graph, self._lowering())
+        self._apart = {kernel.outputs[0]: kernel for kernel in apart.kernels}
+
+    def at(self, shape: Mapping[str, int], inputs: Inputs, seconds: float = 1.0) -> ModelReport:
+        """The report of calls with ``inputs``, which have a shape, for about so many seconds."""
+        model, target = self.model, self.machine.target
+        threads = min(model.num_threads, target.units)
+        call = _median(lambda: model.run(inputs), seconds / 2)
+        times = self._profiled(inputs, seconds / 2)
+        prices = _PointPrices(self.machine, self._lowering(), {**shape, THREADS: threads})
+        uses: dict[int, list[KernelUse]] = {}
+        for use in model.explain(**shape):
+            step = cast("KernelStep", model.program.steps[use.step])
+            uses.setdefault(step.kernel, []).append(use)
+        kernels: list[KernelReport] = []
+        for number, kernel, lowered in self._kernels:
+            own = [use for use in uses.get(number, []) if use.step in times]
+            measured = sum(times.pop(use.step) for use in own)
+            kernels.append(self._report(number, kernel, lowered, own, measured, prices))
+        return ModelReport(
+            model.name, dict(shape), model.level, target.name, self.plan_name, threads, call,
+            tuple(kernels), sum(times.values()), model.memory(**shape),
+            target.peak_flops("float32", threads) / 2,
+            target.bytes_per_second(target.levels[-1].name, threads),
+        )  # fmt: skip
+
+    @property
+    def plan_name(self) -> str:
+        """The planner."""
+        return self.made.contents.origin.plan
+
+    def second(self) -> CompiledModel:
+        """Another instance of the model, with its own memory."""
+        return CompiledModel.from_contents(
+            self.made.contents, evaluate=evaluate_payload, num_threads=self.model.num_threads
+        )
+
+    def _lowering(self) -> LoweringOnce:
+        level = LEVELS[self.model.level]
+        return lowering_of(self.made.graph, level, machine=self.machine)
+
+    def _profiled(self, inputs: Inputs, seconds: float) -> dict[int, float]:
+        """The median time of every step that runs."""
+        found: dict[int, list[float]] = {}
+        started = time.perf_counter()
+        calls = 0
+        while calls < _FEWEST_CALLS or time.perf_counter() - started < seconds:
+            for step in self.model.profile(**inputs):
+                found.setdefault(step.step, []).append(step.nanoseconds / 1e9)
+            calls += 1
+        return {step: statistics.median(times) for step, times in found.items()}
+
+    def _report(
+        self, number: int, kernel: Kernel, lowered: LoweredKernel, uses: Sequence[KernelUse],
+        measured: float, prices: _PointPrices,
+    ) -> KernelReport:  # fmt: skip
+        ranked = prices.ranked(lowered)
+        products = [multiply_adds(node) for node in kernel.body if is_product(node)]
+        apart = [self._apart[node] for node in kernel.body if node in self._apart]
+        labels = dict.fromkeys(
+            self.made.graph.labels[node] for node in kernel.body if node in self.made.graph.labels
+        )
+        return KernelReport(
+            number=number,
+            label=kernel.label,
+            kind=kernel.kind.value,
+            operators=tuple(labels),
+            variant=ranked[0][1],
+            measured=measured,
+            modelled=ranked[0][0],
+            runner_up=ranked[1][1] if len(ranked) > 1 else "",
+            runner_up_time=ranked[1][0] if len(ranked) > 1 else 0.0,
+            apart=sum(map(prices.of, apart)) if len(apart) > 1 else ranked[0][0],
+            limit=prices.limit(kernel),
+            bytes=sum(map(prices.size, (*kernel.reads, *kernel.outputs))),
+            multiply_adds=sum(map(prices.count, products)),
+            padded=max((use.padded or 0.0 for use in uses), default=0.0),
+            threads=max((use.threads for use in uses), default=1),
+        )
+
+
+class _PointPrices:
+    """Modelled times at one shape with one number of threads, in seconds."""
+
+    def __init__(self, machine: Machine, lowering: LoweringOnce, point: Mapping[str, int]) -> None:
+        self._machine = machine
+        self._point = point
+        self._exact = KernelPrices(lowering, [point])
+        self._quick = QuickPrices(machine, [point])
+
+    def of(self, kernel: Kernel) -> float:
+        """Of the cheapest variant of a kernel."""
+        return self._exact.of(kernel)[0] / _PICO
+
+    def limit(self, kernel: Kernel) -> float:
+        """What no kernel falls below."""
+        return self._quick.of(kernel)[0] / _PICO
+
+    def ranked(self, lowered: LoweredKernel) -> list[tuple[float, str]]:
+        """The variants of a kernel, the cheapest first."""
+        variants = lowered.variants
+        if len(variants) == 1 and variants[0].cost is constant(0):
+            variants = priced(variants, self._machine)
+        costs = evaluated_at([variant.cost for variant in variants], [self._point])
+        times = [cost / _PICO for (cost,) in costs]
+        order = sorted(range(len(variants)), key=times.__getitem__)
+        return [(times[n], variants[n].name) for n in order]
+
+    def size(self, node: Node) -> int:
+        """Bytes of a tensor."""
+        return self.count(product(node.shape) * node.dtype.bytes)
+
+    def count(self, expression: Expr) -> int:
+        """The value of an expression; 0 where it depends on values that a call computes."""
+        known = self._point.keys() >= set(expression.free_symbols)
+        return expression.evaluate(self._point) if known else 0
+
+
+def _median(call: Callable[[], object], seconds: float) -> float:
+    """The median time of calls for so many seconds, after one that is not counted."""
+    call()
+    times: list[float] = []
+    started = time.perf_counter()
+    while len(times) < _FEWEST_CALLS or time.perf_counter() - started < seconds:
+        before = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - before)
+    return statistics.median(times)
+
+
+__all__ = ["Explained", "KernelReport", "ModelReport"]

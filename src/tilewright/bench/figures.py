@@ -1,0 +1,192 @@
+"""Figures as SVG text, without a library: bars of kernels, lines over sizes, a roofline.
+
+Colours are CSS variables, which a page sets for light and dark; a figure alone brings its own.
+Start with :func:`kernel_bars`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from html import escape
+from itertools import pairwise
+
+from tilewright.bench.explain import KernelReport, ModelReport
+from tilewright.support.text import format_seconds
+
+_Format = Callable[[float], str]
+WIDTH = 720
+COLOURS = """
+:root { --ink: #1c2330; --soft: #6b7484; --line: #d5dae3; --paper: #ffffff;
+  --own: #2864c7; --deep: #163a75; --mark: #c2410c; --other1: #7a8899; --other2: #a16207;
+  --other3: #6d28d9; --other4: #0f766e; }
+@media (prefers-color-scheme: dark) { :root { --ink: #e6e9ef; --soft: #9aa4b5; --line: #3a4354;
+  --paper: #151a23; --own: #6ea2f2; --deep: #2f5fae; --mark: #fb923c; --other1: #94a3b8;
+  --other2: #eab308; --other3: #a78bfa; --other4: #2dd4bf; } }
+"""
+_OTHERS = ("var(--other1)", "var(--other2)", "var(--other3)", "var(--other4)")
+_TEXT = "font-family='system-ui, sans-serif' font-size='12'"
+_ROW, _LABEL, _MOST_BARS = 20, 250, 30
+_LEFT, _RIGHT, _TOP, _BOTTOM, _HEIGHT = 62, 110, 12, 34, 260
+
+
+def standalone(figure: str) -> str:
+    """A figure as a file of its own."""
+    return figure.replace("<title>", f"<style>{COLOURS}</style><title>", 1)
+
+
+def kernel_bars(report: ModelReport, most: int = _MOST_BARS) -> str:
+    """A bar for each of the slowest kernels: its time, the part that is the limit, the model's."""
+    kernels = sorted(report.kernels, key=lambda k: -k.measured)[:most]
+    longest = max((max(k.measured, k.modelled) for k in kernels), default=1.0) or 1.0
+    scale = (WIDTH - _LABEL - 80) / longest
+    rows = [_bar(k, n * _ROW + 4, scale) for n, k in enumerate(kernels)]
+    title = f"Time of the {len(kernels)} slowest kernels"
+    return _figure(title, len(kernels) * _ROW + 10, rows)
+
+
+def _bar(kernel: KernelReport, y: int, scale: float) -> str:
+    name = kernel.label if len(kernel.label) <= 36 else kernel.label[:35] + "…"
+    end = _LABEL + scale * kernel.measured
+    limit = min(kernel.limit, kernel.measured)
+    mark = _LABEL + scale * kernel.modelled
+    tip = (
+        f"{kernel.label}: {format_seconds(kernel.measured)}, modelled "
+        f"{format_seconds(kernel.modelled)}, limit {format_seconds(kernel.limit)}"
+    )
+    return (
+        f"<g><title>{escape(tip)}</title>"
+        f"<text x='{_LABEL - 8}' y='{y + 12}' text-anchor='end' fill='var(--ink)' {_TEXT}>"
+        f"{escape(name)}</text>"
+        f"<rect x='{_LABEL}' y='{y + 2}' height='13' width='{scale * kernel.measured:.1f}' "
+        "fill='var(--own)'/>"
+        f"<rect x='{_LABEL}' y='{y + 2}' height='13' width='{scale * limit:.1f}' "
+        "fill='var(--deep)'/>"
+        f"<line x1='{mark:.1f}' x2='{mark:.1f}' y1='{y}' y2='{y + 17}' stroke='var(--mark)' "
+        "stroke-width='2'/>"
+        f"<text x='{max(end, mark) + 6:.1f}' y='{y + 12}' fill='var(--soft)' {_TEXT}>"
+        f"{format_seconds(kernel.measured)}</text></g>"
+    )
+
+
+def roofline(report: ModelReport) -> str:
+    """Multiply-adds in a second over multiply-adds for a byte, below what the machine allows."""
+    kernels = [k for k in report.kernels if k.multiply_adds and k.bytes and k.measured]
+    points = [(k.multiply_adds / k.bytes, k.multiply_adds / k.measured, k) for k in kernels]
+    low = min([report.peak / report.bandwidth / 8, *(x for x, _, _ in points)])
+    high = max([report.peak / report.bandwidth * 8, *(x for x, _, _ in points)])
+    bottom = min([report.peak / 30, *(y for _, y, _ in points)])
+    axes = _Axes(low, high, bottom, report.peak * 1.5)
+    roof = [(low, low * report.bandwidth), (report.peak / report.bandwidth, report.peak)]
+    roof.append((high, report.peak))
+    shown = axes.ticks("multiply-adds for a byte", _plain, lambda v: f"{v / 1e9:g} G/s")
+    shown.append(axes.line([(x, max(y, bottom)) for x, y in roof], "var(--mark)"))
+    total = sum(k.measured for k in kernels) or 1.0
+    for x, y, kernel in points:
+        radius = 3 + 12 * math.sqrt(kernel.measured / total)
+        tip = f"{kernel.label}: {y / 1e9:.0f} billion in a second, {x:.1f} for a byte"
+        shown.append(
+            f"<circle cx='{axes.x(x):.1f}' cy='{axes.y(y):.1f}' r='{radius:.1f}' "
+            f"fill='var(--own)' fill-opacity='0.5'><title>{escape(tip)}</title></circle>"
+        )
+    return _figure("Multiply-adds of kernels below the roofline", _HEIGHT, shown)
+
+
+def latency_lines(name: str, lines: Mapping[str, Sequence[tuple[int, float]]]) -> str:
+    """Seconds over the sizes of one dimension, a line for each engine; the first is our own."""
+    every = [point for points in lines.values() for point in points]
+    sizes, times = [x for x, _ in every], [y for _, y in every]
+    axes = _Axes(min(sizes), max(sizes), min(times) / 1.3, max(times) * 1.3)
+    shown = axes.ticks(name, _plain, format_seconds)
+    last = [(points[-1][1], engine) for engine, points in lines.items()]
+    places = _spread_out([axes.y(y) for y, _ in last])
+    for number, (engine, points) in enumerate(lines.items()):
+        colour = "var(--own)" if number == 0 else _OTHERS[(number - 1) % len(_OTHERS)]
+        shown.append(axes.line(points, colour, 3 if number == 0 else 2))
+        for size, seconds in points:
+            tip = f"{engine}, {name}={size}: {format_seconds(seconds)}"
+            shown.append(
+                f"<circle cx='{axes.x(size):.1f}' cy='{axes.y(seconds):.1f}' r='3' "
+                f"fill='{colour}'><title>{escape(tip)}</title></circle>"
+            )
+        shown.append(
+            f"<text x='{WIDTH - _RIGHT + 8}' y='{places[number] + 4:.1f}' fill='{colour}' {_TEXT}>"
+            f"{escape(engine)}</text>"
+        )
+    return _figure(f"Time of a call over {name}", _HEIGHT, shown)
+
+
+class _Axes:
+    """Logarithmic axes."""
+
+    def __init__(self, left: float, right: float, bottom: float, top: float) -> None:
+        self.left, self.right = left, max(right, left * 1.01)
+        self.bottom, self.top = bottom, max(top, bottom * 1.01)
+
+    def x(self, value: float) -> float:
+        share = math.log(value / self.left) / math.log(self.right / self.left)
+        return _LEFT + share * (WIDTH - _LEFT - _RIGHT)
+
+    def y(self, value: float) -> float:
+        share = math.log(value / self.bottom) / math.log(self.top / self.bottom)
+        return _HEIGHT - _BOTTOM - share * (_HEIGHT - _TOP - _BOTTOM)
+
+    def line(self, points: Sequence[tuple[float, float]], colour: str, width: int = 2) -> str:
+        path = " ".join(f"{self.x(x):.1f},{self.y(y):.1f}" for x, y in points)
+        return f"<polyline points='{path}' fill='none' stroke='{colour}' stroke-width='{width}'/>"
+
+    def ticks(self, label: str, of_x: _Format, of_y: _Format) -> list[str]:
+        """Lines and numbers of both axes, and what the horizontal one is."""
+        shown: list[str] = []
+        base, end = _HEIGHT - _BOTTOM, WIDTH - _RIGHT
+        for value in _round_numbers(self.left, self.right):
+            shown.append(
+                f"<line x1='{self.x(value):.1f}' x2='{self.x(value):.1f}' y1='{_TOP}' y2='{base}' "
+                "stroke='var(--line)' stroke-width='0.5'/>"
+                f"<text x='{self.x(value):.1f}' y='{base + 14}' text-anchor='middle' "
+                f"fill='var(--soft)' {_TEXT}>{escape(of_x(value))}</text>"
+            )
+        for value in _round_numbers(self.bottom, self.top):
+            shown.append(
+                f"<line x1='{_LEFT}' x2='{end}' y1='{self.y(value):.1f}' y2='{self.y(value):.1f}' "
+                "stroke='var(--line)' stroke-width='0.5'/>"
+                f"<text x='{_LEFT - 6}' y='{self.y(value) + 4:.1f}' text-anchor='end' "
+                f"fill='var(--soft)' {_TEXT}>{escape(of_y(value))}</text>"
+            )
+        middle = (_LEFT + end) / 2
+        shown.append(
+            f"<text x='{middle:.0f}' y='{_HEIGHT - 4}' text-anchor='middle' fill='var(--ink)' "
+            f"{_TEXT}>{escape(label)}</text>"
+        )
+        return shown
+
+
+def _plain(value: float) -> str:
+    return f"{value:g}"
+
+
+def _round_numbers(low: float, high: float) -> list[float]:
+    """1, 2 and 5 times powers of ten between two numbers, or the powers alone if these are many."""
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    steps = (1, 2, 5) if len(powers) <= 4 else (1,)
+    every = [step * 10.0**power for power in powers for step in steps]
+    return [value for value in every if low <= value <= high]
+
+
+def _spread_out(places: Sequence[float], apart: float = 14.0) -> list[float]:
+    """The places moved down as far as needed for none to cover another."""
+    moved = list(places)
+    order = sorted(range(len(places)), key=places.__getitem__)
+    for before, number in pairwise(order):
+        moved[number] = max(moved[number], moved[before] + apart)
+    return moved
+
+
+def _figure(title: str, height: int, parts: Sequence[str]) -> str:
+    return (
+        f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {WIDTH} {height}' role='img'>"
+        f"<title>{escape(title)}</title>{''.join(parts)}</svg>"
+    )
+
+
+__all__ = ["COLOURS", "kernel_bars", "latency_lines", "roofline", "standalone"]

@@ -1,0 +1,184 @@
+"""One page of HTML about a model: its time along every dimension, its kernels, its memory.
+
+The page needs nothing else: styles and figures are in it, and nothing is loaded. Start with
+:func:`page`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+
+from tilewright.bench.explain import KernelReport, ModelReport
+from tilewright.bench.figures import COLOURS, kernel_bars, latency_lines, roofline
+from tilewright.bench.report import Report
+from tilewright.runtime.results import Memory
+from tilewright.support.text import format_bytes, format_count, format_seconds
+
+Sweep = Mapping[str, Sequence[Mapping[str, int]]]  # the shapes along each dimension
+
+_STYLE = (
+    COLOURS
+    + """
+body { margin: 0 auto; max-width: 60rem; padding: 1rem; background: var(--paper);
+  color: var(--ink); font: 16px/1.5 system-ui, sans-serif; }
+h1 { font-size: 1.5rem; margin: 0 0 .3rem; } h2 { font-size: 1.1rem; margin: 2rem 0 .3rem; }
+p { margin: .3rem 0 .8rem; } .soft { color: var(--soft); }
+svg { width: 100%; height: auto; }
+.wide { overflow-x: auto; } .wide svg { min-width: 36rem; }
+table { border-collapse: collapse; font-size: .85rem; white-space: nowrap; }
+td, th { padding: .2rem .6rem .2rem 0; text-align: right; border-bottom: 1px solid var(--line); }
+th { color: var(--soft); font-weight: 500; }
+td.name, th.name { text-align: left; white-space: normal; min-width: 11rem; }
+summary { cursor: pointer; }
+"""
+)
+
+
+@dataclass(frozen=True)
+class PageContents:
+    """What a page is about: a model at a shape, its calls and its memory at others.
+
+    ``compile_seconds`` is the time of the compilation, ``code_bytes`` the size of the machine code.
+    ``latencies`` are the times of calls at the shapes of ``sweep``.
+    """
+
+    report: ModelReport
+    compile_seconds: float
+    code_bytes: int
+    sweep: Sweep
+    latencies: Report
+    memory: Sequence[tuple[Mapping[str, int], Memory]]
+
+
+def page(contents: PageContents) -> str:
+    """The text of the page."""
+    report = contents.report
+    parts = [
+        f"<h1>{escape(report.name)}</h1>", _summary(contents), *_latencies(contents),
+        *_kernels(report), *_roofline(report), *_memory(contents),
+    ]  # fmt: skip
+    return (
+        "<!doctype html>\n<html lang='en'><head><meta charset='utf-8'>"
+        "<meta name='viewport' content='width=device-width, initial-scale=1'>"
+        f"<title>{escape(report.name)}, tilewright</title><style>{_STYLE}</style></head>\n"
+        f"<body>{''.join(parts)}</body></html>\n"
+    )
+
+
+def _shape(sizes: Mapping[str, int]) -> str:
+    return ", ".join(f"{name}={size}" for name, size in sizes.items()) or "its only shape"
+
+
+def _summary(contents: PageContents) -> str:
+    report = contents.report
+    mean = contents.latencies.geometric_mean()
+    beside = ""
+    if mean is not None:
+        count = format_count(len(contents.latencies.rows), "shape")
+        beside = f" The best of the other engines takes {mean:.2f} times its time over {count}."
+    compiled = format_seconds(contents.compile_seconds)
+    return (
+        f"<p>Compiled once in {compiled} for {escape(report.level)} by the costs of "
+        f"{escape(report.machine)}, with the {escape(report.plan)} plan: "
+        f"{format_count(len(report.kernels), 'kernel')}, {format_bytes(contents.code_bytes)} of "
+        f"code. At {escape(_shape(report.shape))} a call takes {format_seconds(report.call)} on "
+        f"{format_count(report.threads, 'thread')}; the least that the machine allows these "
+        f"kernels is {format_seconds(report.limit)}.{beside}</p>"
+    )
+
+
+def _latencies(contents: PageContents) -> list[str]:
+    rows = {tuple(row.case.items()): row for row in contents.latencies.rows}
+    shown: list[str] = []
+    for name, shapes in contents.sweep.items():
+        lines: dict[str, list[tuple[int, float]]] = {}
+        for shape in shapes:
+            row = rows.get(tuple(shape.items()))
+            for timing in () if row is None else row.timings:
+                lines.setdefault(timing.contender, []).append((shape[name], timing.seconds.median))
+        if not lines:
+            continue
+        others = {key: size for key, size in shapes[0].items() if key != name}
+        beside = f" at {_shape(others)}" if others else ""
+        figure = latency_lines(name, lines)
+        shown.append(f"<p>Along {escape(name)}{escape(beside)}</p><div class='wide'>{figure}</div>")
+    shown += [f"<p class='soft'>{escape(text)}</p>" for text in _failures(contents.latencies)]
+    return ["<h2>Time of a call</h2>", *shown] if shown else []
+
+
+def _failures(latencies: Report) -> list[str]:
+    """Which engines are missing, and why."""
+    failed = [failure for row in latencies.rows for failure in row.failures]
+    every = dict.fromkeys((*latencies.skipped, *failed))
+    return [f"{failure.contender} is missing: {failure.reason}" for failure in every]
+
+
+def _kernels(report: ModelReport) -> list[str]:
+    legend = (
+        "<p class='soft'>Bars are measured times, their dark part is the least that the machine "
+        "allows, and the mark is the modelled time.</p>"
+    )
+    slowest = sorted(report.kernels, key=lambda kernel: -kernel.measured)
+    rows = "".join(map(_row, slowest))
+    heads = (
+        "takes", "modelled", "of the limit", "saves", "variant", "runner-up", "bytes",
+        "multiply-adds", "padded",
+    )  # fmt: skip
+    head = "<th class='name'>kernel</th>" + "".join(f"<th>{name}</th>" for name in heads)
+    other = ""
+    if report.other > 0:
+        other = f"<p>Operators without a kernel take {format_seconds(report.other)}.</p>"
+    return [
+        f"<h2>Time of each kernel at {escape(_shape(report.shape))}</h2>", legend,
+        f"<div class='wide'>{kernel_bars(report)}</div>", other,
+        f"<details><summary>All {len(slowest)} kernels</summary><p class='soft'>Saves: what the "
+        "operators of the kernel would take more one by one, by the model. Runner-up: the variant "
+        "that the model puts second, and how much longer it would take.</p>"
+        f"<div class='wide'><table><tr>{head}</tr>{rows}</table></div></details>",
+    ]  # fmt: skip
+
+
+def _row(kernel: KernelReport) -> str:
+    runner_up = ""
+    if kernel.runner_up and kernel.modelled:
+        runner_up = f"{kernel.runner_up}, {kernel.runner_up_time / kernel.modelled:.2f}×"
+    cells = (
+        format_seconds(kernel.measured), format_seconds(kernel.modelled),
+        f"{100 * min(kernel.share_of_limit, 1.0):.0f} %",
+        format_seconds(max(kernel.saving, 0.0)), kernel.variant, runner_up,
+        format_bytes(kernel.bytes), f"{kernel.multiply_adds / 1e6:.1f} M",
+        f"{100 * kernel.padded:.0f} %" if kernel.multiply_adds else "",
+    )  # fmt: skip
+    inside = f"<span class='soft'>{escape(', '.join(kernel.operators))}</span>"
+    name = f"<td class='name'>{escape(kernel.label)}<br>{inside}</td>"
+    return f"<tr>{name}{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}</tr>"
+
+
+def _roofline(report: ModelReport) -> list[str]:
+    if not any(kernel.multiply_adds for kernel in report.kernels):
+        return []
+    return [
+        "<h2>Roofline</h2><p class='soft'>A circle is a kernel with a product, as large as its "
+        "share of the time. The line is the bandwidth of memory and the peak of the processor; "
+        "what stays in a cache may lie above the bandwidth.</p>",
+        f"<div class='wide'>{roofline(report)}</div>",
+    ]
+
+
+def _memory(contents: PageContents) -> list[str]:
+    rows = "".join(
+        f"<tr><td class='name'>{escape(_shape(shape))}</td><td>{format_bytes(memory.arena)}</td>"
+        f"<td>{format_bytes(memory.scratch)}</td><td>{format_bytes(memory.outputs)}</td></tr>"
+        for shape, memory in contents.memory
+    )
+    weights = format_bytes(contents.report.memory.constants)
+    heads = "<th>between kernels</th><th>scratch of a thread</th><th>outputs</th>"
+    return [
+        f"<h2>Memory</h2><p>Weights take {weights}, which all calls share.</p>",
+        f"<div class='wide'><table><tr><th class='name'>shape</th>{heads}</tr>{rows}</table></div>",
+    ]
+
+
+__all__ = ["PageContents", "page"]

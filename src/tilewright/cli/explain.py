@@ -1,0 +1,211 @@
+"""``tilewright explain`` and ``tilewright report``: what each kernel of a model does, and why.
+
+Start with :func:`explain`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, cast
+
+import typer
+from rich.console import RenderableType
+
+from tilewright.bench import ModelContender, Settings, check_sizes, compare, parse_sizes
+from tilewright.bench.explain import Explained, KernelReport, ModelReport
+from tilewright.bench.figures import kernel_bars, standalone
+from tilewright.bench.page import PageContents, page
+from tilewright.bench.peers import PeerOptions, create_peers
+from tilewright.bench.shapes import Budget, plain_sizes, shapes_along
+from tilewright.cli.options import (
+    ConstantOptions,
+    DimOptions,
+    InputOptions,
+    JsonFlag,
+    ModelPath,
+    QuietFlag,
+    ThreadsOption,
+    VerboseFlag,
+    inputs_for,
+    only_case,
+    parse_constants,
+    parse_dims,
+)
+from tilewright.cli.output import Output, table
+from tilewright.cli.usage import UsageError, as_usage
+from tilewright.cli.writing import TEXTS, writable
+from tilewright.options import PlanName
+from tilewright.runtime.model import CompiledModel
+from tilewright.support.text import format_bytes, format_seconds
+
+_ShapeOption = Annotated[
+    str | None,
+    typer.Option("--shape", metavar="batch=1,seq=128", help="Ordinary sizes unless given."),
+]
+_PlanOption = Annotated[str, typer.Option(metavar="PLAN", help="As of tilewright compile.")]
+_Seconds = Annotated[float, typer.Option(min=0.1, help="How long to call the model, about.")]
+_ORDINARY = (224, 128, 64, 33, 16, 7, 2)
+_LONGEST = 1.0  # seconds of a call along a dimension, by the model
+
+
+def explain(
+    path: ModelPath,
+    shape: _ShapeOption = None,
+    inputs: InputOptions = None,
+    dim: DimOptions = None,
+    constants: ConstantOptions = None,
+    plan: _PlanOption = "greedy",
+    threads: ThreadsOption = None,
+    seconds: _Seconds = 2.0,
+    most: Annotated[int, typer.Option(min=1, help="How many kernels to show.")] = 20,
+    svg: Annotated[
+        Path | None, typer.Option(metavar="FILE.svg", help="Draw the kernels there.")
+    ] = None,
+    as_json: JsonFlag = False,
+    quiet: QuietFlag = False,
+    verbose: VerboseFlag = 0,
+) -> None:
+    """Show what each kernel takes at a shape, beside the model of the machine and its limit.
+
+    Of each kernel: the operators in it, its time as measured and as modelled, the share of what the
+    machine can do, what it saves beside its operators one by one, its variant and the runner-up.
+
+    \b
+    Example: tilewright explain bert.onnx --shape batch=1,seq=128
+    """
+    output = Output(as_json=as_json, quiet=quiet, verbose=verbose)
+    if svg is not None:
+        writable(svg, TEXTS, [path])
+    explained = _explained(path, dim, constants, plan, threads, output)
+    sizes = _sizes(explained.model, shape, inputs)
+    with output.progress.activity("Calling the model"):
+        feeds = inputs_for(explained.model, inputs, 0).at(sizes)
+        report = explained.at(sizes, feeds, seconds)
+    if svg is not None:
+        svg.write_text(standalone(kernel_bars(report)) + "\n", encoding="utf-8")
+    output.document(report.to_json())
+    output.show(*_shown(report, most))
+    if svg is not None:
+        output.show(f"Wrote {svg}")
+
+
+def report(
+    path: ModelPath,
+    to: Annotated[
+        Path, typer.Option("-o", "--output", metavar="FILE.html", help="The page to write.")
+    ],
+    shape: _ShapeOption = None,
+    against: Annotated[
+        str, typer.Option(metavar="PEERS", help="Engines to time beside it, with commas.")
+    ] = "none",
+    dim: DimOptions = None,
+    constants: ConstantOptions = None,
+    plan: _PlanOption = "greedy",
+    threads: ThreadsOption = None,
+    rounds: Annotated[int, typer.Option(min=1, help="Blocks of timing for each shape.")] = 3,
+    as_json: JsonFlag = False,
+    quiet: QuietFlag = False,
+    verbose: VerboseFlag = 0,
+) -> None:
+    """Write a page about a model: its time along each dimension, its kernels, its memory.
+
+    The page is one file that loads nothing else. Other engines appear in it where they are named.
+
+    \b
+    Example: tilewright report bert.onnx -o bert.html --against onnxruntime
+    """
+    output = Output(as_json=as_json, quiet=quiet, verbose=verbose)
+    writable(to, (*TEXTS, "html"), [path])
+    fixed = parse_constants(constants)
+    explained = _explained(path, dim, constants, plan, threads, output)
+    model = explained.model
+    base = _sizes(model, shape, None)
+    feeds = inputs_for(model, None, 0)
+    budget = Budget(seconds=_LONGEST)
+    sweep = {d.name: shapes_along(model, base, d, budget) for d in model.dimensions}
+    cases = [dict(c) for c in {tuple(s.items()): s for along in sweep.values() for s in along}]
+    names = [name.strip() for name in against.split(",") if name.strip() not in ("", "none")]
+    with output.progress.activity("Setting up the peers"), as_usage():
+        peers, skipped = create_peers(names, path, PeerOptions(model.num_threads, fixed))
+
+    with output.progress.steps("Timing", len(cases)) as steps:
+        latencies = compare(
+            ModelContender(model, explained.second), peers, cases, feeds.at,
+            threads=model.num_threads, skipped=skipped,
+            settings=Settings(rounds=rounds, most_rounds=rounds),
+            progress=lambda done, _, case: steps.at(done, case),
+        )  # fmt: skip
+    with output.progress.activity("Profiling"):
+        found = explained.at(base, feeds.at(base), 2.0)
+    code = sum(len(image.data) for image in explained.made.contents.images.values())
+    memory = [(case, model.memory(**case)) for case in cases]
+    contents = PageContents(found, explained.seconds, code, sweep, latencies, memory)
+    to.write_text(page(contents), encoding="utf-8")
+    output.document({"file": str(to), "shapes": len(cases), **found.to_json()})
+    output.show(f"Wrote {to}: {len(cases)} shapes, {len(found.kernels)} kernels")
+
+
+def _explained(
+    path: Path, dim: Sequence[str] | None, constants: Sequence[str] | None, plan: str,
+    threads: int | None, output: Output,
+) -> Explained:  # fmt: skip
+    with output.progress.activity(f"Compiling {path.name}"):
+        return Explained(
+            path, threads, dims=parse_dims(dim), constants=parse_constants(constants),
+            plan=cast("PlanName", plan),
+        )  # fmt: skip
+
+
+def _sizes(
+    model: CompiledModel, shape: str | None, files: Sequence[str] | None
+) -> Mapping[str, int]:
+    """The shape to look at."""
+    with as_usage():
+        if files:
+            if shape:
+                raise UsageError("The files of the inputs say the shape", hint="Leave --shape out")
+            return only_case(model, inputs_for(model, files, 0))
+        if shape is None:
+            return plain_sizes(model, Budget(seconds=_LONGEST), 1, _ORDINARY)
+        sizes = parse_sizes(shape) if shape.strip() else {}
+        check_sizes(model, sizes)
+        return sizes
+
+
+def _shown(found: ModelReport, most: int) -> list[RenderableType]:
+    slowest = sorted(found.kernels, key=lambda kernel: -kernel.measured)[:most]
+    columns = ("kernel", "kind", ">takes", ">modelled", ">of limit", ">saves", "variant",
+               "runner-up", ">bytes", ">padded")  # fmt: skip
+    shape = ", ".join(f"{name}={size}" for name, size in found.shape.items())
+    total = sum(kernel.measured for kernel in found.kernels)
+    where = f" at {shape}" if shape else ""
+    return [
+        table(*columns, rows=[_cells(kernel) for kernel in slowest]),
+        "",
+        f"{found.name}{where}: {format_seconds(found.call)} for a call on "
+        f"{found.threads} threads, {len(found.kernels)} kernels of the {found.plan} plan at "
+        f"{found.level}, {format_seconds(total)} in sum, of which the machine allows no less than "
+        f"{format_seconds(found.limit)}",
+        *([f"Without a kernel: {format_seconds(found.other)}"] if found.other else []),
+        f"Memory: {format_bytes(found.memory.constants)} of weights, "
+        f"{format_bytes(found.memory.arena)} between kernels",
+    ]
+
+
+def _cells(kernel: KernelReport) -> tuple[str, ...]:
+    runner_up = ""
+    if kernel.runner_up and kernel.modelled:
+        runner_up = f"{kernel.runner_up} ({kernel.runner_up_time / kernel.modelled:.2f}×)"
+    return (
+        kernel.label,
+        f"{kernel.kind}, {len(kernel.operators)} operators",
+        format_seconds(kernel.measured),
+        format_seconds(kernel.modelled),
+        f"{100 * min(kernel.share_of_limit, 1.0):.0f} %",
+        format_seconds(max(kernel.saving, 0.0)),
+        kernel.variant,
+        runner_up,
+        format_bytes(kernel.bytes),
+        f"{100 * kernel.padded:.0f} %" if kernel.multiply_adds else "",
+    )
