@@ -19,6 +19,8 @@ from tilewright.runtime.program import Dimension
 from tilewright.support.text import format_bytes, format_count, format_list
 
 _ORIGINS = {"given": "declared", "model": "implied by the model", "default": "the default"}
+_LONGEST_FORMULA = 300
+_LONG_FORMULA = "a long formula, which --json shows"
 _FIXED = "No dimension varies: every size of the inputs is a constant"
 
 
@@ -140,6 +142,18 @@ def level_table(info: ArtifactInfo) -> Table:
     ]
     columns = ("level", ">kernels", ">functions", ">opaque steps", ">code", ">weights")
     return table(*columns, rows=rows)
+
+
+def memory_lines(info: ArtifactInfo) -> list[str]:
+    """What a call needs between kernels, in the dimensions, for each level that differs."""
+    groups: dict[str, list[str]] = {}
+    for level in info.levels:
+        groups.setdefault(level.peak_bytes, []).append(level.name)
+    return [
+        f"Bytes between kernels{'' if len(groups) == 1 else f' for {format_list(names)}'}: "
+        f"{formula if len(formula) <= _LONGEST_FORMULA else _LONG_FORMULA}"
+        for formula, names in groups.items()
+    ]
 
 
 def origin_lines(info: ArtifactInfo) -> list[str]:

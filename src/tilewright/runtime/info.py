@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tilewright.runtime.levels import runs_on
+from tilewright.runtime.peak import peak_bytes
 from tilewright.runtime.program import (
     LEVELS,
     Buffer,
@@ -69,7 +70,8 @@ class LevelInfo:
 
     ``features`` are what it needs of a processor. ``kernels`` are the steps that run machine code,
     with all variants of each, ``functions`` the pieces of code that they share, ``opaque_steps``
-    those that run on the ONNX reference evaluator.
+    those that run on the ONNX reference evaluator. ``peak_bytes`` is the memory that a call needs
+    between kernels, a formula in the dimensions, see ``peak``.
     """
 
     name: str
@@ -80,6 +82,7 @@ class LevelInfo:
     opaque_steps: int
     code_bytes: int
     weight_bytes: int
+    peak_bytes: str
 
 
 @dataclass(frozen=True)
@@ -193,6 +196,7 @@ def level_info(
         ),
         code_bytes=len(image.data),
         weight_bytes=weight_bytes,
+        peak_bytes=str(peak_bytes(program)),
     )
 
 
@@ -239,6 +243,7 @@ def _level_json(level: LevelInfo) -> dict[str, Any]:
         "opaque_steps": level.opaque_steps,
         "code_bytes": level.code_bytes,
         "weight_bytes": level.weight_bytes,
+        "peak_bytes": level.peak_bytes,
     }
 
 
@@ -255,4 +260,5 @@ def _level(data: Mapping[str, Any]) -> LevelInfo:
         opaque_steps=integer(data["opaque_steps"]),
         code_bytes=integer(data["code_bytes"]),
         weight_bytes=integer(data["weight_bytes"]),
+        peak_bytes=text(data["peak_bytes"]),
     )
