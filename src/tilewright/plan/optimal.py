@@ -34,6 +34,7 @@ from tilewright.tile.alike import LoweringOnce, outline_key
 LONGEST = 1e12  # picoseconds of a point: shapes that take longer are not planned for
 WORTH = 0.05  # of the price of a part: a smaller gain is within the error of prices
 NEAR = 5e-3  # a choice this close to the bound is not improved further
+GAP = NEAR / 4  # of a choice while not all kernels are priced
 ROUNDS = 10  # of choosing and pricing a part
 
 
@@ -151,7 +152,7 @@ class _Search:
         for _ in range(ROUNDS):
             self.rounds += 1
             pairs = zip(problem.kernels, keys, strict=True)
-            solution = solve(problem, [self._least(kernel, key) for kernel, key in pairs])
+            solution = solve(problem, [self._least(kernel, key) for kernel, key in pairs], GAP)
             bound = max(bound, solution.bound)
             kernels = [problem.kernels[n] for n in solution.chosen]
             try:
@@ -187,13 +188,16 @@ class _Search:
     def _bound(self, kernel: Kernel) -> float:
         """The quick price; of products, which are soon lowered, the price.
 
-        A product with what is made of its rows takes no less than the product alone.
+        A product with what is made of its rows takes no less than the product alone and what its
+        rows take once they are in registers.
         """
         if kernel.kind is KernelKind.CONTRACTION:
             return self._cost(kernel)
         bound = self._weighed(self.quick.of(kernel))
         parts = row_product_of(kernel) if kernel.kind is KernelKind.ROW_PRODUCT else None
-        return bound if parts is None else max(bound, self._cost(parts.first))
+        if parts is None:
+            return bound
+        return max(bound, self._cost(parts.first) + self._weighed(self.quick.computing(parts.last)))
 
     def _weighed(self, prices: Prices) -> float:
         return sum(weight * price for weight, price in zip(self.weights, prices, strict=True))

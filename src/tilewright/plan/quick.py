@@ -63,6 +63,15 @@ class QuickPrices:
             found.append(alone / point[THREADS] + call)
         return tuple(found)
 
+    def computing(self, kernel: Kernel) -> tuple[float, ...]:
+        """What a kernel without products computes, wherever its operands are."""
+        applied = self._applied_in(kernel)
+        totals = (sum(counts[n] for counts in applied) for n in range(len(self._points)))
+        return tuple(
+            total * self._operation / point[THREADS]
+            for total, point in zip(totals, self._points, strict=True)
+        )
+
     def _rate(self, moved: float) -> float:
         """Picoseconds of a byte from the level that holds so many; none from the nearest."""
         nearest, *levels = self._machine.target.levels

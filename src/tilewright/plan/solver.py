@@ -11,7 +11,7 @@ from tilewright.plan.problem import Problem, Solution
 
 PATIENCE = 30.0  # seconds after which the best choice so far is taken
 SCALE = 1e4  # the largest cost as the solver sees it, whose tolerances are absolute
-RELATIVE_GAP = 1e-4  # between the price of a choice and the bound, below which it counts as optimal
+RELATIVE_GAP = 1e-4  # see solve
 
 
 class _Silent(highspy.Highs):
@@ -19,8 +19,10 @@ class _Silent(highspy.Highs):
         """Do without: HiGHS 1.16 prints a banner when they are turned on, before it can be told."""
 
 
-def solve(problem: Problem, costs: Sequence[float]) -> Solution:
+def solve(problem: Problem, costs: Sequence[float], gap: float = RELATIVE_GAP) -> Solution:
     """The choice of kernels with the least sum of ``costs``, none of which is negative.
+
+    It counts as found once no other one can be cheaper by more than ``gap`` of its price.
 
     The solver is given no choice to begin with: HiGHS 1.16 takes one to cost less than it does once
     its presolve has fixed a kernel, and then calls it optimal.
@@ -31,7 +33,7 @@ def solve(problem: Problem, costs: Sequence[float]) -> Solution:
     solver = _Silent()
     for name, value in (
         ("output_flag", False), ("threads", 1), ("random_seed", 0), ("time_limit", PATIENCE),
-        ("mip_rel_gap", RELATIVE_GAP),
+        ("mip_rel_gap", gap),
     ):  # fmt: skip
         solver.setOptionValue(name, value)
     scale = SCALE / max(max(costs, default=0.0), 1e-300)
