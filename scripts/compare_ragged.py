@@ -4,8 +4,8 @@
 
 Lengths are drawn from a lognormal distribution with the mean of --mean, cut at --longest. The
 sequences of a batch are drawn together; peers are given them padded to the longest one, with a mask
-where the model has one. All take turns; each is checked against the first peer at every position
-that is no padding. Printed is the time of each peer as a multiple of tilewright's.
+where the model has one. All take turns in blocks; each is checked against the first peer at every
+position that is no padding. Printed is the time of each peer as a multiple of tilewright's.
 """
 
 from __future__ import annotations
@@ -21,9 +21,8 @@ from typing import Any
 import numpy as np
 
 import tilewright as tw
-from tilewright.bench import PeerOptions, create_peer
-from tilewright.bench.measure import SystemClock
-from tilewright.bench.turns import time_variants
+from tilewright.bench import PeerOptions, Settings, create_peer
+from tilewright.bench.measure import SystemClock, measure
 
 Array = np.ndarray[Any, Any]
 SPREAD = 0.8  # standard deviation of the logarithm of lengths
@@ -70,7 +69,7 @@ def main() -> None:
     parser.add_argument("--mean", type=float, default=60)
     parser.add_argument("--longest", type=int, default=512)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--seconds", type=float, default=20.0, help="of timing for each batch")
+    parser.add_argument("--rounds", type=int, default=5, help="blocks of timing for each batch")
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     batch, length = given.names.split(",")
@@ -95,21 +94,23 @@ def main() -> None:
             "tilewright": partial(ragged.run, own), "padded": partial(plain.run, full),
             **{name: peer.prepare(full) for name, peer in peers.items()},
         }  # fmt: skip
-        times = time_variants(list(calls.values()), SystemClock(), given.seconds)
+        settings = Settings(rounds=given.rounds, most_rounds=given.rounds)
+        measured = measure(calls, None, settings, SystemClock())
+        found = {name: measured.ratio(name, "tilewright").median for name in calls}
+        seconds = measured.seconds("tilewright").median
         waste = given.batch * max(lengths) / sum(lengths)
-        text = ", ".join(f"{n} {t / times[0]:.2f}" for n, t in zip(calls, times, strict=True))
+        text = ", ".join(f"{name} {ratio:.2f}" for name, ratio in found.items())
         print(
             f"batch {number}: {sum(lengths)} positions, longest {max(lengths)}, padded to "
-            f"{waste:.2f} times as many; {1000 * times[0]:.1f} ms; times its time: {text}",
+            f"{waste:.2f} times as many; {1000 * seconds:.1f} ms; times its time: {text}",
             flush=True,
         )
-        for name, seconds in zip(calls, times, strict=True):
-            ratios.setdefault(name, []).append(seconds / times[0])
-    for name, found in list(ratios.items())[1:]:
-        mean = math.exp(statistics.fmean(map(math.log, found)))
-        print(
-            f"{name:12} {mean:.2f} ({min(found):.2f} to {max(found):.2f}) times tilewright's time"
-        )
+        for name, ratio in found.items():
+            ratios.setdefault(name, []).append(ratio)
+    for name, all_found in list(ratios.items())[1:]:
+        mean = math.exp(statistics.fmean(map(math.log, all_found)))
+        least, most = min(all_found), max(all_found)
+        print(f"{name:12} {mean:.2f} ({least:.2f} to {most:.2f}) times tilewright's time")
 
 
 if __name__ == "__main__":
