@@ -49,10 +49,11 @@ class Results:
         return sum(len(image.data) for image in self.made.contents.images.values())
 
     @property
-    def kernels(self) -> int:
-        """Of the one level."""
+    def kernels(self) -> str:
+        """Of the one level; those that not all shapes launch after a plus."""
         (plan,) = self.made.plans.values()
-        return len(plan.kernels)
+        optional = len(plan.memberships())
+        return str(len(plan.kernels) - optional) + (f"+{optional}" if optional else "")
 
 
 def modelled(made: Compilation, shape: Shape, threads: int) -> float:
@@ -61,7 +62,7 @@ def modelled(made: Compilation, shape: Shape, threads: int) -> float:
     missing = {name: 1 for name in made.graph.scope.symbols if name not in shape}
     prices = KernelPrices(lowering, [{**missing, **shape, THREADS: threads}])
     (plan,) = made.plans.values()
-    return sum(prices.of(kernel)[0] for kernel in plan.kernels)
+    return prices.of_plan(plan)[0]
 
 
 def compared(path: Path, given: argparse.Namespace) -> dict[str, Results]:

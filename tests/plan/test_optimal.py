@@ -16,6 +16,7 @@ from tilewright.ir.kernel import Kernel, KernelKind, Plan
 from tilewright.ir.primitives import Broadcast, Contract, Reduce, Transpose
 from tilewright.plan.anchors import Anchors
 from tilewright.plan.candidates import candidates
+from tilewright.plan.choosing import Choosing
 from tilewright.plan.greedy import plan_greedily
 from tilewright.plan.launches import LaunchRing, in_order
 from tilewright.plan.optimal import plan_optimally
@@ -200,7 +201,7 @@ def test_parts_divide_no_kernel_and_are_planned_like_the_whole() -> None:
 def test_small_parts_fit_together(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(f"{parts.__module__}.LEAST", 1)
     monkeypatch.setattr(f"{parts.__module__}.MOST", 3)
-    monkeypatch.setattr(f"{plan_optimally.__module__}.WORTH", -10.0)
+    monkeypatch.setattr(f"{Choosing.__module__}.WORTH", -10.0)
     chance = np.random.default_rng(17)
     for _ in range(count):
         graph = random_graph(chance)

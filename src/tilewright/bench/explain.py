@@ -30,11 +30,11 @@ from tilewright.policy.prices import evaluated_at
 from tilewright.runtime.model import CompiledModel
 from tilewright.runtime.program import KernelStep
 from tilewright.runtime.results import KernelUse, Memory
-from tilewright.shape import Expr, constant, product
+from tilewright.shape import Expr, product
 from tilewright.support.errors import InputError
 from tilewright.tile.alike import LoweringOnce
 from tilewright.tile.lower import LoweredKernel
-from tilewright.tile.prices import priced
+from tilewright.tile.prices import with_costs
 from tilewright.tile.variants import THREADS
 
 _PICO = 1e12
@@ -144,6 +144,7 @@ class Explained:
             if kernel.kind is not KernelKind.OPAQUE
         ]
         apart = PLANNERS["none"](self.made.graph, self._lowering())
+        self._optional = self.plan.memberships()
         self._apart = {kernel.outputs[0]: kernel for kernel in apart.kernels}
 
     def at(self, shape: Mapping[str, int], inputs: Inputs, seconds: float = 1.0) -> ModelReport:
@@ -159,6 +160,8 @@ class Explained:
             uses.setdefault(step.kernel, []).append(use)
         kernels: list[KernelReport] = []
         for number, kernel, lowered in self._kernels:
+            if number in self._optional and number not in uses:
+                continue  # of another way
             own = [use for use in uses.get(number, []) if use.step in times]
             measured = sum(times.pop(use.step) for use in own)
             kernels.append(self._report(number, kernel, lowered, own, measured, prices))
@@ -243,9 +246,7 @@ class _PointPrices:
 
     def ranked(self, lowered: LoweredKernel) -> list[tuple[float, str]]:
         """The variants of a kernel, the cheapest first."""
-        variants = lowered.variants
-        if len(variants) == 1 and variants[0].cost is constant(0):
-            variants = priced(variants, self._machine)
+        variants = with_costs(lowered.variants, self._machine)
         costs = evaluated_at([variant.cost for variant in variants], [self._point])
         times = [cost / _PICO for (cost,) in costs]
         order = sorted(range(len(variants)), key=times.__getitem__)

@@ -70,7 +70,7 @@ class Kernel:
     def kind(self) -> KernelKind:
         """What its loops look like, by its seeds, or else by what it writes."""
         if not self.seeds:
-            return _kind_of_output(self.outputs[0])
+            return kind_of_output(self.outputs[0])
         if len(self.seeds) > 1 and isinstance(self.seeds[-1].primitive, Contract):
             return KernelKind.ATTENTION
         if len(self.seeds) > 1 and isinstance(self.seed.primitive, Contract):
@@ -115,10 +115,32 @@ def kernel_of(
 
 
 @dataclass(frozen=True)
+class Alternatives:
+    """Ways to compute one part of a graph, of which every call takes the cheapest at its sizes.
+
+    ``ways`` holds for each way the numbers, in the plan, of those of its kernels that not all ways
+    have.
+    """
+
+    ways: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
 class Plan:
-    """Kernels in execution order."""
+    """Kernels in execution order, launched by every call but for those of ``alternatives``."""
 
     kernels: tuple[Kernel, ...]
+    alternatives: tuple[Alternatives, ...] = ()
+
+    def memberships(self) -> dict[int, tuple[int, frozenset[int]]]:
+        """The kernels, by number, that not every call launches: of which alternatives, and ways."""
+        found: dict[int, tuple[int, frozenset[int]]] = {}
+        for group, alternatives in enumerate(self.alternatives):
+            for way, numbers in enumerate(alternatives.ways):
+                for number in numbers:
+                    _, before = found.get(number, (group, frozenset[int]()))
+                    found[number] = (group, before | {way})
+        return found
 
 
 def kind_of_seed(seed: Node) -> KernelKind:
@@ -203,7 +225,7 @@ def _is_one(size: Expr) -> bool:
     return size.is_constant and size.value == 1
 
 
-def _kind_of_output(output: Node) -> KernelKind:
+def kind_of_output(output: Node) -> KernelKind:
     match output.primitive:
         case Opaque():
             return KernelKind.OPAQUE

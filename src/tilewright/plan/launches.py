@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tilewright.ir.graph import Graph, Node
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Project
 from tilewright.ir.verify import REPORT, VerificationError
+
+Meet = Callable[[Kernel, Kernel], bool]
+
+
+def _always(_: Kernel, __: Kernel) -> bool:
+    return True
 
 
 class LaunchRing(VerificationError):
@@ -18,30 +24,36 @@ class LaunchRing(VerificationError):
         self.kernels = tuple(kernels)
 
 
-def in_order(graph: Graph, kernels: Sequence[Kernel]) -> list[Kernel]:
+def in_order(graph: Graph, kernels: Sequence[Kernel], meet: Meet = _always) -> list[Kernel]:
     """Kernels after those that make what they read, or the sizes that they need.
 
-    Of those that are free, the one comes first whose results do in the graph. Raises
+    Of those that are free, the one comes first whose results do in the graph. ``meet`` tells
+    whether some call launches both of two kernels; others do not wait for each other. Raises
     :class:`LaunchRing`.
     """
     place = {node: number for number, node in enumerate(graph.nodes())}
-    producer = {output: kernel for kernel in kernels for output in kernel.outputs}
+    makers: dict[Node, list[Kernel]] = {}
+    for kernel in kernels:
+        for output in kernel.outputs:
+            makers.setdefault(output, []).append(kernel)
     first = sorted(kernels, key=lambda kernel: min(place[output] for output in kernel.outputs))
-    needs = {kernel: _earlier(kernel, producer, graph) for kernel in first}
+    needs = {kernel: _earlier(kernel, makers, graph, meet) for kernel in first}
     done: dict[Kernel, None] = {}
     for kernel in first:
         _visit(kernel, needs, done)
     return list(done)
 
 
-def _earlier(kernel: Kernel, producer: dict[Node, Kernel], graph: Graph) -> list[Kernel]:
+def _earlier(
+    kernel: Kernel, makers: dict[Node, list[Kernel]], graph: Graph, meet: Meet
+) -> list[Kernel]:
     """The kernels that must run before one, in a deterministic order."""
     touched = (*kernel.reads, *kernel.body)
     sources = [*kernel.reads, *(d for n in touched for d in graph.sizes_from(n))]
     # The results of an opaque operator come together.
     whole = [s.inputs[0] if isinstance(s.primitive, Project) else s for s in sources]
-    found = dict.fromkeys(producer[s] for s in whole if s in producer)
-    return [k for k in found if k is not kernel]
+    found = dict.fromkeys(maker for source in whole for maker in makers.get(source, ()))
+    return [k for k in found if k is not kernel and meet(k, kernel)]
 
 
 def _visit(kernel: Kernel, needs: dict[Kernel, list[Kernel]], done: dict[Kernel, None]) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection
 from tilewright.ir.access import below_reshapes, contraction_access, is_stored_view
 from tilewright.ir.attention import attention_of
 from tilewright.ir.graph import Node
-from tilewright.ir.kernel import Kernel, KernelKind, RowSpace, kernel_of
+from tilewright.ir.kernel import Kernel, KernelKind, RowSpace, kernel_of, kind_of_output
 from tilewright.ir.primitives import (
     Broadcast,
     Cast,
@@ -153,7 +153,12 @@ def _outputs(kernel: Kernel) -> str | None:
             bases = [_below_views(output) for output in kernel.outputs]
             strange = [b for b in bases if b.shape != kernel.seeds[-1].shape]
         case KernelKind.LOOPS:
-            strange = [o for o in kernel.outputs if o.shape != kernel.outputs[0].shape]
+            shape = kernel.outputs[0].shape
+            strange = [
+                output
+                for output in kernel.outputs
+                if output.shape != shape or kind_of_output(output) is not KernelKind.LOOPS
+            ]
         case KernelKind.ROWS:
             space = RowSpace.of(kernel.seed)
             strange = [

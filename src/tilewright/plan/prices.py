@@ -8,20 +8,19 @@ the price. Nothing is measured. Kernels that are alike have one price. Start wit
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from tilewright.ir.graph import Graph
-from tilewright.ir.kernel import Kernel, KernelKind
+from tilewright.ir.kernel import Kernel, KernelKind, Plan
 from tilewright.policy.prices import (
     evaluated_at,
     range_of,
     spread_shapes,
     thread_counts,
 )
-from tilewright.shape import Expr, constant
 from tilewright.tile.alike import LoweringOnce, outline_key
-from tilewright.tile.prices import priced
-from tilewright.tile.variants import THREADS, Variant
+from tilewright.tile.prices import with_costs
+from tilewright.tile.variants import THREADS
 
 Prices = tuple[float, ...]
 
@@ -46,17 +45,26 @@ class KernelPrices:
             self._known[key] = self._found(kernel)
         return self._known[key]
 
+    def of_plan(self, plan: Plan) -> Prices:
+        """The price of a plan at every point, where calls take the cheapest of several ways."""
+        optional = plan.memberships()
+        always = [kernel for number, kernel in enumerate(plan.kernels) if number not in optional]
+        found = self._sum(always)
+        for alternatives in plan.alternatives:
+            ways = [self._sum(plan.kernels[n] for n in way) for way in alternatives.ways]
+            found = tuple(map(sum, zip(found, map(min, zip(*ways, strict=True)), strict=True)))
+        return found
+
+    def _sum(self, kernels: Iterable[Kernel]) -> Prices:
+        none = (0.0,) * len(self.points)
+        return tuple(map(sum, zip(none, *map(self.of, kernels), strict=True)))
+
     def _found(self, kernel: Kernel) -> Prices:
         if kernel.kind is KernelKind.OPAQUE:
             return (0.0,) * len(self.points)  # the same in every plan
-        costs = self._costs(self._lowering.lowered(kernel).variants)
-        return tuple(min(values) for values in zip(*evaluated_at(costs, self.points), strict=True))
-
-    def _costs(self, variants: tuple[Variant, ...]) -> list[Expr]:
-        """The modelled times of variants; one alone has none of its own where none is needed."""
-        if len(variants) == 1 and variants[0].cost is constant(0):
-            variants = priced(variants, self._lowering.machine)
-        return [variant.cost for variant in variants]
+        variants = with_costs(self._lowering.lowered(kernel).variants, self._lowering.machine)
+        costs = evaluated_at([variant.cost for variant in variants], self.points)
+        return tuple(min(values) for values in zip(*costs, strict=True))
 
 
 def points_of(graph: Graph, machine_units: int) -> list[Mapping[str, int]]:

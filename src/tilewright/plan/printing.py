@@ -22,6 +22,9 @@ def print_plan(graph: Graph, plan: Plan) -> str:
             nodes: tuple[Node, ...] = getattr(kernel, what)
             if nodes:
                 lines.append(f"    {what} {', '.join(names.get(n, repr(n)) for n in nodes)}")
+    for group, alternatives in enumerate(plan.alternatives):
+        ways = " or ".join(", ".join(map(str, numbers)) for numbers in alternatives.ways)
+        lines.append(f"  alternatives {group}: kernels {ways}")
     return "\n".join(lines) + "\n"
 
 

@@ -43,6 +43,14 @@ class Row:
         above = self.low is None or value >= self.low
         return above and (self.high is None or value <= self.high)
 
+    def renumbered(self, places: Mapping[int, int]) -> Row:
+        """The same for columns with other numbers, without those that have none."""
+        pairs = zip(self.columns, self.coefficients, strict=True)
+        kept = [(places[column], value) for column, value in pairs if column in places]
+        return replace(
+            self, columns=tuple(c for c, _ in kept), coefficients=tuple(v for _, v in kept)
+        )
+
 
 @dataclass(frozen=True)
 class Problem:

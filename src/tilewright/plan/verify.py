@@ -8,6 +8,7 @@ them, on the kernel whose result has that size and on the one whose contents are
 from __future__ import annotations
 
 from collections import Counter
+from itertools import combinations
 
 from tilewright.ir.graph import Graph, Node, expressions_of
 from tilewright.ir.kernel import Kernel, KernelKind, Plan
@@ -36,14 +37,49 @@ def _name(kernel: Kernel) -> str:
     return f"The {kernel.kind.value} kernel '{kernel.label}'"
 
 
+class _Launches:
+    """Which kernels of a plan one call launches together."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.memberships = plan.memberships()
+        self.writers: dict[Node, list[int]] = {}
+        for number, kernel in enumerate(plan.kernels):
+            for output in kernel.outputs:
+                self.writers.setdefault(output, []).append(number)
+
+    def meet(self, one: int, other: int) -> bool:
+        """Whether some call launches both of two kernels."""
+        if one not in self.memberships or other not in self.memberships:
+            return True
+        (group, ways), (others, their) = self.memberships[one], self.memberships[other]
+        return group != others or bool(ways & their)
+
+    def is_written(self, node: Node, reader: int | None = None) -> bool:
+        """Whether a node is written in every call, or in every one that launches a reader."""
+        left: dict[int, set[int]] = {}
+        for number in self.writers.get(node, ()):
+            if number not in self.memberships:
+                return True
+            group, ways = self.memberships[number]
+            left.setdefault(group, {*range(len(self.plan.alternatives[group].ways))})
+            left[group] -= ways
+        nowhere = (-1, frozenset[int]())
+        own, where = nowhere if reader is None else self.memberships.get(reader, nowhere)
+        return any(not (ways & where if group == own else ways) for group, ways in left.items())
+
+
 def _writers(graph: Graph, plan: Plan) -> list[str]:
     """Every value in memory is written once, every output of the graph among them."""
     found: list[str] = []
-    written = Counter(output for kernel in plan.kernels for output in kernel.outputs)
-    found += [f"{n!r} is written by {count} kernels" for n, count in written.items() if count > 1]
+    launches = _Launches(plan)
+    for node, numbers in launches.writers.items():
+        pairs = combinations(numbers, 2)
+        if any(launches.meet(*pair) for pair in pairs):
+            found.append(f"{node!r} is written by {len(numbers)} kernels")
     outputs = Counter(root for _, root in graph.outputs)
     for name, root in graph.outputs:
-        if root not in written and not isinstance(root.primitive, Project):
+        if not launches.is_written(root) and not isinstance(root.primitive, Project):
             found.append(f'no kernel writes the output "{name}"')
         if outputs[root] > 1 and root.dtype.is_native:
             found.append(f'the output "{name}" shares its memory with another one')
@@ -53,18 +89,19 @@ def _writers(graph: Graph, plan: Plan) -> list[str]:
 def _order(plan: Plan) -> list[str]:
     """Everything that is read has been written before."""
     found: list[str] = []
-    ready: set[Node] = set()
-    made = {output for kernel in plan.kernels for output in kernel.outputs}
-    for kernel in plan.kernels:
+    launches = _Launches(plan)
+    for number, kernel in enumerate(plan.kernels):
         for read in kernel.reads:
-            source = read
-            while isinstance(source.primitive, Project):
-                source = source.inputs[0]
-            if isinstance(source.primitive, Input | Constant) or source in ready:
+            source = _source(read)
+            if isinstance(source.primitive, Input | Constant):
                 continue
-            when = "only a later kernel" if source in made else "no kernel"
+            writers = [w for w in launches.writers.get(source, ()) if launches.meet(number, w)]
+            when = "only a later kernel" if writers else "no kernel"
+            if writers and not launches.is_written(source, number):
+                when = "not every call"
+            elif writers and max(writers) < number:
+                continue
             found.append(f"{_name(kernel)} reads {read!r}, which {when} writes")
-        ready.update(kernel.outputs)
     return found
 
 

@@ -399,13 +399,14 @@ class CompiledModel:
     def explain(self, **dims: int) -> list[KernelUse]:
         """The kernels of a call at these dimensions, as far as they do not depend on values.
 
-        Of a kernel with several variants, only the steps of the chosen one are listed.
+        Of a kernel with several variants, only the steps of the chosen one are listed, and of a
+        plan with several ways to compute a part, only the kernels of the one taken.
         """
         kernels: list[KernelUse] = []
         for phase in self._explain(dims):
             for number, grid, threads, work, scratch, size, parameters in phase["kernels"]:
                 step = cast("KernelStep", self._program.steps[number])
-                if step.variant and grid == 0:
+                if grid == 0 and not step.used.is_constant:
                     continue
                 kernels.append(
                     KernelUse(

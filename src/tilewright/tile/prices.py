@@ -6,12 +6,12 @@ is the work by which it gives the step threads. Start with :func:`priced`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from tilewright.cost import LoopPrice, Machine, loop_price
 from tilewright.ir.graph import Node
-from tilewright.shape import Expr, product, symbol, total
+from tilewright.shape import Expr, constant, product, symbol, total
 from tilewright.tile.variants import THREADS, LoweredStep, Source, Variant, Workspace
 
 
@@ -27,6 +27,13 @@ def priced(variants: Iterable[Variant], machine: Machine) -> tuple[Variant, ...]
         cost = total(price.time(machine, symbol(THREADS)) for price in prices)
         made.append(Variant(variant.name, steps, cost))
     return tuple(made)
+
+
+def with_costs(variants: Sequence[Variant], machine: Machine) -> tuple[Variant, ...]:
+    """The variants, each with a cost; one alone has none where nothing was to be chosen."""
+    if len(variants) == 1 and variants[0].cost is constant(0):
+        return priced(variants, machine)
+    return tuple(variants)
 
 
 def step_price(step: LoweredStep, machine: Machine) -> LoopPrice:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.backend.cpu.alternatives import Launched
 from tilewright.backend.cpu.generate import CodeGenerator
 from tilewright.backend.cpu.machine import Level
 from tilewright.backend.cpu.pack import ConstantStore
@@ -119,7 +120,8 @@ class _Builder:
     counts: dict[str, int] = field(default_factory=dict[str, int])
 
     def __post_init__(self) -> None:
-        self.numbers = {k.outputs: number for number, k in enumerate(self.plan.kernels)}
+        self.numbers = {kernel: number for number, kernel in enumerate(self.plan.kernels)}
+        self.launched = Launched(self.plan, self.unused)
 
     def place(
         self, key: Source | None, name: str, kind: str, type_: TensorType,
@@ -170,7 +172,8 @@ class _Builder:
         for kernel in self.plan.kernels:
             for position, output in enumerate(kernel.outputs):
                 if output not in self.places:
-                    self.place(output, f"{kernel.label}:{position}", "intermediate", output.type)
+                    type_ = self.launched.stored(output)
+                    self.place(output, f"{kernel.label}:{position}", "intermediate", type_)
         for node in self.graph.nodes():
             if isinstance(node.primitive, Project) and node not in self.places:
                 self.place(node, self.graph.label(node), "intermediate", node.type)
@@ -185,7 +188,11 @@ class _Builder:
             s for variant in variants for s in variant.cost.free_symbols
         }
         reads: list[Node] = []
-        taken = [constant(1) if chosen is None else equal(chosen, n) for n in range(len(variants))]
+        launched = self.launched.by(kernel)
+        taken = [
+            launched if chosen is None else launched * equal(chosen, n)
+            for n in range(len(variants))
+        ]
         self.place_workspaces(kernel, variants, taken)
         for variant, used in zip(variants, taken, strict=True):
             name = "" if chosen is None else variant.name
@@ -217,9 +224,22 @@ class _Builder:
         """The symbol that says which of several variants is taken."""
         name = self.unused(f"choice_{len(self.choices)}")
         names = tuple(variant.name for variant in variants)
-        costs = tuple(variant.cost for variant in variants)
-        self.choices.append(Choice(name, label, names, costs, *code.add_choice(costs)))
+        self.add_choice(name, label, names, tuple(variant.cost for variant in variants), code)
         return symbol(name)
+
+    def add_choice(
+        self, name: str, label: str, names: tuple[str, ...], costs: tuple[Expr, ...],
+        code: CodeGenerator,
+    ) -> None:  # fmt: skip
+        """A symbol that becomes the position of the least cost."""
+        self.choices.append(Choice(name, label, names, costs, *code.add_choice(costs)))
+
+    def choose_ways(
+        self, lowered: Sequence[LoweredKernel], machine: Machine, code: CodeGenerator
+    ) -> None:
+        """The symbols that say which ways of a plan with alternatives are taken."""
+        for made in self.launched.ways(lowered, machine):
+            self.add_choice(*made, code)
 
     def kernel_step(
         self, kernel: Kernel, lowered: LoweredStep, variant: tuple[Expr, str], code: CodeGenerator
@@ -232,7 +252,7 @@ class _Builder:
         return KernelStep(
             made.function, made.parameters, reads + writes, writes, made.grid, made.scratch,
             lowered.program.work, kernel.label, lowered.program.checks, name, used,
-            *self.multiply_adds(lowered.program), self.numbers[kernel.outputs],
+            *self.multiply_adds(lowered.program), self.numbers[kernel],
         )  # fmt: skip
 
     def multiply_adds(self, program: TileProgram) -> tuple[Expr, Expr]:
@@ -379,6 +399,7 @@ def build_program(
             observe(found)
         lowered.append(found)
         items.append(builder.kernel_item(lowered[-1], code))
+    builder.choose_ways(lowered, lowering.machine, code)
     ordered = _ordered(items, set(known), set(graph.inputs))
     later = [s for item in ordered for s in item.binds]
     program = Program(
