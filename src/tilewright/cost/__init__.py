@@ -9,7 +9,12 @@ and target. Start with :func:`contraction_time` and :func:`loop_price`.
 
 from __future__ import annotations
 
-from tilewright.cost.attention import AttentionSizes, attention_time, softmax_time
+from tilewright.cost.attention import (
+    AttentionSizes,
+    attention_time,
+    score_cycles,
+    softmax_time,
+)
 from tilewright.cost.codes import few_rows_time
 from tilewright.cost.contraction import contraction_time, contraction_work
 from tilewright.cost.loops import LoopPrice, loop_price
@@ -28,6 +33,7 @@ __all__ = [
     "contraction_work",
     "few_rows_time",
     "loop_price",
+    "score_cycles",
     "softmax_time",
     "together_time",
     "workers_for",

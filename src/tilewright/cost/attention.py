@@ -6,7 +6,11 @@ from dataclasses import dataclass
 
 from tilewright.cost.machine import Machine, workers_for
 from tilewright.ir.dtype import DType
+from tilewright.ir.scalar import SCALAR_FUNCTIONS
 from tilewright.shape import Expr, ceil_div, maximum, minimum
+
+SWEEPS = 2  # over the scores of a block, between the products
+SIMPLE_OPERATIONS = 2  # of a score: less the maximum, and added to the total
 
 
 @dataclass(frozen=True)
@@ -75,4 +79,23 @@ def softmax_time(elements: Expr, dtype: DType, machine: Machine, threads: Expr |
 def _of_score(dtype: DType, shown: int, machine: Machine) -> int:
     """Picoseconds of what is done to a score between the products."""
     vectors = max(1, machine.target.vector_bytes // dtype.bytes)
-    return machine.picoseconds((machine.core.attention.score + shown) / vectors)
+    cycles = score_cycles(machine, dtype) + shown * machine.core.loops.instruction
+    return machine.picoseconds(cycles / vectors)
+
+
+def score_cycles(machine: Machine, dtype: DType = DType.FLOAT32) -> float:
+    """Cycles of a vector of scores, in two sweeps over what lies in the second-level cache.
+
+    In the first one the greatest score of each row is found, in the second one its exponentials
+    and their total.
+    """
+    costs, second = machine.core.loops, machine.target.levels[2]
+    exponential = costs.function("exponential") or SCALAR_FUNCTIONS["exponential"].cost
+    exponential *= costs.double if dtype is DType.FLOAT64 else 1.0
+    line = machine.target.vector_bytes / (second.bandwidth * costs.reached[0])
+    each = costs.load + costs.store + line
+    simple = costs.compare + SIMPLE_OPERATIONS
+    return SWEEPS * each + simple * costs.instruction + exponential
+
+
+__all__ = ["AttentionSizes", "attention_time", "score_cycles", "softmax_time"]

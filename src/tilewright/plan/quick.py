@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tilewright.cost import Machine
+from tilewright.cost import Machine, score_cycles
 from tilewright.ir.graph import Node
 from tilewright.ir.kernel import Kernel, KernelKind
 from tilewright.ir.primitives import (
@@ -96,7 +96,7 @@ class QuickPrices:
         """What a kernel applies element by element: to scores, or as its body says."""
         if kernel.kind is not KernelKind.ATTENTION:
             return [self._applied(node) for node in kernel.body if isinstance(node.primitive, Map)]
-        scores = round(OPERATIONS * self._machine.core.attention.score)
+        scores = round(OPERATIONS * score_cycles(self._machine))
         return [self._evaluated(product(kernel.seed.shape) * scores)]
 
     def _applied(self, node: Node) -> list[float]:

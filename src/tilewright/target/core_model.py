@@ -198,12 +198,10 @@ class MoveCosts:
 class AttentionCosts:
     """What attention takes beside its products.
 
-    ``score``: a vector of scores: an exponential by lookup (some 14 of them), the maximum, the
-    total, and what is loaded and stored for them in three passes. ``block``: a block of keys: two
-    calls of products, short loops over rows. ``task``: a block of rows.
+    ``block``: a block of keys: two calls of products, short loops over rows. ``task``: a block of
+    rows.
     """
 
-    score: float = 26.0
     block: float = 400.0
     task: float = 600.0
 
