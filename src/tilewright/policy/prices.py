@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -121,6 +122,11 @@ def spread_shapes(ranges: Sequence[tuple[int, int]], count: int) -> list[tuple[i
 
     A range is its least and its greatest value, from 1 on.
     """
+    return list(_spread(tuple(ranges), count))
+
+
+@lru_cache(maxsize=256)
+def _spread(ranges: tuple[tuple[int, int], ...], count: int) -> tuple[tuple[int, ...], ...]:
     shapes = [tuple(low for low, _ in ranges), tuple(high for _, high in ranges)]
     for number in range(1, count - 1):
         shapes.append(
@@ -129,7 +135,7 @@ def spread_shapes(ranges: Sequence[tuple[int, int]], count: int) -> list[tuple[i
                 for axis, (low, high) in enumerate(ranges)
             )
         )
-    return list(dict.fromkeys(shapes))
+    return tuple(dict.fromkeys(shapes))
 
 
 def range_of(scope: Scope, name: str) -> tuple[int, int]:
