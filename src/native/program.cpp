@@ -100,8 +100,10 @@ void ProgramInfo::read_steps(nb::list items, const Image* image) {
     const auto kind = get<std::string>(item, "step");
     if (kind == "kernel") {
       KernelInfo kernel{};
-      if (image == nullptr) inconsistent("it has kernels, but no code");
-      kernel.function = image->function(get<std::string>(item, "function"));
+      const auto address = get<std::uintptr_t>(item, "address");
+      if (address == 0 && image == nullptr) inconsistent("it has kernels, but no code");
+      kernel.function = address != 0 ? reinterpret_cast<KernelFunction>(address)
+                                     : image->function(get<std::string>(item, "function"));
       kernel.label = get<std::string>(item, "label");
       kernel.checks = get<std::vector<std::string>>(item, "checks");
       kernel.parameters = get<std::vector<std::uint32_t>>(item, "parameters");

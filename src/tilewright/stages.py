@@ -132,6 +132,9 @@ class Stages:
         pairs = zip(step.program.buffers, names, strict=True)
         places = ", ".join(f"{buffer.name} = {name}" for buffer, name in pairs)
         checks = [f"check {n}: {text}" for n, text in enumerate(step.program.checks)]
+        if step.external is not None:
+            numbers = ", ".join(map(str, step.external.parameters))
+            checks.append(f"calls {step.external.name}({numbers})")
         return [f"step {places}", *checks, *print_program(step.program).splitlines()]
 
     def _source(self, source: Source) -> str:

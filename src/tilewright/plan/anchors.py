@@ -10,14 +10,14 @@ it, by rules under which no plan is worse for it:
 * what is picked or moved for one elementwise step, and what is computed for one concatenation, is a
   part of its reader unless either could end a product: each element is computed once there as well;
 * a product, window or reduction that one elementwise step of its shape reads ends with that step,
-  unless the step would then end two of them.
+  unless the step would then end two of them, or a library has a kernel for the product alone.
 
 Start with :class:`Anchors`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from tilewright.ir.graph import Graph, Node, topological, users
 from tilewright.ir.kernel import KernelKind
@@ -43,12 +43,22 @@ from tilewright.plan.seeds import kind_to_seed
 POSITIONS_LIMIT = 64  # operations on positions that are repeated, or are in tables of their own
 
 
+def _none(_: Node) -> bool:
+    return False
+
+
 class Anchors:
     """The anchors of a graph, in its order, and what each of them reads."""
 
-    def __init__(self, graph: Graph, joined: bool = True) -> None:
-        """Without ``joined`` every node is an anchor that can be one."""
+    def __init__(
+        self, graph: Graph, joined: bool = True, apart: Callable[[Node], bool] = _none
+    ) -> None:
+        """Without ``joined`` every node is an anchor that can be one.
+
+        Products that are ``apart`` end with nothing: something computes them faster alone.
+        """
         self.graph = graph
+        self._apart = apart
         nodes = graph.nodes()
         self.order = {node: number for number, node in enumerate(nodes)}
         self.given = {n for n in nodes if _is_given(n)}
@@ -138,7 +148,7 @@ class Anchors:
         if isinstance(node.primitive, Reduce):
             return True
         seeds = isinstance(node.primitive, Contract | Convolve | Window)
-        if not seeds or kind_to_seed(node) in (None, KernelKind.LOOPS):
+        if not seeds or kind_to_seed(node) in (None, KernelKind.LOOPS) or self._apart(node):
             return False
         memory = {*self.given, *reader.inputs} - self._inner
         return all(is_simple(operand, memory) for operand in reader.inputs if operand is not node)

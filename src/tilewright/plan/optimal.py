@@ -29,6 +29,7 @@ from tilewright.plan.problem import Problem, made_by, orchestration
 from tilewright.plan.quick import QuickPrices
 from tilewright.plan.regions import ways
 from tilewright.tile.alike import LoweringOnce
+from tilewright.tile.library import is_computed
 
 LONGEST = 1e12  # picoseconds of a point: shapes that take longer are not planned for
 
@@ -69,7 +70,8 @@ class _Search:
         self.graph = graph
         machine = lowering.machine
         self.greedy = plan_greedily(graph).kernels
-        anchors = Anchors(graph)
+        apart = partial(is_computed, scope=graph.scope, machine=machine)
+        anchors = Anchors(graph, apart=apart)
         self.parts = parts(anchors, self.greedy)
         self.kernels = dict.fromkeys((*self.greedy, *candidates(anchors)))
         self.part_of = {node: n for n, part in enumerate(self.parts) for node in part}

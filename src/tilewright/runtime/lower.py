@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
+from tilewright.runtime.library_kernels import address_of
 from tilewright.runtime.program import (
     BUFFER_KINDS,
     NATIVE_ITEM_SIZES,
@@ -353,6 +354,7 @@ class _Lowering:
                 return {
                     "step": "kernel",
                     "function": step.function,
+                    "address": address_of(step.function),
                     "label": step.label,
                     "checks": list(step.checks),
                     "parameters": self.all_numbers(step.parameters),

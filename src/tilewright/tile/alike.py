@@ -120,7 +120,7 @@ def _renamed(lowered: LoweredKernel, names: dict[Node, Node]) -> tuple[Variant, 
 
     def renamed(step: LoweredStep) -> LoweredStep:
         writes = [w for w in map(other, step.writes) if not isinstance(w, Packed)]
-        return LoweredStep(step.program, tuple(map(other, step.reads)), tuple(writes))
+        return replace(step, reads=tuple(map(other, step.reads)), writes=tuple(writes))
 
     steps = [step for variant in lowered.variants for step in variant.steps]
     if any(step.program.checks for step in steps):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tilewright.cost import Machine
 from tilewright.ir.kernel import Kernel, KernelKind
@@ -14,6 +14,7 @@ from tilewright.shape import Scope, constant
 from tilewright.target import preset
 from tilewright.tile.attention.variants import attention_variants
 from tilewright.tile.convolutions.convolution import lower_convolution
+from tilewright.tile.library import with_libraries
 from tilewright.tile.loops.loops import lower_concat, lower_loops, lower_scan
 from tilewright.tile.loops.recurrence import lower_recurrence
 from tilewright.tile.loops.scatter import lower_scatter
@@ -60,9 +61,17 @@ def lower_kernel(
     """The variants of any kernel that is not run by the reference; at least one.
 
     Their costs are those of ``machine``, any x86-64 processor unless it is given; ``policy``
-    chooses the block sizes of products.
+    chooses the block sizes of products. Kernels of libraries that are registered are among them.
     """
     machine = machine or Machine(preset("x86-64"))
+    made = _generated(kernel, scope, tile, accuracy, machine, policy)
+    return replace(made, variants=with_libraries(kernel, made.variants, scope, machine))
+
+
+def _generated(
+    kernel: Kernel, scope: Scope, tile: RegisterTile, accuracy: Accuracy, machine: Machine,
+    policy: Policy,
+) -> LoweredKernel:  # fmt: skip
 
     def fresh() -> Lowering:
         return Lowering(kernel, scope)

@@ -93,12 +93,24 @@ Source = Node | Packed | Workspace
 
 
 @dataclass(frozen=True)
+class ExternalFunction:
+    """A function of another library, by its name in programs, and the numbers that it is given."""
+
+    name: str
+    parameters: tuple[Expr, ...]
+
+
+@dataclass(frozen=True)
 class LoweredStep:
-    """A tile program and what its buffers are: what it reads, then what it writes."""
+    """A tile program and what its buffers are: what it reads, then what it writes.
+
+    With ``external`` that function does what the program, which has no statements, is to do.
+    """
 
     program: TileProgram
     reads: tuple[Source, ...]
     writes: tuple[Node | Workspace, ...]
+    external: ExternalFunction | None = None
 
 
 def workspace(node: Node) -> Workspace:

@@ -79,7 +79,7 @@ class KernelVerifier:
             if buffer.dtype is not wanted and not is_word:
                 found.append(f"{buffer.name} is {buffer.dtype.value}, not {wanted.value}")
         key = (print_tile(program), *sizes.values())
-        if key not in self.done:
+        if key not in self.done and step.external is None:
             found += verify_tile(program, sizes, self.scope, self.samples, self.findings)
             self.done.add(key)
         return found

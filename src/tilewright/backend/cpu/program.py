@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.backend.cpu.alternatives import Launched
-from tilewright.backend.cpu.generate import CodeGenerator
+from tilewright.backend.cpu.generate import CodeGenerator, KernelCode
 from tilewright.backend.cpu.machine import Level
 from tilewright.backend.cpu.pack import ConstantStore
 from tilewright.cost import Machine
@@ -246,7 +246,12 @@ class _Builder:
     ) -> KernelStep:
         """One step of a variant: (whether it is taken: 1 or 0, its name)."""
         used, name = variant
-        made = code.add(lowered.program)
+        if lowered.external is None:
+            made = code.add(lowered.program)
+        else:
+            tasks = product([size for _, size in lowered.program.grid])
+            given = lowered.external
+            made = KernelCode(given.name, given.parameters, tasks, constant(0))
         reads = tuple(self.operand(source) for source in lowered.reads)
         writes = tuple(self.places[target] for target in lowered.writes)
         return KernelStep(
