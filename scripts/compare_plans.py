@@ -5,7 +5,8 @@
 
 At every shape the calls of all plans take turns. Printed are for each plan its kernels, the time by
 the model of the machine and the measured one as a part of the first plan's (geometric mean over
-shapes, least and greatest), the bytes of machine code and the seconds of a compilation.
+shapes, least and greatest), the bytes of machine code and the seconds of a compilation. Of a plan
+with several ways to compute a part, the one that is best for all shapes is listed as well.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -25,7 +26,9 @@ from tilewright.bench.inputs import model_inputs, random_inputs
 from tilewright.bench.measure import SystemClock
 from tilewright.bench.shapes import choose_shapes
 from tilewright.bench.turns import time_variants
+from tilewright.bench.variants import Variants
 from tilewright.compile import Compilation, compile_stages, host_machine
+from tilewright.ir.kernel import Plan
 from tilewright.plan.planners import PLANNERS
 from tilewright.plan.prices import KernelPrices
 from tilewright.runtime.model import CompiledModel
@@ -36,12 +39,33 @@ Shape = Mapping[str, int]
 
 @dataclass
 class Results:
-    """What was seen of one plan of one model."""
+    """What was seen of one plan of one model; ``first`` where it always takes its first ways."""
 
     made: Compilation
     seconds: float
+    threads: int
+    first: bool = False
     measured: list[float] = field(default_factory=list[float])
     modelled: list[float] = field(default_factory=list[float])
+
+    @property
+    def plan(self) -> Plan:
+        """Of the one level, with the ways that are taken."""
+        (plan,) = self.made.plans.values()
+        if not self.first:
+            return plan
+        others = {n for n, (_, ways) in plan.memberships().items() if 0 not in ways}
+        return Plan(tuple(k for n, k in enumerate(plan.kernels) if n not in others))
+
+    def model(self, shape: Shape) -> CompiledModel:
+        """What runs at a shape."""
+        variants = Variants(self.made.contents, self.threads)
+        if not self.first:
+            return CompiledModel.from_contents(self.made.contents, num_threads=self.threads)
+        chosen = zip(variants.program.choices, variants.chosen(shape), strict=True)
+        return variants.model(
+            tuple(0 if choice.symbol.startswith("way") else own for choice, own in chosen)
+        )
 
     @property
     def code(self) -> int:
@@ -50,19 +74,18 @@ class Results:
 
     @property
     def kernels(self) -> str:
-        """Of the one level; those that not all shapes launch after a plus."""
-        (plan,) = self.made.plans.values()
-        optional = len(plan.memberships())
-        return str(len(plan.kernels) - optional) + (f"+{optional}" if optional else "")
+        """How many; those that not all shapes launch after a plus."""
+        optional = len(self.plan.memberships())
+        return str(len(self.plan.kernels) - optional) + (f"+{optional}" if optional else "")
 
 
-def modelled(made: Compilation, shape: Shape, threads: int) -> float:
+def modelled(results: Results, shape: Shape) -> float:
     """Picoseconds of a plan at a shape."""
+    made = results.made
     lowering = lowering_of(made.graph, LEVELS[host_level().name], machine=host_machine())
     missing = {name: 1 for name in made.graph.scope.symbols if name not in shape}
-    prices = KernelPrices(lowering, [{**missing, **shape, THREADS: threads}])
-    (plan,) = made.plans.values()
-    return prices.of_plan(plan)[0]
+    prices = KernelPrices(lowering, [{**missing, **shape, THREADS: results.threads}])
+    return prices.of_plan(results.plan)[0]
 
 
 def compared(path: Path, given: argparse.Namespace) -> dict[str, Results]:
@@ -71,22 +94,23 @@ def compared(path: Path, given: argparse.Namespace) -> dict[str, Results]:
     for name in given.plans:
         started = time.perf_counter()
         made = compile_stages(path, plan=name)
-        found[name] = Results(made, time.perf_counter() - started)
-    models = [
-        CompiledModel.from_contents(results.made.contents, num_threads=given.threads)
-        for results in found.values()
-    ]
+        found[name] = Results(made, time.perf_counter() - started, given.threads)
+        if found[name].plan.alternatives:
+            found[f"{name}, 1 way"] = replace(found[name], first=True, measured=[], modelled=[])
+    (first, *_) = found.values()
+    usual = CompiledModel.from_contents(first.made.contents, num_threads=given.threads)
     # At empty shapes nothing is computed.
-    shapes = [s for s in choose_shapes(models[0], given.shapes) if all(s.values())]
+    shapes = [s for s in choose_shapes(usual, given.shapes) if all(s.values())]
     if not shapes:
         raise SystemExit(f"{path.name}: all shapes of {given.shapes!r} are empty; give others")
     for shape in shapes:
         inputs = random_inputs(model_inputs(path), shape, 0)
+        models = [results.model(shape) for results in found.values()]
         calls: list[Callable[[], object]] = [partial(model.run, inputs) for model in models]
         times = time_variants(calls, SystemClock(), given.seconds)
         for results, seconds in zip(found.values(), times, strict=True):
             results.measured.append(seconds)
-            results.modelled.append(modelled(results.made, shape, given.threads))
+            results.modelled.append(modelled(results, shape))
     return found
 
 
@@ -110,10 +134,10 @@ def main() -> None:
         found = compared(path, given)
         base = next(iter(found.values()))
         print(f"{path.name}: time as a part of {next(iter(found))}'s")
-        print(f"{'plan':9} {'kernels':>7} {'modelled':>24} {'measured':>24} {'code':>9} {'s':>6}")
+        print(f"{'plan':14} {'kernels':>7} {'modelled':>24} {'measured':>24} {'code':>9} {'s':>6}")
         for name, own in found.items():
             print(
-                f"{name:9} {own.kernels:7} {ratios(own.modelled, base.modelled):>24} "
+                f"{name:14} {own.kernels:7} {ratios(own.modelled, base.modelled):>24} "
                 f"{ratios(own.measured, base.measured):>24} {own.code:9} {own.seconds:6.1f}",
                 flush=True,
             )

@@ -14,6 +14,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
+import onnx
 import pytest
 
 from support.text_models import model
@@ -136,8 +137,6 @@ def command(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
 
 @pytest.fixture
 def saved(tmp_path: Path) -> Path:
-    import onnx
-
     onnx.save(two_layers(), tmp_path / "two.onnx")
     return tmp_path / "two.onnx"
 
@@ -150,6 +149,21 @@ def test_explain_shows_and_draws(command: Callable[..., str], saved: Path) -> No
     assert texts(drawn.read_text())
     document = json.loads(command("explain", saved, *options, "--json"))
     assert document["kernels"] and document["shape"] == {"n": 40}
+
+
+def test_the_plan_as_a_model_of_functions(command: Callable[..., str], saved: Path) -> None:
+    to = saved.with_name("plan.onnx")
+    command("explain", saved, "--seconds", "0.1", "--dim", "n=0..512", "--onnx", to)
+    made = onnx.load(to)
+    onnx.checker.check_model(made, full_check=True)
+    assert [n.op_type for n in made.graph.node] == [f.name for f in made.functions]
+    inside = [n.op_type for function in made.functions for n in function.node]
+    assert inside.count("Contract") == 2 and "HyperbolicTangent" in inside and "Reduce" in inside
+    for node in made.graph.node:
+        told = {a.name: a.s.decode() for a in node.attribute}
+        assert float(told["takes_us"]) > 0 and told["operators"]
+    assert main(["explain", str(saved), "--onnx", str(saved), "--seconds", "0.1"]) != 0
+    assert onnx.load(saved).graph.node[0].op_type == "MatMul"
 
 
 def test_the_page_loads_nothing_and_is_well_formed(

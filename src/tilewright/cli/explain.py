@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, cast
 
+import onnx
 import typer
 from rich.console import RenderableType
 
@@ -17,6 +18,7 @@ from tilewright.bench.explain import Explained, KernelReport, ModelReport
 from tilewright.bench.figures import kernel_bars, standalone
 from tilewright.bench.page import PageContents, page
 from tilewright.bench.peers import PeerOptions, create_peers
+from tilewright.bench.plan_model import plan_model
 from tilewright.bench.shapes import Budget, plain_sizes, shapes_along
 from tilewright.cli.options import (
     ConstantOptions,
@@ -62,6 +64,10 @@ def explain(
     svg: Annotated[
         Path | None, typer.Option(metavar="FILE.svg", help="Draw the kernels there.")
     ] = None,
+    to_onnx: Annotated[
+        Path | None,
+        typer.Option("--onnx", metavar="FILE.onnx", help="Write the plan there, for Netron."),
+    ] = None,
     as_json: JsonFlag = False,
     quiet: QuietFlag = False,
     verbose: VerboseFlag = 0,
@@ -77,6 +83,8 @@ def explain(
     output = Output(as_json=as_json, quiet=quiet, verbose=verbose)
     if svg is not None:
         writable(svg, TEXTS, [path])
+    if to_onnx is not None:
+        writable(to_onnx, [], [path])
     explained = _explained(path, dim, constants, plan, threads, output)
     sizes = _sizes(explained.model, shape, inputs)
     with output.progress.activity("Calling the model"):
@@ -84,10 +92,12 @@ def explain(
         report = explained.at(sizes, feeds, seconds)
     if svg is not None:
         svg.write_text(standalone(kernel_bars(report)) + "\n", encoding="utf-8")
+    if to_onnx is not None:
+        onnx.save(plan_model(explained.made.graph, explained.plan, report.kernels), to_onnx)
     output.document(report.to_json())
     output.show(*_shown(report, most))
-    if svg is not None:
-        output.show(f"Wrote {svg}")
+    for written in filter(None, (svg, to_onnx)):
+        output.show(f"Wrote {written}")
 
 
 def report(

@@ -102,6 +102,15 @@ def _contents(array: np.ndarray[Any, Any], digest: bytes) -> str:
     return f"<{digest.hex()[:12]}>"
 
 
+def attributes_of(node: Node) -> list[tuple[str, str]]:
+    """The attributes of a node's primitive as text, contents of a constant by their digest."""
+    primitive = node.primitive
+    if isinstance(primitive, Constant):
+        coded = primitive.codes is not None
+        return [("value", "codes" if coded else _contents(primitive.array, primitive.digest))]
+    return _attributes(primitive)
+
+
 def _attributes(primitive: Primitive) -> list[tuple[str, str]]:
     if isinstance(primitive, Opaque):
         return [("outputs", _value(primitive.outputs))] if len(primitive.outputs) > 1 else []

@@ -20,7 +20,7 @@ from tilewright.ir.graph import Graph, Node
 from tilewright.ir.kernel import Alternatives, Kernel, Plan
 from tilewright.plan.anchors import Anchors
 from tilewright.plan.candidates import candidates
-from tilewright.plan.choosing import Array, Choice, Choosing, Part
+from tilewright.plan.choosing import NEAR, Array, Choice, Choosing, Part
 from tilewright.plan.greedy import plan_greedily
 from tilewright.plan.launches import LaunchRing, in_order
 from tilewright.plan.parts import parts
@@ -54,10 +54,14 @@ class OptimalPlan:
 
 @dataclass(frozen=True)
 class _Planned:
-    """What was found of one part: the choice for all shapes, and all ways, it among them."""
+    """What was found of one part: the choice for all shapes, and all ways, it among them.
+
+    ``gain`` is what the other ways save in the mean, relative to the greedy plan.
+    """
 
     choice: Choice
     ways: tuple[tuple[int, ...], ...]
+    gain: float
 
 
 def plan_optimally(graph: Graph, lowering: LoweringOnce) -> OptimalPlan:
@@ -97,6 +101,7 @@ class _Search:
         needed = [made_by(root) for root in self.graph.roots]
         known: dict[object, _Planned] = {}
         taken: list[list[list[Kernel]]] = []  # by part and way
+        found: list[_Planned] = []
         bound = 0.0
         for number in reversed(range(len(self.parts))):
             kernels = of_part[number]
@@ -106,8 +111,12 @@ class _Search:
             planned = self._planned(problem, start, known)
             every = [[kernels[n] for n in chosen] for chosen in planned.ways]
             taken.append(self._reading_alike(number, every))
+            found.append(planned)
             bound += planned.choice.bound
             needed += [made_by(read) for kernel in every[0] for read in kernel.reads]
+        for number, planned in enumerate(found):
+            if found.count(planned) * planned.gain < NEAR:  # not worth the code
+                del taken[number][1:]
         return self._whole(taken, bound)
 
     def _whole(self, taken: list[list[list[Kernel]]], bound: float) -> OptimalPlan:
@@ -146,7 +155,9 @@ class _Search:
             every = (choice.chosen,)
             if self.has_regions:
                 every = ways(self.choosing, part, choice, self.weights)
-            known[signature] = _Planned(choice, every)
+            prices = [self.choosing.prices(part, way) for way in every]
+            gain = float((prices[0] - np.min(prices, axis=0)) @ self.weights)
+            known[signature] = _Planned(choice, every, gain)
         return known[signature]
 
     def _reading_alike(self, number: int, every: list[list[Kernel]]) -> list[list[Kernel]]:
