@@ -17,6 +17,8 @@ import torch
 import transformers
 
 from tilewright.bench.convolutional_models import AlexNet, GoogLeNet, Vgg16
+from tilewright.bench.detectors import YoloV4, YoloX
+from tilewright.bench.efficient_vit import EfficientViT
 from tilewright.bench.image_to_image import StyleTransfer, UNet
 
 SEED = 20261121
@@ -33,7 +35,8 @@ SPECTROGRAM = (80, 3000)  # bands and frames of the half minute that Whisper hea
 class TorchModel:
     """A module, the names of what goes in and comes out, and example inputs to trace it with.
 
-    `axes` maps the dynamic axes of every input to the names of their dimensions.
+    `axes` maps the dynamic axes of every input to the names of their dimensions. Images are as high
+    and wide as multiples of `multiple`.
     """
 
     name: str
@@ -41,13 +44,14 @@ class TorchModel:
     input_names: tuple[str, ...]
     output_name: str
     axes: Mapping[int, str]
+    multiple: int = 1
 
     def inputs(self, sizes: Mapping[str, int]) -> tuple[torch.Tensor, ...]:
         """Seeded random inputs, by what the model takes.
 
         Token ids and their like are int64 [batch, sequence]; images f32 [batch, 3, height, width];
         sound f32 [batch, samples], or [batch, bands, frames]. Sizes of dimensions that the model
-        does not have are ignored.
+        does not have are ignored, those of images rounded up to what the model takes.
         """
         generator = torch.Generator().manual_seed(SEED)
         if self.axes == TEXT_AXES:
@@ -63,6 +67,9 @@ class TorchModel:
             sizes[self.axes[axis]] if axis in self.axes else size
             for axis, size in enumerate((1, *fixed))
         )
+        if self.multiple > 1:
+            unit = self.multiple
+            shape = (*shape[:2], *(-(-size // unit) * unit for size in shape[2:]))
         return (torch.randn(shape, generator=generator),)
 
 
@@ -130,19 +137,21 @@ def _bert(layers: int) -> torch.nn.Module:
     return _Bert(transformers.BertModel(config, add_pooling_layer=False))
 
 
-def _albert() -> torch.nn.Module:
+def _albert(width: int, heads: int, layers: int) -> torch.nn.Module:
     config = transformers.AlbertConfig(
-        hidden_size=768, num_attention_heads=12, intermediate_size=3072, num_hidden_layers=12
+        hidden_size=width,
+        num_attention_heads=heads,
+        intermediate_size=4 * width,
+        num_hidden_layers=layers,
     )
     return _Bert(transformers.AlbertModel(config, add_pooling_layer=False))
 
 
-def _bert_two_layers() -> torch.nn.Module:
-    return _bert(2)
-
-
-def _bert_base() -> torch.nn.Module:
-    return _bert(12)
+def _bert_large() -> torch.nn.Module:
+    config = transformers.BertConfig(
+        num_hidden_layers=24, hidden_size=1024, num_attention_heads=16, intermediate_size=4096
+    )
+    return _Bert(transformers.BertModel(config, add_pooling_layer=False))
 
 
 def _gpt2() -> torch.nn.Module:
@@ -156,6 +165,13 @@ def _vit() -> torch.nn.Module:
 
 def _resnet() -> torch.nn.Module:
     return _image(transformers.ResNetForImageClassification(transformers.ResNetConfig()))
+
+
+def _resnet_18() -> torch.nn.Module:
+    config = transformers.ResNetConfig(
+        depths=[2, 2, 2, 2], hidden_sizes=[64, 128, 256, 512], layer_type="basic"
+    )
+    return _image(transformers.ResNetForImageClassification(config))
 
 
 def _mobilenet() -> torch.nn.Module:
@@ -202,11 +218,14 @@ def _wav2vec2() -> torch.nn.Module:
 _NARROW = 1 / 8
 _TEXT_INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 _FACTORIES: Mapping[str, tuple[Callable[[], torch.nn.Module], tuple[str, ...], str]] = {
-    "bert-2l": (_bert_two_layers, _TEXT_INPUTS, "last_hidden_state"),
-    "bert-base": (_bert_base, _TEXT_INPUTS, "last_hidden_state"),
+    "bert-2l": (partial(_bert, 2), _TEXT_INPUTS, "last_hidden_state"),
+    "bert-base": (partial(_bert, 12), _TEXT_INPUTS, "last_hidden_state"),
+    "bert-large": (_bert_large, _TEXT_INPUTS, "last_hidden_state"),
     "gpt2": (_gpt2, _TEXT_INPUTS[:2], "last_hidden_state"),
-    "albert-base": (_albert, _TEXT_INPUTS, "last_hidden_state"),
+    "albert-base": (partial(_albert, 768, 12, 12), _TEXT_INPUTS, "last_hidden_state"),
+    "albert-large": (partial(_albert, 1024, 16, 24), _TEXT_INPUTS, "last_hidden_state"),
     "vit-b16": (_vit, ("pixel_values",), "last_hidden_state"),
+    "resnet-18": (_resnet_18, ("pixel_values",), "logits"),
     "resnet-50": (_resnet, ("pixel_values",), "logits"),
     "mobilenet-v2": (_mobilenet, ("pixel_values",), "logits"),
     "segformer-b0": (_segformer, ("pixel_values",), "logits"),
@@ -214,6 +233,9 @@ _FACTORIES: Mapping[str, tuple[Callable[[], torch.nn.Module], tuple[str, ...], s
     "regnet-y": (_regnet, ("pixel_values",), "logits"),
     "poolformer-s12": (_poolformer, ("pixel_values",), "logits"),
     "mobilevit-v2": (_mobilevit, ("pixel_values",), "logits"),
+    "efficientvit-b1": (EfficientViT, ("pixel_values",), "logits"),
+    "yolox-nano": (YoloX, ("pixel_values",), "boxes"),
+    "yolov4": (YoloV4, ("pixel_values",), "boxes"),
     "unet": (UNet, ("pixel_values",), "image"),
     "candy": (StyleTransfer, ("pixel_values",), "image"),
     "whisper-tiny": (_whisper, ("input_features",), "last_hidden_state"),
@@ -228,6 +250,9 @@ _FACTORIES: Mapping[str, tuple[Callable[[], torch.nn.Module], tuple[str, ...], s
 # The dense layers behind their last convolution fix the size of the image; the narrow GoogLeNet is
 # fixed because exporting it in all sizes takes half a minute, whatever its width.
 _FIXED_SIZE = ("googlenet-narrow", "alexnet", "alexnet-narrow", "vgg-16", "vgg-16-narrow")
+
+# Detectors join levels of which each is exactly half as large as the one before.
+_MULTIPLES: Mapping[str, int] = {"yolov4": 32, "yolox-nano": 32}
 
 _AXES: Mapping[str, Mapping[int, str]] = {
     "input_ids": TEXT_AXES,
@@ -249,7 +274,7 @@ def build(name: str) -> TorchModel:
     module = factory().eval()
     _perturb(module)
     axes = BATCH_AXES if name in _FIXED_SIZE else _AXES[input_names[0]]
-    return TorchModel(name, module, input_names, output_name, axes)
+    return TorchModel(name, module, input_names, output_name, axes, _MULTIPLES.get(name, 1))
 
 
 def _perturb(module: torch.nn.Module) -> None:
