@@ -70,6 +70,21 @@ def test_the_best_of_rows_with_ties(dtype, largest):
         assert values.dtype == data.dtype and places.dtype == np.int64
 
 
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "i1", "u2", "i4", "u4", "i8", "u8"])
+def test_the_best_of_long_rows(dtype):
+    random = np.random.default_rng(6)
+    least = 0 if dtype.startswith("u") else -2000
+    data = random.integers(least, 2000, (3, 5003)).astype(dtype)
+    data[2] = np.sort(data[2])  # every element is better than all before
+    for count in (1, 33, 1000, 5003):
+        for largest in (0, 1):
+            data_of = payload(NODE("TopK", ["x", "k"], ["v", "i"], largest=largest))
+            values, places = evaluate_payload(data_of, [data, np.array([count])])
+            expected_values, expected_places = first_in_order(data, count, 1, largest)
+            np.testing.assert_array_equal(places, expected_places)
+            np.testing.assert_array_equal(values, expected_values)
+
+
 @pytest.mark.parametrize("shape", [(0, 4), (3, 0)])
 def test_the_best_of_nothing(shape):
     data_of = payload(NODE("TopK", ["x", "k"], ["v", "i"]))

@@ -82,6 +82,31 @@ def test_boxes_that_overlap_with_a_better_one_are_left_out(
         assert found.tolist() == chosen(boxes, scores, most, limit, least, centred)
 
 
+def test_what_is_no_number_is_not_taken_and_suppresses_nothing() -> None:
+    boxes = np.array([[[0, 0, 2, 2], [0, np.nan, 2, 2], [0, 0, 2, 2], [0, 0, 2, 2]]], np.float32)
+    scores = np.array([[[0.5, 0.9, 0.7, np.nan]]], np.float32)
+    given = [boxes, scores, np.array([9]), np.array([0.5], np.float32)]
+    (found,) = evaluate_payload(payload(4, False), given)
+    assert found.tolist() == [[0, 0, 1], [0, 0, 2]]
+
+
+def test_more_boxes_than_are_compared_at_once() -> None:
+    random = np.random.default_rng(7)
+    corner = random.integers(0, 60, (1, 700, 2))
+    boxes = np.concatenate([corner, corner + random.integers(1, 9, (1, 700, 2))], axis=2)
+    boxes, scores = boxes.astype(np.float32), random.random((1, 2, 700)).astype(np.float32)
+    given = [boxes, scores, np.array([600]), np.array([0.25], np.float32)]
+    (found,) = evaluate_payload(payload(4, False), given)
+    assert len(found) > 300
+    assert found.tolist() == chosen(boxes, scores, 600, 0.25, None, centred=False)
+
+
+def test_boxes_and_scores_that_do_not_fit_are_refused() -> None:
+    boxes, scores = np.ones((1, 3, 4), np.float32), np.ones((1, 2, 4), np.float32)
+    with pytest.raises(ExecutionError, match="boxes are"):
+        evaluate_payload(payload(3, False), [boxes, scores, np.array([4])])
+
+
 def test_without_a_number_nothing_is_taken() -> None:
     boxes, scores = np.ones((1, 3, 4), np.float32), np.ones((1, 2, 3), np.float32)
     (found,) = evaluate_payload(payload(2, False), [boxes, scores])
