@@ -129,6 +129,8 @@ STATEMENTS: dict[str, tuple[Statement, ...]] = {
     "an independent loop": (loop(independent=True),),
     "a masked loop": (loop(masked=True, begin=N - 5),),
     "a streamed loop": (loop(independent=True, masked=True, streamed=less_equal(9, N)),),
+    "a loop that asks ahead": (loop(masked=True, ahead=4096),),
+    "a streamed loop that asks ahead": (loop(streamed=less_equal(9, N), ahead=64),),
     "running values": (
         loop(
             Let("_v", SHARED),

@@ -25,7 +25,7 @@ class Machine:
     @cached_property
     def core(self) -> CoreModel:
         """What everything beside the peak rates costs."""
-        return self.own_core or usual_core(self.target.vector_bytes)
+        return self.own_core or usual_core(self.target.vector_bytes, self.target.fma_pipes)
 
     def line(self, dtype: DType, columns: int, most: int) -> TileLine:
         """The tiles of ``columns`` columns, for float32 as measured."""

@@ -171,7 +171,8 @@ class Loop:
     ``independent`` says that no iteration touches an element that another one writes. ``masked``
     asks for vectors to the very end, the last ones under a mask, where the machine has masks.
     ``streamed``, where it is not 0, asks that what its only store writes goes to memory past the
-    caches; its loads and its store have stride 1 or 0 then.
+    caches; its loads and its store have stride 1 or 0 then. ``ahead``, where it is not 0, asks for
+    the lines so many bytes beyond what is read of rows in memory.
     """
 
     variable: str
@@ -182,6 +183,7 @@ class Loop:
     independent: bool = False
     masked: bool = False
     streamed: Expr = NEVER
+    ahead: int = 0
 
     @property
     def may_stream(self) -> bool:

@@ -252,6 +252,7 @@ class _Reader:
         if cursor.take("streamed"):
             cursor.expect("if")
             streamed = cursor.expression()
+        ahead = self._ahead(cursor)
         self._end(cursor)
         body: list[Statement] = []
         accumulators: list[Accumulator] = []
@@ -263,8 +264,17 @@ class _Reader:
                 body.append(self._statement(inner))
         self.values.types.update({a.name: a.value.dtype for a in accumulators})
         return Loop(
-            variable, begin, end, tuple(body), tuple(accumulators), independent, masked, streamed
-        )
+            variable, begin, end, tuple(body), tuple(accumulators), independent, masked, streamed,
+            ahead,
+        )  # fmt: skip
+
+    def _ahead(self, cursor: Cursor) -> int:
+        if not cursor.take("asking"):
+            return 0
+        count = cursor.integer()
+        cursor.expect("bytes")
+        cursor.expect("ahead")
+        return count
 
     def _accumulator(self, cursor: Cursor) -> Accumulator:
         name = cursor.name("the name of a running value")

@@ -245,7 +245,9 @@ class _Printer:
         head += " masked" if loop.masked else ""
         bounds = f"{self.expression(loop.begin)} .. {self.expression(loop.end)}"
         streamed = f" streamed if {self.expression(loop.streamed)}" if loop.may_stream else ""
-        lines = [f"{head} {loop.variable} in {bounds}{streamed}", *self._block(loop.body)]
+        ahead = f" asking {loop.ahead} bytes ahead" if loop.ahead else ""
+        head = f"{head} {loop.variable} in {bounds}{streamed}{ahead}"
+        lines = [head, *self._block(loop.body)]
         for a in loop.accumulators:
             lines.append(f"{STEP}{a.name} = {a.kind} of {self.values.text(a.value)}")
         for a in loop.accumulators:

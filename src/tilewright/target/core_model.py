@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tilewright.target.loop_costs import NARROW, WIDE, LoopCosts
+from tilewright.target.loop_costs import HALVED, NARROW, WIDE, LoopCosts
 
 LINE_BYTES = 64  # of a cache, on every processor that code is generated for
 PAGE_BYTES = 4096  # the smallest page, beyond whose end hardware does not prefetch
@@ -247,8 +247,12 @@ class CoreModel:
     measured: tuple[str, ...] = ()
 
 
-def usual_core(vector_bytes: int) -> CoreModel:
-    """The preset for a core by the width of its vectors, which its masks and misses go with."""
+def usual_core(vector_bytes: int, pipes: float) -> CoreModel:
+    """The preset for a core by the width of its vectors, which its masks and misses go with.
+
+    ``pipes`` are multiply-adds of whole vectors that start in a cycle: fewer than two of wide ones
+    mark a core that computes them in halves.
+    """
     if vector_bytes < WIDE_VECTOR_BYTES:
         return CoreModel("derived from measurements of Zen 3")
     return CoreModel(
@@ -257,7 +261,7 @@ def usual_core(vector_bytes: int) -> CoreModel:
         streams=StreamCosts(left_shown=4, scattered_rows=(), streamed=0.0),
         dots=DotCosts(known_group=(6.0, 1.1), any_group=(6.0, 1.1), masked=4.0),
         moves=MoveCosts(near_turned=0.6, far_turned=1.2),
-        loops=WIDE,
+        loops=WIDE if pipes >= 2 else HALVED,
     )
 
 

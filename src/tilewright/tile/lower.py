@@ -21,6 +21,7 @@ from tilewright.tile.loops.scatter import lower_scatter
 from tilewright.tile.passes.borders import with_borders
 from tilewright.tile.passes.checks import with_checks_first
 from tilewright.tile.passes.gather_rows import with_gather_rows
+from tilewright.tile.passes.lookahead import with_lookahead
 from tilewright.tile.passes.streams import with_streams
 from tilewright.tile.passes.tables import with_tables
 from tilewright.tile.prices import priced
@@ -65,7 +66,8 @@ def lower_kernel(
     """
     machine = machine or Machine(preset("x86-64"))
     made = _generated(kernel, scope, tile, accuracy, machine, policy)
-    return replace(made, variants=with_libraries(kernel, made.variants, scope, machine))
+    variants = with_lookahead(made.variants, machine.core.loops.ahead)
+    return replace(made, variants=with_libraries(kernel, variants, scope, machine))
 
 
 def _generated(

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from tilewright.backend.cpu.machine import Level
 from tilewright.target import Target
+from tilewright.target.core_model import PAGE_BYTES
 from tilewright.target.loop_costs import WIDE, LoopCosts
 from tilewright.tune.probes import Probe, time_probes
 
@@ -20,6 +21,7 @@ LONG, SHORT = 1024, (15, 33, 100)  # elements of a row; short ones end in part o
 MIXED = 8, 16  # instructions of a value: the difference is what they alone take
 TURNS = ((64, 64, 16), (14, 14, 8), (7, 64, 4), (3, 64, 1))  # rows, columns, the squares that fit
 FAR_ROW = 1024  # elements of a row of what lies in memory
+ASKING_GAINS = 0.95  # times the time without asking ahead: half of it may be noise
 
 UNARY = (
     "square_root", "exponential", "logarithm", "error_function", "hyperbolic_tangent", "sine",
@@ -199,8 +201,9 @@ def _far(number: int, elements: int) -> dict[str, Probe]:
     """What is read, read and written, and computed of what a level holds."""
     rows = max(1, elements // FAR_ROW)
     exponentials = "  for masked _i2 in 0 .. n\n    _r3 = sum of exponential(b0[_i1*n + _i2])\n"
+    asking = _SUMMED.replace("n\n", f"n asking {PAGE_BYTES} bytes ahead\n", 1)
     bodies = {
-        "read": _SUMMED.format("sum"), "written": _COPIED,
+        "read": _SUMMED.format("sum"), "asked": asking.format("sum"), "written": _COPIED,
         "computed": exponentials + "  o0[_i1] = _r3\n",
     }  # fmt: skip
     return {
@@ -256,6 +259,7 @@ def _costs(m: _Measured, target: Target) -> LoopCosts:
         compare=max(1.0, compare),
         double=m.row("exponential of float64") / (LONG / m.lanes * 2) / exponential,
         whole=m.row("whole") / (LONG / 16),
+        ahead=_ahead(m, target),
         pieces=WIDE.pieces,
         guard=WIDE.guard,
         functions=tuple((name, m.vector(name)) for name in (*BINARY, *UNARY)),
@@ -305,6 +309,14 @@ def _again(m: _Measured, target: Target) -> float:
     rows = _rows_of(target, number)
     read = m.line(f"read {number}", rows * FAR_ROW)
     return m.line(f"written {number}", max(1, rows // 2) * FAR_ROW) / read - 1
+
+
+def _ahead(m: _Measured, target: Target) -> int:
+    """How far ahead rows in memory are asked for: a page, where that is faster beyond doubt."""
+    number = len(target.levels) - 2
+    elements = _rows_of(target, number) * FAR_ROW
+    asked, read = (m.line(f"{what} {number}", elements) for what in ("asked", "read"))
+    return PAGE_BYTES if asked < ASKING_GAINS * read else 0
 
 
 def _shown(m: _Measured, target: Target) -> float:

@@ -43,7 +43,6 @@ from tilewright.ir.tile_walk import slope, stride, value_loads, value_parts
 
 TOGETHER = 4  # vectors at a time: as many as hide the latency of what combines them
 _FEWER = 2  # of those that take many registers
-PAGE = 4096  # bytes: the hardware's prefetchers do not go beyond the end of one
 _ARITHMETIC = frozenset(("add", "subtract", "multiply", "divide", "maximum", "minimum", "negate"))
 _QUOTIENTS = ("divide", "remainder", "truncated_remainder")
 _I1, _I32 = ir.IntType(1), ir.IntType(32)
@@ -60,7 +59,7 @@ class RowScalars(Scalars, Protocol):
 class RowLoop:
     """A loop of which all is done with whole vectors of ``lanes`` elements, ``together`` of them.
 
-    The rows that follow those of ``asked`` are prefetched.
+    What lies ``loop.ahead`` bytes beyond the rows of ``asked`` is prefetched.
     """
 
     loop: Loop
@@ -93,7 +92,7 @@ def row_loop(frame: RowScalars, loop: Loop) -> RowLoop | None:
     dtypes = [part.dtype for part in parts] + [s.buffer.dtype for s in stores]
     heavy = sum(isinstance(p, Apply) and p.function not in _ARITHMETIC for p in parts)
     lanes = frame.level.lanes(max(dtype.bytes for dtype in dtypes))
-    asked = _asked(loads, loop.variable, frame.near | set(places))
+    asked = _asked(loads, loop.variable, frame.near | set(places)) if loop.ahead else ()
     frame.near |= {*places, *(load.buffer for load in asked)}
     return RowLoop(loop, lanes, TOGETHER if heavy <= 1 else _FEWER, asked)
 
@@ -255,11 +254,11 @@ def write_row_loop(
 
 
 def _ask(frame: Scalars, row: RowLoop, position: ir.Value, vectors: int) -> None:
-    """Prefetch what lies a page after so many vectors."""
+    """Prefetch what lies beyond so many vectors."""
     for load in row.asked:
         size = load.buffer.dtype.bytes
         for begin in range(0, vectors * row.lanes * size, CACHE_LINE):
-            later = frame.builder.add(position, word((PAGE + begin) // size))
+            later = frame.builder.add(position, word((row.loop.ahead + begin) // size))
             place = {row.loop.variable: later}
             frame.emitter.prefetch(address_of(frame, load.buffer, load.offset, place))
 
