@@ -434,8 +434,8 @@ class _Product:
         block = self._apart(names)
         for name, bounds in (("_m", self.product.rows), ("_n", self.product.columns)):
             around = self.block.around.get(str(bounds[0]))
-            is_whole = around is not None and str(bounds[0]) not in names
-            block.axis(name, *bounds, task=is_whole and around.count is not constant(1))
+            has_tasks = around is not None and around.count is not constant(1)
+            block.axis(name, *bounds, task=has_tasks and str(bounds[0]) not in names)
         block.locals.add("accumulator")
         return block
 

@@ -14,10 +14,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tilewright.ir.tile import TileBuffer, TileProgram
-from tilewright.ir.tile_access import Access, Trace, trace
-from tilewright.ir.tile_proofs import AccessProofs
+from tilewright.ir.tile_access import Trace, trace
+from tilewright.ir.tile_proofs import AccessProofs, touches_alike
 from tilewright.ir.tile_walk import ExpressionMap
-from tilewright.shape import Scope, constant
+from tilewright.shape import Scope
 
 
 class Overwriting:
@@ -57,34 +57,11 @@ class Overwriting:
         proofs = AccessProofs(Trace(own), self._scope)
         happening = set(proofs.accesses)
         return all(
-            at < later and _touches_alike(proofs, read, write)
+            at < later and touches_alike(proofs, read, write)
             for at, read in reads
             for later, write in writes
             if read in happening and write in happening
         )
-
-
-def _touches_alike(proofs: AccessProofs, read: Access, write: Access) -> bool:
-    """Whether two accesses touch one element only in the same iteration of all common loops."""
-    nests = [[a for a in access.nest if a.extent is not constant(1)] for access in (read, write)]
-    common = [axis for axis in nests[0] if axis in nests[1]]
-    if any(nest[: len(common)] != common for nest in nests):
-        return False
-    if any(axis.task for nest in nests for axis in nest[len(common) :]):
-        return False
-    names = [axis.name for axis in common]
-    parts = [proofs.simple.of(access.offset).affine(names) for access in (read, write)]
-    if parts[0] is None or parts[1] is None:
-        return False
-    (slopes, inner), (others, other) = parts[0], parts[1]
-    if any(not proofs.same(slopes[name], others[name]) for name in names):
-        return False
-    reaches = [constant(0)] if inner == other else [inner, other]
-    return all(
-        proofs.is_natural(reach) and proofs.is_chain(access, common, reach)
-        for reach in reaches
-        for access in (read, write)
-    )
 
 
 def in_place(program: TileProgram, pairs: Mapping[TileBuffer, TileBuffer]) -> TileProgram:

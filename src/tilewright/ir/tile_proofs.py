@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from tilewright.ir.tile_access import Access, Axis, Trace
-from tilewright.shape import Expr, Scope, Truth, symbol
+from tilewright.shape import Expr, Scope, Truth, constant, symbol
 from tilewright.shape.expr import Atom, apply_operation, from_atoms, rebuild
 from tilewright.shape.table import Operation
 
@@ -98,6 +98,29 @@ class AccessProofs:
         return True
 
 
+def touches_alike(proofs: AccessProofs, read: Access, write: Access) -> bool:
+    """Whether two accesses touch one element only in the same iteration of all common loops."""
+    nests = [[a for a in access.nest if a.extent is not constant(1)] for access in (read, write)]
+    common = [axis for axis in nests[0] if axis in nests[1]]
+    if any(nest[: len(common)] != common for nest in nests):
+        return False
+    if any(axis.task for nest in nests for axis in nest[len(common) :]):
+        return False
+    names = [axis.name for axis in common]
+    parts = [proofs.simple.of(access.offset).affine(names) for access in (read, write)]
+    if parts[0] is None or parts[1] is None:
+        return False
+    (slopes, inner), (others, other) = parts[0], parts[1]
+    if any(not proofs.same(slopes[name], others[name]) for name in names):
+        return False
+    reaches = [constant(0)] if inner == other else [inner, other]
+    return all(
+        proofs.is_natural(reach) and proofs.is_chain(access, common, reach)
+        for reach in reaches
+        for access in (read, write)
+    )
+
+
 class _Abstraction:
     """Expressions in which every involved one over sizes alone is a symbol with its bounds.
 
@@ -167,4 +190,4 @@ def _magnitude(slope: Expr) -> tuple[int, int, str]:
     return degree, max((abs(size) for _, size in slope.terms), default=0), str(slope)
 
 
-__all__ = ["AccessProofs"]
+__all__ = ["AccessProofs", "touches_alike"]

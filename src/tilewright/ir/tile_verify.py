@@ -1,5 +1,7 @@
 """Checks of tile programs: bounds of every access, scratch written before it is read, one writer.
 
+Where a result lies where an operand did, no task may read what another one writes.
+
 What follows from the facts about sizes is *proved*. What does not is tried at a few sizes, at the
 ends of all loops: an access that is outside there is *wrong*, and the sizes are told. All the rest
 is *unknown* and counted, not called proved. Start with :func:`verify_tile`.
@@ -13,7 +15,7 @@ from dataclasses import dataclass, field
 
 from tilewright.ir.tile import TileBuffer, TileProgram
 from tilewright.ir.tile_access import Access, Trace, conjuncts, trace
-from tilewright.ir.tile_proofs import AccessProofs
+from tilewright.ir.tile_proofs import AccessProofs, touches_alike
 from tilewright.ir.tile_samples import Corners, Point, Sample, written
 from tilewright.shape import Expr, Scope, Truth, constant, symbol
 
@@ -22,7 +24,7 @@ from tilewright.shape import Expr, Scope, Truth, constant, symbol
 class Findings:
     """How much was proved of tile programs, and what is left open.
 
-    Counts are by the kind of question: "bounds", "scratch" and "writers".
+    Counts are by the kind of question: "bounds", "scratch", "writers" and "readers".
     """
 
     proved: Counter[str] = field(default_factory=Counter[str])
@@ -124,7 +126,7 @@ class _Questions(AccessProofs):
             wrong += self._bounds(access)
         for what in self.found.unread:
             self.findings.add("bounds", False, what)
-        return wrong + self._scratch() + self._writers()
+        return wrong + self._scratch() + self._writers() + self._readers()
 
     def _elements(self, access: Access) -> Expr:
         if access.buffer.name in self.sizes:
@@ -260,6 +262,44 @@ class _Questions(AccessProofs):
             else:
                 wrong.append(f"two tasks write element {collision}")
         return wrong
+
+    def _readers(self) -> list[str]:
+        """No task reads an element of a result that another one writes."""
+        wrong: list[str] = []
+        for read in self.accesses:
+            if read.writes or read.buffer.scratch:
+                continue
+            writes = [w for w in self.accesses if w.writes and w.buffer == read.buffer]
+            if not writes:
+                continue
+            if all(touches_alike(self, read, write) for write in writes):
+                self.findings.add("readers", True, "")
+                continue
+            crossing = self._crossing(read, writes)
+            if crossing is None:
+                self.findings.add("readers", False, str(read))
+            else:
+                wrong.append(f"a task reads what another one writes: element {crossing}")
+        return wrong
+
+    def _crossing(self, read: Access, writes: Sequence[Access]) -> str | None:
+        """An element that a task reads and another one writes, at some sample of sizes."""
+        for sample in self.samples:
+            readers: dict[int, tuple[int, ...]] = {}
+            for point in sample.of(read):
+                there = point.of(read.offset)
+                if there is not None:
+                    readers[there] = tuple(point.values[a.name] for a in read.nest if a.task)
+            for write in writes:
+                if [a for a in write.nest if a.task] != [a for a in read.nest if a.task]:
+                    continue
+                for point in sample.of(write):
+                    there = point.of(write.offset)
+                    task = tuple(point.values[a.name] for a in write.nest if a.task)
+                    if there is not None and readers.get(there, task) != task:
+                        told = _told(sample.sizes, read)
+                        return f"{there} of {read.buffer.name} at {told}: {read}"
+        return None
 
     def _is_one_to_one(self, write: Access) -> bool:
         """Whether different values of the axes mean different elements."""

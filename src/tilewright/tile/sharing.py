@@ -9,11 +9,10 @@ before. It is decided once for all shapes; kernels are then written for the one 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.ir.graph import Node
-from tilewright.ir.primitives import Constant, Input
 from tilewright.ir.tile import TileBuffer, TileProgram
 from tilewright.ir.tile_overwrite import Overwriting, in_place
 from tilewright.shape import Expr, Scope, product
@@ -132,6 +131,35 @@ class SharedMemory:
 
         return replace(lowered, variants=tuple(map(variant, lowered.variants)))
 
+    def problems(self, launches: Sequence[Launch]) -> list[str]:
+        """What would be overwritten before it is read, as sentences; there should be nothing."""
+        found: list[str] = []
+        there: dict[Source, Source] = {}  # what each place holds
+        for launch in launches:
+            found += self._overwritten(launch.touched, there)
+            there |= {self.owner(tensor): tensor for tensor in launch.touched}
+            ends: list[dict[Source, Source]] = []
+            for variant in launch.variants:
+                held = dict(there)
+                for step in variant.steps:
+                    found += self._overwritten(step.reads, held)
+                    held |= {self.owner(target): target for target in step.writes}
+                ends.append(held)
+            there = {place: source for held in ends for place, source in held.items()} or there
+            for held in ends:
+                found += [
+                    f"{there[place]!r} and {source!r} are in one place"
+                    for place, source in held.items()
+                    if there[place] is not source
+                ]
+        return found
+
+    def _overwritten(self, reads: Iterable[Source], there: Mapping[Source, Source]) -> list[str]:
+        pairs = [(read, there.get(self.owner(read), read)) for read in reads]
+        return [
+            f"{other!r} is where {read!r} is read" for read, other in pairs if other is not read
+        ]
+
     # ------------------------------------------------------------ one kernel
 
     def _share(self, number: int, launch: Launch) -> None:
@@ -192,11 +220,4 @@ def elements(tensor: Tensor) -> Expr:
     return tensor.elements if isinstance(tensor, Workspace) else product(tensor.shape)
 
 
-def is_intermediate(tensor: Tensor) -> bool:
-    """Whether a tensor is made by a kernel, of elements that kernels work on."""
-    if isinstance(tensor, Workspace):
-        return True
-    return not isinstance(tensor.primitive, Input | Constant) and tensor.dtype.is_native
-
-
-__all__ = ["Launch", "OverwritingOnce", "SharedMemory", "Tensor", "elements", "is_intermediate"]
+__all__ = ["Launch", "OverwritingOnce", "SharedMemory", "Tensor", "elements"]

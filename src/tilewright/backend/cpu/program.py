@@ -22,7 +22,7 @@ from tilewright.ir.kernel import Kernel, KernelKind, Plan
 from tilewright.ir.primitives import Constant, Input, Opaque, Project, TensorType
 from tilewright.ir.product_nest import ProductNest
 from tilewright.ir.tile import TileProgram
-from tilewright.ir.verify import REPORT, VerificationError
+from tilewright.ir.verify import REPORT, VerificationError, failure
 from tilewright.policy import POLICIES, Policy
 from tilewright.runtime.program import (
     BindStep,
@@ -285,6 +285,9 @@ class _Builder:
         memory = SharedMemory(
             launches, OverwritingOnce(self.graph.scope), self.is_intermediate, self.stored_bytes
         )
+        found = memory.problems(launches)
+        if found:
+            raise failure(found, f"memory of graph '{self.graph.name}'")
         numbers = {
             place: self.places[owner]
             for source, place in self.places.items()
@@ -453,8 +456,9 @@ def build_program(
     ordered = _ordered(items, set(known), set(graph.inputs))
     memory = builder.share_memory(ordered, code)
     lowered = [memory.kernel(made) for made in lowered]
-    for made in lowered if observe is not None else ():
-        observe(made)
+    if observe is not None:
+        for made in lowered:
+            observe(made)
     later = [s for item in ordered for s in item.binds]
     program = Program(
         name=graph.name,
