@@ -36,7 +36,7 @@ from tilewright.tile.alike import LoweringOnce
 from tilewright.tile.library import is_computed
 from tilewright.tile.variants import THREADS
 
-MOST_PLANS = 60  # that are tried for one that needs little memory
+MOST_PLANS = 16  # that are tried for one that needs little memory
 LONGEST = 1e12  # picoseconds of a point: shapes that take longer are not planned for
 
 
