@@ -89,6 +89,9 @@ def compile(
     ``plan`` names the way operators are joined to kernels: "greedy", or "optimal", which takes the
     kernels whose modelled time is least and compiles for seconds longer; for comparison "backbone",
     which joins them around products and reductions, or "none".
+    ``max_arena`` is how many bytes the tensors between kernels may need at any shape of the
+    declared ranges, such as "64M"; the fastest plan that does with them is taken, of those that
+    ``plan="optimal"`` chooses among, and ResourceError says how much is needed if none is found.
     ``accuracy="strict"`` does without faster algorithms whose rounding errors are larger.
     ``precision="bfloat16"`` rounds constant weights, and the data they are multiplied by, to
     bfloat16 and sums products in float32; ``"int8"`` quantises them, data anew for every row, and

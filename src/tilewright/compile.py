@@ -38,7 +38,7 @@ from tilewright.ops.reference import evaluate_payload
 from tilewright.options import CompileOptions, FallbackName, PlanName, PolicyName, complete
 from tilewright.plan.greedy import plan_greedily
 from tilewright.plan.known import with_known_kernels
-from tilewright.plan.planners import PLANNERS
+from tilewright.plan.planners import Planner, planner_within
 from tilewright.plan.prepare import prepare
 from tilewright.policy import POLICIES
 from tilewright.rewrite import simplify
@@ -62,7 +62,7 @@ from tilewright.runtime.model import CompiledModel
 from tilewright.runtime.program import Dimension, OperatorCount
 from tilewright.runtime.ragged_batch import RaggedBatch, RaggedTensor
 from tilewright.stages import Stages, is_checked
-from tilewright.support.arguments import choice, choices, file_path, show, switch
+from tilewright.support.arguments import byte_limit, choice, choices, file_path, show, switch
 from tilewright.support.collector import paused_collector
 from tilewright.support.errors import DimensionError, InputError, UnsupportedError
 from tilewright.target import Target, detect, dump, load_target, preset, preset_names
@@ -109,6 +109,7 @@ def compile_stages(
     described = _target(given["target"])
     policy = choice("policy", given["policy"], get_args(PolicyName))
     planner = choice("plan", given["plan"], get_args(PlanName))
+    planner_within(planner, byte_limit("max_arena", given["max_arena"]))
     stages = _stages(given["check"], given["dump"])
     imported = import_model(
         source,
@@ -155,6 +156,12 @@ class _Pipeline:
     report: ImportReport
 
     @property
+    def planner(self) -> Planner:
+        """What divides graphs into kernels, within the memory that is allowed."""
+        limit = byte_limit("max_arena", self.options["max_arena"])
+        return planner_within(self.origin.plan, limit)
+
+    @property
     def dims(self) -> Mapping[str, Dim]:
         """The ranges that were given."""
         return as_dims(self.options["dims"])
@@ -182,7 +189,7 @@ class _Pipeline:
         operators = _operators(self.report)
         plans: dict[str, Plan] = {}
         compiled: dict[str, CompiledProgram] = {}
-        policy, planner = POLICIES[self.origin.policy], PLANNERS[self.origin.plan]
+        policy, planner = POLICIES[self.origin.policy], self.planner
         with ConstantStore(draft) as store:
             for name, machine in self.machines.items():
                 lowering = lowering_of(graph, LEVELS[name], self.accuracy, machine, policy)
@@ -260,7 +267,7 @@ def _compiled_body(
 ) -> ArtifactContents:
     """A body for these levels, with the options of the model that it is a part of."""
     own = {**options, "levels": list(levels), "dims": body.dims, "constants": body.constants}
-    own |= {"fallback": "reference", "dump": None}
+    own |= {"fallback": "reference", "dump": None, "max_arena": None}
     return compile_stages(body.model, **cast("CompileOptions", own)).contents
 
 

@@ -19,6 +19,7 @@ from tilewright.cli.options import (
     DimOptions,
     DumpOption,
     JsonFlag,
+    MaxArenaOption,
     ModelPath,
     PlanOption,
     PolicyOption,
@@ -74,6 +75,7 @@ def compile_command(
     precision: PrecisionOption = "float32",
     policy: PolicyOption = "auto",
     plan: PlanOption = "greedy",
+    max_arena: MaxArenaOption = None,
     target: TargetOption = None,
     check: CheckFlag = False,
     dump: DumpOption = None,
@@ -90,7 +92,7 @@ def compile_command(
     writable(artifact, ARTIFACTS, [model])
     # Names are texts here; compiling checks them.
     named = {"fallback": fallback, "levels": level, "accuracy": accuracy, "precision": precision}
-    named |= {"policy": policy, "plan": plan}
+    named |= {"policy": policy, "plan": plan, "max_arena": max_arena}
     options = cast("CompileOptions", {**named, "dims": parse_dims(dim), "target": target})
     options |= {"check": check or None, "dump": dump, "constants": parse_constants(constants)}
     started = time.perf_counter()

@@ -101,6 +101,13 @@ PlanOption = Annotated[
         help="How operators are joined to kernels; optimal takes longer to compile.",
     ),
 ]
+MaxArenaOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="BYTES",
+        help="The most that tensors between kernels may need, such as 64M; with --plan optimal.",
+    ),
+]
 PrecisionOption = Annotated[
     str,
     typer.Option(

@@ -389,6 +389,16 @@ class Product:
     target: Sums | Finish
     narrow: DType | None = None
 
+    @property
+    def finishes_once(self) -> bool:
+        """Whether the stores of a :class:`Finish` are run once for every element.
+
+        If not, a machine may run those of the last columns again, to the same results: it moves the
+        last block of registers back until all of its columns are there.
+        """
+        tail = self.target.registers.tail if isinstance(self.target, Finish) else 0
+        return tail == 0 or self.right.panel > 0
+
     def written(self, target: Sums, columns: Expr) -> Expr:
         """How many columns of :class:`Sums` are written for so many of the product."""
         if isinstance(self.right, CodeView):

@@ -40,7 +40,7 @@ from tilewright.ir.tile import (
     Value,
     View,
 )
-from tilewright.ir.tile_walk import expressions
+from tilewright.ir.tile_walk import expressions, value_buffers
 from tilewright.shape import (
     Expr,
     Scope,
@@ -92,11 +92,15 @@ class Access:
 
 @dataclass
 class Trace:
-    """What a program does to memory, and what is wrong with its structure."""
+    """What a program does to memory, and what is wrong with its structure.
+
+    ``untracked`` are buffers that are read at places or at times which ``accesses`` do not tell.
+    """
 
     accesses: dict[Access, None] = field(default_factory=dict[Access, None])
     problems: dict[str, None] = field(default_factory=dict[str, None])
     unread: list[str] = field(default_factory=list[str])  # accesses that are not followed
+    untracked: dict[TileBuffer, None] = field(default_factory=dict[TileBuffer, None])  # read there
     finished: dict[TileBuffer, None] = field(default_factory=dict[TileBuffer, None])  # in scratch
 
 
@@ -237,9 +241,10 @@ class _Block:
                     self.access(buffer, offset, writes=True)
                 case TransposeBlock():
                     self._transpose(statement)
-                case LetDistance(name=name, offset=offset):
+                case LetDistance(name=name, buffer=buffer, offset=offset, target=target):
                     self.known(offset)
                     self.names[name] = constant(0)
+                    self.found.untracked |= dict.fromkeys((buffer, target))
                 case Product():
                     _Product(self, statement).run()
                 case Stage():
@@ -395,6 +400,7 @@ class _Product:
             element = block.axis("element of the run", constant(0), left.run)
             block.access(left.zeros, element, False)
         block.found.unread.append(f"runs of {left.buffer.name} that a table names")
+        block.found.untracked[left.buffer] = None
 
     def _sums(self, target: Sums) -> None:
         product, block = self.product, self.block.inner()
@@ -408,18 +414,30 @@ class _Product:
         block.access(target.buffer, place, writes=True)
 
     def _finish(self, target: Finish) -> None:
-        product = self.product
+        found = self.block.found
+        ends = {str(end) for axis in self.block.around.values() for end in axis.bounds}
+        blocks: dict[frozenset[str], _Block] = {}  # what is stored element by element has one nest
         for store in target.stores:
             names = {n for expression in expressions((store,)) for n in expression.free_symbols}
-            block = self._apart(names)
-            for name, bounds in (("_m", product.rows), ("_n", product.columns)):
-                first = str(bounds[0])
-                is_whole = first in self.block.around and first not in names
-                block.axis(name, *bounds, task=is_whole)
-            block.locals.add("accumulator")
+            told = frozenset(names & ends)
+            block = blocks.get(told)
+            if block is None:
+                block = blocks[told] = self._elements(names)
             block.statements((store,))
             if store.buffer.scratch:
-                block.found.finished[store.buffer] = None
+                found.finished[store.buffer] = None
+            if not self.product.finishes_once:
+                found.untracked |= dict.fromkeys(value_buffers(store.value))
+
+    def _elements(self, names: Collection[str]) -> _Block:
+        """A block for every element of the product, whose stores depend on ``names``."""
+        block = self._apart(names)
+        for name, bounds in (("_m", self.product.rows), ("_n", self.product.columns)):
+            around = self.block.around.get(str(bounds[0]))
+            has_tasks = around is not None and around.count is not constant(1)
+            block.axis(name, *bounds, task=has_tasks and str(bounds[0]) not in names)
+        block.locals.add("accumulator")
+        return block
 
 
 def conjuncts(predicate: Expr) -> list[Expr]:

@@ -1,5 +1,7 @@
 """Checks of tile programs: bounds of every access, scratch written before it is read, one writer.
 
+Where a result lies where an operand did, no task may read what another one writes.
+
 What follows from the facts about sizes is *proved*. What does not is tried at a few sizes, at the
 ends of all loops: an access that is outside there is *wrong*, and the sizes are told. All the rest
 is *unknown* and counted, not called proved. Start with :func:`verify_tile`.
@@ -8,24 +10,21 @@ is *unknown* and counted, not called proved. Start with :func:`verify_tile`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tilewright.ir.tile import TileBuffer, TileProgram
-from tilewright.ir.tile_access import Access, Axis, Trace, conjuncts, trace
+from tilewright.ir.tile_access import Access, Trace, conjuncts, trace
+from tilewright.ir.tile_proofs import AccessProofs, touches_alike
 from tilewright.ir.tile_samples import Corners, Point, Sample, written
 from tilewright.shape import Expr, Scope, Truth, constant, symbol
-from tilewright.shape.expr import Atom, apply_operation, from_atoms, rebuild
-from tilewright.shape.table import Operation
-
-MOST_APPLICATIONS = 4  # in what a proof is tried of: it takes long for more, and hardly succeeds
 
 
 @dataclass
 class Findings:
     """How much was proved of tile programs, and what is left open.
 
-    Counts are by the kind of question: "bounds", "scratch" and "writers".
+    Counts are by the kind of question: "bounds", "scratch", "writers" and "readers".
     """
 
     proved: Counter[str] = field(default_factory=Counter[str])
@@ -105,62 +104,7 @@ def unfilled(
     return []
 
 
-class _Abstraction:
-    """Expressions in which every involved one over sizes alone is a symbol with its bounds.
-
-    Block sizes are such: for a proof it matters that they are the same in two places and at least
-    1, not how they come about.
-    """
-
-    def __init__(self, scope: Scope, facts: Scope, axes: Iterable[Axis]) -> None:
-        self.scope = scope
-        self.facts = facts
-        self.axes = {axis.name for axis in axes}
-        self._atoms: dict[Atom, Expr] = {}
-        self._done: dict[Expr, Expr] = {}
-
-    def of(self, expression: Expr) -> Expr:
-        """The expression with its involved parts replaced."""
-        found = self._done.get(expression)
-        if found is None:
-            # In their order, which decides the names of the symbols, and so what a proof finds.
-            atoms = dict.fromkeys(a for monomial, _ in expression.terms for a in monomial.atoms)
-            replace = {a: self._atom(a) for a in atoms if a.operation is not Operation.SYMBOL}
-            found = rebuild(expression, replace) if replace else expression
-            self._done[expression] = found
-        return found
-
-    def _atom(self, atom: Atom) -> Expr:
-        found = self._atoms.get(atom)
-        if found is None:
-            whole = from_atoms((atom,))
-            if self.axes.isdisjoint(whole.free_symbols) and _is_involved(atom):
-                bounds = self.scope.bounds(whole)
-                found = self.facts.fresh("_size", bounds.low, bounds.high)
-            else:
-                found = apply_operation(atom.operation, tuple(map(self.of, atom.operands)))
-            self._atoms[atom] = found
-        return found
-
-
-def _is_involved(atom: Atom) -> bool:
-    """Whether an application has another one inside."""
-    return any(
-        inner.operation is not Operation.SYMBOL
-        for operand in atom.operands
-        for monomial, _ in operand.terms
-        for inner in monomial.atoms
-    )
-
-
-def _is_empty(axis: Axis, scope: Scope) -> bool:
-    """Whether a loop never runs, whatever the sizes."""
-    bounds = (axis.extent, *_below_minimum(axis.extent))
-    most = [scope.bounds(bound).high for bound in bounds]
-    return any(high is not None and high <= 0 for high in most)
-
-
-class _Questions:
+class _Questions(AccessProofs):
     def __init__(
         self,
         found: Trace,
@@ -169,65 +113,11 @@ class _Questions:
         samples: Sequence[Sample],
         findings: Findings,
     ) -> None:
+        super().__init__(found, scope)
         self.found = found
         self.sizes = sizes
-        self.scope = scope.copy()
         self.samples = [Corners(Point(sample)) for sample in samples]
         self.findings = findings
-        self.accesses = [
-            a for a in found.accesses if not any(_is_empty(axis, scope) for axis in a.nest)
-        ]
-        axes = dict.fromkeys(axis for access in self.accesses for axis in access.nest)
-        self.simple = _Abstraction(scope, self.scope, axes)
-        self.extents = {axis.name: self.simple.of(axis.extent) for axis in axes}
-        for name, extent in self.extents.items():
-            self.scope.declare(name, 0, extent - 1)
-        for axis in axes:
-            for most in _below_minimum(axis.extent):
-                self.scope.declare(axis.name, 0, self.simple.of(most) - 1)
-        self._inside: dict[Expr, frozenset[Atom]] = {}
-
-    # ------------------------------------------------------------ what can be proved
-
-    def _is_simple(self, *expressions: Expr) -> bool:
-        """Whether there are so few applications that it pays to try a proof."""
-        found: set[Atom] = set()
-        for expression in expressions:
-            found |= self._applications(expression)
-        return len(found) <= MOST_APPLICATIONS
-
-    def _applications(self, expression: Expr) -> frozenset[Atom]:
-        """Those in an expression and in the extents of its axes."""
-        known = self._inside.get(expression)
-        if known is None:
-            found: set[Atom] = set()
-            for monomial, _ in expression.terms:
-                for atom in monomial.atoms:
-                    if atom.operation is not Operation.SYMBOL:
-                        found.add(atom)
-                    elif atom.name in self.extents:
-                        found |= self._applications(self.extents[atom.name])
-                    for operand in atom.operands:
-                        found |= self._applications(operand)
-            known = self._inside[expression] = frozenset(found)
-        return known
-
-    def _is_natural(self, expression: Expr, scope: Scope | None = None) -> bool:
-        """Whether the value is proved to be 0 or more, wherever the axes have values."""
-        if not self._is_simple(expression):
-            return False
-        facts = self.scope if scope is None else scope
-        for name in expression.free_symbols:
-            extent = self.extents.get(name)
-            affine = expression.affine((name,)) if extent is not None else None
-            if extent is None or affine is None or not extent.is_constant:
-                continue
-            slope, rest = affine[0][name], affine[1]
-            if facts.is_less_equal(0, slope) is Truth.YES:
-                expression = rest
-            elif facts.is_less_equal(slope, 0) is Truth.YES:
-                expression = rest + slope * (extent - 1)
-        return facts.is_less_equal(0, expression) is Truth.YES
 
     def problems(self) -> list[str]:
         """Ask everything."""
@@ -236,7 +126,7 @@ class _Questions:
             wrong += self._bounds(access)
         for what in self.found.unread:
             self.findings.add("bounds", False, what)
-        return wrong + self._scratch() + self._writers()
+        return wrong + self._scratch() + self._writers() + self._readers()
 
     def _elements(self, access: Access) -> Expr:
         if access.buffer.name in self.sizes:
@@ -263,7 +153,7 @@ class _Questions:
         return []
 
     def _is_within(self, offset: Expr, size: Expr) -> bool:
-        return self._is_natural(offset) and self._is_natural(size - offset - 1)
+        return self.is_natural(offset) and self.is_natural(size - offset - 1)
 
     def _forms(self, access: Access) -> Iterator[Expr | None]:
         """The offset, and what it is where the predicates around it hold: None if they never do."""
@@ -334,25 +224,22 @@ class _Questions:
         wanted = self.simple.of(read.offset).affine(new)
         if write.under or written is None or wanted is None:
             return False
-        if not self._is_simple(written[1], wanted[1]):
+        if not self.is_simple(written[1], wanted[1]):
             return False
         left = self.scope.resolve(wanted[1] - written[1])
         taken: set[str] = set()
         for name in own:
             slope = written[0][name]
-            twins = [n for n in new if n not in taken and self._same(wanted[0][n], slope)]
+            twins = [n for n in new if n not in taken and self.same(wanted[0][n], slope)]
             value = symbol(twins[0]) if twins else constant(0)
             taken |= set(twins[:1])
-            if self._same(slope, constant(1)):
+            if self.same(slope, constant(1)):
                 value, left = value + left, constant(0)
             beyond = self.extents[name] - 1 - value
-            if not self._is_natural(beyond) or not self._is_natural(value):
+            if not self.is_natural(beyond) or not self.is_natural(value):
                 return False
-        rest = [n for n in new if n not in taken and not self._same(wanted[0][n], constant(0))]
-        return not rest and self._same(left, constant(0))
-
-    def _same(self, left: Expr, right: Expr) -> bool:
-        return self.scope.is_equal(left, right) is Truth.YES
+        rest = [n for n in new if n not in taken and not self.same(wanted[0][n], constant(0))]
+        return not rest and self.same(left, constant(0))
 
     # ------------------------------------------------------------ writers
 
@@ -376,9 +263,47 @@ class _Questions:
                 wrong.append(f"two tasks write element {collision}")
         return wrong
 
+    def _readers(self) -> list[str]:
+        """No task reads an element of a result that another one writes."""
+        wrong: list[str] = []
+        for read in self.accesses:
+            if read.writes or read.buffer.scratch:
+                continue
+            writes = [w for w in self.accesses if w.writes and w.buffer == read.buffer]
+            if not writes:
+                continue
+            if all(touches_alike(self, read, write) for write in writes):
+                self.findings.add("readers", True, "")
+                continue
+            crossing = self._crossing(read, writes)
+            if crossing is None:
+                self.findings.add("readers", False, str(read))
+            else:
+                wrong.append(f"a task reads what another one writes: element {crossing}")
+        return wrong
+
+    def _crossing(self, read: Access, writes: Sequence[Access]) -> str | None:
+        """An element that a task reads and another one writes, at some sample of sizes."""
+        for sample in self.samples:
+            readers: dict[int, tuple[int, ...]] = {}
+            for point in sample.of(read):
+                there = point.of(read.offset)
+                if there is not None:
+                    readers[there] = tuple(point.values[a.name] for a in read.nest if a.task)
+            for write in writes:
+                if [a for a in write.nest if a.task] != [a for a in read.nest if a.task]:
+                    continue
+                for point in sample.of(write):
+                    there = point.of(write.offset)
+                    task = tuple(point.values[a.name] for a in write.nest if a.task)
+                    if there is not None and readers.get(there, task) != task:
+                        told = _told(sample.sizes, read)
+                        return f"{there} of {read.buffer.name} at {told}: {read}"
+        return None
+
     def _is_one_to_one(self, write: Access) -> bool:
         """Whether different values of the axes mean different elements."""
-        return self._is_chain(write, [*write.nest], constant(0))
+        return self.is_chain(write, [*write.nest], constant(0))
 
     def _have_own_regions(self, writes: Sequence[Access]) -> bool:
         """Whether what tasks add to offsets keeps them further apart than what else is added."""
@@ -389,23 +314,8 @@ class _Questions:
             if affine is None or common not in (None, affine[0]):
                 return False
             common = affine[0]
-            if not self._is_natural(affine[1]) or not self._is_chain(write, axes, affine[1]):
+            if not self.is_natural(affine[1]) or not self.is_chain(write, axes, affine[1]):
                 return False
-        return True
-
-    def _is_chain(self, write: Access, axes: Sequence[Axis], reach: Expr) -> bool:
-        """Whether each slope is more than all smaller ones with their axes, and ``reach``, make."""
-        affine = self.simple.of(write.offset).affine([axis.name for axis in axes])
-        scope = self.scope.occupied([self.extents[axis.name] for axis in write.nest])
-        if affine is None or scope is None:
-            return scope is None  # these loops never run
-        slopes = affine[0]
-        several = [a for a in axes if not (a.extent.is_constant and a.extent.value == 1)]
-        for axis in sorted(several, key=lambda a: _magnitude(slopes[a.name])):
-            slope = slopes[axis.name]
-            if not self._is_natural(slope - reach - 1, scope):
-                return False
-            reach = reach + slope * symbol(axis.name)
         return True
 
     def _collision(self, writes: Sequence[Access]) -> str | None:
@@ -425,20 +335,6 @@ class _Questions:
         for sample in self.samples:
             for point in sample.of(access):
                 yield sample.sizes, point
-
-
-def _below_minimum(extent: Expr) -> Iterator[Expr]:
-    """What an extent with a minimum in it is at most, by each operand of that."""
-    for monomial, size in extent.terms:
-        atom = monomial.atoms[0] if len(monomial.atoms) == 1 else None
-        if atom is not None and size == 1 and atom.operation is Operation.MINIMUM:
-            yield from (rebuild(extent, {atom: operand}) for operand in atom.operands)
-
-
-def _magnitude(slope: Expr) -> tuple[int, int, str]:
-    """A key by which slopes are in order for most sizes."""
-    degree = max((len(monomial.atoms) for monomial, _ in slope.terms), default=0)
-    return degree, max((abs(size) for _, size in slope.terms), default=0), str(slope)
 
 
 def _told(sample: Point, access: Access) -> str:

@@ -226,14 +226,19 @@ def stages(body: Iterable[Statement]) -> Iterator[Stage]:
 class ExpressionMap:
     """Applies a function to every index expression; shared values stay shared.
 
-    Scalars that are bound under the names in ``scalars`` become these values.
+    Scalars that are bound under the names in ``scalars`` become these values. What is read of a
+    buffer in ``read_from`` is read of the one that it maps to.
     """
 
     def __init__(
-        self, expression: Callable[[Expr], Expr], scalars: Mapping[str, Value] | None = None
+        self,
+        expression: Callable[[Expr], Expr],
+        scalars: Mapping[str, Value] | None = None,
+        read_from: Mapping[TileBuffer, TileBuffer] | None = None,
     ) -> None:
         self.expression = expression
         self.scalars = dict(scalars or {})
+        self.read_from = dict(read_from or {})
         self._values: dict[int, tuple[Value, Value]] = {}
 
     @staticmethod
@@ -250,6 +255,10 @@ class ExpressionMap:
     def offset(self, _: TileBuffer, offset: Expr, /) -> Expr:
         """A place in a buffer, rewritten."""
         return self.expression(offset)
+
+    def read(self, buffer: TileBuffer) -> TileBuffer:
+        """The buffer that takes the place of one that is read."""
+        return self.read_from.get(buffer, buffer)
 
     def stores(self, stores: Iterable[Store]) -> tuple[Store, ...]:
         """Stores rewritten in order."""
@@ -269,7 +278,7 @@ class ExpressionMap:
     def _value(self, value: Value) -> Value:
         match value:
             case Load(buffer=buffer, offset=offset):
-                return Load(buffer, self.offset(buffer, offset))
+                return Load(self.read(buffer), self.offset(buffer, offset))
             case IndexValue(expression=expression, dtype=dtype):
                 return IndexValue(self.expression(expression), dtype)
             case Apply(function=function, operands=operands, dtype=dtype):
@@ -309,7 +318,7 @@ class ExpressionMap:
                 return replace(statement, offset=offset, value=self.value(statement.value))
             case TransposeBlock():
                 made = {n: self.expression(getattr(statement, n)) for n in _OF_TRANSPOSE}
-                return replace(statement, **made)
+                return replace(statement, source=self.read(statement.source), **made)
             case LetDistance():
                 return replace(statement, offset=self.expression(statement.offset))
             case Product():
@@ -349,7 +358,8 @@ class ExpressionMap:
     def view(self, view: View) -> View:
         """An operand, rewritten."""
         offset, row = self.expression(view.offset), self.expression(view.row)
-        made = replace(view, offset=offset, row=row, depth=self.expression(view.depth))
+        buffer, depth = self.read(view.buffer), self.expression(view.depth)
+        made = replace(view, buffer=buffer, offset=offset, row=row, depth=depth)
         if isinstance(made, CodeView):
             place, blocks = self.expression(made.place), self.expression(made.blocks)
             return replace(made, place=place, blocks=blocks)

@@ -18,19 +18,25 @@ import numpy as np
 from tilewright.cost import Machine
 from tilewright.ir.graph import Graph, Node
 from tilewright.ir.kernel import Alternatives, Kernel, Plan
+from tilewright.ir.verify import REPORT
 from tilewright.plan.anchors import Anchors
 from tilewright.plan.candidates import candidates
 from tilewright.plan.choosing import NEAR, Array, Choice, Choosing, Part
 from tilewright.plan.greedy import plan_greedily
 from tilewright.plan.launches import LaunchRing, in_order
+from tilewright.plan.memory import Fullest, PlanMemory
 from tilewright.plan.parts import parts
 from tilewright.plan.prices import KernelPrices, points_of
 from tilewright.plan.problem import Problem, made_by, orchestration
 from tilewright.plan.quick import QuickPrices
 from tilewright.plan.regions import ways
+from tilewright.plan.solver import NoChoice
+from tilewright.support.errors import ResourceError
 from tilewright.tile.alike import LoweringOnce
 from tilewright.tile.library import is_computed
+from tilewright.tile.variants import THREADS
 
+MOST_PLANS = 16  # that are tried for one that needs little memory
 LONGEST = 1e12  # picoseconds of a point: shapes that take longer are not planned for
 
 
@@ -64,9 +70,41 @@ class _Planned:
     gain: float
 
 
-def plan_optimally(graph: Graph, lowering: LoweringOnce) -> OptimalPlan:
-    """The plan with the least modelled time for the machine that ``lowering`` is for."""
-    return _Search(graph, lowering).found()
+def plan_optimally(graph: Graph, lowering: LoweringOnce, limit: int | None = None) -> OptimalPlan:
+    """The plan with the least modelled time for the machine that ``lowering`` is for.
+
+    With ``limit``, that of those which need no more bytes between kernels, at the ends of all
+    ranges, with one way for all shapes; kernels that need more together are forbidden as they are
+    found. Raises ResourceError if there is none, or none is found.
+    """
+    search = _Search(graph, lowering)
+    return search.found() if limit is None else _within(search, PlanMemory(graph, lowering), limit)
+
+
+def _within(search: _Search, memory: PlanMemory, limit: int) -> OptimalPlan:
+    """The plan that is found once all kernels that need too much together are forbidden."""
+    search.has_regions = False
+    least: Fullest | None = None
+    for _ in range(MOST_PLANS):
+        try:
+            found = search.found()
+        except NoChoice:
+            break
+        fullest = memory.fullest(found.plan.kernels, limit)
+        if fullest.bytes <= limit:
+            return found
+        if least is None or fullest.bytes < least.bytes:
+            least = fullest
+        search.forbid(fullest)
+    assert least is not None
+    sizes = [f"{name}={size}" for name, size in least.point.items() if name != THREADS]
+    where = ", ".join(sizes) or "its only shape"
+    raise ResourceError(
+        f"No plan was found that needs at most {limit} bytes between kernels at every shape; the "
+        f"least that was found needs {least.bytes}, at {where}",
+        where=least.launched.label,
+        hint="Allow more bytes, or declare smaller ranges of the dimensions",
+    )
 
 
 class _Search:
@@ -90,6 +128,10 @@ class _Search:
         times = sum((self.choosing.price(k) for k in self.greedy), np.zeros(len(points)))
         self.weights = 1.0 / (np.maximum(times, 1.0) * len(points))  # relative, all points equal
         self.has_regions = _is_decided_by_inputs(graph)
+        # Numbers of kernels that must not be chosen together, by what parts that are alike share.
+        self.forbidden: dict[object, list[tuple[int, ...]]] = {}
+        self._known: dict[object, _Planned] = {}
+        self._problems: dict[int, tuple[list[Kernel], Problem]] = {}  # of each part
 
     def found(self) -> OptimalPlan:
         """The choices of all parts together, in their order."""
@@ -99,7 +141,6 @@ class _Search:
             if len(numbers) == 1:
                 of_part[numbers.pop()].append(kernel)
         needed = [made_by(root) for root in self.graph.roots]
-        known: dict[object, _Planned] = {}
         taken: list[list[list[Kernel]]] = []  # by part and way
         found: list[_Planned] = []
         bound = 0.0
@@ -108,7 +149,8 @@ class _Search:
             own = dict.fromkeys(n for n in needed if self.part_of.get(n) == number)
             start = [k for k in self.greedy if self.part_of[k.outputs[0]] == number]
             problem = orchestration(kernels, own, partial(self._is_earlier, number))
-            planned = self._planned(problem, start, known)
+            self._problems[number] = kernels, problem
+            planned = self._planned(self._allowed(problem), start)
             every = [[kernels[n] for n in chosen] for chosen in planned.ways]
             taken.append(self._reading_alike(number, every))
             found.append(planned)
@@ -125,7 +167,7 @@ class _Search:
         by_shape = float(sum(np.min(part, axis=0) @ self.weights for part in prices))
         total = float(self._prices(self.greedy) @ self.weights)
         plan = Plan(self.greedy)
-        if by_shape <= total:
+        if by_shape <= total or self.forbidden:
             plan = _joined(self.graph, taken)
         else:
             price = by_shape = total
@@ -137,28 +179,45 @@ class _Search:
     def _prices(self, kernels: Sequence[Kernel]) -> Array:
         return sum((self.choosing.price(kernel) for kernel in kernels), 0 * self.weights)
 
+    # ------------------------------------------------------------ memory
+
+    def forbid(self, fullest: Fullest) -> None:
+        """Let kernels that need too much memory together not be chosen again.
+
+        Of those in several parts, the ones in the part of the kernel that is launched.
+        """
+        number = self.part_of[fullest.launched.outputs[0]]
+        kernels, problem = self._problems[number]
+        chosen = [n for n, kernel in enumerate(kernels) if kernel in fullest.together]
+        self.forbidden.setdefault(_signature(problem), []).append(tuple(chosen))
+
+    def _allowed(self, problem: Problem) -> Problem:
+        made = problem
+        for together in self.forbidden.get(_signature(problem), ()):
+            made = made.without(together)
+        return made
+
     # ------------------------------------------------------------ one part
 
     def _is_earlier(self, number: int, node: Node) -> bool:
         return self.part_of.get(node, number) < number
 
-    def _planned(
-        self, problem: Problem, start: Sequence[Kernel], known: dict[object, _Planned]
-    ) -> _Planned:
+    def _planned(self, problem: Problem, start: Sequence[Kernel]) -> _Planned:
         """The best choice of a part and its ways; parts that are alike have the same."""
-        part = Part.of(problem)
-        signature = (part.keys, problem.rows)
-        if signature not in known:
+        part, signature = Part.of(problem), _signature(problem)
+        if signature not in self._known:
             first = {kernel: number for number, kernel in enumerate(problem.kernels)}
             chosen = tuple(first[kernel] for kernel in start)
             choice = self.choosing.improved(part, chosen, self.weights)
+            if not problem.holds(choice.chosen):
+                raise NoChoice("No choice of kernels was found that can be launched", hint=REPORT)
             every = (choice.chosen,)
             if self.has_regions:
                 every = ways(self.choosing, part, choice, self.weights)
             prices = [self.choosing.prices(part, way) for way in every]
             gain = float((prices[0] - np.min(prices, axis=0)) @ self.weights)
-            known[signature] = _Planned(choice, every, gain)
-        return known[signature]
+            self._known[signature] = _Planned(choice, every, gain)
+        return self._known[signature]
 
     def _reading_alike(self, number: int, every: list[list[Kernel]]) -> list[list[Kernel]]:
         """The ways that read no more of earlier parts than the first one."""
@@ -210,6 +269,11 @@ class _Memberships:
             return True
         (part, own), (others, their) = self.of[one], self.of[other]
         return part != others or bool(own & their)
+
+
+def _signature(problem: Problem) -> object:
+    """What is equal of parts that are alike."""
+    return Part.of(problem).keys, problem.rows
 
 
 def _is_decided_by_inputs(graph: Graph) -> bool:

@@ -9,6 +9,7 @@ from tilewright.ir.kernel import Plan
 from tilewright.plan.backbone import plan_by_backbones, plan_without_fusion
 from tilewright.plan.greedy import plan_greedily
 from tilewright.plan.optimal import plan_optimally
+from tilewright.support.errors import InputError
 from tilewright.tile.alike import LoweringOnce
 
 Planner = Callable[[Graph, LoweringOnce], Plan]  # the latter tells what kernels cost
@@ -20,4 +21,20 @@ PLANNERS: Mapping[str, Planner] = {
     "optimal": lambda graph, lowering: plan_optimally(graph, lowering).plan,
 }
 
-__all__ = ["PLANNERS", "Planner"]
+
+def planner_within(name: str, limit: int | None) -> Planner:
+    """The planner of a name, held to ``limit`` bytes between kernels if that is given.
+
+    Raises InputError for a limit where the planner makes one plan only.
+    """
+    if limit is None:
+        return PLANNERS[name]
+    if name != "optimal":
+        raise InputError(
+            f"'max_arena' limits the memory of a plan, but plan={name!r} makes one plan only",
+            hint='Use plan="optimal", which chooses among plans',
+        )
+    return lambda graph, lowering: plan_optimally(graph, lowering, limit).plan
+
+
+__all__ = ["PLANNERS", "Planner", "planner_within"]

@@ -67,6 +67,19 @@ def byte_count(text: str) -> int | None:
     return None if found is None else int(found[1]) << _SHIFTS[found[2].upper()]
 
 
+def byte_limit(name: str, value: object) -> int | None:
+    """The value of an argument that is a number of bytes, or None for no limit."""
+    if value is None:
+        return None
+    count = byte_count(value) if isinstance(value, str) else as_integer(value)
+    if count is None or not 1 <= count <= LARGEST:
+        raise InputError(
+            f"'{name}' is {show(value)}",
+            hint="Give a number of bytes, such as 67108864 or '64M', or None",
+        )
+    return count
+
+
 def switch(name: str, value: object) -> bool:
     """The value of an argument that is True or False."""
     if not isinstance(value, bool):

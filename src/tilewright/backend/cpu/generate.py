@@ -7,6 +7,7 @@ what it computes. Start with :class:`CodeGenerator`.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from llvmlite import ir
@@ -94,9 +95,11 @@ class CodeGenerator:
         write_fence(frame, program.body)
         frame.builder.ret_void()
 
-    def image(self) -> CodeImage:
-        """Machine code of everything added."""
-        return compile_units(list(self.units.values()), self.level)
+    def image(self, functions: Collection[str] | None = None) -> CodeImage:
+        """Machine code of everything added, or of these functions alone."""
+        wanted = self.units if functions is None else functions
+        units = [unit for name, unit in self.units.items() if name in wanted]
+        return compile_units(units, self.level)
 
 
 def _digest(key: str) -> str:

@@ -6,12 +6,13 @@ Start with :func:`build_program`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from tilewright.backend.cpu.alternatives import Launched
+from tilewright.backend.cpu.buffer_numbers import moved, renumbered
 from tilewright.backend.cpu.generate import CodeGenerator, KernelCode
 from tilewright.backend.cpu.machine import Level
 from tilewright.backend.cpu.pack import ConstantStore
@@ -21,7 +22,7 @@ from tilewright.ir.kernel import Kernel, KernelKind, Plan
 from tilewright.ir.primitives import Constant, Input, Opaque, Project, TensorType
 from tilewright.ir.product_nest import ProductNest
 from tilewright.ir.tile import TileProgram
-from tilewright.ir.verify import REPORT, VerificationError
+from tilewright.ir.verify import REPORT, VerificationError, failure
 from tilewright.policy import POLICIES, Policy
 from tilewright.runtime.program import (
     BindStep,
@@ -49,6 +50,7 @@ from tilewright.target import preset
 from tilewright.tile.alike import LoweringOnce
 from tilewright.tile.lower import LoweredKernel
 from tilewright.tile.products.frame import RegisterTile
+from tilewright.tile.sharing import Launch, OverwritingOnce, SharedMemory, Tensor
 from tilewright.tile.variants import (
     THREADS,
     Accuracy,
@@ -104,6 +106,7 @@ class _Item:
     makes: list[Node]
     symbols: set[str]
     binds: tuple[str, ...] = ()
+    lowered: LoweredKernel | None = None  # that the steps are of, one variant after the other
 
 
 @dataclass
@@ -204,7 +207,7 @@ class _Builder:
                 reads += [source for source in lowered_step.reads if isinstance(source, Node)]
         reads = [read for read in reads if read not in kernel.outputs]  # of an earlier step
         own = set() if chosen is None else {str(chosen)}
-        return _Item(steps, reads, list(kernel.outputs), symbols - own - {THREADS})
+        return _Item(steps, reads, list(kernel.outputs), symbols - own - {THREADS}, lowered=lowered)
 
     def place_workspaces(
         self, kernel: Kernel, variants: Sequence[Variant], taken: Sequence[Expr]
@@ -270,6 +273,54 @@ class _Builder:
         rows = product([size for _, size in nest.batch]) * nest.m * nest.k * word
         lanes = self.level.lanes(made.dtype.bytes)
         return rows * nest.n, rows * ceil_div(nest.n, lanes) * lanes
+
+    def share_memory(self, ordered: Sequence[_Item], code: CodeGenerator) -> SharedMemory:
+        """Put results where what they may overwrite is; steps are in their order."""
+        launches = [
+            Launch(item.lowered.variants)
+            if item.lowered
+            else Launch((), (*item.reads, *item.makes))
+            for item in ordered
+        ]
+        memory = SharedMemory(
+            launches, OverwritingOnce(self.graph.scope), self.is_intermediate, self.stored_bytes
+        )
+        found = memory.problems(launches)
+        if found:
+            raise failure(found, f"memory of graph '{self.graph.name}'")
+        numbers = {
+            place: self.places[owner]
+            for source, place in self.places.items()
+            if (owner := memory.owner(source)) is not source
+        }
+        kept = [number for number in range(len(self.buffers)) if number not in numbers]
+        places = {number: place for place, number in enumerate(kept)}
+        places |= {number: places[owner] for number, owner in numbers.items()}
+        self.buffers = renumbered([self.buffers[number] for number in kept])
+        for item in ordered:
+            item.steps = [moved(step, places) for step in item.steps]
+            if item.lowered is not None:
+                self.write_in_place(item, memory.kernel(item.lowered), code)
+        return memory
+
+    def write_in_place(self, item: _Item, made: LoweredKernel, code: CodeGenerator) -> None:
+        """Let the steps of a kernel call the programs that overwrite their operands."""
+        assert item.lowered is not None
+        before = [step for variant in item.lowered.variants for step in variant.steps]
+        after = [step for variant in made.variants for step in variant.steps]
+        for number, (old, new) in enumerate(zip(before, after, strict=True)):
+            step = item.steps[number]
+            if new.program is not old.program and isinstance(step, KernelStep):
+                item.steps[number] = replace(step, **vars(code.add(new.program)))
+
+    def is_intermediate(self, tensor: Tensor) -> bool:
+        """Whether a tensor is made by a kernel and is nothing that a caller gets."""
+        place = self.places.get(tensor)
+        return place is not None and self.buffers[place].kind == "intermediate"
+
+    def stored_bytes(self, tensor: Tensor) -> Expr:
+        """The size of a tensor in memory."""
+        return product(self.buffers[self.places[tensor]].shape) * tensor.dtype.bytes
 
     def unused(self, name: str) -> str:
         """``name``, or one like it that no dimension of the graph has."""
@@ -399,13 +450,15 @@ def build_program(
             items.append(builder.opaque_item(kernel, taken))
             taken |= set(items[-1].binds)
             continue
-        found = lowering.lowered(kernel)
-        if observe is not None:
-            observe(found)
-        lowered.append(found)
+        lowered.append(lowering.lowered(kernel))
         items.append(builder.kernel_item(lowered[-1], code))
     builder.choose_ways(lowered, lowering.machine, code)
     ordered = _ordered(items, set(known), set(graph.inputs))
+    memory = builder.share_memory(ordered, code)
+    lowered = [memory.kernel(made) for made in lowered]
+    if observe is not None:
+        for made in lowered:
+            observe(made)
     later = [s for item in ordered for s in item.binds]
     program = Program(
         name=graph.name,
@@ -421,7 +474,8 @@ def build_program(
         choices=tuple(builder.choices),
         threads_symbol=THREADS,
     )
-    image = code.image()
+    functions = {step.function for step in program.steps if isinstance(step, KernelStep)}
+    image = code.image(functions.union(choice.function for choice in program.choices))
     return CompiledProgram(program, image, builder.store.arrays(builder.constants), tuple(lowered))
 
 
