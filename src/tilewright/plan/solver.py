@@ -14,6 +14,10 @@ SCALE = 1e4  # the largest cost as the solver sees it, whose tolerances are abso
 RELATIVE_GAP = 1e-4  # see solve
 
 
+class NoChoice(VerificationError):
+    """No choice of kernels satisfies all constraints."""
+
+
 class _Silent(highspy.Highs):
     def enableCallbacks(self) -> None:
         """Do without: HiGHS 1.16 prints a banner when they are turned on, before it can be told."""
@@ -28,7 +32,7 @@ def solve(problem: Problem, costs: Sequence[float], gap: float = RELATIVE_GAP) -
     its presolve has fixed a kernel, and then calls it optimal.
 
     The same problem gives the same choice, unless the time runs out: then it is the best one that
-    was found, and its bound says how far from optimal it may be.
+    was found, and its bound says how far from optimal it may be. Raises :class:`NoChoice`.
     """
     solver = _Silent()
     for name, value in (
@@ -48,10 +52,10 @@ def solve(problem: Problem, costs: Sequence[float], gap: float = RELATIVE_GAP) -
     solver.run()
     values = list(solver.getSolution().col_value)
     if len(values) != len(costs) or not solver.getInfo().primal_solution_status:
-        raise VerificationError("No choice of kernels computes the graph", hint=REPORT)
+        raise NoChoice("No choice of kernels computes the graph", hint=REPORT)
     chosen = tuple(column for column, value in enumerate(values) if value > 0.5)
     price = sum(costs[column] for column in chosen)
     return Solution(chosen, price, min(price, solver.getInfo().mip_dual_bound / scale))
 
 
-__all__ = ["solve"]
+__all__ = ["NoChoice", "solve"]
