@@ -110,13 +110,18 @@ class Choosing:
         best = best if best.price <= wanted else first
         return Choice(best.chosen, best.price, bound)
 
-    def cheapest(self, part: Part, weights: Array, others: Sequence[Kernel] = ()) -> Choice | None:
-        """The cheapest choice that runs with ``others``, however small its gain; None for none."""
+    def cheapest(
+        self, part: Part, weights: Array, others: Sequence[Kernel] = (), below: float = math.inf
+    ) -> Choice | None:
+        """The cheapest choice that runs with ``others``, however small its gain; None for none.
+
+        One that is not ``below`` a price need not be the cheapest.
+        """
         best: Choice | None = None
         try:
             for found in self._tried(part, weights, others):
                 best = found if best is None or found.price < best.price else best
-                if best.price - found.bound <= NEAR * best.price:
+                if best.price - found.bound <= NEAR * best.price or found.bound >= below:
                     break
         except NoChoice:
             pass  # all that are left wait for themselves

@@ -9,6 +9,7 @@ with :class:`Rejected`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -64,13 +65,19 @@ class Rejected:
         self._known: dict[object, tuple[int, ...] | None] = {}
 
     def beside(self, kernel: Kernel) -> Instead | None:
-        """The cheapest choice without a kernel of the plan; None where there is no other."""
-        best: Instead | None = None
-        for own in ((kernel,), *((kernel, other) for other in self._neighbours(kernel))):
-            found = self._without(kernel, own)
+        """The cheapest choice without a kernel of the plan; None where there is no other.
+
+        A kernel is divided, or joined with a neighbour. One that cannot be divided may also share
+        its work with a neighbour in another way.
+        """
+        best = self._without(kernel, (kernel,), math.inf)
+        is_divided = best is not None
+        for other in self._neighbours(kernel):
             # What changes a neighbour as well has to be worth it.
-            slack = 0.0 if best is None else NEAR * self._price(best.removed)
-            if found is not None and (best is None or found.more < best.more - slack):
+            pair = (kernel, other)
+            below = math.inf if best is None else best.more - NEAR * self._price(pair)
+            found = self._without(kernel, pair, below, as_one=is_divided)
+            if found is not None and found.more < below:
                 best = found
         return best
 
@@ -81,14 +88,23 @@ class Rejected:
             beside += self._readers.get(output, ())
         return [k for k in dict.fromkeys(beside) if k.kind is not KernelKind.OPAQUE]
 
-    def _without(self, kernel: Kernel, own: Sequence[Kernel]) -> Instead | None:
-        """The cheapest choice for what some kernels compute that does without one of them."""
+    def _without(
+        self, kernel: Kernel, own: Sequence[Kernel], below: float, as_one: bool = False
+    ) -> Instead | None:
+        """The cheapest choice for what some kernels compute that does without one of them.
+
+        One that takes not less than ``below`` more need not be the cheapest. It is a single kernel
+        if it has to be ``as_one``.
+        """
         others = [k for k in self._launched if k not in own]
-        part = self._part(kernel, own, others)
+        part = self._part(kernel, own, others, as_one)
         place = {k: number for number, k in enumerate(part.problem.kernels)}
         signature = (part.keys, part.problem.rows, tuple(place.get(k) for k in own))
         if signature not in self._known:  # layers that are alike have it once
-            found = self._choosing.cheapest(part, np.ones(1), others)
+            limit = self._price(own) + below
+            found = None
+            if part.problem.kernels:
+                found = self._choosing.cheapest(part, np.ones(1), others, limit)
             self._known[signature] = None if found is None else found.chosen
         chosen = self._known[signature]
         if chosen is None:
@@ -98,15 +114,19 @@ class Rejected:
         added = tuple(k for k in made if k not in own)
         return Instead(removed, added, self._price(added) - self._price(removed))
 
-    def _part(self, kernel: Kernel, own: Sequence[Kernel], others: Sequence[Kernel]) -> Part:
+    def _part(
+        self, kernel: Kernel, own: Sequence[Kernel], others: Sequence[Kernel], as_one: bool
+    ) -> Part:
         """The choice of what computes what some kernels do, of which one is not to be chosen."""
         given = {output for other in others for output in other.outputs}
         inside = {node for k in own for node in k.body} - given
         read = {source for other in others for source in map(made_by, other.reads)}
-        needed = [o for k in own for o in k.outputs if o in read or o in self._roots]
+        needed = {o: None for k in own for o in k.outputs if o in read or o in self._roots}
         kernels = dict.fromkeys(
-            k for k in (*own, *self._candidates) if inside.issuperset(k.outputs) and k != kernel
-        )
+            k for k in (*own, *self._candidates)
+            if k != kernel and inside.issuperset(k.outputs)
+            and (not as_one or needed.keys() == set(k.outputs))
+        )  # fmt: skip
         return Part.of(orchestration(kernels, needed, given.__contains__))
 
     def _price(self, kernels: Iterable[Kernel]) -> float:
