@@ -33,6 +33,7 @@ from tilewright.runtime.program import KernelStep
 from tilewright.runtime.results import KernelUse, Memory
 from tilewright.shape import Expr, product
 from tilewright.support.errors import InputError
+from tilewright.support.text import format_seconds
 from tilewright.tile.alike import LoweringOnce
 from tilewright.tile.lower import LoweredKernel
 from tilewright.tile.prices import with_costs
@@ -107,7 +108,8 @@ class ModelReport:
 
     ``call`` is the median of whole calls, ``other`` what steps without a kernel take, such as those
     on the ONNX reference evaluator. ``peak`` is the number of multiply-adds in a second that the
-    machine can do, ``bandwidth`` its bytes from memory, both with the threads of the call.
+    machine can do, ``bandwidth`` its bytes from memory, both with the threads of the call. ``lost``
+    is the part of its modelled time that the planner may have lost by dividing the graph.
     """
 
     name: str
@@ -122,6 +124,7 @@ class ModelReport:
     memory: Memory
     peak: float
     bandwidth: float
+    lost: float = 0.0
 
     @property
     def limit(self) -> float:
@@ -197,7 +200,7 @@ class Explained:
             model.name, dict(shape), model.level, target.name, self.plan_name, threads, call,
             tuple(kernels), sum(times.values()), model.memory(**shape),
             target.peak_flops("float32", threads) / 2,
-            target.bytes_per_second(target.levels[-1].name, threads),
+            target.bytes_per_second(target.levels[-1].name, threads), self.plan.lost,
         )  # fmt: skip
 
     @property
@@ -297,6 +300,11 @@ class _PointPrices:
         return expression.evaluate(self._point) if known else 0
 
 
+def signed_seconds(seconds: float) -> str:
+    """A time for people that may be below 0."""
+    return f"-{format_seconds(-seconds)}" if seconds < 0 else format_seconds(seconds)
+
+
 def _median(call: Callable[[], object], seconds: float) -> float:
     """The median time of calls for so many seconds, after one that is not counted."""
     call()
@@ -309,4 +317,4 @@ def _median(call: Callable[[], object], seconds: float) -> float:
     return statistics.median(times)
 
 
-__all__ = ["Explained", "KernelReport", "ModelReport", "OtherChoice"]
+__all__ = ["Explained", "KernelReport", "ModelReport", "OtherChoice", "signed_seconds"]
