@@ -18,7 +18,7 @@ import onnx
 import pytest
 
 from support.text_models import model
-from tilewright.bench.explain import Explained, ModelReport
+from tilewright.bench.explain import Explained, ModelReport, signed_seconds
 from tilewright.bench.figures import kernel_bars, latency_lines, roofline, standalone
 from tilewright.cli import main
 from tilewright.support.errors import InputError
@@ -65,6 +65,19 @@ def test_figures_of_kernels_agree_with_each_other(report: ModelReport) -> None:
     assert kernel.bytes == 4 * (40 * 64 + 64 * 96 + 96 * 32 + 40 * 32)
     assert kernel.saving == kernel.apart - kernel.modelled and kernel.apart > 0
     assert json.loads(json.dumps(report.to_json()))["limit"] == report.limit
+
+
+def test_the_best_rejected_choice_computes_the_same(report: ModelReport) -> None:
+    (kernel,) = report.kernels
+    other = kernel.rejected
+    assert other is not None and other.replaced == (("attention", kernel.label),)
+    kinds = [kind for kind, _ in other.kernels]
+    assert len(kinds) > 1 and "contraction" in kinds and other.described == " + ".join(kinds)
+    assert other.more > -kernel.modelled
+    (written,) = report.to_json()["kernels"]
+    assert written["rejected"]["more"] == other.more
+    assert f"saves {signed_seconds(other.more)}" in texts(kernel_bars(report))[1]
+    assert signed_seconds(-2e-6) == "-" + signed_seconds(2e-6)
 
 
 def test_a_ragged_model_is_refused() -> None:
@@ -162,6 +175,7 @@ def test_the_plan_as_a_model_of_functions(command: Callable[..., str], saved: Pa
     for node in made.graph.node:
         told = {a.name: a.s.decode() for a in node.attribute}
         assert float(told["takes_us"]) > 0 and told["operators"]
+        assert float(told["saves_us"]) and "contraction" in told["instead"]
     assert main(["explain", str(saved), "--onnx", str(saved), "--seconds", "0.1"]) != 0
     assert onnx.load(saved).graph.node[0].op_type == "MatMul"
 

@@ -189,12 +189,44 @@ def test_parts_divide_no_kernel_and_are_planned_like_the_whole() -> None:
     graph = layers(24)
     greedy = plan_greedily(graph).kernels
     anchors = Anchors(graph)
-    found = parts(anchors, greedy)
+    found = [part.anchors for part in parts(anchors, greedy, greedy, lambda _: 1.0)]
     assert len(found) > 1 and sum(map(len, found)) == len(anchors.nodes)
     assert all(len(part) >= LEAST for part in found[:-1])
     for kernel in greedy:
         kept = anchors.holding({*kernel.seeds, *kernel.outputs})
         assert sum(not part.isdisjoint(kept) for part in found) == 1
+
+
+def test_parts_end_where_kernels_that_reach_across_save_least() -> None:
+    """Each kernel is divided by a cut into halves, of which one writes what the other reads."""
+    graph = layers(24)
+    anchors = Anchors(graph)
+    every_kernel = every(graph)
+    every_size = {node: float(number % 7 + 1) for number, node in enumerate(anchors.nodes)}
+    found = parts(anchors, plan_greedily(graph).kernels, every_kernel, every_size.__getitem__)
+    assert len(found) > 1 and found[-1].lost == 0.0
+    earlier: set[Node] = set()
+    for part in found[:-1]:
+        earlier |= part.anchors
+        handed = {
+            (node, reader)
+            for kernel in every_kernel
+            for reader in kernel.body
+            if reader in anchors.number and reader not in earlier
+            for node in anchors.operands(reader)
+            if node in kernel.body and node in earlier
+        }
+        assert part.lost == sum(every_size[node] for node, _ in handed)
+    nothing = parts(anchors, plan_greedily(graph).kernels, (), every_size.__getitem__)
+    assert all(part.lost == 0.0 for part in nothing)
+
+
+def test_what_cuts_lose_is_a_part_of_the_plan() -> None:
+    graph = layers(24)
+    found = plan_optimally(graph, lowering_of(graph, LEVELS[LEVEL]))
+    assert 0.0 <= found.plan.lost < 0.02
+    small = layers(1)
+    assert plan_optimally(small, lowering_of(small, LEVELS[LEVEL])).plan.lost == 0.0
 
 
 @pytest.mark.parametrize("count", mostly_slow([6, 60], "6"))

@@ -26,12 +26,14 @@ from tilewright.options import CompileOptions
 from tilewright.plan.planners import PLANNERS
 from tilewright.plan.prices import KernelPrices
 from tilewright.plan.quick import QuickPrices, is_product, multiply_adds
+from tilewright.plan.rejected import Instead, Rejected
 from tilewright.policy.prices import evaluated_at
 from tilewright.runtime.model import CompiledModel
 from tilewright.runtime.program import KernelStep
 from tilewright.runtime.results import KernelUse, Memory
 from tilewright.shape import Expr, product
 from tilewright.support.errors import InputError
+from tilewright.support.text import format_seconds
 from tilewright.tile.alike import LoweringOnce
 from tilewright.tile.lower import LoweredKernel
 from tilewright.tile.prices import with_costs
@@ -42,13 +44,32 @@ _FEWEST_CALLS = 5
 
 
 @dataclass(frozen=True)
+class OtherChoice:
+    """Kernels that a plan might have in the place of others, by their kinds and labels.
+
+    ``more`` is how many seconds they take longer, by the model; below 0 where they are faster.
+    """
+
+    kernels: tuple[tuple[str, str], ...]
+    replaced: tuple[tuple[str, str], ...]
+    more: float
+
+    @property
+    def described(self) -> str:
+        """The kinds of the kernels, and how many others go for them if it is not one."""
+        kinds = " + ".join(kind for kind, _ in self.kernels)
+        return kinds if len(self.replaced) == 1 else f"{kinds} for {len(self.replaced)} kernels"
+
+
+@dataclass(frozen=True)
 class KernelReport:
     """One kernel at one shape; times in seconds.
 
     ``operators`` are those of the model that it has a part of. ``runner_up`` is the variant that
     the price puts second, ``runner_up_time`` its modelled time; both are empty where there is one
     variant. ``apart`` is the modelled time of its primitives as kernels of their own: what it saves
-    is the difference to ``modelled``. ``limit`` is what no kernel falls below: every multiply-add
+    is the difference to ``modelled``. ``rejected`` is the cheapest choice of kernels without this
+    one, if there is any. ``limit`` is what no kernel falls below: every multiply-add
     at its peak, or all bytes once at the bandwidth of the level that holds them. ``padded`` is the
     share of multiply-adds on padding beyond those that are needed.
     """
@@ -63,6 +84,7 @@ class KernelReport:
     runner_up: str
     runner_up_time: float
     apart: float
+    rejected: OtherChoice | None
     limit: float
     bytes: int
     multiply_adds: int
@@ -86,7 +108,8 @@ class ModelReport:
 
     ``call`` is the median of whole calls, ``other`` what steps without a kernel take, such as those
     on the ONNX reference evaluator. ``peak`` is the number of multiply-adds in a second that the
-    machine can do, ``bandwidth`` its bytes from memory, both with the threads of the call.
+    machine can do, ``bandwidth`` its bytes from memory, both with the threads of the call. ``lost``
+    is the part of its modelled time that the planner may have lost by dividing the graph.
     """
 
     name: str
@@ -101,6 +124,7 @@ class ModelReport:
     memory: Memory
     peak: float
     bandwidth: float
+    lost: float = 0.0
 
     @property
     def limit(self) -> float:
@@ -143,7 +167,10 @@ class Explained:
             for number, kernel in enumerate(self.plan.kernels)
             if kernel.kind is not KernelKind.OPAQUE
         ]
-        apart = PLANNERS["none"](self.made.graph, self._lowering())
+        self._lowering = lowering_of(
+            self.made.graph, LEVELS[self.model.level], machine=self.machine
+        )
+        apart = PLANNERS["none"](self.made.graph, self._lowering)
         self._optional = self.plan.memberships()
         self._apart = {kernel.outputs[0]: kernel for kernel in apart.kernels}
 
@@ -153,23 +180,27 @@ class Explained:
         threads = min(model.num_threads, target.units)
         call = _median(lambda: model.run(inputs), seconds / 2)
         times = self._profiled(inputs, seconds / 2)
-        prices = _PointPrices(self.machine, self._lowering(), {**shape, THREADS: threads})
+        point = {**shape, THREADS: threads}
+        prices = _PointPrices(self.machine, self._lowering, point)
         uses: dict[int, list[KernelUse]] = {}
         for use in model.explain(**shape):
             step = cast("KernelStep", model.program.steps[use.step])
             uses.setdefault(step.kernel, []).append(use)
+        launched = [k for k in self._kernels if k[0] in uses or k[0] not in self._optional]
+        rejected = Rejected(
+            self.made.graph, self._lowering, point, [kernel for _, kernel, _ in launched]
+        )
         kernels: list[KernelReport] = []
-        for number, kernel, lowered in self._kernels:
-            if number in self._optional and number not in uses:
-                continue  # of another way
+        for number, kernel, lowered in launched:
             own = [use for use in uses.get(number, []) if use.step in times]
             measured = sum(times.pop(use.step) for use in own)
-            kernels.append(self._report(number, kernel, lowered, own, measured, prices))
+            other = _other_choice(rejected.beside(kernel))
+            kernels.append(self._report(number, kernel, lowered, own, measured, prices, other))
         return ModelReport(
             model.name, dict(shape), model.level, target.name, self.plan_name, threads, call,
             tuple(kernels), sum(times.values()), model.memory(**shape),
             target.peak_flops("float32", threads) / 2,
-            target.bytes_per_second(target.levels[-1].name, threads),
+            target.bytes_per_second(target.levels[-1].name, threads), self.plan.lost,
         )  # fmt: skip
 
     @property
@@ -182,10 +213,6 @@ class Explained:
         return CompiledModel.from_contents(
             self.made.contents, evaluate=evaluate_payload, num_threads=self.model.num_threads
         )
-
-    def _lowering(self) -> LoweringOnce:
-        level = LEVELS[self.model.level]
-        return lowering_of(self.made.graph, level, machine=self.machine)
 
     def _profiled(self, inputs: Inputs, seconds: float) -> dict[int, float]:
         """The median time of every step that runs."""
@@ -200,7 +227,7 @@ class Explained:
 
     def _report(
         self, number: int, kernel: Kernel, lowered: LoweredKernel, uses: Sequence[KernelUse],
-        measured: float, prices: _PointPrices,
+        measured: float, prices: _PointPrices, other: OtherChoice | None,
     ) -> KernelReport:  # fmt: skip
         ranked = prices.ranked(lowered)
         products = [multiply_adds(node) for node in kernel.body if is_product(node)]
@@ -219,12 +246,23 @@ class Explained:
             runner_up=ranked[1][1] if len(ranked) > 1 else "",
             runner_up_time=ranked[1][0] if len(ranked) > 1 else 0.0,
             apart=sum(map(prices.of, apart)) if len(apart) > 1 else ranked[0][0],
+            rejected=other,
             limit=prices.limit(kernel),
             bytes=sum(map(prices.size, (*kernel.reads, *kernel.outputs))),
             multiply_adds=sum(map(prices.count, products)),
             padded=max((use.padded or 0.0 for use in uses), default=0.0),
             threads=max((use.threads for use in uses), default=1),
         )
+
+
+def _other_choice(instead: Instead | None) -> OtherChoice | None:
+    if instead is None:
+        return None
+    added, removed = (
+        tuple((kernel.kind.value, kernel.label) for kernel in kernels)
+        for kernels in (instead.added, instead.removed)
+    )
+    return OtherChoice(added, removed, instead.more / _PICO)
 
 
 class _PointPrices:
@@ -262,6 +300,11 @@ class _PointPrices:
         return expression.evaluate(self._point) if known else 0
 
 
+def signed_seconds(seconds: float) -> str:
+    """A time for people that may be below 0."""
+    return f"-{format_seconds(-seconds)}" if seconds < 0 else format_seconds(seconds)
+
+
 def _median(call: Callable[[], object], seconds: float) -> float:
     """The median time of calls for so many seconds, after one that is not counted."""
     call()
@@ -274,4 +317,4 @@ def _median(call: Callable[[], object], seconds: float) -> float:
     return statistics.median(times)
 
 
-__all__ = ["Explained", "KernelReport", "ModelReport"]
+__all__ = ["Explained", "KernelReport", "ModelReport", "OtherChoice", "signed_seconds"]

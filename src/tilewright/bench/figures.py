@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from itertools import pairwise
 
-from tilewright.bench.explain import KernelReport, ModelReport
+from tilewright.bench.explain import KernelReport, ModelReport, signed_seconds
 from tilewright.support.text import format_seconds
 
 _Format = Callable[[float], str]
@@ -26,7 +26,7 @@ COLOURS = """
 """
 _OTHERS = ("var(--other1)", "var(--other2)", "var(--other3)", "var(--other4)")
 _TEXT = "font-family='system-ui, sans-serif' font-size='12'"
-_ROW, _LABEL, _MOST_BARS = 20, 250, 30
+_ROW, _LABEL, _TIMES, _MOST_BARS = 20, 250, 170, 30
 _LEFT, _RIGHT, _TOP, _BOTTOM, _HEIGHT = 62, 110, 12, 34, 260
 
 
@@ -36,10 +36,13 @@ def standalone(figure: str) -> str:
 
 
 def kernel_bars(report: ModelReport, most: int = _MOST_BARS) -> str:
-    """A bar for each of the slowest kernels: its time, the part that is the limit, the model's."""
+    """A bar for each of the slowest kernels: its time, the part that is the limit, the model's.
+
+    Beside it stands what it saves, by the model, beside the best choice of kernels without it.
+    """
     kernels = sorted(report.kernels, key=lambda k: -k.measured)[:most]
     longest = max((max(k.measured, k.modelled) for k in kernels), default=1.0) or 1.0
-    scale = (WIDTH - _LABEL - 80) / longest
+    scale = (WIDTH - _LABEL - _TIMES) / longest
     rows = [_bar(k, n * _ROW + 4, scale) for n, k in enumerate(kernels)]
     title = f"Time of the {len(kernels)} slowest kernels"
     return _figure(title, len(kernels) * _ROW + 10, rows)
@@ -54,6 +57,11 @@ def _bar(kernel: KernelReport, y: int, scale: float) -> str:
         f"{kernel.label}: {format_seconds(kernel.measured)}, modelled "
         f"{format_seconds(kernel.modelled)}, limit {format_seconds(kernel.limit)}"
     )
+    saves = ""
+    if kernel.rejected is not None:
+        saved = signed_seconds(kernel.rejected.more)
+        saves = f", saves {saved}"
+        tip += f"; saves {saved} beside {kernel.rejected.described}"
     return (
         f"<g><title>{escape(tip)}</title>"
         f"<text x='{_LABEL - 8}' y='{y + 12}' text-anchor='end' fill='var(--ink)' {_TEXT}>"
@@ -65,7 +73,7 @@ def _bar(kernel: KernelReport, y: int, scale: float) -> str:
         f"<line x1='{mark:.1f}' x2='{mark:.1f}' y1='{y}' y2='{y + 17}' stroke='var(--mark)' "
         "stroke-width='2'/>"
         f"<text x='{max(end, mark) + 6:.1f}' y='{y + 12}' fill='var(--soft)' {_TEXT}>"
-        f"{format_seconds(kernel.measured)}</text></g>"
+        f"{format_seconds(kernel.measured)}{saves}</text></g>"
     )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from tilewright.bench.explain import KernelReport, ModelReport
+from tilewright.bench.explain import KernelReport, ModelReport, signed_seconds
 from tilewright.bench.figures import COLOURS, kernel_bars, latency_lines, roofline
 from tilewright.bench.report import Report
 from tilewright.runtime.results import Memory
@@ -123,7 +123,8 @@ def _kernels(report: ModelReport) -> list[str]:
     slowest = sorted(report.kernels, key=lambda kernel: -kernel.measured)
     rows = "".join(map(_row, slowest))
     heads = (
-        "takes", "modelled", "of the limit", "saves", "variant", "runner-up", "bytes",
+        "takes", "modelled", "of the limit", "instead", "saves", "one by one", "variant",
+        "runner-up", "bytes",
         "multiply-adds", "padded",
     )  # fmt: skip
     head = "<th class='name'>kernel</th>" + "".join(f"<th>{name}</th>" for name in heads)
@@ -133,20 +134,23 @@ def _kernels(report: ModelReport) -> list[str]:
     return [
         f"<h2>Time of each kernel at {escape(_shape(report.shape))}</h2>", legend,
         f"<div class='wide'>{kernel_bars(report)}</div>", other,
-        f"<details><summary>All {len(slowest)} kernels</summary><p class='soft'>Saves: what the "
-        "operators of the kernel would take more one by one, by the model. Runner-up: the variant "
-        "that the model puts second, and how much longer it would take.</p>"
+        f"<details><summary>All {len(slowest)} kernels</summary><p class='soft'>Instead: the best "
+        "choice of kernels without this one; saves: what that would take more, by the model. One "
+        "by one: what the operators of the kernel would take more as kernels of their own. "
+        "Runner-up: the variant that the model puts second, and how much longer it would take.</p>"
         f"<div class='wide'><table><tr>{head}</tr>{rows}</table></div></details>",
     ]  # fmt: skip
 
 
 def _row(kernel: KernelReport) -> str:
-    runner_up = ""
+    runner_up, other = "", kernel.rejected
     if kernel.runner_up and kernel.modelled:
         runner_up = f"{kernel.runner_up}, {kernel.runner_up_time / kernel.modelled:.2f}×"
     cells = (
         format_seconds(kernel.measured), format_seconds(kernel.modelled),
         f"{100 * min(kernel.share_of_limit, 1.0):.0f} %",
+        "no other" if other is None else other.described,
+        "" if other is None else signed_seconds(other.more),
         format_seconds(max(kernel.saving, 0.0)), kernel.variant, runner_up,
         format_bytes(kernel.bytes), f"{kernel.multiply_adds / 1e6:.1f} M",
         f"{100 * kernel.padded:.0f} %" if kernel.multiply_adds else "",

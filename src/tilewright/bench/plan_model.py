@@ -60,6 +60,7 @@ def _operation(report: KernelReport) -> str:
 
 def _told(report: KernelReport) -> dict[str, str]:
     """What a kernel's node says of it."""
+    other = report.rejected
     return {
         "operators": ", ".join(report.operators),
         "variant": report.variant,
@@ -67,6 +68,8 @@ def _told(report: KernelReport) -> dict[str, str]:
         "modelled_us": f"{report.modelled * _MICRO:.1f}",
         "limit_us": f"{report.limit * _MICRO:.1f}",
         "one_by_one_us": f"{report.apart * _MICRO:.1f}",
+        "instead": "no other" if other is None else other.described,
+        "saves_us": "" if other is None else f"{other.more * _MICRO:.1f}",
         "runner_up": report.runner_up,
         "bytes": str(report.bytes),
         "multiply_adds": str(report.multiply_adds),

@@ -14,7 +14,7 @@ import typer
 from rich.console import RenderableType
 
 from tilewright.bench import ModelContender, Settings, check_sizes, compare, parse_sizes
-from tilewright.bench.explain import Explained, KernelReport, ModelReport
+from tilewright.bench.explain import Explained, KernelReport, ModelReport, signed_seconds
 from tilewright.bench.figures import kernel_bars, standalone
 from tilewright.bench.page import PageContents, page
 from tilewright.bench.peers import PeerOptions, create_peers
@@ -75,7 +75,8 @@ def explain(
     """Show what each kernel takes at a shape, beside the model of the machine and its limit.
 
     Of each kernel: the operators in it, its time as measured and as modelled, the share of what the
-    machine can do, what it saves beside its operators one by one, its variant and the runner-up.
+    machine can do, the best choice of kernels without it and what it saves beside that, its variant
+    and the runner-up.
 
     \b
     Example: tilewright explain bert.onnx --shape batch=1,seq=128
@@ -185,7 +186,7 @@ def _sizes(
 
 def _shown(found: ModelReport, most: int) -> list[RenderableType]:
     slowest = sorted(found.kernels, key=lambda kernel: -kernel.measured)[:most]
-    columns = ("kernel", "kind", ">takes", ">modelled", ">of limit", ">saves", "variant",
+    columns = ("kernel", "kind", ">takes", ">modelled", ">of limit", "instead", ">saves", "variant",
                "runner-up", ">bytes", ">padded")  # fmt: skip
     shape = ", ".join(f"{name}={size}" for name, size in found.shape.items())
     total = sum(kernel.measured for kernel in found.kernels)
@@ -197,6 +198,7 @@ def _shown(found: ModelReport, most: int) -> list[RenderableType]:
         f"{found.threads} threads, {len(found.kernels)} kernels of the {found.plan} plan at "
         f"{found.level}, {format_seconds(total)} in sum, of which the machine allows no less than "
         f"{format_seconds(found.limit)}",
+        *([f"Planned in parts, which lose at most {100 * found.lost:.2f} %"] if found.lost else []),
         *([f"Without a kernel: {format_seconds(found.other)}"] if found.other else []),
         f"Memory: {format_bytes(found.memory.constants)} of weights, "
         f"{format_bytes(found.memory.arena)} between kernels",
@@ -213,7 +215,8 @@ def _cells(kernel: KernelReport) -> tuple[str, ...]:
         format_seconds(kernel.measured),
         format_seconds(kernel.modelled),
         f"{100 * min(kernel.share_of_limit, 1.0):.0f} %",
-        format_seconds(max(kernel.saving, 0.0)),
+        "no other" if kernel.rejected is None else kernel.rejected.described,
+        "" if kernel.rejected is None else signed_seconds(kernel.rejected.more),
         kernel.variant,
         runner_up,
         format_bytes(kernel.bytes),

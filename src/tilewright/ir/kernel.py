@@ -127,10 +127,15 @@ class Alternatives:
 
 @dataclass(frozen=True)
 class Plan:
-    """Kernels in execution order, launched by every call but for those of ``alternatives``."""
+    """Kernels in execution order, launched by every call but for those of ``alternatives``.
+
+    ``lost`` is the part of its modelled time that a planner may have lost at most by dividing the
+    graph.
+    """
 
     kernels: tuple[Kernel, ...]
     alternatives: tuple[Alternatives, ...] = ()
+    lost: float = 0.0
 
     def memberships(self) -> dict[int, tuple[int, frozenset[int]]]:
         """The kernels, by number, that not every call launches: of which alternatives, and ways."""

@@ -8,7 +8,7 @@ their sum by the weights of the points. Start with :class:`Choosing`.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,7 @@ from tilewright.plan.launches import LaunchRing, in_order
 from tilewright.plan.prices import KernelPrices
 from tilewright.plan.problem import Problem
 from tilewright.plan.quick import QuickPrices
-from tilewright.plan.solver import solve
+from tilewright.plan.solver import NoChoice, solve
 from tilewright.tile.alike import outline_key
 
 WORTH = 0.05  # of the price of a part: a smaller gain is within the error of prices
@@ -96,13 +96,43 @@ class Choosing:
 
         The choice ``start`` is kept unless another one gains more than the error of prices.
         """
-        problem = part.problem
         # A later part may read what the greedy plan has nobody write.
-        holds = problem.holds(start)
+        holds = part.problem.holds(start)
         price = float(self.prices(part, start) @ weights) if holds else math.inf
         best = first = Choice(start, price, 0.0)
         wanted = (1 - WORTH) * price
         bound = 0.0
+        for found in self._tried(part, weights):
+            bound = found.bound
+            best = found if found.price < best.price else best
+            if bound > wanted or best.price - bound <= NEAR * best.price:
+                break
+        best = best if best.price <= wanted else first
+        return Choice(best.chosen, best.price, bound)
+
+    def cheapest(
+        self, part: Part, weights: Array, others: Sequence[Kernel] = (), below: float = math.inf
+    ) -> Choice | None:
+        """The cheapest choice that runs with ``others``, however small its gain; None for none.
+
+        One that is not ``below`` a price need not be the cheapest.
+        """
+        best: Choice | None = None
+        try:
+            for found in self._tried(part, weights, others):
+                best = found if best is None or found.price < best.price else best
+                if best.price - found.bound <= NEAR * best.price or found.bound >= below:
+                    break
+        except NoChoice:
+            pass  # all that are left wait for themselves
+        return best
+
+    def _tried(self, part: Part, weights: Array, others: Sequence[Kernel] = ()) -> Iterator[Choice]:
+        """Choices, each the cheapest by what was known of prices, which is priced afterwards.
+
+        Each has an order in which it runs with ``others``. Raises :class:`NoChoice`.
+        """
+        problem, bound = part.problem, 0.0
         for _ in range(ROUNDS):
             self.rounds += 1
             pairs = zip(problem.kernels, part.keys, strict=True)
@@ -110,17 +140,13 @@ class Choosing:
             solution = solve(problem, least.tolist(), GAP)
             bound = max(bound, solution.bound)
             try:
-                in_order(self.graph, [problem.kernels[n] for n in solution.chosen])
+                in_order(self.graph, [*others, *(problem.kernels[n] for n in solution.chosen)])
             except LaunchRing as ring:
-                problem = problem.without([problem.kernels.index(k) for k in ring.kernels])
+                place = {kernel: number for number, kernel in enumerate(problem.kernels)}
+                problem = problem.without([place[k] for k in ring.kernels if k in place])
                 continue
             price = float(self.prices(part, solution.chosen) @ weights)
-            if price < best.price:
-                best = Choice(solution.chosen, price, bound)
-            if bound > wanted or best.price - bound <= NEAR * best.price:
-                break
-        best = best if best.price <= wanted else first
-        return Choice(best.chosen, best.price, bound)
+            yield Choice(solution.chosen, price, bound)
 
     def _least(self, kernel: Kernel, key: object) -> Array:
         """What is known of a price at every point: itself, or a bound."""

@@ -9,15 +9,18 @@ that gain by another one get that (``regions``). Start with :func:`plan_optimall
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 
 from tilewright.cost import Machine
 from tilewright.ir.graph import Graph, Node
+from tilewright.ir.graph import node as made
 from tilewright.ir.kernel import Alternatives, Kernel, Plan
+from tilewright.ir.primitives import Cast, Input
 from tilewright.ir.verify import REPORT
 from tilewright.plan.anchors import Anchors
 from tilewright.plan.candidates import candidates
@@ -37,6 +40,7 @@ from tilewright.tile.library import is_computed
 from tilewright.tile.variants import THREADS
 
 MOST_PLANS = 16  # that are tried for one that needs little memory
+_LOG = logging.getLogger(__name__)
 LONGEST = 1e12  # picoseconds of a point: shapes that take longer are not planned for
 
 
@@ -114,19 +118,20 @@ class _Search:
         self.greedy = plan_greedily(graph).kernels
         apart = partial(is_computed, scope=graph.scope, machine=machine)
         anchors = Anchors(graph, apart=apart)
-        self.parts = parts(anchors, self.greedy)
         self.kernels = dict.fromkeys((*self.greedy, *candidates(anchors)))
+        points = _feasible(graph, machine, lowering, self.greedy)
+        self.prices = KernelPrices(lowering, points)
+        self.choosing = Choosing(graph, self.prices, QuickPrices(machine, points))
+        times = sum((self.choosing.price(k) for k in self.greedy), np.zeros(len(points)))
+        self.weights = 1.0 / (np.maximum(times, 1.0) * len(points))  # relative, all points equal
+        cut = parts(anchors, self.greedy, tuple(self.kernels), self._moving)
+        self.parts = [part.anchors for part in cut]
+        self.lost = sum(part.lost for part in cut)
         self.part_of = {node: n for n, part in enumerate(self.parts) for node in part}
         for kernel in self.kernels:  # results of the greedy plan need not be anchors
             for output in kernel.outputs:
                 holders = anchors.holding((output,))
                 self.part_of.setdefault(output, self.part_of[holders[0]] if holders else 0)
-        points = _feasible(graph, machine, lowering, self.greedy)
-        self.choosing = Choosing(
-            graph, KernelPrices(lowering, points), QuickPrices(machine, points)
-        )
-        times = sum((self.choosing.price(k) for k in self.greedy), np.zeros(len(points)))
-        self.weights = 1.0 / (np.maximum(times, 1.0) * len(points))  # relative, all points equal
         self.has_regions = _is_decided_by_inputs(graph)
         # Numbers of kernels that must not be chosen together, by what parts that are alike share.
         self.forbidden: dict[object, list[tuple[int, ...]]] = {}
@@ -161,6 +166,15 @@ class _Search:
                 del taken[number][1:]
         return self._whole(taken, bound)
 
+    def _moving(self, node: Node) -> float:
+        """The price of a tensor that is written and read, as a part of the greedy plan's."""
+        if not node.dtype.is_native:
+            return 0.0
+        read = made(Input("", node.dtype, node.shape))
+        copy = made(Cast(node.dtype), read)
+        kernel = Kernel((), (copy,), (read,), (copy,), "")
+        return float(np.array(self.prices.of(kernel)) @ self.weights)
+
     def _whole(self, taken: list[list[list[Kernel]]], bound: float) -> OptimalPlan:
         prices = [[self._prices(way) for way in part] for part in taken]
         price = float(sum(part[0] @ self.weights for part in prices))
@@ -171,6 +185,12 @@ class _Search:
             plan = _joined(self.graph, taken)
         else:
             price = by_shape = total
+        lost = self.lost * total / by_shape
+        if len(self.parts) > 1:
+            _LOG.info(
+                "Planned in %d parts, which lose at most %.2f %%", len(self.parts), 100 * lost
+            )
+        plan = replace(plan, lost=lost)
         return OptimalPlan(
             plan, len(self.kernels), self.choosing.priced, self.choosing.rounds,
             price / total, bound / total, by_shape / total,

@@ -1,14 +1,20 @@
 """A graph in parts that are planned one after the other, from the last to the first.
 
-A part is a stretch of the anchors in their order. Parts end where the fewest tensors pass to later
-ones, and never within a kernel of the plan that is improved. What a part reads of earlier ones is
-then a result that these must write. Layers that are alike give parts that are alike. Start with
-:func:`parts`.
+A part is a stretch of the anchors in their order, and never ends within a kernel of the plan that
+is improved. What a part reads of earlier ones is then a result that these must write. Layers that
+are alike give parts that are alike.
+
+No kernel writes results on both sides of a cut, so that a cut may cost something: a kernel that did
+would be divided there, with each tensor that it hands over inside written by the one half and read
+by the other, and another launch. The price of a kernel that reads and writes such a tensor, and
+does nothing else, is a bound for that; parts end where the sum of these prices is least, which
+often is nothing, as no candidate reaches across. Start with :func:`parts`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 from tilewright.ir.graph import Node
@@ -18,25 +24,59 @@ from tilewright.plan.anchors import Anchors
 LEAST, MOST = 16, 64  # anchors of a part, where its ends can be chosen
 
 
-def parts(anchors: Anchors, kernels: Sequence[Kernel]) -> list[frozenset[Node]]:
-    """The anchors of each part, in order; the ``kernels`` write results of one part each."""
+@dataclass(frozen=True)
+class Part:
+    """The anchors of a part, and what is lost at most by the cut at its end, in unit of prices."""
+
+    anchors: frozenset[Node]
+    lost: float = 0.0
+
+
+def parts(
+    anchors: Anchors,
+    kernels: Sequence[Kernel],
+    others: Sequence[Kernel],
+    moving: Callable[[Node], float],
+) -> list[Part]:
+    """The parts in order; the ``kernels`` write results of one part each.
+
+    ``others`` are all candidates, and ``moving`` is the price of a tensor that is written and read.
+    """
     count = len(anchors.nodes)
-    passing = [0] * (count + 1)  # tensors that are read behind an end
-    for place, node in enumerate(anchors.nodes):
-        last = max((anchors.number[r] for r in anchors.readers(node)), default=place)
-        for end in range(place + 1, last + 1):
-            passing[end] += 1
-    allowed = _between(anchors, kernels, count)
     ends = [0]
-    while count - ends[-1] > MOST:
-        choices = [e for e in range(ends[-1] + LEAST, ends[-1] + MOST + 1) if allowed[e]]
-        if not choices:
-            choices = [e for e in range(ends[-1] + LEAST, count + 1) if allowed[e]][:1]
-        ends.append(min(choices, key=lambda end: (passing[end], end)))
+    lost = [0.0] * (count + 1)
+    if count > MOST:
+        allowed = _between(anchors, kernels, count)
+        lost = _lost(anchors, others, moving)
+        while count - ends[-1] > MOST:
+            choices = [e for e in range(ends[-1] + LEAST, ends[-1] + MOST + 1) if allowed[e]]
+            if not choices:
+                choices = [e for e in range(ends[-1] + LEAST, count + 1) if allowed[e]][:1]
+            ends.append(min(choices, key=lambda end: (lost[end], end)))
     if ends[-1] < count:
         ends.append(count)
-    found = [frozenset(anchors.nodes[first:end]) for first, end in pairwise(ends)]
-    return found or [frozenset()]
+    found = [Part(frozenset(anchors.nodes[a:end]), lost[end]) for a, end in pairwise(ends)]
+    return found or [Part(frozenset())]
+
+
+def _lost(
+    anchors: Anchors, others: Sequence[Kernel], moving: Callable[[Node], float]
+) -> list[float]:
+    """What kernels that reach across each end save at most by it."""
+    reach: dict[Node, dict[Node, None]] = {}  # readers of an anchor within some kernel
+    for kernel in others:
+        inside = {node for node in kernel.body if node in anchors.number}
+        for node in inside:
+            for operand in anchors.operands(node):
+                if operand in inside:
+                    reach.setdefault(operand, {})[node] = None
+    lost = [0.0] * (len(anchors.nodes) + 1)
+    for node, readers in reach.items():
+        price = moving(node)
+        for reader in readers:
+            for end in range(anchors.number[node] + 1, anchors.number[reader] + 1):
+                lost[end] += price
+    return lost
 
 
 def _between(anchors: Anchors, kernels: Sequence[Kernel], count: int) -> list[bool]:
@@ -56,4 +96,4 @@ def _between(anchors: Anchors, kernels: Sequence[Kernel], count: int) -> list[bo
     return allowed
 
 
-__all__ = ["parts"]
+__all__ = ["Part", "parts"]

@@ -15,7 +15,7 @@ RELATIVE_GAP = 1e-4  # see solve
 
 
 class NoChoice(VerificationError):
-    """Nothing satisfies all constraints."""
+    """No choice of kernels satisfies all constraints."""
 
 
 class _Silent(highspy.Highs):
@@ -31,10 +31,8 @@ def solve(problem: Problem, costs: Sequence[float], gap: float = RELATIVE_GAP) -
     The solver is given no choice to begin with: HiGHS 1.16 takes one to cost less than it does once
     its presolve has fixed a kernel, and then calls it optimal.
 
-    Raises :class:`NoChoice`.
-
     The same problem gives the same choice, unless the time runs out: then it is the best one that
-    was found, and its bound says how far from optimal it may be.
+    was found, and its bound says how far from optimal it may be. Raises :class:`NoChoice`.
     """
     solver = _Silent()
     for name, value in (
