@@ -91,9 +91,11 @@ def modelled(results: Results, shape: Shape) -> float:
 def compared(path: Path, given: argparse.Namespace) -> dict[str, Results]:
     """Every plan of a model at every shape."""
     found: dict[str, Results] = {}
-    for name in given.plans:
+    forms = [(name, rewriting) for name in given.plans for rewriting in given.forms]
+    for plan, rewriting in forms:
         started = time.perf_counter()
-        made = compile_stages(path, plan=name)
+        made = compile_stages(path, plan=plan, rewriting=rewriting)
+        name = f"{plan}, kept" if rewriting is False else plan
         found[name] = Results(made, time.perf_counter() - started, given.threads)
         if found[name].plan.alternatives:
             found[f"{name}, 1 way"] = replace(found[name], first=True, measured=[], modelled=[])
@@ -129,6 +131,10 @@ def main() -> None:
     parser.add_argument("--shapes", default="random:6", help="as of the verb verify")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=2.0, help="for each shape")
+    parser.add_argument(
+        "--without-rewriting", dest="forms", action="store_const", const=(False, True),
+        default=(None,), help="each plan without and with rewriting by price",
+    )  # fmt: skip
     given = parser.parse_args()
     for path in given.models:
         found = compared(path, given)

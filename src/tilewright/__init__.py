@@ -88,7 +88,9 @@ def compile(
     comparison "vortex", which keeps more of them, "dietcode" or "ftuner".
     ``plan`` names the way operators are joined to kernels: "greedy", or "optimal", which takes the
     kernels whose modelled time is least and compiles for seconds longer; for comparison "backbone",
-    which joins them around products and reductions, or "none".
+    which joins them around products and reductions, or "none". ``rewriting=True`` also looks for
+    forms of parts of the model, such as one product in the place of several, whose modelled time is
+    less; unless given, ``plan="optimal"`` does.
     ``accuracy="strict"`` does without faster algorithms whose rounding errors are larger.
     ``precision="bfloat16"`` rounds constant weights, and the data they are multiplied by, to
     bfloat16 and sums products in float32; ``"int8"`` quantises them, data anew for every row, and

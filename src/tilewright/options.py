@@ -42,6 +42,7 @@ class CompileOptions(TypedDict, total=False):
     precision: PrecisionName
     policy: PolicyName
     plan: PlanName
+    rewriting: bool | None
     target: Target | str | os.PathLike[str] | None
     check: bool | None
     dump: str | os.PathLike[str] | None
@@ -56,6 +57,7 @@ DEFAULTS: CompileOptions = {
     "precision": "float32",
     "policy": "auto",
     "plan": "greedy",
+    "rewriting": None,
     "target": None,
     "check": None,
     "dump": None,

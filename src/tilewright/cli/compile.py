@@ -23,6 +23,7 @@ from tilewright.cli.options import (
     PlanOption,
     PolicyOption,
     PrecisionOption,
+    RewritingFlag,
     QuietFlag,
     TargetOption,
     VerboseFlag,
@@ -74,6 +75,7 @@ def compile_command(
     precision: PrecisionOption = "float32",
     policy: PolicyOption = "auto",
     plan: PlanOption = "greedy",
+    rewriting: RewritingFlag = None,
     target: TargetOption = None,
     check: CheckFlag = False,
     dump: DumpOption = None,
@@ -90,7 +92,7 @@ def compile_command(
     writable(artifact, ARTIFACTS, [model])
     # Names are texts here; compiling checks them.
     named = {"fallback": fallback, "levels": level, "accuracy": accuracy, "precision": precision}
-    named |= {"policy": policy, "plan": plan}
+    named |= {"policy": policy, "plan": plan, "rewriting": rewriting}
     options = cast("CompileOptions", {**named, "dims": parse_dims(dim), "target": target})
     options |= {"check": check or None, "dump": dump, "constants": parse_constants(constants)}
     started = time.perf_counter()

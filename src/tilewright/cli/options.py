@@ -101,6 +101,14 @@ PlanOption = Annotated[
         help="How operators are joined to kernels; optimal takes longer to compile.",
     ),
 ]
+RewritingFlag = Annotated[
+    bool | None,
+    typer.Option(
+        "--rewriting/--no-rewriting",
+        help="Look for forms of parts of the model that are cheaper by the model of the machine.",
+        show_default="with --plan optimal",
+    ),
+]
 PrecisionOption = Annotated[
     str,
     typer.Option(
