@@ -3,11 +3,11 @@
 Korch (section 3) lets a superoptimiser rewrite the primitive graph before kernels are chosen, after
 TASO (Jia and others, SOSP 2019), whose search takes the cheapest graph first and goes on from one
 that is a little dearer. Here the search is local: around each place to which an alternative applies
-(``rewrite.merging``) the kernels that it changes and those beside them are a small graph of its
-own. That is rewritten, planned and priced, at shapes spread over the declared ranges, and put back
-if the kernels that are not in both plans have become cheaper by more than the error of prices, and
-at no shape much dearer. Places that are alike, as in the layers of a model, are decided once. Start
-with :func:`rewritten_by_price`.
+(``rewrite.menu``) the kernels that it changes and those beside them are a small graph of its own.
+That is rewritten, planned and priced, at shapes spread over the declared ranges, and put back if
+the kernels that are not in both plans have become cheaper in the mean, and at no shape dearer by
+more than can be measured. Places that are alike, as in the layers of a model, are decided once.
+Start with :func:`rewritten_by_price`.
 """
 
 from __future__ import annotations
@@ -24,19 +24,24 @@ import numpy as np
 from tilewright.ir.graph import Graph, Node, node, same, topological
 from tilewright.ir.kernel import Kernel, KernelKind, Plan, kernel_of
 from tilewright.ir.primitives import Constant, Input
-from tilewright.plan.choosing import NEAR, WORTH, Array
+from tilewright.plan.choosing import Array
 from tilewright.plan.greedy import plan_greedily
 from tilewright.plan.prepare import prepare
 from tilewright.plan.prices import KernelPrices, points_of
 from tilewright.plan.problem import made_by
-from tilewright.plan.quick import QuickPrices
+from tilewright.plan.quick import QuickPrices, is_product
 from tilewright.rewrite import simplify
 from tilewright.rewrite.alternatives import Alternative, Site, View, replaced
 from tilewright.rewrite.menu import ALTERNATIVES
+from tilewright.shape import product
+from tilewright.target import Target
 from tilewright.tile.alike import LoweringOnce, outline_key
+from tilewright.tile.variants import THREADS
 
-MOST_GRAPHS = 16  # that are priced around one place
-DEARER = 1.05  # times the price of the best graph: what is dearer is not rewritten further
+MOST_GRAPHS = 6  # that are priced around one place
+LEAST_GAIN = 5e-3  # of the kernels that change, in the mean over shapes
+MOST_LOSS = 1e-2  # of them at any shape
+DEARER = 1.25  # times the price of the best graph: what is dearer is not rewritten further
 
 _LOG = logging.getLogger(__name__)
 
@@ -85,7 +90,11 @@ def rewritten_by_price(
 
 
 class _Prices:
-    """Prices of kernels at the points of all machines, side by side."""
+    """Prices of kernels at the points of all machines, side by side.
+
+    A product takes no less than its weights from the level of the memory that holds those of the
+    whole graph: by the price of a kernel alone, three small ones would be nearer than a large one.
+    """
 
     def __init__(self, graph: Graph, lowerings: Sequence[LoweringOnce]) -> None:
         points = [points_of(graph, lowering.machine.target.units) for lowering in lowerings]
@@ -93,6 +102,17 @@ class _Prices:
         self._prices = [KernelPrices(*pair) for pair in pairs]
         self._quick = [QuickPrices(lowering.machine, own) for lowering, own in pairs]
         self._known: dict[object, Array] = {}
+        weights = {w for current in graph.nodes() for w in weights_of(current)}
+        held = sum(_bytes(weight) for weight in weights)
+        self._byte = np.array(
+            [
+                1e12 / target.bytes_per_second(_level(target, held), point[THREADS])
+                for target, own in zip(
+                    [low.machine.target for low in lowerings], points, strict=True
+                )
+                for point in own
+            ]
+        )
 
     def of(self, kernels: Mapping[object, Kernel], counts: Counter[object]) -> Array:
         """The price of kernels, given by their keys, so many of each."""
@@ -112,7 +132,10 @@ class _Prices:
 
     def _price(self, key: object, kernel: Kernel) -> Array:
         if key not in self._known:
-            self._known[key] = np.concatenate([own.of(kernel) for own in self._prices])
+            weights = {w for current in kernel.body for w in weights_of(current)}
+            least = sum(_bytes(weight) for weight in weights) * self._byte
+            price = np.concatenate([own.of(kernel) for own in self._prices])
+            self._known[key] = np.maximum(price, least)
         return self._known[key]
 
     def _least(self, kernel: Kernel) -> Array:
@@ -206,6 +229,8 @@ class _Rewriter:
                 by_node.setdefault(member, []).append(number)
         groups: list[set[int]] = []
         for _, site in self._sites(self._graph):
+            if _is_done(site, kernels):
+                continue
             touched = {number for n in site.replaced for number in by_node.get(n, ())}
             for group in [group for group in groups if group & touched]:
                 touched |= group
@@ -245,7 +270,9 @@ class _Rewriter:
             if price > DEARER * least:
                 break
             for form_after in self._following(form, seen):
-                bound = float(np.mean(self._prices.bound(form_after.kernels, form_after.counts) / base))
+                bound = float(
+                    np.mean(self._prices.bound(form_after.kernels, form_after.counts) / base)
+                )
                 if bound > DEARER * least or tried == MOST_GRAPHS:
                     continue
                 tried += 1
@@ -253,7 +280,9 @@ class _Rewriter:
                 mean = float(np.mean(made / base))
                 heapq.heappush(waiting, (mean, next(number), form_after))
                 own = self._change(first, form_after)
-                _LOG.debug("rewriting %s: %.4f of the price, %s", form_after.steps, mean, own.round(3))
+                _LOG.debug(
+                    "rewriting %s: %.4f of the price, %s", form_after.steps, mean, own.round(3)
+                )
                 if mean < least and _is_worth_it(own):
                     least, best, change = mean, form_after, own
         self._tried += tried
@@ -261,6 +290,8 @@ class _Rewriter:
 
     def _following(self, form: _Form, seen: set[tuple[Node, ...]]) -> Iterator[_Form]:
         for step, site in self._sites(form.graph):
+            if _is_done(site, form.kernels.values()):
+                continue
             graph = _applied(form.graph, site)
             if graph.roots not in seen:
                 seen.add(graph.roots)
@@ -382,6 +413,12 @@ def _convex(numbers: set[int], needs: Sequence[set[int]]) -> list[int]:
     return sorted(after & before)
 
 
+def _is_done(site: Site, kernels: Iterable[Kernel]) -> bool:
+    """Whether a site is within an attention, which divides its sums and not its weights anyway."""
+    bodies = (kernel.body for kernel in kernels if kernel.kind is KernelKind.ATTENTION)
+    return site.replaced.keys() <= {member for body in bodies for member in body}
+
+
 def _applied(graph: Graph, site: Site) -> Graph:
     """A small graph after a rule, in the form that is planned."""
     return prepare(simplify(replaced(graph, site.replaced)))
@@ -394,9 +431,25 @@ def _outcome(graph: Graph) -> object:
     return outline_key(kernel_of((), outputs, {*graph.inputs}, order.__getitem__, ""))
 
 
+def weights_of(current: Node) -> list[Node]:
+    """The constant operands of a product."""
+    operands = current.inputs if is_product(current) else ()
+    return [operand for operand in operands if isinstance(operand.primitive, Constant)]
+
+
+def _bytes(weight: Node) -> int:
+    return product(weight.shape).value * weight.dtype.bytes
+
+
+def _level(target: Target, held: int) -> str:
+    """The nearest level of the memory that holds so many bytes."""
+    levels = target.levels
+    return next((level for level in levels if held <= level.capacity), levels[-1]).name
+
+
 def _is_worth_it(change: Array) -> bool:
-    """Whether kernels become cheaper by more than the error of prices, and nowhere dearer."""
-    return bool(np.mean(change) >= WORTH and np.min(change) >= -NEAR)
+    """Whether kernels become cheaper in the mean, and nowhere dearer than can be measured."""
+    return bool(np.mean(change) >= LEAST_GAIN and np.min(change) >= -MOST_LOSS)
 
 
 def _report(decision: _Decision, place: _Place) -> Applied:

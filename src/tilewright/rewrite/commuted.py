@@ -5,8 +5,9 @@ May import ``shape`` and ``ir``. Start with :func:`sum_as_column`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
+from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node, node, topological
 from tilewright.ir.primitives import (
     Broadcast,
@@ -17,6 +18,7 @@ from tilewright.ir.primitives import (
     Map,
     Pad,
     Reduce,
+    Transpose,
 )
 from tilewright.rewrite.alternatives import ResultAxes, View, free_axes, with_operand
 from tilewright.rewrite.build import (
@@ -30,7 +32,7 @@ from tilewright.rewrite.build import (
     slice_axis,
     transpose,
 )
-from tilewright.ir.dtype import DType
+from tilewright.rewrite.orders import inverse
 from tilewright.shape import Truth, constant
 from tilewright.shape import product as product_of
 
@@ -45,11 +47,26 @@ def sum_as_column(view: View) -> Iterator[Mapping[Node, Node]]:
         primitive = total.primitive
         if not isinstance(primitive, Reduce) or primitive.kind != "sum":
             continue
-        for product in dict.fromkeys(view.readers[total.inputs[0]]):
+        inner, _ = _below_turn(total.inputs[0])
+        readers = view.readers[inner]
+        turned = [r for turn in readers if _is_turn(turn) for r in view.readers[turn]]
+        for product in dict.fromkeys((*readers, *turned)):
             for side in range(2):
                 alike = _sums_alike(product, side, total)
                 if alike and total not in topological([product.inputs[1 - side]]):
                     yield _with_column(product, side, total)
+
+
+def _is_turn(x: Node) -> bool:
+    """Whether a node is a transposition."""
+    return isinstance(x.primitive, Transpose)
+
+
+def _below_turn(x: Node) -> tuple[Node, tuple[int, ...]]:
+    """What a transposition reads, and where in ``x`` each of its axes is."""
+    if isinstance(x.primitive, Transpose):
+        return x.inputs[0], inverse(x.primitive.permutation)
+    return x, tuple(range(x.rank))
 
 
 def _sums_alike(product: Node, side: int, total: Node) -> bool:
@@ -58,10 +75,12 @@ def _sums_alike(product: Node, side: int, total: Node) -> bool:
     if not isinstance(primitive, Contract) or primitive.sums is not None:
         return False
     assert isinstance(reduced, Reduce)
-    fits = product.inputs[side] is total.inputs[0]
-    summed = {pair[side] for pair in primitive.summed}
-    is_float = product.dtype.is_float and not product.dtype.is_half
-    return fits and is_float and summed == {*reduced.axes} and len(free_axes(product, 1 - side)) == 1
+    (inner, place), (own, own_place) = map(_below_turn, (product.inputs[side], total.inputs[0]))
+    if inner is not own or product.dtype.is_half or not product.dtype.is_float:
+        return False
+    summed = {place.index(pair[side]) for pair in primitive.summed}
+    one_column = len(free_axes(product, 1 - side)) == 1
+    return one_column and summed == {own_place.index(axis) for axis in reduced.axes}
 
 
 def _with_column(product: Node, side: int, total: Node) -> Mapping[Node, Node]:
@@ -76,15 +95,14 @@ def _with_column(product: Node, side: int, total: Node) -> Mapping[Node, Node]:
     size = product.shape[axis]
     sums = slice_axis(whole, axis, size, constant(1))
     sums = reshape(sums, (*whole.shape[:axis], *whole.shape[axis + 1 :]))
-    # The axes of the sum are those of the operand, which the product may have in another order.
+    # The product may have the axes that the sum keeps in another order.
     assert isinstance(total.primitive, Reduce)
-    reduced = total.primitive.axes
-    own = [a for a in range(product.inputs[side].rank) if a not in reduced]
-    target = [places.of_side(side)[a] for a in own]
-    order = [place - (place > axis) for place in target]
+    (_, place), (_, own) = map(_below_turn, (product.inputs[side], total.inputs[0]))
+    left = [a for a in range(len(own)) if a not in total.primitive.axes]
+    target = [places.of_side(side)[place[own.index(a)]] for a in left]
     return {
         product: slice_axis(whole, axis, constant(0), size),
-        total: transpose(sums, order),
+        total: transpose(sums, [t - (t > axis) for t in target]),
     }
 
 
@@ -98,30 +116,47 @@ def column_as_sum(view: View) -> Iterator[Mapping[Node, Node]]:
         if not isinstance(primitive, Contract) or primitive.sums is not None:
             continue
         for side in range(2):
-            padded, operand = product.inputs[1 - side], product.inputs[side]
-            column = _column_of_ones(padded)
-            if column is None or free_axes(product, 1 - side) != [column]:
+            operand = product.inputs[side]
+            inner, column = _without_column(product.inputs[1 - side])
+            if inner is None or free_axes(product, 1 - side) != [column]:
                 continue
             places = ResultAxes.of(product)
             axis = places.of_side(1 - side)[column]
-            narrow = with_operand(product, 1 - side, padded.inputs[0])
             axes = tuple(sorted(pair[side] for pair in primitive.summed))
             total = node(Reduce("sum", axes), operand)
             kept = [a for a in range(operand.rank) if a not in axes]
             order = sorted(range(len(kept)), key=lambda i: places.of_side(side)[kept[i]])
-            line = transpose(total, order)
             shape = (*product.shape[:axis], constant(1), *product.shape[axis + 1 :])
-            yield {product: node(Concat(axis), narrow, reshape(line, shape))}
+            line = reshape(transpose(total, order), shape)
+            yield _joined(product, axis, [with_operand(product, 1 - side, inner), line], view)
 
 
-def _column_of_ones(x: Node) -> int | None:
-    """The axis along which ``x`` is padded by a single 1 at its end, and by nothing else."""
-    primitive = x.primitive
-    if not isinstance(primitive, Pad) or single_value(x.inputs[1]) != 1:
-        return None
+def _without_column(x: Node) -> tuple[Node | None, int]:
+    """What is padded by a single 1 at the end of one axis to make ``x``, and the axis."""
+    padded = x.inputs[0] if isinstance(x.primitive, Transpose) else x
+    primitive = padded.primitive
+    if not isinstance(primitive, Pad) or single_value(padded.inputs[1]) != 1:
+        return None, 0
     wide = [a for a, size in enumerate(primitive.high) if size is not constant(0)]
     plain = all(size is constant(0) for size in primitive.low)
-    return wide[0] if plain and len(wide) == 1 and is_one(primitive.high[wide[0]]) else None
+    if not plain or len(wide) != 1 or not is_one(primitive.high[wide[0]]):
+        return None, 0
+    inner, column = padded.inputs[0], wide[0]
+    if isinstance(x.primitive, Transpose):
+        order = x.primitive.permutation
+        return transpose(inner, order), order.index(column)
+    return inner, column
+
+
+def _joined(product: Node, axis: int, parts: Sequence[Node], view: View) -> Mapping[Node, Node]:
+    """Parts of a product in its place, also below transpositions: what reads one part finds it."""
+    instead = {product: node(Concat(axis), *parts)}
+    for reader in view.readers[product]:
+        if isinstance(reader.primitive, Transpose):
+            order = reader.primitive.permutation
+            turned = [transpose(part, order) for part in parts]
+            instead[reader] = node(Concat(order.index(axis)), *turned)
+    return instead
 
 
 def product_of_parts(view: View) -> Iterator[Mapping[Node, Node]]:
@@ -135,7 +170,7 @@ def product_of_parts(view: View) -> Iterator[Mapping[Node, Node]]:
             if joined.primitive.axis in free_axes(product, side):
                 axis = ResultAxes.of(product).of_side(side)[joined.primitive.axis]
                 parts = [with_operand(product, side, part) for part in joined.inputs]
-                yield {product: node(Concat(axis), *parts)}
+                yield _joined(product, axis, parts, view)
 
 
 def factor_after_product(view: View) -> Iterator[Mapping[Node, Node]]:
@@ -151,19 +186,21 @@ def factor_after_product(view: View) -> Iterator[Mapping[Node, Node]]:
         if not product.dtype.is_float or product.dtype.is_half:
             continue
         summed = [{pair[side] for pair in primitive.summed} for side in range(2)]
-        for side, scaled in enumerate(product.inputs):
+        for side, operand in enumerate(product.inputs):
+            scaled, place = _below_turn(operand)
             if not isinstance(scaled.primitive, Map):
                 continue
             function = scaled.primitive.function
             if view.scope.is_less(product_of(product.shape), product_of(scaled.shape)) is Truth.NO:
                 continue
             for data, factor in _factors(scaled, function):
-                if summed[side].isdisjoint(_axes(factor)):
+                axes = tuple(place[axis] for axis in _axes(factor))
+                if summed[side].isdisjoint(axes):
                     base = factor.inputs[0]
                     if function == "divide":
                         base = _unless_empty(base, product, view)
-                    made = with_operand(product, side, data)
-                    spread = _spread_as(base, _axes(factor), product, side)
+                    made = with_operand(product, side, transpose(data, inverse(place)))
+                    spread = _spread_as(base, axes, product, side)
                     yield {product: node(Map(function), made, spread)}
 
 
