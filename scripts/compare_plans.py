@@ -6,7 +6,8 @@
 At every shape the calls of all plans take turns. Printed are for each plan its kernels, the time by
 the model of the machine and the measured one as a part of the first plan's (geometric mean over
 shapes, least and greatest), the bytes of machine code and the seconds of a compilation. Of a plan
-with several ways to compute a part, the one that is best for all shapes is listed as well.
+with several ways to compute a part, the one that is best for all shapes is listed as well. With
+``--without-rewriting`` every plan is made of the graph as it is ("kept") and of the rewritten one.
 """
 
 from __future__ import annotations
@@ -125,7 +126,7 @@ def ratios(own: Sequence[float], base: Sequence[float]) -> str:
 
 def main() -> None:
     """Compile, time, print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("models", type=Path, nargs="+")
     parser.add_argument("--plans", type=lambda text: text.split(","), default=list(PLANNERS))
     parser.add_argument("--shapes", default="random:6", help="as of the verb verify")

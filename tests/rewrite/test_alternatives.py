@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import permutations
+from typing import Any
 
 import numpy as np
 import pytest
@@ -202,7 +203,7 @@ def test_axes_of_sums_and_factors_in_any_order(side: int, order: tuple[int, ...]
 # ---------------------------------------------------------------- index arithmetic
 
 
-def as_z3(expression: Expr) -> z3.ArithRef:
+def as_z3(expression: Expr) -> Any:
     affine = expression.affine(sorted(expression.free_symbols))
     assert affine is not None
     slopes, base = affine
@@ -245,14 +246,14 @@ def test_slices_of_merged_products_are_disjoint_and_cover_them(widths: list[int]
     (m,) = space.dimensions("m")
     x = space.input("x", F32, m, 3)
     graph = made(space, *(dense(x, weights(3, width)) for width in widths))
-    (site,) = sites(graph, "products_of_one_operand")
+    site = sites(graph, "products_of_one_operand")[0]
     place, scope = z3.Int("place"), Scope()
     row, column = scope.declare("row", 0, None), symbol("column")
-    covers: list[z3.BoolRef] = []
+    covers: list[Any] = []
     for before, sliced in site.replaced.items():
         width = before.shape[-1].value
-        start = as_z3(pull_back(sliced, (row, column), scope)[1])
-        start = z3.substitute(start, (z3.Int("column"), z3.IntVal(0)))
+        moved = as_z3(pull_back(sliced, (row, column), scope)[1])
+        start: Any = z3.substitute(moved, (z3.Int("column"), z3.IntVal(0)))
         covers.append(z3.And(place >= start, place < start + width))
     once = z3.PbEq([(cover, 1) for cover in covers], 1)
     solver = z3.Solver()
@@ -262,7 +263,7 @@ def test_slices_of_merged_products_are_disjoint_and_cover_them(widths: list[int]
 
 def test_new_nodes_are_named_after_the_old_ones() -> None:
     graph = projections()
-    (site,) = sites(graph, "products_of_one_operand")
+    site = sites(graph, "products_of_one_operand")[0]
     names = {old: f"layer {number}" for number, old in enumerate(site.replaced)}
     named = replace(graph, labels=names)
     (product,) = products(replaced(named, site.replaced))

@@ -72,7 +72,7 @@ def replaced(graph: Graph, instead: Mapping[Node, Node]) -> Graph:
     made: dict[Node, Node] = {}
     labels = dict(graph.labels)
     text = ", ".join(dict.fromkeys(labels[n] for n in instead if n in labels))
-    for current in topological(instead.values()):
+    for current in topological(instead.values()) if text else ():
         labels.setdefault(current, text)
     for current in graph.nodes():
         there = instead.get(current)

@@ -36,9 +36,9 @@ def products_of_one_operand(view: View) -> Iterator[Mapping[Node, Node]]:
                 key = (current.inputs[0], current.primitive, sizes, current.inputs[1].dtype)
                 groups.setdefault(key, []).append(current)
     for members in groups.values():
-        if len(members) > 1:
-            (axis,) = free_axes(members[0], 1)
-            yield _Merged(view, members, members[0].rank - 1).found(axis)
+        for merged in _chosen(members, members[0].rank - 1):
+            (axis,) = free_axes(merged[0], 1)
+            yield _Merged(view, merged, merged[0].rank - 1).found(axis)
 
 
 def convolutions_of_one_image(view: View) -> Iterator[Mapping[Node, Node]]:
@@ -52,9 +52,22 @@ def convolutions_of_one_image(view: View) -> Iterator[Mapping[Node, Node]]:
                 key = (data, primitive, weights.shape[1:], weights.dtype)
                 groups.setdefault(key, []).append(current)
     for members in groups.values():
-        primitive = members[0].primitive
-        if len(members) > 1 and isinstance(primitive, Convolve):
-            yield _Merged(view, members, primitive.channel_axis).found(0)
+        assert isinstance(members[0].primitive, Convolve)
+        axis = members[0].primitive.channel_axis
+        for merged in _chosen(members, axis):
+            yield _Merged(view, merged, axis).found(0)
+
+
+def _chosen(members: Sequence[Node], axis: int) -> Iterator[Sequence[Node]]:
+    """What may become one of products that share an operand: all, or the two narrowest.
+
+    What is made of two can be merged with a third one again.
+    """
+    if len(members) > 1:
+        yield members
+    if len(members) > 2:
+        narrowest = sorted(members, key=lambda product: product.shape[axis].value)[:2]
+        yield [member for member in members if member in narrowest]
 
 
 def _has_own_weights(product: Node, view: View) -> bool:
