@@ -150,6 +150,15 @@ def scaled_columns() -> Graph:
     return made(space, node(Cast(F32), product))
 
 
+def turned_result() -> Graph:
+    """Channels come before pixels in the result, and after them where it is read."""
+    space = Space()
+    m, n, k = space.dimensions("m n k")
+    left, right = space.input("left", F32, 2, 3, 4, m), space.input("right", F32, 2, n, m, k)
+    product = node(Contract(((0, 0),), ((3, 2),)), left, right)
+    return made(space, node(Transpose((0, 3, 4, 1, 2)), product))
+
+
 CASES: tuple[Case, ...] = (
     ("products_of_one_operand", projections),
     ("products_of_one_operand", gate),
@@ -160,6 +169,7 @@ CASES: tuple[Case, ...] = (
     ("column_as_sum", lambda: ones_appended(False)),
     ("column_as_sum", lambda: ones_appended(True)),
     ("product_of_parts", parts_of_an_operand),
+    ("exchanged_operands", turned_result),
     ("factor_after_product", divided_rows),
     ("factor_after_product", softmax_by_values),
     ("factor_after_product", scaled_columns),

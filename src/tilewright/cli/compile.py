@@ -90,10 +90,9 @@ def compile_command(
     """
     output = Output(as_json=as_json, quiet=quiet, verbose=verbose)
     writable(artifact, ARTIFACTS, [model])
-    # Names are texts here; compiling checks them.
     named = {"fallback": fallback, "levels": level, "accuracy": accuracy, "precision": precision}
-    named |= {"policy": policy, "plan": plan, "rewriting": rewriting}
-    options = cast("CompileOptions", {**named, "dims": parse_dims(dim), "target": target})
+    named |= {"policy": policy, "plan": plan, "rewriting": rewriting, "target": target}
+    options = cast("CompileOptions", {**named, "dims": parse_dims(dim)})  # names are checked
     options |= {"check": check or None, "dump": dump, "constants": parse_constants(constants)}
     started = time.perf_counter()
     with output.progress.activity(f"Compiling {model.name}"):

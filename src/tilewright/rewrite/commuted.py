@@ -173,6 +173,27 @@ def product_of_parts(view: View) -> Iterator[Mapping[Node, Node]]:
                 yield _joined(product, axis, parts, view)
 
 
+def exchanged_operands(view: View) -> Iterator[Mapping[Node, Node]]:
+    """Contract(a, b) → Transpose(Contract(b, a)), where the result is transposed: two turns less.
+
+    The rows of the one are the columns of the other, and results come in the order in which they
+    are read. Which of the operands should have rows depends on their sizes.
+    """
+    for product in view.nodes:
+        primitive = product.primitive
+        if not isinstance(primitive, Contract) or primitive.sums is not None:
+            continue
+        if not any(map(_is_turn, view.readers[product])):
+            continue
+        left, right = product.inputs
+        pairs = [tuple((j, i) for i, j in pairs) for pairs in (primitive.batch, primitive.summed)]
+        made = node(Contract(*pairs), right, left)
+        first = len(primitive.batch)
+        columns, rows = len(free_axes(product, 1)), len(free_axes(product, 0))
+        order = (*range(first), *range(first + columns, first + columns + rows))
+        yield {product: transpose(made, (*order, *range(first, first + columns)))}
+
+
 def factor_after_product(view: View) -> Iterator[Mapping[Node, Node]]:
     """Contract(a / r, b) → Contract(a, b) / r, r the same along all summed axes; so for a * r.
 
@@ -243,6 +264,7 @@ def _unless_empty(divisor: Node, product: Node, view: View) -> Node:
 
 __all__ = [
     "column_as_sum",
+    "exchanged_operands",
     "factor_after_product",
     "product_of_parts",
     "sum_as_column",

@@ -14,5 +14,6 @@ ALTERNATIVES: tuple[Alternative, ...] = (
     Alternative(commuted.sum_as_column),
     Alternative(commuted.column_as_sum),
     Alternative(commuted.product_of_parts),
+    Alternative(commuted.exchanged_operands),
     Alternative(commuted.factor_after_product),
 )
