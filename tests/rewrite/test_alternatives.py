@@ -21,7 +21,7 @@ from tilewright.ir.primitives import Contract, Convolve, Pad, Reduce, Slice
 from tilewright.ir.verify import verify
 from tilewright.ir.views import pull_back
 from tilewright.plan.prepare import prepare
-from tilewright.rewrite import simplify
+from tilewright.rewrite import merging, simplify
 from tilewright.rewrite.alternatives import Site, View, replaced
 from tilewright.rewrite.menu import ALTERNATIVES
 from tilewright.shape import Expr, Scope, constant, symbol
@@ -122,6 +122,11 @@ def test_weights_that_others_read_are_not_joined() -> None:
     x, y = space.input("x", F32, m, 6), space.input("y", F32, m, 6)
     graph = made(space, dense(x, shared), dense(x, weights(6, 3)), dense(y, shared))
     assert not sites(graph, "products_of_one_operand")
+
+
+def test_large_weights_stay_in_their_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(merging, "MOST_WEIGHTS", 6 * 4)
+    assert not sites(gate(), "products_of_one_operand")
 
 
 def test_convolutions_of_other_strides_are_not_joined() -> None:
