@@ -5,9 +5,9 @@ TASO (Jia and others, SOSP 2019), whose search takes the cheapest graph first an
 that is a little dearer. Here the search is local: around each place to which an alternative applies
 (``rewrite.menu``) the kernels that it changes and those beside them are a small graph of its own.
 That is rewritten, planned and priced, at shapes spread over the declared ranges, and put back if
-the kernels that are not in both plans have become cheaper in the mean, and at no shape dearer by
-more than can be measured. Places that are alike, as in the layers of a model, are decided once.
-Start with :func:`rewritten_by_price`.
+the kernels that are not in both plans have become cheaper by more than the error of prices in the
+mean, and at no shape dearer by more than can be measured. Places that are alike, as in the layers
+of a model, are decided once. Start with :func:`rewritten_by_price`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import numpy as np
 from tilewright.ir.graph import Graph, Node, node, same, topological
 from tilewright.ir.kernel import Kernel, KernelKind, Plan, kernel_of
 from tilewright.ir.primitives import Constant, Input
-from tilewright.plan.choosing import Array
+from tilewright.plan.choosing import WORTH, Array
 from tilewright.plan.greedy import plan_greedily
 from tilewright.plan.prepare import prepare
 from tilewright.plan.prices import KernelPrices, points_of
@@ -39,8 +39,7 @@ from tilewright.tile.alike import LoweringOnce, outline_key
 from tilewright.tile.variants import THREADS
 
 MOST_GRAPHS = 6  # that are priced around one place
-LEAST_GAIN = 5e-3  # of the kernels that change, in the mean over shapes
-MOST_LOSS = 1e-2  # of them at any shape
+MOST_LOSS = 1e-2  # of the kernels that change, at any shape
 DEARER = 1.25  # times the price of the best graph: what is dearer is not rewritten further
 
 _LOG = logging.getLogger(__name__)
@@ -448,8 +447,8 @@ def _level(target: Target, held: int) -> str:
 
 
 def _is_worth_it(change: Array) -> bool:
-    """Whether kernels become cheaper in the mean, and nowhere dearer than can be measured."""
-    return bool(np.mean(change) >= LEAST_GAIN and np.min(change) >= -MOST_LOSS)
+    """Whether kernels become cheaper by more than the error of prices, and nowhere dearer."""
+    return bool(np.mean(change) >= WORTH and np.min(change) >= -MOST_LOSS)
 
 
 def _report(decision: _Decision, place: _Place) -> Applied:
