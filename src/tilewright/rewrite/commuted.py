@@ -186,8 +186,10 @@ def exchanged_operands(view: View) -> Iterator[Mapping[Node, Node]]:
         if not any(map(_is_turn, view.readers[product])):
             continue
         left, right = product.inputs
-        pairs = [tuple((j, i) for i, j in pairs) for pairs in (primitive.batch, primitive.summed)]
-        made = node(Contract(*pairs), right, left)
+        batch, summed = (
+            tuple((j, i) for i, j in pairs) for pairs in (primitive.batch, primitive.summed)
+        )
+        made = node(Contract(batch, summed), right, left)
         first = len(primitive.batch)
         columns, rows = len(free_axes(product, 1)), len(free_axes(product, 0))
         order = (*range(first), *range(first + columns, first + columns + rows))
