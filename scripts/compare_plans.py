@@ -6,7 +6,8 @@
 At every shape the calls of all plans take turns. Printed are for each plan its kernels, the time by
 the model of the machine and the measured one as a part of the first plan's (geometric mean over
 shapes, least and greatest), the bytes of machine code and the seconds of a compilation. Of a plan
-with several ways to compute a part, the one that is best for all shapes is listed as well.
+with several ways to compute a part, the one that is best for all shapes is listed as well. With
+``--without-rewriting`` every plan is made of the graph as it is ("kept") and of the rewritten one.
 """
 
 from __future__ import annotations
@@ -91,9 +92,11 @@ def modelled(results: Results, shape: Shape) -> float:
 def compared(path: Path, given: argparse.Namespace) -> dict[str, Results]:
     """Every plan of a model at every shape."""
     found: dict[str, Results] = {}
-    for name in given.plans:
+    forms = [(name, rewriting) for name in given.plans for rewriting in given.forms]
+    for plan, rewriting in forms:
         started = time.perf_counter()
-        made = compile_stages(path, plan=name)
+        made = compile_stages(path, plan=plan, rewriting=rewriting)
+        name = f"{plan}, kept" if rewriting is False else plan
         found[name] = Results(made, time.perf_counter() - started, given.threads)
         if found[name].plan.alternatives:
             found[f"{name}, 1 way"] = replace(found[name], first=True, measured=[], modelled=[])
@@ -123,12 +126,16 @@ def ratios(own: Sequence[float], base: Sequence[float]) -> str:
 
 def main() -> None:
     """Compile, time, print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("models", type=Path, nargs="+")
     parser.add_argument("--plans", type=lambda text: text.split(","), default=list(PLANNERS))
     parser.add_argument("--shapes", default="random:6", help="as of the verb verify")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=2.0, help="for each shape")
+    parser.add_argument(
+        "--without-rewriting", dest="forms", action="store_const", const=(False, True),
+        default=(None,), help="each plan without and with rewriting by price",
+    )  # fmt: skip
     given = parser.parse_args()
     for path in given.models:
         found = compared(path, given)

@@ -88,7 +88,9 @@ def compile(
     comparison "vortex", which keeps more of them, "dietcode" or "ftuner".
     ``plan`` names the way operators are joined to kernels: "greedy", or "optimal", which takes the
     kernels whose modelled time is least and compiles for seconds longer; for comparison "backbone",
-    which joins them around products and reductions, or "none".
+    which joins them around products and reductions, or "none". ``rewriting=True`` also looks for
+    forms of parts of the model, such as one product in the place of several, whose modelled time is
+    less; unless given, ``plan="optimal"`` does.
     ``max_arena`` is how many bytes the tensors between kernels may need at any shape of the
     declared ranges, such as "64M"; the fastest plan that does with them is taken, of those that
     ``plan="optimal"`` chooses among, and ResourceError says how much is needed if none is found.

@@ -40,6 +40,7 @@ from tilewright.plan.greedy import plan_greedily
 from tilewright.plan.known import with_known_kernels
 from tilewright.plan.planners import Planner, planner_within
 from tilewright.plan.prepare import prepare
+from tilewright.plan.rewriting import Applied, rewritten_by_price
 from tilewright.policy import POLICIES
 from tilewright.rewrite import simplify
 from tilewright.rewrite.channels_last import prefer_channels_last
@@ -66,6 +67,7 @@ from tilewright.support.arguments import byte_limit, choice, choices, file_path,
 from tilewright.support.collector import paused_collector
 from tilewright.support.errors import DimensionError, InputError, UnsupportedError
 from tilewright.target import Target, detect, dump, load_target, preset, preset_names
+from tilewright.tile.alike import LoweringOnce
 from tilewright.tile.variants import Accuracy
 from tilewright.tune import load_profile, measured_machine
 
@@ -83,7 +85,8 @@ class Compilation:
     """Every stage of one compilation, for inspection; ``contents`` is what runs.
 
     ``findings`` says what was proved of the tile programs, where the stages were verified.
-    ``narrowing`` counts the products of a precision other than float32.
+    ``narrowing`` counts the products of a precision other than float32, and ``applied`` lists the
+    alternatives to parts of the graph that were taken by their price.
     """
 
     report: ImportReport
@@ -93,6 +96,7 @@ class Compilation:
     contents: ArtifactContents
     findings: Findings | None = None
     narrowing: Narrowing | None = None
+    applied: tuple[Applied, ...] = ()
 
 
 @paused_collector()
@@ -181,6 +185,12 @@ class _Pipeline:
         ragged batch.
         """
         graph = _with_known(graph, stages)
+        policy, planner = POLICIES[self.origin.policy], self.planner
+        lowerings = {
+            name: lowering_of(graph, LEVELS[name], self.accuracy, machine, policy)
+            for name, machine in self.machines.items()
+        }
+        graph, applied = self._by_price(graph, list(lowerings.values()), stages)
         bodies = {
             **compiled_bodies(graph, partial(_compiled_body, self.options, list(self.machines))),
             **sequences(graph),
@@ -189,10 +199,8 @@ class _Pipeline:
         operators = _operators(self.report)
         plans: dict[str, Plan] = {}
         compiled: dict[str, CompiledProgram] = {}
-        policy, planner = POLICIES[self.origin.policy], self.planner
         with ConstantStore(draft) as store:
-            for name, machine in self.machines.items():
-                lowering = lowering_of(graph, LEVELS[name], self.accuracy, machine, policy)
+            for name, lowering in lowerings.items():
                 plans[name] = planner(graph, lowering)
                 stages.plan(graph, plans[name], name)
                 made = build_program(
@@ -212,7 +220,19 @@ class _Pipeline:
             constants={name: c.constants for name, c in compiled.items()},
             origin=self.origin,
         )
-        return Compilation(self.report, graph, plans, compiled, contents)
+        return Compilation(self.report, graph, plans, compiled, contents, applied=applied)
+
+    def _by_price(
+        self, graph: Graph, lowerings: Sequence[LoweringOnce], stages: Stages
+    ) -> tuple[Graph, tuple[Applied, ...]]:
+        """The form of the graph that is cheapest on all machines, if one is to be looked for."""
+        given = self.options["rewriting"]
+        wanted = self.origin.plan == "optimal" if given is None else switch("rewriting", given)
+        if not wanted:
+            return graph, ()
+        made = rewritten_by_price(graph, lowerings)
+        stages.rewriting(made)
+        return made.graph, made.applied
 
     def compiled_ragged(
         self, graph: Graph, length: str, stages: Stages, draft: ArtifactDraft | None

@@ -43,6 +43,7 @@ class CompileOptions(TypedDict, total=False):
     policy: PolicyName
     plan: PlanName
     max_arena: int | str | None
+    rewriting: bool | None
     target: Target | str | os.PathLike[str] | None
     check: bool | None
     dump: str | os.PathLike[str] | None
@@ -58,6 +59,7 @@ DEFAULTS: CompileOptions = {
     "policy": "auto",
     "plan": "greedy",
     "max_arena": None,
+    "rewriting": None,
     "target": None,
     "check": None,
     "dump": None,

@@ -22,6 +22,7 @@ from tilewright.ir.tile_print import print_program
 from tilewright.ir.tile_verify import Findings
 from tilewright.ir.verify import VerificationError, failure, node_problems, verify
 from tilewright.plan.printing import kernel_line, print_plan
+from tilewright.plan.rewriting import Rewriting
 from tilewright.plan.verify import verify as verify_plan
 from tilewright.support.errors import InputError
 from tilewright.support.text import format_count, format_seconds
@@ -64,6 +65,14 @@ class Stages:
     def rewrite(self, stage: str, graph: Graph) -> None:
         """The graph after one pass of rewriting."""
         self.graph(f"rewrite-{stage}", graph)
+
+    def rewriting(self, made: Rewriting) -> None:
+        """The graph after alternatives to its parts were taken by their price."""
+        for applied in made.applied:
+            _LOG.info("rewriting: %s", applied)
+        lines = [f"# {applied}\n" for applied in made.applied]
+        self._write("rewriting-by-price", lambda: "".join(lines) or "# nothing is cheaper\n")
+        self.graph("rewriting", made.graph)
 
     def rule(self, name: str, before: Node, after: Node) -> None:
         """A rule has put ``after`` in the place of ``before``."""

@@ -25,6 +25,7 @@ from tilewright.cli.options import (
     PolicyOption,
     PrecisionOption,
     QuietFlag,
+    RewritingFlag,
     TargetOption,
     VerboseFlag,
     parse_constants,
@@ -76,6 +77,7 @@ def compile_command(
     policy: PolicyOption = "auto",
     plan: PlanOption = "greedy",
     max_arena: MaxArenaOption = None,
+    rewriting: RewritingFlag = None,
     target: TargetOption = None,
     check: CheckFlag = False,
     dump: DumpOption = None,
@@ -90,10 +92,10 @@ def compile_command(
     """
     output = Output(as_json=as_json, quiet=quiet, verbose=verbose)
     writable(artifact, ARTIFACTS, [model])
-    # Names are texts here; compiling checks them.
     named = {"fallback": fallback, "levels": level, "accuracy": accuracy, "precision": precision}
-    named |= {"policy": policy, "plan": plan, "max_arena": max_arena}
-    options = cast("CompileOptions", {**named, "dims": parse_dims(dim), "target": target})
+    named |= {"policy": policy, "plan": plan, "rewriting": rewriting, "target": target}
+    named |= {"max_arena": max_arena}
+    options = cast("CompileOptions", {**named, "dims": parse_dims(dim)})  # names are checked
     options |= {"check": check or None, "dump": dump, "constants": parse_constants(constants)}
     started = time.perf_counter()
     with output.progress.activity(f"Compiling {model.name}"):

@@ -108,6 +108,14 @@ MaxArenaOption = Annotated[
         help="The most that tensors between kernels may need, such as 64M; with --plan optimal.",
     ),
 ]
+RewritingFlag = Annotated[
+    bool | None,
+    typer.Option(
+        "--rewriting/--no-rewriting",
+        help="Look for forms of parts of the model that are cheaper by the model of the machine.",
+        show_default="with --plan optimal",
+    ),
+]
 PrecisionOption = Annotated[
     str,
     typer.Option(
