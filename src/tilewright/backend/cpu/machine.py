@@ -1,7 +1,7 @@
 """Instruction set levels, and the way from an LLVM module to an object file for one of them.
 
 A level fixes the processor name and features that LLVM compiles for, so the same module gives the
-same bytes on every machine. Imports ``inlining`` only. Read :class:`Level`, ``LEVELS`` and
+same bytes on every machine. Imports ``inlining`` and target. Read :class:`Level`, ``LEVELS`` and
 :func:`compile_object`.
 """
 
@@ -15,6 +15,7 @@ import llvmlite.binding as llvm
 from llvmlite import ir
 
 from tilewright.backend.cpu.inlining import inline_calls
+from tilewright.target import InstructionTile
 
 _LOCK = threading.RLock()
 
@@ -48,6 +49,11 @@ class Level:
     def serves(self, narrow: str | None) -> bool:
         """Whether it is for code that has products of ``narrow`` elements, or for any code."""
         return not self.dots or narrow in self.dots
+
+    def has_instruction(self, tile: InstructionTile) -> bool:
+        """Whether code for the level uses an instruction tile of a machine."""
+        element = "uint8" if tile.dtype == "int8" else tile.dtype
+        return element in self.dots and tile.m == 1
 
     @property
     def vector_call(self) -> str:

@@ -23,6 +23,7 @@ from tilewright.ir.product_nest import ProductNest
 from tilewright.ir.tile import TileProgram
 from tilewright.ir.verify import REPORT, VerificationError
 from tilewright.policy import POLICIES, Policy
+from tilewright.rewrite.precision import Precision, narrower_of
 from tilewright.runtime.program import (
     BindStep,
     Buffer,
@@ -355,14 +356,17 @@ def lowering_of(
     accuracy: Accuracy = Accuracy.STANDARD,
     machine: Machine | None = None,
     policy: Policy = POLICIES["auto"],
+    precision: Precision = Precision.FLOAT32,
 ) -> LoweringOnce:
     """How kernels of a graph are lowered for one instruction set level.
 
-    Costs are those of ``machine``; a usual one of the level unless it is given. ``policy`` chooses
-    the block sizes of products.
+    Costs are those of ``machine``, as far as code for the level uses it; a usual one of the level
+    unless it is given. ``policy`` chooses the block sizes of products, ``precision`` is the one
+    that they may have beside float32.
     """
-    machine = machine or usual_machine(level)
-    return LoweringOnce(graph.scope, REGISTER_TILES[level.name], accuracy, machine, policy)
+    machine = (machine or usual_machine(level)).limited(level.has_instruction)
+    tile = REGISTER_TILES[level.name]
+    return LoweringOnce(graph.scope, tile, accuracy, machine, policy, narrower_of(precision))
 
 
 def build_program(
