@@ -347,19 +347,22 @@ def _levels(levels: object, narrow: str, target: Target | None) -> Sequence[str]
         return [host_level(narrow).name if target is None else _own_level(target, narrow)]
     wanted = {*choices("level", levels, (PORTABLE, *LEVELS))}
     if PORTABLE in wanted:
-        wanted |= {level.name for level in LEVELS.values() if level.serves(narrow)}
+        usual = [level for level in LEVELS.values() if level.is_usual]
+        wanted |= {level.name for level in usual if level.serves(narrow)}
     return [name for name in LEVELS if name in wanted]
 
 
 def _own_level(target: Target, narrow: str) -> str:
     """The highest level of a machine that is described."""
     products = {tile.dtype.removeprefix("u") for tile in target.instruction_tiles}
+    units = {"", *(tile.name for tile in target.instruction_tiles)}
     return [
         level.name
         for level in LEVELS.values()
         if level.isa == target.isa
         and level.serves(narrow)
         and products.issuperset(dtype.removeprefix("u") for dtype in level.dots)
+        and level.matrix in units
     ][-1]
 
 

@@ -42,8 +42,8 @@ class Machine:
         """
         if narrow is not None:
             element = "bfloat16" if narrow is DType.BFLOAT16 else "int8"
-            instruction = self.core.loops.instruction
-            return word_line(self.target, element, columns, most, instruction)
+            simple = self.core.tile.simple_pipes
+            return word_line(self.target, element, columns, most, simple)
         name = "float64" if dtype.bytes == 8 else "float32"
         tiles = self.core.tiles if dtype is DType.FLOAT32 else ()
         derived = derived_tiles(self.target, name, columns)

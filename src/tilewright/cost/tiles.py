@@ -70,10 +70,10 @@ def unit_of(target: Target, narrow: str) -> InstructionTile | None:
     return max(units, key=lambda tile: tile.per_cycle, default=None)
 
 
-def word_line(target: Target, narrow: str, columns: int, most: int, instruction: float) -> TileLine:
+def word_line(target: Target, narrow: str, columns: int, most: int, simple: float) -> TileLine:
     """The tiles of ``columns`` sums over words of ``narrow`` elements.
 
-    ``instruction`` is what a simple vector instruction takes, in cycles.
+    ``simple`` vector pipes for each that multiplies start an instruction in a cycle.
     """
     unit = unit_of(target, narrow)
     if unit is not None and unit.m > 1:
@@ -81,7 +81,7 @@ def word_line(target: Target, narrow: str, columns: int, most: int, instruction:
     vectors = -(-columns * WORD_BYTES // target.vector_bytes)
     heights = range(1, max(3, min(_MOST_ROWS, most)) + 1)
     tiles = [
-        TileTime(height, columns, _words(target, narrow, unit, (height, vectors), instruction))
+        TileTime(height, columns, _words(target, narrow, unit, (height, vectors), simple))
         for height in heights
     ]
     line = tile_line(tiles, columns, max(most, 3))
@@ -91,7 +91,7 @@ def word_line(target: Target, narrow: str, columns: int, most: int, instruction:
 
 def _words(
     target: Target, narrow: str, unit: InstructionTile | None, tile: tuple[int, int],
-    instruction: float,
+    simple: float,
 ) -> float:  # fmt: skip
     """Nanoseconds of a step of ``tile`` (rows, vectors): its busiest pipes decide."""
     height, vectors = tile
@@ -102,7 +102,8 @@ def _words(
     apart = _TAKEN_APART[narrow]
     multiplying = apart.multiplied * height * vectors / target.fma_pipes
     instructions = apart.products * height * vectors + apart.operand * (height + vectors)
-    return max(multiplying, instructions * instruction, loading) / target.clock_ghz
+    together = instructions / (simple * target.fma_pipes)
+    return max(multiplying, together, loading) / target.clock_ghz
 
 
 def _matrix_line(target: Target, unit: InstructionTile, columns: int) -> TileLine:

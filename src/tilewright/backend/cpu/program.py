@@ -14,6 +14,7 @@ import numpy as np
 from tilewright.backend.cpu.alternatives import Launched
 from tilewright.backend.cpu.generate import CodeGenerator, KernelCode
 from tilewright.backend.cpu.machine import Level
+from tilewright.backend.cpu.matrix_unit import COLUMNS, ROWS
 from tilewright.backend.cpu.pack import ConstantStore
 from tilewright.cost import Machine
 from tilewright.ir.graph import Binding, Graph, Node
@@ -73,6 +74,7 @@ REGISTER_TILES = {
     "avx512": RegisterTile(6, 64, narrow_rows=4, sums=20),
     "avx512-vnni": RegisterTile(6, 64, narrow_rows=6, sums=20),
     "avx512-bf16": RegisterTile(6, 64, narrow_rows=6, sums=20),
+    "avx512-amx": RegisterTile(6, 64, narrow_rows=6, sums=20, matrix=(ROWS, COLUMNS)),
 }
 
 USUAL_TARGETS = {
@@ -81,6 +83,7 @@ USUAL_TARGETS = {
     "avx512": "icelake-server",
     "avx512-vnni": "icelake-server",
     "avx512-bf16": "zen4",
+    "avx512-amx": "sapphire-rapids",
 }
 
 Bodies = Mapping[Node, tuple[bytes, Sequence[Node]]]

@@ -160,6 +160,7 @@ class Rates:
     def of(machine: Machine, tile: RegisterTile, narrow: DType | None = None) -> Rates:
         """The rates for a register tile of float32, or of words of ``narrow`` elements."""
         rows = tile.rows if narrow is None else tile.narrow_rows
+        machine = machine.limited(lambda unit: unit.m == 1)  # rows lie apart, where tables say
         step = machine.line(DType.FLOAT32, tile.columns, rows, narrow).at(rows)
         last, memory = machine.target.levels[-2:]
         moves = machine.core.moves
