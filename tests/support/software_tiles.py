@@ -118,7 +118,7 @@ def _zero(builder: ir.IRBuilder, args: Sequence[ir.Value]) -> None:
     state, tile = args
 
     def byte(place: ir.Value) -> None:
-        builder.store(I8(0), _place(builder, (state, tile, i64(0), place)))
+        builder.store(ir.Constant(I8, 0), _place(builder, (state, tile, i64(0), place)))
 
     _times(builder, i64(TILE_BYTES), byte)
 
@@ -161,7 +161,10 @@ def _dots(builder: ir.IRBuilder, args: Sequence[ir.Value], dot: Dot) -> None:
     for one, other in ((words, right_rows), (width, right_width)):
         fits = builder.and_(fits, builder.icmp_unsigned("==", one, other))
     with builder.if_then(builder.not_(fits)):
-        trap = builder.module.declare_intrinsic("llvm.trap", (), ir.FunctionType(ir.VoidType(), []))
+        trap = builder.module.globals.get("llvm.trap")
+        if trap is None:
+            kind = ir.FunctionType(ir.VoidType(), [])
+            trap = ir.Function(builder.module, kind, "llvm.trap")
         builder.call(trap, [])
 
     def row(m: ir.Value) -> None:
@@ -195,7 +198,7 @@ def _byte_dots(builder: ir.IRBuilder, args: Sequence[ir.Value]) -> None:
 def _bfloat16_dots(builder: ir.IRBuilder, args: Sequence[ir.Value]) -> None:
     def number(builder: ir.IRBuilder, word: ir.Value, i: int) -> ir.Value:
         half = builder.load(_at(builder, word, i64(2 * i)), typ=I16)
-        return builder.bitcast(builder.shl(builder.zext(half, I32), I32(16)), F32)
+        return builder.bitcast(builder.shl(builder.zext(half, I32), ir.Constant(I32, 16)), F32)
 
     def dot(builder: ir.IRBuilder, target: ir.Value, one: ir.Value, other: ir.Value) -> None:
         total = builder.load(target, typ=F32)

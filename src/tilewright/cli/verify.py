@@ -42,9 +42,9 @@ from tilewright.cli.options import (
 from tilewright.cli.output import Output, table
 from tilewright.cli.usage import UsageError, as_usage
 from tilewright.compile import narrowed_graph
-from tilewright.rewrite.precision import Precision, narrow_products
 from tilewright.frontend.onnx import Dim, import_model
 from tilewright.ir.graph import Graph
+from tilewright.rewrite.precision import Precision, narrow_products
 from tilewright.runtime.model import CompiledModel
 from tilewright.support.files import is_artifact
 from tilewright.support.text import format_count, format_sizes

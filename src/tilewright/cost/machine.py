@@ -33,9 +33,7 @@ class Machine:
         tiles = tuple(tile for tile in self.target.instruction_tiles if uses(tile))
         return replace(self, target=replace(self.target, instruction_tiles=tiles))
 
-    def line(
-        self, dtype: DType, columns: int, most: int, narrow: DType | None = None
-    ) -> TileLine:
+    def line(self, dtype: DType, columns: int, most: int, narrow: DType | None = None) -> TileLine:
         """The tiles of ``columns`` columns, for float32 as measured.
 
         With ``narrow`` a step takes words of several such elements, by what multiplies them.

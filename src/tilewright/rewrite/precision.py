@@ -24,6 +24,7 @@ from tilewright.ir.graph import Graph, Node, mapped, node, same
 from tilewright.ir.primitives import Cast, Constant, Contract, Convolve, Map, Reduce, Reshape
 from tilewright.rewrite.build import Array, broadcast, filled, literal, static_shape
 from tilewright.rewrite.integers import bordered
+from tilewright.shape import constant, product
 
 LEAST_COLUMNS = 16  # of the weights: for fewer, narrowing the data takes as long as it saves
 FEW_CHANNELS = 16  # of a convolution, up to which whole lines are runs and no channels are words
@@ -84,7 +85,8 @@ def narrowed(x: Node, precision: Precision) -> Narrowed | None:
 
     Those that have one are float32 Contracts without batch axes and Convolves with the channels
     last and in one group, by constants, if what is summed can be cut into words: an even (for int8:
-    fourfold) depth or number of channels. Left operands of Contracts have the summed axes last, see
+    fourfold) depth or number of channels; in bfloat16 Contracts of two computed operands as well,
+    with batch axes or not. Left operands of Contracts have the summed axes last, see
     ``plan.prepare``.
     """
     if precision is Precision.FLOAT32 or _obstacle(x, _word(precision)) is not None:
@@ -138,7 +140,7 @@ def _obstacle(x: Node, word: int) -> str | None:
         return "its elements are not float32"
     weights = _weights(x)
     if weights is None:
-        return "both operands are known at run time only"
+        return _obstacle_of_computed(x, word)
     if not np.isfinite(weights).all():
         return "its weights are not all finite"
     summed = int(np.prod([weights.shape[axis] for axis in _summed_of_weights(x)]))
@@ -149,6 +151,17 @@ def _obstacle(x: Node, word: int) -> str | None:
     if isinstance(x.primitive, Contract):
         return _obstacle_of_contract(x, x.primitive, summed, word)
     return _obstacle_of_convolve(x.primitive, weights.shape[1], word)
+
+
+def _obstacle_of_computed(x: Node, word: int) -> str | None:
+    """The same for two operands that are known at run time only; bfloat16 needs no scales."""
+    if word != 2 or not isinstance(x.primitive, Contract):
+        return "both operands are known at run time only"
+    left, summed = x.inputs[0], [i for i, _ in x.primitive.summed]
+    if summed != list(range(left.rank))[-len(summed) :]:
+        return "its left operand is not in rows of the depth"
+    depth = product([left.shape[i] for i in summed])
+    return None if depth % word is constant(0) else f"its depth is not a multiple of {word}"
 
 
 def _obstacle_of_contract(x: Node, primitive: Contract, summed: int, word: int) -> str | None:
@@ -188,12 +201,15 @@ def _summed_of_weights(x: Node) -> tuple[int, ...]:
 
 def _rounded(x: Node) -> Narrowed:
     """Both operands in bfloat16."""
-    data, array = x.inputs[0], _weights(x)
-    assert array is not None and isinstance(x.primitive, Contract | Convolve)
-    narrow = node(Constant.of(array.astype(DType.BFLOAT16.numpy)))
-    rounded = node(Cast(DType.BFLOAT16), data)
-    made = node(replace(x.primitive, sums=DType.FLOAT32), rounded, narrow)
-    return Narrowed(made, made, ((rounded,),))
+    assert isinstance(x.primitive, Contract | Convolve)
+    array = _weights(x)
+    left, right = (node(Cast(DType.BFLOAT16), operand) for operand in x.inputs)
+    conversions: tuple[tuple[Node, ...], ...] = ((left,), (right,))
+    if array is not None:
+        right = node(Constant.of(array.astype(DType.BFLOAT16.numpy)))
+        conversions = ((left,),)
+    made = node(replace(x.primitive, sums=DType.FLOAT32), left, right)
+    return Narrowed(made, made, tuple(dict.fromkeys(conversions)))
 
 
 def _quantised(x: Node) -> Narrowed:

@@ -87,26 +87,30 @@ class AmxOperations:
         _call(builder, "ldtilecfg", [state])
 
     def zero(self, builder: ir.IRBuilder, state: ir.Value, tile: int) -> None:
-        _call(builder, "tilezero", [_BYTE(tile)])
+        _call(builder, "tilezero", [_number(tile)])
 
     def load(
         self, builder: ir.IRBuilder, state: ir.Value, tile: int, pointer: ir.Value, stride: ir.Value
     ) -> None:
-        _call(builder, "tileloadd64", [_BYTE(tile), pointer, stride])
+        _call(builder, "tileloadd64", [_number(tile), pointer, stride])
 
     def store(
         self, builder: ir.IRBuilder, state: ir.Value, tile: int, pointer: ir.Value, stride: ir.Value
     ) -> None:
-        _call(builder, "tilestored64", [_BYTE(tile), pointer, stride])
+        _call(builder, "tilestored64", [_number(tile), pointer, stride])
 
     def add_products(
         self, builder: ir.IRBuilder, state: ir.Value, narrow: DType, tiles: tuple[int, int, int]
     ) -> None:
         name = "tdpbf16ps" if narrow is DType.BFLOAT16 else "tdpbusd"
-        _call(builder, name, [_BYTE(tile) for tile in tiles])
+        _call(builder, name, [_number(tile) for tile in tiles])
 
     def release(self, builder: ir.IRBuilder, state: ir.Value) -> None:
         _call(builder, "tilerelease", [])
+
+
+def _number(value: int) -> ir.Constant:
+    return ir.Constant(_BYTE, value)
 
 
 # By what levels call their matrix unit.
@@ -159,7 +163,6 @@ class _Writer:
         ) = function.args  # fmt: skip
         size = ir.ArrayType(_BYTE, self.unit.state_bytes)
         self.state = self.builder.alloca(size)
-        self.state.align = CONFIGURATION_BYTES
         self.state.type = POINTER  # llvmlite alone still gives it the type of what it points to
 
     def write(self) -> None:
@@ -223,7 +226,7 @@ class _Writer:
     def _configure(self, heights: list[ir.Value], words: ir.Value) -> None:
         """The shapes of all registers that are used."""
         whole, part = word(SIDE * WORD_BYTES), self._bytes(words)
-        self._store(_BYTE(1), 0)
+        self._store(_number(1), 0)
         for i, height in enumerate(heights):
             self._shape(LEFT + i, height, part)
             for j in range(self.tile.across):

@@ -43,6 +43,7 @@ from tilewright.shape import (
 from tilewright.tile.convolutions.gathered import lower_channels_last
 from tilewright.tile.convolutions.pointwise import turned_way
 from tilewright.tile.convolutions.winograd import Rates, winograd_variants
+from tilewright.tile.narrow import narrow_kernel
 from tilewright.tile.products.contraction import (
     PACKED_DEPTH,
     assemble,
@@ -54,7 +55,6 @@ from tilewright.tile.products.contraction import (
     taken_statements,
     unflatten,
 )
-from tilewright.tile.narrow import narrow_kernel
 from tilewright.tile.products.frame import Blocking, Frame, RegisterTile, declare, narrow_type
 from tilewright.tile.products.program import Loaded
 from tilewright.tile.products.variants import Choice, best_somewhere, plain_ways

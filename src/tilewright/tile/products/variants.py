@@ -107,7 +107,9 @@ def _narrow_ways(
 
     def way(prepared: Variant) -> Way:
         def lower(blocking: Blocking) -> Steps:
-            made = lower_contraction(narrow.product, Lowering(narrow.product, scope), tile, blocking)
+            made = lower_contraction(
+                narrow.product, Lowering(narrow.product, scope), tile, blocking
+            )
             return (*prepared.steps, narrow.placed(made))
 
         return Way(f", {prepared.name}", lower, priced=lambda price: price + prepared.cost)
