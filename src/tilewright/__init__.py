@@ -78,8 +78,9 @@ def compile(
     that they shall always have.
 
     ``levels`` names the instruction sets to generate code for, one or several of "x86-64", "avx2",
-    "avx512", "avx512-vnni", "avx512-bf16", or is "portable" for code that runs on every processor
-    and uses what it has; unless given, it is the level of ``target`` or of this machine.
+    "avx512", "avx512-vnni", "avx512-bf16", "avx512-amx", or is "portable" for code that runs on
+    every processor and uses what it has, but for AMX; unless given, it is the level of ``target``
+    or of this machine.
     ``target`` is the machine by whose costs kernel variants are chosen: the name of a preset, or a
     TOML file, which gives the same artifact on any host; unless given, this machine as far as it is
     known (see ``tilewright tune``) for its own levels, and usual ones for others.

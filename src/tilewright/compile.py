@@ -121,7 +121,8 @@ def compile_stages(
         fallback=choice("fallback", given["fallback"], get_args(FallbackName)),
         constants=as_constants(given["constants"]),
     )
-    graph, narrowing = _rewritten(imported.graph, held, stages)
+    graph = _rewritten(imported.graph, stages)
+    narrowing = narrowing_of(graph, held)
     wanted = _levels(given["levels"], _narrowest(graph, held), described)
     report = imported.report
     if report.opaque:
@@ -137,7 +138,7 @@ def compile_stages(
         machines={name: _described(machine) for name, machine in machines.items()},
         ranges=range_texts(imported.graph),
     )
-    pipeline = _Pipeline(given, error, machines, origin, report)
+    pipeline = _Pipeline(given, error, held, machines, origin, report)
     findings = stages.findings if stages.check else None
     ragged = _ragged_dimension(pipeline.dims)
     if ragged is None:
@@ -155,6 +156,7 @@ class _Pipeline:
 
     options: Mapping[str, Any]
     accuracy: Accuracy
+    precision: Precision
     machines: Mapping[str, Machine]
     origin: Origin
     report: ImportReport
@@ -187,7 +189,7 @@ class _Pipeline:
         graph = _with_known(graph, stages)
         policy, planner = POLICIES[self.origin.policy], self.planner
         lowerings = {
-            name: lowering_of(graph, LEVELS[name], self.accuracy, machine, policy)
+            name: lowering_of(graph, LEVELS[name], self.accuracy, machine, policy, self.precision)
             for name, machine in self.machines.items()
         }
         graph, applied = self._by_price(graph, list(lowerings.values()), stages)
@@ -306,24 +308,17 @@ def compile_to_file(
     return made
 
 
-def _rewritten(
-    imported: Graph, precision: Precision, stages: Stages
-) -> tuple[Graph, Narrowing | None]:
+def _rewritten(imported: Graph, stages: Stages) -> Graph:
     """The graph that is planned, from the one that was imported."""
     stages.graph("import", imported)
     graph = without_signs(quotients_into_scales(integer_products(pooled_bytes(imported))))
-    if precision is Precision.FLOAT32:
-        graph = weights_in_codes(graph)
+    graph = weights_in_codes(graph)
     if graph.roots != imported.roots:
         stages.graph("integers", graph)
     graph = simplify(graph, stages.rule, observe=stages.rewrite)
     graph = prepare(prefer_channels_last(graph, stages.rule, stages.rewrite))
     stages.graph("prepare", graph)
-    narrowing = narrowing_of(graph, precision)
-    if narrowing is not None:
-        graph = narrow_products(graph, precision)
-        stages.graph("precision", graph)
-    return graph, narrowing
+    return graph
 
 
 def _with_known(graph: Graph, stages: Stages) -> Graph:
@@ -335,8 +330,9 @@ def _with_known(graph: Graph, stages: Stages) -> Graph:
 
 
 def narrowed_graph(imported: Graph, precision: str) -> Graph:
-    """The graph in which products have the operands that a compiled model's have."""
-    return _rewritten(imported, _option(Precision, "precision", precision), Stages())[0]
+    """The graph in which products have the narrowest operands that a compiled model's may have."""
+    held = _option(Precision, "precision", precision)
+    return narrow_products(_rewritten(imported, Stages()), held)
 
 
 def compile_model(
@@ -376,19 +372,22 @@ def _levels(levels: object, narrow: str, target: Target | None) -> Sequence[str]
         return [host_level(narrow).name if target is None else _own_level(target, narrow)]
     wanted = {*choices("level", levels, (PORTABLE, *LEVELS))}
     if PORTABLE in wanted:
-        wanted |= {level.name for level in LEVELS.values() if level.serves(narrow)}
+        usual = [level for level in LEVELS.values() if level.is_usual]
+        wanted |= {level.name for level in usual if level.serves(narrow)}
     return [name for name in LEVELS if name in wanted]
 
 
 def _own_level(target: Target, narrow: str) -> str:
     """The highest level of a machine that is described."""
     products = {tile.dtype.removeprefix("u") for tile in target.instruction_tiles}
+    units = {"", *(tile.name for tile in target.instruction_tiles)}
     return [
         level.name
         for level in LEVELS.values()
         if level.isa == target.isa
         and level.serves(narrow)
         and products.issuperset(dtype.removeprefix("u") for dtype in level.dots)
+        and level.matrix in units
     ][-1]
 
 

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from tilewright.frontend.onnx import DimLike
     from tilewright.target import Target
 
-LevelName = Literal["portable", "x86-64", "avx2", "avx512", "avx512-vnni", "avx512-bf16"]
+LevelName = Literal[
+    "portable", "x86-64", "avx2", "avx512", "avx512-vnni", "avx512-bf16", "avx512-amx"
+]
 FallbackName = Literal["reference", "error"]
 AccuracyName = Literal["standard", "strict"]
 PrecisionName = Literal["float32", "bfloat16", "int8"]

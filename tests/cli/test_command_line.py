@@ -55,7 +55,7 @@ def test_the_table_of_verbs_names_functions_with_help(name: str) -> None:
 def test_help_splits_no_word(command: Command, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     text = command(*filter(None, (name, "--help"))).out if name else command("--help").out
-    assert "x86-64|avx2|avx512|avx512-vnni|avx512-bf16" in text or name != "compile"
+    assert "x86-64|avx2|avx512|avx512-vnni|avx512-bf16|avx512-amx" in text or name != "compile"
     assert "│" not in text and max(map(len, text.splitlines())) <= 80
 
 

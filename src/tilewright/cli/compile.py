@@ -51,7 +51,7 @@ _Artifact = Annotated[
 _Levels = Annotated[
     list[str] | None,
     typer.Option(
-        metavar="portable|x86-64|avx2|avx512|avx512-vnni|avx512-bf16",
+        metavar="portable|x86-64|avx2|avx512|avx512-vnni|avx512-bf16|avx512-amx",
         help="An instruction set to generate code for, or portable for all; repeat for more.",
         show_default="the target's",
     ),

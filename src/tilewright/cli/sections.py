@@ -94,7 +94,7 @@ def narrowing_section(narrowing: Narrowing | None, precision: str) -> list[Rende
         return []
     kept = sum(narrowing.kept.values())
     count = format_count(narrowing.narrowed + kept, "product")
-    head = f"{narrowing.narrowed} of {count} in {precision}"
+    head = f"{narrowing.narrowed} of {count} in {precision} where that costs less"
     if not narrowing.narrowed:
         head = f"Nothing is held in {precision}: none of {count} can be, all stay in float32"
     rows = [(str(count), reason) for reason, count in narrowing.kept.items()]

@@ -44,6 +44,7 @@ from tilewright.cli.usage import UsageError, as_usage
 from tilewright.compile import narrowed_graph
 from tilewright.frontend.onnx import Dim, import_model
 from tilewright.ir.graph import Graph
+from tilewright.rewrite.precision import Precision, narrow_products
 from tilewright.runtime.model import CompiledModel
 from tilewright.support.files import is_artifact
 from tilewright.support.text import format_count, format_sizes
@@ -134,7 +135,8 @@ class _Subject:
 def _subject(opened: OpenedModel, source: Path, constants: Mapping[str, Array]) -> _Subject:
     """The graph with the ranges and the narrow products that the model was compiled with."""
     if opened.compilation is not None:
-        return _Subject(opened.compilation.graph, ())
+        held = Precision(opened.model.info.precision)
+        return _Subject(narrow_products(opened.compilation.graph, held), ())
     info = opened.model.info
     imported = import_model(source, dims=_ranges(opened.model), constants=constants)
     graph = imported.graph

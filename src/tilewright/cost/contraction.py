@@ -97,7 +97,8 @@ def contraction_work(nest: ProductNest, machine: Machine) -> Expr:
 
 def _panel_step(nest: ProductNest, machine: Machine) -> Expr:
     """Picoseconds of one step along k for all rows of a panel."""
-    line = machine.line(nest.dtype, nest.registers.columns, nest.registers.rows)
+    registers = nest.registers
+    line = machine.line(nest.dtype, registers.columns, registers.rows, nest.product.narrow)
     row_tiles = ceil_div(nest.m, nest.registers.rows)
     return maximum(nest.m * line.per_row + row_tiles * line.per_tile, line.least)
 
@@ -160,13 +161,14 @@ def _filled_columns(nest: ProductNest, machine: Machine) -> Expr:
     lanes = _lanes(nest, machine)
     rest = nest.n % width
     height = nest.registers.rows
-    whole = machine.line(nest.dtype, width, height).at(height)
+    held = nest.product.narrow
+    whole = machine.line(nest.dtype, width, height, held).at(height)
     last = constant(16)
     for vectors in range(width // lanes - 1, 0, -1):
         # Where the number of columns is known, tiles of few vectors are made twice as high.
         high = 2 if nest.registers.tail is not None and vectors <= 2 else 1
-        narrow = machine.line(nest.dtype, vectors * lanes, high * height).at(high * height)
-        share = min(16, round(16 * narrow / (high * whole)))
+        part = machine.line(nest.dtype, vectors * lanes, high * height, held).at(high * height)
+        share = min(16, round(16 * part / (high * whole)))
         last = select(less_equal(rest, vectors * lanes), share, last)
     return nest.n // width * 16 + select(rest, last, 0)
 

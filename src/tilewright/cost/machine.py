@@ -5,13 +5,14 @@ Imports target and shape. Start with :class:`Machine`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import cached_property
 
-from tilewright.cost.tiles import TileLine, derived_tiles, tile_line
+from tilewright.cost.tiles import TileLine, derived_tiles, tile_line, word_line
 from tilewright.ir.dtype import DType
 from tilewright.shape import Expr, constant, less_equal, maximum, minimum, select
-from tilewright.target import CoreModel, Target
+from tilewright.target import CoreModel, InstructionTile, Target
 from tilewright.target.core_model import THREAD_NS, usual_core
 
 
@@ -27,8 +28,20 @@ class Machine:
         """What everything beside the peak rates costs."""
         return self.own_core or usual_core(self.target.vector_bytes, self.target.fma_pipes)
 
-    def line(self, dtype: DType, columns: int, most: int) -> TileLine:
-        """The tiles of ``columns`` columns, for float32 as measured."""
+    def limited(self, uses: Callable[[InstructionTile], bool]) -> Machine:
+        """The machine as code sees it that ``uses`` only some of its instruction tiles."""
+        tiles = tuple(tile for tile in self.target.instruction_tiles if uses(tile))
+        return replace(self, target=replace(self.target, instruction_tiles=tiles))
+
+    def line(self, dtype: DType, columns: int, most: int, narrow: DType | None = None) -> TileLine:
+        """The tiles of ``columns`` columns, for float32 as measured.
+
+        With ``narrow`` a step takes words of several such elements, by what multiplies them.
+        """
+        if narrow is not None:
+            element = "bfloat16" if narrow is DType.BFLOAT16 else "int8"
+            simple = self.core.tile.simple_pipes
+            return word_line(self.target, element, columns, most, simple)
         name = "float64" if dtype.bytes == 8 else "float32"
         tiles = self.core.tiles if dtype is DType.FLOAT32 else ()
         derived = derived_tiles(self.target, name, columns)

@@ -1,8 +1,10 @@
 """The innermost level: what one step along k of a register tile costs.
 
-Times are measured on a machine, or derived from the loads and multiply-adds that its pipes take. A
+Times are measured on a machine, or derived from the loads and multiply-adds that its pipes take; a
+step over words of several narrow elements is what their unit takes: an instruction for dot products
+of words, a matrix unit, or plain instructions where the machine has neither. A
 :class:`TileLine` sums them up for all heights of one width, since a block of rows is covered by two
-neighbouring heights. Imports target. Start with :func:`tile_line`.
+neighbouring heights. Imports target. Start with :func:`tile_line` and :func:`word_line`.
 """
 
 from __future__ import annotations
@@ -10,9 +12,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilewright.target import Target, TileTime
+from tilewright.target import InstructionTile, Target, TileTime
+from tilewright.target.description import element_bytes
 
+WORD_BYTES = 4  # of a word of narrow elements, which is as long as a sum
 _MOST_ROWS = 12
+
+
+@dataclass(frozen=True)
+class _TakenApart:
+    """Instructions without a unit: for a vector of either operand, and for the products of two.
+
+    ``multiplied`` of the latter need a pipe that multiplies. See ``backend.cpu.narrow_dots``.
+    """
+
+    operand: int
+    products: int
+    multiplied: int = 2
+
+
+_TAKEN_APART = {"bfloat16": _TakenApart(2, 2), "int8": _TakenApart(3, 4)}
 
 
 @dataclass(frozen=True)
@@ -43,6 +62,61 @@ def _derived(target: Target, height: int, vectors: int) -> float:
     adding = height * vectors / target.fma_pipes
     loading = (height + vectors) / target.loads_per_cycle
     return max(adding, loading) / target.clock_ghz
+
+
+def unit_of(target: Target, narrow: str) -> InstructionTile | None:
+    """The fastest instruction for sums of products of narrow elements, None where there is none."""
+    units = [tile for tile in target.instruction_tiles if tile.dtype == narrow]
+    return max(units, key=lambda tile: tile.per_cycle, default=None)
+
+
+def word_line(target: Target, narrow: str, columns: int, most: int, simple: float) -> TileLine:
+    """The tiles of ``columns`` sums over words of ``narrow`` elements.
+
+    ``simple`` vector pipes for each that multiplies start an instruction in a cycle.
+    """
+    unit = unit_of(target, narrow)
+    if unit is not None and unit.m > 1:
+        return _matrix_line(target, unit, columns)
+    vectors = -(-columns * WORD_BYTES // target.vector_bytes)
+    heights = range(1, max(3, min(_MOST_ROWS, most)) + 1)
+    tiles = [
+        TileTime(height, columns, _words(target, narrow, unit, (height, vectors), simple))
+        for height in heights
+    ]
+    line = tile_line(tiles, columns, max(most, 3))
+    assert line is not None, "three heights make a line"
+    return line
+
+
+def _words(
+    target: Target, narrow: str, unit: InstructionTile | None, tile: tuple[int, int],
+    simple: float,
+) -> float:  # fmt: skip
+    """Nanoseconds of a step of ``tile`` (rows, vectors): its busiest pipes decide."""
+    height, vectors = tile
+    loading = (height + vectors) / target.loads_per_cycle
+    if unit is not None:
+        starts = unit.per_cycle / (unit.m * unit.n * unit.k)
+        return max(height * vectors / starts, loading) / target.clock_ghz
+    apart = _TAKEN_APART[narrow]
+    multiplying = apart.multiplied * height * vectors / target.fma_pipes
+    instructions = apart.products * height * vectors + apart.operand * (height + vectors)
+    together = instructions / (simple * target.fma_pipes)
+    return max(multiplying, together, loading) / target.clock_ghz
+
+
+def _matrix_line(target: Target, unit: InstructionTile, columns: int) -> TileLine:
+    """Tiles of a matrix unit, whose instruction takes time for each of its rows.
+
+    A few rows wait for the right operand, which arrives line by line as vectors do.
+    """
+    words = unit.k * element_bytes(unit.dtype) // WORD_BYTES
+    across = -(-columns // unit.n)
+    row = across * unit.n * unit.k / unit.per_cycle / words
+    least = across * unit.n * WORD_BYTES / target.vector_bytes / target.loads_per_cycle
+    cycle = 1000.0 / target.clock_ghz
+    return TileLine(round(row * cycle), 0, round(least * cycle))
 
 
 def tile_line(tiles: Sequence[TileTime], columns: int, most: int) -> TileLine | None:

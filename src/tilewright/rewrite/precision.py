@@ -4,13 +4,16 @@ With bfloat16 both operands are rounded, and products are summed in float32. Wit
 the data (of a convolution: every image) gets a scale at run time and every column of the weights
 one when compiling, so that the largest number in each becomes 127; rounded products are summed
 exactly in int32 and scaled back. Data is shifted by 128 to be without sign, as processors multiply
-such by signed weights; what that adds is known for every column. Start with
-:func:`narrow_products`; :func:`narrowing_of` says what it does and why not more.
+such by signed weights; what that adds is known for every column. A product that can be narrowed
+stays one of float32 in the graph; when kernels are lowered, its narrow form competes with it by
+price. Start with :func:`narrowed`; :func:`narrowing_of` says which products have such a form, and
+why others do not.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -18,9 +21,10 @@ import numpy as np
 
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Graph, Node, mapped, node, same
-from tilewright.ir.primitives import Cast, Constant, Contract, Convolve, Map, Reduce
-from tilewright.rewrite.build import Array, broadcast, contents, filled, literal
+from tilewright.ir.primitives import Cast, Constant, Contract, Convolve, Map, Reduce, Reshape
+from tilewright.rewrite.build import Array, broadcast, filled, literal, static_shape
 from tilewright.rewrite.integers import bordered
+from tilewright.shape import constant, product
 
 LEAST_COLUMNS = 16  # of the weights: for fewer, narrowing the data takes as long as it saves
 FEW_CHANNELS = 16  # of a convolution, up to which whole lines are runs and no channels are words
@@ -43,40 +47,86 @@ class Precision(Enum):
         return DType.UINT8 if self is Precision.INT8 else DType(self.value)
 
 
-def narrow_products(graph: Graph, precision: Precision) -> Graph:
-    """The graph with the products that can be narrowed in ``precision``.
+@dataclass(frozen=True)
+class Narrowed:
+    """A product over narrow operands: ``result`` is made of ``product``, and stands for it.
 
-    Those are float32 Contracts without batch axes and Convolves with the channels last and in one
-    group, by constants, if what is summed can be cut into words: an even (for int8: fourfold)
-    depth or number of channels. Left operands of Contracts have the summed axes last, see
+    ``conversions`` are the tensors that its data is made of, in order: one step computes those
+    that stand together.
+    """
+
+    product: Node
+    result: Node
+    conversions: tuple[tuple[Node, ...], ...]
+
+
+Narrower = Callable[[Node], "Narrowed | None"]
+
+
+def never_narrowed(_: Node) -> Narrowed | None:
+    """The :data:`Narrower` of float32."""
+    return None
+
+
+def narrower_of(precision: Precision) -> Narrower:
+    """:func:`narrowed` for one precision, which computes the narrow weights of a product once."""
+    known: dict[Node, Narrowed | None] = {}
+
+    def found(x: Node) -> Narrowed | None:
+        if x not in known:
+            known[x] = narrowed(x, precision)
+        return known[x]
+
+    return never_narrowed if precision is Precision.FLOAT32 else found
+
+
+def narrowed(x: Node, precision: Precision) -> Narrowed | None:
+    """The narrow form of a Contract or Convolve in ``precision``; None where it has none.
+
+    Those that have one are float32 Contracts without batch axes and Convolves with the channels
+    last and in one group, by constants, if what is summed can be cut into words: an even (for int8:
+    fourfold) depth or number of channels; in bfloat16 Contracts of two computed operands as well,
+    with batch axes or not. Left operands of Contracts have the summed axes last, see
     ``plan.prepare``.
     """
+    if precision is Precision.FLOAT32 or _obstacle(x, _word(precision)) is not None:
+        return None
+    return (_rounded if precision is Precision.BFLOAT16 else _quantised)(x)
+
+
+def narrow_products(graph: Graph, precision: Precision) -> Graph:
+    """The graph with the narrow form of all products that have one, whatever is faster."""
     if precision is Precision.FLOAT32:
         return graph
-    make = _rounded if precision is Precision.BFLOAT16 else _quantised
-    word = DType.FLOAT32.bytes // precision.data.bytes
 
     def change(current: Node, operands: tuple[Node, ...]) -> Node:
         found = same(current, operands)
-        is_product = isinstance(found.primitive, Contract | Convolve)
-        return make(found) if is_product and _obstacle(found, word) is None else found
+        if not isinstance(found.primitive, Contract | Convolve):
+            return found
+        narrow = narrowed(found, precision)
+        return found if narrow is None else narrow.result
 
     return mapped(graph, change)
 
 
+def _word(precision: Precision) -> int:
+    """How many elements lie in a word."""
+    return DType.FLOAT32.bytes // precision.data.bytes
+
+
 @dataclass(frozen=True)
 class Narrowing:
-    """How many products of a graph are narrowed, and how many are not, by the reason."""
+    """How many products of a graph may be narrowed, and how many may not, by the reason."""
 
     narrowed: int
     kept: dict[str, int]
 
 
 def narrowing_of(graph: Graph, precision: Precision) -> Narrowing | None:
-    """What :func:`narrow_products` does to a graph; None where nothing is to be narrowed."""
+    """Which products of a graph have a narrow form; None where nothing is to be narrowed."""
     if precision is Precision.FLOAT32:
         return None
-    word = DType.FLOAT32.bytes // precision.data.bytes
+    word = _word(precision)
     products = [x for x in graph.nodes() if isinstance(x.primitive, Contract | Convolve)]
     reasons = [_obstacle(x, word) for x in products]
     kept = Counter(reason for reason in reasons if reason is not None)
@@ -88,9 +138,9 @@ def _obstacle(x: Node, word: int) -> str | None:
     assert isinstance(x.primitive, Contract | Convolve)
     if x.dtype is not DType.FLOAT32 or x.primitive.sums is not None:
         return "its elements are not float32"
-    weights = contents(x.inputs[1])
+    weights = _weights(x)
     if weights is None:
-        return "both operands are known at run time only"
+        return _obstacle_of_computed(x, word)
     if not np.isfinite(weights).all():
         return "its weights are not all finite"
     summed = int(np.prod([weights.shape[axis] for axis in _summed_of_weights(x)]))
@@ -101,6 +151,17 @@ def _obstacle(x: Node, word: int) -> str | None:
     if isinstance(x.primitive, Contract):
         return _obstacle_of_contract(x, x.primitive, summed, word)
     return _obstacle_of_convolve(x.primitive, weights.shape[1], word)
+
+
+def _obstacle_of_computed(x: Node, word: int) -> str | None:
+    """The same for two operands that are known at run time only; bfloat16 needs no scales."""
+    if word != 2 or not isinstance(x.primitive, Contract):
+        return "both operands are known at run time only"
+    left, summed = x.inputs[0], [i for i, _ in x.primitive.summed]
+    if summed != list(range(left.rank))[-len(summed) :]:
+        return "its left operand is not in rows of the depth"
+    depth = product([left.shape[i] for i in summed])
+    return None if depth % word is constant(0) else f"its depth is not a multiple of {word}"
 
 
 def _obstacle_of_contract(x: Node, primitive: Contract, summed: int, word: int) -> str | None:
@@ -120,6 +181,17 @@ def _obstacle_of_convolve(primitive: Convolve, channels: int, word: int) -> str 
     return f"its channels are not a multiple of {word}" if channels % word else None
 
 
+def _weights(x: Node) -> Array | None:
+    """The weights of a product as an array if they are constant, those held as codes included."""
+    held = x.inputs[1]
+    while isinstance(held.primitive, Reshape):
+        held = held.inputs[0]
+    shape = static_shape(x.inputs[1])
+    if not isinstance(held.primitive, Constant) or shape is None:
+        return None
+    return held.primitive.array.reshape(shape)
+
+
 def _summed_of_weights(x: Node) -> tuple[int, ...]:
     """The axes of the weights that a product sums over."""
     if isinstance(x.primitive, Contract):
@@ -127,39 +199,42 @@ def _summed_of_weights(x: Node) -> tuple[int, ...]:
     return tuple(range(1, x.inputs[1].rank))
 
 
-def _rounded(x: Node) -> Node:
+def _rounded(x: Node) -> Narrowed:
     """Both operands in bfloat16."""
-    data, weights = x.inputs
-    array = contents(weights)
-    assert array is not None and isinstance(x.primitive, Contract | Convolve)
-    narrow = node(Constant.of(array.astype(DType.BFLOAT16.numpy)))
-    made = replace(x.primitive, sums=DType.FLOAT32)
-    return node(made, node(Cast(DType.BFLOAT16), data), narrow)
+    assert isinstance(x.primitive, Contract | Convolve)
+    array = _weights(x)
+    left, right = (node(Cast(DType.BFLOAT16), operand) for operand in x.inputs)
+    conversions: tuple[tuple[Node, ...], ...] = ((left,), (right,))
+    if array is not None:
+        right = node(Constant.of(array.astype(DType.BFLOAT16.numpy)))
+        conversions = ((left,),)
+    made = node(replace(x.primitive, sums=DType.FLOAT32), left, right)
+    return Narrowed(made, made, tuple(dict.fromkeys(conversions)))
 
 
-def _quantised(x: Node) -> Node:
+def _quantised(x: Node) -> Narrowed:
     """Data in uint8, weights in int8, the sums scaled back."""
-    data, weights = x.inputs
-    primitive, array, axes = x.primitive, contents(weights), _summed_of_weights(x)
+    data = x.inputs[0]
+    primitive, array, axes = x.primitive, _weights(x), _summed_of_weights(x)
     assert isinstance(primitive, Contract | Convolve) and array is not None
     whole, column_scale = _quantised_weights(array, axes)
-    if isinstance(primitive, Contract):
-        lead = data.rank - len(axes)
-        narrow, row_scale = _quantised_rows(data, lead)
-    else:
-        lead = 1
-        narrow, row_scale = _quantised_rows(data, lead)
+    lead = data.rank - len(axes) if isinstance(primitive, Contract) else 1
+    narrow, row_scale = _quantised_rows(data, lead)
+    conversions: tuple[tuple[Node, ...], ...] = ((narrow, row_scale),)
+    if isinstance(primitive, Convolve):
         taps = array.shape[2:]
-        narrow, primitive = bordered(narrow, taps, primitive, literal(OFFSET, DType.UINT8))
-    made = replace(primitive, sums=DType.INT32)
-    sums = node(made, narrow, node(Constant.of(whole)))
+        outer, primitive = bordered(narrow, taps, primitive, literal(OFFSET, DType.UINT8))
+        conversions += ((outer,),) if outer is not narrow else ()
+        narrow = outer
+    sums = node(replace(primitive, sums=DType.INT32), narrow, node(Constant.of(whole)))
     columns = tuple(range(x.rank - column_scale.ndim, x.rank))
     shift = OFFSET * whole.astype(np.int32).sum(axes, dtype=np.int32)
     shifted = broadcast(node(Constant.of(shift)), x.shape, columns)
     exact = node(Cast(DType.FLOAT32), node(Map("subtract"), sums, shifted))
     by_row = broadcast(row_scale, x.shape, tuple(range(lead)))
     by_column = broadcast(node(Constant.of(column_scale)), x.shape, columns)
-    return node(Map("multiply"), node(Map("multiply"), exact, by_row), by_column)
+    result = node(Map("multiply"), node(Map("multiply"), exact, by_row), by_column)
+    return Narrowed(sums, result, conversions)
 
 
 def _quantised_weights(array: Array, summed: tuple[int, ...]) -> tuple[Array, Array]:
@@ -182,4 +257,14 @@ def _quantised_rows(x: Node, lead: int) -> tuple[Node, Node]:
     return node(Cast(DType.UINT8), whole), scale
 
 
-__all__ = ["Narrowing", "Precision", "narrow_products", "narrowing_of"]
+__all__ = [
+    "Narrowed",
+    "Narrower",
+    "Narrowing",
+    "Precision",
+    "narrow_products",
+    "narrowed",
+    "narrower_of",
+    "narrowing_of",
+    "never_narrowed",
+]

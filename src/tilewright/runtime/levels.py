@@ -20,6 +20,7 @@ _PROCESSORS = {
     "AMD since Zen 4)",
     "avx512-bf16": "x86-64 processors with AVX-512 and bfloat16 (Intel servers since Sapphire "
     "Rapids, AMD since Zen 4)",
+    "avx512-amx": "x86-64 processors with AMX (Intel servers since Sapphire Rapids)",
 }
 
 

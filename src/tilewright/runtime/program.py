@@ -29,7 +29,9 @@ BufferKind = Literal["input", "output", "constant", "intermediate"]
 BUFFER_KINDS: tuple[BufferKind, ...] = ("input", "output", "constant", "intermediate")
 CONTROL = b"tilewright control flow\n"  # what the payload of an operator with bodies begins with
 RAGGED = b"tilewright ragged batch\n"  # that of a step which runs a body for every sequence
-LEVELS: tuple[str, ...] = ("x86-64", "avx2", "avx512", "avx512-vnni", "avx512-bf16")
+LEVELS: tuple[str, ...] = (
+    "x86-64", "avx2", "avx512", "avx512-vnni", "avx512-bf16", "avx512-amx",
+)  # fmt: skip
 
 # Bytes per element of the dtypes that kernels work on; every other dtype lives in Python objects.
 NATIVE_ITEM_SIZES: dict[str, int] = {

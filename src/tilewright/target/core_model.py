@@ -44,7 +44,9 @@ class TileCosts:
     ``block``: the bounds of a block, and what comes before its first tile. ``near_page`` and
     ``far_page``: a row of a tile whose results go to the last cache or to memory, where there are
     more rows at a time than ``pages``. ``ends``: the beginning and the end of a sum, in multiply-
-    adds, where only these are counted.
+    adds, where only these are counted. ``simple_pipes``: how many vector pipes shift, combine and
+    add whole numbers for each that multiplies, which is what taking words of narrow elements apart
+    waits for.
     """
 
     call: float = 24.0
@@ -58,6 +60,7 @@ class TileCosts:
     far_page: float = 9.0
     pages: int = 64
     ends: int = 8
+    simple_pipes: float = 2.0
 
 
 @dataclass(frozen=True)

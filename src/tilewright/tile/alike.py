@@ -15,8 +15,10 @@ from tilewright.ir.graph import Node, topological
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Constant, Input
 from tilewright.policy import Policy
+from tilewright.rewrite.precision import Narrower, never_narrowed
 from tilewright.shape import Scope
 from tilewright.tile.lower import LoweredKernel, lower_kernel
+from tilewright.tile.narrow import narrow_nodes
 from tilewright.tile.products.frame import RegisterTile
 from tilewright.tile.variants import (
     Accuracy,
@@ -48,10 +50,12 @@ class LoweringOnce:
         accuracy: Accuracy,
         machine: Machine,
         policy: Policy,
+        narrower: Narrower = never_narrowed,
     ) -> None:
         self._tile = tile
         self._accuracy = accuracy
         self._policy = policy
+        self._narrower = narrower
         self.scope = scope
         self.machine = machine
         self._known: dict[tuple[object, ...], tuple[_Outline, LoweredKernel]] = {}
@@ -59,14 +63,18 @@ class LoweringOnce:
     def lowered(self, kernel: Kernel) -> LoweredKernel:
         """The variants of a kernel."""
         outline = _outline(kernel)
+        # Weights that are narrowed are other nodes than those of the kernel.
+        narrow = narrow_nodes(kernel, self._narrower)
+        outline = replace(outline, nodes=(*outline.nodes, *narrow))
         found = self._known.get(outline.key)
-        if found is not None:
+        if found is not None and len(found[0].nodes) == len(outline.nodes):
             alike = _renamed(found[1], dict(zip(found[0].nodes, outline.nodes, strict=True)))
             if alike is not None:
                 return LoweredKernel(kernel, alike)
         made = lower_kernel(
-            kernel, self.scope, self._tile, self._accuracy, self.machine, self._policy
-        )
+            kernel, self.scope, self._tile, self._accuracy, self.machine, self._policy,
+            self._narrower,
+        )  # fmt: skip
         self._known.setdefault(outline.key, (outline, made))
         return made
 

@@ -10,6 +10,7 @@ from tilewright.ir.kernel import Kernel, KernelKind
 from tilewright.ir.primitives import Convolve, Reduce
 from tilewright.ir.tile import TileProgram
 from tilewright.policy import POLICIES, Policy
+from tilewright.rewrite.precision import Narrower, never_narrowed
 from tilewright.shape import Scope, constant
 from tilewright.target import preset
 from tilewright.tile.attention.variants import attention_variants
@@ -58,21 +59,23 @@ def lower_kernel(
     accuracy: Accuracy = Accuracy.STANDARD,
     machine: Machine | None = None,
     policy: Policy = POLICIES["auto"],
+    narrower: Narrower = never_narrowed,
 ) -> LoweredKernel:
     """The variants of any kernel that is not run by the reference; at least one.
 
     Their costs are those of ``machine``, any x86-64 processor unless it is given; ``policy``
-    chooses the block sizes of products. Kernels of libraries that are registered are among them.
+    chooses the block sizes of products, ``narrower`` says which of them may be computed in fewer
+    bits. Kernels of libraries that are registered are among them.
     """
     machine = machine or Machine(preset("x86-64"))
-    made = _generated(kernel, scope, tile, accuracy, machine, policy)
+    made = _generated(kernel, scope, tile, accuracy, machine, policy, narrower)
     variants = with_lookahead(made.variants, machine.core.loops.ahead)
     return replace(made, variants=with_libraries(kernel, variants, scope, machine))
 
 
 def _generated(
     kernel: Kernel, scope: Scope, tile: RegisterTile, accuracy: Accuracy, machine: Machine,
-    policy: Policy,
+    policy: Policy, narrower: Narrower,
 ) -> LoweredKernel:  # fmt: skip
 
     def fresh() -> Lowering:
@@ -81,13 +84,17 @@ def _generated(
     if kernel.kind is KernelKind.ATTENTION:
         return LoweredKernel(kernel, attention_variants(kernel, scope, tile, machine))
     if kernel.kind is KernelKind.ROW_PRODUCT:
-        return LoweredKernel(kernel, row_product_variants(kernel, scope, tile, machine, policy))
+        return LoweredKernel(
+            kernel, row_product_variants(kernel, scope, tile, machine, policy, narrower)
+        )
     if kernel.kind is KernelKind.CONTRACTION:
         if isinstance(kernel.seed.primitive, Convolve):
             return LoweredKernel(
-                kernel, lower_convolution(kernel, fresh, tile, accuracy, machine, policy)
+                kernel, lower_convolution(kernel, fresh, tile, accuracy, machine, policy, narrower)
             )
-        return LoweredKernel(kernel, contraction_variants(kernel, fresh, tile, machine, policy))
+        return LoweredKernel(
+            kernel, contraction_variants(kernel, fresh, tile, machine, policy, narrower)
+        )
     if kernel.kind is KernelKind.ROWS:
         return LoweredKernel(kernel, lower_rows(kernel, fresh, machine))
     if kernel.kind is KernelKind.WINDOW and isinstance(kernel.seed.primitive, Reduce):

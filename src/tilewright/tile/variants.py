@@ -118,12 +118,15 @@ def workspace(node: Node) -> Workspace:
     return Workspace(repr(node), node.dtype, product(node.shape))
 
 
-def between(step: LoweredStep, spaces: Mapping[Node, Workspace]) -> LoweredStep:
-    """The step with workspaces in the place of what only other steps of the variant read."""
+def between(step: LoweredStep, places: Mapping[Node, Node | Workspace]) -> LoweredStep:
+    """The step with workspaces in the place of what only other steps of the variant read.
+
+    A node in the place of another one is a result that is the same by other means.
+    """
     return replace(
         step,
-        reads=tuple(spaces.get(r, r) if isinstance(r, Node) else r for r in step.reads),
-        writes=tuple(spaces.get(w, w) if isinstance(w, Node) else w for w in step.writes),
+        reads=tuple(places.get(r, r) if isinstance(r, Node) else r for r in step.reads),
+        writes=tuple(places.get(w, w) if isinstance(w, Node) else w for w in step.writes),
     )
 
 

@@ -34,7 +34,7 @@ def test_levels_grow() -> None:
 
 def test_levels_with_dot_products_extend_the_highest() -> None:
     found = {level.name: level for level in LEVELS if level.dots}
-    assert list(found) == ["avx512-vnni", "avx512-bf16"]
+    assert list(found) == ["avx512-vnni", "avx512-bf16", "avx512-amx"]
     for level in found.values():
         assert set(level.features) > set(machine.LEVELS["avx512"].features)
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from llvmlite import ir
 
+from tilewright.backend.cpu import matrix_unit
 from tilewright.backend.cpu.blocks import K0, K1, M0, M1, N0, N1, Place, origin
 from tilewright.backend.cpu.cover import by_height, by_vectors, heights, stepping
 from tilewright.backend.cpu.epilogue import FAR, Epilogue
@@ -73,6 +74,7 @@ class FinishedProduct:
         self.lanes = self.level.lanes(self.dtype.bytes)
         self.vectors = self.registers.columns // self.lanes
         self.prefetcher = Prefetcher(frame, nest)
+        self.is_matrix = bool(self.level.matrix) and self.registers.rows == matrix_unit.ROWS
 
     def index(self, expression: Expr) -> ir.Value:
         return self.frame.index(expression)
@@ -205,7 +207,7 @@ class FinishedProduct:
         builder, frame = self.builder, self.frame
         frame.enter()
         most = self.registers.rows
-        if not self._left_panel() and self.registers.tail is not None:
+        if not (self.is_matrix or self._left_panel()) and self.registers.tail is not None:
             most = most_rows(self.level, vectors, self.product.narrow)
         panel = frame.names["_np"]
         first = panel if back is None else builder.sub(panel, back)
@@ -250,6 +252,10 @@ class FinishedProduct:
         resume = builder.icmp_signed(">", frame.names[K0], word(0))
         operands = self._operands(place, most)
         last = builder.icmp_signed(">=", frame.names[K1], self.index(self.nest.k))
+        if self.is_matrix:
+            self._matrix_tile(place, vectors, operands, (sums, row, resume))
+            self._finish_in_memory(place, last, (sums, row))
+            return
         masked = not full and self._may_overread()
         left = self.product.left
         gathered = isinstance(left, RunTable)
@@ -280,9 +286,30 @@ class FinishedProduct:
 
         by_height(builder, place.height, most, made)
         if not light:
-            with builder.if_then(last):
-                where = [place.m, place.n, place.height, place.columns, sums, row]
-                builder.call(self.epilogue.rows(), [*where, self.environment])
+            self._finish_in_memory(place, last, (sums, row))
+
+    def _matrix_tile(
+        self, place: Place, vectors: int, operands: TileOperands,
+        target: tuple[ir.Value, ir.Value, ir.Value],
+    ) -> None:  # fmt: skip
+        """The sums of a tile by a matrix unit."""
+        narrow = self.product.narrow
+        assert narrow is not None, "matrix units multiply narrow elements"
+        tile = matrix_unit.MatrixTile(narrow, vectors)
+        function = matrix_unit.matrix_tile(self.builder, self.level, tile)
+        given = [
+            operands.steps, operands.left, operands.left_row, operands.right, operands.right_depth,
+            place.height, *target,
+        ]  # fmt: skip
+        self.builder.call(function, given)
+
+    def _finish_in_memory(
+        self, place: Place, last: ir.Value, sums: tuple[ir.Value, ir.Value]
+    ) -> None:
+        """The epilogue of a tile whose sums are in memory, after the last block of k."""
+        with self.builder.if_then(last):
+            where = [place.m, place.n, place.height, place.columns, *sums, self.environment]
+            self.builder.call(self.epilogue.rows(), where)
 
     def _prefetch(self, place: Place, last: ir.Value, vectors: int) -> None:
         """Ask for the lines that the tile will be stored to, where they are far away."""

@@ -1,7 +1,7 @@
 """Instruction set levels, and the way from an LLVM module to an object file for one of them.
 
 A level fixes the processor name and features that LLVM compiles for, so the same module gives the
-same bytes on every machine. Imports ``inlining`` only. Read :class:`Level`, ``LEVELS`` and
+same bytes on every machine. Imports ``inlining`` and target. Read :class:`Level`, ``LEVELS`` and
 :func:`compile_object`.
 """
 
@@ -15,6 +15,7 @@ import llvmlite.binding as llvm
 from llvmlite import ir
 
 from tilewright.backend.cpu.inlining import inline_calls
+from tilewright.target import InstructionTile
 
 _LOCK = threading.RLock()
 
@@ -28,7 +29,8 @@ class Level:
     ``vector_bytes`` and ``registers`` describe the vector register file; ``temporaries`` of them
     are taken where a multiply-add is two instructions, or cannot read one operand from memory.
     ``dots`` are the types of narrow elements of which an instruction sums several products, ``isa``
-    is the instruction set as descriptions of machines name it.
+    is the instruction set as descriptions of machines name it. ``matrix`` names the matrix unit,
+    whose registers hold whole tiles; such a level is generated where it is asked for by name.
     """
 
     name: str
@@ -44,10 +46,21 @@ class Level:
     triple: str = "x86_64-unknown-linux-gnu"
     dots: tuple[str, ...] = ()
     isa: str = "x86-64"
+    matrix: str = ""
 
     def serves(self, narrow: str | None) -> bool:
         """Whether it is for code that has products of ``narrow`` elements, or for any code."""
         return not self.dots or narrow in self.dots
+
+    @property
+    def is_usual(self) -> bool:
+        """Whether it is generated without being named; code for matrix units never ran on one."""
+        return not self.matrix
+
+    def has_instruction(self, tile: InstructionTile) -> bool:
+        """Whether code for the level uses an instruction tile of a machine."""
+        element = "uint8" if tile.dtype == "int8" else tile.dtype
+        return element in self.dots and (tile.m == 1 or tile.name == self.matrix)
 
     @property
     def vector_call(self) -> str:
@@ -88,6 +101,16 @@ AVX512_BF16 = replace(
     features=(*_AVX512_FEATURES, "avx512bf16"),
     dots=("bfloat16",),
 )
+AVX512_AMX = replace(
+    AVX512,
+    name="avx512-amx",
+    adjustments="-prefer-256-bit,+avx512vnni,+avx512bf16,+amx-tile,+amx-int8,+amx-bf16",
+    features=(
+        *_AVX512_FEATURES, "avx512vnni", "avx512bf16", "amx-tile", "amx-int8", "amx-bf16",
+    ),
+    dots=("uint8", "bfloat16"),
+    matrix="amx",
+)  # fmt: skip
 # For cross-compiling alone: the linker and the runtime know x86-64 only.
 NEON = Level(
     "neon", "neoverse-n1", "", (), 16, 32, True, True, True, 4, "aarch64-unknown-linux-gnu",
@@ -95,7 +118,7 @@ NEON = Level(
 )  # fmt: skip
 
 LEVELS: dict[str, Level] = {
-    level.name: level for level in (BASELINE, AVX2, AVX512, AVX512_VNNI, AVX512_BF16)
+    level.name: level for level in (BASELINE, AVX2, AVX512, AVX512_VNNI, AVX512_BF16, AVX512_AMX)
 }
 
 
@@ -138,11 +161,11 @@ def host_levels() -> list[Level]:
 
 
 def host_level(narrow: str | None = None) -> Level:
-    """The highest level of this processor.
+    """The highest level of this processor that is generated without being named.
 
     Levels that differ only in sums of narrow products count where ``narrow`` is their type.
     """
-    return [level for level in host_levels() if level.serves(narrow)][-1]
+    return [level for level in host_levels() if level.serves(narrow) and level.is_usual][-1]
 
 
 def target_machine(level: Level) -> llvm.TargetMachine:

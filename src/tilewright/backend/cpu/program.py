@@ -15,6 +15,7 @@ from tilewright.backend.cpu.alternatives import Launched
 from tilewright.backend.cpu.buffer_numbers import moved, renumbered
 from tilewright.backend.cpu.generate import CodeGenerator, KernelCode
 from tilewright.backend.cpu.machine import Level
+from tilewright.backend.cpu.matrix_unit import COLUMNS, ROWS
 from tilewright.backend.cpu.pack import ConstantStore
 from tilewright.cost import Machine
 from tilewright.ir.graph import Binding, Graph, Node
@@ -24,6 +25,7 @@ from tilewright.ir.product_nest import ProductNest
 from tilewright.ir.tile import TileProgram
 from tilewright.ir.verify import REPORT, VerificationError, failure
 from tilewright.policy import POLICIES, Policy
+from tilewright.rewrite.precision import Precision, narrower_of
 from tilewright.runtime.program import (
     BindStep,
     Buffer,
@@ -74,6 +76,7 @@ REGISTER_TILES = {
     "avx512": RegisterTile(6, 64, narrow_rows=4, sums=20),
     "avx512-vnni": RegisterTile(6, 64, narrow_rows=6, sums=20),
     "avx512-bf16": RegisterTile(6, 64, narrow_rows=6, sums=20),
+    "avx512-amx": RegisterTile(6, 64, narrow_rows=6, sums=20, matrix=(ROWS, COLUMNS)),
 }
 
 USUAL_TARGETS = {
@@ -82,6 +85,7 @@ USUAL_TARGETS = {
     "avx512": "icelake-server",
     "avx512-vnni": "icelake-server",
     "avx512-bf16": "zen4",
+    "avx512-amx": "sapphire-rapids",
 }
 
 Bodies = Mapping[Node, tuple[bytes, Sequence[Node]]]
@@ -406,14 +410,17 @@ def lowering_of(
     accuracy: Accuracy = Accuracy.STANDARD,
     machine: Machine | None = None,
     policy: Policy = POLICIES["auto"],
+    precision: Precision = Precision.FLOAT32,
 ) -> LoweringOnce:
     """How kernels of a graph are lowered for one instruction set level.
 
-    Costs are those of ``machine``; a usual one of the level unless it is given. ``policy`` chooses
-    the block sizes of products.
+    Costs are those of ``machine``, as far as code for the level uses it; a usual one of the level
+    unless it is given. ``policy`` chooses the block sizes of products, ``precision`` is the one
+    that they may have beside float32.
     """
-    machine = machine or usual_machine(level)
-    return LoweringOnce(graph.scope, REGISTER_TILES[level.name], accuracy, machine, policy)
+    machine = (machine or usual_machine(level)).limited(level.has_instruction)
+    tile = REGISTER_TILES[level.name]
+    return LoweringOnce(graph.scope, tile, accuracy, machine, policy, narrower_of(precision))
 
 
 def build_program(

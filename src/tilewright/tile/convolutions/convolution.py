@@ -8,7 +8,7 @@ outside. Nothing is unrolled in memory. Weights are packed when compiling. Start
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from tilewright.cost import Machine
@@ -25,9 +25,13 @@ from tilewright.ir.tile import (
     View,
 )
 from tilewright.ir.views import linear
-from tilewright.policy import Policy
+from tilewright.policy import Policy, Problem
+from tilewright.policy.cover import Bound, cover
+from tilewright.policy.prices import other_prices, samples_of
+from tilewright.rewrite.precision import Narrower, never_narrowed
 from tilewright.shape import (
     Expr,
+    Scope,
     ceil_div,
     constant,
     maximum,
@@ -39,6 +43,7 @@ from tilewright.shape import (
 from tilewright.tile.convolutions.gathered import lower_channels_last
 from tilewright.tile.convolutions.pointwise import turned_way
 from tilewright.tile.convolutions.winograd import Rates, winograd_variants
+from tilewright.tile.narrow import narrow_kernel
 from tilewright.tile.products.contraction import (
     PACKED_DEPTH,
     assemble,
@@ -50,12 +55,22 @@ from tilewright.tile.products.contraction import (
     taken_statements,
     unflatten,
 )
-from tilewright.tile.products.frame import Blocking, Frame, RegisterTile, declare
+from tilewright.tile.products.frame import Blocking, Frame, RegisterTile, declare, narrow_type
 from tilewright.tile.products.program import Loaded
 from tilewright.tile.products.variants import Choice, best_somewhere, plain_ways
 from tilewright.tile.values.lowering import Lowering
 from tilewright.tile.values.taps import geometry, has_one_tap, is_pointwise, tap_position
-from tilewright.tile.variants import Accuracy, LoweredStep, PackedConstant, Source, Variant
+from tilewright.tile.variants import (
+    THREADS,
+    Accuracy,
+    LoweredStep,
+    PackedConstant,
+    Source,
+    Variant,
+)
+
+# How far narrow and other variants that are kept may be from the best of all.
+CLOSE = Bound(mean=0.005, worst=0.05, most=8)
 
 
 def lower_convolution(
@@ -65,8 +80,12 @@ def lower_convolution(
     accuracy: Accuracy,
     machine: Machine,
     policy: Policy,
+    narrower: Narrower = never_narrowed,
 ) -> tuple[Variant, ...]:
-    """The variants to compute a Convolve with its epilogue; ``fresh`` makes a lowering for each."""
+    """The variants to compute a Convolve with its epilogue; ``fresh`` makes a lowering for each.
+
+    ``narrower`` says which convolutions may be computed in fewer bits as well.
+    """
     primitive = kernel.seed.primitive
     assert isinstance(primitive, Convolve)
     if primitive.channels_last:
@@ -75,6 +94,9 @@ def lower_convolution(
         direct = Variant("gathered", (step,), rates.direct(kernel.seed))
         direct_only = accuracy is Accuracy.STRICT or primitive.sums is not None
         others = () if direct_only else winograd_variants(kernel, fresh, tile, rates)
+        narrow = _narrow_variants(kernel, fresh().scope, tile, machine, narrower)
+        if narrow:
+            return _needed((direct, *others, *narrow), machine, fresh().scope)
         return best_somewhere((direct, *others))
 
     def lower(blocking: Blocking) -> tuple[LoweredStep, ...]:
@@ -87,6 +109,34 @@ def lower_convolution(
     ways = ways if turned is None else (*ways, turned)
     choice = Choice(machine, policy, fresh().scope)
     return best_somewhere(choice.blocked_variants(ways))
+
+
+def _narrow_variants(
+    kernel: Kernel, scope: Scope, tile: RegisterTile, machine: Machine, narrower: Narrower
+) -> tuple[Variant, ...]:
+    """The same convolution over narrow operands, for each way to convert its data first."""
+    narrow = narrow_kernel(kernel, narrower)
+    if narrow is None:
+        return ()
+    step = lower_channels_last(narrow.product, Lowering(narrow.product, scope), tile)
+    rates = Rates.of(machine, tile, narrow_type(narrow.product.seed))
+    cost = rates.direct(narrow.product.seed)
+    return tuple(
+        Variant(
+            f"gathered, {prepared.name}",
+            (*prepared.steps, narrow.placed(step)),
+            prepared.cost.substitute({THREADS: 1}) + cost,
+        )
+        for prepared in narrow.prepared(scope, machine)
+    )
+
+
+def _needed(variants: Sequence[Variant], machine: Machine, scope: Scope) -> tuple[Variant, ...]:
+    """The fewest that are close to the best at all sizes: others' weights would be for nothing."""
+    costs = tuple(variant.cost for variant in variants)
+    problem = Problem((), costs, scope, THREADS, machine.target)
+    prices = other_prices(problem, samples_of(problem))
+    return tuple(variants[number] for number in cover(prices, prices[:0], CLOSE))
 
 
 def _packed(

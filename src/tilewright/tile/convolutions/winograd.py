@@ -50,7 +50,7 @@ from tilewright.tile.products.contraction import (
     packed_operand,
     row_block,
 )
-from tilewright.tile.products.frame import Frame, RegisterTile
+from tilewright.tile.products.frame import Frame, RegisterTile, elements_per_word
 from tilewright.tile.products.program import BlockSizes, product_program
 from tilewright.tile.values.lowering import Lowering
 from tilewright.tile.variants import (
@@ -157,14 +157,16 @@ class Rates:
     ends: int
 
     @staticmethod
-    def of(machine: Machine, tile: RegisterTile) -> Rates:
-        """The rates for a register tile of float32."""
-        step = machine.line(DType.FLOAT32, tile.columns, tile.rows).at(tile.rows)
+    def of(machine: Machine, tile: RegisterTile, narrow: DType | None = None) -> Rates:
+        """The rates for a register tile of float32, or of words of ``narrow`` elements."""
+        rows = tile.rows if narrow is None else tile.narrow_rows
+        machine = machine.limited(lambda unit: unit.m == 1)  # rows lie apart, where tables say
+        step = machine.line(DType.FLOAT32, tile.columns, rows, narrow).at(rows)
         last, memory = machine.target.levels[-2:]
         moves = machine.core.moves
         far = moves.transformed + moves.far_bytes / memory.bandwidth
         return Rates(
-            round(16 * step / (tile.rows * tile.columns)),
+            round(16 * step / (rows * tile.columns)),
             machine.target.lanes("float32"),
             machine.picoseconds(1 / memory.bandwidth),
             machine.picoseconds(moves.transformed),
@@ -179,7 +181,7 @@ class Rates:
         weights = node.inputs[1]
         primitive = node.primitive
         assert isinstance(primitive, Convolve)
-        depth = product(weights.shape[1:])
+        depth = product(weights.shape[1:]) // elements_per_word(node)
         streamed = weights.shape[0] * depth * (node.dtype.bytes * self.byte)
         results = product(node.shape) // weights.shape[0]
         results = results * self._filled(weights.shape[0], primitive.groups)

@@ -25,7 +25,8 @@ class RegisterTile:
 
     There are fewer rows where the elements of narrow operands have to be taken apart. ``sums`` is
     how many vectors of them one loop of dot products has: what LLVM holds without spilling.
-    ``wider`` is another tile of rows and columns with as many sums.
+    ``wider`` is another tile of rows and columns with as many sums. ``matrix`` are the rows and
+    columns of sums that a matrix unit holds, for products of narrow operands in rows.
     """
 
     rows: int
@@ -33,6 +34,7 @@ class RegisterTile:
     narrow_rows: int
     sums: int = 12
     wider: tuple[int, int] | None = None
+    matrix: tuple[int, int] | None = None
 
     def for_type(self, dtype: DType) -> RegisterTile:
         """The tile with as many vectors of another type."""
@@ -56,6 +58,9 @@ class RegisterTile:
         """The tile for the sums of a Contract or Convolve."""
         narrow = narrow_type(seed) is not None
         tile = self.for_type(seed.dtype)
+        if narrow and self.matrix is not None and isinstance(seed.primitive, Contract):
+            rows, columns = self.matrix
+            return replace(tile, rows=rows, columns=columns, wider=None)
         return replace(tile, rows=self.narrow_rows, wider=None) if narrow else tile
 
 

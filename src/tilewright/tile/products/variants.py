@@ -18,7 +18,9 @@ from tilewright.ir.product_nest import ProductNest
 from tilewright.policy import BlockSizes, Extents, Kept, Policy, Problem, Space
 from tilewright.policy.candidates import product_blocks
 from tilewright.policy.space import BLOCK_COLUMNS, BLOCK_DEPTH, BLOCK_ROWS
+from tilewright.rewrite.precision import Narrower, never_narrowed
 from tilewright.shape import Expr, Scope, ceil_div, less_equal, product, select, symbol
+from tilewright.tile.narrow import narrow_kernel
 from tilewright.tile.products.contraction import column_blocks, lower_contraction
 from tilewright.tile.products.dots import WIDEST, dots_time, lower_dots
 from tilewright.tile.products.few_rows import few_rows_variant
@@ -37,9 +39,17 @@ Steps = tuple[LoweredStep, ...]
 
 
 def contraction_variants(
-    kernel: Kernel, fresh: Fresh, tile: RegisterTile, machine: Machine, policy: Policy
+    kernel: Kernel,
+    fresh: Fresh,
+    tile: RegisterTile,
+    machine: Machine,
+    policy: Policy,
+    narrower: Narrower = never_narrowed,
 ) -> tuple[Variant, ...]:
-    """The variants to compute a Contract with its epilogue; ``fresh`` makes a lowering for each."""
+    """The variants to compute a Contract with its epilogue; ``fresh`` makes a lowering for each.
+
+    ``narrower`` says which products may be computed in fewer bits as well.
+    """
 
     def lower(blocking: Blocking) -> Steps:
         return (lower_contraction(kernel, fresh(), tile, blocking),)
@@ -53,7 +63,9 @@ def contraction_variants(
         swapped = _swapped(kernel, fresh, tile, machine, nest)
         ways = ways if swapped is None else (*ways, swapped)
         others = _other_variants(kernel, fresh, tile, machine, nest)
-    choice = Choice(machine, policy, fresh().scope)
+    scope = fresh().scope
+    ways = (*ways, *_narrow_ways(kernel, scope, tile, machine, narrower))
+    choice = Choice(machine, policy, scope)
     return best_somewhere(choice.blocked_variants(ways, others))
 
 
@@ -83,6 +95,26 @@ def plain_ways(lower: Callable[[Blocking], Steps]) -> tuple[tuple[Way, ...], Pro
     if nest.right.panel:
         return (way,), nest
     return (way, Way(", packed", lower, packed=True)), nest
+
+
+def _narrow_ways(
+    kernel: Kernel, scope: Scope, tile: RegisterTile, machine: Machine, narrower: Narrower
+) -> tuple[Way, ...]:
+    """The same product over narrow operands, for each way to convert its data first."""
+    narrow = narrow_kernel(kernel, narrower)
+    if narrow is None:
+        return ()
+
+    def way(prepared: Variant) -> Way:
+        def lower(blocking: Blocking) -> Steps:
+            made = lower_contraction(
+                narrow.product, Lowering(narrow.product, scope), tile, blocking
+            )
+            return (*prepared.steps, narrow.placed(made))
+
+        return Way(f", {prepared.name}", lower, priced=lambda price: price + prepared.cost)
+
+    return tuple(way(prepared) for prepared in narrow.prepared(scope, machine))
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from tilewright.policy.candidates import product_blocks
 from tilewright.policy.cover import Bound, cover
 from tilewright.policy.prices import other_prices, samples_of
 from tilewright.policy.space import BLOCK_DEPTH, BLOCK_ROWS
+from tilewright.rewrite.precision import Narrower, never_narrowed
 from tilewright.shape import Expr, Scope, ceil_div, constant, maximum, product, symbol, total
 from tilewright.tile.prices import near_prices
 from tilewright.tile.products.frame import Blocking, RegisterTile
@@ -35,11 +36,19 @@ CLOSE = Bound(mean=0.0005, worst=0.003, most=12)
 
 
 def row_product_variants(
-    kernel: Kernel, scope: Scope, tile: RegisterTile, machine: Machine, policy: Policy
+    kernel: Kernel,
+    scope: Scope,
+    tile: RegisterTile,
+    machine: Machine,
+    policy: Policy,
+    narrower: Narrower = never_narrowed,
 ) -> tuple[Variant, ...]:
-    """The variants of a product with what is made of its rows."""
+    """The variants of a product with what is made of its rows.
+
+    Where ``narrower`` lets the product have fewer bits, that is one more way to compute two steps.
+    """
     ways = RowProductVariants(kernel, scope, tile, machine, policy)
-    apart = ways.apart()
+    apart = ways.apart(narrower)
     together = ways.together_as_chosen(apart)
     return ways.needed((*apart, *together)) if together else apart
 
@@ -67,12 +76,12 @@ class RowProductVariants:
 
     # ------------------------------------------------------------ two steps
 
-    def apart(self) -> tuple[Variant, ...]:
+    def apart(self, narrower: Narrower = never_narrowed) -> tuple[Variant, ...]:
         """A variant for each way to compute the product and each way to compute the rows."""
         first, shown = self.parts.first, self.parts.shown
         spaces = {} if shown in self.kernel.outputs else {shown: workspace(shown)}
         products = contraction_variants(
-            first, self._fresh(first), self.tile, self.machine, self.policy
+            first, self._fresh(first), self.tile, self.machine, self.policy, narrower
         )
         found: list[Variant] = []
         for made in products:
