@@ -98,3 +98,31 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert "numbers of threads" in capsys.readouterr().err
     assert main(["simulate", str(path)]) == 2
     assert "n" in capsys.readouterr().err
+
+
+def test_few_tasks_become_as_many_as_threads() -> None:
+    """Convolutions on small images, whose blocks of pixels are large for one thread."""
+    text = """convolutions (float[n, 96, 14, 14] x) => (float[n, 96, 14, 14] z) {
+        y = Conv <kernel_shape = [1, 1]> (x, v)
+        a = Relu (y)
+        z = Conv <kernel_shape = [3, 3], pads = [1, 1, 1, 1]> (a, w)
+    }"""
+    generator = np.random.default_rng(3)
+    weights = {
+        "v": generator.standard_normal((96, 96, 1, 1), np.float32),
+        "w": generator.standard_normal((96, 96, 3, 3), np.float32),
+    }
+    proto = model(text)
+    proto.graph.initializer.extend(
+        onnx.numpy_helper.from_array(array, name) for name, array in weights.items()
+    )
+    cores = ManyCores(proto, dims={"n": (1, 64)}, target="zen4", accuracy="strict")
+    alone, *calls = cores.at({"n": 2}, [1, 5, 16])
+    before = {run.step.label: run.step.tasks.count for run in alone.steps}
+    for call in calls:
+        convolutions = [run for run in call.steps if "Conv" in run.step.label]
+        assert len(convolutions) == 2
+        for run in convolutions:
+            assert 5 * run.workers >= 4 * call.threads
+            assert run.step.tasks.count >= before[run.step.label]
+    assert calls[-1].utilisation > 0.75

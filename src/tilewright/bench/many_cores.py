@@ -45,7 +45,7 @@ from tilewright.shape import Expr, constant, product, total
 from tilewright.support.errors import InputError
 from tilewright.tile.lower import LoweredKernel
 from tilewright.tile.prices import step_price, with_costs
-from tilewright.tile.variants import THREADS, LoweredStep, PackedConstant, Workspace
+from tilewright.tile.variants import THREADS, Accuracy, LoweredStep, PackedConstant, Workspace
 
 _ROUNDS = 5
 
@@ -101,7 +101,8 @@ class ManyCores:
         graph = with_known_kernels(graph, plan_greedily(graph))
         level, self.machine = machine_for(graph, given["target"])
         policy = POLICIES[given["policy"]]
-        lowering = lowering_of(graph, LEVELS[level], machine=self.machine, policy=policy)
+        accuracy = Accuracy(given["accuracy"])
+        lowering = lowering_of(graph, LEVELS[level], accuracy, self.machine, policy)
         plan = PLANNERS[given["plan"]](graph, lowering)
         self._source, self._options = source, options
         names = {dimension.name for dimension in self.dimensions} | {THREADS}
@@ -179,9 +180,11 @@ class ManyCores:
 
 
 def _variants(lowered: LoweredKernel, machine: Machine) -> tuple[_Variant, ...]:
+    """With a price where one alone has none; the runtime's idea of its work stays as it is."""
+    label = lowered.kernel.label
     return tuple(
-        _Variant(v.cost, tuple(_step(lowered.kernel.label, step, machine) for step in v.steps))
-        for v in with_costs(lowered.variants, machine)
+        _Variant(priced.cost, tuple(_step(label, step, machine) for step in own.steps))
+        for own, priced in zip(lowered.variants, with_costs(lowered.variants, machine), strict=True)
     )
 
 
