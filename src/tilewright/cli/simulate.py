@@ -67,7 +67,7 @@ def simulate(
     beyond the cores of the machine are on cores like them, with the same memory.
 
     \b
-    Example: tilewright simulate bert.onnx --shape batch=8,seq=128 --threads 1,2,16 --target zen4
+    Example: tilewright simulate bert.onnx --shape batch=8,seq=128 --threads 1,16
     """
     output = Output(as_json=as_json, quiet=quiet, verbose=verbose)
     counts = _counts(threads)
