@@ -29,11 +29,11 @@ from tilewright.cli.output import Output, table
 from tilewright.cli.usage import UsageError, as_usage
 from tilewright.cost import CallRun, Loss, StepRun
 from tilewright.options import PlanName
+from tilewright.runtime._native import most_threads
 from tilewright.support.processors import default_threads
 from tilewright.support.text import format_seconds
 
 _PICO = 1e12
-_MOST_THREADS = 256  # of the runtime's team
 
 
 def simulate(
@@ -93,10 +93,10 @@ def _counts(text: str) -> list[int]:
         counts = sorted({int(part) for part in text.split(",")})
     except ValueError:
         counts = [0]
-    if not 1 <= counts[0] <= counts[-1] <= _MOST_THREADS:
+    if not 1 <= counts[0] <= counts[-1] <= most_threads:
         raise UsageError(
             f"{text!r} is no list of numbers of threads",
-            hint=f"Give numbers from 1 to {_MOST_THREADS}, such as 1,2,16",
+            hint=f"Give numbers from 1 to {most_threads}, such as 1,2,16",
         )
     return counts
 

@@ -131,8 +131,8 @@ def _run(step: SharedStep, threads: int) -> StepRun:
     lost = {
         Loss.LITTLE_WORK: (threads - worthy) * time,
         Loss.FEW_TASKS: (worthy - workers) * time,
-        Loss.UNEVEN: workers * last - sum(ends),
-        Loss.MEMORY: sum(ends) - step.alone,
+        Loss.UNEVEN: max(0.0, workers * last - sum(ends)),
+        Loss.MEMORY: max(0.0, sum(ends) - step.alone),
         Loss.MEETING: workers * meeting,
     }
     return StepRun(step, workers, time, lost)
