@@ -6,6 +6,7 @@
 #include <xmmintrin.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 namespace tilewright {
@@ -110,51 +111,88 @@ void Team::run(const Job& job) {
   const auto pieces = static_cast<std::uint32_t>(job.pieces_per_thread);
   job_ = job;
   if (++sequence_ == 0) sequence_ = 1;
-  remaining_.store(static_cast<std::uint32_t>(job.threads) * pieces, std::memory_order_relaxed);
-  for (int rank = 0; rank < job.threads; ++rank) {
+  progress_.remaining.store(static_cast<std::uint32_t>(job.threads) * pieces,
+                            std::memory_order_relaxed);
+  for (int first = 0; first < job.threads; first += kThreadsPerWord) {
+    const int none = std::max(0, kThreadsPerWord - (job.threads - first));
+    progress_.untaken[first / kThreadsPerWord].store(~std::uint64_t{0} >> none,
+                                                     std::memory_order_relaxed);
+  }
+  // The last one first: who sees a range of its own finds those of the two that it wakes.
+  for (int rank = job.threads - 1; rank >= 0; --rank) {
     const std::uint64_t first = static_cast<std::uint32_t>(rank) * pieces;
     const std::uint64_t range =
         static_cast<std::uint64_t>(sequence_) << 32 | first << 16 | (first + pieces);
     slots_[rank].range.store(range, std::memory_order_release);
   }
-  // Pairs with the fence in await_job: either we see it parked, or it sees the new range.
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-  for (int rank = 1; rank < job.threads; ++rank) {
-    Slot& slot = slots_[rank];
-    if (slot.parked.load(std::memory_order_relaxed) != 0) {
-      slot.parked.store(0, std::memory_order_relaxed);
-      futex_wake(slot.parked);
-    }
-  }
+  wake_two(0, sequence_);
   participate(0, sequence_);
   await_completion();
 }
 
-bool Team::take(Slot& slot, std::uint32_t sequence, std::uint32_t& piece) {
+// Threads are woken as a binary tree, each by one that is awake, so that the last of them starts
+// after a number of system calls that is the logarithm of theirs. Ranks outside of the job have a
+// range of an older one.
+void Team::wake_two(int rank, std::uint32_t sequence) {
+  const auto takes_part = [this, sequence](int other) {
+    return other < kMaximumThreads &&
+           sequence_of(slots_[other].range.load(std::memory_order_relaxed)) == sequence;
+  };
+  const int first = 2 * rank + 1;
+  if (!takes_part(first)) return;
+  // Pairs with the fence in await_job: either we see it parked, or it sees the new range.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  for (int other = first; other <= first + 1 && takes_part(other); ++other) {
+    Slot& slot = slots_[other];
+    if (slot.parked.load(std::memory_order_relaxed) == 0) continue;
+    slot.parked.store(0, std::memory_order_relaxed);
+    futex_wake(slot.parked);
+  }
+}
+
+// A piece of the thread `rank`. False where there is none, or the job is another one.
+bool Team::take(int rank, std::uint32_t sequence, std::uint32_t& piece) {
+  Slot& slot = slots_[rank];
   std::uint64_t range = slot.range.load(std::memory_order_acquire);
   for (;;) {
     const auto next = static_cast<std::uint32_t>(range >> 16) & 0xffff;
     const auto end = static_cast<std::uint32_t>(range) & 0xffff;
     if (sequence_of(range) != sequence || next >= end) return false;
-    if (slot.range.compare_exchange_weak(range, range + (1ULL << 16), std::memory_order_acq_rel,
-                                         std::memory_order_acquire)) {
-      piece = next;
-      return true;
-    }
+    if (!slot.range.compare_exchange_weak(range, range + (1ULL << 16), std::memory_order_acq_rel,
+                                          std::memory_order_acquire))
+      continue;
+    piece = next;
+    // The piece keeps the job open, so that this is the set of its threads.
+    if (next + 1 == end)
+      progress_.untaken[rank / kThreadsPerWord].fetch_and(
+          ~(std::uint64_t{1} << rank % kThreadsPerWord), std::memory_order_relaxed);
+    return true;
   }
+}
+
+// A piece of another thread, the next ones first, so that threads do not all ask the same one.
+// Only for who holds a piece, or owns the team. What is found empty here is empty, and stays so.
+bool Team::take_over(int rank, std::uint32_t sequence, std::uint32_t& piece) {
+  constexpr int words = kMaximumThreads / kThreadsPerWord;
+  const int own = rank / kThreadsPerWord;
+  const std::uint64_t later = ~std::uint64_t{0} << rank % kThreadsPerWord;
+  // The first word is looked at twice: what follows the rank, and at the end what comes before it.
+  for (int visited = 0; visited <= words; ++visited) {
+    const int word = (own + visited) % words;
+    std::uint64_t left = progress_.untaken[word].load(std::memory_order_relaxed);
+    if (visited == 0) left &= later;
+    if (visited == words) left &= ~later;
+    for (; left != 0; left &= left - 1)
+      if (take(word * kThreadsPerWord + std::countr_zero(left), sequence, piece)) return true;
+  }
+  return false;
 }
 
 void Team::participate(int rank, std::uint32_t sequence) {
   std::uint32_t piece = 0;
-  if (!take(slots_[rank], sequence, piece)) {
-    // Without a piece of its own a worker may not look at the job; the owner may.
-    if (rank != 0) return;
-    bool found = false;
-    for (int other = 1; other < job_.threads && !found; ++other)
-      found = take(slots_[other], sequence, piece);
-    if (!found) return;
-  }
-  // A piece is held, so the job stays as it is until remaining_ is lowered below.
+  // Without a piece of its own a worker may not look at the job; the owner may.
+  if (!take(rank, sequence, piece) && (rank != 0 || !take_over(rank, sequence, piece))) return;
+  // A piece is held, so the job stays as it is until `remaining` is lowered below.
   const Job& job = job_;
   if (rank != 0) _mm_setcsr(job.float_control);
   const std::int64_t pieces = static_cast<std::int64_t>(job.threads) * job.pieces_per_thread;
@@ -162,31 +200,26 @@ void Team::participate(int rank, std::uint32_t sequence) {
   const std::int64_t extra = job.grid % pieces;
   char* const scratch = job.scratch + rank * job.scratch_stride;
   std::uint32_t finished = 0;
-  int victim = rank;
-  for (int visited = 0; visited < job.threads;) {
+  do {
     // What does not divide evenly is spread over the pieces of all threads.
     const std::int64_t begin = piece * share + piece * extra / pieces;
     const std::int64_t end = (piece + 1) * share + (piece + 1) * extra / pieces;
     job.function(job.parameters, job.buffers, begin, end, scratch, job.statuses + rank);
     ++finished;
-    while (visited < job.threads && !take(slots_[victim], sequence, piece)) {
-      ++visited;
-      victim = victim + 1 == job.threads ? 0 : victim + 1;
-    }
-  }
-  if (remaining_.fetch_sub(finished, std::memory_order_seq_cst) == finished && rank != 0 &&
+  } while (take(rank, sequence, piece) || take_over(rank, sequence, piece));
+  if (progress_.remaining.fetch_sub(finished, std::memory_order_seq_cst) == finished && rank != 0 &&
       owner_parked_.load(std::memory_order_seq_cst) != 0)
-    futex_wake(remaining_);
+    futex_wake(progress_.remaining);
 }
 
 void Team::await_completion() {
-  const auto done = [this] { return remaining_.load(std::memory_order_acquire) == 0; };
+  const auto done = [this] { return progress_.remaining.load(std::memory_order_acquire) == 0; };
   if (done() || spin(done)) return;
   owner_parked_.store(1, std::memory_order_seq_cst);
   for (;;) {
-    const std::uint32_t left = remaining_.load(std::memory_order_seq_cst);
+    const std::uint32_t left = progress_.remaining.load(std::memory_order_seq_cst);
     if (left == 0) break;
-    futex_wait(remaining_, left);
+    futex_wait(progress_.remaining, left);
   }
   owner_parked_.store(0, std::memory_order_relaxed);
 }
@@ -197,6 +230,7 @@ void Team::work(int rank) {
   std::uint32_t last = 0;
   for (;;) {
     last = sequence_of(await_job(slot, last));
+    wake_two(rank, last);
     participate(rank, last);
   }
 }

@@ -21,6 +21,7 @@
 namespace tilewright {
 
 constexpr int kMaximumThreads = 256;
+constexpr int kThreadsPerWord = 64;  // of a set of threads, one bit for each
 
 // Nanoseconds of work that one more thread has to be given to pay: offering a kernel, joining and
 // the cold caches of another core cost about one microsecond; from twice as much on, two threads are
@@ -91,15 +92,25 @@ class Team {
     pthread_t thread{};
   };
 
+  // What all threads of a job write, in one line: how many pieces are not yet finished, and which
+  // threads have pieces that nobody has taken. Whoever takes the last one of a thread says so, and
+  // a thread without pieces looks only where there are some.
+  struct alignas(64) Progress {
+    std::atomic<std::uint32_t> remaining{0};
+    std::atomic<std::uint64_t> untaken[kMaximumThreads / kThreadsPerWord]{};
+  };
+
   Team();
   void start(int threads) noexcept;
   void place(int first) noexcept;
   static void* enter(void* slot);
   void work(int rank);
   std::uint64_t await_job(Slot& slot, std::uint32_t last);
+  void wake_two(int rank, std::uint32_t sequence);
   void participate(int rank, std::uint32_t sequence);
   void await_completion();
-  static bool take(Slot& slot, std::uint32_t sequence, std::uint32_t& piece);
+  bool take(int rank, std::uint32_t sequence, std::uint32_t& piece);
+  bool take_over(int rank, std::uint32_t sequence, std::uint32_t& piece);
 
   std::unique_ptr<Slot[]> slots_;
   std::atomic<bool> busy_{false};
@@ -109,8 +120,8 @@ class Team {
   std::chrono::steady_clock::time_point looked_up_{};
   std::uint32_t sequence_ = 0;
   Job job_{};
-  alignas(64) std::atomic<std::uint32_t> remaining_{0};  // pieces not yet finished
-  std::atomic<std::uint32_t> owner_parked_{0};
+  Progress progress_;
+  alignas(64) std::atomic<std::uint32_t> owner_parked_{0};
 };
 
 }  // namespace tilewright

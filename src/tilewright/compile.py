@@ -453,6 +453,16 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
+def machine_for(graph: Graph, target: object) -> tuple[str, Machine]:
+    """The level that a graph is compiled for on a machine, and whose costs count for it.
+
+    ``target`` is as of ``tilewright.compile``: None stands for this machine.
+    """
+    described = _target(target)
+    (level,) = _levels(None, _narrowest(graph, Precision.FLOAT32), described)
+    return level, _machine(level, described)
+
+
 def host_machine() -> Machine:
     """This machine, with the price list of its cores as measured if a measurement is kept."""
     profile = load_profile(host_level().name)

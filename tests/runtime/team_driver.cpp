@@ -1,9 +1,16 @@
-// A process whose memory and threads run out in the worst moment. Exit code 0: the team survived.
+// A process whose memory and threads run out in the worst moment, and one that counts who wakes whom.
+// Exit code 0: the team survived, and every thread took part.
 #include <dlfcn.h>
+#include <linux/futex.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
+#include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
 #include <new>
@@ -15,6 +22,8 @@ namespace {
 
 bool memory_fails = false;
 bool threads_fail = false;
+std::atomic<int> all_wakes = 0;
+thread_local int own_wakes = 0;
 
 int expect(bool holds, const char* what) {
   if (!holds) std::fprintf(stderr, "not so: %s\n", what);
@@ -34,6 +43,47 @@ bool runs_everything(tilewright::Team& team, int threads) {
   for (const char number : counts)
     if (number != 1) return false;
   return true;
+}
+
+struct Together {
+  std::atomic<int> arrived = 0;
+  int awaited = 0;
+};
+
+// A task that ends only when as many of them have begun, each on a thread of its own.
+void meet(const std::int64_t*, void* const* buffers, std::int64_t begin, std::int64_t end, void*,
+          tilewright::Status*) {
+  auto& together = *static_cast<Together*>(buffers[0]);
+  together.arrived += static_cast<int>(end - begin);
+  while (together.arrived < together.awaited) sched_yield();
+}
+
+// The first task ends last, so that others have to take over all that its thread has left.
+void hold(const std::int64_t*, void* const* buffers, std::int64_t begin, std::int64_t end, void*,
+          tilewright::Status*) {
+  auto& together = *static_cast<Together*>(buffers[0]);
+  for (; begin == 0 && together.arrived + 1 < together.awaited;) sched_yield();
+  together.arrived += static_cast<int>(end - begin);
+}
+
+int arrive(tilewright::Team& team, tilewright::KernelFunction function, int threads, int pieces) {
+  Together together;
+  together.awaited = threads * pieces;
+  void* buffers[] = {&together};
+  std::vector<tilewright::Status> statuses(static_cast<std::size_t>(threads));
+  team.run({function, nullptr, buffers, together.awaited, nullptr, 0, statuses.data(), threads,
+            pieces, 0x1f80});
+  return together.arrived;
+}
+
+// Every thread is needed and asleep; they wake each other, two each.
+int check_waking(tilewright::Team& team, int threads) {
+  usleep(20'000);
+  all_wakes = own_wakes = 0;
+  int wrong = expect(arrive(team, meet, threads, 1) == threads, "every thread takes part");
+  wrong += expect(own_wakes <= 2, "the owner wakes two threads at most");
+  wrong += expect(all_wakes >= threads - 1, "every thread is woken");
+  return wrong;
 }
 
 bool signals_are_blocked() {
@@ -60,6 +110,21 @@ extern "C" int pthread_create(pthread_t* thread, const pthread_attr_t* attribute
   return create(thread, attributes, start, argument);
 }
 
+extern "C" long syscall(long number, ...) noexcept {
+  std::va_list list;
+  va_start(list, number);
+  long given[6];
+  for (long& argument : given) argument = va_arg(list, long);
+  va_end(list);
+  if (number == SYS_futex && static_cast<int>(given[1]) == FUTEX_WAKE_PRIVATE) {
+    ++all_wakes;
+    ++own_wakes;
+  }
+  using Call = long (*)(long, ...);
+  static const auto call = reinterpret_cast<Call>(dlsym(RTLD_NEXT, "syscall"));
+  return call(number, given[0], given[1], given[2], given[3], given[4], given[5]);
+}
+
 int main() {
   tilewright::Team& team = tilewright::Team::shared();
   int wrong = 0;
@@ -81,5 +146,12 @@ int main() {
   const int all = team.try_acquire(8);
   wrong += expect(all == 8, "all threads are there in the end");
   if (all == 8) wrong += expect(runs_everything(team, 8), "they do all the work");
+  team.release();
+  for (const int threads : {2, 3, 8, 64, 65, 200}) {
+    wrong += expect(team.try_acquire(threads) == threads, "there are as many threads as asked for");
+    wrong += check_waking(team, threads);
+    wrong += expect(arrive(team, hold, threads, 8) == threads * 8, "others take over what is left");
+    team.release();
+  }
   return wrong;
 }

@@ -44,6 +44,9 @@ VERBS = {
     "model-error": Verb(
         "tilewright.cli.model_error", "model_error", "Compare modelled times with measured ones."
     ),
+    "simulate": Verb(
+        "tilewright.cli.simulate", "simulate", "Show what more threads would make of a model."
+    ),
     "doctor": Verb("tilewright.cli.doctor", "doctor", "Show what this machine is and can do."),
     "tune": Verb("tilewright.cli.tune", "tune", "Measure the register tiles of this machine."),
     "cache": Verb("tilewright.cli.cache", "cache", "Show or clear what is kept between runs."),

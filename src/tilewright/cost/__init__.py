@@ -3,8 +3,9 @@
 ``machine`` is a target with the price list of its cores. ``tiles`` holds the innermost level,
 measured or derived from a target; ``contraction`` the levels above it, with ``operands`` that are
 read and packed; ``attention`` products around a softmax, ``row_product`` a product and its rows.
-What has no product has one price, which ``loops`` finds by walking its program. Imports ir, shape
-and target. Start with :func:`contraction_time` and :func:`loop_price`.
+What has no product has one price, which ``loops`` finds by walking its program. ``workers``
+simulates threads that share priced tasks. Imports ir, shape and target. Start with
+:func:`contraction_time` and :func:`loop_price`.
 """
 
 from __future__ import annotations
@@ -17,23 +18,31 @@ from tilewright.cost.attention import (
 )
 from tilewright.cost.codes import few_rows_time
 from tilewright.cost.contraction import contraction_time, contraction_work
-from tilewright.cost.loops import LoopPrice, loop_price
+from tilewright.cost.loops import LoopPrice, loop_price, memory_time
 from tilewright.cost.machine import Machine, workers_for
 from tilewright.cost.operands import Blocks
 from tilewright.cost.row_product import apart_time, together_time
+from tilewright.cost.workers import CallRun, Loss, SharedStep, StepRun, Tasks, simulated
 
 __all__ = [
     "AttentionSizes",
     "Blocks",
+    "CallRun",
     "LoopPrice",
+    "Loss",
     "Machine",
+    "SharedStep",
+    "StepRun",
+    "Tasks",
     "apart_time",
     "attention_time",
     "contraction_time",
     "contraction_work",
     "few_rows_time",
     "loop_price",
+    "memory_time",
     "score_cycles",
+    "simulated",
     "softmax_time",
     "together_time",
     "workers_for",

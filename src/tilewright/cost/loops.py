@@ -403,7 +403,7 @@ class _Walk:
         shown = round(SIXTEENTHS * self.costs.shown)
         both = minimum(read, computed) * shown // SIXTEENTHS
         alone = _short(maximum(read, computed) + both)
-        return LoopPrice(alone, computed, self._shared(lines, whole), tasks)
+        return LoopPrice(alone, computed, memory_time(lines, whole, self.machine), tasks)
 
     def rate(self, distance: Expr) -> Expr:
         """Picoseconds of a line from the level that holds so many bytes, beyond the first."""
@@ -415,11 +415,12 @@ class _Walk:
             before = own
         return rate // SIXTEENTHS
 
-    def _shared(self, lines: Expr, whole: Expr) -> Expr:
-        """Picoseconds in which all cores together read as much from memory."""
-        memory, last = self.machine.target.levels[-1], self.machine.target.levels[-2]
-        own = self.machine.picoseconds(CACHE_LINE / memory.total_bandwidth)
-        return lines * own * _beyond(whole, last) // SIXTEENTHS
+
+def memory_time(lines: Expr, whole: Expr, machine: Machine) -> Expr:
+    """Picoseconds in which all cores together move ``lines`` of ``whole`` bytes from memory."""
+    memory, last = machine.target.levels[-1], machine.target.levels[-2]
+    own = machine.picoseconds(CACHE_LINE / memory.total_bandwidth)
+    return lines * own * _beyond(whole, last) // SIXTEENTHS
 
 
 def _beyond(distance: Expr, level: MemoryLevel) -> Expr:
@@ -489,4 +490,4 @@ def _bounded(length: Expr) -> Expr:
     return length if is_size else maximum(length, 0)
 
 
-__all__ = ["LoopPrice", "loop_price"]
+__all__ = ["LoopPrice", "loop_price", "memory_time"]

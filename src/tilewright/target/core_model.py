@@ -17,6 +17,8 @@ PAGE_BYTES = 4096  # the smallest page, beyond whose end hardware does not prefe
 SHORT_ROW_BYTES = 2048  # of rows up to which generated code asks ahead for those that follow
 LEAST_VECTOR_BYTES = 16  # of vectors along an axis that is known to be short
 THREAD_NS = 3000  # of work for each thread that the runtime gives to a kernel, as its team has it
+PIECE_NS = 10000  # of work in a piece, of which a thread takes one at a time, and its share at most
+MOST_PIECES = 8
 WIDE_VECTOR_BYTES = 64  # of vectors from which on a core has masks, more loads and more misses
 
 

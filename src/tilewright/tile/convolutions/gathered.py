@@ -47,6 +47,7 @@ from tilewright.tile.convolutions.lines import (
     windows_of_copies,
 )
 from tilewright.tile.products.contraction import (
+    COLUMN_BLOCK,
     DEPTH_BLOCK,
     PACKED_DEPTH,
     assemble,
@@ -54,6 +55,7 @@ from tilewright.tile.products.contraction import (
     pack_row,
     packed_block,
     packed_operand,
+    shared_rows,
     taken_statements,
     unflatten,
 )
@@ -175,7 +177,8 @@ def _pixels(frame: Frame, runs: Expr) -> Expr:
     most = minimum(
         _most_pixels(frame), TABLE_BYTES // (8 * runs.value), PIXEL_BYTES // max(pixel, 1)
     )
-    return balanced(frame.m, maximum(most // height, 1) * height, height)
+    rows = balanced(frame.m, maximum(most // height, 1) * height, height)
+    return shared_rows(frame, rows, COLUMN_BLOCK)
 
 
 def _most_pixels(frame: Frame) -> Expr:

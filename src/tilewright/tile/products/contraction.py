@@ -63,11 +63,12 @@ from tilewright.tile.products.frame import (
 )
 from tilewright.tile.products.program import BlockSizes, Loaded, product_program
 from tilewright.tile.values.lowering import Lowering
-from tilewright.tile.variants import LoweredStep, PackedConstant, Source
+from tilewright.tile.variants import THREADS, LoweredStep, PackedConstant, Source
 
 DEPTH_BLOCK = 1024  # sums leave the registers once per block; its right panel streams from cache
 ROW_BYTES = 288 << 10  # of the left operand per task: a good half of a second-level cache
 MOST_ROWS = 288  # per task, so that there are tasks to share out
+MANY_TASKS = 4  # for each thread; with more, it matters little that some have one more than others
 COLUMN_BLOCK = 64  # columns per task when the right operand needs no packing
 STREAMED_DEPTH = 8192  # where every panel is used by one tile only
 PACKED_DEPTH = 384  # depth of a block that is packed
@@ -349,10 +350,25 @@ def row_block(frame: Frame, packing: bool) -> Expr:
     if not packing:
         deep = depth_block(frame.depth, constant(DEPTH_BLOCK)) * frame.kernel.seed.dtype.bytes
         most = minimum(maximum(constant(ROW_BYTES) // (deep * height), 1) * height, MOST_ROWS)
-        return balanced(frame.m, most, height)
+        return shared_rows(frame, balanced(frame.m, most, height), COLUMN_BLOCK)
     few = less_equal(frame.n * product([s for _, s in frame.batch]), 4 * frame.tile.columns)
     blocks = maximum(ceil_div(frame.m, PACKED_ROWS), select(few, 2, 1))
     return maximum(ceil_div(ceil_div(frame.m, blocks), height) * height, 8 * height)
+
+
+def shared_rows(frame: Frame, rows: Expr, most_columns: int) -> Expr:
+    """Blocks of at most ``rows`` rows, more of them where there are few for so many threads.
+
+    Then the tasks are a multiple of the threads or a little less, as far as register tiles can be
+    shared out, so that none waits long for others. One thread has blocks of ``rows``.
+    """
+    height, threads = frame.tile.rows, symbol(THREADS)
+    columns = maximum(ceil_div(frame.n, column_block(frame, most_columns)), 1)
+    each = maximum(columns * product([size for _, size in frame.batch]), 1)
+    tasks = ceil_div(frame.m, rows) * each
+    shared = ceil_div(tasks, threads) * threads
+    blocks = maximum(ceil_div(select(less(tasks, MANY_TASKS * threads), shared, tasks), each), 1)
+    return maximum(ceil_div(ceil_div(frame.m, blocks), height) * height, height)
 
 
 def assemble(
