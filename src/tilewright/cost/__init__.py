@@ -16,7 +16,7 @@ from tilewright.cost.attention import (
     softmax_time,
 )
 from tilewright.cost.codes import few_rows_time
-from tilewright.cost.contraction import contraction_time, contraction_work
+from tilewright.cost.contraction import contraction_time, contraction_work, tiles_time
 from tilewright.cost.loops import LoopPrice, loop_price
 from tilewright.cost.machine import Machine, workers_for
 from tilewright.cost.operands import Blocks
@@ -35,6 +35,7 @@ __all__ = [
     "loop_price",
     "score_cycles",
     "softmax_time",
+    "tiles_time",
     "together_time",
     "workers_for",
 ]

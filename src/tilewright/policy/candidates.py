@@ -15,15 +15,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
-from math import ceil
+from math import ceil, lcm
 
 from tilewright.target import InstructionTile, MemoryLevel, Target
+from tilewright.target.core_model import LINE_BYTES
 from tilewright.target.description import element_bytes
 
 _WARP = 32
 _STAGES = 2  # one slice of k is computed while the next one arrives
 _MOST_SPLITS = 8  # of k, over units
 _FELT = 0.01  # a part of the time below which repeated work does not matter
+_SCORES = 2  # blocks as large as that of the scores, at most, that a pass over keys writes
 _TURNING = 6  # instructions for a vector that is packed: a load, a store, four that turn it
 
 
@@ -274,6 +276,30 @@ def product_blocks(
     found = found or [((rows, columns, plain.k), 0.0, 1.0)]
     good = min(limits.block_share, max(share for _, share, _ in found))
     return tuple(sorted({extents for extents, share, _ in found if share >= good}))
+
+
+def attention_blocks(
+    target: Target, dtype: str, tile_rows: int, depth: int
+) -> tuple[tuple[int, int], ...]:
+    """(rows, keys) of the blocks of scores for an attention, ascending.
+
+    Both are multiples of a cache line, and keys, which are the rows of the first product, of its
+    register tile. The second cache holds the scores, as many numbers again where a mask is turned,
+    and ``depth`` elements of every row and of every key, which both products meet again and again.
+    A block of the least extents is always there.
+    """
+    element, limits = element_bytes(dtype), Limits()
+    line = LINE_BYTES // element
+    _, second, _ = _core_levels(target)
+    room = int(second.capacity * limits.cache[1]) // element
+    unit = lcm(line, tile_rows)
+    found: list[tuple[int, int]] = []
+    for rows in _multiples(line, room // depth):
+        for keys in _multiples(unit, room // depth):
+            used = _SCORES * rows * keys + (rows + keys) * depth
+            if room * limits.cache[0] <= used <= room:
+                found.append((rows, keys))
+    return tuple(sorted(found)) or ((line, unit),)
 
 
 def _core_levels(target: Target) -> tuple[MemoryLevel, MemoryLevel, MemoryLevel]:

@@ -6,7 +6,7 @@ Start with :func:`build_program`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,9 @@ from tilewright.backend.cpu.alternatives import Launched
 from tilewright.backend.cpu.generate import CodeGenerator, KernelCode
 from tilewright.backend.cpu.machine import Level
 from tilewright.backend.cpu.pack import ConstantStore
+from tilewright.backend.cpu.register_tile import most_rows
 from tilewright.cost import Machine
+from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Binding, Graph, Node
 from tilewright.ir.kernel import Kernel, KernelKind, Plan
 from tilewright.ir.primitives import Constant, Input, Opaque, Project, TensorType
@@ -23,6 +25,7 @@ from tilewright.ir.product_nest import ProductNest
 from tilewright.ir.tile import TileProgram
 from tilewright.ir.verify import REPORT, VerificationError
 from tilewright.policy import POLICIES, Policy
+from tilewright.policy.tiles import product_tiles
 from tilewright.runtime.program import (
     BindStep,
     Buffer,
@@ -61,18 +64,6 @@ from tilewright.tile.variants import (
 
 Array = np.ndarray[Any, Any]
 Observe = Callable[[LoweredKernel], None]
-
-REGISTER_TILES = {
-    # 8 sums: a multiply-add is two instructions and needs temporaries
-    "x86-64": RegisterTile(4, 8, narrow_rows=2),
-    # 12 sums, 2 columns, 1 broadcast of 16 registers of 8 lanes; twice as many to take apart
-    # 3 columns, and as many sums of 4 rows, leave one for the broadcast as well
-    "avx2": RegisterTile(6, 16, narrow_rows=4, wider=(4, 24)),
-    # 24 sums, 4 columns, 1 broadcast of 32 registers of 16 lanes
-    "avx512": RegisterTile(6, 64, narrow_rows=4, sums=20),
-    "avx512-vnni": RegisterTile(6, 64, narrow_rows=6, sums=20),
-    "avx512-bf16": RegisterTile(6, 64, narrow_rows=6, sums=20),
-}
 
 USUAL_TARGETS = {
     "x86-64": "x86-64",
@@ -349,6 +340,31 @@ def usual_machine(level: Level) -> Machine:
     return Machine(preset(USUAL_TARGETS[level.name]))
 
 
+def register_tile(level: Level, machine: Machine | None = None) -> RegisterTile:
+    """The register tiles of one level's code, as the registers and pipes of a machine allow them.
+
+    Registers and vectors are those of the level where the machine has more.
+    """
+    machine = machine or usual_machine(level)
+    own = machine.target
+    registers = level.registers
+    if own.isa == level.isa:
+        registers = min(registers, own.vector_registers)
+    target = replace(
+        own, isa=level.isa, vector_bytes=level.vector_bytes, vector_registers=registers
+    )
+    usual, *others = product_tiles(target, "float32").tiles
+    lanes = level.lanes(DType.FLOAT32.bytes)
+    narrow = DType(level.dots[0]) if level.dots else DType.BFLOAT16
+    return RegisterTile(
+        usual.rows,
+        usual.vectors * lanes,
+        narrow_rows=min(usual.rows, most_rows(level, usual.vectors, narrow)),
+        sums=machine.core.dots.sums,
+        others=tuple((tile.rows, tile.vectors * lanes) for tile in others),
+    )
+
+
 def lowering_of(
     graph: Graph,
     level: Level,
@@ -362,7 +378,7 @@ def lowering_of(
     the block sizes of products.
     """
     machine = machine or usual_machine(level)
-    return LoweringOnce(graph.scope, REGISTER_TILES[level.name], accuracy, machine, policy)
+    return LoweringOnce(graph.scope, register_tile(level, machine), accuracy, machine, policy)
 
 
 def build_program(
@@ -431,4 +447,11 @@ def _input_name(node: Node) -> str:
     return primitive.name
 
 
-__all__ = ["Bodies", "CompiledProgram", "build_program", "lowering_of", "usual_machine"]
+__all__ = [
+    "Bodies",
+    "CompiledProgram",
+    "build_program",
+    "lowering_of",
+    "register_tile",
+    "usual_machine",
+]

@@ -25,6 +25,7 @@ from tilewright.tile.products.few_rows import few_rows_variant
 from tilewright.tile.products.frame import Blocking, RegisterTile
 from tilewright.tile.products.split_depth import combine_time, longest_part, lower_split_depth
 from tilewright.tile.products.swapped import lower_swapped
+from tilewright.tile.products.tiles import kernel_tiles
 from tilewright.tile.values.lowering import Lowering
 from tilewright.tile.variants import THREADS, LoweredStep, Variant
 
@@ -40,13 +41,17 @@ def contraction_variants(
     kernel: Kernel, fresh: Fresh, tile: RegisterTile, machine: Machine, policy: Policy
 ) -> tuple[Variant, ...]:
     """The variants to compute a Contract with its epilogue; ``fresh`` makes a lowering for each."""
+    few = few_rows_variant(kernel, fresh, tile, machine)
+    if few is None:
+        tile = kernel_tiles(
+            tile, lambda size: lower_contraction(kernel, fresh(), size), fresh().scope, machine
+        )
 
     def lower(blocking: Blocking) -> Steps:
         return (lower_contraction(kernel, fresh(), tile, blocking),)
 
     ways, nest = plain_ways(lower)
     others: list[Variant] = []
-    few = few_rows_variant(kernel, fresh, tile, machine)
     if few is not None:
         others = [few]
     elif nest.product.narrow is None:
