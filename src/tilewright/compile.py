@@ -185,6 +185,7 @@ class _Pipeline:
         policy, planner = POLICIES[self.origin.policy], PLANNERS[self.origin.plan]
         with ConstantStore(draft) as store:
             for name, machine in self.machines.items():
+                stages.candidates(name, machine.target)
                 lowering = lowering_of(graph, LEVELS[name], self.accuracy, machine, policy)
                 plans[name] = planner(graph, lowering)
                 stages.plan(graph, plans[name], name)
