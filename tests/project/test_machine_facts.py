@@ -54,7 +54,7 @@ def test_no_literal_number_of_cycles_becomes_time() -> None:
     assert found == []
 
 
-# Sizes in bytes that lowerings still have by themselves, though a machine's caches should give them.
+# Sizes that lowerings still have by themselves, though the caches of a machine should give them.
 REMAINING_BYTES = {
     "tile/convolutions/gathered.py": {"TABLE_BYTES", "PIXEL_BYTES", "RESULT_BYTES"},
     "tile/convolutions/pointwise.py": {"PICKED_BYTES"},
