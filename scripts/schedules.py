@@ -15,7 +15,8 @@ from pathlib import Path
 
 from onnx import parser
 
-from tilewright.backend.cpu.program import REGISTER_TILES
+from tilewright.backend.cpu.machine import LEVELS
+from tilewright.backend.cpu.program import register_tile
 from tilewright.cost import Machine
 from tilewright.frontend.onnx import import_model
 from tilewright.ir.tile_print import print_program
@@ -61,7 +62,7 @@ def program_text(name: str) -> str:
     imported = import_model(parser.parse_model(f"{HEAD}\n{MODELS[name]}"))
     graph = prepare(simplify(imported.graph))
     (kernel,) = plan_greedily(graph).kernels
-    tile, machine = REGISTER_TILES["avx512"], Machine(preset("zen4"))
+    tile, machine = register_tile(LEVELS["avx512"]), Machine(preset("zen4"))
     first = lower_kernel(kernel, graph.scope, tile, machine=machine).variants[0]
     lines: list[str] = []
     for step in first.steps:

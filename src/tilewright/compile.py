@@ -203,6 +203,7 @@ class _Pipeline:
         compiled: dict[str, CompiledProgram] = {}
         with ConstantStore(draft) as store:
             for name, lowering in lowerings.items():
+                stages.candidates(name, self.machines[name].target)
                 plans[name] = planner(graph, lowering)
                 stages.plan(graph, plans[name], name)
                 made = build_program(

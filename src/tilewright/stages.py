@@ -24,8 +24,10 @@ from tilewright.ir.verify import VerificationError, failure, node_problems, veri
 from tilewright.plan.printing import kernel_line, print_plan
 from tilewright.plan.rewriting import Rewriting
 from tilewright.plan.verify import verify as verify_plan
+from tilewright.policy.candidates import product_counts
 from tilewright.support.errors import InputError
 from tilewright.support.text import format_count, format_seconds
+from tilewright.target import Target
 from tilewright.tile.lower import LoweredKernel
 from tilewright.tile.variants import LoweredStep, PackedCodes, PackedConstant, Source, Workspace
 from tilewright.tile.verify import KernelVerifier
@@ -51,7 +53,7 @@ class Stages:
         self._tiles: list[str] = []
         self._names: dict[Node, str] = {}
         self._kernels: KernelVerifier | None = None
-        self._kernel_count = 0
+        self._kernel_count = self._variant_count = 0
         self._since = time.perf_counter()
 
     def graph(self, stage: str, graph: Graph) -> None:
@@ -89,6 +91,15 @@ class Stages:
             self._known.add(current)
             stack += current.inputs
 
+    def candidates(self, level: str, target: Target) -> None:
+        """The candidates for products that a level has on a machine, and why they are no more."""
+        if not _LOG.isEnabledFor(logging.INFO):
+            return
+        for counted in product_counts(target, "float32"):
+            passed = ", ".join(f"{count} {name}" for name, count in counted.passed)
+            left = format_count(counted.left, "candidate")
+            _LOG.info("%s on %s, level %s: %s; %s", level, target.name, counted.level, passed, left)
+
     def plan(self, graph: Graph, plan: Plan, level: str) -> None:
         """The plan of a graph for one instruction set level."""
         self._tell(f"plan for {level}", format_count(len(plan.kernels), "kernel"))
@@ -102,6 +113,7 @@ class Stages:
     def kernel(self, level: str, lowered: LoweredKernel) -> None:
         """A kernel as tile programs, for one instruction set level."""
         self._kernel_count += 1
+        self._variant_count += len(lowered.variants)
         if _LOG.isEnabledFor(logging.DEBUG):
             names = ", ".join(variant.name or "only" for variant in lowered.variants)
             _LOG.debug("kernel %d of %s: variants %s", self._kernel_count, level, names)
@@ -116,8 +128,10 @@ class Stages:
 
     def end_of_level(self, level: str) -> None:
         """All kernels of a level are lowered, and its machine code is made."""
-        self._tell(f"code for {level}", format_count(self._kernel_count, "kernel"))
-        self._kernel_count = 0
+        kernels = format_count(self._kernel_count, "kernel")
+        covered = format_count(self._variant_count, "variant")
+        self._tell(f"code for {level}", f"{kernels} covered by {covered}")
+        self._kernel_count = self._variant_count = 0
         lines, self._tiles = self._tiles, []
         self._write(f"tile-{level}", lambda: "\n".join(lines) + "\n")
 

@@ -28,13 +28,14 @@ from tilewright.ir.graph import Node, node
 from tilewright.ir.primitives import Broadcast, Contract, Iota, Reshape, Transpose
 from tilewright.shape import constant
 from tilewright.tile import lower
+from tilewright.tile.attention import variants
 from tilewright.tile.attention.variants import attention_variants
 from tilewright.tile.variants import Variant
 
 pytestmark = pytest.mark.sampled(5)
 
 Array = np.ndarray[Any, Any]
-# Blocks have 192 or 32 rows and 192 or 256 keys, vectors 4 to 16 elements.
+BLOCKS = ((192, 192), (32, 256))  # rows and keys; vectors have 4 to 16 elements
 EDGES = [
     {"b": b, "h": h, "m": m, "n": n}
     for b, h, m, n in (
@@ -68,10 +69,14 @@ class Heads:
 def variant(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Takes one of the variants, the first unless a test names another by its number."""
 
+    number = getattr(request, "param", 0)
+
     def only(*arguments: Any) -> tuple[Variant, ...]:
-        return (attention_variants(*arguments)[getattr(request, "param", 0)],)
+        return (attention_variants(*arguments)[number // len(BLOCKS)],)
 
     monkeypatch.setattr(lower, "attention_variants", only)
+    block = BLOCKS[number % len(BLOCKS)]
+    monkeypatch.setattr(variants, "attention_blocks", lambda *_: (block,))
 
 
 @pytest.mark.slow

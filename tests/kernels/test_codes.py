@@ -25,7 +25,7 @@ from support.graph_kit import (
 )
 from support.tile_runs import TileRun
 from tilewright.backend.cpu.machine import LEVELS, host_levels
-from tilewright.backend.cpu.program import REGISTER_TILES
+from tilewright.backend.cpu.program import register_tile
 from tilewright.cost import Machine
 from tilewright.ir.codes import Codes
 from tilewright.ir.graph import Graph, Node, node
@@ -164,7 +164,7 @@ def test_machine_code_is_what_the_tile_program_means(
 
 def lowered(graph: Graph, level: str) -> tuple[Variant, ...]:
     (kernel,) = plan_greedily(graph).kernels
-    return lower_kernel(kernel, graph.scope, REGISTER_TILES[level]).variants
+    return lower_kernel(kernel, graph.scope, register_tile(LEVELS[level])).variants
 
 
 def test_few_rows_and_many_take_different_variants() -> None:

@@ -10,7 +10,7 @@ from llvmlite import ir
 from support.graph_kit import F32, F64, Space, check, data, fixed, mostly_slow
 from tilewright.backend.cpu.dots import DotProducts
 from tilewright.backend.cpu.machine import LEVELS
-from tilewright.backend.cpu.program import REGISTER_TILES
+from tilewright.backend.cpu.program import register_tile
 from tilewright.backend.cpu.shared import KernelModule, shared_module
 from tilewright.backend.cpu.transpose import SHORT_BYTES, transpose_function
 from tilewright.cost import Machine
@@ -42,7 +42,7 @@ def product(columns: int, depth: int, dtype: DType = F32) -> Graph:
 def variants(graph: Graph, level: str, processor: str) -> tuple[Variant, ...]:
     (kernel,) = plan_greedily(graph).kernels
     machine = Machine(preset(processor))
-    return lower_kernel(kernel, graph.scope, REGISTER_TILES[level], machine=machine).variants
+    return lower_kernel(kernel, graph.scope, register_tile(LEVELS[level]), machine=machine).variants
 
 
 def taken(graph: Graph, level: str, processor: str, rows: int) -> str:
@@ -97,11 +97,23 @@ def test_one_wide_panel_for_a_few_columns_more(columns: int) -> None:
     check(graph, [{"m": m} for m in (0, 1, 3, 4, 5, 97)], length=7, levels=("avx2",))
 
 
-def test_the_wide_panel_follows_the_type_and_is_for_floats() -> None:
-    tile = REGISTER_TILES["avx2"].for_type(F64)
-    assert (tile.for_columns(constant(12)).rows, tile.for_columns(constant(12)).columns) == (4, 12)
-    assert tile.for_columns(constant(13)) is tile
-    assert REGISTER_TILES["avx512"].for_columns(constant(65)) is REGISTER_TILES["avx512"]
+def test_the_wide_panel_follows_the_type() -> None:
+    for columns, size in ((12, (4, 12)), (13, (6, 8))):
+        nest = ProductNest.of(
+            variants(product(columns, 7, F64), "avx2", "zen3")[0].steps[-1].program
+        )
+        assert (nest.registers.rows, nest.registers.columns) == size
+
+
+@pytest.mark.parametrize(
+    ("columns", "widths"), [(40, (24, 16)), (72, (24, 0)), (65, (24, 17)), (32, (16, 0))]
+)
+def test_two_widths_cover_the_columns(columns: int, widths: tuple[int, int]) -> None:
+    """With AVX2, whole panels of three vectors leave fewer or better panels than those of two."""
+    graph = product(columns, 7)
+    nest = ProductNest.of(variants(graph, "avx2", "zen3")[0].steps[-1].program)
+    assert (nest.registers.columns, nest.registers.tail) == widths
+    check(graph, [{"m": m} for m in (0, 1, 3, 4, 5, 13)], length=7, levels=("avx2",))
 
 
 def strided(space: Space, channels: int, given: int) -> Node:

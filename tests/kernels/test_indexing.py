@@ -29,6 +29,7 @@ from tilewright.backend.cpu.checked_loops import (
     checked_loop,
     only_looks_up,
 )
+from tilewright.backend.cpu.machine import LEVELS
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Graph, Node, node
 from tilewright.ir.primitives import (
@@ -169,7 +170,7 @@ def test_which_positions_are_checked_beforehand() -> None:
 
 def _last_loop(graph: Graph) -> Loop:
     lowered = lower_kernel(
-        plan_greedily(graph).kernels[-1], graph.scope, program.REGISTER_TILES["avx512"]
+        plan_greedily(graph).kernels[-1], graph.scope, program.register_tile(LEVELS["avx512"])
     )
     (loop,) = [s for s in lowered.variants[0].steps[-1].program.body if isinstance(s, Loop)]
     return loop

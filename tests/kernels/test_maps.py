@@ -25,7 +25,7 @@ from support.graph_kit import (
 )
 from tilewright.backend.cpu.generate import CodeGenerator
 from tilewright.backend.cpu.machine import LEVELS
-from tilewright.backend.cpu.program import REGISTER_TILES
+from tilewright.backend.cpu.program import register_tile
 from tilewright.backend.cpu.shared import KernelModule
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Graph, node
@@ -289,7 +289,12 @@ def _vector_comparisons(graph: Graph) -> int:
     """Comparisons of vectors in the one kernel of a graph, in LLVM's words."""
     (kernel,) = plan_greedily(graph).kernels
     code = CodeGenerator(LEVELS["avx2"])
-    code.add(lower_kernel(kernel, graph.scope, REGISTER_TILES["avx2"]).variants[0].steps[0].program)
+    code.add(
+        lower_kernel(kernel, graph.scope, register_tile(LEVELS["avx2"]))
+        .variants[0]
+        .steps[0]
+        .program
+    )
     module = KernelModule("kernels")
     for unit in code.units.values():
         unit.write(module)

@@ -19,7 +19,7 @@ from support.graph_kit import (
 )
 from tilewright.backend.cpu.generate import CodeGenerator
 from tilewright.backend.cpu.machine import LEVELS, assembly, host_level
-from tilewright.backend.cpu.program import REGISTER_TILES
+from tilewright.backend.cpu.program import register_tile
 from tilewright.backend.cpu.shared import KernelModule, shared_module
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Graph, Node, node
@@ -125,7 +125,7 @@ def _assembly(graph: Graph, level: str) -> str:
     plan = plan_greedily(graph)
     code = CodeGenerator(LEVELS[level])
     for kernel in plan.kernels:
-        found = lower_kernel(kernel, graph.scope, REGISTER_TILES[level])
+        found = lower_kernel(kernel, graph.scope, register_tile(LEVELS[level]))
         for step in found.variants[0].steps:
             code.add(step.program)
     module = KernelModule("kernels")

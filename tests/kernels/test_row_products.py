@@ -27,7 +27,7 @@ from support.graph_kit import (
 )
 from support.tile_runs import TileRun
 from tilewright.backend.cpu.machine import LEVELS
-from tilewright.backend.cpu.program import REGISTER_TILES, usual_machine
+from tilewright.backend.cpu.program import register_tile, usual_machine
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node, node
 from tilewright.ir.primitives import Contract, Reduce, Reshape
@@ -220,7 +220,7 @@ def _ways(space: Space, *outputs: Node, policy: str = "auto") -> variants.RowPro
     graph = space.graph(*outputs)
     (kernel,) = plan_greedily(graph).kernels
     level = LEVELS["avx512"]
-    tile, machine = REGISTER_TILES[level.name], usual_machine(level)
+    tile, machine = register_tile(level), usual_machine(level)
     return variants.RowProductVariants(kernel, graph.scope, tile, machine, POLICIES[policy])
 
 

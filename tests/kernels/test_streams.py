@@ -20,7 +20,8 @@ from support.graph_kit import (
     scalar,
     spread,
 )
-from tilewright.backend.cpu.program import REGISTER_TILES
+from tilewright.backend.cpu.machine import LEVELS
+from tilewright.backend.cpu.program import register_tile
 from tilewright.cost import Machine
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Graph, node
@@ -140,7 +141,9 @@ def _sum(high: int = 1 << 40) -> Graph:
 def _conditions(graph: Graph) -> list[Expr]:
     """When the loops of the last step of a graph's only kernel are streamed, if they may be."""
     (kernel,) = plan_greedily(graph).kernels
-    (variant,) = lower_kernel(kernel, graph.scope, REGISTER_TILES["avx512"], machine=_ZEN4).variants
+    (variant,) = lower_kernel(
+        kernel, graph.scope, register_tile(LEVELS["avx512"]), machine=_ZEN4
+    ).variants
     program = variant.steps[-1].program
     found: list[Expr] = []
 

@@ -8,7 +8,8 @@ import pytest
 
 from support.graph_kit import F32, F64, Space, apply, check, kinds, mostly_slow, scalar, spread
 from support.window_cases import WindowCase
-from tilewright.backend.cpu.program import REGISTER_TILES
+from tilewright.backend.cpu.machine import LEVELS
+from tilewright.backend.cpu.program import register_tile
 from tilewright.cost import Machine
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node, node
@@ -95,7 +96,7 @@ def variants(result: Node, space: Space) -> tuple[Variant, ...]:
     graph = space.graph(result)
     (kernel,) = plan_greedily(graph).kernels
     machine = Machine(preset("zen4"))
-    made = lower_kernel(kernel, graph.scope, REGISTER_TILES["avx512"], machine=machine)
+    made = lower_kernel(kernel, graph.scope, register_tile(LEVELS["avx512"]), machine=machine)
     return made.variants
 
 

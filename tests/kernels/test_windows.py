@@ -10,8 +10,9 @@ import pytest
 
 from support.graph_kit import F32, F64, Space, apply, check, data, fixed, kinds, mostly_slow
 from support.window_cases import WindowCase
+from tilewright.backend.cpu.machine import LEVELS
 from tilewright.backend.cpu.parameters import LARGEST_KEPT, parametrise
-from tilewright.backend.cpu.program import REGISTER_TILES
+from tilewright.backend.cpu.program import register_tile
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node, node
 from tilewright.ir.primitives import Convolve, Window
@@ -114,7 +115,7 @@ def test_windows_side_by_side_are_read_in_place(name: str) -> None:
     space = Space()
     graph = space.graph(pooling(space, case, "maximum"))
     (kernel,) = plan_greedily(graph).kernels
-    (variant,) = lower_kernel(kernel, graph.scope, REGISTER_TILES["avx512"]).variants
+    (variant,) = lower_kernel(kernel, graph.scope, register_tile(LEVELS["avx512"])).variants
     assert variant.steps[0].program.scratch == ()
 
 

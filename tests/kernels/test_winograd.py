@@ -343,7 +343,7 @@ def strictly(graph: Graph) -> LoweringOnce:
 def variants(graph: Graph, accuracy: Accuracy = Accuracy.STANDARD) -> tuple[Variant, ...]:
     plan = plan_greedily(graph)
     (kernel,) = plan.kernels
-    tile, machine = program.REGISTER_TILES["avx2"], Machine(preset("zen3"))
+    tile, machine = program.register_tile(LEVELS["avx2"]), Machine(preset("zen3"))
     return lower_kernel(kernel, graph.scope, tile, accuracy, machine).variants
 
 

@@ -10,6 +10,7 @@ from tilewright.policy.candidates import (
     Candidate,
     CandidateTable,
     Limits,
+    attention_blocks,
     cache_blocks,
     candidates,
     register_tiles,
@@ -163,3 +164,28 @@ def test_types_that_a_target_cannot_multiply() -> None:
     assert candidates(preset("zen3"), "float16").levels == ((), (), ())
     with pytest.raises(InputError, match="int3"):
         candidates(preset("zen3"), "int3")
+
+
+@pytest.mark.parametrize("name", ["zen3", "zen4", "icelake-server", "x86-64"])
+@pytest.mark.parametrize("depth", [1, 128, 100_000])
+def test_blocks_of_attention_fit_the_second_cache(name: str, depth: int) -> None:
+    target = preset(name)
+    blocks = attention_blocks(target, "float32", 6, depth)
+    room = LIMITS.cache[1] * target.level("L2").capacity
+    assert blocks == tuple(sorted(set(blocks))) and blocks
+    assert all(rows % 16 == 0 and keys % 48 == 0 for rows, keys in blocks)
+    used = [4 * (2 * rows * keys + (rows + keys) * depth) for rows, keys in blocks]
+    assert all(size <= room for size in used) or blocks == ((16, 48),)
+
+
+def test_blocks_of_attention_follow_the_cache() -> None:
+    target = preset("zen4")
+    small = replace(
+        target,
+        levels=tuple(
+            replace(level, capacity=level.capacity // 4) if level.name == "L2" else level
+            for level in target.levels
+        ),
+    )
+    most = [max(r * k for r, k in attention_blocks(t, "float32", 6, 128)) for t in (target, small)]
+    assert most[1] < most[0] / 2

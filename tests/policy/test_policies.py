@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from support.graph_kit import F32, Space, fixed
-from tilewright.backend.cpu.program import REGISTER_TILES
+from tilewright.backend.cpu import machine
+from tilewright.backend.cpu.program import register_tile
 from tilewright.cost import Machine
 from tilewright.ir.graph import node
 from tilewright.ir.primitives import Contract
@@ -35,7 +36,7 @@ def variants(
     )
     (kernel,) = plan_greedily(graph).kernels
     level = next((name for name, usual in LEVELS.items() if target.name == usual), "avx512")
-    tile = REGISTER_TILES[level]
+    tile = register_tile(machine.LEVELS[level], Machine(target))
     return lower_kernel(kernel, graph.scope, tile, machine=Machine(target), policy=policy).variants
 
 

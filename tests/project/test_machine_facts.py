@@ -52,3 +52,41 @@ def test_no_literal_number_of_cycles_becomes_time() -> None:
                     if part.func.attr == "picoseconds" and literal:
                         found.append(f"{path.relative_to(SOURCES)}:{part.lineno}")
     assert found == []
+
+
+# Sizes that lowerings still have by themselves, though the caches of a machine should give them.
+REMAINING_BYTES = {
+    "tile/convolutions/gathered.py": {"TABLE_BYTES", "PIXEL_BYTES", "RESULT_BYTES"},
+    "tile/convolutions/pointwise.py": {"PICKED_BYTES"},
+    "tile/convolutions/winograd_tiles.py": {"DATA_BYTES", "RESULT_BYTES"},
+    "tile/products/contraction.py": {"ROW_BYTES"},
+}
+LEAST_OF_A_CACHE = 16 << 10  # bytes: what is less is a vector, a line or a page
+
+
+def test_no_further_sizes_of_caches_are_literals() -> None:
+    found: dict[str, set[str]] = {}
+    for package in PACKAGES:
+        for path in sorted((SOURCES / package).rglob("*.py")):
+            tree = ast.parse(path.read_text(encoding="utf-8"))
+            for statement in tree.body:
+                if isinstance(statement, ast.Assign) and _is_number(statement.value):
+                    name = ast.unparse(statement.targets[0])
+                    value = eval(ast.unparse(statement.value))  # a number, as just seen
+                    if name.endswith("_BYTES") and value >= LEAST_OF_A_CACHE:
+                        found.setdefault(str(path.relative_to(SOURCES)), set()).add(name)
+    assert found == REMAINING_BYTES
+
+
+def test_blocks_of_products_and_attention_and_register_tiles_are_no_literals() -> None:
+    """Candidates give them: no number of rows, columns or keys becomes a tile or a block."""
+    found: list[str] = []
+    for package in (*PACKAGES, "backend/cpu"):
+        for path in sorted((SOURCES / package).rglob("*.py")):
+            for part in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(part, ast.Call) and isinstance(part.func, ast.Name):
+                    made = part.func.id in ("RegisterTile", "AttentionBlock", "BlockSizes")
+                    sizes = [a.value for a in part.args if isinstance(a, ast.Constant)]
+                    if made and any(isinstance(size, int) and size > 1 for size in sizes):
+                        found.append(f"{path.relative_to(SOURCES)}:{part.lineno}")
+    assert found == []

@@ -9,11 +9,13 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from support.small_models import encoder
 from tilewright.compile import compile_model, compile_stages
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Graph, Node, node
 from tilewright.ir.kernel import Kernel, KernelKind
 from tilewright.ir.primitives import Input, Map, TensorType
+from tilewright.ir.product_nest import ProductNest
 from tilewright.ir.tile import Loop, TileProgram
 from tilewright.ir.verify import VerificationError
 from tilewright.shape import Scope, constant
@@ -120,3 +122,32 @@ def test_a_wrong_kernel_stops_the_compilation(
     last = sorted(tmp_path.iterdir())[-1]
     assert last.name.endswith("tile-avx2.txt")
     assert "step b0 = x" in last.read_text()
+
+
+def test_a_machine_of_ones_own_has_its_own_candidates(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Fewer registers and a smaller cache give other tiles and blocks, and the log says why."""
+    small = tmp_path / "board.toml"
+    small.write_text(
+        'base = "zen3"\nname = "small board"\nvector_registers = 12\n'
+        '[[levels]]\nname = "L2"\ncapacity = 131072\n',
+        encoding="utf-8",
+    )
+    found: dict[str, tuple[set[tuple[int, int]], set[str], str]] = {}
+    for target in ("zen3", str(small)):
+        caplog.clear()
+        with caplog.at_level("INFO", logger="tilewright"):
+            made = compile_stages(
+                encoder(), target=target, levels=["avx2"], dims={"batch": 4, "seq": (1, 64)}
+            )
+        (level,) = made.levels.values()
+        variants = [variant for lowered in level.lowered for variant in lowered.variants]
+        nests = [ProductNest.find(step.program) for v in variants for step in v.steps]
+        tiles = {(n.registers.rows, n.registers.columns) for n in nests if n is not None}
+        found[target] = tiles, {variant.name for variant in variants}, caplog.text
+    plain, own = found.values()
+    assert plain[0] != own[0] and plain[1] != own[1]
+    assert all(rows * (columns // 8 + 1) <= 12 for rows, columns in own[0])
+    assert "small board, level 0, register tiles: " in own[2]
+    assert "fit the second cache" in own[2] and "covered by" in own[2]

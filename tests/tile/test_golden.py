@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 
 import numpy as np
+import pytest
 
 from support.tile_equality import difference
 from tilewright.ir.dtype import DType
@@ -20,6 +21,7 @@ from tilewright.ir.tile_print import print_program, print_tile
 from tilewright.plan.greedy import plan_greedily
 from tilewright.policy import BlockSizes, Chosen, Kept, Problem
 from tilewright.shape import Scope, constant
+from tilewright.tile.attention import variants
 from tilewright.tile.loops.loops import column_block
 from tilewright.tile.lower import lower_kernel
 from tilewright.tile.products.frame import RegisterTile
@@ -226,7 +228,8 @@ def attention() -> TileProgram:
     return lower_only_kernel(scope, (queries, keys, values), context)
 
 
-def test_attention_keeps_blocks_of_scores_in_scratch() -> None:
+def test_attention_keeps_blocks_of_scores_in_scratch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(variants, "attention_blocks", lambda *_: ((192, 96),))
     program = attention()
     assert all(b.elements is not None and b.elements.is_constant for b in program.scratch)
     over_keys = next(p for p in program.body if isinstance(p, Loop) and p.variable == "_kb")

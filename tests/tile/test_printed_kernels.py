@@ -17,7 +17,7 @@ from support.random_graphs import build, fill
 from support.tile_equality import difference
 from support.tile_runs import TileRun, lowered_kernels
 from tilewright.backend.cpu.machine import LEVELS
-from tilewright.backend.cpu.program import REGISTER_TILES, usual_machine
+from tilewright.backend.cpu.program import register_tile, usual_machine
 from tilewright.frontend.onnx import import_model
 from tilewright.ir.graph import Graph
 from tilewright.ir.kernel import Kernel
@@ -41,7 +41,7 @@ QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
 def lowered(graph: Graph, level: str) -> list[Kernel | LoweredKernel]:
     """The kernels of a prepared graph, without machine code."""
-    machine, tile = usual_machine(LEVELS[level]), REGISTER_TILES[level]
+    machine, tile = usual_machine(LEVELS[level]), register_tile(LEVELS[level])
     once = LoweringOnce(graph.scope, tile, Accuracy.STANDARD, machine, POLICIES["auto"])
     return lowered_kernels(plan_greedily(graph).kernels, once.lowered)
 

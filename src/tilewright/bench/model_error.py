@@ -15,7 +15,8 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from operator import itemgetter
 from typing import Any
 
-from tilewright.backend.cpu.program import REGISTER_TILES
+from tilewright.backend.cpu.machine import LEVELS
+from tilewright.backend.cpu.program import register_tile
 from tilewright.bench.operators import AnyGroup, Problem
 from tilewright.bench.regret_cases import Drawn, Setting, draw_groups
 from tilewright.bench.suites import AnyCase
@@ -144,7 +145,7 @@ class _Compiled:
             return before - after
         (level,) = self.made.levels
         again = lower_kernel(
-            lowered.kernel, self.made.graph.scope, REGISTER_TILES[level], machine=cheaper
+            lowered.kernel, self.made.graph.scope, register_tile(LEVELS[level]), machine=cheaper
         )
         prices = {variant.name: variant.cost for variant in again.variants}
         return price - prices[name].evaluate(sizes) if name in prices else 0.0

@@ -16,12 +16,13 @@ from typing import Annotated
 
 import typer
 from rich.console import RenderableType
+from rich.table import Table
 
 from tilewright.backend.cpu.machine import Level, host_level
 from tilewright.bench.machine import describe_machine
 from tilewright.cli.options import JsonFlag, QuietFlag, VerboseFlag
 from tilewright.cli.output import Output, table
-from tilewright.policy.candidates import CandidateTable, candidates
+from tilewright.policy.candidates import CandidateTable, candidates, product_counts
 from tilewright.runtime import _native
 from tilewright.support.cache import cache_directory
 from tilewright.support.processors import allowed_processors, default_threads, quota
@@ -160,7 +161,19 @@ def _candidates(found: CandidateTable) -> list[RenderableType]:
         columns = (">m x n x k", "instruction", ">of peak", ">used", ">built from")
         title = f"Level {number}: {format_count(len(level), 'candidate')}"
         tables.append(table(*columns, rows=rows, title=title))
+    if found.target.kind == "cpu":
+        tables.append(_counts(found.target))
     return tables
+
+
+def _counts(target: Target) -> Table:
+    """What each filter of each level lets through."""
+    rows = [
+        (counted.level, name, format(count, ","))
+        for counted in product_counts(target, "float32")
+        for name, count in counted.passed
+    ]
+    return table("level", "filter", ">candidates", rows=rows, title="What the filters let through")
 
 
 def _requirements() -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from tilewright.cost.attention import (
     softmax_time,
 )
 from tilewright.cost.codes import few_rows_time
-from tilewright.cost.contraction import contraction_time, contraction_work
+from tilewright.cost.contraction import contraction_time, contraction_work, tiles_time
 from tilewright.cost.loops import LoopPrice, loop_price, memory_time
 from tilewright.cost.machine import Machine, workers_for
 from tilewright.cost.operands import Blocks
@@ -44,6 +44,7 @@ __all__ = [
     "score_cycles",
     "simulated",
     "softmax_time",
+    "tiles_time",
     "together_time",
     "workers_for",
 ]

@@ -15,15 +15,19 @@ SIMPLE_OPERATIONS = 2  # of a score: less the maximum, and added to the total
 
 @dataclass(frozen=True)
 class AttentionSizes:
-    """Elements along the axes of an attention; ``rows`` is what a block of them has at most."""
+    """Elements along the axes of an attention.
+
+    ``rows`` and ``block_keys`` are what a block has at most, ``line`` elements of which its rows
+    are a multiple.
+    """
 
     batch: Expr
     queries: Expr
     keys: Expr
     depth: Expr
     width: Expr
-    rows: int
-    block_keys: int
+    rows: Expr
+    block_keys: Expr
     line: int
 
 
@@ -47,7 +51,10 @@ def attention_time(
     each_key = lanes * (sizes.depth * step // columns + score)
     each_key = each_key + minimum(sizes.queries, sizes.rows) * (wide * step // columns)
     turned = sizes.depth * lanes * machine.picoseconds(core.panels.transposed)
-    passes = ceil_div(sizes.keys, sizes.block_keys) * machine.picoseconds(core.attention.block)
+    passes = ceil_div(sizes.keys, sizes.block_keys)
+    # Between blocks of keys the sums of all rows are raised to the new maximum, and left behind.
+    sums = minimum(sizes.queries, sizes.rows) * wide * machine.picoseconds(core.tile.spilled)
+    passes = passes * machine.picoseconds(core.attention.block) + (passes - 1) * sums
     task = sizes.keys * each_key + turned + passes + machine.picoseconds(core.attention.task)
     task = task + _moved(sizes, blocks, dtype, machine)
     tasks = maximum(sizes.batch * blocks, 1)

@@ -95,6 +95,30 @@ def contraction_work(nest: ProductNest, machine: Machine) -> Expr:
     return batch_size(nest) * (maximum(computed, moved) + stored) // 1000 + 1
 
 
+def tiles_time(nest: ProductNest, machine: Machine, last_rows: int) -> Expr:
+    """Picoseconds of all register tiles of ``nest`` in one block: level 0 alone.
+
+    The number of its columns is known; the last panel has tiles of up to ``last_rows`` rows. Steps
+    hide behind reading the right operand once, and calls come on top of both.
+    """
+    columns, width = nest.n.value, nest.registers.columns
+    lanes = _lanes(nest, machine)
+    steps, tiles = constant(0), constant(0)
+    last = -(-(columns % width) // lanes) * lanes
+    for panels, wide, rows in (
+        (columns // width, width, nest.registers.rows),
+        (1, last, last_rows),
+    ):
+        if panels and wide:
+            line, count = machine.line(nest.dtype, wide, rows), ceil_div(nest.m, rows)
+            step = maximum(nest.m * line.per_row + count * line.per_tile, line.least)
+            steps, tiles = steps + panels * step, tiles + panels * count
+    one = Blocks(constant(1), constant(1), constant(1))
+    moved = right_time(nest, machine, one)
+    calls = tiles * machine.picoseconds(machine.core.tile.call)
+    return maximum(batch_size(nest) * nest.k * steps, moved) + batch_size(nest) * calls
+
+
 def _panel_step(nest: ProductNest, machine: Machine) -> Expr:
     """Picoseconds of one step along k for all rows of a panel."""
     registers = nest.registers
@@ -192,4 +216,4 @@ def _is_unpacking(nest: ProductNest) -> bool:
     return nest.product.narrow is None and sum(isinstance(s, Store) for s in body) > 1
 
 
-__all__ = ["contraction_time", "contraction_work"]
+__all__ = ["contraction_time", "contraction_work", "tiles_time"]

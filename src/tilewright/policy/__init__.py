@@ -6,11 +6,12 @@ far from the best, ``policies`` are the published ways to choose. Nothing is mea
 sample of a shape is asked for. Imports shape, target and numpy. Start with ``policies``.
 """
 
-from tilewright.policy.policies import ALONE, POLICIES, Policy
+from tilewright.policy.policies import ALONE, FEW, POLICIES, Policy
 from tilewright.policy.space import BlockSizes, Chosen, Extents, Kept, Problem, Space
 
 __all__ = [
     "ALONE",
+    "FEW",
     "POLICIES",
     "BlockSizes",
     "Chosen",

@@ -12,18 +12,22 @@ Start with :func:`candidates`.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
-from math import ceil
+from math import ceil, lcm
 
+from tilewright.policy.tiles import product_tiles
 from tilewright.target import InstructionTile, MemoryLevel, Target
+from tilewright.target.core_model import LINE_BYTES
 from tilewright.target.description import element_bytes
 
 _WARP = 32
 _STAGES = 2  # one slice of k is computed while the next one arrives
 _MOST_SPLITS = 8  # of k, over units
 _FELT = 0.01  # a part of the time below which repeated work does not matter
+_SCORES = 2  # blocks as large as that of the scores, at most, that a pass over keys writes
 _TURNING = 6  # instructions for a vector that is packed: a load, a store, four that turn it
 
 
@@ -207,6 +211,8 @@ def cache_blocks(
     return sieve.candidates()
 
 
+_CONSIDERED, _FITTING = "multiples of the tile", "fit the second cache"
+_FILLING, _FEEDING = "fill the first cache", "are fed by the level behind"
 _Block = tuple[tuple[int, int, int], float, float]
 
 
@@ -220,15 +226,18 @@ def _core_blocks(target: Target, dtype: str, tile: Candidate, limits: Limits) ->
 
 
 def _resident_blocks(
-    target: Target, dtype: str, tile: Candidate, limits: Limits, columns_stay: bool
-) -> Iterator[_Block]:
+    target: Target, dtype: str, tile: Candidate, limits: Limits, columns_stay: bool,
+    passed: Counter[str] | None = None,
+) -> Iterator[_Block]:  # fmt: skip
     """Blocks of which one operand stays in the second cache while the other one streams by.
 
     A panel of the tile's columns is read for every tile of rows, from the farthest of both caches
     that feeds the multiply-adds. It stays there with the results of all rows, unless it is read
     once: by the only tile of rows.
     No extent is longer than it takes for the second reading of the other operand to vanish.
+    ``passed`` counts what each filter lets through.
     """
+    passed = Counter() if passed is None else passed
     element, (least, most) = element_bytes(dtype), limits.cache
     instruction = _instruction(target, dtype, tile)
     first, second, outer = _core_levels(target)
@@ -241,12 +250,16 @@ def _resident_blocks(
     for m in _multiples(tile.m, max(tall if columns_stay else enough, tile.m)):
         once = m == tile.m and not columns_stay
         for k in _multiples(tile.k, room // m if once else deepest):
-            for n in _multiples(tile.n, max(enough, tile.n)):
+            widths = tuple(_multiples(tile.n, max(enough, tile.n)))
+            passed[_CONSIDERED] += len(widths)
+            for n in widths:
                 stays = n * k if columns_stay else m * k + (0 if once else k * tile.n + m * tile.n)
                 if stays > room:
                     break
+                passed[_FITTING] += 1
                 if k * n * element < least * first.capacity:
                     continue
+                passed[_FILLING] += 1
                 compute = m * n * k / instruction.per_cycle
                 share = min(1.0, compute * outer.bandwidth / ((m * k + k * n) * element))
                 yield (m, n, k), share, stays * element / second.capacity
@@ -274,6 +287,59 @@ def product_blocks(
     found = found or [((rows, columns, plain.k), 0.0, 1.0)]
     good = min(limits.block_share, max(share for _, share, _ in found))
     return tuple(sorted({extents for extents, share, _ in found if share >= good}))
+
+
+def attention_blocks(
+    target: Target, dtype: str, tile_rows: int, depth: int
+) -> tuple[tuple[int, int], ...]:
+    """(rows, keys) of the blocks of scores for an attention, ascending.
+
+    Both are multiples of a cache line, and keys, which are the rows of the first product, of its
+    register tile. The second cache holds the scores, as many numbers again where a mask is turned,
+    and ``depth`` elements of every row and of every key, which both products meet again and again.
+    A block of the least extents is always there.
+    """
+    element, limits = element_bytes(dtype), Limits()
+    line = LINE_BYTES // element
+    _, second, _ = _core_levels(target)
+    room = int(second.capacity * limits.cache[1]) // element
+    unit = lcm(line, tile_rows)
+    found: list[tuple[int, int]] = []
+    for rows in _multiples(line, room // depth):
+        for keys in _multiples(unit, room // depth):
+            used = _SCORES * rows * keys + (rows + keys) * depth
+            if room * limits.cache[0] <= used <= room:
+                found.append((rows, keys))
+    return tuple(sorted(found)) or ((line, unit),)
+
+
+@dataclass(frozen=True)
+class LevelCount:
+    """How many candidates of a level each of its filters lets through, and how many are left."""
+
+    level: str
+    passed: tuple[tuple[str, int], ...]
+    left: int
+
+
+def product_counts(target: Target, dtype: str) -> tuple[LevelCount, ...]:
+    """The candidates for products of a CPU, from the registers up.
+
+    Blocks are those of the usual register tile, with the right operand as it lies and packed.
+    """
+    sieved = product_tiles(target, dtype)
+    levels = [LevelCount("0, register tiles", sieved.counts, len(sieved.tiles))]
+    usual = sieved.tiles[0]
+    limits, lanes = Limits(), target.lanes(dtype)
+    plain = target.instructions(dtype)[0]
+    tile = Candidate(usual.rows, usual.vectors * lanes, plain.k, 1.0, 1.0, instruction=plain.name)
+    for name, packed in (("rows stay in cache", False), ("columns stay in cache", True)):
+        passed: Counter[str] = Counter()
+        found = list(_resident_blocks(target, dtype, tile, limits, packed, passed))
+        passed[_FEEDING] = sum(share >= limits.block_share for _, share, _ in found)
+        left = len(product_blocks(target, dtype, tile.m, tile.n, packed))
+        levels.append(LevelCount(f"1, blocks: {name}", tuple(passed.items()), left))
+    return tuple(levels)
 
 
 def _core_levels(target: Target) -> tuple[MemoryLevel, MemoryLevel, MemoryLevel]:

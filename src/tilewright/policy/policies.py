@@ -46,6 +46,9 @@ class Covering:
 # One variant, for a kernel that is itself a part of a variant.
 ALONE = Covering(Bound(mean=0.0, worst=0.0, most=1))
 
+# For kernels whose blocks are code of their own, and a lot of it.
+FEW = Covering(Bound(mean=0.005, worst=0.05, most=3))
+
 POLICIES: Mapping[str, Policy] = {
     # Every variant costs a part of a microsecond at a new shape, which small kernels feel.
     "auto": Covering(Bound(mean=0.005, worst=0.05, most=8)),

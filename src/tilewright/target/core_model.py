@@ -162,7 +162,8 @@ class DotCosts:
     columns of known and of any number. ``masked``: more of a loop over less than a vector.
     ``step_share`` and ``stream_share``: times that of what loads and multiply-adds take for a step,
     and of what comes from the second-level cache. ``memory_shown``: eighths of the time to read
-    from memory that sums do not hide. ``result``: one element of the epilogue.
+    from memory that sums do not hide. ``result``: one element of the epilogue. ``sums``: vectors of
+    sums in one loop, beyond which operands on their way are spilled.
     """
 
     known_group: tuple[float, float] = (6.0, 0.8)
@@ -173,6 +174,7 @@ class DotCosts:
     short_row: int = 256
     memory_shown: tuple[int, int] = (2, 6)
     result: float = 0.5
+    sums: int = 12
 
 
 @dataclass(frozen=True)
@@ -264,7 +266,7 @@ def usual_core(vector_bytes: int, pipes: float) -> CoreModel:
         "derived from measurements of Zen 4 and Zen 5",
         tile=TileCosts(part=5.0, part_row=2.0),
         streams=StreamCosts(left_shown=4, scattered_rows=(), streamed=0.0),
-        dots=DotCosts(known_group=(6.0, 1.1), any_group=(6.0, 1.1), masked=4.0),
+        dots=DotCosts(known_group=(6.0, 1.1), any_group=(6.0, 1.1), masked=4.0, sums=20),
         moves=MoveCosts(near_turned=0.6, far_turned=1.2),
         loops=WIDE if pipes >= 2 else HALVED,
     )

@@ -21,6 +21,9 @@ ELEMENT_BYTES = {
     "int32": 4,
 }
 KINDS = ("cpu", "gpu")
+# Vector registers that products cannot count on, by instruction set: where a multiply-add is two
+# instructions, or none of its operands can be in memory, values on their way take some.
+TEMPORARIES = {"x86-64": 4, "neon": 4}
 
 
 @dataclass(frozen=True)
@@ -100,6 +103,11 @@ class Target:
     launch_ns: float
     block_threads: int = 1
     block_shared_bytes: int = 0
+
+    @property
+    def free_registers(self) -> int:
+        """Vector registers for the sums and the operands of a product."""
+        return max(1, self.vector_registers - TEMPORARIES.get(self.isa, 0))
 
     def level(self, name: str) -> MemoryLevel:
         """The level of memory called ``name``. Raises InputError."""

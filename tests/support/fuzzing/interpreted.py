@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from tilewright.backend.cpu.machine import LEVELS
-from tilewright.backend.cpu.program import REGISTER_TILES, usual_machine
+from tilewright.backend.cpu.program import register_tile, usual_machine
 from tilewright.frontend.onnx import Dim, import_model
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.tile_evaluate import CheckFailed
@@ -50,7 +50,7 @@ class Interpreted:
             for name, node in zip(self._inputs, graph.inputs, strict=True)
         ]
         self._binding = bind_inputs(patterns, graph.scope, imported.report.dimensions)
-        machine, tile = usual_machine(LEVELS[LEVEL]), REGISTER_TILES[LEVEL]
+        machine, tile = usual_machine(LEVELS[LEVEL]), register_tile(LEVELS[LEVEL])
 
         def lower(kernel: Kernel) -> LoweredKernel:
             found = lower_kernel(kernel, graph.scope, tile, Accuracy.STANDARD, machine)

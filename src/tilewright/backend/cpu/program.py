@@ -17,7 +17,9 @@ from tilewright.backend.cpu.generate import CodeGenerator, KernelCode
 from tilewright.backend.cpu.machine import Level
 from tilewright.backend.cpu.matrix_unit import COLUMNS, ROWS
 from tilewright.backend.cpu.pack import ConstantStore
+from tilewright.backend.cpu.register_tile import most_rows
 from tilewright.cost import Machine
+from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Binding, Graph, Node
 from tilewright.ir.kernel import Kernel, KernelKind, Plan
 from tilewright.ir.primitives import Constant, Input, Opaque, Project, TensorType
@@ -25,6 +27,7 @@ from tilewright.ir.product_nest import ProductNest
 from tilewright.ir.tile import TileProgram
 from tilewright.ir.verify import REPORT, VerificationError, failure
 from tilewright.policy import POLICIES, Policy
+from tilewright.policy.tiles import product_tiles
 from tilewright.rewrite.precision import Precision, narrower_of
 from tilewright.runtime.program import (
     BindStep,
@@ -65,19 +68,6 @@ from tilewright.tile.variants import (
 
 Array = np.ndarray[Any, Any]
 Observe = Callable[[LoweredKernel], None]
-
-REGISTER_TILES = {
-    # 8 sums: a multiply-add is two instructions and needs temporaries
-    "x86-64": RegisterTile(4, 8, narrow_rows=2),
-    # 12 sums, 2 columns, 1 broadcast of 16 registers of 8 lanes; twice as many to take apart
-    # 3 columns, and as many sums of 4 rows, leave one for the broadcast as well
-    "avx2": RegisterTile(6, 16, narrow_rows=4, wider=(4, 24)),
-    # 24 sums, 4 columns, 1 broadcast of 32 registers of 16 lanes
-    "avx512": RegisterTile(6, 64, narrow_rows=4, sums=20),
-    "avx512-vnni": RegisterTile(6, 64, narrow_rows=6, sums=20),
-    "avx512-bf16": RegisterTile(6, 64, narrow_rows=6, sums=20),
-    "avx512-amx": RegisterTile(6, 64, narrow_rows=6, sums=20, matrix=(ROWS, COLUMNS)),
-}
 
 USUAL_TARGETS = {
     "x86-64": "x86-64",
@@ -404,6 +394,32 @@ def usual_machine(level: Level) -> Machine:
     return Machine(preset(USUAL_TARGETS[level.name]))
 
 
+def register_tile(level: Level, machine: Machine | None = None) -> RegisterTile:
+    """The register tiles of one level's code, as the registers and pipes of a machine allow them.
+
+    Registers and vectors are those of the level where the machine has more.
+    """
+    machine = machine or usual_machine(level)
+    own = machine.target
+    registers = level.registers
+    if own.isa == level.isa:
+        registers = min(registers, own.vector_registers)
+    target = replace(
+        own, isa=level.isa, vector_bytes=level.vector_bytes, vector_registers=registers
+    )
+    usual, *others = product_tiles(target, "float32").tiles
+    lanes = level.lanes(DType.FLOAT32.bytes)
+    narrow = DType(level.dots[0]) if level.dots else DType.BFLOAT16
+    return RegisterTile(
+        usual.rows,
+        usual.vectors * lanes,
+        narrow_rows=min(usual.rows, most_rows(level, usual.vectors, narrow)),
+        sums=machine.core.dots.sums,
+        matrix=(ROWS, COLUMNS) if level.matrix else None,
+        others=tuple((tile.rows, tile.vectors * lanes) for tile in others),
+    )
+
+
 def lowering_of(
     graph: Graph,
     level: Level,
@@ -419,7 +435,7 @@ def lowering_of(
     that they may have beside float32.
     """
     machine = (machine or usual_machine(level)).limited(level.has_instruction)
-    tile = REGISTER_TILES[level.name]
+    tile = register_tile(level, machine)
     return LoweringOnce(graph.scope, tile, accuracy, machine, policy, narrower_of(precision))
 
 
@@ -492,4 +508,11 @@ def _input_name(node: Node) -> str:
     return primitive.name
 
 
-__all__ = ["Bodies", "CompiledProgram", "build_program", "lowering_of", "usual_machine"]
+__all__ = [
+    "Bodies",
+    "CompiledProgram",
+    "build_program",
+    "lowering_of",
+    "register_tile",
+    "usual_machine",
+]

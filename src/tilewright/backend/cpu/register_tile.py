@@ -18,18 +18,16 @@ from tilewright.backend.cpu.internal import POINTER
 from tilewright.backend.cpu.machine import Level
 from tilewright.backend.cpu.narrow_dots import Parts, dots_of, parts_of_word
 from tilewright.ir.dtype import DType
+from tilewright.policy.tiles import tallest
 
 UNROLL = 4  # steps along k per iteration of a full tile: hides the loop's own instructions
-MOST_ROWS = (12, 6)  # of up to two vectors, or more: with more of both LLVM spills what it reads
 LINE_BYTES = 64
 
 
 def most_rows(level: Level, vectors: int, narrow: DType | None = None) -> int:
     """The tallest tile whose sums, columns and one broadcast value fit the registers."""
     parts = parts_of_word(level, narrow)
-    spare = level.temporaries + parts - 1
-    free = level.registers - spare - (vectors + 1) * parts
-    return max(1, min(MOST_ROWS[vectors > 2], free // vectors))
+    return tallest(level.registers - level.temporaries - parts + 1, vectors, parts)
 
 
 def most_vectors(level: Level) -> int:

@@ -7,6 +7,7 @@ made of: a few rows do not fill the vectors of the former. Start with :func:`att
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from tilewright.cost import AttentionSizes, Machine, attention_time, softmax_time
 from tilewright.ir.access import Axes, contraction_access
@@ -17,8 +18,10 @@ from tilewright.ir.kernel import Kernel, kernel_of
 from tilewright.ir.primitives import Map
 from tilewright.ir.scalar import SCALAR_FUNCTIONS
 from tilewright.ir.tile import CACHE_LINE
-from tilewright.policy import ALONE
-from tilewright.shape import Expr, Scope, product, symbol
+from tilewright.policy import ALONE, FEW, BlockSizes, Extents, Kept, Problem, Space
+from tilewright.policy.candidates import attention_blocks
+from tilewright.policy.space import BLOCK_COLUMNS, BLOCK_ROWS
+from tilewright.shape import Expr, Scope, constant, product, symbol
 from tilewright.tile.attention.attention import lower_attention
 from tilewright.tile.attention.frame import AttentionBlock
 from tilewright.tile.products.frame import RegisterTile
@@ -27,58 +30,82 @@ from tilewright.tile.rows.rows import lower_rows
 from tilewright.tile.values.lowering import Lowering
 from tilewright.tile.variants import THREADS, Variant, between, workspace
 
-# The first are whole register tiles in both products: 6 rows high, 4 vectors of 16 wide.
-MANY_ROWS, UNIT_KEYS = 192, 96
-SCORES_SHARE = 3  # a part of the second-level cache, for the scores of a block
-SHORT_BLOCK = AttentionBlock(32, 256)
 FEW_ROWS = 32  # from which on known rows fill the vectors of one program
 
 
 def attention_variants(
     kernel: Kernel, scope: Scope, tile: RegisterTile, machine: Machine
 ) -> tuple[Variant, ...]:
-    """The variants of an attention."""
+    """The variants of an attention: blocks of rows and keys that its prices choose, and no block.
+
+    The blocks are candidates of the machine, as those of products are; there are at most three.
+    """
     found = attention_of(kernel.seed, kernel.seeds[-1], set(kernel.body))
     assert found is not None, f"{kernel.label}: not an attention"
-    blocks = (_long_block(found.scores.dtype, machine), SHORT_BLOCK)
-    whole = tuple(_whole(kernel, found, scope, tile, machine, block) for block in blocks)
     rows = _size(contraction_access(found.scores, scope).rows)
-    if rows.is_constant and rows.value >= FEW_ROWS:
-        return whole
-    return (*whole, _separate(kernel, found, scope, tile, machine))
+    separate: tuple[Variant, ...] = ()
+    if not rows.is_constant or rows.value < FEW_ROWS:
+        separate = (_separate(kernel, found, scope, tile, machine),)
+    whole = _Whole(kernel, found, scope, tile, machine)
+    others = tuple(variant.cost for variant in separate)
+    problem = Problem((whole.space(),), others, scope, THREADS, machine.target)
+    (kept,) = FEW.choose(problem).kept
+    return (*map(whole.variant, kept), *separate)
 
 
-def _long_block(dtype: DType, machine: Machine) -> AttentionBlock:
-    """Many rows, and as many keys as leave room for others in the second-level cache."""
-    room = machine.target.levels[2].capacity // SCORES_SHARE
-    keys = room // (MANY_ROWS * dtype.bytes) // UNIT_KEYS * UNIT_KEYS
-    return AttentionBlock(MANY_ROWS, max(keys, UNIT_KEYS))
+@dataclass(frozen=True)
+class _Whole:
+    """An attention as one program, at any block of rows and keys."""
 
+    kernel: Kernel
+    attention: Attention
+    scope: Scope
+    tile: RegisterTile
+    machine: Machine
 
-def _whole(
-    kernel: Kernel, attention: Attention, scope: Scope, tile: RegisterTile, machine: Machine,
-    block: AttentionBlock,
-) -> Variant:  # fmt: skip
-    first = contraction_access(attention.scores, scope)
-    second = contraction_access(attention.context, scope)
-    dtype = attention.scores.dtype
-    sizes = AttentionSizes(
-        _size(first.batch),
-        _size(first.rows),
-        _size(first.columns),
-        _size(first.summed),
-        _size(second.columns),
-        block.rows,
-        block.keys,
-        CACHE_LINE // dtype.bytes,
-    )
-    own = tile.for_type(dtype)
-    shown = _operations(attention)
-    cost = attention_time(sizes, dtype, (own.rows, own.columns), shown, machine, symbol(THREADS))
-    alone = attention_time(sizes, dtype, (own.rows, own.columns), shown, machine, 1)
-    lowering = Lowering(kernel, scope)
-    step = lower_attention(kernel, attention, lowering, block, alone // 1000 + 1)
-    return Variant(f"attention, {block.rows} x {block.keys}", (step,), cost)
+    def space(self) -> Space:
+        """All blocks that the machine allows."""
+        sizes = self._sizes(BLOCK_ROWS, BLOCK_COLUMNS)
+        name = "float64" if self._dtype is DType.FLOAT64 else "float32"
+        met = sizes.depth + sizes.width  # of every row and key; two panels if nobody knows
+        depth = met.value if met.is_constant else 2 * self.tile.columns
+        blocks = attention_blocks(self.machine.target, name, self.tile.rows, max(depth, 1))
+        extents = Extents(sizes.batch, sizes.queries, sizes.keys, sizes.depth, self._dtype.bytes)
+        made = tuple(BlockSizes(rows, keys, 1) for rows, keys in blocks)
+        return Space(self._time(sizes, symbol(THREADS)), made, extents)
+
+    def variant(self, kept: Kept) -> Variant:
+        """The program with one of them."""
+        rows, keys = kept.sizes.rows, kept.sizes.columns
+        alone = self._time(self._sizes(constant(rows), constant(keys)), 1)
+        step = lower_attention(
+            self.kernel, self.attention, Lowering(self.kernel, self.scope),
+            AttentionBlock(rows, keys), alone // 1000 + 1,
+        )  # fmt: skip
+        return Variant(f"attention, {rows} x {keys}", (step,), kept.cost)
+
+    @property
+    def _dtype(self) -> DType:
+        return self.attention.scores.dtype
+
+    def _sizes(self, rows: Expr, keys: Expr) -> AttentionSizes:
+        first = contraction_access(self.attention.scores, self.scope)
+        second = contraction_access(self.attention.context, self.scope)
+        return AttentionSizes(
+            _size(first.batch),
+            _size(first.rows),
+            _size(first.columns),
+            _size(first.summed),
+            _size(second.columns),
+            rows,
+            keys,
+            CACHE_LINE // self._dtype.bytes,
+        )
+
+    def _time(self, sizes: AttentionSizes, threads: Expr | int) -> Expr:
+        own, shown = self.tile.for_type(self._dtype), _operations(self.attention)
+        shape = own.rows, own.columns
+        return attention_time(sizes, self._dtype, shape, shown, self.machine, threads)
 
 
 def _size(axes: Axes) -> Expr:

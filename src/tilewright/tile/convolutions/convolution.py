@@ -57,6 +57,7 @@ from tilewright.tile.products.contraction import (
 )
 from tilewright.tile.products.frame import Blocking, Frame, RegisterTile, declare, narrow_type
 from tilewright.tile.products.program import Loaded
+from tilewright.tile.products.tiles import kernel_tiles
 from tilewright.tile.products.variants import Choice, best_somewhere, plain_ways
 from tilewright.tile.values.lowering import Lowering
 from tilewright.tile.values.taps import geometry, has_one_tap, is_pointwise, tap_position
@@ -89,7 +90,10 @@ def lower_convolution(
     primitive = kernel.seed.primitive
     assert isinstance(primitive, Convolve)
     if primitive.channels_last:
-        step = lower_channels_last(kernel, fresh(), tile)
+        shape = kernel_tiles(
+            tile, lambda size: lower_channels_last(kernel, fresh(), size), fresh().scope, machine
+        )
+        step = lower_channels_last(kernel, fresh(), shape)
         rates = Rates.of(machine, tile)
         direct = Variant("gathered", (step,), rates.direct(kernel.seed))
         direct_only = accuracy is Accuracy.STRICT or primitive.sums is not None

@@ -104,10 +104,7 @@ def lower_channels_last(kernel: Kernel, lowering: Lowering, tile: RegisterTile) 
     reading = _reading(node, lowering)
     whole = reading is not Reading.TABLE
     blocking = Blocking(columns=LINE_COLUMNS) if whole else Blocking()
-    shape = tile.for_product(node)
-    if isinstance(weights.primitive, Constant):
-        shape = shape.for_columns(per_group)
-    frame = Frame(kernel, lowering, shape, batch, rows, columns, depth, blocking)
+    frame = Frame(kernel, lowering, tile.for_product(node), batch, rows, columns, depth, blocking)
     (group,) = declare(lowering, batch)
     pixel = declare(lowering, rows)
     (channel,) = declare(lowering, columns)

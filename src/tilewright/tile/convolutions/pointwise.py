@@ -41,6 +41,7 @@ from tilewright.shape import (
 from tilewright.tile.moves.transposes import SIZES, STRIP
 from tilewright.tile.products.contraction import assemble, packed_operand, unflatten
 from tilewright.tile.products.frame import Blocking, Frame, RegisterTile, declare
+from tilewright.tile.products.tiles import kernel_tiles
 from tilewright.tile.products.variants import Way
 from tilewright.tile.values.lowering import Lowering
 from tilewright.tile.values.taps import has_one_tap, is_dense, is_pointwise
@@ -61,10 +62,16 @@ def turned_way(
     kernel: Kernel, fresh: Callable[[], Lowering], tile: RegisterTile, machine: Machine
 ) -> Way | None:
     """The way of a Convolve of one tap without padding, or None where it does not fit."""
-    steps = lower_turned(kernel, fresh, tile)
-    if steps is None:
+    if lower_turned(kernel, fresh, tile) is None:
         return None
-    nest = ProductNest.of(steps[1].program)
+
+    def product_of(size: RegisterTile) -> LoweredStep:
+        steps = lower_turned(kernel, fresh, size)
+        assert steps is not None, f"{kernel.label}: it could be turned before"
+        return steps[1]
+
+    tile = kernel_tiles(tile, product_of, fresh().scope, machine)
+    nest = ProductNest.of(product_of(tile).program)
     moves = machine.core.moves
     picked = 1 if is_pointwise(kernel.seed) else moves.picked
     moved = nest.m * (nest.n + picked * nest.k)
@@ -191,7 +198,7 @@ def _product(
     data, weights = node.inputs
     rows = (("_b0", data.shape[0]), *((f"_p{i}", size) for i, size in enumerate(node.shape[2:])))
     columns = (("_c0", weights.shape[0]),)
-    shape = tile.for_type(node.dtype).for_columns(weights.shape[0])
+    shape = tile.for_type(node.dtype)
     frame = Frame(kernel, lowering, shape, (), rows, columns, weights.shape[1], blocking)
     image, *pixel = declare(lowering, rows)
     (channel,) = declare(lowering, columns)

@@ -93,8 +93,6 @@ def lower_contraction(
     access = contraction_access(contract, lowering.scope, lowering.memory)
     depth = product([size for _, size in access.summed]) // elements_per_word(contract)
     registers = tile.for_product(contract)
-    if is_constant(lowering, contract.inputs[1]):
-        registers = registers.for_columns(product([size for _, size in access.columns]))
     frame = Frame(
         kernel,
         lowering,

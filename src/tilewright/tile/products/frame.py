@@ -25,34 +25,21 @@ class RegisterTile:
 
     There are fewer rows where the elements of narrow operands have to be taken apart. ``sums`` is
     how many vectors of them one loop of dot products has: what LLVM holds without spilling.
-    ``wider`` is another tile of rows and columns with as many sums. ``matrix`` are the rows and
-    columns of sums that a matrix unit holds, for products of narrow operands in rows.
+    ``others`` are further sizes, of which prices tell where they are faster. ``matrix`` are the
+    rows and columns of sums that a matrix unit holds, for products of narrow operands in rows.
     """
 
     rows: int
     columns: int
     narrow_rows: int
     sums: int = 12
-    wider: tuple[int, int] | None = None
     matrix: tuple[int, int] | None = None
+    others: tuple[tuple[int, int], ...] = ()
 
     def for_type(self, dtype: DType) -> RegisterTile:
         """The tile with as many vectors of another type."""
-        wider = None
-        if self.wider is not None:
-            wider = self.wider[0], self.wider[1] * 4 // dtype.bytes
-        return replace(self, columns=self.columns * 4 // dtype.bytes, wider=wider)
-
-    def for_columns(self, columns: Expr) -> RegisterTile:
-        """The wider tile where it alone covers all columns of a packed operand.
-
-        The left operand is met once then, and not once more for a last panel of few columns.
-        """
-        if self.wider is None or not columns.is_constant:
-            return self
-        rows, wide = self.wider
-        fits = self.columns < columns.value <= wide
-        return replace(self, rows=rows, columns=wide, wider=None) if fits else self
+        others = tuple((rows, columns * 4 // dtype.bytes) for rows, columns in self.others)
+        return replace(self, columns=self.columns * 4 // dtype.bytes, others=others)
 
     def for_product(self, seed: Node) -> RegisterTile:
         """The tile for the sums of a Contract or Convolve."""
@@ -60,8 +47,14 @@ class RegisterTile:
         tile = self.for_type(seed.dtype)
         if narrow and self.matrix is not None and isinstance(seed.primitive, Contract):
             rows, columns = self.matrix
-            return replace(tile, rows=rows, columns=columns, wider=None)
-        return replace(tile, rows=self.narrow_rows, wider=None) if narrow else tile
+            return replace(tile, rows=rows, columns=columns, others=())
+        return replace(tile, rows=self.narrow_rows, others=()) if narrow else tile
+
+    def sizes(self) -> tuple[RegisterTile, ...]:
+        """This tile and then each of the others, none of which has others."""
+        usual = replace(self, others=())
+        others = (replace(usual, rows=rows, columns=columns) for rows, columns in self.others)
+        return (usual, *others)
 
 
 @dataclass(frozen=True)

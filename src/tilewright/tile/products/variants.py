@@ -27,6 +27,7 @@ from tilewright.tile.products.few_rows import few_rows_variant
 from tilewright.tile.products.frame import Blocking, RegisterTile
 from tilewright.tile.products.split_depth import combine_time, longest_part, lower_split_depth
 from tilewright.tile.products.swapped import lower_swapped
+from tilewright.tile.products.tiles import kernel_tiles
 from tilewright.tile.values.lowering import Lowering
 from tilewright.tile.variants import THREADS, LoweredStep, Variant
 
@@ -50,13 +51,18 @@ def contraction_variants(
 
     ``narrower`` says which products may be computed in fewer bits as well.
     """
+    few = few_rows_variant(kernel, fresh, tile, machine)
+    usual = tile
+    if few is None:
+        tile = kernel_tiles(
+            tile, lambda size: lower_contraction(kernel, fresh(), size), fresh().scope, machine
+        )
 
     def lower(blocking: Blocking) -> Steps:
         return (lower_contraction(kernel, fresh(), tile, blocking),)
 
     ways, nest = plain_ways(lower)
     others: list[Variant] = []
-    few = few_rows_variant(kernel, fresh, tile, machine)
     if few is not None:
         others = [few]
     elif nest.product.narrow is None:
@@ -64,7 +70,7 @@ def contraction_variants(
         ways = ways if swapped is None else (*ways, swapped)
         others = _other_variants(kernel, fresh, tile, machine, nest)
     scope = fresh().scope
-    ways = (*ways, *_narrow_ways(kernel, scope, tile, machine, narrower))
+    ways = (*ways, *_narrow_ways(kernel, scope, usual, machine, narrower))
     choice = Choice(machine, policy, scope)
     return best_somewhere(choice.blocked_variants(ways, others))
 

@@ -23,7 +23,9 @@ from tilewright.policy.space import BLOCK_DEPTH, BLOCK_ROWS
 from tilewright.rewrite.precision import Narrower, never_narrowed
 from tilewright.shape import Expr, Scope, ceil_div, constant, maximum, product, symbol, total
 from tilewright.tile.prices import near_prices
+from tilewright.tile.products.contraction import lower_contraction
 from tilewright.tile.products.frame import Blocking, RegisterTile
+from tilewright.tile.products.tiles import kernel_tiles
 from tilewright.tile.products.variants import contraction_variants
 from tilewright.tile.rows.row_columns import LANES, layouts
 from tilewright.tile.rows.rows import lower_rows
@@ -64,7 +66,12 @@ class RowProductVariants:
         self.kernel = kernel
         self.parts = parts
         self.scope = scope
-        self.tile = tile
+        self.tile = kernel_tiles(
+            tile,
+            lambda size: lower_contraction(parts.first, Lowering(parts.first, scope), size),
+            scope,
+            machine,
+        )
         self.machine = machine
         self.policy = policy
         self.rows = lower_rows(parts.last, self._fresh(parts.last), machine)

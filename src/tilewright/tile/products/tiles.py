@@ -1,0 +1,50 @@
+"""Which register tiles of the machine become the code of a kernel, by their prices.
+
+The kernel is lowered with each of them, and what their steps and calls take over the whole range of
+sizes decides: level 0 comes before level 1, the blocks, and knows nothing of them. Start with
+:func:`kernel_tiles`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tilewright.cost import Machine, tiles_time
+from tilewright.ir.product_nest import ProductNest
+from tilewright.policy import Problem
+from tilewright.policy.tiles import covering_tiles, tallest
+from tilewright.shape import Expr, Scope
+from tilewright.tile.products.frame import RegisterTile
+from tilewright.tile.variants import THREADS, LoweredStep
+
+
+def kernel_tiles(
+    tile: RegisterTile, lower: Callable[[RegisterTile], LoweredStep], scope: Scope, machine: Machine
+) -> RegisterTile:
+    """The tile that is best over the ranges of ``scope``; the usual one unless that is felt.
+
+    ``lower`` makes the step of the kernel with a tile. Its last panel is as narrow as the columns
+    that are left, with tiles as high as that width allows: so two widths cover the columns, without
+    padding but for a part of a vector. Of columns whose number is not known nothing tells.
+    """
+    usual, *others = tile.sizes()
+    nest = ProductNest.of(lower(usual).program)
+    if not nest.n.is_constant or nest.product.narrow is not None:
+        return usual
+    lanes = max(1, machine.target.vector_bytes // nest.dtype.bytes)
+    most = -(-nest.n.value // lanes) * lanes
+    fitting = [size for size in others if size.for_type(nest.dtype).columns <= most]
+    if not fitting:
+        return usual
+    sizes = (usual, *fitting)
+    nests = (nest, *(ProductNest.of(lower(size).program) for size in fitting))
+    prices = tuple(_price(each, machine, lanes) for each in nests)
+    (chosen,) = covering_tiles(Problem((), prices, scope, THREADS, machine.target))
+    return sizes[chosen]
+
+
+def _price(nest: ProductNest, machine: Machine, lanes: int) -> Expr:
+    """Of tiles alone."""
+    last = -(-(nest.n.value % nest.registers.columns) // lanes)
+    rows = tallest(machine.target.free_registers, last) if last else nest.registers.rows
+    return tiles_time(nest, machine, rows)
