@@ -15,8 +15,8 @@ from pathlib import Path
 
 from onnx import parser
 
+from tilewright.backend.cpu.level_tiles import register_tile
 from tilewright.backend.cpu.machine import LEVELS
-from tilewright.backend.cpu.program import register_tile
 from tilewright.cost import Machine
 from tilewright.frontend.onnx import import_model
 from tilewright.ir.tile_print import print_program

@@ -74,8 +74,7 @@ def compile(
     else at 0 or 65536; both ends are open of a dimension that is not named.
 
     ``fallback="error"`` refuses operators without a rule, which otherwise run on the ONNX reference
-    evaluator and are named in ``stats()``. ``constants`` maps names of inputs to values
-    that they shall always have.
+    evaluator and are named in ``stats()``. ``constants`` maps inputs to the values that they have.
 
     ``levels`` names the instruction sets to generate code for, one or several of "x86-64", "avx2",
     "avx512", "avx512-vnni", "avx512-bf16", "avx512-amx", or is "portable" for code that runs on
@@ -90,11 +89,9 @@ def compile(
     ``plan`` names the way operators are joined to kernels: "greedy", or "optimal", which takes the
     kernels whose modelled time is least and compiles for seconds longer; for comparison "backbone",
     which joins them around products and reductions, or "none". ``rewriting=True`` also looks for
-    forms of parts of the model, such as one product in the place of several, whose modelled time is
-    less; unless given, ``plan="optimal"`` does.
+    cheaper forms of parts of the model, as ``plan="optimal"`` does unless it is False.
     ``max_arena`` is how many bytes the tensors between kernels may need at any shape of the
-    declared ranges, such as "64M"; the fastest plan that does with them is taken, of those that
-    ``plan="optimal"`` chooses among, and ResourceError says how much is needed if none is found.
+    declared ranges, such as "64M", with ``plan="optimal"``; ResourceError says how much is needed.
     ``accuracy="strict"`` does without faster algorithms whose rounding errors are larger.
     ``precision="bfloat16"`` rounds constant weights, and the data they are multiplied by, to
     bfloat16 and sums products in float32; ``"int8"`` quantises them, data anew for every row, and

@@ -16,15 +16,10 @@ from enum import Enum
 from functools import partial
 from typing import Any, TypeVar, Unpack, cast, get_args
 
+from tilewright.backend.cpu.level_tiles import usual_machine
 from tilewright.backend.cpu.machine import LEVELS, host_level, host_levels
 from tilewright.backend.cpu.pack import ConstantStore
-from tilewright.backend.cpu.program import (
-    Bodies,
-    CompiledProgram,
-    build_program,
-    lowering_of,
-    usual_machine,
-)
+from tilewright.backend.cpu.program import Bodies, CompiledProgram, build_program, lowering_of
 from tilewright.compile_bodies import compiled_bodies, ragged_bodies
 from tilewright.cost import Machine
 from tilewright.frontend.onnx import Dim, ImportReport, as_constants, as_dims, import_model

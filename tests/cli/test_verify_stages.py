@@ -17,7 +17,7 @@ def test_check_says_what_was_proved(command: Any, folder: Path, tmp_path: Path) 
     assert "Verified every stage: bounds " in shown.out
     found = command(*arguments, "--level", "avx2", "--json").json["verified"]
     assert found["bounds"]["proved"] > found["bounds"]["unknown"]
-    assert set(found) == {"bounds", "scratch", "writers"}
+    assert set(found) == {"bounds", "readers", "scratch", "writers"}
 
 
 def test_dump_writes_the_stages(command: Any, folder: Path, tmp_path: Path) -> None:

@@ -24,8 +24,8 @@ from support.graph_kit import (
     scalar,
 )
 from support.tile_runs import TileRun
+from tilewright.backend.cpu.level_tiles import register_tile
 from tilewright.backend.cpu.machine import LEVELS, host_levels
-from tilewright.backend.cpu.program import register_tile
 from tilewright.cost import Machine
 from tilewright.ir.codes import Codes
 from tilewright.ir.graph import Graph, Node, node
@@ -33,6 +33,7 @@ from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Constant, Contract, Reshape
 from tilewright.plan.greedy import plan_greedily
 from tilewright.policy import Policy
+from tilewright.rewrite.precision import Narrower
 from tilewright.shape import constant
 from tilewright.tile import lower
 from tilewright.tile.lower import lower_kernel
@@ -87,6 +88,7 @@ def variant(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
         tile: RegisterTile,
         machine: Machine,
         policy: Policy,
+        narrower: Narrower,
     ) -> tuple[Variant, ...]:
         steps = VARIANTS[request.param](kernel, fresh, tile)
         assert steps is not None, f"{kernel.label} cannot be computed in this way"

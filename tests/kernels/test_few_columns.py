@@ -9,8 +9,8 @@ from llvmlite import ir
 
 from support.graph_kit import F32, F64, Space, check, data, fixed, mostly_slow
 from tilewright.backend.cpu.dots import DotProducts
+from tilewright.backend.cpu.level_tiles import register_tile
 from tilewright.backend.cpu.machine import LEVELS
-from tilewright.backend.cpu.program import register_tile
 from tilewright.backend.cpu.shared import KernelModule, shared_module
 from tilewright.backend.cpu.transpose import SHORT_BYTES, transpose_function
 from tilewright.cost import Machine
@@ -93,7 +93,8 @@ def test_one_wide_panel_for_a_few_columns_more(columns: int) -> None:
     graph = product(columns, 7)
     nest = ProductNest.of(variants(graph, "avx2", "zen3")[0].steps[-1].program)
     wide = (nest.registers.rows, nest.registers.columns) == (4, 24)
-    assert wide == (16 < columns <= 24)
+    # 47 columns are two panels of three vectors rather than three of two.
+    assert wide == (16 < columns <= 24 or columns == 47)
     check(graph, [{"m": m} for m in (0, 1, 3, 4, 5, 97)], length=7, levels=("avx2",))
 
 

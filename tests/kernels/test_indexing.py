@@ -22,13 +22,13 @@ from support.graph_kit import (
     mostly_slow,
     scalar,
 )
-from tilewright.backend.cpu import program
 from tilewright.backend.cpu.checked_loops import (
     LEAST_CHECKED,
     PIECE,
     checked_loop,
     only_looks_up,
 )
+from tilewright.backend.cpu.level_tiles import register_tile
 from tilewright.backend.cpu.machine import LEVELS
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Graph, Node, node
@@ -170,7 +170,7 @@ def test_which_positions_are_checked_beforehand() -> None:
 
 def _last_loop(graph: Graph) -> Loop:
     lowered = lower_kernel(
-        plan_greedily(graph).kernels[-1], graph.scope, program.register_tile(LEVELS["avx512"])
+        plan_greedily(graph).kernels[-1], graph.scope, register_tile(LEVELS["avx512"])
     )
     (loop,) = [s for s in lowered.variants[0].steps[-1].program.body if isinstance(s, Loop)]
     return loop

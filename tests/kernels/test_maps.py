@@ -24,8 +24,8 @@ from support.graph_kit import (
     spread,
 )
 from tilewright.backend.cpu.generate import CodeGenerator
+from tilewright.backend.cpu.level_tiles import register_tile
 from tilewright.backend.cpu.machine import LEVELS
-from tilewright.backend.cpu.program import register_tile
 from tilewright.backend.cpu.shared import KernelModule
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Graph, node

@@ -18,8 +18,8 @@ from support.graph_kit import (
     scalar,
 )
 from tilewright.backend.cpu.generate import CodeGenerator
+from tilewright.backend.cpu.level_tiles import register_tile
 from tilewright.backend.cpu.machine import LEVELS, assembly, host_level
-from tilewright.backend.cpu.program import register_tile
 from tilewright.backend.cpu.shared import KernelModule, shared_module
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Graph, Node, node

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from support.graph_kit import BOOL, F32, F64, Space, apply, check, data, mostly_slow
-from tilewright.backend.cpu import program
+from tilewright.backend.cpu.level_tiles import register_tile
 from tilewright.backend.cpu.machine import LEVELS
 from tilewright.backend.cpu.parameters import parametrise
 from tilewright.backend.cpu.running import running_step
@@ -105,7 +105,7 @@ def test_a_running_sum_downwards_is_seen_in_the_code() -> None:
 
 def _runs(graph: Graph) -> bool:
     (kernel,) = plan_greedily(graph).kernels
-    lowered = lower_kernel(kernel, graph.scope, program.register_tile(LEVELS["avx512"]))
+    lowered = lower_kernel(kernel, graph.scope, register_tile(LEVELS["avx512"]))
     general, _ = parametrise(lowered.variants[0].steps[0].program)
     loops = [s for s in general.body if isinstance(s, Loop)]
     found = [step for loop in loops if (step := running_step(loop)) is not None]

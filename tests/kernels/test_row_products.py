@@ -26,8 +26,8 @@ from support.graph_kit import (
     spread,
 )
 from support.tile_runs import TileRun
+from tilewright.backend.cpu.level_tiles import register_tile, usual_machine
 from tilewright.backend.cpu.machine import LEVELS
-from tilewright.backend.cpu.program import register_tile, usual_machine
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node, node
 from tilewright.ir.primitives import Contract, Reduce, Reshape
@@ -56,7 +56,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None
     """Takes one step with whole rows, or the first two steps if a test says "apart"."""
 
     def only(*arguments: Any) -> tuple[Variant, ...]:
-        writer = variants.RowProductVariants(*arguments)
+        writer = variants.RowProductVariants(*arguments[:5])
         if getattr(request, "param", "along") == "apart":
             return writer.apart()[:1]
         return (writer.together(TOGETHER[getattr(request, "param", "along")]),)

@@ -20,8 +20,8 @@ from support.graph_kit import (
     scalar,
     spread,
 )
+from tilewright.backend.cpu.level_tiles import register_tile
 from tilewright.backend.cpu.machine import LEVELS
-from tilewright.backend.cpu.program import register_tile
 from tilewright.cost import Machine
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Graph, node

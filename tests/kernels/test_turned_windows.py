@@ -8,8 +8,8 @@ import pytest
 
 from support.graph_kit import F32, F64, Space, apply, check, kinds, mostly_slow, scalar, spread
 from support.window_cases import WindowCase
+from tilewright.backend.cpu.level_tiles import register_tile
 from tilewright.backend.cpu.machine import LEVELS
-from tilewright.backend.cpu.program import register_tile
 from tilewright.cost import Machine
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node, node

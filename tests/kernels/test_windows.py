@@ -10,9 +10,9 @@ import pytest
 
 from support.graph_kit import F32, F64, Space, apply, check, data, fixed, kinds, mostly_slow
 from support.window_cases import WindowCase
+from tilewright.backend.cpu.level_tiles import register_tile
 from tilewright.backend.cpu.machine import LEVELS
 from tilewright.backend.cpu.parameters import LARGEST_KEPT, parametrise
-from tilewright.backend.cpu.program import register_tile
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node, node
 from tilewright.ir.primitives import Convolve, Window

@@ -24,7 +24,7 @@ from support.graph_kit import (
     mostly_slow,
     scalar,
 )
-from tilewright.backend.cpu import program
+from tilewright.backend.cpu.level_tiles import register_tile
 from tilewright.backend.cpu.machine import LEVELS, host_level
 from tilewright.backend.cpu.program import build_program, lowering_of
 from tilewright.cost import Machine
@@ -343,7 +343,7 @@ def strictly(graph: Graph) -> LoweringOnce:
 def variants(graph: Graph, accuracy: Accuracy = Accuracy.STANDARD) -> tuple[Variant, ...]:
     plan = plan_greedily(graph)
     (kernel,) = plan.kernels
-    tile, machine = program.register_tile(LEVELS["avx2"]), Machine(preset("zen3"))
+    tile, machine = register_tile(LEVELS["avx2"]), Machine(preset("zen3"))
     return lower_kernel(kernel, graph.scope, tile, accuracy, machine).variants
 
 

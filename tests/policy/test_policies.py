@@ -9,7 +9,7 @@ import pytest
 
 from support.graph_kit import F32, Space, fixed
 from tilewright.backend.cpu import machine
-from tilewright.backend.cpu.program import register_tile
+from tilewright.backend.cpu.level_tiles import register_tile
 from tilewright.cost import Machine
 from tilewright.ir.graph import node
 from tilewright.ir.primitives import Contract

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tilewright.backend.cpu.level_tiles import register_tile, usual_machine
 from tilewright.backend.cpu.machine import LEVELS
-from tilewright.backend.cpu.program import register_tile, usual_machine
 from tilewright.backend.cpu.register_tile import most_rows
 from tilewright.cost import Machine
 from tilewright.policy.tiles import ADDRESSES, product_tiles, tallest

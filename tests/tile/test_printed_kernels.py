@@ -16,8 +16,8 @@ from support.meanings import SIZES
 from support.random_graphs import build, fill
 from support.tile_equality import difference
 from support.tile_runs import TileRun, lowered_kernels
+from tilewright.backend.cpu.level_tiles import register_tile, usual_machine
 from tilewright.backend.cpu.machine import LEVELS
-from tilewright.backend.cpu.program import register_tile, usual_machine
 from tilewright.frontend.onnx import import_model
 from tilewright.ir.graph import Graph
 from tilewright.ir.kernel import Kernel

@@ -15,8 +15,8 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from operator import itemgetter
 from typing import Any
 
+from tilewright.backend.cpu.level_tiles import register_tile
 from tilewright.backend.cpu.machine import LEVELS
-from tilewright.backend.cpu.program import register_tile
 from tilewright.bench.operators import AnyGroup, Problem
 from tilewright.bench.regret_cases import Drawn, Setting, draw_groups
 from tilewright.bench.suites import AnyCase

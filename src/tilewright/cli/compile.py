@@ -93,16 +93,15 @@ def compile_command(
     output = Output(as_json=as_json, quiet=quiet, verbose=verbose)
     writable(artifact, ARTIFACTS, [model])
     named = {"fallback": fallback, "levels": level, "accuracy": accuracy, "precision": precision}
-    named |= {"policy": policy, "plan": plan, "rewriting": rewriting, "target": target}
-    named |= {"max_arena": max_arena}
-    options = cast("CompileOptions", {**named, "dims": parse_dims(dim)})  # names are checked
+    named |= {"policy": policy, "plan": plan, "rewriting": rewriting, "max_arena": max_arena}
+    # Compiling checks the names.
+    options = cast("CompileOptions", {**named, "dims": parse_dims(dim), "target": target})
     options |= {"check": check or None, "dump": dump, "constants": parse_constants(constants)}
     started = time.perf_counter()
     with output.progress.activity(f"Compiling {model.name}"):
         made = compile_to_file(model, artifact, **options)
     seconds = time.perf_counter() - started
     size, info = artifact.stat().st_size, read_info(artifact)
-    narrowing = None if made.narrowing is None else dataclasses.asdict(made.narrowing)
     output.document(
         {
             "model": str(model),
@@ -111,7 +110,7 @@ def compile_command(
             "seconds": seconds,
             "levels": info.to_json()["levels"],
             "precision": info.precision,
-            "narrowing": narrowing,
+            "narrowing": None if made.narrowing is None else dataclasses.asdict(made.narrowing),
             "verified": None if made.findings is None else made.findings.counts,
             "runs_on": info.runs_on,
             "report": dataclasses.asdict(made.report),

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from tilewright.backend.cpu.level_tiles import register_tile, usual_machine
 from tilewright.backend.cpu.machine import LEVELS
-from tilewright.backend.cpu.program import register_tile, usual_machine
 from tilewright.frontend.onnx import Dim, import_model
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.tile_evaluate import CheckFailed

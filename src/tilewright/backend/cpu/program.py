@@ -14,12 +14,10 @@ import numpy as np
 from tilewright.backend.cpu.alternatives import Launched
 from tilewright.backend.cpu.buffer_numbers import moved, renumbered
 from tilewright.backend.cpu.generate import CodeGenerator, KernelCode
+from tilewright.backend.cpu.level_tiles import register_tile, usual_machine
 from tilewright.backend.cpu.machine import Level
-from tilewright.backend.cpu.matrix_unit import COLUMNS, ROWS
 from tilewright.backend.cpu.pack import ConstantStore
-from tilewright.backend.cpu.register_tile import most_rows
 from tilewright.cost import Machine
-from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Binding, Graph, Node
 from tilewright.ir.kernel import Kernel, KernelKind, Plan
 from tilewright.ir.primitives import Constant, Input, Opaque, Project, TensorType
@@ -27,7 +25,6 @@ from tilewright.ir.product_nest import ProductNest
 from tilewright.ir.tile import TileProgram
 from tilewright.ir.verify import REPORT, VerificationError, failure
 from tilewright.policy import POLICIES, Policy
-from tilewright.policy.tiles import product_tiles
 from tilewright.rewrite.precision import Precision, narrower_of
 from tilewright.runtime.program import (
     BindStep,
@@ -51,10 +48,8 @@ from tilewright.shape import (
     product,
     symbol,
 )
-from tilewright.target import preset
 from tilewright.tile.alike import LoweringOnce
 from tilewright.tile.lower import LoweredKernel
-from tilewright.tile.products.frame import RegisterTile
 from tilewright.tile.sharing import Launch, OverwritingOnce, SharedMemory, Tensor
 from tilewright.tile.variants import (
     THREADS,
@@ -69,14 +64,6 @@ from tilewright.tile.variants import (
 Array = np.ndarray[Any, Any]
 Observe = Callable[[LoweredKernel], None]
 
-USUAL_TARGETS = {
-    "x86-64": "x86-64",
-    "avx2": "zen3",
-    "avx512": "icelake-server",
-    "avx512-vnni": "icelake-server",
-    "avx512-bf16": "zen4",
-    "avx512-amx": "sapphire-rapids",
-}
 
 Bodies = Mapping[Node, tuple[bytes, Sequence[Node]]]
 
@@ -389,37 +376,6 @@ def _ordered(items: list[_Item], known: set[str], ready: set[Node]) -> list[_Ite
     return done
 
 
-def usual_machine(level: Level) -> Machine:
-    """A machine that is common among those with the level."""
-    return Machine(preset(USUAL_TARGETS[level.name]))
-
-
-def register_tile(level: Level, machine: Machine | None = None) -> RegisterTile:
-    """The register tiles of one level's code, as the registers and pipes of a machine allow them.
-
-    Registers and vectors are those of the level where the machine has more.
-    """
-    machine = machine or usual_machine(level)
-    own = machine.target
-    registers = level.registers
-    if own.isa == level.isa:
-        registers = min(registers, own.vector_registers)
-    target = replace(
-        own, isa=level.isa, vector_bytes=level.vector_bytes, vector_registers=registers
-    )
-    usual, *others = product_tiles(target, "float32").tiles
-    lanes = level.lanes(DType.FLOAT32.bytes)
-    narrow = DType(level.dots[0]) if level.dots else DType.BFLOAT16
-    return RegisterTile(
-        usual.rows,
-        usual.vectors * lanes,
-        narrow_rows=min(usual.rows, most_rows(level, usual.vectors, narrow)),
-        sums=machine.core.dots.sums,
-        matrix=(ROWS, COLUMNS) if level.matrix else None,
-        others=tuple((tile.rows, tile.vectors * lanes) for tile in others),
-    )
-
-
 def lowering_of(
     graph: Graph,
     level: Level,
@@ -478,16 +434,15 @@ def build_program(
     builder.choose_ways(lowered, lowering.machine, code)
     ordered = _ordered(items, set(known), set(graph.inputs))
     memory = builder.share_memory(ordered, code)
-    lowered = [memory.kernel(made) for made in lowered]
+    shared = tuple(map(memory.kernel, lowered))
     if observe is not None:
-        for made in lowered:
+        for made in shared:
             observe(made)
-    later = [s for item in ordered for s in item.binds]
     program = Program(
         name=graph.name,
         buffers=tuple(builder.buffers),
         steps=tuple(step for item in ordered for step in item.steps),
-        symbols=(*binding.symbols, *later),
+        symbols=(*binding.symbols, *(s for item in ordered for s in item.binds)),
         input_names=tuple(_input_name(n) for n in graph.inputs),
         output_names=tuple(name for name, _ in graph.outputs),
         bindings=binding.sources,
@@ -499,7 +454,7 @@ def build_program(
     )
     functions = {step.function for step in program.steps if isinstance(step, KernelStep)}
     image = code.image(functions.union(choice.function for choice in program.choices))
-    return CompiledProgram(program, image, builder.store.arrays(builder.constants), tuple(lowered))
+    return CompiledProgram(program, image, builder.store.arrays(builder.constants), shared)
 
 
 def _input_name(node: Node) -> str:
