@@ -94,7 +94,6 @@ def compile_command(
     writable(artifact, ARTIFACTS, [model])
     named = {"fallback": fallback, "levels": level, "accuracy": accuracy, "precision": precision}
     named |= {"policy": policy, "plan": plan, "rewriting": rewriting, "max_arena": max_arena}
-    # Compiling checks the names.
     options = cast("CompileOptions", {**named, "dims": parse_dims(dim), "target": target})
     options |= {"check": check or None, "dump": dump, "constants": parse_constants(constants)}
     started = time.perf_counter()

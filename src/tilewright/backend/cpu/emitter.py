@@ -227,13 +227,16 @@ class Emitter:
         call_intrinsic(self.builder, "masked.store", ir.VoidType(), kinds, operands)
 
     def store_first(self, value: ir.Value, pointer: ir.Value, dtype: DType, count: int) -> None:
-        """Write the first ``count`` elements, one at least, by one or two stores without a mask.
+        """Write the first ``count`` elements: under a mask, or as pieces where there are none.
 
-        The second one begins within the first where both are as long: a store under a mask takes
-        longer than two plain ones, with registers for masks or without.
+        Without registers for masks, a store under one takes longer than several plain ones.
         """
-        lanes = 1 << (count.bit_length() - 1)
-        for begin in dict.fromkeys((0, count - lanes)):
+        if self.level.isa == "avx512":
+            self.masked_store(value, pointer, dtype, self.lane_mask(ir.Constant(_INDEX, count)))
+            return
+        begin = 0
+        while begin < count:
+            lanes = 1 << ((count - begin).bit_length() - 1)
             if lanes == 1:
                 piece = self.builder.extract_element(value, ir.Constant(_INDEX, begin))
             else:
@@ -242,6 +245,7 @@ class Emitter:
             offset = ir.Constant(_INDEX, begin * dtype.bytes)
             place = self.builder.gep(pointer, [offset], source_etype=_BYTE)
             self.with_lanes(lanes).store(piece, place, dtype)
+            begin += lanes
 
     def combine(self, kind: str, dtype: DType, a: ir.Value, b: ir.Value) -> ir.Value:
         """One step of a reduction: "sum", "product", "maximum" or "minimum".
