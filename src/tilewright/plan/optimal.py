@@ -212,10 +212,10 @@ class _Search:
         self.forbidden.setdefault(_signature(problem), []).append(tuple(chosen))
 
     def _allowed(self, problem: Problem) -> Problem:
-        made = problem
+        allowed = problem
         for together in self.forbidden.get(_signature(problem), ()):
-            made = made.without(together)
-        return made
+            allowed = allowed.without(together)
+        return allowed
 
     # ------------------------------------------------------------ one part
 

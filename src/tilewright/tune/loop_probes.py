@@ -110,6 +110,10 @@ def _probes(target: Target) -> dict[str, Probe]:
     made["task"] = _tasks()
     for number, level in enumerate(target.levels[1:]):
         made |= _far(number, _elements(target, number, level.capacity))
+    memory = len(target.levels) - 2
+    rows = _rows_of(target, memory)
+    asking = _SUMMED.replace("n\n", f"n asking {PAGE_BYTES} bytes ahead\n", 1)
+    made["asked"] = _rows(asking.format("sum"), FAR_ROW, rows)
     return made
 
 
@@ -201,9 +205,8 @@ def _far(number: int, elements: int) -> dict[str, Probe]:
     """What is read, read and written, and computed of what a level holds."""
     rows = max(1, elements // FAR_ROW)
     exponentials = "  for masked _i2 in 0 .. n\n    _r3 = sum of exponential(b0[_i1*n + _i2])\n"
-    asking = _SUMMED.replace("n\n", f"n asking {PAGE_BYTES} bytes ahead\n", 1)
     bodies = {
-        "read": _SUMMED.format("sum"), "asked": asking.format("sum"), "written": _COPIED,
+        "read": _SUMMED.format("sum"), "written": _COPIED,
         "computed": exponentials + "  o0[_i1] = _r3\n",
     }  # fmt: skip
     return {
@@ -315,7 +318,7 @@ def _ahead(m: _Measured, target: Target) -> int:
     """How far ahead rows in memory are asked for: a page, where that is faster beyond doubt."""
     number = len(target.levels) - 2
     elements = _rows_of(target, number) * FAR_ROW
-    asked, read = (m.line(f"{what} {number}", elements) for what in ("asked", "read"))
+    asked, read = (m.line(name, elements) for name in ("asked", f"read {number}"))
     return PAGE_BYTES if asked < ASKING_GAINS * read else 0
 
 
