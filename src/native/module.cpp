@@ -13,6 +13,7 @@
 #include <tuple>
 
 #include "arena.hpp"
+#include "buffer.hpp"
 #include "cpu.hpp"
 #include "expression.hpp"
 #include "failure.hpp"
@@ -93,19 +94,16 @@ std::pair<std::vector<std::int64_t>, std::int64_t> place(
 }
 
 // The checksums of all parts of `size` bytes of a buffer, the last one shorter, 8 bytes each.
-nb::bytes part_checksums(nb::handle buffer, std::size_t size) {
-  Py_buffer view;
+nb::bytes part_checksums(nb::handle object, std::size_t size) {
   if (size == 0) throw nb::value_error("a part is at least one byte");
-  if (PyObject_GetBuffer(buffer.ptr(), &view, PyBUF_SIMPLE) != 0) throw nb::python_error();
+  const Buffer buffer(object);
   std::vector<std::uint64_t> sums;
   {
     const WithoutGil without_gil;
-    const auto* data = static_cast<const unsigned char*>(view.buf);
-    const auto total = static_cast<std::size_t>(view.len);
-    for (std::size_t begin = 0; begin < total; begin += size)
-      sums.push_back(checksum(data + begin, std::min(size, total - begin)));
+    const auto* data = buffer.data<const unsigned char>();
+    for (std::size_t begin = 0; begin < buffer.bytes(); begin += size)
+      sums.push_back(checksum(data + begin, std::min(size, buffer.bytes() - begin)));
   }
-  PyBuffer_Release(&view);
   return nb::bytes(reinterpret_cast<const char*>(sums.data()), sums.size() * sizeof sums[0]);
 }
 

@@ -9,41 +9,11 @@
 #include <type_traits>
 #include <vector>
 
+#include "buffer.hpp"
 #include "gil.hpp"
 
 namespace tilewright {
 namespace {
-
-// A row-major array of another object for as long as it is looked at.
-class Buffer {
- public:
-  Buffer(nb::handle object, int rank, bool writeable) {
-    const int flags = PyBUF_C_CONTIGUOUS | PyBUF_FORMAT | (writeable ? PyBUF_WRITABLE : 0);
-    if (PyObject_GetBuffer(object.ptr(), &view_, flags) != 0) throw nb::python_error();
-    if (view_.ndim == rank) return;
-    PyBuffer_Release(&view_);
-    throw nb::value_error("an array has another rank than is expected");
-  }
-  ~Buffer() { PyBuffer_Release(&view_); }
-  Buffer(const Buffer&) = delete;
-  Buffer& operator=(const Buffer&) = delete;
-
-  std::int64_t size(int axis) const { return view_.shape[axis]; }
-
-  // The only letter of the format, such as 'f'.
-  char letter() const {
-    const std::string format = view_.format == nullptr ? "B" : view_.format;
-    return format.size() == 1 ? format[0] : ' ';
-  }
-
-  template <typename T>
-  T* data() const {
-    return static_cast<T*>(view_.buf);
-  }
-
- private:
-  Py_buffer view_;
-};
 
 template <std::size_t bytes>
 using Unsigned = std::conditional_t<
