@@ -139,7 +139,7 @@ def solved(graph: Graph, problem: Problem, costs: list[float]) -> tuple[Plan, fl
         return Plan(tuple(chosen)), solution.price
 
 
-@pytest.mark.parametrize("count", mostly_slow([4, 30], "4"))
+@pytest.mark.parametrize("count", mostly_slow([4, 16], "4"))
 def test_whatever_is_chosen_gives_the_right_numbers(count: int) -> None:
     """Any candidate may be in a plan: with random costs all kinds of them are."""
     chance = np.random.default_rng(11)
@@ -154,7 +154,7 @@ def test_whatever_is_chosen_gives_the_right_numbers(count: int) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in PLANNERS if name != "greedy"])
-@pytest.mark.parametrize("count", mostly_slow([3, 20], "3"))
+@pytest.mark.parametrize("count", mostly_slow([3, 10], "3"))
 def test_every_planner_gives_the_right_numbers(name: str, count: int) -> None:
     chance = np.random.default_rng(13)
     for _ in range(count):
@@ -229,7 +229,7 @@ def test_what_cuts_lose_is_a_part_of_the_plan() -> None:
     assert plan_optimally(small, lowering_of(small, LEVELS[LEVEL])).plan.lost == 0.0
 
 
-@pytest.mark.parametrize("count", mostly_slow([6, 60], "6"))
+@pytest.mark.parametrize("count", mostly_slow([6, 30], "6"))
 def test_small_parts_fit_together(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(f"{parts.__module__}.LEAST", 1)
     monkeypatch.setattr(f"{parts.__module__}.MOST", 3)

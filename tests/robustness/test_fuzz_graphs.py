@@ -27,7 +27,7 @@ from support.fuzzing.shrink import shrink
 pytestmark = pytest.mark.peers
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "fuzz_graphs.py"
-GRAPHS, PARTS = 140, 4
+GRAPHS, PARTS = 80, 4
 
 
 @pytest.mark.slow

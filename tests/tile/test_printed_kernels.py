@@ -102,6 +102,7 @@ def _bits(array: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.slow
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("level", ["avx2", "avx512"])
 @pytest.mark.parametrize("name", NETWORKS)
 def test_kernels_of_networks_are_read_back(name: str, level: str) -> None:
