@@ -51,6 +51,12 @@ def test_what_both_refuse_is_refused_though_onnx_computes_something(tmp_path: Pa
     assert "onnxruntime: " in (found.checks[1].note or "")
 
 
+def test_onnx_is_asked_first_where_an_input_is_empty(tmp_path: Path) -> None:
+    shapes = ({"n": 0, "h": 5, "w": 4}, {"n": 1, "h": 5, "w": 4})
+    found = verdicts(windows(tmp_path / "model.onnx"), "onnxruntime", *shapes)
+    assert [check.reference for check in found.checks] == ["onnx", "onnxruntime"]
+
+
 def test_a_shape_that_only_the_reference_runs_differs(tmp_path: Path) -> None:
     found = verdicts(windows(tmp_path / "model.onnx"), "onnx", {"n": 2, "h": 2, "w": 4})
     assert [check.verdict for check in found.checks] == ["differs"]

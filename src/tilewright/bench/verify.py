@@ -103,7 +103,7 @@ class References:
         A second choice is not asked where the model itself is estimated to take many ``seconds``.
         """
         reasons: list[str] = []
-        for name in self._order:
+        for name in self._order_for(inputs):
             if reasons and seconds > _LONGEST:
                 reasons.append(f"{name}: not asked, it would take long")
                 continue
@@ -119,11 +119,17 @@ class References:
         If none can, the last one and the reason.
         """
         found: tuple[str, Arrays | str] = ("", "there is no reference")
-        for name in self._order:
+        for name in self._order_for(inputs):
             found = name, self._run(name, inputs)
             if not isinstance(self._loaded[name], str):
                 break
         return found
+
+    def _order_for(self, inputs: Inputs) -> tuple[str, ...]:
+        """Onnx's own first where an input is empty: there an LSTM ends ONNX Runtime's process."""
+        if any(array.size == 0 for array in inputs.values()):
+            return ("onnx", *(name for name in self._order if name != "onnx"))
+        return self._order
 
     def _run(self, name: str, inputs: Inputs) -> Arrays | str:
         if name not in self._loaded:
