@@ -5,6 +5,7 @@
 #include <xmmintrin.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstring>
 
@@ -80,11 +81,7 @@ void replace_all(std::string& text, const std::string& what, const std::string& 
     text.replace(at, what.size(), by);
 }
 
-[[noreturn]] void fail(const KernelInfo& kernel, std::vector<Status>& statuses) {
-  const auto failed =
-      std::find_if(statuses.begin(), statuses.end(), [](const Status& s) { return s.code != 0; });
-  const Status status = *failed;
-  std::fill(statuses.begin(), statuses.end(), Status{});
+[[noreturn]] void fail(const KernelInfo& kernel, const Status& status) {
   std::string message =
       "The kernel reported the unknown status " + std::to_string(status.code) + ".";
   if (status.code > 0 && status.code <= static_cast<std::int64_t>(kernel.checks.size()))
@@ -254,40 +251,70 @@ std::uint32_t Call::run_stretch(const PhaseInfo& phase, const PhasePlan& plan, s
   const WithoutGil without_gil;
   const FloatControl float_control(float_control_);
   TeamLease lease;
-  void** const arguments = context_.arguments.data();
-  Status* const statuses = context_.statuses.data();
-  char* const scratch = context_.scratch.data() != nullptr ? context_.scratch.data() : no_elements;
   std::int64_t work = 0, deadline = 0;
-  for (std::uint32_t step = first; step < end; ++step) {
+  for (std::uint32_t step = first; step < end;) {
     const KernelPlan& numbers = plan.kernels[step - phase.first_step];
-    if (numbers.grid == 0) continue;
-    const auto& kernel = *std::get_if<KernelInfo>(&program_.steps[step]);
-    for (std::size_t position = 0; position < kernel.buffers.size(); ++position)
-      arguments[position] = context_.pointers[kernel.buffers[position]];
-    const std::int64_t start = times_ != nullptr ? now() : 0;
-    int threads = std::min(numbers.threads, threads_);
-    if (threads > 1) threads = std::min(threads, lease.acquire(threads_));
-    const std::int64_t* const parameters = plan.parameters.data() + numbers.parameters;
-    if (threads > 1) {
-      lease.team().run({kernel.function, parameters, arguments, numbers.grid, scratch,
-                        numbers.scratch, statuses, threads, pieces_per_thread(numbers, threads),
-                        float_control_});
-    } else {
-      kernel.function(parameters, arguments, 0, numbers.grid, scratch, statuses);
+    if (numbers.grid == 0) {
+      ++step;
+      continue;
     }
+    const std::int64_t start = times_ != nullptr ? now() : 0;
+    // Times are those of single kernels.
+    const bool is_single = times_ != nullptr || numbers.job_steps == 1;
+    int threads = std::min(is_single ? numbers.threads : numbers.job_threads, threads_);
+    if (threads > 1) threads = std::min(threads, lease.acquire(threads_));
+    const std::uint32_t after = step + (is_single || threads == 1 ? 1 : numbers.job_steps);
+    work += run_job(phase, plan, step, after, threads, threads > 1 ? &lease.team() : nullptr);
     if (times_ != nullptr) (*times_)[step] = now() - start;
-    for (int thread = 0; thread < threads && !kernel.checks.empty(); ++thread)
-      if (statuses[thread].code != 0) fail(kernel, context_.statuses);
-    work += std::max(numbers.work, kLeastWork);
+    step = after;
     if (work < kClockWork) continue;
     work = 0;
     const std::int64_t moment = now();
     if (deadline == 0) deadline = moment + kSignalTime;
     if (moment < deadline) continue;
-    if (is_main_thread()) return step + 1;
+    if (is_main_thread()) return step;
     deadline = INT64_MAX;
   }
   return end;
+}
+
+std::int64_t Call::run_job(const PhaseInfo& phase, const PhasePlan& plan, std::uint32_t first,
+                           std::uint32_t end, int threads, Team* team) {
+  char* const scratch = context_.scratch.data() != nullptr ? context_.scratch.data() : no_elements;
+  std::array<const KernelInfo*, kMostParts> kernels{};
+  Part* const parts = context_.parts.data();
+  void** arguments = context_.arguments.data();
+  std::int64_t work = 0, stride = 0;
+  int count = 0, next_thread = 0;
+  bool is_checked = false;
+  for (std::uint32_t step = first; step < end; ++step) {
+    const KernelPlan& numbers = plan.kernels[step - phase.first_step];
+    if (numbers.grid == 0) continue;
+    const auto& kernel = *std::get_if<KernelInfo>(&program_.steps[step]);
+    const int own = std::min(numbers.threads, threads);
+    parts[count] = {kernel.function, plan.parameters.data() + numbers.parameters, arguments,
+                    numbers.grid, own, own == threads ? 0 : next_thread,
+                    pieces_per_thread(numbers, own)};
+    if (own < threads) next_thread = (next_thread + own) % threads;
+    for (const std::uint32_t buffer : kernel.buffers) *arguments++ = context_.pointers[buffer];
+    kernels[count++] = &kernel;
+    is_checked |= !kernel.checks.empty();
+    stride = std::max(stride, numbers.scratch);
+    work += std::max(numbers.work, kLeastWork);
+  }
+  std::vector<Status>& statuses = context_.statuses;
+  if (team != nullptr) {
+    team->run({parts, count, scratch, stride, statuses.data(), threads, float_control_});
+  } else {
+    parts->function(parts->parameters, parts->buffers, 0, parts->grid, scratch, statuses.data());
+  }
+  for (int thread = 0; is_checked && thread < threads; ++thread) {
+    const Status status = statuses[thread];
+    if (status.code == 0) continue;
+    std::fill(statuses.begin(), statuses.end(), Status{});
+    fail(*kernels[std::max<std::int64_t>(status.kernel, 1) - 1], status);
+  }
+  return work;
 }
 
 // What an opaque step is given, which may keep it: in a traceback, say. The arena is used again.

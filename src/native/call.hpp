@@ -57,6 +57,9 @@ class Call {
   // Runs the first of them without the GIL, until it is time to look at signals; returns the next.
   std::uint32_t run_stretch(const PhaseInfo& phase, const PhasePlan& plan, std::uint32_t first,
                             std::uint32_t end);
+  // Runs the kernels of [first, end) as one job, or the only one without a team. Returns the work.
+  std::int64_t run_job(const PhaseInfo& phase, const PhasePlan& plan, std::uint32_t first,
+                       std::uint32_t end, int threads, Team* team);
   void run_opaque(std::uint32_t step, const OpaqueInfo& opaque, std::uint32_t phase);
   void run_bind(const BindInfo& bind);
   nb::object operand(std::uint32_t buffer) const;

@@ -5,8 +5,8 @@
 
 namespace tilewright {
 
-// Code 0: fine. Otherwise 1 + the index of the message among the step's checks. One cache line
-// each, so that threads do not share them.
+// Code 0: fine. Otherwise 1 + the index of the message among the step's checks; `kernel` is for the
+// team. One cache line each, so that threads do not share them.
 struct alignas(64) Status {
   std::int64_t code;
   std::int64_t kernel;

@@ -75,7 +75,8 @@ std::unique_ptr<Context> Model::acquire() {
   for (const StepInfo& step : program_.steps)
     if (const auto* kernel = std::get_if<KernelInfo>(&step))
       arguments = std::max(arguments, kernel->buffers.size());
-  context->arguments.resize(arguments);
+  context->arguments.resize(arguments * kMostParts);
+  context->parts.resize(kMostParts);
   for (std::size_t number = 0; number < buffers; ++number) {
     const BufferInfo& buffer = program_.buffers[number];
     if (buffer.kind != BufferKind::constant) continue;
@@ -186,7 +187,7 @@ nb::dict Model::explain_phase(std::uint32_t number, const PhasePlan& plan,
     for (std::size_t parameter = 0; parameter < count; ++parameter)
       parameters.append(plan.parameters[numbers.parameters + parameter]);
     kernels.append(nb::make_tuple(step, numbers.grid, threads, numbers.work, numbers.scratch,
-                                  touched, parameters));
+                                  touched, parameters, numbers.job_steps));
   }
   nb::list placements;
   for (std::size_t item = 0; item < phase.items.size(); ++item)

@@ -16,6 +16,7 @@
 #include "memory.hpp"
 #include "plan.hpp"
 #include "program.hpp"
+#include "team.hpp"
 
 namespace tilewright {
 
@@ -41,7 +42,8 @@ struct Context {
   std::int64_t scratch_needed = 0;
   std::int64_t output_bytes = 0;
   std::vector<Status> statuses;  // by thread
-  std::vector<void*> arguments;  // of the kernel that runs
+  std::vector<void*> arguments;  // of the kernels of the job that runs
+  std::vector<Part> parts;       // of that job
   std::vector<std::int64_t> key;
 
   void set_dims(std::uint32_t buffer, const std::int64_t* sizes, int rank);

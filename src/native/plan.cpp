@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <vector>
 
 #include "failure.hpp"
 #include "team.hpp"
@@ -62,6 +63,7 @@ class Planner {
         phase_(phase),
         symbols_(symbols),
         values_(program.expressions.size()),
+        threads_(std::min(threads, kMaximumThreads)),
         plan_(std::make_shared<PhasePlan>()) {
     if (program.threads_slot >= 0)
       symbols_[static_cast<std::size_t>(program.threads_slot)] = threads;
@@ -77,6 +79,7 @@ class Planner {
       const auto* kernel = std::get_if<KernelInfo>(&program_.steps[step]);
       plan_->kernels.push_back(kernel != nullptr ? plan_kernel(*kernel) : KernelPlan{});
     }
+    join_kernels();
     return plan_;
   }
 
@@ -156,13 +159,118 @@ class Planner {
         std::min({plan.grid, std::max<std::int64_t>(1, plan.work / kWorkPerThread),
                   static_cast<std::int64_t>(kMaximumThreads)});
     plan.threads = static_cast<std::int32_t>(threads);
+    plan.job_steps = 1;
+    plan.job_threads = plan.threads;
     return plan;
+  }
+
+  // ------------------------------------------------------------ jobs
+
+  // Memory that a kernel touches: bytes of the arena block of the phase, or a whole buffer.
+  struct Place {
+    std::int64_t begin, end;
+    std::uint32_t buffer;
+    bool is_arena, is_written;
+
+    bool conflicts(const Place& other) const {
+      if (!is_written && !other.is_written) return false;
+      if (!is_arena || !other.is_arena) return buffer == other.buffer;
+      return begin < other.end && other.begin < end;
+    }
+  };
+
+  // Kernels that follow one another become one job where none of them touches what another one
+  // writes, at the addresses that they have at this shape.
+  void join_kernels() {
+    if (threads_ == 1) return;
+    locate_items();
+    std::int64_t scratch = 0;
+    for (const KernelPlan& kernel : plan_->kernels)
+      scratch = std::max(scratch, kernel.scratch * std::min(kernel.threads, threads_));
+    Joined job{};
+    std::vector<Place> own;
+    for (std::uint32_t at = 0; at < plan_->kernels.size(); ++at) {
+      const auto* kernel = std::get_if<KernelInfo>(&program_.steps[phase_.first_step + at]);
+      if (kernel == nullptr) {
+        job.parts = 0;
+        continue;
+      }
+      const KernelPlan& numbers = plan_->kernels[at];
+      if (numbers.grid == 0) continue;
+      own.clear();
+      const bool is_alone = kernel->is_foreign || !find_places(*kernel, own);
+      if (is_alone || !may_join(job, numbers, own, scratch)) {
+        job.places.clear();
+        job = {at, 0, 0, 0, 0, std::move(job.places)};
+      }
+      job.grid += numbers.grid;
+      job.work += numbers.work;
+      job.scratch = std::max(job.scratch, numbers.scratch);
+      job.places.insert(job.places.end(), own.begin(), own.end());
+      if (++job.parts > 1) {
+        plan_->kernels[job.first].job_steps = at + 1 - job.first;
+        plan_->kernels[job.first].job_threads = job_threads(job);
+      }
+      if (is_alone) job.parts = 0;
+    }
+  }
+
+  struct Joined {
+    std::uint32_t first;
+    int parts;
+    std::int64_t grid, work, scratch;
+    std::vector<Place> places;
+  };
+
+  std::int32_t job_threads(const Joined& job) const {
+    const std::int64_t worth_while = std::max<std::int64_t>(1, job.work / kWorkPerThread);
+    return static_cast<std::int32_t>(
+        std::min({job.grid, worth_while, static_cast<std::int64_t>(threads_)}));
+  }
+
+  // `scratch` is what is there for the threads of kernels by themselves.
+  bool may_join(const Joined& job, const KernelPlan& kernel, const std::vector<Place>& places,
+                std::int64_t scratch) const {
+    if (job.parts == 0 || job.parts == kMostParts) return false;
+    for (const Place& place : places)
+      for (const Place& other : job.places)
+        if (place.conflicts(other)) return false;
+    const Joined whole{job.first, job.parts + 1, job.grid + kernel.grid, job.work + kernel.work,
+                    std::max(job.scratch, kernel.scratch), {}};
+    return whole.scratch * job_threads(whole) <= scratch;
+  }
+
+  void locate_items() {
+    items_.assign(program_.buffers.size(), -1);
+    for (std::size_t item = 0; item < phase_.items.size(); ++item)
+      items_[phase_.buffers[phase_.items[item]]] = static_cast<std::int32_t>(item);
+  }
+
+  // False where it cannot be told: a buffer of an earlier phase may lie anywhere in the block.
+  bool find_places(const KernelInfo& kernel, std::vector<Place>& places) const {
+    for (const std::uint32_t buffer : kernel.buffers) {
+      const bool is_written = std::find(kernel.written.begin(), kernel.written.end(), buffer) !=
+                              kernel.written.end();
+      const BufferInfo& info = program_.buffers[buffer];
+      if (info.storage != Storage::arena) {
+        places.push_back({0, 0, buffer, false, is_written});
+        continue;
+      }
+      const std::int32_t item = items_[buffer];
+      if (item < 0) return false;
+      const std::int64_t begin = plan_->offsets[static_cast<std::size_t>(item)];
+      const std::int64_t bytes = plan_->bytes[phase_.items[static_cast<std::size_t>(item)]];
+      places.push_back({begin, begin + bytes, buffer, true, is_written});
+    }
+    return true;
   }
 
   const ProgramInfo& program_;
   const PhaseInfo& phase_;
   std::vector<std::int64_t> symbols_;
   std::vector<std::optional<std::int64_t>> values_;
+  std::vector<std::int32_t> items_;  // by buffer: its item in the arena, or -1
+  std::int32_t threads_;
   std::shared_ptr<PhasePlan> plan_;
 };
 

@@ -17,6 +17,10 @@ struct KernelPlan {
   std::int64_t work;         // nanoseconds
   std::uint32_t parameters;  // position of the first one in PhasePlan::parameters
   std::int32_t threads;      // that are worth while, if there are as many
+  // Of the first kernel of a job (see team.hpp): how many steps from it on belong to it, and the
+  // threads that are worth while for all of them.
+  std::uint32_t job_steps;
+  std::int32_t job_threads;
 };
 
 struct PhasePlan {

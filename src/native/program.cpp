@@ -108,6 +108,8 @@ void ProgramInfo::read_steps(nb::list items, const Image* image) {
       kernel.checks = get<std::vector<std::string>>(item, "checks");
       kernel.parameters = get<std::vector<std::uint32_t>>(item, "parameters");
       kernel.buffers = get<std::vector<std::uint32_t>>(item, "buffers");
+      kernel.written = get<std::vector<std::uint32_t>>(item, "written");
+      kernel.is_foreign = address != 0;
       kernel.grid = get<std::uint32_t>(item, "grid");
       kernel.scratch = get<std::uint32_t>(item, "scratch");
       kernel.work = get<std::uint32_t>(item, "work");

@@ -48,6 +48,8 @@ struct KernelInfo {
   std::vector<std::string> checks;
   std::vector<std::uint32_t> parameters;  // expressions
   std::vector<std::uint32_t> buffers;
+  std::vector<std::uint32_t> written;  // those of them that it writes
+  bool is_foreign;                     // a function of another library
   std::uint32_t grid, scratch, work, used;  // expressions
 };
 

@@ -108,8 +108,11 @@ void* Team::enter(void* slot) {
 void Team::release() { busy_.store(false, std::memory_order_release); }
 
 void Team::run(const Job& job) {
-  const auto pieces = static_cast<std::uint32_t>(job.pieces_per_thread);
+  std::uint32_t pieces = 0;
+  for (int part = 0; part < job.part_count; ++part)
+    pieces += static_cast<std::uint32_t>(job.parts[part].pieces_per_thread);
   job_ = job;
+  pieces_per_thread_ = pieces;
   if (++sequence_ == 0) sequence_ = 1;
   progress_.remaining.store(static_cast<std::uint32_t>(job.threads) * pieces,
                             std::memory_order_relaxed);
@@ -193,23 +196,41 @@ void Team::participate(int rank, std::uint32_t sequence) {
   // Without a piece of its own a worker may not look at the job; the owner may.
   if (!take(rank, sequence, piece) && (rank != 0 || !take_over(rank, sequence, piece))) return;
   // A piece is held, so the job stays as it is until `remaining` is lowered below.
-  const Job& job = job_;
-  if (rank != 0) _mm_setcsr(job.float_control);
-  const std::int64_t pieces = static_cast<std::int64_t>(job.threads) * job.pieces_per_thread;
-  const std::int64_t share = job.grid / pieces;
-  const std::int64_t extra = job.grid % pieces;
-  char* const scratch = job.scratch + rank * job.scratch_stride;
+  if (rank != 0) _mm_setcsr(job_.float_control);
   std::uint32_t finished = 0;
   do {
-    // What does not divide evenly is spread over the pieces of all threads.
-    const std::int64_t begin = piece * share + piece * extra / pieces;
-    const std::int64_t end = (piece + 1) * share + (piece + 1) * extra / pieces;
-    job.function(job.parameters, job.buffers, begin, end, scratch, job.statuses + rank);
+    run_piece(rank, piece);
     ++finished;
   } while (take(rank, sequence, piece) || take_over(rank, sequence, piece));
   if (progress_.remaining.fetch_sub(finished, std::memory_order_seq_cst) == finished && rank != 0 &&
       owner_parked_.load(std::memory_order_seq_cst) != 0)
     futex_wake(progress_.remaining);
+}
+
+// Runs a piece, which may be nothing: where a part has fewer threads than the job.
+void Team::run_piece(int rank, std::uint32_t piece) {
+  const Job& job = job_;
+  const auto owner = static_cast<int>(piece / pieces_per_thread_);
+  auto own = static_cast<int>(piece % pieces_per_thread_);
+  int number = 0;
+  while (own >= job.parts[number].pieces_per_thread) own -= job.parts[number++].pieces_per_thread;
+  const Part& part = job.parts[number];
+  const int turn = (owner - part.first_thread + job.threads) % job.threads;
+  if (turn >= part.threads) return;
+  const std::int64_t place = static_cast<std::int64_t>(turn) * part.pieces_per_thread + own;
+  const std::int64_t pieces = static_cast<std::int64_t>(part.threads) * part.pieces_per_thread;
+  const std::int64_t share = part.grid / pieces;
+  const std::int64_t extra = part.grid % pieces;
+  // What does not divide evenly is spread over the pieces of all threads.
+  const std::int64_t begin = place * share + place * extra / pieces;
+  const std::int64_t end = (place + 1) * share + (place + 1) * extra / pieces;
+  // The first part that fails is the one that is told of.
+  Status& status = job.statuses[rank];
+  Status later{};
+  const bool is_first = status.kernel == 0 || status.kernel == number + 1;
+  part.function(part.parameters, part.buffers, begin, end, job.scratch + rank * job.scratch_stride,
+                is_first ? &status : &later);
+  if (is_first && status.code != 0) status.kernel = number + 1;
 }
 
 void Team::await_completion() {

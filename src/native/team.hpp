@@ -1,8 +1,8 @@
-// The thread team of the process: it runs the tasks of one kernel on several threads.
+// The thread team of the process: it runs the tasks of kernels on several threads.
 //
-// The caller of a model owns the team while a stretch of kernels runs; each kernel that is worth
-// more than one thread is offered to the workers, which spin for the next one for a short while and
-// then sleep. Kernels for one thread are called by the owner directly and cost no synchronisation:
+// The caller of a model owns the team while a stretch of kernels runs; each job, one
+// kernel or several that do not need each other, that is worth more than one thread is offered to
+// the workers, which spin for the next one for a short while and then sleep. Kernels for one thread are called by the owner directly and cost no synchronisation:
 // a worker sees their results through the release store that offers the next shared kernel.
 #pragma once
 
@@ -33,6 +33,9 @@ constexpr std::int64_t kWorkPerThread = 3000;
 constexpr std::int64_t kWorkPerPiece = 10000;
 constexpr std::int64_t kMaximumPieces = 8;  // per thread
 
+constexpr int kMostParts = 8;  // kernels of one job
+static_assert(kMostParts * kMaximumPieces * kMaximumThreads < 1 << 16, "pieces have 16 bits");
+
 // Signals are for the threads of Python: threads that are started while this exists get none.
 class SignalsBlocked {
  public:
@@ -52,16 +55,26 @@ class SignalsBlocked {
 // Processors, as many as Linux can have.
 using Processors = std::array<cpu_set_t, 8>;
 
-struct Job {
+// A kernel of a job. Its pieces belong to `first_thread` and to those after it, round the team.
+struct Part {
   KernelFunction function;
   const std::int64_t* parameters;
   void* const* buffers;
   std::int64_t grid;
+  int threads;            // 1 … min(grid, threads of the job)
+  int first_thread;       // 0 … threads of the job - 1
+  int pieces_per_thread;  // 1 … min(grid / threads, kMaximumPieces)
+};
+
+// Kernels none of which needs another one: they run side by side, and threads meet at the end of
+// all of them.
+struct Job {
+  const Part* parts;
+  int part_count;               // 1 … kMostParts
   char* scratch;                // of thread 0
   std::int64_t scratch_stride;  // bytes from one thread's scratch to the next one's
-  Status* statuses;             // one per thread
-  int threads;                  // 2 … min(grid, kMaximumThreads)
-  int pieces_per_thread;        // 1 … grid / threads
+  Status* statuses;             // one per thread; `kernel` becomes 1 + the part that failed
+  int threads;                  // 2 … kMaximumThreads
   unsigned float_control;       // of the vector units
 };
 
@@ -78,7 +91,7 @@ class Team {
   int try_acquire(int threads) noexcept;
   void release();
 
-  // Runs all tasks of the job; only for the owner. Everything the kernel wrote is visible after.
+  // Runs all tasks of the job; only for the owner. Everything the kernels wrote is visible after.
   void run(const Job& job);
 
  private:
@@ -108,6 +121,7 @@ class Team {
   std::uint64_t await_job(Slot& slot, std::uint32_t last);
   void wake_two(int rank, std::uint32_t sequence);
   void participate(int rank, std::uint32_t sequence);
+  void run_piece(int rank, std::uint32_t piece);
   void await_completion();
   bool take(int rank, std::uint32_t sequence, std::uint32_t& piece);
   bool take_over(int rank, std::uint32_t sequence, std::uint32_t& piece);
@@ -120,6 +134,7 @@ class Team {
   std::chrono::steady_clock::time_point looked_up_{};
   std::uint32_t sequence_ = 0;
   Job job_{};
+  std::uint32_t pieces_per_thread_ = 1;  // of all parts
   Progress progress_;
   alignas(64) std::atomic<std::uint32_t> owner_parked_{0};
 };

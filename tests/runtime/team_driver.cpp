@@ -8,6 +8,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstdarg>
@@ -39,10 +40,52 @@ bool runs_everything(tilewright::Team& team, int threads) {
   std::vector<char> counts(1000);
   void* buffers[] = {counts.data()};
   std::vector<tilewright::Status> statuses(16);
-  team.run({count, nullptr, buffers, 1000, nullptr, 0, statuses.data(), threads, 4, 0x1f80});
-  for (const char number : counts)
-    if (number != 1) return false;
+  const tilewright::Part part{count, nullptr, buffers, 1000, threads, 0, 4};
+  team.run({&part, 1, nullptr, 0, statuses.data(), threads, 0x1f80});
+  return std::all_of(counts.begin(), counts.end(), [](char number) { return number == 1; });
+}
+
+// Parts of one job with fewer threads than it, which begin anywhere in the team.
+bool runs_all_parts(tilewright::Team& team, int threads) {
+  std::vector<std::vector<char>> counts;
+  std::vector<std::vector<void*>> buffers;
+  std::vector<tilewright::Part> parts;
+  for (int own = 1; own <= std::min(threads, tilewright::kMostParts); ++own) {
+    counts.emplace_back(7 * own);
+    buffers.push_back({counts.back().data()});
+    const int pieces = own % 3 + 1;
+    parts.push_back({count, nullptr, buffers.back().data(), 7 * own, own, (own * own) % threads,
+                     pieces});
+  }
+  for (std::size_t part = 0; part < parts.size(); ++part) parts[part].buffers = buffers[part].data();
+  std::vector<tilewright::Status> statuses(static_cast<std::size_t>(threads));
+  team.run({parts.data(), static_cast<int>(parts.size()), nullptr, 0, statuses.data(), threads,
+            0x1f80});
+  for (const std::vector<char>& own : counts)
+    if (std::any_of(own.begin(), own.end(), [](char number) { return number != 1; })) return false;
   return true;
+}
+
+void fail_at_once(const std::int64_t*, void* const*, std::int64_t, std::int64_t, void*,
+                  tilewright::Status* status) {
+  status->code = 1;
+}
+
+// Whoever fails first on a thread is told of, and what fails after it is not.
+bool tells_what_failed(tilewright::Team& team) {
+  std::vector<char> counts(2);
+  void* buffers[] = {counts.data()};
+  const tilewright::Part parts[] = {{count, nullptr, buffers, 2, 2, 0, 1},
+                                    {fail_at_once, nullptr, buffers, 2, 2, 0, 1},
+                                    {fail_at_once, nullptr, buffers, 1, 1, 1, 1}};
+  std::vector<tilewright::Status> statuses(2);
+  team.run({parts, 3, nullptr, 0, statuses.data(), 2, 0x1f80});
+  bool is_told = false;
+  for (const tilewright::Status& status : statuses) {
+    if ((status.code != 0) != (status.kernel != 0)) return false;
+    is_told = is_told || status.kernel == 2;
+  }
+  return is_told;
 }
 
 struct Together {
@@ -71,8 +114,8 @@ int arrive(tilewright::Team& team, tilewright::KernelFunction function, int thre
   together.awaited = threads * pieces;
   void* buffers[] = {&together};
   std::vector<tilewright::Status> statuses(static_cast<std::size_t>(threads));
-  team.run({function, nullptr, buffers, together.awaited, nullptr, 0, statuses.data(), threads,
-            pieces, 0x1f80});
+  const tilewright::Part part{function, nullptr, buffers, together.awaited, threads, 0, pieces};
+  team.run({&part, 1, nullptr, 0, statuses.data(), threads, 0x1f80});
   return together.arrived;
 }
 
@@ -151,6 +194,8 @@ int main() {
     wrong += expect(team.try_acquire(threads) == threads, "there are as many threads as asked for");
     wrong += check_waking(team, threads);
     wrong += expect(arrive(team, hold, threads, 8) == threads * 8, "others take over what is left");
+    wrong += expect(runs_all_parts(team, threads), "every task of every part runs once");
+    wrong += expect(tells_what_failed(team), "what failed first is told of");
     team.release();
   }
   return wrong;

@@ -359,6 +359,7 @@ class _Lowering:
                     "checks": list(step.checks),
                     "parameters": self.all_numbers(step.parameters),
                     "buffers": list(step.buffers),
+                    "written": list(step.outputs),
                     "grid": self.number(step.grid),
                     "scratch": self.number(step.scratch),
                     "work": self.number(step.work),

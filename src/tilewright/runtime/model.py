@@ -404,7 +404,7 @@ class CompiledModel:
         """
         kernels: list[KernelUse] = []
         for phase in self._explain(dims):
-            for number, grid, threads, work, scratch, size, parameters in phase["kernels"]:
+            for number, grid, threads, work, scratch, size, parameters, steps in phase["kernels"]:
                 step = cast("KernelStep", self._program.steps[number])
                 if grid == 0 and not step.used.is_constant:
                     continue
@@ -421,6 +421,7 @@ class CompiledModel:
                         parameters=tuple(parameters),
                         variant=step.variant,
                         padded=_padded(step, dims),
+                        steps=steps,
                     )
                 )
         return kernels

@@ -104,7 +104,8 @@ class KernelUse:
     ``bytes`` is the size of all buffers it is given, ``scratch`` bytes per thread. ``variant``
     names the variant chosen where there are several. ``padded`` is the share of a contraction's
     work that is spent on padding (0.1: a tenth more than needed); None where it is unknown or there
-    is none.
+    is none. ``steps`` is how many steps from this one on run as one job, which threads leave
+    together; all but the first of a job have 1.
     """
 
     step: int
@@ -118,6 +119,7 @@ class KernelUse:
     parameters: tuple[int, ...]
     variant: str = ""
     padded: float | None = None
+    steps: int = 1
 
 
 @dataclass(frozen=True)
