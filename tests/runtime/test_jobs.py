@@ -19,7 +19,7 @@ WORK = 50_000  # nanoseconds: more than a thread is worth
 
 
 def sums(reads: list[int], kept: set[int], work: list[int], scratch: list[int]) -> Program:
-    """Tensor t + 1 is tensor ``reads[t]`` and t + 1; tensor 0 is the input, ``kept`` are outputs."""
+    """Tensor t + 1 is tensor ``reads[t]`` and t + 1; tensor 0 is the input."""
     scope = Scope()
     n = scope.declare("n", 0, 1 << 20)
     rows: list[Any] = [("x", "float32", [n], "input")]
