@@ -12,6 +12,7 @@ namespace {
 
 constexpr std::size_t kMaximumPlans = 512;
 constexpr std::size_t kMaximumPlanBytes = 64 << 20;
+constexpr std::int64_t kLittleArena = 1 << 20;  // that jobs may need, if kernels alone need less
 
 // The message with each {symbol} replaced by the symbol's value.
 std::string fill_in(const std::string& message, const ProgramInfo& program,
@@ -140,6 +141,13 @@ class Planner {
     sizes.reserve(phase_.items.size());
     for (const std::uint32_t position : phase_.items) sizes.push_back(plan_->bytes[position]);
     plan_->arena_bytes = phase_.conflicts->place(sizes, plan_->offsets);
+    if (threads_ == 1 || phase_.conflicts_beside == nullptr) return;
+    // Kernels can be one job only if what is read there is not overwritten; that may cost little.
+    std::vector<std::int64_t> offsets;
+    const std::int64_t bytes = phase_.conflicts_beside->place(sizes, offsets);
+    if (bytes > std::max(plan_->arena_bytes, kLittleArena)) return;
+    plan_->arena_bytes = bytes;
+    plan_->offsets = std::move(offsets);
   }
 
   KernelPlan plan_kernel(const KernelInfo& kernel) {

@@ -3,6 +3,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <typeinfo>
 
 #include "failure.hpp"
@@ -17,6 +18,13 @@ namespace {
 template <typename T>
 T get(nb::handle record, const char* key) {
   return nb::cast<T>(record[key]);
+}
+
+std::vector<Conflicts::Interval> read_intervals(nb::handle items) {
+  std::vector<Conflicts::Interval> intervals;
+  for (nb::handle item : nb::cast<nb::list>(items))
+    intervals.push_back({nb::cast<std::int64_t>(item[0]), nb::cast<std::int64_t>(item[1])});
+  return intervals;
 }
 
 void check(const std::vector<std::uint32_t>& numbers, std::size_t limit, const char* what) {
@@ -210,15 +218,19 @@ void ProgramInfo::read_phases(nb::list items) {
       check({phase.choices.back().slot}, symbols.size(), "symbol");
       check({phase.choices.back().chooser}, choosers.size(), "chooser");
     }
-    std::vector<Conflicts::Interval> intervals;
-    for (nb::handle interval : get<nb::list>(item, "intervals"))
-      intervals.push_back(
-          {nb::cast<std::int64_t>(interval[0]), nb::cast<std::int64_t>(interval[1])});
+    const std::vector<Conflicts::Interval> intervals = read_intervals(item["intervals"]);
+    const std::vector<Conflicts::Interval> beside = read_intervals(item["beside"]);
     for (std::uint32_t position = 0; position < phase.buffers.size(); ++position)
       if (buffers[phase.buffers[position]].storage == Storage::arena)
         phase.items.push_back(position);
-    if (intervals.size() != phase.items.size()) inconsistent("a phase lacks lifetimes");
+    if (intervals.size() != phase.items.size() || beside.size() != phase.items.size())
+      inconsistent("a phase lacks lifetimes");
     phase.conflicts = std::make_unique<Conflicts>(intervals);
+    const auto is_same = [](const Conflicts::Interval& one, const Conflicts::Interval& other) {
+      return one.first == other.first && one.last == other.last;
+    };
+    if (!std::equal(intervals.begin(), intervals.end(), beside.begin(), is_same))
+      phase.conflicts_beside = std::make_unique<Conflicts>(beside);
     phases.push_back(std::move(phase));
   }
   if (next_step != steps.size() || phases.empty())

@@ -107,6 +107,7 @@ struct PhaseInfo {
   std::vector<std::uint32_t> items;    // positions in `buffers` of those in the arena
   std::uint32_t block;                 // arena block it uses
   std::unique_ptr<Conflicts> conflicts;
+  std::unique_ptr<Conflicts> conflicts_beside;  // with jobs of several kernels; null: the same
 };
 
 struct ProgramInfo {

@@ -58,14 +58,22 @@ def test_what_reads_another_result_waits_for_it() -> None:
     assert joined([0, 1, 0], {2, 3}) == [[0], [1, 2]]
 
 
-def test_memory_that_is_used_again_parts_kernels() -> None:
-    """Tensor 3 lies where tensor 1 was, which tensor 2 is made of: 4 is kept to be read by 5."""
-    made = sums([0, 1, 0, 2], {3, 4}, [WORK] * 4, [0] * 4)
+def test_memory_is_used_again_where_it_is_much() -> None:
+    """Tensor 3 may lie where tensor 1 was, which tensor 2 is made of."""
+    made = sums([0, 1, 0, 3, 2], {4, 5}, [WORK] * 5, [0] * 5)
     compiled = model(made, num_threads=4)
-    assert jobs(compiled, 1000) == [[0], [1, 2], [3]]
-    reused = sums([0, 1, 0, 3, 2], {4, 5}, [WORK] * 5, [0] * 5)
-    compiled = model(reused, num_threads=4)
-    assert jobs(compiled, 1000) == [[0], [1], [2], [3, 4]]
+    assert jobs(compiled, 1000) == [[0], [1, 2], [3, 4]]
+    assert jobs(compiled, 1 << 19) == [[0], [1], [2], [3, 4]]
+    for size in (1000, 1 << 19):
+        x = np.arange(size, dtype=np.float32)
+        found = compiled.run({"x": x})
+        np.testing.assert_array_equal(found["t4"], x + np.float32(3) + np.float32(4))
+        np.testing.assert_array_equal(
+            found["t5"], x + np.float32(1) + np.float32(2) + np.float32(5)
+        )
+    assert model(made, num_threads=1).memory(n=1000).arena == 2 * 4032
+    assert compiled.memory(n=1000).arena == 3 * 4032
+    assert compiled.memory(n=1 << 19).arena == 2 << 21
 
 
 def test_one_thread_has_no_jobs() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -204,6 +205,11 @@ def program(
     scope: Scope | None = None,
     name: str = "test",
 ) -> Program:
+    """Each kernel step is a kernel of its own."""
+    steps = [
+        replace(step, kernel=number) if isinstance(step, KernelStep) else step
+        for number, step in enumerate(steps)
+    ]
     inputs = [b for b in all_buffers if b.kind == "input"]
     patterns = [InputPattern(b.name, b.shape) for b in inputs]
     plan = bind_inputs(patterns, scope or Scope())

@@ -32,22 +32,28 @@ def in_order(graph: Graph, kernels: Sequence[Kernel], meet: Meet = _always) -> l
     :class:`LaunchRing`.
     """
     place = {node: number for number, node in enumerate(graph.nodes())}
-    makers: dict[Node, list[Kernel]] = {}
-    for kernel in kernels:
-        for output in kernel.outputs:
-            makers.setdefault(output, []).append(kernel)
     first = sorted(kernels, key=lambda kernel: min(place[output] for output in kernel.outputs))
-    needs = {kernel: _earlier(kernel, makers, graph, meet) for kernel in first}
+    needs = needs_of(graph, first, meet)
     done: dict[Kernel, None] = {}
     for kernel in first:
         _visit(kernel, needs, done)
     return list(done)
 
 
+def needs_of(
+    graph: Graph, kernels: Sequence[Kernel], meet: Meet = _always
+) -> dict[Kernel, list[Kernel]]:
+    """The kernels that must run before each, in a deterministic order."""
+    makers: dict[Node, list[Kernel]] = {}
+    for kernel in kernels:
+        for output in kernel.outputs:
+            makers.setdefault(output, []).append(kernel)
+    return {kernel: _earlier(kernel, makers, graph, meet) for kernel in kernels}
+
+
 def _earlier(
     kernel: Kernel, makers: dict[Node, list[Kernel]], graph: Graph, meet: Meet
 ) -> list[Kernel]:
-    """The kernels that must run before one, in a deterministic order."""
     touched = (*kernel.reads, *kernel.body)
     sources = [*kernel.reads, *(d for n in touched for d in graph.sizes_from(n))]
     # The results of an opaque operator come together.
@@ -76,4 +82,4 @@ def _visit(kernel: Kernel, needs: dict[Kernel, list[Kernel]], done: dict[Kernel,
         stack += [(k, False) for k in reversed(needs[current]) if k not in done]
 
 
-__all__ = ["LaunchRing", "in_order"]
+__all__ = ["LaunchRing", "in_order", "needs_of"]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from tilewright.ir.graph import Graph
 from tilewright.ir.kernel import Plan
 from tilewright.plan.backbone import plan_by_backbones, plan_without_fusion
+from tilewright.plan.beside import alike_beside
 from tilewright.plan.greedy import plan_greedily
 from tilewright.plan.optimal import plan_optimally
 from tilewright.support.errors import InputError
@@ -25,10 +26,12 @@ PLANNERS: Mapping[str, Planner] = {
 def planner_within(name: str, limit: int | None) -> Planner:
     """The planner of a name, held to ``limit`` bytes between kernels if that is given.
 
-    Raises InputError for a limit where the planner makes one plan only.
+    Kernels that are alike are side by side in its plans, but for those within a limit, which holds
+    for an order. Raises InputError for a limit where the planner makes one plan only.
     """
     if limit is None:
-        return PLANNERS[name]
+        plan = PLANNERS[name]
+        return lambda graph, lowering: alike_beside(graph, plan(graph, lowering))
     if name != "optimal":
         raise InputError(
             f"'max_arena' limits the memory of a plan, but plan={name!r} makes one plan only",

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
+from tilewright.runtime.jobs import ends_of_jobs
 from tilewright.runtime.library_kernels import address_of
 from tilewright.runtime.program import (
     BUFFER_KINDS,
@@ -95,6 +96,7 @@ class _Lowering:
         self.phases: list[_Phase] = [_Phase(0)]
         self.opaque_bindings: dict[int, list[tuple[int, int, int]]] = {}
         self.block_count = 1
+        self.ends = ends_of_jobs(program.steps)
 
     def description(self) -> dict[str, Any]:
         self.check_constants()
@@ -391,6 +393,11 @@ class _Lowering:
             "block": phase.block,
             "intervals": [
                 (self.lives[item].first, self.lives[item].last) for item in self.arena_items(phase)
+            ],
+            # The same where kernels that could be one job are: until the last of them ends.
+            "beside": [
+                (self.lives[item].first, self.ends[self.lives[item].last])
+                for item in self.arena_items(phase)
             ],
         }
 
