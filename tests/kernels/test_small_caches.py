@@ -69,6 +69,7 @@ def test_results_do_not_depend_on_the_cache(form: str) -> None:
         shape = (batch, int(FORMS[form][0]), height, width)
         x = generator.integers(-4, 5, shape).astype(np.float32)
         (wanted,) = reference.run(None, {"x": x})
+        assert isinstance(wanted, np.ndarray)
         np.testing.assert_allclose(compiled(x), wanted, rtol=1e-4, atol=1e-3)
 
 

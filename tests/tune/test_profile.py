@@ -68,6 +68,7 @@ def test_times_make_sense() -> None:
     for tile in profile.tiles:
         assert 0 < tile.step_ns <= tile.streamed_step_ns
         assert tile.call_ns >= 0
+        assert 0 <= tile.spread < 10
         # No processor does more than four 64-byte multiply-adds in a cycle.
         assert tile.flops < 4 * 2 * 16 * 10e9
 
