@@ -44,7 +44,7 @@ def test_tune_keeps_what_it_measured(
 ) -> None:
     measured: list[float] = []
     shape = TileShape(DType.FLOAT32, 6, 2, 1, 16)
-    monkeypatch.setattr("tilewright.cli.tune.standard_shapes", lambda level: (shape,))
+    monkeypatch.setattr("tilewright.cli.tune.standard_shapes", lambda *_: (shape,))
 
     def measure(level: Any, shapes: Any, target: Any, seconds: float) -> Profile:
         measured.append(seconds)
@@ -68,7 +68,7 @@ def test_tune_keeps_what_it_measured(
     command("tune", "--again")
     assert len(measured) == 2
     another = replace(shape, height=5)
-    monkeypatch.setattr("tilewright.cli.tune.standard_shapes", lambda level: (shape, another))
+    monkeypatch.setattr("tilewright.cli.tune.standard_shapes", lambda *_: (shape, another))
     command("tune")
     assert len(measured) == 3, "a shape was not measured yet"
     found = command("cache", "--json").json
@@ -83,7 +83,7 @@ def test_an_interrupted_tune_keeps_what_it_has(
     command: Command, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shapes = tuple(TileShape(DType.FLOAT32, height, 2, 1, 16) for height in (4, 5, 6))
-    monkeypatch.setattr("tilewright.cli.tune.standard_shapes", lambda level: shapes)
+    monkeypatch.setattr("tilewright.cli.tune.standard_shapes", lambda *_: shapes)
     asked: list[list[str]] = []
 
     def measure(level: Any, wanted: Any, target: Any, seconds: float) -> Profile:

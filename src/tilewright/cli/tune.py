@@ -54,7 +54,7 @@ def tune(
     profile = None if again else load_profile(level.name)
     known = () if profile is None else profile.tiles
     names = {tile.name for tile in known}
-    missing = [shape for shape in standard_shapes(level) if shape.name not in names]
+    missing = [shape for shape in standard_shapes(level, detect()) if shape.name not in names]
     if profile is None or missing:
         try:
             with output.progress.activity("Measuring register tiles"):

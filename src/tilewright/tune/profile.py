@@ -14,8 +14,10 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from tilewright.backend.cpu.level_tiles import register_tile
 from tilewright.backend.cpu.machine import Level
 from tilewright.backend.cpu.register_tile import TileShape, most_rows
+from tilewright.cost import Machine
 from tilewright.ir.dtype import DType
 from tilewright.target import Target
 from tilewright.target.loop_costs import LoopCosts
@@ -88,12 +90,21 @@ class Profile:
         return next((tile for tile in self.tiles if tile.name == name), None)
 
 
-def standard_shapes(level: Level, dtype: DType = DType.FLOAT32) -> tuple[TileShape, ...]:
-    """Every height of one to four vectors with a packed right operand, whole and masked."""
+def standard_shapes(
+    level: Level, target: Target | None = None, dtype: DType = DType.FLOAT32
+) -> tuple[TileShape, ...]:
+    """Every height with a packed right operand, whole and masked, of all widths that are in use.
+
+    They go up to the widest of the register tiles that code for ``level`` may have on ``target``, a
+    usual machine of the level unless it is given: those whose loads hide by analysis may still be
+    slow, and only a measurement tells.
+    """
     lanes = level.lanes(dtype.bytes)
+    tiles = register_tile(level, None if target is None else Machine(target)).sizes()
+    widest = max(tile.columns for tile in tiles) // level.lanes(DType.FLOAT32.bytes)
     return tuple(
         TileShape(dtype, height, vectors, 1, vectors * lanes, masked)
-        for vectors in range(1, 5)
+        for vectors in range(1, widest + 1)
         for height in range(1, most_rows(level, vectors) + 1)
         for masked in (False, True)
     )
