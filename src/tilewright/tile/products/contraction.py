@@ -353,10 +353,7 @@ def row_block(frame: Frame, packing: bool) -> Expr:
 
 
 def _resident_rows(frame: Frame) -> Expr:
-    """Rows whose part of the left operand stays in cache while panels of the right stream by.
-
-    A panel stays as well, for all tiles of rows, and so do the results of both.
-    """
+    """Rows of the left operand that stay in cache with a panel of the right and their results."""
     deep = depth_block(frame.depth, constant(DEPTH_BLOCK))
     columns, elements = frame.tile.columns, frame.tile.room // frame.kernel.seed.dtype.bytes
     return (elements - deep * columns) // (deep + columns)
