@@ -7,13 +7,22 @@ from typing import Any
 
 import pytest
 
+from tilewright.backend.cpu.machine import host_level
 from tilewright.backend.cpu.register_tile import TileShape
 from tilewright.ir.dtype import DType
 from tilewright.target.loop_costs import WIDE
-from tilewright.tune import InterruptedTuning, LevelReads, Profile, TileTiming
+from tilewright.tune import (
+    InterruptedTuning,
+    LevelReads,
+    MeasuredLoops,
+    Profile,
+    TileTiming,
+    save_profile,
+)
 
 Command = Callable[..., Any]
-READS = (LevelReads("L1", 5e11, 9e11),)
+READS = (LevelReads("L1", 5e11, 9e11, 0.02),)
+LOOPS = MeasuredLoops(WIDE, (("enter", 0.33),))
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +44,7 @@ def test_tune_keeps_what_it_measured(
 ) -> None:
     measured: list[float] = []
     shape = TileShape(DType.FLOAT32, 6, 2, 1, 16)
-    monkeypatch.setattr("tilewright.cli.tune.standard_shapes", lambda level: (shape,))
+    monkeypatch.setattr("tilewright.cli.tune.standard_shapes", lambda *_: (shape,))
 
     def measure(level: Any, shapes: Any, target: Any, seconds: float) -> Profile:
         measured.append(seconds)
@@ -44,7 +53,7 @@ def test_tune_keeps_what_it_measured(
 
     monkeypatch.setattr("tilewright.cli.tune.measure_profile", measure)
     monkeypatch.setattr("tilewright.cli.tune.measure_reads", lambda target: READS)
-    monkeypatch.setattr("tilewright.cli.tune.measure_loop_costs", lambda *_: WIDE)
+    monkeypatch.setattr("tilewright.cli.tune.measure_loop_costs", lambda *_: LOOPS)
     assert command("cache", "--json").json["files"] == []
     result = command("tune", "--seconds", "0.5")
     assert result.code == 0
@@ -53,11 +62,13 @@ def test_tune_keeps_what_it_measured(
     assert command("tune", "--json").json["reads"][0]["together"] == 9e11
     assert command("tune", "--json").json["loops"]["enter"] == WIDE.enter
     assert "900" in result.out
+    assert "33.0%" in result.out and "loops: enter" in result.out
+    assert "1 entry by more than 10%" in result.out
     assert measured == [0.5]
     command("tune", "--again")
     assert len(measured) == 2
     another = replace(shape, height=5)
-    monkeypatch.setattr("tilewright.cli.tune.standard_shapes", lambda level: (shape, another))
+    monkeypatch.setattr("tilewright.cli.tune.standard_shapes", lambda *_: (shape, another))
     command("tune")
     assert len(measured) == 3, "a shape was not measured yet"
     found = command("cache", "--json").json
@@ -72,7 +83,7 @@ def test_an_interrupted_tune_keeps_what_it_has(
     command: Command, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shapes = tuple(TileShape(DType.FLOAT32, height, 2, 1, 16) for height in (4, 5, 6))
-    monkeypatch.setattr("tilewright.cli.tune.standard_shapes", lambda level: shapes)
+    monkeypatch.setattr("tilewright.cli.tune.standard_shapes", lambda *_: shapes)
     asked: list[list[str]] = []
 
     def measure(level: Any, wanted: Any, target: Any, seconds: float) -> Profile:
@@ -91,3 +102,19 @@ def test_an_interrupted_tune_keeps_what_it_has(
     assert "Traceback" not in result.err
     assert len(command("tune", "--json").json["tiles"]) == 3
     assert asked[1] == [shapes[2].name], "the other two were kept"
+
+
+def test_doctor_says_how_sure_the_measurements_are(command: Command) -> None:
+    assert command("doctor", "--no-measure", "--json").json["measured_spreads"] is None
+    timing = TileTiming("tile", 6, 16, True, False, 2.0, 3.0, 4.0, 0.04)
+    loops = (("enter", 0.33), ("load", 0.01))
+    save_profile(
+        Profile(
+            host_level().name, 3.0, (timing,), READS, WIDE, clock_spread=0.007, loop_spreads=loops
+        )
+    )
+    result = command("doctor", "--no-measure")
+    for text in ("0.7%", "4.0%", "2.0%", "33.0%", "loops: enter", "1 entry by more than 10%"):
+        assert text in result.out
+    found = command("doctor", "--no-measure", "--json").json["measured_spreads"]
+    assert found["tile tile"] == 0.04 and found["loops: load"] == 0.01

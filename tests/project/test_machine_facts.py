@@ -54,17 +54,10 @@ def test_no_literal_number_of_cycles_becomes_time() -> None:
     assert found == []
 
 
-# Sizes that lowerings still have by themselves, though the caches of a machine should give them.
-REMAINING_BYTES = {
-    "tile/convolutions/gathered.py": {"TABLE_BYTES", "PIXEL_BYTES", "RESULT_BYTES"},
-    "tile/convolutions/pointwise.py": {"PICKED_BYTES"},
-    "tile/convolutions/winograd_tiles.py": {"DATA_BYTES", "RESULT_BYTES"},
-    "tile/products/contraction.py": {"ROW_BYTES"},
-}
 LEAST_OF_A_CACHE = 16 << 10  # bytes: what is less is a vector, a line or a page
 
 
-def test_no_further_sizes_of_caches_are_literals() -> None:
+def test_no_sizes_of_caches_are_literals() -> None:
     found: dict[str, set[str]] = {}
     for package in PACKAGES:
         for path in sorted((SOURCES / package).rglob("*.py")):
@@ -75,7 +68,7 @@ def test_no_further_sizes_of_caches_are_literals() -> None:
                     value = eval(ast.unparse(statement.value))  # a number, as just seen
                     if name.endswith("_BYTES") and value >= LEAST_OF_A_CACHE:
                         found.setdefault(str(path.relative_to(SOURCES)), set()).add(name)
-    assert found == REMAINING_BYTES
+    assert found == {}
 
 
 def test_blocks_of_products_and_attention_and_register_tiles_are_no_literals() -> None:

@@ -19,7 +19,7 @@ from tilewright.tile.lower import lower_kernel
 from tilewright.tile.products.frame import RegisterTile
 
 Array = np.ndarray[Any, Any]
-I64, TILE = DType.INT64, RegisterTile(6, 16, narrow_rows=4)
+I64, TILE = DType.INT64, RegisterTile(6, 16, narrow_rows=4, room=384 << 10)
 
 
 def quotient(heavy: bool = False, row: bool = False) -> Graph:

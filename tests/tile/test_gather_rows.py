@@ -22,7 +22,7 @@ from tilewright.shape import Scope
 from tilewright.tile.lower import lower_kernel
 from tilewright.tile.products.frame import RegisterTile
 
-TILE = RegisterTile(6, 16, narrow_rows=4)
+TILE = RegisterTile(6, 16, narrow_rows=4, room=384 << 10)
 Array = np.ndarray[Any, Any]
 
 

@@ -26,7 +26,7 @@ from tilewright.tile.loops.loops import column_block
 from tilewright.tile.lower import lower_kernel
 from tilewright.tile.products.frame import RegisterTile
 
-TILE = RegisterTile(6, 16, narrow_rows=4)
+TILE = RegisterTile(6, 16, narrow_rows=4, room=384 << 10)
 
 
 def lower_only_kernel(scope: Scope, inputs: tuple[Node, ...], output: Node) -> TileProgram:

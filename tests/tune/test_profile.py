@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tilewright.backend.cpu.level_tiles import register_tile
 from tilewright.backend.cpu.machine import AVX512, BASELINE, host_level
 from tilewright.backend.cpu.register_tile import TileShape
 from tilewright.ir.dtype import DType
@@ -47,7 +48,8 @@ def test_a_wrapper_calls_the_tile(masked: bool, gathered: bool) -> None:
 def test_standard_shapes() -> None:
     shapes = standard_shapes(AVX512)
     assert len(set(shapes)) == len(shapes)
-    assert {s.vectors for s in shapes} == {1, 2, 3, 4}
+    widths = {size.columns // 16 for size in register_tile(AVX512).sizes()}
+    assert {s.vectors for s in shapes} == set(range(1, max(widths) + 1)) >= widths
     assert {s.masked for s in shapes} == {False, True}
     for s in shapes:
         assert s.height * s.vectors + s.vectors + 1 <= AVX512.registers
@@ -68,6 +70,7 @@ def test_times_make_sense() -> None:
     for tile in profile.tiles:
         assert 0 < tile.step_ns <= tile.streamed_step_ns
         assert tile.call_ns >= 0
+        assert 0 <= tile.spread < 10
         # No processor does more than four 64-byte multiply-adds in a cycle.
         assert tile.flops < 4 * 2 * 16 * 10e9
 

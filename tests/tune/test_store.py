@@ -19,9 +19,11 @@ from tilewright.tune.store import profile_path
 PROFILE = Profile(
     "avx2",
     3.5,
-    (TileTiming("tile", 6, 16, False, False, 1.75, 3.0, 2.0),),
-    (LevelReads("L1", 4e11, 8e11),),
+    (TileTiming("tile", 6, 16, False, False, 1.75, 3.0, 2.0, 0.01),),
+    (LevelReads("L1", 4e11, 8e11, 0.02),),
     NARROW,
+    clock_spread=0.03,
+    loop_spreads=(("enter", 0.2),),
 )
 
 
@@ -69,6 +71,19 @@ def test_senseless_times_are_not_there(value: object) -> None:
     path = profile_path("avx2")
     content = json.loads(path.read_text())
     content["profile"]["tiles"][0]["step_ns"] = value
+    path.write_text(json.dumps(content))
+    assert load("avx2") is None
+
+
+def test_spreads_are_kept_and_none_is_negative() -> None:
+    save(PROFILE)
+    kept = load("avx2")
+    assert kept is not None
+    wanted = {"clock": 0.03, "tile tile": 0.01, "reads of L1": 0.02, "loops: enter": 0.2}
+    assert dict(kept.spreads()) == wanted
+    path = profile_path("avx2")
+    content = json.loads(path.read_text())
+    content["profile"]["clock_spread"] = -0.1
     path.write_text(json.dumps(content))
     assert load("avx2") is None
 

@@ -22,6 +22,7 @@ from tilewright.backend.cpu.machine import Level, host_level
 from tilewright.bench.machine import describe_machine
 from tilewright.cli.options import JsonFlag, QuietFlag, VerboseFlag
 from tilewright.cli.output import Output, table
+from tilewright.cli.tune import how_sure
 from tilewright.policy.candidates import CandidateTable, candidates, product_counts
 from tilewright.runtime import _native
 from tilewright.support.cache import cache_directory
@@ -29,7 +30,7 @@ from tilewright.support.processors import allowed_processors, default_threads, q
 from tilewright.support.text import format_bytes, format_count
 from tilewright.support.version import VERSION
 from tilewright.target import Target, detect, host
-from tilewright.tune import load_profile
+from tilewright.tune import Profile, load_profile
 from tilewright.tune.peak import measure_peak
 
 _PEERS = ("onnxruntime", "openvino", "torch", "transformers")
@@ -56,7 +57,8 @@ def doctor(
     """
     output = Output(as_json=as_json, quiet=quiet, verbose=verbose)
     level, target = host_level(), detect()
-    facts = _facts(level, target)
+    profile = load_profile(level.name)
+    facts = _facts(level, target, profile)
     if measure:
         with output.progress.activity("Measuring one core"):
             peak = measure_peak()
@@ -72,10 +74,12 @@ def doctor(
     rows = [
         (name.replace("_", " "), _text(name, value))
         for name, value in facts.items()
-        if name not in ("target", "candidates")
+        if name not in ("target", "candidates", "measured_spreads")
     ]
     rows += [("needs", _listing(needed)), ("peers", _listing(peers))]
     output.show(table("", "", rows=rows), "", *_target(target, facts))
+    if profile is not None:
+        output.show("", *how_sure(profile))
     if found is not None:
         output.show("", *_candidates(found))
     if missing:
@@ -83,8 +87,8 @@ def doctor(
         raise typer.Exit(1)
 
 
-def _facts(level: Level, target: Target) -> dict[str, object]:
-    """What is known of this machine without measuring."""
+def _facts(level: Level, target: Target, profile: Profile | None) -> dict[str, object]:
+    """What is known of this machine without measuring now."""
     return {
         "tilewright": VERSION,
         "python": platform.python_version(),
@@ -100,7 +104,8 @@ def _facts(level: Level, target: Target) -> dict[str, object]:
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "native_extension": Path(_native.__file__).name,
         "cache_directory": str(cache_directory()),
-        "tiles_measured": load_profile(level.name) is not None,
+        "tiles_measured": profile is not None,
+        "measured_spreads": None if profile is None else dict(profile.spreads()),
         "target": asdict(target),
     }
 

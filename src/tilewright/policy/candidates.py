@@ -243,7 +243,7 @@ def _resident_blocks(
     first, second, outer = _core_levels(target)
     enough = _enough(target, element * instruction.per_cycle / target.levels[-1].bandwidth)
     tall = _enough(target, _TURNING * instruction.per_cycle / target.lanes(dtype))
-    room = int(second.capacity * most) // element
+    room = task_room(target) // element
     feeding = element * instruction.per_cycle / tile.m
     panels = second if second.bandwidth >= feeding else first
     deepest = int(panels.capacity * most) // ((tile.n + tile.m) * element)
@@ -301,8 +301,7 @@ def attention_blocks(
     """
     element, limits = element_bytes(dtype), Limits()
     line = LINE_BYTES // element
-    _, second, _ = _core_levels(target)
-    room = int(second.capacity * limits.cache[1]) // element
+    room = task_room(target) // element
     unit = lcm(line, tile_rows)
     found: list[tuple[int, int]] = []
     for rows in _multiples(line, room // depth):
@@ -311,6 +310,16 @@ def attention_blocks(
             if room * limits.cache[0] <= used <= room:
                 found.append((rows, keys))
     return tuple(sorted(found)) or ((line, unit),)
+
+
+def task_room(target: Target) -> int:
+    """Bytes that all may have together which a task meets more than once.
+
+    They are the share of the second cache that blocks of products may use, too: what streams by
+    takes the rest.
+    """
+    _, second, _ = _core_levels(target)
+    return int(second.capacity * Limits().cache[1])
 
 
 @dataclass(frozen=True)

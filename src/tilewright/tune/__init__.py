@@ -4,12 +4,14 @@
 what cores compute and read at best, ``loop_probes`` what loops without products cost, with small
 tile programs that ``probes`` compiles and times. ``store`` keeps the result under the machine's
 fingerprint, and ``core`` makes a machine of it. Nothing here runs in a user's call, and nothing is
-written unless it is asked for. May import every lower package, numpy and llvmlite. Start with
+written unless it is asked for. All is measured in several blocks of time, which say how sure each
+entry is (``blocks``). May import every lower package, numpy and llvmlite. Start with
 ``profile``.
 """
 
+from tilewright.tune.blocks import SURE
 from tilewright.tune.core import measured_machine
-from tilewright.tune.loop_probes import measure_loop_costs
+from tilewright.tune.loop_probes import MeasuredLoops, measure_loop_costs
 from tilewright.tune.peak import LevelReads, measure_reads
 from tilewright.tune.profile import (
     InterruptedTuning,
@@ -21,8 +23,10 @@ from tilewright.tune.profile import (
 from tilewright.tune.store import fingerprint, load_profile, save_profile
 
 __all__ = [
+    "SURE",
     "InterruptedTuning",
     "LevelReads",
+    "MeasuredLoops",
     "Profile",
     "TileTiming",
     "fingerprint",

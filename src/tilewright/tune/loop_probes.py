@@ -7,13 +7,15 @@ the field describes. No model's kernel is timed. Imports backend and target. Sta
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from operator import itemgetter
 
 from tilewright.backend.cpu.machine import Level
 from tilewright.target import Target
 from tilewright.target.core_model import PAGE_BYTES
 from tilewright.target.loop_costs import WIDE, LoopCosts
+from tilewright.tune.blocks import BLOCKS, spread, typical
 from tilewright.tune.probes import Probe, time_probes
 
 ROWS = 64  # tasks of a probe in the first-level cache: calling it is a small part of its time
@@ -31,6 +33,14 @@ UNARY = (
 )  # fmt: skip
 BINARY = ("divide", "power")
 FIRST, SECOND = "b0[_i2]", "b1[_i2]"
+
+
+@dataclass(frozen=True)
+class MeasuredLoops:
+    """What loops cost, and how far blocks of time are apart: an entry, a part of its value."""
+
+    costs: LoopCosts
+    spreads: tuple[tuple[str, float], ...]
 
 
 @dataclass(frozen=True)
@@ -59,15 +69,27 @@ class _Measured:
 
 def measure_loop_costs(
     level: Level, target: Target, clock_ghz: float, seconds: float = 5.0
-) -> LoopCosts:
+) -> MeasuredLoops:
     """All costs, after measuring for about ``seconds`` beside compiling.
 
     ``clock_ghz`` is the clock under load, of which times are told in cycles.
     """
     probes = _probes(target)
     times = time_probes(level, list(probes.values()), seconds)
-    cycles = {name: ns * clock_ghz for name, ns in zip(probes, times, strict=True)}
-    return _costs(_Measured(cycles, level.lanes(4)), target)
+
+    def costs(of: Callable[[Sequence[float]], float]) -> LoopCosts:
+        cycles = {name: of(ns) * clock_ghz for name, ns in zip(probes, times, strict=True)}
+        return _costs(_Measured(cycles, level.lanes(4)), target)
+
+    blocks = [_entries(costs(itemgetter(number))) for number in range(BLOCKS)]
+    spreads = tuple((name, spread([block[name] for block in blocks])) for name in blocks[0])
+    return MeasuredLoops(costs(typical), spreads)
+
+
+def _entries(costs: LoopCosts) -> dict[str, float]:
+    """What is a number in a price list, by its name."""
+    found = {name: value for name, value in asdict(costs).items() if isinstance(value, float)}
+    return {**found, **dict(costs.functions)}
 
 
 # ---------------------------------------------------------------- programs
@@ -341,4 +363,4 @@ class _Text(Probe):
         return Probe(self.text, self.sizes, room, self.shift, self.bound)
 
 
-__all__ = ["measure_loop_costs"]
+__all__ = ["MeasuredLoops", "measure_loop_costs"]

@@ -19,11 +19,12 @@ from tilewright.backend.cpu.link import link
 from tilewright.backend.cpu.machine import Level, compile_object, host_level
 from tilewright.runtime import _native
 from tilewright.target import MemoryLevel, Target, detect
+from tilewright.tune.blocks import BLOCKS, spread, typical
 
 _READ_BYTES = 1 << 28  # far beyond the last cache
 _PIECES = 16  # of it, timed one by one
-_REPEATS = 40
-_ROUNDS_TOGETHER = 12
+_REPEATS = 20
+_ROUNDS_TOGETHER = 4
 _TOGETHER_BYTES = 1 << 28  # read by each of several threads from a cache: some milliseconds
 _SECONDS = 0.002  # short, so that some samples fall between what else runs on the core
 _VECTORS = 8  # read in one round: enough sums that none waits for its last addition
@@ -44,11 +45,15 @@ class Peak:
 
 @dataclass(frozen=True)
 class LevelReads:
-    """Bytes a second from one level of memory: one core alone, and all of them together."""
+    """Bytes a second from one level of memory: one core alone, and all of them together.
+
+    ``spread`` is the larger one of both over the blocks of time, as a part of the rate.
+    """
 
     name: str
     alone: float
     together: float
+    spread: float = 0.0
 
 
 def measure_peak() -> Peak:
@@ -65,18 +70,30 @@ def measure_peak() -> Peak:
 def measure_reads(target: Target) -> tuple[LevelReads, ...]:
     """What the cores of ``target`` read from each level of memory, in a second or two.
 
-    Every core reads from a part of its own, half of what each may have of the level.
+    Every core reads from a part of its own, half of what each may have of the level. The levels
+    take turns in several blocks of time (``blocks``).
     """
     loops = _Loops.build(host_level())
     regions = [_Region.allocate(_READ_BYTES // target.units, loops) for _ in range(target.units)]
-    found: list[LevelReads] = []
-    for level in target.levels[1:]:
-        size = _own_part(level, target)
-        if size is not None and size > regions[0].bytes:
-            continue  # as large as all that is read: not told from memory
-        alone = regions[0].once() if size is None else regions[0].within(size)
-        found.append(LevelReads(level.name, alone, max(alone, _together(regions, size))))
-    return tuple(found)
+    sizes = {level.name: _own_part(level, target) for level in target.levels[1:]}
+    # What is as large as all that is read is not told from memory.
+    sizes = {name: s for name, s in sizes.items() if s is None or s <= regions[0].bytes}
+    alone: dict[str, list[float]] = {name: [] for name in sizes}
+    together: dict[str, list[float]] = {name: [] for name in sizes}
+    for _ in range(BLOCKS):
+        for name, size in sizes.items():
+            one = regions[0].once() if size is None else regions[0].within(size)
+            alone[name].append(one)
+            together[name].append(max(one, _together(regions, size)))
+    return tuple(
+        LevelReads(
+            name,
+            typical(alone[name]),
+            max(typical(alone[name]), typical(together[name])),
+            max(spread(alone[name]), spread(together[name])),
+        )
+        for name in sizes
+    )
 
 
 def _own_part(level: MemoryLevel, target: Target) -> int | None:

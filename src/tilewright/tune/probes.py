@@ -18,10 +18,11 @@ from tilewright.backend.cpu.machine import Level
 from tilewright.ir.tile import TileProgram
 from tilewright.ir.tile_parse import parse_program
 from tilewright.runtime import _native
+from tilewright.tune.blocks import BLOCKS
 
 _SAMPLE_NS = 30_000
 _MOST_CALLS = 4096
-_LEAST_PASSES = 6
+_LEAST_PASSES = 2  # of each block
 _ALIGNMENT = 4096
 _STATUS_WORDS = 8
 
@@ -55,7 +56,7 @@ class _Ready:
     kept: list[object]
     calls: int = 1
     best: float = float("inf")
-    samples: list[float] = field(default_factory=list[float])
+    blocks: list[float] = field(default_factory=list[float])
 
     def sample(self) -> float:
         """Nanoseconds of some calls, after one that brings what they read back from far away."""
@@ -69,8 +70,13 @@ class _Ready:
         return float(elapsed)
 
 
-def time_probes(level: Level, probes: Sequence[Probe], seconds: float) -> tuple[float, ...]:
-    """Nanoseconds of each, the fastest of many samples that take turns for about ``seconds``."""
+def time_probes(
+    level: Level, probes: Sequence[Probe], seconds: float
+) -> tuple[tuple[float, ...], ...]:
+    """Nanoseconds of each probe, as each of ``BLOCKS`` blocks of time found them.
+
+    Samples take turns for about ``seconds``; the fastest of a block counts.
+    """
     generator = CodeGenerator(level)
     programs = [probe.program for probe in probes]
     codes = [generator.add(program) for program in programs]
@@ -83,14 +89,23 @@ def time_probes(level: Level, probes: Sequence[Probe], seconds: float) -> tuple[
     for probe in ready:
         fastest = min(probe.sample() for _ in range(3))
         probe.calls = max(1, min(_MOST_CALLS, round(_SAMPLE_NS / fastest)))
+    for _ in range(BLOCKS):
+        _take_turns(ready, seconds / BLOCKS)
+    empty = _overhead(ready[0])
+    return tuple(tuple(max(0.0, best - empty) for best in probe.blocks) for probe in ready)
+
+
+def _take_turns(ready: Sequence[_Ready], seconds: float) -> None:
+    """One block of time."""
+    for probe in ready:
         probe.best = float("inf")
     until, passes = time.perf_counter() + seconds, 0
     while passes < _LEAST_PASSES or time.perf_counter() < until:
         for probe in ready:
             probe.sample()
         passes += 1
-    empty = _overhead(ready[0])
-    return tuple(max(0.0, probe.best - empty) for probe in ready)
+    for probe in ready:
+        probe.blocks.append(probe.best)
 
 
 def _overhead(probe: _Ready) -> float:

@@ -2,28 +2,31 @@
 
 Each tile runs with its operands in the first-level cache, at two lengths, and once more with the
 right operand streamed from the second level. A sample is some tens of microseconds; samples of all
-tiles take turns, and each tile keeps its fastest: what else runs on the machine only ever makes a
-sample slower. Imports backend and target. Start with :func:`measure_profile`.
+tiles take turns in several blocks of time (``blocks``). Imports backend and target. Start with
+:func:`measure_profile`.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from tilewright.backend.cpu.level_tiles import register_tile
 from tilewright.backend.cpu.machine import Level
 from tilewright.backend.cpu.register_tile import TileShape, most_rows
+from tilewright.cost import Machine
 from tilewright.ir.dtype import DType
 from tilewright.target import Target
 from tilewright.target.loop_costs import LoopCosts
+from tilewright.tune.blocks import BLOCKS, spread, typical
 from tilewright.tune.peak import LevelReads
 from tilewright.tune.wrappers import CHAIN, CYCLES_OF_PAIR, Words, Wrapper, build
 
 _SAMPLE_NS = 40_000
-_PASSES = (12, 400)  # at least and at most so many samples of each
+_PASSES = (3, 80)  # at least and at most so many samples of each in a block
 _FEWEST_PASSES = 3  # for times that are worth keeping after an interrupt
 _ALIGNMENT = 4096
 _MOST_STEPS, _STEP_UNIT = 512, 32
@@ -37,6 +40,7 @@ class TileTiming:
 
     ``step_ns`` with both operands in the first-level cache, ``streamed_step_ns`` with the right
     operand from the second level. ``name`` is that of the shape; ``columns`` are elements.
+    ``spread`` is that of the steps over the blocks of time, as a part of ``step_ns``.
     """
 
     name: str
@@ -47,6 +51,7 @@ class TileTiming:
     step_ns: float
     call_ns: float
     streamed_step_ns: float
+    spread: float = 0.0
 
     @property
     def flops(self) -> float:
@@ -59,7 +64,8 @@ class Profile:
     """All tiles of one instruction set level, and the clock they ran at.
 
     ``reads`` are what the cores read from each level of memory, ``loops`` what loops without
-    products cost; none where that was not measured.
+    products cost; none where that was not measured. ``clock_spread`` and ``loop_spreads`` (name of
+    an entry, its spread) say how far blocks of time are apart, as parts of what is measured.
     """
 
     level: str
@@ -67,18 +73,38 @@ class Profile:
     tiles: tuple[TileTiming, ...]
     reads: tuple[LevelReads, ...] = ()
     loops: LoopCosts | None = None
+    clock_spread: float = 0.0
+    loop_spreads: tuple[tuple[str, float], ...] = ()
+
+    def spreads(self) -> tuple[tuple[str, float], ...]:
+        """How sure each entry is: its name and its spread."""
+        return (
+            ("clock", self.clock_spread),
+            *((f"tile {tile.name}", tile.spread) for tile in self.tiles),
+            *((f"reads of {reads.name}", reads.spread) for reads in self.reads),
+            *((f"loops: {name}", apart) for name, apart in self.loop_spreads),
+        )
 
     def timing(self, name: str) -> TileTiming | None:
         """The tile with this shape's name, None where it was not measured."""
         return next((tile for tile in self.tiles if tile.name == name), None)
 
 
-def standard_shapes(level: Level, dtype: DType = DType.FLOAT32) -> tuple[TileShape, ...]:
-    """Every height of one to four vectors with a packed right operand, whole and masked."""
+def standard_shapes(
+    level: Level, target: Target | None = None, dtype: DType = DType.FLOAT32
+) -> tuple[TileShape, ...]:
+    """Every height with a packed right operand, whole and masked, of all widths that are in use.
+
+    They go up to the widest of the register tiles that code for ``level`` may have on ``target``, a
+    usual machine of the level unless it is given: those whose loads hide by analysis may still be
+    slow, and only a measurement tells.
+    """
     lanes = level.lanes(dtype.bytes)
+    tiles = register_tile(level, None if target is None else Machine(target)).sizes()
+    widest = max(tile.columns for tile in tiles) // level.lanes(DType.FLOAT32.bytes)
     return tuple(
         TileShape(dtype, height, vectors, 1, vectors * lanes, masked)
-        for vectors in range(1, 5)
+        for vectors in range(1, widest + 1)
         for height in range(1, most_rows(level, vectors) + 1)
         for masked in (False, True)
     )
@@ -86,13 +112,17 @@ def standard_shapes(level: Level, dtype: DType = DType.FLOAT32) -> tuple[TileSha
 
 @dataclass
 class _Sampled:
-    """Something to time: a function, its arguments, and the fastest nanoseconds of one round."""
+    """Something to time: a function, its arguments, and the nanoseconds of one round.
+
+    ``best`` are the fastest of this block of time, ``blocks`` those of the blocks before.
+    """
 
     function: Wrapper
     words: np.ndarray[tuple[int], np.dtype[np.int64]]
     warm_rounds: int
     rounds: int = 1
     best: float = float("inf")
+    blocks: list[float] = field(default_factory=list[float])
 
     def sample(self, overhead: float) -> float:
         """One timed sample after an untimed one that fills the caches; nanoseconds in all."""
@@ -109,6 +139,12 @@ class _Sampled:
         fastest = min(self.sample(overhead) for _ in range(3)) / self.rounds
         self.rounds = max(1, round(_SAMPLE_NS / fastest))
         # A single round may be shorter than the overhead that was taken off it.
+        self.best = float("inf")
+
+    def end_block(self) -> None:
+        """Keep the fastest of the block, if there was a sample in it."""
+        if self.best < float("inf"):
+            self.blocks.append(self.best)
         self.best = float("inf")
 
 
@@ -173,17 +209,24 @@ class _Tile:
     streamed: _Sampled
 
     def timing(self, lanes: int) -> TileTiming:
-        few, many = self.steps
-        step = (self.long.best - self.short.best) / (many - few)
-        # Noise may have hit the one and not the other; a call is never cheaper than its steps.
-        step = min(max(step, 0.8 * self.long.best / many), self.long.best / many)
-        call = max(0.0, self.long.best - many * step)
-        streamed = max(step, (self.streamed.best - call) / many)
-        shape = self.shape
+        samples = (self.short.blocks, self.long.blocks, self.streamed.blocks)
+        # An interrupt ends the last block of some of them only.
+        blocks = [self._block(*times) for times in zip(*samples, strict=False)]
+        steps, calls, streamed = zip(*blocks, strict=True)
+        step, shape = typical(steps), self.shape
         return TileTiming(
             shape.name, shape.height, shape.vectors * lanes, shape.masked, shape.gathered,
-            step, call, streamed,
+            step, typical(calls), max(step, typical(streamed)), spread(steps),
         )  # fmt: skip
+
+    def _block(self, short: float, long: float, streamed: float) -> tuple[float, float, float]:
+        """A step, a call and a streamed step as a block of time found them."""
+        few, many = self.steps
+        step = (long - short) / (many - few)
+        # Noise may have hit the one and not the other; a call is never cheaper than its steps.
+        step = min(max(step, 0.8 * long / many), long / many)
+        call = max(0.0, long - many * step)
+        return step, call, (streamed - call) / many
 
 
 class InterruptedTuning(KeyboardInterrupt):
@@ -207,7 +250,8 @@ def measure_profile(
     wanted = tuple(dict.fromkeys(shapes))
     wrappers = build(level, wanted)
     if not wanted:
-        return Profile(level.name, _clock(wrappers.clock), ())
+        clock = _clock(wrappers.clock)
+        return Profile(level.name, clock.rate, (), clock_spread=clock.spread)
     memory = _Memory(target, wanted)
     tiles = [_tile(shape, wrappers.tiles[shape.name], memory, level) for shape in wanted]
     samples = [sample for tile in tiles for sample in (tile.short, tile.long, tile.streamed)]
@@ -220,7 +264,8 @@ def measure_profile(
     def measured() -> Profile:
         lanes = [level.lanes(tile.shape.dtype.bytes) for tile in tiles]
         timings = tuple(tile.timing(count) for tile, count in zip(tiles, lanes, strict=True))
-        return Profile(level.name, CHAIN * CYCLES_OF_PAIR / clock.best, timings)
+        found = _Clock.of(clock)
+        return Profile(level.name, found.rate, timings, clock_spread=found.spread)
 
     passes = _take_turns(samples, overhead, seconds)
     if passes is None:
@@ -231,19 +276,27 @@ def measure_profile(
 
 
 def _take_turns(samples: Sequence[_Sampled], overhead: float, seconds: float) -> int | None:
-    """A sample of each in turn, until the time is over; the passes until an interrupt, if any."""
+    """Blocks of samples of each in turn; the passes until an interrupt, if there is one."""
     least, most = _PASSES
-    until = time.perf_counter() + seconds
     number = 0
     try:
-        for number in range(most):
-            if number >= least and time.perf_counter() > until:
-                return None
-            for sample in samples:
-                sample.sample(overhead)
+        for _ in range(BLOCKS):
+            until, passes = time.perf_counter() + seconds / BLOCKS, 0
+            while passes < least or (passes < most and time.perf_counter() < until):
+                for sample in samples:
+                    sample.sample(overhead)
+                passes += 1
+                number += 1
+            _end_block(samples)
     except KeyboardInterrupt:
+        _end_block(samples)
         return number
     return None
+
+
+def _end_block(samples: Sequence[_Sampled]) -> None:
+    for sample in samples:
+        sample.end_block()
 
 
 def _tile(shape: TileShape, function: Wrapper, memory: _Memory, level: Level) -> _Tile:
@@ -275,9 +328,23 @@ def _overhead(sample: _Sampled) -> float:
     return float(min(found))
 
 
-def _clock(function: Wrapper) -> float:
-    """Cycles per nanosecond, without any tile."""
+@dataclass(frozen=True)
+class _Clock:
+    """Cycles per nanosecond, and their spread."""
+
+    rate: float
+    spread: float
+
+    @staticmethod
+    def of(sampled: _Sampled) -> _Clock:
+        """As a chain of instructions shows it."""
+        rates = [CHAIN * CYCLES_OF_PAIR / best for best in sampled.blocks]
+        return _Clock(typical(rates), spread(rates))
+
+
+def _clock(function: Wrapper) -> _Clock:
+    """The clock without any tile."""
     clock = _Sampled(function, np.array([3], np.int64), 1)
     clock.calibrate(0.0)
     _take_turns([clock], 0.0, 0.05)
-    return CHAIN * CYCLES_OF_PAIR / clock.best
+    return _Clock.of(clock)

@@ -21,7 +21,7 @@ from tilewright.target.loop_costs import LoopCosts
 from tilewright.tune.peak import LevelReads
 from tilewright.tune.profile import Profile, TileTiming
 
-_FORMAT = 3
+_FORMAT = 4
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,14 @@ def _parse(content: dict[str, Any]) -> Profile:
     if not all(value > 0 for value in (*times, *rates, found["clock_ghz"])):
         raise ValueError("a time or a rate is not positive")
     loops = None if found["loops"] is None else _parse_loops(found["loops"])
-    return Profile(str(found["level"]), float(found["clock_ghz"]), tiles, reads, loops)
+    spreads = tuple((str(name), float(apart)) for name, apart in found["loop_spreads"])
+    profile = Profile(
+        str(found["level"]), float(found["clock_ghz"]), tiles, reads, loops,
+        float(found["clock_spread"]), spreads,
+    )  # fmt: skip
+    if not all(apart >= 0 for _, apart in profile.spreads()):
+        raise ValueError("a spread is negative")
+    return profile
 
 
 def _parse_loops(found: dict[str, Any]) -> LoopCosts:

@@ -228,7 +228,9 @@ def test_the_processor_lowers_the_same_kernel(name: str) -> None:
     """Nothing above the backend knows for which machine a kernel is."""
     graph, sizes = every_kind()[name]
     (kernel,) = plan_greedily(graph).kernels
-    assert lower_kernel(kernel, graph.scope, RegisterTile(6, 16, narrow_rows=4)).variants
+    assert lower_kernel(
+        kernel, graph.scope, RegisterTile(6, 16, narrow_rows=4, room=384 << 10)
+    ).variants
     first, again = (triton_kernels(kernel, graph.scope) for _ in range(2))
     assert first == again
     assert all(made.launch(sizes) is not None for made in first)

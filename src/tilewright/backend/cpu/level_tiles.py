@@ -12,6 +12,7 @@ from tilewright.backend.cpu.matrix_unit import COLUMNS, ROWS
 from tilewright.backend.cpu.register_tile import most_rows
 from tilewright.cost import Machine
 from tilewright.ir.dtype import DType
+from tilewright.policy.candidates import task_room
 from tilewright.policy.tiles import product_tiles
 from tilewright.target import preset
 from tilewright.tile.products.frame import RegisterTile
@@ -51,6 +52,7 @@ def register_tile(level: Level, machine: Machine | None = None) -> RegisterTile:
         usual.rows,
         usual.vectors * lanes,
         narrow_rows=min(usual.rows, most_rows(level, usual.vectors, narrow)),
+        room=task_room(target),
         sums=machine.core.dots.sums,
         matrix=(ROWS, COLUMNS) if level.matrix else None,
         others=tuple((tile.rows, tile.vectors * lanes) for tile in others),

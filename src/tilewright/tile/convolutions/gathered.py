@@ -52,6 +52,7 @@ from tilewright.tile.products.contraction import (
     PACKED_DEPTH,
     assemble,
     balanced,
+    column_block,
     pack_row,
     packed_block,
     packed_operand,
@@ -65,9 +66,6 @@ from tilewright.tile.values.lowering import Lowering
 from tilewright.tile.values.taps import geometry, is_pointwise, tap_position
 from tilewright.tile.variants import LoweredStep, PackedConstant, Source
 
-TABLE_BYTES = 64 << 10  # of one block's table: it must leave room in a second-level cache
-PIXEL_BYTES = 288 << 10  # of the data that a block of pixels reads: a good half of such a cache
-RESULT_BYTES = 192 << 10  # of a block's results, which may be staged in the same cache
 MOST_PIXELS = 1024  # of a block
 TASKS = 24  # to make at least where blocks have more than …
 LEAST_PIXELS = 96  # … so many pixels
@@ -111,8 +109,8 @@ def lower_channels_last(kernel: Kernel, lowering: Lowering, tile: RegisterTile) 
     index = (*pixel, group * per_group + channel)
     sources: list[Source] = []
     runs = _runs(node, whole and merges_taps(node))
-    most = DEPTH_BLOCK if isinstance(weights.primitive, Constant) else PACKED_DEPTH
-    blocks = maximum(ceil_div(depth, most), 1)
+    deepest = DEPTH_BLOCK if isinstance(weights.primitive, Constant) else PACKED_DEPTH
+    blocks = maximum(ceil_div(depth, deepest), 1)
     block = maximum(ceil_div(depth // runs.length, blocks), 1) * runs.length
     right = _weights(frame, weights, block, sources)
     base = symbol("_b1") * (weights.shape[1] // word)
@@ -120,12 +118,15 @@ def lower_channels_last(kernel: Kernel, lowering: Lowering, tile: RegisterTile) 
     if is_pointwise(node):
         operand = View(lowering.stored(data), base, channels, constant(1))
         return assemble(frame, index, operand, right, sources)
+    table = constant(1) if whole else product(runs.axes)
+    most, data_bytes = _resident_pixels(frame, table, block)
     if reading is Reading.COPIES:
-        copied = PIXEL_BYTES // node.dtype.bytes
-        pixels = pixels_of_copies(frame, node, copied, _most_pixels(frame))
+        pixels = pixels_of_copies(frame, node, most * data_bytes // node.dtype.bytes, most)
         left = windows_of_copies(frame, node, runs, pixels)
     else:
-        pixels = _pixels(frame, constant(1) if whole else product(runs.axes))
+        height = frame.tile.rows
+        rows = balanced(frame.m, maximum(most // height, 1) * height, height)
+        pixels = shared_rows(frame, rows, COLUMN_BLOCK)
         gathered = windows_in_place if whole else _gather
         left = gathered(frame, node, base, runs, pixels)
     return assemble(frame, index, left, right, sources, block, pixels)
@@ -163,27 +164,25 @@ def _runs(node: Node, merged: bool) -> Runs:
     return Runs((*axes, constant(parts)), length // parts, merged)
 
 
-def _pixels(frame: Frame, runs: Expr) -> Expr:
-    """Of a block with so many ``runs`` in a table."""
-    node, height = frame.kernel.seed, frame.tile.rows
+def _resident_pixels(frame: Frame, runs: Expr, depth: Expr) -> tuple[Expr, int]:
+    """The most pixels of a block, and the bytes of data for each of them.
+
+    In cache are together: their data, which all taps and panels of weights read; the places of so
+    many ``runs`` of each; their results, which may be staged; and a panel of weights of ``depth``
+    steps, which all tiles of rows read. There are fewer where there would be too few tasks.
+    """
+    node = frame.kernel.seed
     primitive, weights = node.primitive, node.inputs[1]
     assert isinstance(primitive, Convolve)
-    pixel = weights.shape[1].value * node.dtype.bytes // elements_per_word(node)
+    element = node.dtype.bytes
+    data = weights.shape[1].value * element // elements_per_word(node)
     for stride, taps in zip(primitive.strides, weights.shape[2:], strict=True):
-        pixel *= min(stride, taps.value)
-    most = minimum(
-        _most_pixels(frame), TABLE_BYTES // (8 * runs.value), PIXEL_BYTES // max(pixel, 1)
-    )
-    rows = balanced(frame.m, maximum(most // height, 1) * height, height)
-    return shared_rows(frame, rows, COLUMN_BLOCK)
-
-
-def _most_pixels(frame: Frame) -> Expr:
-    """Of a block, given the room for results and the tasks that there shall be."""
-    node = frame.kernel.seed
-    columns = minimum(frame.n, LINE_COLUMNS) + frame.tile.columns
-    most = minimum(RESULT_BYTES // (columns * node.dtype.bytes), MOST_PIXELS)
-    return minimum(most, maximum(frame.m // TASKS, LEAST_PIXELS))
+        data *= min(stride, taps.value)
+    results = column_block(frame, COLUMN_BLOCK) * element
+    panel = depth * (frame.tile.columns * element)
+    most = (frame.tile.room - panel) // (data + 8 * runs + results)
+    most = minimum(maximum(most, 1), MOST_PIXELS)
+    return minimum(most, maximum(frame.m // TASKS, LEAST_PIXELS)), data
 
 
 def _weights(frame: Frame, weights: Node, block: Expr, sources: list[Source]) -> View | Loaded:

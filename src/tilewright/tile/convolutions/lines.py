@@ -164,7 +164,7 @@ def windows_of_copies(frame: Frame, node: Node, runs: Runs, row: Expr) -> Loaded
     return _windows(frame, node, rows, constant(0), runs, row)
 
 
-def pixels_of_copies(frame: Frame, node: Node, elements: int, most: Expr) -> Expr:
+def pixels_of_copies(frame: Frame, node: Node, elements: Expr, most: Expr) -> Expr:
     """At most ``most`` pixels for a block that copies so many ``elements``.
 
     They are whole lines, or else a part of one.

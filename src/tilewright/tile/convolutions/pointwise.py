@@ -54,7 +54,6 @@ from tilewright.tile.variants import (
 )
 from tilewright.tile.work import estimate
 
-PICKED_BYTES = 192 << 10  # of the lines that a task picks: they stay in a second-level cache
 TASKS = 16  # to make at least
 
 
@@ -114,8 +113,9 @@ def lower_turned(
     inputs = [source for source in computed.reads if isinstance(source, Node)]
     if not all(isinstance(source.primitive, Constant) for source in inputs):
         return None
-    copy = _transposed if is_pointwise(kernel.seed) else _picked
-    return copy(kernel.seed, space), computed
+    if is_pointwise(kernel.seed):
+        return _transposed(kernel.seed, space), computed
+    return _picked(kernel.seed, space, tile.room), computed
 
 
 def _is_inside(node: Node, scope: Scope) -> bool:
@@ -153,8 +153,10 @@ def _transposed(node: Node, space: Workspace) -> LoweredStep:
     return LoweredStep(program, (data,), (space,))
 
 
-def _picked(node: Node, space: Workspace) -> LoweredStep:
+def _picked(node: Node, space: Workspace, room: int) -> LoweredStep:
     """The pixels that results read, some lines at a time: gathered in scratch, then transposed.
+
+    So many lines at a time that they are in cache, of ``room`` bytes, with what they become.
 
     Neighbouring lines of a channel are read one after the other, as a stream that the hardware
     follows; single lines of all channels would be as many pieces, each from another page.
@@ -162,7 +164,7 @@ def _picked(node: Node, space: Workspace) -> LoweredStep:
     data, primitive = node.inputs[0], node.primitive
     assert isinstance(primitive, Convolve)
     channels, width = data.shape[1], node.shape[-1]
-    lines, most = product(node.shape[2:-1]), PICKED_BYTES // data.dtype.bytes
+    lines, most = product(node.shape[2:-1]), room // 2 // data.dtype.bytes
     share = ceil_div(data.shape[0] * lines, TASKS)
     block = maximum(minimum(most // maximum(channels * width, 1), share), 1)
     source, target = (TileBuffer(name, data.dtype) for name in ("b0", "o0"))

@@ -129,9 +129,9 @@ def winograd_steps(
     data = Workspace(f"data{form.size}", kernel.seed.dtype, tiles.planes(tiles.channels))
     sums = Workspace(f"sums{form.size}", kernel.seed.dtype, tiles.planes(tiles.outputs))
     return (
-        DataTransform(kernel, fresh(), tiles).step(data),
+        DataTransform(kernel, fresh(), tiles, tile.room).step(data),
         _products(kernel, fresh(), tile, tiles, (data, sums)),
-        ResultTransform(kernel, fresh(), tiles).step(sums),
+        ResultTransform(kernel, fresh(), tiles, tile.room).step(sums),
     )
 
 

@@ -54,9 +54,7 @@ from tilewright.tile.variants import LoweredStep, Workspace
 
 CHANNEL_BLOCK = 128  # channels per task of a transform at most
 CHANNEL_UNIT = 16  # blocks are multiples of a cache line
-DATA_BYTES = 128 << 10  # of scratch per task of the input's transform: part of a second-level cache
 TURNED_CHANNELS = 16  # at a time, so that their lines come from memory one after the other
-RESULT_BYTES = 64 << 10  # the same of the output's, whose operand streams by
 PLANE_UNIT = 1024  # elements: planes begin at multiples of it, and …
 PLANE_SHIFT = 48  # … this many later each, so that they do not meet in the same cache sets
 
@@ -200,14 +198,16 @@ class DataTransform(_Transform):
     Down the columns of a task's pixels first, which neighbouring tiles share, into a line of
     scratch for every product with zeros at the sides; what lies above or below counts as 0 by a
     choice that is the same along a line. Lines of data that has its channels first are transposed
-    into scratch before.
+    into scratch before. What is read, as many lines of scratch, and the products of each step along
+    them are in cache together, in ``room`` bytes.
     """
 
-    def __init__(self, kernel: Kernel, lowering: Lowering, tiles: Tiles) -> None:
+    def __init__(self, kernel: Kernel, lowering: Lowering, tiles: Tiles, room: int) -> None:
         width, form = min(CHANNEL_BLOCK, tiles.channels), tiles.form
         line = tiles.products * width * tiles.node.dtype.bytes
         self.shared = form.products - form.step
-        most = max(DATA_BYTES // line - self.shared, form.step) // form.step
+        pixels = room * form.step // (line * (2 * form.step + tiles.products))
+        most = max(pixels - self.shared, form.step) // form.step
         super().__init__(kernel, lowering, tiles, tiles.channels, most)
         self.pixels = self.across * form.step + self.shared
         elements = self.pixels * self.width * tiles.products
@@ -342,13 +342,14 @@ class DataTransform(_Transform):
 class ResultTransform(_Transform):
     """At m A of every tile into lines of pixels, and the epilogue on those that are outputs.
 
-    Results that have their channels first are staged line by line.
+    Results that have their channels first are staged line by line. The products of a tile, its
+    pixels and what is stored of them are in cache together, in ``room`` bytes.
     """
 
-    def __init__(self, kernel: Kernel, lowering: Lowering, tiles: Tiles) -> None:
+    def __init__(self, kernel: Kernel, lowering: Lowering, tiles: Tiles, room: int) -> None:
         width = min(CHANNEL_BLOCK, tiles.outputs)
-        block = tiles.size**2 * width * tiles.node.dtype.bytes
-        super().__init__(kernel, lowering, tiles, tiles.outputs, max(RESULT_BYTES // block, 1))
+        block = (tiles.products**2 + 2 * tiles.size**2) * width * tiles.node.dtype.bytes
+        super().__init__(kernel, lowering, tiles, tiles.outputs, max(room // block, 1))
         self.pixels = self.across * tiles.size
         elements = tiles.size * tiles.products * self.width
         self.sums = lowering.scratch_buffer(self.dtype, constant(elements))

@@ -66,7 +66,6 @@ from tilewright.tile.values.lowering import Lowering
 from tilewright.tile.variants import THREADS, LoweredStep, PackedConstant, Source
 
 DEPTH_BLOCK = 1024  # sums leave the registers once per block; its right panel streams from cache
-ROW_BYTES = 288 << 10  # of the left operand per task: a good half of a second-level cache
 MOST_ROWS = 288  # per task, so that there are tasks to share out
 MANY_TASKS = 4  # for each thread; with more, it matters little that some have one more than others
 COLUMN_BLOCK = 64  # columns per task when the right operand needs no packing
@@ -346,12 +345,18 @@ def row_block(frame: Frame, packing: bool) -> Expr:
     if frame.blocking.rows is not None:
         return balanced(frame.m, constant(max(frame.blocking.rows // height, 1) * height), height)
     if not packing:
-        deep = depth_block(frame.depth, constant(DEPTH_BLOCK)) * frame.kernel.seed.dtype.bytes
-        most = minimum(maximum(constant(ROW_BYTES) // (deep * height), 1) * height, MOST_ROWS)
+        most = minimum(maximum(_resident_rows(frame) // height, 1) * height, MOST_ROWS)
         return shared_rows(frame, balanced(frame.m, most, height), COLUMN_BLOCK)
     few = less_equal(frame.n * product([s for _, s in frame.batch]), 4 * frame.tile.columns)
     blocks = maximum(ceil_div(frame.m, PACKED_ROWS), select(few, 2, 1))
     return maximum(ceil_div(ceil_div(frame.m, blocks), height) * height, 8 * height)
+
+
+def _resident_rows(frame: Frame) -> Expr:
+    """Rows of the left operand that stay in cache with a panel of the right and their results."""
+    deep = depth_block(frame.depth, constant(DEPTH_BLOCK))
+    columns, elements = frame.tile.columns, frame.tile.room // frame.kernel.seed.dtype.bytes
+    return (elements - deep * columns) // (deep + columns)
 
 
 def shared_rows(frame: Frame, rows: Expr, most_columns: int) -> Expr:

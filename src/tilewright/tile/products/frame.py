@@ -27,11 +27,14 @@ class RegisterTile:
     how many vectors of them one loop of dot products has: what LLVM holds without spilling.
     ``others`` are further sizes, of which prices tell where they are faster. ``matrix`` are the
     rows and columns of sums that a matrix unit holds, for products of narrow operands in rows.
+    ``room`` are the bytes that all may have together which a task around the tile meets more than
+    once: the second cache has them.
     """
 
     rows: int
     columns: int
     narrow_rows: int
+    room: int
     sums: int = 12
     matrix: tuple[int, int] | None = None
     others: tuple[tuple[int, int], ...] = ()
