@@ -71,7 +71,8 @@ class KernelReport:
     is the difference to ``modelled``. ``rejected`` is the cheapest choice of kernels without this
     one, if there is any. ``limit`` is what no kernel falls below: every multiply-add
     at its peak, or all bytes once at the bandwidth of the level that holds them. ``padded`` is the
-    share of multiply-adds on padding beyond those that are needed.
+    share of multiply-adds on padding beyond those that are needed. ``is_measured`` tells whether
+    the planner priced it by running it.
     """
 
     number: int
@@ -90,6 +91,7 @@ class KernelReport:
     multiply_adds: int
     padded: float
     threads: int
+    is_measured: bool = False
 
     @property
     def share_of_limit(self) -> float:
@@ -252,6 +254,7 @@ class Explained:
             multiply_adds=sum(map(prices.count, products)),
             padded=max((use.padded or 0.0 for use in uses), default=0.0),
             threads=max((use.threads for use in uses), default=1),
+            is_measured=number in dict(self.plan.corrections),
         )
 
 

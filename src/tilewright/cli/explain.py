@@ -25,6 +25,7 @@ from tilewright.cli.options import (
     DimOptions,
     InputOptions,
     JsonFlag,
+    MeasureFlag,
     ModelPath,
     QuietFlag,
     ThreadsOption,
@@ -35,6 +36,7 @@ from tilewright.cli.options import (
     parse_dims,
 )
 from tilewright.cli.output import Output, table
+from tilewright.cli.sections import named
 from tilewright.cli.usage import UsageError, as_usage
 from tilewright.cli.writing import TEXTS, writable
 from tilewright.options import PlanName
@@ -58,6 +60,7 @@ def explain(
     dim: DimOptions = None,
     constants: ConstantOptions = None,
     plan: _PlanOption = "greedy",
+    measure: MeasureFlag = False,
     threads: ThreadsOption = None,
     seconds: _Seconds = 2.0,
     most: Annotated[int, typer.Option(min=1, help="How many kernels to show.")] = 20,
@@ -86,7 +89,7 @@ def explain(
         writable(svg, TEXTS, [path])
     if to_onnx is not None:
         writable(to_onnx, [], [path])
-    explained = _explained(path, dim, constants, plan, threads, output)
+    explained = _explained(path, dim, constants, plan, measure, threads, output)
     sizes = _sizes(explained.model, shape, inputs)
     with output.progress.activity("Calling the model"):
         feeds = inputs_for(explained.model, inputs, 0).at(sizes)
@@ -113,6 +116,7 @@ def report(
     dim: DimOptions = None,
     constants: ConstantOptions = None,
     plan: _PlanOption = "greedy",
+    measure: MeasureFlag = False,
     threads: ThreadsOption = None,
     rounds: Annotated[int, typer.Option(min=1, help="Blocks of timing for each shape.")] = 3,
     as_json: JsonFlag = False,
@@ -129,7 +133,7 @@ def report(
     output = Output(as_json=as_json, quiet=quiet, verbose=verbose)
     writable(to, (*TEXTS, "html"), [path])
     fixed = parse_constants(constants)
-    explained = _explained(path, dim, constants, plan, threads, output)
+    explained = _explained(path, dim, constants, plan, measure, threads, output)
     model = explained.model
     base = _sizes(model, shape, None)
     feeds = inputs_for(model, None, 0)
@@ -159,12 +163,12 @@ def report(
 
 def _explained(
     path: Path, dim: Sequence[str] | None, constants: Sequence[str] | None, plan: str,
-    threads: int | None, output: Output,
+    measure: bool, threads: int | None, output: Output,
 ) -> Explained:  # fmt: skip
     with output.progress.activity(f"Compiling {path.name}"):
         return Explained(
             path, threads, dims=parse_dims(dim), constants=parse_constants(constants),
-            plan=cast("PlanName", plan),
+            plan=cast("PlanName", plan), measure=measure,
         )  # fmt: skip
 
 
@@ -191,6 +195,7 @@ def _shown(found: ModelReport, most: int) -> list[RenderableType]:
     shape = ", ".join(f"{name}={size}" for name, size in found.shape.items())
     total = sum(kernel.measured for kernel in found.kernels)
     where = f" at {shape}" if shape else ""
+    measured = [kernel.label for kernel in found.kernels if kernel.is_measured]
     return [
         table(*columns, rows=[_cells(kernel) for kernel in slowest]),
         "",
@@ -199,6 +204,7 @@ def _shown(found: ModelReport, most: int) -> list[RenderableType]:
         f"{found.level}, {format_seconds(total)} in sum, of which the machine allows no less than "
         f"{format_seconds(found.limit)}",
         *([f"Planned in parts, which lose at most {100 * found.lost:.2f} %"] if found.lost else []),
+        *([f"Priced by measurement: {named(measured)}"] if measured else []),
         *([f"Without a kernel: {format_seconds(found.other)}"] if found.other else []),
         f"Memory: {format_bytes(found.memory.constants)} of weights, "
         f"{format_bytes(found.memory.arena)} between kernels",
