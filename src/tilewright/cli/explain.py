@@ -6,6 +6,7 @@ Start with :func:`explain`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, cast
 
@@ -14,11 +15,14 @@ import typer
 from rich.console import RenderableType
 
 from tilewright.bench import ModelContender, Settings, check_sizes, compare, parse_sizes
+from tilewright.bench.choices import regions_along, regrets_at
+from tilewright.bench.contender import Inputs
 from tilewright.bench.explain import Explained, KernelReport, ModelReport, signed_seconds
 from tilewright.bench.figures import kernel_bars, standalone
-from tilewright.bench.page import PageContents, page
+from tilewright.bench.page import PageContents, Sweep, page
 from tilewright.bench.peers import PeerOptions, create_peers
 from tilewright.bench.plan_model import plan_model
+from tilewright.bench.report import Report
 from tilewright.bench.shapes import Budget, plain_sizes, shapes_along
 from tilewright.cli.options import (
     ConstantOptions,
@@ -41,7 +45,7 @@ from tilewright.cli.usage import UsageError, as_usage
 from tilewright.cli.writing import TEXTS, writable
 from tilewright.options import PlanName
 from tilewright.runtime.model import CompiledModel
-from tilewright.support.text import format_bytes, format_seconds
+from tilewright.support.text import format_bytes, format_count, format_seconds
 
 _ShapeOption = Annotated[
     str | None,
@@ -50,6 +54,7 @@ _ShapeOption = Annotated[
 _PlanOption = Annotated[str, typer.Option(metavar="PLAN", help="As of tilewright compile.")]
 _Seconds = Annotated[float, typer.Option(min=0.1, help="How long to call the model, about.")]
 _ORDINARY = (224, 128, 64, 33, 16, 7, 2)
+_REGRET_SECONDS = 12.0
 _LONGEST = 1.0  # seconds of a call along a dimension, by the model
 
 
@@ -151,14 +156,31 @@ def report(
             settings=Settings(rounds=rounds, most_rounds=rounds),
             progress=lambda done, _, case: steps.at(done, case),
         )  # fmt: skip
-    with output.progress.activity("Profiling"):
-        found = explained.at(base, feeds.at(base), 2.0)
-    code = sum(len(image.data) for image in explained.made.contents.images.values())
-    memory = [(case, model.memory(**case)) for case in cases]
-    contents = PageContents(found, explained.seconds, code, sweep, latencies, memory)
+    contents = _contents(explained, base, feeds.at(base), sweep, latencies, output)
+    found, told = contents.report, {"file": str(to), "shapes": len(cases)}
     to.write_text(page(contents), encoding="utf-8")
-    output.document({"file": str(to), "shapes": len(cases), **found.to_json()})
-    output.show(f"Wrote {to}: {len(cases)} shapes, {len(found.kernels)} kernels")
+    output.document({**told, **found.to_json(), "regret": asdict(contents.regrets)})
+    what = format_count(len(found.steps), "step")
+    if not explained.is_ragged:
+        what = format_count(len(found.kernels), "kernel")
+    output.show(f"Wrote {to}: {format_count(len(cases), 'shape')}, {what}")
+
+
+def _contents(
+    explained: Explained, base: Mapping[str, int], feeds: Inputs, sweep: Sweep, latencies: Report,
+    output: Output,
+) -> PageContents:  # fmt: skip
+    """What a page shows, the times of calls included."""
+    model = explained.model
+    with output.progress.activity("Profiling"):
+        look = explained.steps_at if explained.is_ragged else explained.at
+        found = look(base, feeds, 2.0)
+    regions = [regions_along(model.program, base, d, found.threads) for d in model.dimensions]
+    with output.progress.activity("Timing variants"):
+        lost = regrets_at(explained.made.contents, model, base, feeds, _REGRET_SECONDS)
+    code = sum(len(image.data) for image in explained.made.contents.images.values())
+    memory = [(row.case, model.memory(**row.case)) for row in latencies.rows]
+    return PageContents(found, explained.seconds, code, sweep, latencies, memory, regions, lost)
 
 
 def _explained(

@@ -191,17 +191,17 @@ def least_medians(calls: Mapping[str, Call], clock: Clock) -> dict[str, float]:
 
 @dataclass
 class _Timed:
-    """A kernel that stands alone, and what identifies its time at each point."""
+    """A kernel of a graph, and what identifies its time at each point."""
 
-    kernel: Kernel
     graph: Graph
+    kernel: Kernel
     keys: tuple[str, ...]
+    _contents: ArtifactContents | None = None
     _models: dict[int, CompiledModel] = field(default_factory=dict[int, CompiledModel])
 
     @staticmethod
     def of(graph: Graph, kernel: Kernel, lowering: LoweringOnce, points: Sequence[Point]) -> _Timed:
-        own, moved = alone(graph, kernel)
-        variants = with_costs(lowering.lowered(moved).variants, lowering.machine)
+        variants = with_costs(lowering.lowered(kernel).variants, lowering.machine)
         costs = evaluated_at([variant.cost for variant in variants], points)
         texts = [_text(variant) for variant in variants]
         keys: list[str] = []
@@ -210,7 +210,7 @@ class _Timed:
             text = texts[prices.index(min(prices))]
             sizes = ", ".join(f"{name}={size}" for name, size in sorted(point.items()))
             keys.append(hashlib.sha256(f"{text}\n{sizes}".encode()).hexdigest()[:32])
-        return _Timed(moved, own, tuple(keys))
+        return _Timed(graph, kernel, tuple(keys))
 
     def times(self, known: Mapping[str, int]) -> tuple[float, ...] | None:
         """The time at every point; None if any is not known."""
@@ -220,22 +220,22 @@ class _Timed:
 
     def call(self, level: Level, lowering: LoweringOnce, point: Point) -> Call:
         """What runs the kernel at a point. Raises what running a model raises."""
+        own, moved = alone(self.graph, self.kernel)
+        if self._contents is None:
+            made = build_program(own, Plan((moved,)), level, lowering=lowering)
+            self._contents = ArtifactContents(
+                programs={level.name: made.program},
+                images={level.name: made.image},
+                constants={level.name: made.constants},
+            )
         threads = point[THREADS]
         if threads not in self._models:
-            self._models[threads] = self._model(level, lowering, threads)
-        model = self._models[threads]
-        inputs = _inputs(self.graph, point)
+            self._models[threads] = CompiledModel.from_contents(
+                self._contents, level=level.name, num_threads=threads
+            )
+        model, inputs = self._models[threads], _inputs(own, point)
         model.profile(**inputs)
         return lambda: float(sum(step.nanoseconds for step in model.profile(**inputs)))
-
-    def _model(self, level: Level, lowering: LoweringOnce, threads: int) -> CompiledModel:
-        made = build_program(self.graph, Plan((self.kernel,)), level, lowering=lowering)
-        contents = ArtifactContents(
-            programs={level.name: made.program},
-            images={level.name: made.image},
-            constants={level.name: made.constants},
-        )
-        return CompiledModel.from_contents(contents, level=level.name, num_threads=threads)
 
 
 def _text(variant: Variant) -> str:
