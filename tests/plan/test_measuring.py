@@ -28,10 +28,13 @@ from tilewright.plan.measuring import timed_points
 from tilewright.plan.optimal import plan_optimally
 from tilewright.plan.prepare import prepare
 from tilewright.plan.prices import KernelPrices
+from tilewright.plan.printing import print_plan
 from tilewright.plan.verify import problems
 from tilewright.rewrite import simplify
+from tilewright.runtime.artifact import ArtifactContents
 from tilewright.runtime.artifact_writer import describe
 from tilewright.runtime.model import CompiledModel
+from tilewright.runtime.program import KernelStep
 from tilewright.support.errors import InputError
 from tilewright.tile.alike import LoweringOnce, outline_key
 from tilewright.tile.variants import THREADS
@@ -148,11 +151,16 @@ def test_calls_choose_as_the_planner_did() -> None:
     lowering = lowering_of(graph, LEVELS[LEVEL])
     plan = plan_optimally(graph, lowering, measure=Clock(lowering, factor)).plan
     (alternatives,) = plan.alternatives
-    program = build_program(graph, plan, LEVELS[LEVEL], lowering=lowering).program
+    assert "  priced by measurement: kernels 0, " in print_plan(graph, plan)
+    made = build_program(graph, plan, LEVELS[LEVEL], lowering=lowering)
+    program = made.program
+    model = CompiledModel.from_contents(
+        ArtifactContents({LEVEL: program}, {LEVEL: made.image}, {LEVEL: made.constants})
+    )
     place = next(n for n, c in enumerate(program.choices) if c.symbol.startswith("way"))
     taken: set[int] = set()
     for rows in (1, 3, 64, 300, 4096):
-        for threads in (1, 2, 8):
+        for threads in (1, 2):
             point = {"rows": rows, THREADS: threads}
             way = chosen_variants(program, {"rows": rows}, threads)[place]
             costs = [
@@ -162,6 +170,10 @@ def test_calls_choose_as_the_planner_did() -> None:
             assert costs[way] <= min(costs) * 1.001
             assert (whole in [plan.kernels[n] for n in alternatives.ways[way]]) == (rows < 20)
             taken.add(way)
+            model.num_threads = threads
+            steps = (program.steps[use.step] for use in model.explain(rows=rows))
+            launched = {step.kernel for step in steps if isinstance(step, KernelStep)}
+            assert launched == set(alternatives.ways[way])
     assert len(taken) == 2
 
 
