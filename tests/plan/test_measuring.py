@@ -226,7 +226,8 @@ def test_a_model_is_measured_once_and_compiled_the_same_again(
     monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path))
     plain = compile_stages(parse_model(MODEL), **OPTIONS)
     assert "measured" not in str(describe(plain.contents).to_json())
-    first, again = (compile_stages(parse_model(MODEL), measure=True, **OPTIONS) for _ in range(2))
+    options: CompileOptions = {**OPTIONS, "measure": True}
+    first, again = (compile_stages(parse_model(MODEL), **options) for _ in range(2))
     assert first.measured is not None and again.measured is not None
     assert first.measured.timed > 0 and first.measured.missing == 0
     assert (again.measured.timed, again.measured.missing) == (0, 0)

@@ -136,9 +136,9 @@ def region_strips(regions: Regions, most: int = MOST_STRIPS) -> str:
     The dashed line is the size at which the rest of a page is about.
     """
     shown = regions.varying[:most]
-    *_, before, last_size = (1, *regions.sizes) if len(regions.sizes) == 1 else regions.sizes
-    # As wide a piece for the last size as for the one before it.
-    low, high = regions.sizes[0], max(last_size**2 / before, last_size + 1)
+    low, last_size = min(regions.sizes), max(regions.sizes)
+    before = max((size for size in regions.sizes if size < last_size), default=1)
+    high = max(last_size**2 / before, last_size + 1)  # as wide a piece for the last as before it
     height = len(shown) * _STRIP + 40
     base = height - 34
 
@@ -175,7 +175,8 @@ def _strip(
     regions: Regions, region: Region, y: int, place: Callable[[float], float]
 ) -> Iterator[str]:
     """One choice: its name, and a piece for each stretch of sizes at which it falls on the same."""
-    more = f" and {len(region.kernels) - 1} more" if len(region.kernels) > 1 else ""
+    others = len(region.kernels) - 1
+    more = f" and {others} more" if others else ""
     name = _shortened(region.kernels[0], 36 - len(more)) + more
     yield (
         f"<text x='{_LABEL - 8}' y='{y + 15}' text-anchor='end' fill='var(--ink)' {_TEXT}>"
