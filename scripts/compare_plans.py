@@ -8,6 +8,7 @@ the model of the machine and the measured one as a part of the first plan's (geo
 shapes, least and greatest), the bytes of machine code and the seconds of a compilation. Of a plan
 with several ways to compute a part, the one that is best for all shapes is listed as well. With
 ``--without-rewriting`` every plan is made of the graph as it is ("kept") and of the rewritten one.
+The plan "measured" is the optimal one whose best choices were decided by running kernels.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from tilewright.runtime.model import CompiledModel
 from tilewright.tile.variants import THREADS
 
 Shape = Mapping[str, int]
+MEASURED = "measured"
 
 
 @dataclass
@@ -95,7 +97,10 @@ def compared(path: Path, given: argparse.Namespace) -> dict[str, Results]:
     forms = [(name, rewriting) for name in given.plans for rewriting in given.forms]
     for plan, rewriting in forms:
         started = time.perf_counter()
-        made = compile_stages(path, plan=plan, rewriting=rewriting)
+        is_measured = plan == MEASURED
+        made = compile_stages(
+            path, plan="optimal" if is_measured else plan, measure=is_measured, rewriting=rewriting
+        )
         name = f"{plan}, kept" if rewriting is False else plan
         found[name] = Results(made, time.perf_counter() - started, given.threads)
         if found[name].plan.alternatives:
@@ -128,7 +133,7 @@ def main() -> None:
     """Compile, time, print the tables."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("models", type=Path, nargs="+")
-    parser.add_argument("--plans", type=lambda text: text.split(","), default=list(PLANNERS))
+    parser.add_argument("--plans", type=lambda text: text.split(","), default=[*PLANNERS, MEASURED])
     parser.add_argument("--shapes", default="random:6", help="as of the verb verify")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=2.0, help="for each shape")

@@ -89,9 +89,9 @@ def compile(
     ``plan`` names the way operators are joined to kernels: "greedy", or "optimal", which takes the
     kernels whose modelled time is least and compiles for seconds longer; for comparison "backbone",
     which joins them around products and reductions, or "none". ``rewriting=True`` also looks for
-    cheaper forms of parts of the model, as ``plan="optimal"`` does unless it is False.
-    ``max_arena`` is how many bytes the tensors between kernels may need at any shape of the
-    declared ranges, such as "64M", with ``plan="optimal"``; ResourceError says how much is needed.
+    cheaper forms of parts of the model, as ``plan="optimal"`` does unless it is False;
+    ``measure=True`` runs kernels of the best plans to decide. ``max_arena``, such as "64M", limits
+    the bytes between its kernels at all declared shapes; ResourceError says how many are needed.
     ``accuracy="strict"`` does without faster algorithms whose rounding errors are larger.
     ``precision="bfloat16"`` rounds constant weights, and the data they are multiplied by, to
     bfloat16 and sums products in float32; ``"int8"`` quantises them, data anew for every row, and

@@ -64,7 +64,7 @@ from tilewright.support.errors import DimensionError, InputError, UnsupportedErr
 from tilewright.target import Target, detect, dump, load_target, preset, preset_names
 from tilewright.tile.alike import LoweringOnce
 from tilewright.tile.variants import Accuracy
-from tilewright.tune import load_profile, measured_machine
+from tilewright.tune import Budget, KernelTimes, load_profile, measured_machine
 
 PORTABLE = "portable"  # stands for every level that serves the precision
 _Options = TypeVar("_Options", bound=Enum)
@@ -81,7 +81,8 @@ class Compilation:
 
     ``findings`` says what was proved of the tile programs, where the stages were verified.
     ``narrowing`` counts the products of a precision other than float32, and ``applied`` lists the
-    alternatives to parts of the graph that were taken by their price.
+    alternatives to parts of the graph that were taken by their price. ``measured`` says what
+    measuring kernels took, where plans were made by it.
     """
 
     report: ImportReport
@@ -92,6 +93,7 @@ class Compilation:
     findings: Findings | None = None
     narrowing: Narrowing | None = None
     applied: tuple[Applied, ...] = ()
+    measured: Budget | None = None
 
 
 @paused_collector()
@@ -109,6 +111,7 @@ def compile_stages(
     policy = choice("policy", given["policy"], get_args(PolicyName))
     planner = choice("plan", given["plan"], get_args(PlanName))
     planner_within(planner, byte_limit("max_arena", given["max_arena"]))
+    measured = Budget.wanted(switch("measure", given["measure"]), planner, described)
     stages = _stages(given["check"], given["dump"])
     imported = import_model(
         source,
@@ -133,16 +136,16 @@ def compile_stages(
         machines={name: _described(machine) for name, machine in machines.items()},
         ranges=range_texts(imported.graph),
     )
-    pipeline = _Pipeline(given, error, held, machines, origin, report)
-    findings = stages.findings if stages.check else None
+    pipeline = _Pipeline(given, error, held, machines, origin, report, measured)
     ragged = _ragged_dimension(pipeline.dims)
     if ragged is None:
         made = pipeline.compiled(graph, stages, draft)
-        return replace(made, findings=findings, narrowing=narrowing)
-    return replace(
-        pipeline.compiled_ragged(graph, ragged, stages, draft),
-        findings=findings, narrowing=narrowing,
-    )  # fmt: skip
+    else:
+        made = pipeline.compiled_ragged(graph, ragged, stages, draft)
+    if measured is not None:
+        measured.tell()
+    findings = stages.findings if stages.check else None
+    return replace(made, findings=findings, narrowing=narrowing, measured=measured)
 
 
 @dataclass(frozen=True)
@@ -155,12 +158,13 @@ class _Pipeline:
     machines: Mapping[str, Machine]
     origin: Origin
     report: ImportReport
+    measured: Budget | None
 
-    @property
-    def planner(self) -> Planner:
+    def planner(self, level: str, lowering: LoweringOnce) -> Planner:
         """What divides graphs into kernels, within the memory that is allowed."""
         limit = byte_limit("max_arena", self.options["max_arena"])
-        return planner_within(self.origin.plan, limit)
+        measure = KernelTimes.of(LEVELS[level], lowering, self.measured)
+        return planner_within(self.origin.plan, limit, measure)
 
     @property
     def dims(self) -> Mapping[str, Dim]:
@@ -182,7 +186,7 @@ class _Pipeline:
         ragged batch.
         """
         graph = _with_known(graph, stages)
-        policy, planner = POLICIES[self.origin.policy], self.planner
+        policy = POLICIES[self.origin.policy]
         lowerings = {
             name: lowering_of(graph, LEVELS[name], self.accuracy, machine, policy, self.precision)
             for name, machine in self.machines.items()
@@ -199,7 +203,7 @@ class _Pipeline:
         with ConstantStore(draft) as store:
             for name, lowering in lowerings.items():
                 stages.candidates(name, self.machines[name].target)
-                plans[name] = planner(graph, lowering)
+                plans[name] = self.planner(name, lowering)(graph, lowering)
                 stages.plan(graph, plans[name], name)
                 made = build_program(
                     graph, plans[name], LEVELS[name], dimensions, operators, lowering,
@@ -216,7 +220,7 @@ class _Pipeline:
             programs={name: c.program for name, c in compiled.items()},
             images={name: c.image for name, c in compiled.items()},
             constants={name: c.constants for name, c in compiled.items()},
-            origin=self.origin,
+            origin=replace(self.origin, measured={n: p.measured for n, p in plans.items()}),
         )
         return Compilation(self.report, graph, plans, compiled, contents, applied=applied)
 
@@ -285,7 +289,7 @@ def _compiled_body(
 ) -> ArtifactContents:
     """A body for these levels, with the options of the model that it is a part of."""
     own = {**options, "levels": list(levels), "dims": body.dims, "constants": body.constants}
-    own |= {"fallback": "reference", "dump": None, "max_arena": None}
+    own |= {"fallback": "reference", "dump": None, "max_arena": None, "measure": False}
     return compile_stages(body.model, **cast("CompileOptions", own)).contents
 
 

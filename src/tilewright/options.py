@@ -46,6 +46,7 @@ class CompileOptions(TypedDict, total=False):
     plan: PlanName
     max_arena: int | str | None
     rewriting: bool | None
+    measure: bool
     target: Target | str | os.PathLike[str] | None
     check: bool | None
     dump: str | os.PathLike[str] | None
@@ -62,6 +63,7 @@ DEFAULTS: CompileOptions = {
     "plan": "greedy",
     "max_arena": None,
     "rewriting": None,
+    "measure": False,
     "target": None,
     "check": None,
     "dump": None,

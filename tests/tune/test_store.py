@@ -14,7 +14,7 @@ from tilewright.target.loop_costs import NARROW
 from tilewright.tune import LevelReads, Profile, TileTiming, fingerprint
 from tilewright.tune import load_profile as load
 from tilewright.tune import save_profile as save
-from tilewright.tune.store import profile_path
+from tilewright.tune.store import load_kernel_times, profile_path, save_kernel_times
 
 PROFILE = Profile(
     "avx2",
@@ -120,3 +120,15 @@ def test_the_fingerprint_depends_on_the_machine() -> None:
         replace(here, version="9"),
     ]
     assert len({here.digest, *(other.digest for other in others)}) == 5
+
+
+def test_times_of_kernels_stay_as_they_were_first(folder: Path) -> None:
+    assert load_kernel_times("avx2") == {}
+    path = save_kernel_times("avx2", {"one": 5, "two": 7})
+    assert path.parent == folder and path in cached_files()
+    save_kernel_times("avx2", {"two": 8, "three": 9})
+    assert load_kernel_times("avx2") == {"one": 5, "two": 7, "three": 9}
+    assert load_kernel_times("avx512") == {}
+    for damage in ("", "[]", '{"format": 1}', '{"format": 1, "picoseconds": {"one": -1}}'):
+        path.write_text(damage)
+        assert load_kernel_times("avx2") == {}

@@ -71,7 +71,8 @@ class KernelReport:
     is the difference to ``modelled``. ``rejected`` is the cheapest choice of kernels without this
     one, if there is any. ``limit`` is what no kernel falls below: every multiply-add
     at its peak, or all bytes once at the bandwidth of the level that holds them. ``padded`` is the
-    share of multiply-adds on padding beyond those that are needed.
+    share of multiply-adds on padding beyond those that are needed. ``is_measured`` tells whether
+    the planner priced it by running it.
     """
 
     number: int
@@ -90,6 +91,7 @@ class KernelReport:
     multiply_adds: int
     padded: float
     threads: int
+    is_measured: bool = False
 
     @property
     def share_of_limit(self) -> float:
@@ -109,7 +111,8 @@ class ModelReport:
     ``call`` is the median of whole calls, ``other`` what steps without a kernel take, such as those
     on the ONNX reference evaluator. ``peak`` is the number of multiply-adds in a second that the
     machine can do, ``bandwidth`` its bytes from memory, both with the threads of the call. ``lost``
-    is the part of its modelled time that the planner may have lost by dividing the graph.
+    is the part of its modelled time that the planner may have lost by dividing the graph. ``steps``
+    are names and times where kernels are not told apart: in models of ragged batches.
     """
 
     name: str
@@ -125,6 +128,7 @@ class ModelReport:
     peak: float
     bandwidth: float
     lost: float = 0.0
+    steps: tuple[tuple[str, float], ...] = ()
 
     @property
     def limit(self) -> float:
@@ -154,11 +158,7 @@ class Explained:
         self.model = CompiledModel.from_contents(
             self.made.contents, evaluate=evaluate_payload, num_threads=threads
         )
-        if self.model.program.ragged is not None:
-            raise InputError(
-                "A model of ragged batches cannot be explained as a whole",
-                hint="Leave @ and what follows it out of --dim",
-            )
+        self.is_ragged = self.model.program.ragged is not None
         self.machine: Machine = host_machine()
         self.plan = self.made.plans[self.model.level]
         lowered = iter(self.made.levels[self.model.level].lowered)
@@ -175,7 +175,15 @@ class Explained:
         self._apart = {kernel.outputs[0]: kernel for kernel in apart.kernels}
 
     def at(self, shape: Mapping[str, int], inputs: Inputs, seconds: float = 1.0) -> ModelReport:
-        """The report of calls with ``inputs``, which have a shape, for about so many seconds."""
+        """The report of calls with ``inputs``, which have a shape, for about so many seconds.
+
+        Raises InputError for a model of ragged batches: see :meth:`steps_at`.
+        """
+        if self.is_ragged:
+            raise InputError(
+                "A model of ragged batches cannot be explained as a whole",
+                hint="Leave @ and what follows it out of --dim",
+            )
         model, target = self.model, self.machine.target
         threads = min(model.num_threads, target.units)
         call = _median(lambda: model.run(inputs), seconds / 2)
@@ -201,6 +209,26 @@ class Explained:
             tuple(kernels), sum(times.values()), model.memory(**shape),
             target.peak_flops("float32", threads) / 2,
             target.bytes_per_second(target.levels[-1].name, threads), self.plan.lost,
+        )  # fmt: skip
+
+    def steps_at(
+        self, shape: Mapping[str, int], inputs: Inputs, seconds: float = 1.0
+    ) -> ModelReport:
+        """The same without anything of kernels, whatever the model: each step with its time alone.
+
+        A step of a ragged batch computes all positions at once, or its kernels once for each
+        sequence, so that no shape of the graph has its price.
+        """
+        model, target = self.model, self.machine.target
+        threads = min(model.num_threads, target.units)
+        call = _median(lambda: model.run(inputs), seconds / 2)
+        times = self._profiled(inputs, seconds / 2)
+        labels = {step.step: step.label for step in model.profile(**inputs)}
+        steps = tuple((labels[number], time) for number, time in times.items() if number in labels)
+        return ModelReport(
+            model.name, dict(shape), model.level, target.name, self.plan_name, threads, call, (),
+            0.0, model.memory(**shape), target.peak_flops("float32", threads) / 2,
+            target.bytes_per_second(target.levels[-1].name, threads), self.plan.lost, steps,
         )  # fmt: skip
 
     @property
@@ -252,6 +280,7 @@ class Explained:
             multiply_adds=sum(map(prices.count, products)),
             padded=max((use.padded or 0.0 for use in uses), default=0.0),
             threads=max((use.threads for use in uses), default=1),
+            is_measured=number in dict(self.plan.corrections),
         )
 
 

@@ -1,4 +1,4 @@
-"""Figures as SVG text, without a library: bars of kernels, lines over sizes, a roofline.
+"""Figures as SVG text, without a library: bars of kernels, lines over sizes, strips of choices.
 
 Colours are CSS variables, which a page sets for light and dark; a figure alone brings its own.
 Start with :func:`kernel_bars`.
@@ -7,10 +7,11 @@ Start with :func:`kernel_bars`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from html import escape
 from itertools import pairwise
 
+from tilewright.bench.choices import Region, Regions
 from tilewright.bench.explain import KernelReport, ModelReport, signed_seconds
 from tilewright.support.text import format_seconds
 
@@ -27,6 +28,9 @@ COLOURS = """
 _OTHERS = ("var(--other1)", "var(--other2)", "var(--other3)", "var(--other4)")
 _TEXT = "font-family='system-ui, sans-serif' font-size='12'"
 _ROW, _LABEL, _TIMES, _MOST_BARS = 20, 250, 170, 30
+_SMALL = "font-family='system-ui, sans-serif' font-size='11'"
+_STRIP, MOST_STRIPS, _CHARACTER, _FEWEST_SHOWN, _TICKS_APART = 24, 16, 6.2, 6, 30
+_PIECES = ("var(--own)", "var(--other2)", "var(--other4)", "var(--other3)", "var(--mark)")
 _LEFT, _RIGHT, _TOP, _BOTTOM, _HEIGHT = 62, 110, 12, 34, 260
 
 
@@ -49,7 +53,7 @@ def kernel_bars(report: ModelReport, most: int = _MOST_BARS) -> str:
 
 
 def _bar(kernel: KernelReport, y: int, scale: float) -> str:
-    name = kernel.label if len(kernel.label) <= 36 else kernel.label[:35] + "…"
+    name = _shortened(kernel.label, 36)
     end = _LABEL + scale * kernel.measured
     limit = min(kernel.limit, kernel.measured)
     mark = _LABEL + scale * kernel.modelled
@@ -84,7 +88,9 @@ def roofline(report: ModelReport) -> str:
     low = min([report.peak / report.bandwidth / 8, *(x for x, _, _ in points)])
     high = max([report.peak / report.bandwidth * 8, *(x for x, _, _ in points)])
     bottom = min([report.peak / 30, *(y for _, y, _ in points)])
-    axes = _Axes(low, high, bottom, report.peak * 1.5)
+    # Algorithms with fewer multiply-adds than the plain one, as Winograd's, may lie above the peak.
+    top = max([report.peak, *(y for _, y, _ in points)]) * 1.5
+    axes = _Axes(low, high, bottom, top)
     roof = [(low, low * report.bandwidth), (report.peak / report.bandwidth, report.peak)]
     roof.append((high, report.peak))
     shown = axes.ticks("multiply-adds for a byte", _plain, lambda v: f"{v / 1e9:g} G/s")
@@ -122,6 +128,83 @@ def latency_lines(name: str, lines: Mapping[str, Sequence[tuple[int, float]]]) -
             f"{escape(engine)}</text>"
         )
     return _figure(f"Time of a call over {name}", _HEIGHT, shown)
+
+
+def region_strips(regions: Regions, most: int = MOST_STRIPS) -> str:
+    """What each choice that varies along a dimension takes at its sizes, a strip for each.
+
+    The dashed line is the size at which the rest of a page is about.
+    """
+    shown = regions.varying[:most]
+    low, last_size = min(regions.sizes), max(regions.sizes)
+    before = max((size for size in regions.sizes if size < last_size), default=1)
+    high = max(last_size**2 / before, last_size + 1)  # as wide a piece for the last as before it
+    height = len(shown) * _STRIP + 40
+    base = height - 34
+
+    def place(size: float) -> float:
+        share = math.log(min(max(size, low), high) / low) / math.log(high / low)
+        return _LABEL + share * (WIDTH - _LABEL - 12)
+
+    parts: list[str] = []
+    for number, region in enumerate(shown):
+        parts += _strip(regions, region, number * _STRIP + 4, place)
+    last = -math.inf
+    for value in _round_numbers(low, last_size):
+        if place(value) - last < _TICKS_APART:
+            continue
+        last = place(value)
+        parts.append(
+            f"<text x='{last:.1f}' y='{base + 14}' text-anchor='middle' fill='var(--soft)' "
+            f"{_TEXT}>{_plain(value)}</text>"
+        )
+    at = regions.base[regions.dimension]
+    if at > 0:
+        parts.append(
+            f"<line x1='{place(at):.1f}' x2='{place(at):.1f}' y1='2' y2='{base}' "
+            "stroke='var(--mark)' stroke-width='1.5' stroke-dasharray='4 3'/>"
+        )
+    parts.append(
+        f"<text x='{(_LABEL + WIDTH) / 2:.0f}' y='{height - 4}' text-anchor='middle' "
+        f"fill='var(--ink)' {_TEXT}>{escape(regions.dimension)}</text>"
+    )
+    return _figure(f"Choices along {regions.dimension}", height, parts)
+
+
+def _strip(
+    regions: Regions, region: Region, y: int, place: Callable[[float], float]
+) -> Iterator[str]:
+    """One choice: its name, and a piece for each stretch of sizes at which it falls on the same."""
+    others = len(region.kernels) - 1
+    more = f" and {others} more" if others else ""
+    name = _shortened(region.kernels[0], 36 - len(more)) + more
+    yield (
+        f"<text x='{_LABEL - 8}' y='{y + 15}' text-anchor='end' fill='var(--ink)' {_TEXT}>"
+        f"<title>{escape('; '.join(region.kernels))}</title>{escape(name)}</text>"
+    )
+    colours = {n: _PIECES[k % len(_PIECES)] for k, n in enumerate(dict.fromkeys(region.taken))}
+    following = {size: after for size, after in pairwise(regions.sizes)}
+    for first, last, taken in region.stretches(regions.sizes):
+        left, right = place(first), place(following.get(last, math.inf))
+        text, width = region.name_of(taken), max(right - left, 1.0)
+        tip = f"{regions.dimension} {first} to {last}: {text}"
+        tip += f" ({region.names[taken]})" if region.is_way else ""
+        yield (
+            f"<g><title>{escape(tip)}</title><rect x='{left:.1f}' y='{y + 2}' height='18' "
+            f"width='{width:.1f}' fill='{colours[taken]}' fill-opacity='0.35' "
+            "stroke='var(--paper)'/>"
+        )
+        fitting = int((width - 8) / _CHARACTER)
+        if fitting >= min(len(text), _FEWEST_SHOWN):
+            yield (
+                f"<text x='{left + 4:.1f}' y='{y + 15}' fill='var(--ink)' {_SMALL}>"
+                f"{escape(_shortened(text, fitting))}</text>"
+            )
+        yield "</g>"
+
+
+def _shortened(text: str, most: int) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 class _Axes:
@@ -197,4 +280,12 @@ def _figure(title: str, height: int, parts: Sequence[str]) -> str:
     )
 
 
-__all__ = ["COLOURS", "kernel_bars", "latency_lines", "roofline", "standalone"]
+__all__ = [
+    "COLOURS",
+    "MOST_STRIPS",
+    "kernel_bars",
+    "latency_lines",
+    "region_strips",
+    "roofline",
+    "standalone",
+]

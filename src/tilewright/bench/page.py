@@ -10,14 +10,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
+from tilewright.bench.choices import Regions, Regrets, named_alike
 from tilewright.bench.explain import KernelReport, ModelReport, signed_seconds
-from tilewright.bench.figures import COLOURS, kernel_bars, latency_lines, roofline
+from tilewright.bench.figures import (
+    COLOURS,
+    MOST_STRIPS,
+    kernel_bars,
+    latency_lines,
+    region_strips,
+    roofline,
+)
 from tilewright.bench.report import Report
 from tilewright.runtime.results import Memory
 from tilewright.support.text import format_bytes, format_count, format_seconds
 
 Sweep = Mapping[str, Sequence[Mapping[str, int]]]  # the shapes along each dimension
 
+_MOST_STEPS = 12
 _STYLE = (
     COLOURS
     + """
@@ -26,12 +35,12 @@ body { margin: 0 auto; max-width: 60rem; padding: 1rem; background: var(--paper)
 h1 { font-size: 1.5rem; margin: 0 0 .3rem; } h2 { font-size: 1.1rem; margin: 2rem 0 .3rem; }
 p { margin: .3rem 0 .8rem; } .soft { color: var(--soft); }
 svg { width: 100%; height: auto; }
-.wide { overflow-x: auto; } .wide svg { min-width: 36rem; }
+.wide { overflow-x: auto; } .wide svg { min-width: 40rem; }
 table { border-collapse: collapse; font-size: .85rem; white-space: nowrap; }
 td, th { padding: .2rem .6rem .2rem 0; text-align: right; border-bottom: 1px solid var(--line); }
 th { color: var(--soft); font-weight: 500; }
 td.name, th.name { text-align: left; white-space: normal; min-width: 11rem; }
-summary { cursor: pointer; }
+summary { cursor: pointer; } details { margin: .2rem 0 1.2rem; }
 """
 )
 
@@ -41,7 +50,8 @@ class PageContents:
     """What a page is about: a model at a shape, its calls and its memory at others.
 
     ``compile_seconds`` is the time of the compilation, ``code_bytes`` the size of the machine code.
-    ``latencies`` are the times of calls at the shapes of ``sweep``.
+    ``latencies`` are the times of calls at the shapes of ``sweep``, ``regions`` what is chosen
+    along each dimension, and ``regrets`` what choices lose at the shape.
     """
 
     report: ModelReport
@@ -50,6 +60,8 @@ class PageContents:
     sweep: Sweep
     latencies: Report
     memory: Sequence[tuple[Mapping[str, int], Memory]]
+    regions: Sequence[Regions]
+    regrets: Regrets
 
 
 def page(contents: PageContents) -> str:
@@ -57,7 +69,8 @@ def page(contents: PageContents) -> str:
     report = contents.report
     parts = [
         f"<h1>{escape(report.name)}</h1>", _summary(contents), *_latencies(contents),
-        *_kernels(report), *_roofline(report), *_memory(contents),
+        *(_steps(report) if report.steps else _kernels(report)), *_roofline(report),
+        *_regrets(contents), *_regions(contents), *_memory(contents),
     ]  # fmt: skip
     return (
         "<!doctype html>\n<html lang='en'><head><meta charset='utf-8'>"
@@ -79,13 +92,22 @@ def _summary(contents: PageContents) -> str:
         count = format_count(len(contents.latencies.rows), "shape")
         beside = f" The best of the other engines takes {mean:.2f} times its time over {count}."
     compiled = format_seconds(contents.compile_seconds)
+    what, limit = format_count(len(report.kernels), "kernel"), ""
+    if report.kernels:
+        limit = "; the least that the machine allows these kernels is "
+        limit += format_seconds(report.limit)
+        measured = sum(kernel.is_measured for kernel in report.kernels)
+        if measured:
+            limit += f". The planner priced {format_count(measured, 'kernel')} by running "
+            limit += "it" if measured == 1 else "them"
+    else:
+        what = format_count(len(report.steps), "step")
     return (
         f"<p>Compiled once in {compiled} for {escape(report.level)} by the costs of "
         f"{escape(report.machine)}, with the {escape(report.plan)} plan: "
-        f"{format_count(len(report.kernels), 'kernel')}, {format_bytes(contents.code_bytes)} of "
+        f"{what}, {format_bytes(contents.code_bytes)} of "
         f"code. At {escape(_shape(report.shape))} a call takes {format_seconds(report.call)} on "
-        f"{format_count(report.threads, 'thread')}; the least that the machine allows these "
-        f"kernels is {format_seconds(report.limit)}.{beside}</p>"
+        f"{format_count(report.threads, 'thread')}{limit}.{beside}</p>"
     )
 
 
@@ -142,6 +164,30 @@ def _kernels(report: ModelReport) -> list[str]:
     ]  # fmt: skip
 
 
+def _steps(report: ModelReport) -> list[str]:
+    """The steps of a model of ragged batches, and what is not said of them."""
+    total = sum(seconds for _, seconds in report.steps) or 1.0
+    slowest = sorted(report.steps, key=lambda step: -step[1])
+    rows = [
+        f"<tr><td class='name'>{escape(label)}</td><td>{format_seconds(seconds)}</td>"
+        f"<td>{100 * seconds / total:.1f} %</td></tr>"
+        for label, seconds in slowest
+    ]
+    table = "<table><tr><th class='name'>step</th><th>takes</th><th>of the call</th></tr>"
+    return [
+        f"<h2>Time of each step at {escape(_shape(report.shape))}</h2>",
+        "<p class='soft'>The model is for ragged batches: a step computes the positions of all "
+        "sequences at once, or a part of the model for one sequence after the other. All figures "
+        "of this page are of sequences that are equally long. Modelled times, limits of the "
+        "machine, other kernels, the roofline, and choices within parts that run for each "
+        "sequence are left out: they depend on more than one length. Compile the model without "
+        "ragged batches to see them.</p>",
+        f"<div class='wide'>{table}{''.join(rows[:_MOST_STEPS])}</table></div>",
+        f"<details><summary>All {len(rows)} steps</summary><div class='wide'>{table}"
+        f"{''.join(rows)}</table></div></details>" if len(rows) > _MOST_STEPS else "",
+    ]  # fmt: skip
+
+
 def _row(kernel: KernelReport) -> str:
     runner_up, other = "", kernel.rejected
     if kernel.runner_up and kernel.modelled:
@@ -169,6 +215,83 @@ def _roofline(report: ModelReport) -> list[str]:
         "what stays in a cache may lie above the bandwidth.</p>",
         f"<div class='wide'>{roofline(report)}</div>",
     ]
+
+
+def _regrets(contents: PageContents) -> list[str]:
+    """What is lost at the shape by what calls choose."""
+    regrets = contents.regrets
+    head = f"<h2>Regret at {escape(_shape(contents.report.shape))}</h2>"
+    if not regrets.found:
+        return [head, "<p>No kernel has another variant.</p>"]
+    heads = "<th class='name'>kernel</th><th>takes</th><th>lost</th><th class='name'>variant taken"
+    heads += "</th><th class='name'>fastest</th><th>timed</th>"
+    rows = "".join(
+        f"<tr><td class='name'>{escape(named_alike(regret.kernels))}</td>"
+        f"<td>{format_seconds(regret.seconds)}</td>"
+        f"<td>{100 * regret.lost / regret.seconds:.0f} %</td>"
+        f"<td class='name'>{escape(regret.taken)}</td>"
+        f"<td class='name'>{escape(regret.fastest if regret.lost else 'the same')}</td>"
+        f"<td>{regret.timed}</td></tr>"
+        for regret in regrets.found
+    )
+    others = f" {format_count(regrets.others, 'other')} that take less were not timed."
+    return [
+        head,
+        f"<p>The choices between variants that take the longest, {100 * regrets.share:.0f} % of "
+        f"the time of kernels, lose {100 * regrets.lost:.1f} % of theirs beside the fastest "
+        f"variant of each.{others if regrets.others else ''}</p>"
+        "<p class='soft'>Each was timed in turns with up to five others, the cheapest by the "
+        "model, all else as usual, and kernels that are alike together. Less than 2 % is noise, "
+        "and counts as nothing.</p>"
+        f"<details><summary>All {format_count(len(regrets.found), 'choice')}</summary>"
+        f"<div class='wide'><table><tr>{heads}</tr>{rows}</table></div></details>",
+    ]
+
+
+def _regions(contents: PageContents) -> list[str]:
+    """What is chosen over the declared ranges."""
+    if not contents.regions:
+        return []
+    parts = [
+        "<h2>What is chosen over the declared ranges</h2><p class='soft'>A strip is a choice: "
+        "between ways to compute a part of the model, or between the variants of a kernel. A new "
+        "colour is another one; the dashed line is the size that the rest of this page is about. "
+        "Kernels that choose alike are one strip.</p>"
+    ]
+    for regions in contents.regions:
+        name = escape(regions.dimension)
+        others = {key: size for key, size in regions.base.items() if key != regions.dimension}
+        beside = f" at {escape(_shape(others))}" if others else ""
+        steady = format_count(regions.steady, "choice")
+        if not regions.varying:
+            parts.append(f"<p>Along {name}{beside}: all of {steady} fall on the same.</p>")
+            continue
+        hidden = len(regions.varying) - MOST_STRIPS
+        more = f", {hidden} more strips are not shown" if hidden > 0 else ""
+        parts.append(
+            f"<p>Along {name}{beside}; {steady} more fall on the same everywhere{more}.</p>"
+            f"<div class='wide'>{region_strips(regions)}</div>{_stretches(regions)}"
+        )
+    return parts
+
+
+def _stretches(regions: Regions) -> str:
+    """The strips in words, for who cannot point at them."""
+    rows: list[str] = []
+    for region in regions.varying[:MOST_STRIPS]:
+        pieces = [
+            f"{first if first == last else f'{first} to {last}'}: {region.name_of(taken)}"
+            for first, last, taken in region.stretches(regions.sizes)
+        ]
+        rows.append(
+            f"<tr><td class='name'>{escape(named_alike(region.kernels))}</td>"
+            f"<td class='name'>{escape('; '.join(pieces))}</td></tr>"
+        )
+    return (
+        "<details><summary>The strips in words</summary><div class='wide'><table>"
+        f"<tr><th class='name'>kernel</th><th class='name'>{escape(regions.dimension)}</th></tr>"
+        f"{''.join(rows)}</table></div></details>"
+    )
 
 
 def _memory(contents: PageContents) -> list[str]:

@@ -20,6 +20,7 @@ from tilewright.cli.options import (
     DumpOption,
     JsonFlag,
     MaxArenaOption,
+    MeasureFlag,
     ModelPath,
     PlanOption,
     PolicyOption,
@@ -40,9 +41,10 @@ from tilewright.cli.sections import (
     origin_lines,
 )
 from tilewright.cli.writing import ARTIFACTS, writable
-from tilewright.compile import compile_to_file
+from tilewright.compile import Compilation, compile_to_file
 from tilewright.options import CompileOptions
 from tilewright.runtime.artifact import read_info
+from tilewright.runtime.info import ArtifactInfo
 from tilewright.support.text import format_bytes, format_seconds
 
 _Artifact = Annotated[
@@ -78,6 +80,7 @@ def compile_command(
     plan: PlanOption = "greedy",
     max_arena: MaxArenaOption = None,
     rewriting: RewritingFlag = None,
+    measure: MeasureFlag = False,
     target: TargetOption = None,
     check: CheckFlag = False,
     dump: DumpOption = None,
@@ -95,26 +98,19 @@ def compile_command(
     named = {"fallback": fallback, "levels": level, "accuracy": accuracy, "precision": precision}
     named |= {"policy": policy, "plan": plan, "rewriting": rewriting, "max_arena": max_arena}
     options = cast("CompileOptions", {**named, "dims": parse_dims(dim), "target": target})
-    options |= {"check": check or None, "dump": dump, "constants": parse_constants(constants)}
+    options |= {
+        "measure": measure,
+        "check": check or None,
+        "dump": dump,
+        "constants": parse_constants(constants),
+    }
     started = time.perf_counter()
     with output.progress.activity(f"Compiling {model.name}"):
         made = compile_to_file(model, artifact, **options)
     seconds = time.perf_counter() - started
     size, info = artifact.stat().st_size, read_info(artifact)
-    output.document(
-        {
-            "model": str(model),
-            "artifact": str(artifact),
-            "bytes": size,
-            "seconds": seconds,
-            "levels": info.to_json()["levels"],
-            "precision": info.precision,
-            "narrowing": None if made.narrowing is None else dataclasses.asdict(made.narrowing),
-            "verified": None if made.findings is None else made.findings.counts,
-            "runs_on": info.runs_on,
-            "report": dataclasses.asdict(made.report),
-        }
-    )
+    files = {"model": str(model), "artifact": str(artifact), "bytes": size, "seconds": seconds}
+    output.document({**files, **_document(made, info)})
     output.show(
         *dimension_section(made.report.dimensions),
         *operator_section(made.report),
@@ -123,5 +119,19 @@ def compile_command(
         "",
         f"Wrote {artifact}: {format_bytes(size)} in {format_seconds(seconds)}",
         *origin_lines(info),
+        *([] if made.measured is None else [f"Planned by measurement: {made.measured}"]),
         *([] if made.findings is None else [f"Verified every stage: {made.findings}"]),
     )
+
+
+def _document(made: Compilation, info: ArtifactInfo) -> dict[str, object]:
+    """What programs are told of a compilation."""
+    return {
+        "levels": info.to_json()["levels"],
+        "precision": info.precision,
+        "narrowing": None if made.narrowing is None else dataclasses.asdict(made.narrowing),
+        "measured": None if made.measured is None else made.measured.to_json(),
+        "verified": None if made.findings is None else made.findings.counts,
+        "runs_on": info.runs_on,
+        "report": dataclasses.asdict(made.report),
+    }

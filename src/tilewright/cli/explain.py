@@ -6,6 +6,7 @@ Start with :func:`explain`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, cast
 
@@ -14,17 +15,21 @@ import typer
 from rich.console import RenderableType
 
 from tilewright.bench import ModelContender, Settings, check_sizes, compare, parse_sizes
+from tilewright.bench.choices import regions_along, regrets_at
+from tilewright.bench.contender import Inputs
 from tilewright.bench.explain import Explained, KernelReport, ModelReport, signed_seconds
 from tilewright.bench.figures import kernel_bars, standalone
-from tilewright.bench.page import PageContents, page
+from tilewright.bench.page import PageContents, Sweep, page
 from tilewright.bench.peers import PeerOptions, create_peers
 from tilewright.bench.plan_model import plan_model
+from tilewright.bench.report import Report
 from tilewright.bench.shapes import Budget, plain_sizes, shapes_along
 from tilewright.cli.options import (
     ConstantOptions,
     DimOptions,
     InputOptions,
     JsonFlag,
+    MeasureFlag,
     ModelPath,
     QuietFlag,
     ThreadsOption,
@@ -35,11 +40,12 @@ from tilewright.cli.options import (
     parse_dims,
 )
 from tilewright.cli.output import Output, table
+from tilewright.cli.sections import named
 from tilewright.cli.usage import UsageError, as_usage
 from tilewright.cli.writing import TEXTS, writable
 from tilewright.options import PlanName
 from tilewright.runtime.model import CompiledModel
-from tilewright.support.text import format_bytes, format_seconds
+from tilewright.support.text import format_bytes, format_count, format_seconds
 
 _ShapeOption = Annotated[
     str | None,
@@ -48,6 +54,7 @@ _ShapeOption = Annotated[
 _PlanOption = Annotated[str, typer.Option(metavar="PLAN", help="As of tilewright compile.")]
 _Seconds = Annotated[float, typer.Option(min=0.1, help="How long to call the model, about.")]
 _ORDINARY = (224, 128, 64, 33, 16, 7, 2)
+_REGRET_SECONDS = 12.0
 _LONGEST = 1.0  # seconds of a call along a dimension, by the model
 
 
@@ -58,6 +65,7 @@ def explain(
     dim: DimOptions = None,
     constants: ConstantOptions = None,
     plan: _PlanOption = "greedy",
+    measure: MeasureFlag = False,
     threads: ThreadsOption = None,
     seconds: _Seconds = 2.0,
     most: Annotated[int, typer.Option(min=1, help="How many kernels to show.")] = 20,
@@ -86,7 +94,7 @@ def explain(
         writable(svg, TEXTS, [path])
     if to_onnx is not None:
         writable(to_onnx, [], [path])
-    explained = _explained(path, dim, constants, plan, threads, output)
+    explained = _explained(path, dim, constants, plan, measure, threads, output)
     sizes = _sizes(explained.model, shape, inputs)
     with output.progress.activity("Calling the model"):
         feeds = inputs_for(explained.model, inputs, 0).at(sizes)
@@ -113,6 +121,7 @@ def report(
     dim: DimOptions = None,
     constants: ConstantOptions = None,
     plan: _PlanOption = "greedy",
+    measure: MeasureFlag = False,
     threads: ThreadsOption = None,
     rounds: Annotated[int, typer.Option(min=1, help="Blocks of timing for each shape.")] = 3,
     as_json: JsonFlag = False,
@@ -129,7 +138,7 @@ def report(
     output = Output(as_json=as_json, quiet=quiet, verbose=verbose)
     writable(to, (*TEXTS, "html"), [path])
     fixed = parse_constants(constants)
-    explained = _explained(path, dim, constants, plan, threads, output)
+    explained = _explained(path, dim, constants, plan, measure, threads, output)
     model = explained.model
     base = _sizes(model, shape, None)
     feeds = inputs_for(model, None, 0)
@@ -147,24 +156,41 @@ def report(
             settings=Settings(rounds=rounds, most_rounds=rounds),
             progress=lambda done, _, case: steps.at(done, case),
         )  # fmt: skip
-    with output.progress.activity("Profiling"):
-        found = explained.at(base, feeds.at(base), 2.0)
-    code = sum(len(image.data) for image in explained.made.contents.images.values())
-    memory = [(case, model.memory(**case)) for case in cases]
-    contents = PageContents(found, explained.seconds, code, sweep, latencies, memory)
+    contents = _contents(explained, base, feeds.at(base), sweep, latencies, output)
+    found, told = contents.report, {"file": str(to), "shapes": len(cases)}
     to.write_text(page(contents), encoding="utf-8")
-    output.document({"file": str(to), "shapes": len(cases), **found.to_json()})
-    output.show(f"Wrote {to}: {len(cases)} shapes, {len(found.kernels)} kernels")
+    output.document({**told, **found.to_json(), "regret": asdict(contents.regrets)})
+    what = format_count(len(found.steps), "step")
+    if not explained.is_ragged:
+        what = format_count(len(found.kernels), "kernel")
+    output.show(f"Wrote {to}: {format_count(len(cases), 'shape')}, {what}")
+
+
+def _contents(
+    explained: Explained, base: Mapping[str, int], feeds: Inputs, sweep: Sweep, latencies: Report,
+    output: Output,
+) -> PageContents:  # fmt: skip
+    """What a page shows, the times of calls included."""
+    model = explained.model
+    with output.progress.activity("Profiling"):
+        look = explained.steps_at if explained.is_ragged else explained.at
+        found = look(base, feeds, 2.0)
+    regions = [regions_along(model.program, base, d, found.threads) for d in model.dimensions]
+    with output.progress.activity("Timing variants"):
+        lost = regrets_at(explained.made.contents, model, base, feeds, _REGRET_SECONDS)
+    code = sum(len(image.data) for image in explained.made.contents.images.values())
+    memory = [(row.case, model.memory(**row.case)) for row in latencies.rows]
+    return PageContents(found, explained.seconds, code, sweep, latencies, memory, regions, lost)
 
 
 def _explained(
     path: Path, dim: Sequence[str] | None, constants: Sequence[str] | None, plan: str,
-    threads: int | None, output: Output,
+    measure: bool, threads: int | None, output: Output,
 ) -> Explained:  # fmt: skip
     with output.progress.activity(f"Compiling {path.name}"):
         return Explained(
             path, threads, dims=parse_dims(dim), constants=parse_constants(constants),
-            plan=cast("PlanName", plan),
+            plan=cast("PlanName", plan), measure=measure,
         )  # fmt: skip
 
 
@@ -191,6 +217,7 @@ def _shown(found: ModelReport, most: int) -> list[RenderableType]:
     shape = ", ".join(f"{name}={size}" for name, size in found.shape.items())
     total = sum(kernel.measured for kernel in found.kernels)
     where = f" at {shape}" if shape else ""
+    measured = [kernel.label for kernel in found.kernels if kernel.is_measured]
     return [
         table(*columns, rows=[_cells(kernel) for kernel in slowest]),
         "",
@@ -199,6 +226,7 @@ def _shown(found: ModelReport, most: int) -> list[RenderableType]:
         f"{found.level}, {format_seconds(total)} in sum, of which the machine allows no less than "
         f"{format_seconds(found.limit)}",
         *([f"Planned in parts, which lose at most {100 * found.lost:.2f} %"] if found.lost else []),
+        *([f"Priced by measurement: {named(measured)}"] if measured else []),
         *([f"Without a kernel: {format_seconds(found.other)}"] if found.other else []),
         f"Memory: {format_bytes(found.memory.constants)} of weights, "
         f"{format_bytes(found.memory.arena)} between kernels",

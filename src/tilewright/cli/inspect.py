@@ -29,6 +29,7 @@ from tilewright.cli.sections import (
     artifact_sections,
     dimension_section,
     level_table,
+    measured_lines,
     memory_lines,
     operator_section,
     origin_lines,
@@ -121,6 +122,7 @@ def _artifact(path: Path, size: int, info: ArtifactInfo) -> list[RenderableType]
         f"{format_bytes(info.code_bytes)} of code, {format_bytes(info.weight_bytes)} of weights, "
         "which levels share where they can",
         *memory_lines(info),
+        *measured_lines(info),
         "",
         *origin_lines(info),
     ]

@@ -116,6 +116,14 @@ RewritingFlag = Annotated[
         show_default="with --plan optimal",
     ),
 ]
+MeasureFlag = Annotated[
+    bool,
+    typer.Option(
+        "--measure",
+        help="With --plan optimal: run kernels of the best plans for up to a minute; times are "
+        "kept for the next compilation.",
+    ),
+]
 PrecisionOption = Annotated[
     str,
     typer.Option(

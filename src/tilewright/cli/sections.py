@@ -6,6 +6,7 @@ Imports the frontend's report and the runtime's record. Start with :func:`dimens
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Sequence
 
 from rich.console import RenderableType
@@ -20,6 +21,7 @@ from tilewright.support.text import format_bytes, format_count, format_list
 
 _ORIGINS = {"given": "declared", "model": "implied by the model", "default": "the default"}
 _LONGEST_FORMULA = 300
+_MOST_NAMES = 12
 _LONG_FORMULA = "a long formula, which --json shows"
 _FIXED = "No dimension varies: every size of the inputs is a constant"
 
@@ -154,6 +156,28 @@ def memory_lines(info: ArtifactInfo) -> list[str]:
         f"{formula if len(formula) <= _LONGEST_FORMULA else _LONG_FORMULA}"
         for formula, names in groups.items()
     ]
+
+
+def measured_lines(info: ArtifactInfo) -> list[str]:
+    """Which kernels were priced by running them, by level."""
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for level in info.levels:
+        groups.setdefault(level.measured, []).append(level.name)
+    return [
+        f"Priced by measurement{'' if len(groups) == 1 else f' for {format_list(levels)}'}: "
+        f"{named(labels)}"
+        for labels, levels in groups.items()
+        if labels
+    ]
+
+
+def named(labels: Sequence[str]) -> str:
+    """How many kernels these are, and their names, a number with those that are alike."""
+    counts = Counter(labels)
+    shown = [name if n == 1 else f"{name} ({n})" for name, n in counts.most_common(_MOST_NAMES)]
+    others = len(counts) - len(shown)
+    rest = [f"{others} more"] if others else []
+    return f"{format_count(len(labels), 'kernel')}, {format_list([*shown, *rest])}"
 
 
 def origin_lines(info: ArtifactInfo) -> list[str]:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from enum import Enum
 
+from tilewright.ir.correction import Correction
 from tilewright.ir.graph import Node
 from tilewright.ir.primitives import (
     Concat,
@@ -130,12 +131,19 @@ class Plan:
     """Kernels in execution order, launched by every call but for those of ``alternatives``.
 
     ``lost`` is the part of its modelled time that a planner may have lost at most by dividing the
-    graph.
+    graph. ``corrections`` are those of the kernels, by number, that were priced by measurement;
+    calls choose among alternatives by them, too.
     """
 
     kernels: tuple[Kernel, ...]
     alternatives: tuple[Alternatives, ...] = ()
     lost: float = 0.0
+    corrections: tuple[tuple[int, Correction], ...] = ()
+
+    @property
+    def measured(self) -> tuple[str, ...]:
+        """The labels of the kernels that were priced by measurement."""
+        return tuple(self.kernels[number].label for number, _ in self.corrections)
 
     def memberships(self) -> dict[int, tuple[int, frozenset[int]]]:
         """The kernels, by number, that not every call launches: of which alternatives, and ways."""

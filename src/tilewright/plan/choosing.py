@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -111,15 +112,21 @@ class Choosing:
         return Choice(best.chosen, best.price, bound)
 
     def cheapest(
-        self, part: Part, weights: Array, others: Sequence[Kernel] = (), below: float = math.inf
+        self,
+        part: Part,
+        weights: Array,
+        others: Sequence[Kernel] = (),
+        below: float = math.inf,
+        rounds: int = ROUNDS,
     ) -> Choice | None:
         """The cheapest choice that runs with ``others``, however small its gain; None for none.
 
-        One that is not ``below`` a price need not be the cheapest.
+        One that is not ``below`` a price, or is not found in so many ``rounds`` of choosing and
+        pricing, need not be the cheapest.
         """
         best: Choice | None = None
         try:
-            for found in self._tried(part, weights, others):
+            for found in islice(self._tried(part, weights, others), rounds):
                 best = found if best is None or found.price < best.price else best
                 if best.price - found.bound <= NEAR * best.price or found.bound >= below:
                     break

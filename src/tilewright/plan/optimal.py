@@ -17,6 +17,7 @@ from functools import partial
 import numpy as np
 
 from tilewright.cost import Machine
+from tilewright.ir.correction import Correction
 from tilewright.ir.graph import Graph, Node
 from tilewright.ir.graph import node as made
 from tilewright.ir.kernel import Alternatives, Kernel, Plan
@@ -27,12 +28,13 @@ from tilewright.plan.candidates import candidates
 from tilewright.plan.choosing import NEAR, Array, Choice, Choosing, Part
 from tilewright.plan.greedy import plan_greedily
 from tilewright.plan.launches import LaunchRing, in_order
+from tilewright.plan.measuring import Decided, Measure, Measuring
 from tilewright.plan.memory import Fullest, PlanMemory
 from tilewright.plan.parts import parts
 from tilewright.plan.prices import KernelPrices, points_of
 from tilewright.plan.problem import Problem, made_by, orchestration
 from tilewright.plan.quick import QuickPrices
-from tilewright.plan.regions import ways
+from tilewright.plan.regions import MOST_WAYS, ways
 from tilewright.plan.solver import NoChoice
 from tilewright.support.errors import ResourceError
 from tilewright.tile.alike import LoweringOnce
@@ -66,22 +68,31 @@ class OptimalPlan:
 class _Planned:
     """What was found of one part: the choice for all shapes, and all ways, it among them.
 
-    ``gain`` is what the other ways save in the mean, relative to the greedy plan.
+    ``gain`` is what the other ways save in the mean, relative to the greedy plan. ``corrections``
+    are those of the kernels, by number, by whose measured times it was decided.
     """
 
     choice: Choice
     ways: tuple[tuple[int, ...], ...]
     gain: float
+    corrections: Mapping[int, Correction]
 
 
-def plan_optimally(graph: Graph, lowering: LoweringOnce, limit: int | None = None) -> OptimalPlan:
+def plan_optimally(
+    graph: Graph,
+    lowering: LoweringOnce,
+    limit: int | None = None,
+    measure: Measure | None = None,
+) -> OptimalPlan:
     """The plan with the least modelled time for the machine that ``lowering`` is for.
+
+    With ``measure`` the best choices of every part are decided by running their kernels.
 
     With ``limit``, that of those which need no more bytes between kernels, at the ends of all
     ranges, with one way for all shapes; kernels that need more together are forbidden as they are
     found. Raises ResourceError if there is none, or none is found.
     """
-    search = _Search(graph, lowering)
+    search = _Search(graph, lowering, measure)
     return search.found() if limit is None else _within(search, PlanMemory(graph, lowering), limit)
 
 
@@ -112,7 +123,7 @@ def _within(search: _Search, memory: PlanMemory, limit: int) -> OptimalPlan:
 
 
 class _Search:
-    def __init__(self, graph: Graph, lowering: LoweringOnce) -> None:
+    def __init__(self, graph: Graph, lowering: LoweringOnce, measure: Measure | None) -> None:
         self.graph = graph
         machine = lowering.machine
         self.greedy = plan_greedily(graph).kernels
@@ -135,6 +146,10 @@ class _Search:
         self.has_regions = _is_decided_by_inputs(graph)
         # Numbers of kernels that must not be chosen together, by what parts that are alike share.
         self.forbidden: dict[object, list[tuple[int, ...]]] = {}
+        self.measuring = (
+            None if measure is None else Measuring(self.choosing, points, times, measure)
+        )
+        self._corrections: dict[Kernel, Correction] = {}
         self._known: dict[object, _Planned] = {}
         self._problems: dict[int, tuple[list[Kernel], Problem]] = {}  # of each part
 
@@ -146,6 +161,7 @@ class _Search:
             if len(numbers) == 1:
                 of_part[numbers.pop()].append(kernel)
         needed = [made_by(root) for root in self.graph.roots]
+        self._corrections.clear()
         taken: list[list[list[Kernel]]] = []  # by part and way
         found: list[_Planned] = []
         bound = 0.0
@@ -157,6 +173,7 @@ class _Search:
             self._problems[number] = kernels, problem
             planned = self._planned(self._allowed(problem), start)
             every = [[kernels[n] for n in chosen] for chosen in planned.ways]
+            self._corrections |= {kernels[n]: own for n, own in planned.corrections.items()}
             taken.append(self._reading_alike(number, every))
             found.append(planned)
             bound += planned.choice.bound
@@ -190,14 +207,22 @@ class _Search:
             _LOG.info(
                 "Planned in %d parts, which lose at most %.2f %%", len(self.parts), 100 * lost
             )
-        plan = replace(plan, lost=lost)
+        numbered = [(n, self._corrections.get(kernel)) for n, kernel in enumerate(plan.kernels)]
+        corrections = tuple((n, own) for n, own in numbered if own is not None)
+        plan = replace(plan, lost=lost, corrections=corrections)
         return OptimalPlan(
             plan, len(self.kernels), self.choosing.priced, self.choosing.rounds,
             price / total, bound / total, by_shape / total,
         )  # fmt: skip
 
     def _prices(self, kernels: Sequence[Kernel]) -> Array:
-        return sum((self.choosing.price(kernel) for kernel in kernels), 0 * self.weights)
+        return sum(map(self._price, kernels), 0 * self.weights)
+
+    def _price(self, kernel: Kernel) -> Array:
+        correction = self._corrections.get(kernel)
+        if correction is None or self.measuring is None:
+            return self.choosing.price(kernel)
+        return self.measuring.price(kernel, correction)
 
     # ------------------------------------------------------------ memory
 
@@ -234,10 +259,24 @@ class _Search:
             every = (choice.chosen,)
             if self.has_regions:
                 every = ways(self.choosing, part, choice, self.weights)
-            prices = [self.choosing.prices(part, way) for way in every]
+            prices: Sequence[Array] = [self.choosing.prices(part, way) for way in every]
+            corrections: Mapping[int, Correction] = {}
+            decided = self._measured(part, chosen, every)
+            if decided is not None:
+                every, prices, corrections = decided.ways, decided.prices, decided.corrections
+                choice = replace(choice, chosen=every[0], price=float(prices[0] @ self.weights))
             gain = float((prices[0] - np.min(prices, axis=0)) @ self.weights)
-            self._known[signature] = _Planned(choice, every, gain)
+            self._known[signature] = _Planned(choice, every, gain, corrections)
         return self._known[signature]
+
+    def _measured(
+        self, part: Part, start: tuple[int, ...], every: Sequence[tuple[int, ...]]
+    ) -> Decided | None:
+        """The ways of a part by measurement; None where it is not wanted or not possible."""
+        if self.measuring is None:
+            return None
+        most = MOST_WAYS if self.has_regions else 1
+        return self.measuring.decided(part, start, every, self.weights, most)
 
     def _reading_alike(self, number: int, every: list[list[Kernel]]) -> list[list[Kernel]]:
         """The ways that read no more of earlier parts than the first one."""

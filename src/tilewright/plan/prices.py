@@ -2,14 +2,15 @@
 
 A kernel is lowered to its variants, as for a compiled program, and each of them has a modelled time
 over the sizes and the number of threads; the runtime takes the cheapest at every shape, and so does
-the price. Nothing is measured. Kernels that are alike have one price. Start with
-:class:`KernelPrices`.
+the price. Nothing is measured here: :func:`corrected` puts what was measured in its place. Kernels
+that are alike have one price. Start with :class:`KernelPrices`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from tilewright.ir.correction import Correction
 from tilewright.ir.graph import Graph
 from tilewright.ir.kernel import Kernel, KernelKind, Plan
 from tilewright.policy.prices import (
@@ -18,6 +19,7 @@ from tilewright.policy.prices import (
     spread_shapes,
     thread_counts,
 )
+from tilewright.shape import symbol
 from tilewright.tile.alike import LoweringOnce, outline_key
 from tilewright.tile.prices import with_costs
 from tilewright.tile.variants import THREADS
@@ -28,6 +30,7 @@ TRIED = (
     25  # shapes, of which those of less work stay: most of a box is larger than what is computed
 )
 KEPT = 12
+_PRICE = "price"
 
 
 class KernelPrices:
@@ -46,18 +49,27 @@ class KernelPrices:
         return self._known[key]
 
     def of_plan(self, plan: Plan) -> Prices:
-        """The price of a plan at every point, where calls take the cheapest of several ways."""
+        """The price of a plan at every point, where calls take the cheapest of several ways.
+
+        Kernels that were priced by measurement count as such.
+        """
         optional = plan.memberships()
-        always = [kernel for number, kernel in enumerate(plan.kernels) if number not in optional]
-        found = self._sum(always)
+        corrections = dict(plan.corrections)
+
+        def priced(numbers: Iterable[int]) -> Prices:
+            none = (0.0,) * len(self.points)
+            own = [self._corrected(plan.kernels[n], corrections.get(n)) for n in numbers]
+            return tuple(map(sum, zip(none, *own, strict=True)))
+
+        found = priced(number for number in range(len(plan.kernels)) if number not in optional)
         for alternatives in plan.alternatives:
-            ways = [self._sum(plan.kernels[n] for n in way) for way in alternatives.ways]
+            ways = [priced(way) for way in alternatives.ways]
             found = tuple(map(sum, zip(found, map(min, zip(*ways, strict=True)), strict=True)))
         return found
 
-    def _sum(self, kernels: Iterable[Kernel]) -> Prices:
-        none = (0.0,) * len(self.points)
-        return tuple(map(sum, zip(none, *map(self.of, kernels), strict=True)))
+    def _corrected(self, kernel: Kernel, correction: Correction | None) -> Prices:
+        own = self.of(kernel)
+        return own if correction is None else corrected(correction, own, self.points)
 
     def _found(self, kernel: Kernel) -> Prices:
         if kernel.kind is KernelKind.OPAQUE:
@@ -65,6 +77,16 @@ class KernelPrices:
         variants = with_costs(self._lowering.lowered(kernel).variants, self._lowering.machine)
         costs = evaluated_at([variant.cost for variant in variants], self.points)
         return tuple(min(values) for values in zip(*costs, strict=True))
+
+
+def corrected(
+    correction: Correction, prices: Sequence[float], points: Sequence[Mapping[str, int]]
+) -> Prices:
+    """Prices at points as measurements correct them: by the expression that a call evaluates."""
+    expression = correction.of(symbol(_PRICE), symbol(THREADS))
+    pairs = zip(prices, points, strict=True)
+    own = [{_PRICE: round(price), THREADS: point[THREADS]} for price, point in pairs]
+    return tuple(evaluated_at([expression], own)[0])
 
 
 def points_of(graph: Graph, machine_units: int) -> list[Mapping[str, int]]:
@@ -87,4 +109,4 @@ def _size(shape: tuple[int, ...]) -> int:
     return product
 
 
-__all__ = ["KernelPrices", "Prices", "points_of"]
+__all__ = ["KernelPrices", "Prices", "corrected", "points_of"]

@@ -25,6 +25,9 @@ def print_plan(graph: Graph, plan: Plan) -> str:
     for group, alternatives in enumerate(plan.alternatives):
         ways = " or ".join(", ".join(map(str, numbers)) for numbers in alternatives.ways)
         lines.append(f"  alternatives {group}: kernels {ways}")
+    if plan.corrections:
+        numbers = ", ".join(str(number) for number, _ in plan.corrections)
+        lines.append(f"  priced by measurement: kernels {numbers}")
     return "\n".join(lines) + "\n"
 
 

@@ -64,6 +64,19 @@ class Problem:
         ones = (1.0,) * len(ring)
         return replace(self, rows=(*self.rows, Row(tuple(ring), ones, None, len(ring) - 1.0)))
 
+    def without_any(self, kernels: Sequence[int]) -> Problem:
+        """The problem in which none of some kernels is chosen."""
+        ones = (1.0,) * len(kernels)
+        return replace(self, rows=(*self.rows, Row(tuple(kernels), ones, None, 0.0)))
+
+    def of(self, numbers: Sequence[int]) -> Problem:
+        """The problem in which no other kernels than these are chosen, numbered in their order."""
+        place = {number: position for position, number in enumerate(numbers)}
+        return Problem(
+            tuple(self.kernels[n] for n in numbers),
+            tuple(dict.fromkeys(row.renumbered(place) for row in self.rows)),
+        )
+
     def holds(self, chosen: Collection[int]) -> bool:
         """Whether a choice of kernels satisfies every constraint."""
         return all(row.holds(chosen) for row in self.rows)

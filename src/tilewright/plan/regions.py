@@ -13,7 +13,6 @@ from __future__ import annotations
 import numpy as np
 
 from tilewright.plan.choosing import WORTH, Array, Choice, Choosing, Part
-from tilewright.plan.problem import Problem
 from tilewright.plan.solver import solve
 
 MOST_WAYS = 3  # of one part: each is code of its own
@@ -43,7 +42,7 @@ def ways(
 def _least(choosing: Choosing, part: Part, weights: Array) -> Array:
     """The least price of any choice of kernels that are priced, at every point with a weight."""
     numbers = [n for n, key in enumerate(part.keys) if choosing.is_priced(key)]
-    problem = _restricted(part.problem, numbers)
+    problem = part.problem.of(numbers)
     costs = np.array([choosing.price(part.problem.kernels[n], part.keys[n]) for n in numbers])
     least = np.full(len(weights), np.inf)
     for point, weight in enumerate(weights):
@@ -52,13 +51,4 @@ def _least(choosing: Choosing, part: Part, weights: Array) -> Array:
     return least
 
 
-def _restricted(problem: Problem, numbers: list[int]) -> Problem:
-    """The problem in which no other kernels than these are chosen."""
-    place = {number: position for position, number in enumerate(numbers)}
-    return Problem(
-        tuple(problem.kernels[n] for n in numbers),
-        tuple(dict.fromkeys(row.renumbered(place) for row in problem.rows)),
-    )
-
-
-__all__ = ["ways"]
+__all__ = ["MOST_WAYS", "ways"]

@@ -29,7 +29,6 @@ from tilewright.runtime.artifact import (
 from tilewright.runtime.draft import Draft
 from tilewright.runtime.info import (
     ArtifactInfo,
-    MachineInfo,
     level_info,
     specifications,
 )
@@ -217,7 +216,7 @@ class _Layout:
                     name,
                     contents.programs[name],
                     contents.images[name],
-                    origin.machines.get(name, MachineInfo()),
+                    origin,
                     self._bytes(level["constants"]),
                 )
                 for name, level in zip(names, self.levels, strict=True)

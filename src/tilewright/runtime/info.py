@@ -52,6 +52,7 @@ class Origin:
     other files is not part of it). ``machines`` are by level. ``ranges`` says of inputs which least
     and greatest value the model can use, as expressions over the dimensions, "" for an open end.
     ``policy`` chose the block sizes of products, ``plan`` is the planner that made kernels.
+    ``measured`` names, by level, the kernels that it priced by running them.
     """
 
     source: str = ""
@@ -62,6 +63,7 @@ class Origin:
     ranges: Mapping[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
     policy: str = "auto"
     plan: str = "greedy"
+    measured: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,8 @@ class LevelInfo:
     ``features`` are what it needs of a processor. ``kernels`` are the steps that run machine code,
     with all variants of each, ``functions`` the pieces of code that they share, ``opaque_steps``
     those that run on the ONNX reference evaluator. ``peak_bytes`` is the memory that a call needs
-    between kernels, a formula in the dimensions, see ``peak``.
+    between kernels, a formula in the dimensions, see ``peak``. ``measured`` names the kernels that
+    were priced by running them when the model was planned.
     """
 
     name: str
@@ -83,6 +86,7 @@ class LevelInfo:
     code_bytes: int
     weight_bytes: int
     peak_bytes: str
+    measured: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -182,13 +186,13 @@ def _ends(data: Any) -> tuple[str, str]:
 
 
 def level_info(
-    name: str, program: Program, image: CodeImage, machine: MachineInfo, weight_bytes: int
+    name: str, program: Program, image: CodeImage, origin: Origin, weight_bytes: int
 ) -> LevelInfo:
     """The record of one level from what it consists of."""
     return LevelInfo(
         name=name,
         features=image.features,
-        machine=machine,
+        machine=origin.machines.get(name, MachineInfo()),
         kernels=sum(isinstance(step, KernelStep) for step in program.steps),
         functions=len(image.functions),
         opaque_steps=sum(
@@ -197,6 +201,7 @@ def level_info(
         code_bytes=len(image.data),
         weight_bytes=weight_bytes,
         peak_bytes=str(peak_bytes(program)),
+        measured=tuple(origin.measured.get(name, ())),
     )
 
 
@@ -244,6 +249,7 @@ def _level_json(level: LevelInfo) -> dict[str, Any]:
         "code_bytes": level.code_bytes,
         "weight_bytes": level.weight_bytes,
         "peak_bytes": level.peak_bytes,
+        **({"measured": list(level.measured)} if level.measured else {}),
     }
 
 
@@ -261,4 +267,5 @@ def _level(data: Mapping[str, Any]) -> LevelInfo:
         code_bytes=integer(data["code_bytes"]),
         weight_bytes=integer(data["weight_bytes"]),
         peak_bytes=text(data["peak_bytes"]),
+        measured=texts(data.get("measured", [])),
     )

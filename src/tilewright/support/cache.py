@@ -19,7 +19,7 @@ from tilewright.support.arguments import byte_count
 from tilewright.support.errors import InputError
 
 _CODE = ("kernel-*.code", "shared-*.code")
-KINDS = ("profile-*.json", *_CODE)  # names of what is kept
+KINDS = ("profile-*.json", "times-*.json", *_CODE)  # names of what is kept
 
 LIMIT_VARIABLE = "TILEWRIGHT_CACHE_BYTES"
 _USUAL_LIMIT = 1 << 30

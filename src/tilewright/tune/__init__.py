@@ -2,15 +2,17 @@
 
 ``wrappers`` makes code that calls register tiles in a loop, ``profile`` times it, ``peak`` measures
 what cores compute and read at best, ``loop_probes`` what loops without products cost, with small
-tile programs that ``probes`` compiles and times. ``store`` keeps the result under the machine's
-fingerprint, and ``core`` makes a machine of it. Nothing here runs in a user's call, and nothing is
-written unless it is asked for. All is measured in several blocks of time, which say how sure each
-entry is (``blocks``). May import every lower package, numpy and llvmlite. Start with
+tile programs that ``probes`` compiles and times. ``kernel_times`` runs kernels of a model, for a
+planner that asks. ``store`` keeps the results under the machine's fingerprint, and ``core`` makes a
+machine of a profile. Nothing here runs in a user's call, and nothing is written unless it is asked
+for. A profile is measured in several blocks of time, which say how sure each entry is (``blocks``).
+May import every lower package, numpy and llvmlite. Start with
 ``profile``.
 """
 
 from tilewright.tune.blocks import SURE
 from tilewright.tune.core import measured_machine
+from tilewright.tune.kernel_times import Budget, KernelTimes
 from tilewright.tune.loop_probes import MeasuredLoops, measure_loop_costs
 from tilewright.tune.peak import LevelReads, measure_reads
 from tilewright.tune.profile import (
@@ -24,7 +26,9 @@ from tilewright.tune.store import fingerprint, load_profile, save_profile
 
 __all__ = [
     "SURE",
+    "Budget",
     "InterruptedTuning",
+    "KernelTimes",
     "LevelReads",
     "MeasuredLoops",
     "Profile",

@@ -1,5 +1,6 @@
-"""Where measurements are kept: one file for each machine and instruction set level.
+"""Where measurements are kept: two files for each machine and instruction set level.
 
+One is the profile of the machine, the other holds times of kernels that were run for the planner.
 They are in the cache directory. A file that is damaged or from another version counts as not there.
 Imports target and support. Start with :func:`load_profile`.
 """
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,7 @@ from tilewright.tune.peak import LevelReads
 from tilewright.tune.profile import Profile, TileTiming
 
 _FORMAT = 4
+_TIMES_FORMAT = 1
 
 
 @dataclass(frozen=True)
@@ -61,16 +64,52 @@ def save_profile(profile: Profile) -> Path:
     machine = fingerprint()
     path = profile_path(profile.level, machine)
     content = {"format": _FORMAT, "machine": asdict(machine), "profile": asdict(profile)}
+    _keep(path, content, "The profile of this machine")
+    return path
+
+
+def kernel_times_path(level: str, machine: Fingerprint | None = None) -> Path:
+    """The file of the times of one level's kernels on this machine."""
+    digest = (machine or fingerprint()).digest
+    return cache_directory() / f"times-{level}-{digest}.json"
+
+
+def save_kernel_times(level: str, times: Mapping[str, int]) -> Path:
+    """Keep picoseconds of kernels by what identifies them, beside those that are kept; the file.
+
+    What is kept stays as it is, so that plans that were made by it are made again. Raises
+    ResourceError where it cannot be kept.
+    """
+    machine = fingerprint()
+    path = kernel_times_path(level, machine)
+    every = dict(sorted({**times, **load_kernel_times(level)}.items()))
+    content = {"format": _TIMES_FORMAT, "machine": asdict(machine), "picoseconds": every}
+    _keep(path, content, "The times of kernels")
+    return path
+
+
+def load_kernel_times(level: str) -> dict[str, int]:
+    """What :func:`save_kernel_times` kept; nothing where there is no file that can be used."""
+    try:
+        content = json.loads(kernel_times_path(level).read_text(encoding="utf-8"))
+        found = dict(content["picoseconds"]) if content["format"] == _TIMES_FORMAT else {}
+    except (OSError, ValueError, TypeError, KeyError):
+        return {}
+    is_used = all(type(value) is int and value > 0 for value in found.values())
+    return found if is_used else {}
+
+
+def _keep(path: Path, content: Mapping[str, object], what: str) -> None:
+    """Write a file of JSON. Raises ResourceError."""
     try:
         replace_file(path, (json.dumps(content, indent=1) + "\n").encode())
     except OSError as error:
         why = error.strerror or type(error).__name__
         raise ResourceError(
-            f"The profile of this machine cannot be kept: {why}.",
+            f"{what} cannot be kept: {why}.",
             where=str(path),
             hint="set TILEWRIGHT_CACHE_DIR to a folder that can be written",
         ) from error
-    return path
 
 
 def load_profile(level: str) -> Profile | None:

@@ -1,8 +1,8 @@
 """Which kernels of a plan with alternatives a call launches, as expressions.
 
 Every choice between ways is a symbol of the program, the position of the least of their costs; the
-cost of a way is that of its own kernels, each with the cheapest of its variants. Start with
-:class:`Launched`.
+cost of a way is that of its own kernels, each with the cheapest of its variants, and corrected as
+the planner did where it was priced by measurement. Start with :class:`Launched`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from tilewright.ir.primitives import TensorType
 from tilewright.shape import Expr, constant, equal, minimum, product, symbol, total
 from tilewright.tile.lower import LoweredKernel
 from tilewright.tile.prices import with_costs
+from tilewright.tile.variants import THREADS
 
 Way = tuple[str, str, tuple[str, ...], tuple[Expr, ...]]
 
@@ -58,17 +59,19 @@ class Launched:
 
     def ways(self, lowered: Sequence[LoweredKernel], machine: Machine) -> Iterator[Way]:
         """For each of the alternatives its symbol, a label, what its ways are, and their costs."""
-        costs = {made.kernel: made.variants for made in lowered}
+        variants = {made.kernel: made.variants for made in lowered}
+        corrections = dict(self._plan.corrections)
+
+        def price(number: int) -> Expr:
+            own = with_costs(variants[self._plan.kernels[number]], machine)
+            modelled = minimum(*(variant.cost for variant in own))
+            correction = corrections.get(number)
+            return modelled if correction is None else correction.of(modelled, symbol(THREADS))
+
         for chosen, alternatives in zip(self._symbols, self._plan.alternatives, strict=True):
             kernels = [[self._plan.kernels[n] for n in way] for way in alternatives.ways]
             names = [", ".join(kernel.label for kernel in way) for way in kernels]
-            sums = [
-                total(
-                    minimum(*(variant.cost for variant in with_costs(costs[kernel], machine)))
-                    for kernel in way
-                )
-                for way in kernels
-            ]
+            sums = [total(map(price, way)) for way in alternatives.ways]
             yield str(chosen), f"ways of {names[0]}", tuple(names), tuple(sums)
 
 
