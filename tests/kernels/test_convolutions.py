@@ -8,13 +8,18 @@ from dataclasses import dataclass, replace
 import pytest
 
 from support.graph_kit import F32, F64, WIDE, Space, apply, check, data, fixed, mostly_slow, scalar
+from tilewright.backend.cpu.machine import LEVELS
+from tilewright.backend.cpu.program import lowering_of
+from tilewright.cost import Machine
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node, node
 from tilewright.ir.primitives import Broadcast, Convolve, Transpose, Window
+from tilewright.plan.greedy import plan_greedily
 from tilewright.shape import Expr, constant, maximum
+from tilewright.target import preset
 from tilewright.tile.products.frame import Blocking
 from tilewright.tile.products.variants import Choice, Way
-from tilewright.tile.variants import Variant
+from tilewright.tile.variants import THREADS, Variant
 
 pytestmark = pytest.mark.sampled(20)
 
@@ -205,6 +210,20 @@ def test_every_variant_of_a_pointwise_convolution(
     space = Space()
     graph = space.graph(apply("maximum", convolution(space, case), scalar(0.0)))
     check(graph, [*shapes(case), {"n": 2, "h": 7, "w": 7}, {"n": 1, "h": 16, "w": 3}], length=52)
+
+
+@pytest.mark.parametrize(("pixels", "packs"), [(56, True), (14, False)])
+def test_strided_pixels_are_packed_where_lines_are_long(pixels: int, packs: bool) -> None:
+    """Picking from long lines costs little; many short ones are turned as a whole."""
+    space = Space()
+    made = convolution(space, Case("pointwise", (1, 1), (64, 128), 2))
+    graph = space.graph(made)
+    (kernel,) = plan_greedily(graph).kernels
+    lowering = lowering_of(graph, LEVELS["avx512"], machine=Machine(preset("zen4")))
+    variants = lowering.lowered(kernel).variants
+    sizes = {"n": 4, "h": pixels, "w": pixels, THREADS: 1}
+    best = min(variants, key=lambda variant: variant.cost.evaluate(sizes))
+    assert best.name.endswith("packed") == packs, best.name
 
 
 @pytest.mark.parametrize("dtype", mostly_slow([F32, F64]))

@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tilewright.cost.loops import statement_cycles
 from tilewright.cost.machine import Machine
 from tilewright.ir.product_nest import ProductNest
 from tilewright.ir.tile import Load, Loop, Statement, Store, TransposeBlock, View
+from tilewright.ir.tile_walk import ExpressionMap
 from tilewright.shape import (
     Expr,
     ceil_div,
@@ -211,13 +213,20 @@ def packing_time(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
         wide = minimum(maximum(ceil_div(nest.n, block), 1), panels.neighbours) - 1
         return copied * nest.n * (machine.picoseconds(panels.transposed) + far * wide)
     near, far = (machine.picoseconds(cycles) for cycles in (panels.near_row, panels.far_row))
-    element = constant(machine.picoseconds(panels.copied))
-    if not _is_copy(nest.steps.load):
-        cycles = (panels.strided, panels.far_strided)
-        all_inside = machine.holds(2, batch_size(nest) * elements, nest.dtype.bytes)
-        element = select(all_inside, *(machine.picoseconds(c) for c in cycles))
     inside = less_equal(elements * nest.dtype.bytes, machine.target.levels[2].capacity)
-    return copied * (nest.n * element + blocks.columns * select(inside, near, far))
+    rows = copied * (blocks.columns * select(inside, near, far))
+    if not _is_copy(nest.steps.load):
+        filling = statement_cycles(_over_all_blocks(nest, nest.steps.load), machine)
+        return blocks.rows * (filling * machine.picoseconds(1) // 1000) + rows
+    return copied * nest.n * machine.picoseconds(panels.copied) + rows
+
+
+def _over_all_blocks(nest: ProductNest, moves: Sequence[Statement]) -> tuple[Statement, ...]:
+    """What is moved for a block, as if one block were all of the product."""
+    bounds: dict[str, Expr] = {}
+    for axis in (nest.rows, nest.columns, nest.depth):
+        bounds |= {str(axis.begin): constant(0), str(axis.end): axis.extent}
+    return ExpressionMap.substitution(bounds).statements(moves)
 
 
 def _is_copy(body: Sequence[Statement]) -> bool:

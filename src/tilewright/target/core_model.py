@@ -72,10 +72,9 @@ class PanelCosts:
     ``copied``: an element that lies beside the one before; ``near_row`` and ``far_row``: each row
     of a block more, in the second-level cache or beyond. ``transposed``: an element that is
     transposed, and ``reach`` more for each MiB of the operand up to ``farthest``, since its rows
-    lie on pages of their own, with up to ``neighbours`` register tiles side by side. ``strided``
-    and ``far_strided``: an element that does not follow the one before, from the second-level cache
-    or from beyond. ``unpacked``: an element taken out of a word of several. ``unasked``: a panel
-    that no tile asked for ahead.
+    lie on pages of their own, with up to ``neighbours`` register tiles side by side. ``unpacked``:
+    an element taken out of a word of several. ``unasked``: a panel that no tile asked for ahead.
+    Elements that are computed, or picked from lines, cost what the loops around them do.
     """
 
     copied: float = 0.33
@@ -85,8 +84,6 @@ class PanelCosts:
     reach: float = 0.05
     farthest: int = 30
     neighbours: int = 3
-    strided: float = 4.0
-    far_strided: float = 12.0
     unpacked: float = 0.3
     unasked: float = 4000.0
 
