@@ -17,12 +17,14 @@ from tilewright.cost.operands import (
     Blocks,
     again_time,
     batch_size,
+    block_moves_time,
     column_step,
     left_time,
     packing_time,
     page_time,
     right_time,
     row_share,
+    runs_time,
     step_penalty,
     streaming_time,
 )
@@ -160,6 +162,8 @@ def _alone(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
     called = tiles * (blocks.depth * again) + tiles * first + part
     begun = blocks.columns * blocks.rows * machine.picoseconds(costs.block)
     streamed = streaming_time(nest, machine) + page_time(nest, machine, blocks)
+    moved = block_moves_time(nest, machine, blocks) + runs_time(nest, machine)
+    streamed = streamed + moved
     return batch_size(nest) * (compute + called + begun + steps + stored + packed + streamed)
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from tilewright.cost.loops import statement_cycles
 from tilewright.cost.machine import Machine
 from tilewright.ir.product_nest import ProductNest
-from tilewright.ir.tile import Load, Loop, Statement, Store, TransposeBlock, View
+from tilewright.ir.tile import Load, Loop, RunTable, Statement, Store, TransposeBlock, View
 from tilewright.ir.tile_walk import ExpressionMap
 from tilewright.shape import (
     Expr,
@@ -219,6 +219,33 @@ def packing_time(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
         filling = statement_cycles(_over_all_blocks(nest, nest.steps.load), machine)
         return blocks.rows * (filling * machine.picoseconds(1) // 1000) + rows
     return copied * nest.n * machine.picoseconds(panels.copied) + rows
+
+
+def block_moves_time(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
+    """Picoseconds of what each block is loaded with before its products, and stored after them.
+
+    Those are tables of where rows lie and copies of lines, which every block of columns makes anew,
+    and results that are turned on their way out.
+    """
+    loads, stores = (
+        statement_cycles(_over_all_blocks(nest, moves), machine)
+        for moves in (nest.blocks.load, nest.blocks.store)
+    )
+    return (loads * maximum(blocks.columns, 1) + stores) * machine.picoseconds(1) // 1000
+
+
+def runs_time(nest: ProductNest, machine: Machine) -> Expr:
+    """Picoseconds that all tiles take to come to the runs of their rows, which a table lists.
+
+    A tile looks up where each of its rows lies, and enters the loop along the run anew.
+    """
+    if not isinstance(nest.left, RunTable):
+        return constant(0)
+    costs = machine.core.loops
+    panels = ceil_div(nest.n, nest.registers.columns)
+    runs = ceil_div(nest.k, maximum(nest.left.run, 1)) * panels
+    row, tile = (machine.picoseconds(each) for each in (2 * costs.scalar, costs.enter))
+    return runs * (nest.m * row + ceil_div(nest.m, nest.registers.rows) * tile)
 
 
 def _over_all_blocks(nest: ProductNest, moves: Sequence[Statement]) -> tuple[Statement, ...]:
