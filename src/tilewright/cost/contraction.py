@@ -22,6 +22,7 @@ from tilewright.cost.operands import (
     left_time,
     packing_time,
     page_time,
+    right_page_time,
     right_time,
     row_share,
     runs_time,
@@ -65,7 +66,8 @@ def contraction_time(
     last = each * maximum(rows.rest * columns.whole, rows.whole * columns.rest)
     rounds = ceil_div(batch_size(nest) * rows.count * columns.count, workers)
     waiting = minimum(workers - 1, 1) * task // machine.core.threads.waited
-    return maximum(alone // workers + last - last // workers, task * rounds) + waiting
+    begun = 1000 * machine.core.threads.call_ns
+    return maximum(alone // workers + last - last // workers, task * rounds) + waiting + begun
 
 
 @dataclass(frozen=True)
@@ -152,12 +154,14 @@ def _alone(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
     elif nest.right.panel:
         compute = maximum(compute, moved) + again_time(nest, machine, blocks)
     else:  # tiles of many rows wait as well: too few loads are under way at a time
+        moved = maximum(moved, right_page_time(nest, machine, blocks))
         few = less_equal(nest.m, machine.core.streams.few_rows)
         waited = moved * (4 + round(4 * row_share(nest, machine))) // 8
         compute = select(few, maximum(compute, moved), compute + waited)
     parts = logical_and(nest.n % width, _has_parts(nest, machine, blocks))
     part = row_tiles * machine.picoseconds(costs.part)
-    part = part + nest.m * machine.picoseconds(costs.part_row)
+    vectors = ceil_div(nest.n % width, _lanes(nest, machine))
+    part = part + nest.m * vectors * machine.picoseconds(costs.part_vector)
     part = select(parts, part, 0)
     called = tiles * (blocks.depth * again) + tiles * first + part
     begun = blocks.columns * blocks.rows * machine.picoseconds(costs.block)

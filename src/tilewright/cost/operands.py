@@ -98,6 +98,19 @@ def right_time(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
     return elements * blocks.rows // 64 * rate
 
 
+def right_page_time(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
+    """Picoseconds that rows of the right operand in memory take, each for its panel of columns.
+
+    The next row is on another page, so that nothing is under way before a tile asks for it.
+    """
+    size, elements = nest.dtype.bytes, batch_size(nest) * nest.n * nest.k
+    row = machine.picoseconds(machine.core.streams.right_page)
+    share = minimum(nest.n * size, PAGE_BYTES)
+    panels = ceil_div(nest.n, nest.registers.columns)
+    paged = panels * nest.k * share // 64 * (64 * row // PAGE_BYTES)
+    return select(machine.holds(-2, elements, size), 0, paged * maximum(blocks.rows, 1))
+
+
 def left_time(nest: ProductNest, machine: Machine) -> Expr:
     """Picoseconds to read the left operand once from where it lies."""
     if not isinstance(nest.left, View) or nest.left.panel:
