@@ -18,7 +18,7 @@ from tilewright.runtime.artifact import ArtifactContents
 from tilewright.runtime.model import CompiledModel
 from tilewright.shape import Scope
 from tilewright.target import preset, preset_names
-from tilewright.tile.variants import THREADS
+from tilewright.tile.variants import THREADS, Variant
 
 SIZES = st.integers(1, 3000)
 
@@ -69,9 +69,8 @@ def test_every_processor_has_a_model(name: str) -> None:
     assert line.at(6) >= line.at(1) > 0
 
 
-def test_rows_on_pages_of_their_own_are_read_more_slowly_than_a_stream() -> None:
-    """Of eight rows by a matrix beyond the last cache, none of whose rows hardware foresees."""
-    machine = Machine(preset("zen4"))
+def batched(machine: Machine) -> tuple[Variant, ...]:
+    """The variants of [b, m, k] by [b, k, n] with every size unknown."""
     scope = Scope()
     b, m, n, k = (scope.declare(name, 0, 1 << 20) for name in "bmnk")
     x, y = (node(Input(name, DType.FLOAT32, shape)) for name, shape in
@@ -79,13 +78,26 @@ def test_rows_on_pages_of_their_own_are_read_more_slowly_than_a_stream() -> None
     made = node(Contract(((0, 0),), ((2, 1),)), x, y)
     graph = Graph("products", (x, y), (("z", made),), scope)
     (kernel,) = plan_greedily(graph).kernels
-    lowering = lowering_of(graph, LEVELS["avx512"], machine=machine)
-    sizes = {"b": 7, "m": 8, "n": 1674, "k": 2698}
+    return lowering_of(graph, LEVELS["avx512"], machine=machine).lowered(kernel).variants
+
+
+def test_rows_on_pages_of_their_own_are_read_more_slowly_than_a_stream() -> None:
+    """Of eight rows by a matrix beyond the last cache, none of whose rows hardware foresees."""
+    machine = Machine(preset("zen4"))
+    sizes = {"b": 7, "m": 8, "n": 1674, "k": 2698, THREADS: 1}
     streamed = 4 * 7 * 1674 * 2698 / machine.target.levels[-1].bandwidth
-    for variant in lowering.lowered(kernel).variants:
+    for variant in batched(machine):
         if "packed" not in variant.name:
-            cost = variant.cost.evaluate({**sizes, THREADS: 1})
+            cost = variant.cost.evaluate(sizes)
             assert cost > 2 * machine.picoseconds(streamed), variant.name
+
+
+def test_memory_reads_and_writes_the_lines_of_large_results() -> None:
+    machine = Machine(preset("zen4"))
+    sizes = {"b": 12, "m": 3346, "n": 2248, "k": 2, THREADS: 1}
+    moved = 2 * 4 * 12 * 3346 * 2248 / machine.target.levels[-1].bandwidth
+    for variant in batched(machine):
+        assert variant.cost.evaluate(sizes) > machine.picoseconds(moved), variant.name
 
 
 @pytest.mark.parametrize("name", [n for n in preset_names() if preset(n).kind == "cpu"])

@@ -22,6 +22,7 @@ from tilewright.cost.operands import (
     left_time,
     packing_time,
     page_time,
+    result_time,
     right_page_time,
     right_time,
     row_share,
@@ -142,6 +143,7 @@ def _alone(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
     first = machine.picoseconds(costs.call) - again
     steps = tiles * step_penalty(nest, machine, blocks) * nest.k
     stored = nest.m * nest.n * machine.picoseconds(_store_cycles(nest, machine))
+    stored = maximum(stored, result_time(nest, machine))
     compute, packed = nest.k * sixteenths * panel // 16, constant(0)
     left = left_time(nest, machine)
     shown = machine.core.streams.left_shown

@@ -119,6 +119,21 @@ def left_time(nest: ProductNest, machine: Machine) -> Expr:
     return elements // 64 * machine.reading(batch_size(nest) * elements, nest.dtype.bytes, 2)
 
 
+def result_time(nest: ProductNest, machine: Machine) -> Expr:
+    """Picoseconds in which memory takes the results of one batch element, if no cache holds all.
+
+    Their lines are read before they are written.
+    """
+    buffers = [store.buffer for store in nest.finish.stores if not store.buffer.scratch]
+    size = sum(buffer.dtype.bytes for buffer in buffers)
+    if not size:
+        return constant(0)
+    elements, moved = nest.m * nest.n, (1.0 + machine.core.loops.again) * LINE_BYTES
+    line = machine.picoseconds(moved / machine.target.levels[-1].bandwidth)
+    near = machine.holds(-2, batch_size(nest) * elements, size)
+    return select(near, 0, elements * size // LINE_BYTES * line)
+
+
 def again_time(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
     """Picoseconds that operands add each time that they come from beyond the second-level cache.
 
