@@ -50,13 +50,13 @@ class TileCosts:
     of narrow elements apart waits for.
     """
 
-    call: float = 10.0
-    part: float = 12.0
+    call: float = 24.0
+    part: float = 20.0
     part_vector: float = 16.0
     result: float = 2.0
     scattered_result: float = 5.0
     spilled: float = 0.3
-    block: float = 45.0
+    block: float = 150.0
     near_page: float = 1.5
     far_page: float = 9.0
     pages: int = 64
@@ -243,6 +243,7 @@ class CoreModel:
 WIDE_DOTS = DotCosts(known_group=(6.0, 1.1), any_group=(6.0, 1.1), masked=4.0, sums=20)
 # Measured on a Zen 4 core: its second-level cache gives all that a loop asks for, and lanes of wide
 # vectors are combined in four steps, each of which waits for both halves of the one before.
+HALVED_TILES = TileCosts(call=10.0, part=12.0, part_vector=4.2, block=45.0)
 HALVED_DOTS = replace(WIDE_DOTS, any_group=(38.0, 1.6), stream_share=1.25)
 
 
@@ -256,7 +257,7 @@ def usual_core(vector_bytes: int, pipes: float) -> CoreModel:
         return CoreModel("derived from measurements of Zen 3")
     return CoreModel(
         "derived from measurements of Zen 4 and Zen 5",
-        tile=TileCosts(part_vector=4.2),
+        tile=TileCosts(part=5.0, part_vector=2.0) if pipes >= 2 else HALVED_TILES,
         streams=StreamCosts(left_shown=4, scattered_rows=(), streamed=0.0),
         dots=WIDE_DOTS if pipes >= 2 else HALVED_DOTS,
         loops=WIDE if pipes >= 2 else HALVED,

@@ -132,7 +132,7 @@ def dots_time(kernel: Kernel, tile: RegisterTile, machine: Machine, threads: Exp
     alone = alone + select(cached, 0, minimum(sums, moved) * shown // 8)
     alone = alone + batch * rows * columns * machine.picoseconds(costs.result)
     tasks = maximum(batch * ceil_div(rows, _row_block(rows, heights[0])), 1)
-    alone = alone + tasks * machine.picoseconds(machine.core.tile.block)
+    alone = alone + tasks * machine.picoseconds(machine.core.loops.task)
     begun = 1000 * machine.core.threads.call_ns
     return alone // tasks * ceil_div(tasks, workers_for(alone, threads)) + begun
 
