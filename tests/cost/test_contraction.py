@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tilewright.backend.cpu.machine import LEVELS
-from tilewright.backend.cpu.program import CompiledProgram, build_program
+from tilewright.backend.cpu.program import CompiledProgram, build_program, lowering_of
 from tilewright.cost import Machine
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Graph, node
@@ -18,7 +18,7 @@ from tilewright.runtime.artifact import ArtifactContents
 from tilewright.runtime.model import CompiledModel
 from tilewright.shape import Scope
 from tilewright.target import preset, preset_names
-from tilewright.tile.variants import THREADS
+from tilewright.tile.variants import THREADS, Variant
 
 SIZES = st.integers(1, 3000)
 
@@ -67,3 +67,39 @@ def test_the_cheapest_variant_is_taken(product: CompiledProgram) -> None:
 def test_every_processor_has_a_model(name: str) -> None:
     line = Machine(preset(name)).line(DType.FLOAT32, 16, 6)
     assert line.at(6) >= line.at(1) > 0
+
+
+def batched(machine: Machine) -> tuple[Variant, ...]:
+    """The variants of [b, m, k] by [b, k, n] with every size unknown."""
+    scope = Scope()
+    b, m, n, k = (scope.declare(name, 0, 1 << 20) for name in "bmnk")
+    x, y = (node(Input(name, DType.FLOAT32, shape)) for name, shape in
+            (("x", (b, m, k)), ("y", (b, k, n))))  # fmt: skip
+    made = node(Contract(((0, 0),), ((2, 1),)), x, y)
+    graph = Graph("products", (x, y), (("z", made),), scope)
+    (kernel,) = plan_greedily(graph).kernels
+    return lowering_of(graph, LEVELS["avx512"], machine=machine).lowered(kernel).variants
+
+
+def test_rows_on_pages_of_their_own_are_read_more_slowly_than_a_stream() -> None:
+    """Of eight rows by a matrix beyond the last cache, none of whose rows hardware foresees."""
+    machine = Machine(preset("zen4"))
+    sizes = {"b": 7, "m": 8, "n": 1674, "k": 2698, THREADS: 1}
+    streamed = 4 * 7 * 1674 * 2698 / machine.target.levels[-1].bandwidth
+    for variant in batched(machine):
+        if "packed" not in variant.name:
+            cost = variant.cost.evaluate(sizes)
+            assert cost > 2 * machine.picoseconds(streamed), variant.name
+
+
+def test_memory_reads_and_writes_the_lines_of_large_results() -> None:
+    machine = Machine(preset("zen4"))
+    sizes = {"b": 12, "m": 3346, "n": 2248, "k": 2, THREADS: 1}
+    moved = 2 * 4 * 12 * 3346 * 2248 / machine.target.levels[-1].bandwidth
+    for variant in batched(machine):
+        assert variant.cost.evaluate(sizes) > machine.picoseconds(moved), variant.name
+
+
+@pytest.mark.parametrize("name", [n for n in preset_names() if preset(n).kind == "cpu"])
+def test_nothing_is_read_faster_for_being_unforeseen(name: str) -> None:
+    assert Machine(preset(name)).unforeseen >= 2

@@ -8,13 +8,18 @@ from dataclasses import dataclass, replace
 import pytest
 
 from support.graph_kit import F32, F64, WIDE, Space, apply, check, data, fixed, mostly_slow, scalar
+from tilewright.backend.cpu.machine import LEVELS
+from tilewright.backend.cpu.program import lowering_of
+from tilewright.cost import Machine
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node, node
 from tilewright.ir.primitives import Broadcast, Convolve, Transpose, Window
+from tilewright.plan.greedy import plan_greedily
 from tilewright.shape import Expr, constant, maximum
+from tilewright.target import preset
 from tilewright.tile.products.frame import Blocking
 from tilewright.tile.products.variants import Choice, Way
-from tilewright.tile.variants import Variant
+from tilewright.tile.variants import THREADS, Variant
 
 pytestmark = pytest.mark.sampled(20)
 
@@ -205,6 +210,49 @@ def test_every_variant_of_a_pointwise_convolution(
     space = Space()
     graph = space.graph(apply("maximum", convolution(space, case), scalar(0.0)))
     check(graph, [*shapes(case), {"n": 2, "h": 7, "w": 7}, {"n": 1, "h": 16, "w": 3}], length=52)
+
+
+def priced(space: Space, made: Node) -> tuple[Variant, ...]:
+    """The variants of one convolution on Zen 4, with their prices."""
+    graph = space.graph(made)
+    (kernel,) = plan_greedily(graph).kernels
+    lowering = lowering_of(graph, LEVELS["avx512"], machine=Machine(preset("zen4")))
+    return lowering.lowered(kernel).variants
+
+
+@pytest.mark.parametrize(("pixels", "packs"), [(56, True), (14, False)])
+def test_strided_pixels_are_packed_where_lines_are_long(pixels: int, packs: bool) -> None:
+    """Picking from long lines costs little; many short ones are turned as a whole."""
+    space = Space()
+    variants = priced(space, convolution(space, Case("pointwise", (1, 1), (64, 128), 2)))
+    sizes = {"n": 4, "h": pixels, "w": pixels, THREADS: 1}
+    best = min(variants, key=lambda variant: variant.cost.evaluate(sizes))
+    assert best.name.endswith("packed") == packs, best.name
+
+
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_every_way_has_a_price_that_threads_share(channels_last: bool) -> None:
+    space = Space()
+    made = convolution(space, Case("square", (3, 3), (20, 24), padding=1))
+    variants = priced(space, with_channels_last(space, made) if channels_last else made)
+    sizes = {"n": 4, "h": 56, "w": 56}
+    for variant in variants:
+        alone, both = (variant.cost.evaluate({**sizes, THREADS: t}) for t in (1, 2))
+        assert 0 < both < 0.7 * alone, variant.name
+
+
+def test_runs_of_few_channels_cost_more_than_one_run() -> None:
+    """The same sums, but tables are filled, and every tile comes to 25 runs."""
+    prices: list[int] = []
+    for case in (
+        Case("taps", (5, 5), (17, 8), padding=2),
+        Case("one tap", (1, 1), (17 * 25, 8)),
+    ):
+        space = Space()
+        variants = priced(space, with_channels_last(space, convolution(space, case)))
+        (direct,) = [v for v in variants if v.name == "gathered"]
+        prices.append(direct.cost.evaluate({"n": 2, "h": 9, "w": 9, THREADS: 1}))
+    assert prices[0] > 1.05 * prices[1]
 
 
 @pytest.mark.parametrize("dtype", mostly_slow([F32, F64]))

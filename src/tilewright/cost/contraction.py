@@ -17,12 +17,16 @@ from tilewright.cost.operands import (
     Blocks,
     again_time,
     batch_size,
+    block_moves_time,
     column_step,
     left_time,
     packing_time,
     page_time,
+    result_time,
+    right_page_time,
     right_time,
     row_share,
+    runs_time,
     step_penalty,
     streaming_time,
 )
@@ -63,7 +67,8 @@ def contraction_time(
     last = each * maximum(rows.rest * columns.whole, rows.whole * columns.rest)
     rounds = ceil_div(batch_size(nest) * rows.count * columns.count, workers)
     waiting = minimum(workers - 1, 1) * task // machine.core.threads.waited
-    return maximum(alone // workers + last - last // workers, task * rounds) + waiting
+    begun = 1000 * machine.core.threads.call_ns
+    return maximum(alone // workers + last - last // workers, task * rounds) + waiting + begun
 
 
 @dataclass(frozen=True)
@@ -138,6 +143,7 @@ def _alone(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
     first = machine.picoseconds(costs.call) - again
     steps = tiles * step_penalty(nest, machine, blocks) * nest.k
     stored = nest.m * nest.n * machine.picoseconds(_store_cycles(nest, machine))
+    stored = maximum(stored, result_time(nest, machine))
     compute, packed = nest.k * sixteenths * panel // 16, constant(0)
     left = left_time(nest, machine)
     shown = machine.core.streams.left_shown
@@ -150,16 +156,20 @@ def _alone(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
     elif nest.right.panel:
         compute = maximum(compute, moved) + again_time(nest, machine, blocks)
     else:  # tiles of many rows wait as well: too few loads are under way at a time
+        moved = maximum(moved, right_page_time(nest, machine, blocks))
         few = less_equal(nest.m, machine.core.streams.few_rows)
         waited = moved * (4 + round(4 * row_share(nest, machine))) // 8
         compute = select(few, maximum(compute, moved), compute + waited)
     parts = logical_and(nest.n % width, _has_parts(nest, machine, blocks))
     part = row_tiles * machine.picoseconds(costs.part)
-    part = part + nest.m * machine.picoseconds(costs.part_row)
+    vectors = ceil_div(nest.n % width, _lanes(nest, machine))
+    part = part + nest.m * vectors * machine.picoseconds(costs.part_vector)
     part = select(parts, part, 0)
     called = tiles * (blocks.depth * again) + tiles * first + part
     begun = blocks.columns * blocks.rows * machine.picoseconds(costs.block)
     streamed = streaming_time(nest, machine) + page_time(nest, machine, blocks)
+    moved = block_moves_time(nest, machine, blocks) + runs_time(nest, machine)
+    streamed = streamed + moved
     return batch_size(nest) * (compute + called + begun + steps + stored + packed + streamed)
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from tilewright.cost.contraction import Machine, workers_for
+from tilewright.cost.machine import Machine, workers_for
 from tilewright.cost.vector_work import Core, is_innermost, loop_cycles, scalar_cycles
 from tilewright.ir.tile import (
     CACHE_LINE,
@@ -118,6 +118,11 @@ def loop_price(
     walk = _Walk(machine, sizes or {})
     touched = walk.tasks(program)
     return walk.price(touched, product([size for _, size in program.grid]))
+
+
+def statement_cycles(statements: Iterable[Statement], machine: Machine) -> Expr:
+    """Thousandths of cycles of statements that run once, whatever it takes to read."""
+    return _Walk(machine, {}).statements(statements).cycles
 
 
 class _Walk:
@@ -490,4 +495,4 @@ def _bounded(length: Expr) -> Expr:
     return length if is_size else maximum(length, 0)
 
 
-__all__ = ["LoopPrice", "loop_price", "memory_time"]
+__all__ = ["LoopPrice", "loop_price", "memory_time", "statement_cycles"]

@@ -13,7 +13,7 @@ from tilewright.cost.tiles import TileLine, derived_tiles, tile_line, word_line
 from tilewright.ir.dtype import DType
 from tilewright.shape import Expr, constant, less_equal, maximum, minimum, select
 from tilewright.target import CoreModel, InstructionTile, Target
-from tilewright.target.core_model import THREAD_NS, usual_core
+from tilewright.target.core_model import LINE_BYTES, THREAD_NS, usual_core
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,16 @@ class Machine:
                 share = self.core.streams.last_share
             rate = select(self.holds(number, elements * share, size), near, rate)
         return rate
+
+    @cached_property
+    def unforeseen(self) -> int:
+        """Twice how many times as long memory takes for what hardware does not foresee.
+
+        As many lines as a core waits for at a time arrive in one latency.
+        """
+        memory, core = self.target.levels[-1], self.core.streams
+        least = memory.latency / (core.misses * LINE_BYTES)  # cycles of a byte
+        return max(2, round(2 * least * memory.bandwidth))
 
 
 def workers_for(alone: Expr, threads: Expr | int) -> Expr:

@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tilewright.cost.loops import statement_cycles
 from tilewright.cost.machine import Machine
 from tilewright.ir.product_nest import ProductNest
-from tilewright.ir.tile import Load, Loop, Statement, Store, TransposeBlock, View
+from tilewright.ir.tile import Load, Loop, RunTable, Statement, Store, TransposeBlock, View
+from tilewright.ir.tile_walk import ExpressionMap
 from tilewright.shape import (
     Expr,
     ceil_div,
@@ -96,12 +98,40 @@ def right_time(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
     return elements * blocks.rows // 64 * rate
 
 
+def right_page_time(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
+    """Picoseconds that rows of the right operand in memory take, each for its panel of columns.
+
+    The next row is on another page, so that nothing is under way before a tile asks for it.
+    """
+    size, elements = nest.dtype.bytes, batch_size(nest) * nest.n * nest.k
+    row = machine.picoseconds(machine.core.streams.right_page)
+    share = minimum(nest.n * size, PAGE_BYTES)
+    panels = ceil_div(nest.n, nest.registers.columns)
+    paged = panels * nest.k * share // 64 * (64 * row // PAGE_BYTES)
+    return select(machine.holds(-2, elements, size), 0, paged * maximum(blocks.rows, 1))
+
+
 def left_time(nest: ProductNest, machine: Machine) -> Expr:
     """Picoseconds to read the left operand once from where it lies."""
     if not isinstance(nest.left, View) or nest.left.panel:
         return constant(0)
     elements = nest.m * nest.k
     return elements // 64 * machine.reading(batch_size(nest) * elements, nest.dtype.bytes, 2)
+
+
+def result_time(nest: ProductNest, machine: Machine) -> Expr:
+    """Picoseconds in which memory takes the results of one batch element, if no cache holds all.
+
+    Their lines are read before they are written.
+    """
+    buffers = [store.buffer for store in nest.finish.stores if not store.buffer.scratch]
+    size = sum(buffer.dtype.bytes for buffer in buffers)
+    if not size:
+        return constant(0)
+    elements, moved = nest.m * nest.n, (1.0 + machine.core.loops.again) * LINE_BYTES
+    line = machine.picoseconds(moved / machine.target.levels[-1].bandwidth)
+    near = machine.holds(-2, batch_size(nest) * elements, size)
+    return select(near, 0, elements * size // LINE_BYTES * line)
 
 
 def again_time(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
@@ -211,13 +241,47 @@ def packing_time(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
         wide = minimum(maximum(ceil_div(nest.n, block), 1), panels.neighbours) - 1
         return copied * nest.n * (machine.picoseconds(panels.transposed) + far * wide)
     near, far = (machine.picoseconds(cycles) for cycles in (panels.near_row, panels.far_row))
-    element = constant(machine.picoseconds(panels.copied))
-    if not _is_copy(nest.steps.load):
-        cycles = (panels.strided, panels.far_strided)
-        all_inside = machine.holds(2, batch_size(nest) * elements, nest.dtype.bytes)
-        element = select(all_inside, *(machine.picoseconds(c) for c in cycles))
     inside = less_equal(elements * nest.dtype.bytes, machine.target.levels[2].capacity)
-    return copied * (nest.n * element + blocks.columns * select(inside, near, far))
+    rows = copied * (blocks.columns * select(inside, near, far))
+    if not _is_copy(nest.steps.load):
+        filling = statement_cycles(_over_all_blocks(nest, nest.steps.load), machine)
+        return blocks.rows * (filling * machine.picoseconds(1) // 1000) + rows
+    return copied * nest.n * machine.picoseconds(panels.copied) + rows
+
+
+def block_moves_time(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
+    """Picoseconds of what each block is loaded with before its products, and stored after them.
+
+    Those are tables of where rows lie and copies of lines, which every block of columns makes anew,
+    and results that are turned on their way out.
+    """
+    loads, stores = (
+        statement_cycles(_over_all_blocks(nest, moves), machine)
+        for moves in (nest.blocks.load, nest.blocks.store)
+    )
+    return (loads * maximum(blocks.columns, 1) + stores) * machine.picoseconds(1) // 1000
+
+
+def runs_time(nest: ProductNest, machine: Machine) -> Expr:
+    """Picoseconds that all tiles take to come to the runs of their rows, which a table lists.
+
+    A tile looks up where each of its rows lies, and enters the loop along the run anew.
+    """
+    if not isinstance(nest.left, RunTable):
+        return constant(0)
+    costs = machine.core.loops
+    panels = ceil_div(nest.n, nest.registers.columns)
+    runs = ceil_div(nest.k, maximum(nest.left.run, 1)) * panels
+    row, tile = (machine.picoseconds(each) for each in (2 * costs.scalar, costs.enter))
+    return runs * (nest.m * row + ceil_div(nest.m, nest.registers.rows) * tile)
+
+
+def _over_all_blocks(nest: ProductNest, moves: Sequence[Statement]) -> tuple[Statement, ...]:
+    """What is moved for a block, as if one block were all of the product."""
+    bounds: dict[str, Expr] = {}
+    for axis in (nest.rows, nest.columns, nest.depth):
+        bounds |= {str(axis.begin): constant(0), str(axis.end): axis.extent}
+    return ExpressionMap.substitution(bounds).statements(moves)
 
 
 def _is_copy(body: Sequence[Statement]) -> bool:

@@ -28,9 +28,10 @@ from tilewright.ir.tile import (
     Value,
 )
 from tilewright.ir.tile_walk import slope, stride, value_loads, value_parts, value_symbols
-from tilewright.shape import Expr, ceil_div, minimum
+from tilewright.shape import Expr, ceil_div, constant, minimum
 from tilewright.shape.table import Operation
 from tilewright.target import Target
+from tilewright.target.core_model import WIDE_VECTOR_BYTES
 from tilewright.target.loop_costs import LoopCosts
 
 TOGETHER = 4  # vectors of a loop that are taken at a time, so that sums do not wait for themselves
@@ -107,7 +108,7 @@ def loop_cycles(core: Core, loop: Loop, length: Expr) -> Expr:
     if loop.accumulators:
         enter += sum(_combining(a, costs) for a in loop.accumulators)
         work.arithmetic = max(work.arithmetic, costs.latency / TOGETHER)
-    return _vectors(loop, length, lanes, work, costs) + _once(length, enter)
+    return _vectors(core, loop, length, lanes, work) + _once(length, enter)
 
 
 def _once(length: Expr, cycles: float) -> Expr:
@@ -116,11 +117,12 @@ def _once(length: Expr, cycles: float) -> Expr:
     return some * _thousandths(cycles)
 
 
-def _vectors(loop: Loop, length: Expr, lanes: int, work: Work, costs: LoopCosts) -> Expr:
+def _vectors(core: Core, loop: Loop, length: Expr, lanes: int, work: Work) -> Expr:
     """Thousandths of cycles of all vectors of a loop: some together, single ones, and the last."""
+    costs = core.costs
     one, group = _thousandths(work.cycles), TOGETHER * lanes
-    if length.is_constant and length.value <= group and (loop.masked or length.value % lanes == 0):
-        return ceil_div(length, lanes) * one  # unrolled
+    if length.is_constant and length.value <= group:
+        return constant(_unrolled(core, loop.masked, length.value, lanes, work))
     stretches = minimum(length // group, 1) + minimum(length % group // lanes, 1)
     entered = stretches * _thousandths(costs.enter)
     if loop.masked or lanes == 1:
@@ -129,6 +131,22 @@ def _vectors(loop: Loop, length: Expr, lanes: int, work: Work, costs: LoopCosts)
     half = max(1, lanes // 2)
     scalar = _thousandths(work.count * costs.scalar)
     return length // lanes * one + length % lanes // half * one + length % half * scalar + entered
+
+
+def _unrolled(core: Core, masked: bool, length: int, lanes: int, work: Work) -> int:
+    """Thousandths of cycles of so many iterations without a loop.
+
+    What is no whole vector is computed in shorter ones, each half as long as the one before, unless
+    it is masked. A core that computes long vectors in halves takes half as long for those.
+    """
+    whole, left = divmod(length, lanes)
+    if masked:
+        return -(-length // lanes) * _thousandths(work.cycles)
+    halved = core.target.fma_pipes < 2 and core.target.vector_bytes >= WIDE_VECTOR_BYTES
+    shorter = work.cycles / 2 if halved else work.cycles
+    single = min(shorter, work.count * core.costs.scalar)
+    pieces = (left >> 1).bit_count() * shorter + (left & 1) * single
+    return _thousandths(whole * work.cycles + pieces)
 
 
 def _combining(accumulator: Accumulator, costs: LoopCosts) -> float:

@@ -8,7 +8,7 @@ names it in ``measured``. Nothing here imports a compiler. Start with :class:`Co
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tilewright.target.loop_costs import HALVED, NARROW, WIDE, LoopCosts
 
@@ -38,22 +38,21 @@ class TileTime:
 class TileCosts:
     """Register tiles beside their steps.
 
-    ``call``: the call, the choice of the height, the first values. ``part`` and ``part_row``: more
-    for a tile with a part of its columns, and for each row of it, where the number of columns is
-    not known when compiling. ``result``: the epilogue and the store of a vector of results, one
-    instruction each at least; ``scattered_result``: of one element where neighbouring lanes are
-    rows apart. ``spilled``: a sum stored for the next block of the depth and loaded again.
-    ``block``: the bounds of a block, and what comes before its first tile. ``near_page`` and
-    ``far_page``: a row of a tile whose results go to the last cache or to memory, where there are
-    more rows at a time than ``pages``. ``ends``: the beginning and the end of a sum, in multiply-
-    adds, where only these are counted. ``simple_pipes``: how many vector pipes shift, combine and
-    add whole numbers for each that multiplies, which is what taking words of narrow elements apart
-    waits for.
+    ``call``: the call, the choice of the height, the first values. ``part`` and ``part_vector``:
+    more for a tile with a part of its columns, and for each vector of its sums, which pass through
+    memory, where the number of columns is not known when compiling. ``result``: the epilogue and
+    the store of a vector of results, one instruction each at least; ``scattered_result``: of one
+    element where neighbouring lanes are rows apart. ``spilled``: a sum stored for the next block of
+    the depth and loaded again. ``block``: the bounds of a block, and what comes before its first
+    tile. ``near_page`` and ``far_page``: a row of a tile whose results go to the last cache or to
+    memory, where there are more rows at a time than ``pages``. ``simple_pipes``: how many vector
+    pipes shift, combine and add whole numbers for each that multiplies, which is what taking words
+    of narrow elements apart waits for.
     """
 
     call: float = 24.0
     part: float = 20.0
-    part_row: float = 18.0
+    part_vector: float = 16.0
     result: float = 2.0
     scattered_result: float = 5.0
     spilled: float = 0.3
@@ -61,7 +60,6 @@ class TileCosts:
     near_page: float = 1.5
     far_page: float = 9.0
     pages: int = 64
-    ends: int = 8
     simple_pipes: float = 2.0
 
 
@@ -72,10 +70,9 @@ class PanelCosts:
     ``copied``: an element that lies beside the one before; ``near_row`` and ``far_row``: each row
     of a block more, in the second-level cache or beyond. ``transposed``: an element that is
     transposed, and ``reach`` more for each MiB of the operand up to ``farthest``, since its rows
-    lie on pages of their own, with up to ``neighbours`` register tiles side by side. ``strided``
-    and ``far_strided``: an element that does not follow the one before, from the second-level cache
-    or from beyond. ``unpacked``: an element taken out of a word of several. ``unasked``: a panel
-    that no tile asked for ahead.
+    lie on pages of their own, with up to ``neighbours`` register tiles side by side. ``unpacked``:
+    an element taken out of a word of several. ``unasked``: a panel that no tile asked for ahead.
+    Elements that are computed, or picked from lines, cost what the loops around them do.
     """
 
     copied: float = 0.33
@@ -85,8 +82,6 @@ class PanelCosts:
     reach: float = 0.05
     farthest: int = 30
     neighbours: int = 3
-    strided: float = 4.0
-    far_strided: float = 12.0
     unpacked: float = 0.3
     unasked: float = 4000.0
 
@@ -131,7 +126,9 @@ class StreamCosts:
     or in memory for each block of the depth, where there are more than the pages at hand.
     ``last_share``: the part of the last cache that an operand may count on, since others use it
     too. ``few_rows``: with which tiles over rows in place read as fast as memory gives; with more,
-    too few loads are under way. ``handed_on``: how often the second-level caches of the threads may
+    too few loads are under way. ``misses``: lines under way at a time of what hardware does not
+    foresee. ``right_page``: a row of a panel of the right operand, on a page of its own in memory.
+    ``handed_on``: how often the second-level caches of the threads may
     hold what one kernel hands to another until it takes longer to read. ``swapped_part``: waiting
     for panels of weights adds one over so much to a product of exchanged roles.
     """
@@ -150,6 +147,8 @@ class StreamCosts:
     far_left_page: float = 120.0
     last_share: int = 4
     few_rows: int = 24
+    misses: int = 24
+    right_page: float = 120.0
     handed_on: int = 2
     swapped_part: int = 6
 
@@ -181,21 +180,12 @@ class DotCosts:
 class MoveCosts:
     """Elements that are moved for the sake of a product; one of them.
 
-    ``near_turned`` and ``far_turned``: transposed in the last cache or in memory; ``picked`` times
-    that for one that is picked out of a line. ``moved``: transposed in a result or in data that
-    stay near. ``transformed``: a tile of Winograd's algorithm, written and read, and ``far_bytes``
-    of it that go to memory and back where all tiles do not fit in the last cache. ``combined``: a
-    vector of results of parts of the depth: additions, the epilogue, the store; ``handed_bytes`` in
-    a cycle, of parts that other threads have written. ``code_vector``: a vector of numbers that are
-    taken out of words of codes, for several rows at a time.
+    ``combined``: a vector of results of parts of the depth: additions, the epilogue, the store;
+    ``handed_bytes`` in a cycle, of parts that other threads have written. ``code_vector``: a vector
+    of numbers that are taken out of words of codes, for several rows at a time. What is transposed
+    or picked out of lines costs what the loops around it do.
     """
 
-    near_turned: float = 1.4
-    far_turned: float = 3.0
-    picked: int = 2
-    moved: float = 1.0
-    transformed: float = 0.48
-    far_bytes: float = 6.0
     combined: float = 12.0
     handed_bytes: float = 16.0
     code_vector: float = 0.45
@@ -219,17 +209,13 @@ class ThreadCosts:
 
     ``waited``: the part of a task for which they wait for each other at the end, one over so much.
     ``step_ns``: a step more in one kernel, beside the meeting of the threads; ``kernel_ns``: a
-    kernel more; ``call_ns``: one without products, beside its tasks. ``started`` and
-    ``started_pair``: cycles of starting a step that moves data before a product, and two steps that
-    transform it.
+    kernel more; ``call_ns``: one beside its tasks.
     """
 
     waited: int = 8
     step_ns: int = 300
     kernel_ns: int = 500
-    call_ns: int = 60
-    started: float = 3000.0
-    started_pair: float = 1000.0
+    call_ns: int = 40
 
 
 @dataclass(frozen=True)
@@ -254,6 +240,13 @@ class CoreModel:
     measured: tuple[str, ...] = ()
 
 
+WIDE_DOTS = DotCosts(known_group=(6.0, 1.1), any_group=(6.0, 1.1), masked=4.0, sums=20)
+# Measured on a Zen 4 core: its second-level cache gives all that a loop asks for, and lanes of wide
+# vectors are combined in four steps, each of which waits for both halves of the one before.
+HALVED_TILES = TileCosts(call=10.0, part=12.0, part_vector=4.2, block=45.0)
+HALVED_DOTS = replace(WIDE_DOTS, any_group=(38.0, 1.6), stream_share=1.25)
+
+
 def usual_core(vector_bytes: int, pipes: float) -> CoreModel:
     """The preset for a core by the width of its vectors, which its masks and misses go with.
 
@@ -264,10 +257,9 @@ def usual_core(vector_bytes: int, pipes: float) -> CoreModel:
         return CoreModel("derived from measurements of Zen 3")
     return CoreModel(
         "derived from measurements of Zen 4 and Zen 5",
-        tile=TileCosts(part=5.0, part_row=2.0),
+        tile=TileCosts(part=5.0, part_vector=2.0) if pipes >= 2 else HALVED_TILES,
         streams=StreamCosts(left_shown=4, scattered_rows=(), streamed=0.0),
-        dots=DotCosts(known_group=(6.0, 1.1), any_group=(6.0, 1.1), masked=4.0, sums=20),
-        moves=MoveCosts(near_turned=0.6, far_turned=1.2),
+        dots=WIDE_DOTS if pipes >= 2 else HALVED_DOTS,
         loops=WIDE if pipes >= 2 else HALVED,
     )
 

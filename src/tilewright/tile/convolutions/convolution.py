@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from tilewright.cost import Machine
+from tilewright.cost import Machine, contraction_time
 from tilewright.ir.graph import Node
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Constant, Convolve
+from tilewright.ir.product_nest import ProductNest
 from tilewright.ir.tile import (
     Literal,
     Load,
@@ -40,9 +41,9 @@ from tilewright.shape import (
     select,
     symbol,
 )
-from tilewright.tile.convolutions.gathered import lower_channels_last
+from tilewright.tile.convolutions.gathered import gathered_time, lower_channels_last
 from tilewright.tile.convolutions.pointwise import turned_way
-from tilewright.tile.convolutions.winograd import Rates, winograd_variants
+from tilewright.tile.convolutions.winograd import winograd_variants
 from tilewright.tile.narrow import narrow_kernel
 from tilewright.tile.products.contraction import (
     PACKED_DEPTH,
@@ -55,7 +56,7 @@ from tilewright.tile.products.contraction import (
     taken_statements,
     unflatten,
 )
-from tilewright.tile.products.frame import Blocking, Frame, RegisterTile, declare, narrow_type
+from tilewright.tile.products.frame import Blocking, Frame, RegisterTile, declare
 from tilewright.tile.products.program import Loaded
 from tilewright.tile.products.tiles import kernel_tiles
 from tilewright.tile.products.variants import Choice, best_somewhere, plain_ways
@@ -94,10 +95,9 @@ def lower_convolution(
             tile, lambda size: lower_channels_last(kernel, fresh(), size), fresh().scope, machine
         )
         step = lower_channels_last(kernel, fresh(), shape)
-        rates = Rates.of(machine, tile)
-        direct = Variant("gathered", (step,), rates.direct(kernel.seed))
+        direct = Variant("gathered", (step,), gathered_time(step, kernel.seed, machine))
         direct_only = accuracy is Accuracy.STRICT or primitive.sums is not None
-        others = () if direct_only else winograd_variants(kernel, fresh, tile, rates)
+        others = () if direct_only else winograd_variants(kernel, fresh, tile, machine)
         narrow = _narrow_variants(kernel, fresh().scope, tile, machine, narrower)
         if narrow:
             return _needed((direct, *others, *narrow), machine, fresh().scope)
@@ -107,7 +107,9 @@ def lower_convolution(
         return (_packed(kernel, fresh(), tile, blocking),)
 
     if not has_one_tap(kernel.seed):
-        return (Variant("packed", lower(Blocking()), constant(0)),)
+        steps = lower(Blocking())
+        nest = ProductNest.of(steps[0].program)
+        return (Variant("packed", steps, contraction_time(nest, machine, symbol(THREADS))),)
     ways, _ = plain_ways(lower)
     turned = turned_way(kernel, fresh, tile, machine)
     ways = ways if turned is None else (*ways, turned)
@@ -123,13 +125,12 @@ def _narrow_variants(
     if narrow is None:
         return ()
     step = lower_channels_last(narrow.product, Lowering(narrow.product, scope), tile)
-    rates = Rates.of(machine, tile, narrow_type(narrow.product.seed))
-    cost = rates.direct(narrow.product.seed)
+    cost = gathered_time(step, narrow.product.seed, machine)
     return tuple(
         Variant(
             f"gathered, {prepared.name}",
             (*prepared.steps, narrow.placed(step)),
-            prepared.cost.substitute({THREADS: 1}) + cost,
+            prepared.cost + cost,
         )
         for prepared in narrow.prepared(scope, machine)
     )

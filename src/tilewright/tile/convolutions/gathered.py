@@ -13,10 +13,12 @@ from __future__ import annotations
 from dataclasses import replace
 from enum import Enum
 
+from tilewright.cost import Machine, contraction_time
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Constant, Convolve
+from tilewright.ir.product_nest import ProductNest
 from tilewright.ir.tile import (
     IndexValue,
     LetDistance,
@@ -64,7 +66,7 @@ from tilewright.tile.products.frame import Blocking, Frame, RegisterTile, declar
 from tilewright.tile.products.program import Loaded
 from tilewright.tile.values.lowering import Lowering
 from tilewright.tile.values.taps import geometry, is_pointwise, tap_position
-from tilewright.tile.variants import LoweredStep, PackedConstant, Source
+from tilewright.tile.variants import THREADS, LoweredStep, PackedConstant, Source
 
 MOST_PIXELS = 1024  # of a block
 TASKS = 24  # to make at least where blocks have more than …
@@ -74,6 +76,21 @@ FEW_CHANNELS = 16  # up to which lines are copied to make runs of all taps along
 LINE_COLUMNS = 256  # of a block that reads whole lines: its first panel waits for them
 
 OUTSIDE = "_outside"  # how many bytes after the data the zeros begin
+
+
+def gathered_time(step: LoweredStep, node: Node, machine: Machine) -> Expr:
+    """Picoseconds of the step of :func:`lower_channels_last` for a Convolve.
+
+    Its data is read as a left operand that lies in rows would be.
+    """
+    machine = machine.limited(lambda unit: unit.m == 1)  # rows lie apart, where tables say
+    nest = ProductNest.of(step.program)
+    elements, size = product(node.inputs[0].shape), nest.dtype.bytes
+    read = constant(0)
+    if isinstance(nest.left, RunTable):
+        shown = machine.core.streams.left_shown
+        read = elements // 64 * machine.reading(elements, size, 2) * shown // 8
+    return contraction_time(nest, machine, symbol(THREADS), after=read)
 
 
 class Reading(Enum):

@@ -15,7 +15,6 @@ from tilewright.cost import Machine
 from tilewright.ir.graph import Node
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Constant, Convolve
-from tilewright.ir.product_nest import ProductNest
 from tilewright.ir.tile import (
     Load,
     Loop,
@@ -35,10 +34,10 @@ from tilewright.shape import (
     maximum,
     minimum,
     product,
-    select,
     symbol,
 )
 from tilewright.tile.moves.transposes import SIZES, STRIP
+from tilewright.tile.prices import step_price
 from tilewright.tile.products.contraction import assemble, packed_operand, unflatten
 from tilewright.tile.products.frame import Blocking, Frame, RegisterTile, declare
 from tilewright.tile.products.tiles import kernel_tiles
@@ -70,14 +69,9 @@ def turned_way(
         return steps[1]
 
     tile = kernel_tiles(tile, product_of, fresh().scope, machine)
-    nest = ProductNest.of(product_of(tile).program)
-    moves = machine.core.moves
-    picked = 1 if is_pointwise(kernel.seed) else moves.picked
-    moved = nest.m * (nest.n + picked * nest.k)
-    near = machine.holds(-2, machine.core.streams.last_share * moved, nest.dtype.bytes)
-    cycles = (moves.near_turned, moves.far_turned)
-    moved = moved * select(near, *(machine.picoseconds(each) for each in cycles))
-    before = moved // symbol(THREADS) + machine.picoseconds(machine.core.threads.started)
+    steps = lower_turned(kernel, fresh, tile)
+    assert steps is not None, f"{kernel.label}: it could be turned before"
+    before = step_price(steps[0], machine).time(machine, symbol(THREADS))
 
     def lower(blocking: Blocking) -> tuple[LoweredStep, ...]:
         steps = lower_turned(kernel, fresh, tile, blocking)

@@ -17,22 +17,17 @@ the map are zeros and nothing else.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
-from tilewright.cost import Machine
+from tilewright.cost import Machine, contraction_time
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Constant, Convolve
+from tilewright.ir.product_nest import ProductNest
 from tilewright.ir.tile import Local, Store, TileBuffer, View
 from tilewright.shape import (
     Expr,
-    ceil_div,
     constant,
-    less_equal,
-    maximum,
-    product,
-    select,
     symbol,
 )
 from tilewright.tile.convolutions.winograd_tiles import (
@@ -42,6 +37,7 @@ from tilewright.tile.convolutions.winograd_tiles import (
     Tiles,
 )
 from tilewright.tile.convolutions.winograd_transforms import Form, transformed_weights
+from tilewright.tile.prices import step_price
 from tilewright.tile.products.contraction import (
     COLUMN_BLOCK,
     DEPTH_BLOCK,
@@ -50,10 +46,11 @@ from tilewright.tile.products.contraction import (
     packed_operand,
     row_block,
 )
-from tilewright.tile.products.frame import Frame, RegisterTile, elements_per_word
+from tilewright.tile.products.frame import Frame, RegisterTile
 from tilewright.tile.products.program import BlockSizes, product_program
 from tilewright.tile.values.lowering import Lowering
 from tilewright.tile.variants import (
+    THREADS,
     LoweredStep,
     PackedConstant,
     Source,
@@ -97,22 +94,19 @@ def _fills_vectors(groups: int, weights: Node) -> bool:
 
 
 def winograd_variants(
-    kernel: Kernel, fresh: Callable[[], Lowering], tile: RegisterTile, rates: Rates
+    kernel: Kernel, fresh: Callable[[], Lowering], tile: RegisterTile, machine: Machine
 ) -> tuple[Variant, ...]:
     """The variants in Winograd's form, if any; of few weights, large tiles are always better."""
     node = kernel.seed
     forms = winograd_forms(node)
     if len(forms) > 1 and _weight_bytes(node, forms[-1]) <= SMALL_WEIGHTS:
         forms = forms[-1:]
-    return tuple(
-        Variant(
-            f"winograd{form.size}",
-            winograd_steps(kernel, fresh, tile, form),
-            rates.winograd(Tiles.of(node, form)),
-        )
-        for form in forms
-        if form.stride == 1 or _weight_bytes(node, form) <= MOST_WEIGHTS
-    )
+    made: list[Variant] = []
+    for form in forms:
+        if form.stride == 1 or _weight_bytes(node, form) <= MOST_WEIGHTS:
+            steps = winograd_steps(kernel, fresh, tile, form)
+            made.append(Variant(f"winograd{form.size}", steps, winograd_time(steps, machine)))
+    return tuple(made)
 
 
 def _weight_bytes(node: Node, form: Form) -> int:
@@ -135,72 +129,12 @@ def winograd_steps(
     )
 
 
-# ---------------------------------------------------------------- costs
-
-
-@dataclass(frozen=True)
-class Rates:
-    """What convolutions take on one thread of a machine, in picoseconds.
-
-    The number of threads is left out: sums of the variants differ, and results shall not depend on
-    it. ``products`` is for sixteen multiply-adds, ``lanes`` how many results a vector holds, and
-    ``byte`` for one of the weights, which other layers have driven out of the caches.
-    """
-
-    products: int
-    lanes: int
-    byte: int
-    element: int
-    far_element: int
-    near_bytes: int
-    steps: int
-    ends: int
-
-    @staticmethod
-    def of(machine: Machine, tile: RegisterTile, narrow: DType | None = None) -> Rates:
-        """The rates for a register tile of float32, or of words of ``narrow`` elements."""
-        rows = tile.rows if narrow is None else tile.narrow_rows
-        machine = machine.limited(lambda unit: unit.m == 1)  # rows lie apart, where tables say
-        step = machine.line(DType.FLOAT32, tile.columns, rows, narrow).at(rows)
-        last, memory = machine.target.levels[-2:]
-        moves = machine.core.moves
-        far = moves.transformed + moves.far_bytes / memory.bandwidth
-        return Rates(
-            round(16 * step / (rows * tile.columns)),
-            machine.target.lanes("float32"),
-            machine.picoseconds(1 / memory.bandwidth),
-            machine.picoseconds(moves.transformed),
-            machine.picoseconds(far),
-            last.capacity // machine.core.streams.last_share,
-            machine.picoseconds(machine.core.threads.started_pair),
-            machine.core.tile.ends,
-        )
-
-    def direct(self, node: Node) -> Expr:
-        """The time of a Convolve that sums over taps and channels."""
-        weights = node.inputs[1]
-        primitive = node.primitive
-        assert isinstance(primitive, Convolve)
-        depth = product(weights.shape[1:]) // elements_per_word(node)
-        streamed = weights.shape[0] * depth * (node.dtype.bytes * self.byte)
-        results = product(node.shape) // weights.shape[0]
-        results = results * self._filled(weights.shape[0], primitive.groups)
-        return maximum(results * (depth + self.ends) * self.products // 16, streamed)
-
-    def winograd(self, tiles: Tiles) -> Expr:
-        """The time of the three steps."""
-        products, size = tiles.products**2, tiles.node.dtype.bytes
-        outputs = self._filled(constant(tiles.outputs), tiles.groups)
-        each = outputs * (products * (tiles.depth + self.ends) * self.products) // 16
-        streamed = products * tiles.depth * tiles.outputs * size * self.byte
-        elements = tiles.count * (products * (tiles.channels + tiles.outputs))
-        near = less_equal(elements * size, self.near_bytes)
-        moved = elements * select(near, self.element, self.far_element)
-        return maximum(tiles.count * each, streamed) + moved + self.steps
-
-    def _filled(self, outputs: Expr, groups: int) -> Expr:
-        """Output channels that are computed: whole vectors of each group."""
-        return ceil_div(outputs, self.lanes * groups) * self.lanes * groups
+def winograd_time(steps: tuple[LoweredStep, ...], machine: Machine) -> Expr:
+    """Picoseconds of the three steps, with as many threads as there are."""
+    threads = symbol(THREADS)
+    data, products, results = steps
+    transforms = (step_price(step, machine).time(machine, threads) for step in (data, results))
+    return sum(transforms, contraction_time(ProductNest.of(products.program), machine, threads))
 
 
 # ---------------------------------------------------------------- contractions

@@ -36,13 +36,14 @@ from tilewright.shape import (
     constant,
     less,
     less_equal,
+    logical_or,
     maximum,
     minimum,
     product,
     select,
     symbol,
 )
-from tilewright.target.core_model import lanes_along
+from tilewright.target.core_model import PAGE_BYTES, lanes_along
 from tilewright.tile.products.contraction import (
     NANOSECONDS_SHIFT,
     epilogue_stores,
@@ -113,20 +114,27 @@ def dots_time(kernel: Kernel, tile: RegisterTile, machine: Machine, threads: Exp
     near = machine.holds(2, columns * depth, size)
     again = select(near, 0, maximum(met_by - 1, 0))
     read = batch * (rows + columns) * depth
-    moved = read // 64 * machine.reading(read, size, 1)
+    costs = machine.core.dots
+    cached = machine.holds(-2, 2 * read, size)
+    # Rows of less than a page are read side by side: hardware does not know where each goes on.
+    near_ends = logical_or(
+        less_equal(depth, costs.short_row // size), less(PAGE_BYTES // size, depth)
+    )
+    scattered = select(logical_or(cached, near_ends), 2, machine.unforeseen)
+    moved = read // 64 * machine.reading(read, size, 1, scattered)
     met = batch * columns * again * depth // 64 * machine.reading(columns * depth, size, 1)
     # Reading again from beyond the second-level cache does not hide behind sums, nor does most of
     # what comes from memory, as each of many streams is short.
     sums = batch * sums
     within = machine.holds(2, columns * depth // 2, size)
     alone = maximum(sums, moved + met) + select(within, 0, minimum(sums, met))
-    cached = machine.holds(-2, 2 * read, size)
-    costs = machine.core.dots
     shown = select(less_equal(depth, costs.short_row // size), *costs.memory_shown)
     alone = alone + select(cached, 0, minimum(sums, moved) * shown // 8)
     alone = alone + batch * rows * columns * machine.picoseconds(costs.result)
     tasks = maximum(batch * ceil_div(rows, _row_block(rows, heights[0])), 1)
-    return alone // tasks * ceil_div(tasks, workers_for(alone, threads))
+    alone = alone + tasks * machine.picoseconds(machine.core.loops.task)
+    begun = 1000 * machine.core.threads.call_ns
+    return alone // tasks * ceil_div(tasks, workers_for(alone, threads)) + begun
 
 
 def _group_time(columns: Expr, depth: Expr, height: int, size: int, machine: Machine) -> Expr:

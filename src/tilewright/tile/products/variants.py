@@ -201,7 +201,6 @@ def _swapped(
         return steps
 
     def priced(price: Expr) -> Expr:
-        price = price + plain.m * plain.n * machine.picoseconds(machine.core.moves.moved)
         # Panels of weights that few rows share stream by, and hide behind little work.
         return price + select(
             less_equal(plain.n, FEW_COLUMNS), 0, price // machine.core.streams.swapped_part
