@@ -261,6 +261,17 @@ def test_convolutions_mean_the_same(channels: int, taps: int, zero: int) -> None
     np.testing.assert_array_equal(got, want)
 
 
+@pytest.mark.parametrize(("zero", "is_narrow"), [(-1, False), (0, True), (255, True), (256, False)])
+def test_borders_of_convolutions_need_a_byte_that_means_zero(zero: int, is_narrow: bool) -> None:
+    space = Space()
+    x = space.input("x", U8, space.dimension("n"), 8, 4, 4)
+    primitive = Convolve((1, 1), (1, 1), (1, 1), (constant(1),) * 2, (constant(4),) * 2, 1)
+    filters = fixed(data(S8, (3, 8, 3, 3), low=-128, high=127))
+    operands = centred(x, scalar(zero, I32)), centred(filters, None)
+    graph = space.graph(node(primitive, *operands))
+    assert has_integer_products(integer_products(graph)) is is_narrow
+
+
 def test_narrow_products_without_tiles_are_loops() -> None:
     """A convolution with the channels first."""
     space = Space()

@@ -138,7 +138,14 @@ def _is_narrow(x: Node, left: Quantised, right: Quantised, scope: Scope) -> bool
     single = all(not p.axes for p in left.parameters)
     plain = primitive.groups == 1 and all(size == 1 for size in primitive.spread)
     shape = static_shape(right.data)
-    return single and plain and shape is not None and shape[1] > WORD // 2
+    wide = shape is not None and shape[1] > WORD // 2
+    return single and plain and wide and _has_byte_for_zero(left)
+
+
+def _has_byte_for_zero(q: Quantised) -> bool:
+    """Whether 0 may be among the bytes, which a border is made of."""
+    low, high = _ends(q)
+    return low <= 0 <= high
 
 
 def _is_finite(parameter: Parameter) -> bool:
