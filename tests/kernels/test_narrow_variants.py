@@ -58,7 +58,7 @@ def at_the_ends(pattern: str, name: str, dtype: DType, shape: tuple[int, ...]) -
     return made
 
 
-def forced(compiled: Compiled, level: str, sizes: Mapping[str, int]) -> Iterator[dict[str, int]]:
+def forced(compiled: Compiled, level: str) -> Iterator[dict[str, int]]:
     """What names each variant of each kernel; others are the cheapest."""
     for choice in compiled.levels[level].program.choices:
         for number in range(len(choice.costs)):
@@ -90,7 +90,7 @@ def check_all(
     for sizes, pattern in product(cases, ("random", "largest", "turns", "apart")):
         inputs = inputs_at(graph, sizes, partial(at_the_ends, pattern))
         want = evaluate(exact, inputs, sizes)
-        for chosen in forced(compiled, level, sizes):
+        for chosen in forced(compiled, level):
             options = VARIANTS[count % len(VARIANTS)]
             got = compiled.guarded(level, inputs, sizes, chosen=chosen, **options)
             compare(got, want, f"{sizes}, {pattern}, {chosen}")
