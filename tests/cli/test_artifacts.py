@@ -18,8 +18,8 @@ from tilewright.target import preset, preset_names
 Command = Callable[..., Any]
 
 
-def save_products(path: Path, columns: int = 32) -> Path:
-    """Two layers by weights of ``columns`` columns, the second by an odd depth."""
+def save_products(path: Path, columns: int = 32, width: int = 64, hidden: int = 33) -> Path:
+    """Two layers of ``width`` by ``hidden``, an odd number, by ``columns``."""
     generator = np.random.default_rng(0)
 
     def weight(name: str, *shape: int) -> onnx.TensorProto:
@@ -33,9 +33,9 @@ def save_products(path: Path, columns: int = 32) -> Path:
     graph = helper.make_graph(
         nodes,
         "products",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 64])],
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", width])],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", columns])],
-        [weight("first", 64, 33), weight("second", 33, columns)],
+        [weight("first", width, hidden), weight("second", hidden, columns)],
     )
     opset = helper.make_opsetid("", 17)
     onnx.save(helper.make_model(graph, opset_imports=[opset], ir_version=8), path)
@@ -46,7 +46,8 @@ def save_products(path: Path, columns: int = 32) -> Path:
 def test_verify_knows_the_precision_of_an_artifact(
     command: Command, tmp_path: Path, precision: str
 ) -> None:
-    model, artifact = save_products(tmp_path / "m.onnx"), tmp_path / "m.tw"
+    # So large that the narrow form of the first layer is taken at some of the sizes.
+    model, artifact = save_products(tmp_path / "m.onnx", 32, 512, 511), tmp_path / "m.tw"
     assert command("compile", model, "-o", artifact, "--precision", precision).code == 0
     shapes = ("--reference", "onnx", "--shapes", "n=1;n=7;n=100", "--json")
     found = command("verify", artifact, "--model", model, *shapes)
@@ -57,10 +58,13 @@ def test_verify_knows_the_precision_of_an_artifact(
     assert len(tolerances) == 1, "the same from the artifact and from the model"
     exact = command("verify", model, *shapes).json["checks"][0]
     assert exact["tolerance"] < 1e-4 < found.json["checks"][0]["tolerance"]
-    other = save_products(tmp_path / "other.onnx", columns=32)
+    assert exact["difference"] <= exact["tolerance"]
+    # What was verified is the narrow form, which float32 would not let pass.
+    assert exact["tolerance"] < max(check["difference"] for check in found.json["checks"])
+    other = save_products(tmp_path / "other.onnx", 32, 512, 511)
     wrong = onnx.load(other)
     wrong.graph.initializer[0].CopyFrom(
-        numpy_helper.from_array(np.ones((64, 33), np.float32), "first")
+        numpy_helper.from_array(np.ones((512, 511), np.float32), "first")
     )
     onnx.save(wrong, other)
     differs = command("verify", artifact, "--model", other, *shapes[:-1])

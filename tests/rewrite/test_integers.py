@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -15,7 +16,7 @@ from tilewright.backend.cpu.machine import host_levels
 from tilewright.ir.dtype import DType
 from tilewright.ir.evaluate import evaluate
 from tilewright.ir.graph import Graph, Node, node
-from tilewright.ir.primitives import Cast, Contract, Convolve, Map
+from tilewright.ir.primitives import Cast, Contract, Convolve, Map, Reshape, Transpose
 from tilewright.rewrite.integers import has_integer_products, integer_products
 from tilewright.rewrite.requantise import quotients_into_scales
 from tilewright.shape import constant
@@ -174,8 +175,72 @@ def test_floats_are_narrowed_by_constant_scales_that_do_not_vary_along_the_depth
     assert product_by(scalar(0.1), apply("multiply", node(Cast(F32), weights), rows)) is F32
     assert product_by(scalar(float("inf")), plain) is F32
     assert product_by(space.input("scale", F32), plain) is F32
-    deep = dequantised(fixed(np.ones((40_000, 16), np.int8)), scalar(0.5), 0)
-    assert product_by(scalar(0.1), deep, 40_000) is F32  # a sum might leave int32
+    deep = dequantised(fixed(np.full((140_000, 16), 127, np.int8)), scalar(0.5), 0)
+    assert product_by(scalar(0.1), deep, 140_000) is F32  # sums have more values than an int32
+    half = apply("subtract", node(Cast(F32), weights), scalar(0.5))
+    assert product_by(scalar(0.1), half) is F32  # no zero point
+
+
+@pytest.mark.parametrize("zeros", [(0, 0), (0, 255), (255, 255), (0, 120), (128, 127), (40, 200)])
+def test_floats_of_any_two_inputs_are_narrowed_up_to_the_depth_that_an_int32_tells_apart(
+    zeros: tuple[int, int],
+) -> None:
+    """Also where the sums leave it: what they are near is known."""
+    space = Space()
+    m, n, k = space.dimension("m"), space.dimension("n"), space.dimension("k", high=1 << 16)
+    left = dequantised(space.input("x", U8, m, k), scalar(0.5), zeros[0])
+    turned = dequantised(space.input("y", U8, n, k), scalar(0.25), zeros[1])
+    right = node(Reshape((k, n)), node(Transpose((1, 0)), turned))
+    graph = space.graph(node(Contract((), ((1, 0),)), left, right))
+    narrow = integer_products(graph)
+    assert has_integer_products(narrow)
+    generator = np.random.default_rng(0)
+    for depth in (1, 2, 33_025, 33_026, 1 << 16):
+        x = generator.integers(0, 256, (4, depth)).astype(np.uint8)
+        y = generator.integers(0, 256, (4, depth)).astype(np.uint8)
+        x[1], x[2], y[1], y[2] = 0, 255, 0, 255
+        got = evaluate(narrow, {"x": x, "y": y}, {"m": 4, "n": 4, "k": depth})["y0"]
+        wide = [a.astype(np.int64) - zero for a, zero in zip((x, y), zeros, strict=True)]
+        want = wide[0] @ wide[1].T * 0.125
+        ends = 255 * 255 * depth * 0.125
+        assert (np.abs(got - want) <= 2.0**-23 * (np.abs(want) + ends * (depth > 33_025))).all()
+
+
+def test_no_deeper_floats_are_narrowed() -> None:
+    space = Space()
+    m, n, k = space.dimension("m"), space.dimension("n"), space.dimension("k", high=67_000)
+    left = dequantised(space.input("x", U8, m, k), scalar(0.5), 0)
+    right = dequantised(space.input("y", U8, k, n), scalar(0.5), 0)
+    graph = space.graph(node(Contract((), ((1, 0),)), left, right))
+    assert product_of(integer_products(graph)).dtype is F32
+
+
+def test_views_of_dequantised_tensors_keep_their_parameters() -> None:
+    """A scale by column follows its axis through a transposition; a reshape needs single ones."""
+
+    def made(view: Callable[[Node], Node], scale: Node) -> Graph:
+        space = Space()
+        m = space.dimension("m")
+        left = dequantised(space.input("x", U8, m, 8), scalar(0.5), 3)
+        weights = view(dequantised(space.input("y", S8, 6, 8), scale, 5))
+        return integer_products(space.graph(node(Contract((), ((1, 0),)), left, weights)))
+
+    def turned(x: Node) -> Node:
+        return node(Transpose((1, 0)), x)
+
+    def reshaped(x: Node) -> Node:
+        return node(Reshape((constant(8), constant(6))), x)
+
+    by_row = spread(fixed(np.linspace(1, 2, 6, dtype=np.float32)), (constant(6), constant(8)), (0,))
+    assert product_of(made(turned, scalar(0.5))).dtype is I32
+    assert product_of(made(reshaped, scalar(0.5))).dtype is I32
+    assert product_of(made(reshaped, by_row)).dtype is F32
+    graph = made(turned, by_row)
+    assert product_of(graph).dtype is I32
+    x, y = data(U8, (3, 8), low=0, high=255), data(S8, (6, 8), low=-128, high=127)
+    got = evaluate(graph, {"x": x, "y": y}, {"m": 3})["y0"]
+    want = (x.astype(float) - 3) @ (y.astype(float) - 5).T * 0.5 * np.linspace(1, 2, 6)
+    np.testing.assert_allclose(got, want, rtol=1e-6)
 
 
 @pytest.mark.parametrize("zero", [0, 255])
@@ -194,6 +259,17 @@ def test_convolutions_mean_the_same(channels: int, taps: int, zero: int) -> None
     image = data(U8, (2, channels, 5, 7), low=0, high=255)
     want, got = (evaluate(g, {"x": image}, {"h": 5})["y0"] for g in (graph, narrow))
     np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize(("zero", "is_narrow"), [(-1, False), (0, True), (255, True), (256, False)])
+def test_borders_of_convolutions_need_a_byte_that_means_zero(zero: int, is_narrow: bool) -> None:
+    space = Space()
+    x = space.input("x", U8, space.dimension("n"), 8, 4, 4)
+    primitive = Convolve((1, 1), (1, 1), (1, 1), (constant(1),) * 2, (constant(4),) * 2, 1)
+    filters = fixed(data(S8, (3, 8, 3, 3), low=-128, high=127))
+    operands = centred(x, scalar(zero, I32)), centred(filters, None)
+    graph = space.graph(node(primitive, *operands))
+    assert has_integer_products(integer_products(graph)) is is_narrow
 
 
 def test_narrow_products_without_tiles_are_loops() -> None:

@@ -10,7 +10,8 @@ in int32, exactly, as sums of integers wrap around alike in any order. Tiles mul
 sign by signed weights, so bytes of the other kind are shifted by 128, and their zero point with
 them. Scales that do not vary along the depth are applied to the exact sum, which rounds once what
 float32 would have rounded for every product. Sums over b are constants, or a reduction where b is
-not known when compiling. Start with :func:`integer_products`.
+not known when compiling. Of a depth at which float32 sums could leave int32, the middle of what
+they can be is taken off them before and added to the float. Start with :func:`integer_products`.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from tilewright.ir.primitives import (
     Cast,
     Contract,
     Convolve,
+    Dimension,
     Map,
     Pad,
     Reduce,
@@ -51,7 +53,16 @@ from tilewright.rewrite.quantised import (
     with_sign,
     without_sign,
 )
-from tilewright.shape import Expr, Scope, ceil_div, constant, maximum, product
+from tilewright.shape import (
+    Expr,
+    Scope,
+    ceil_div,
+    constant,
+    less_equal,
+    maximum,
+    product,
+    select,
+)
 
 WORD = 4  # bytes of an operand that a tile takes at a time
 EXACT = {DType.FLOAT32: 1 << 24, DType.FLOAT64: 1 << 53}  # up to where all integers are numbers
@@ -62,9 +73,9 @@ SUMS = 1 << 31  # that an int32 holds
 def integer_products(graph: Graph) -> Graph:
     """The graph with its products of quantised tensors in types that have register tiles.
 
-    They become narrow ones, see the module; float32 products only by constant weights, where both
-    operands are quantised by constant scales and no sum can leave int32. Products in int32 without
-    tiles are computed in floats that hold every sum exactly.
+    They become narrow ones, see the module; float32 products only where both operands are quantised
+    by constant scales and zero points, and all sums lie within the width of an int32. Products in
+    int32 without tiles are computed in floats that hold every sum exactly.
     """
 
     def change(current: Node, operands: tuple[Node, ...]) -> Node:
@@ -100,14 +111,14 @@ def _rewritten(x: Node, scope: Scope) -> Node:
     left, right = (quantised(operand) for operand in x.inputs)
     if left is None or right is None:
         return x
-    if _is_narrow(x, left, right):
-        return _narrow(x, left, right)
+    if _is_narrow(x, left, right, scope):
+        return _narrow(x, left, right, scope)
     if x.dtype is DType.INT32:
         return _in_floats(x, right, scope)
     return _whole_in_groups(x, left, right)
 
 
-def _is_narrow(x: Node, left: Quantised, right: Quantised) -> bool:
+def _is_narrow(x: Node, left: Quantised, right: Quantised, scope: Scope) -> bool:
     """Whether there are tiles of bytes for a product."""
     primitive, weights = x.primitive, contents(right.data)
     if weights is not None and weights.size == 0:
@@ -116,18 +127,25 @@ def _is_narrow(x: Node, left: Quantised, right: Quantised) -> bool:
     if left.varies_along(summed[0]) or right.varies_along(summed[1]):
         return False
     if x.dtype is DType.FLOAT32:
-        fits = weights is not None and _depth(weights, summed[1]) * LARGEST < SUMS
-        parameters = (p for q in (left, right) for p in (q.zero, q.scale) if p is not None)
-        if not fits or not all(_is_finite(p) for p in parameters):
+        if not all(_is_finite(p) for p in (*left.parameters, *right.parameters)):
+            return False
+        if _middle_of_sums(x, left, right, scope) is None:
             return False
     if isinstance(primitive, Contract):
         return len(primitive.summed) == 1
     assert isinstance(primitive, Convolve)
     # What lies outside of the data has one zero point, and is one number.
-    single = all(p is None or not p.axes for p in (left.zero, left.scale))
+    single = all(not p.axes for p in left.parameters)
     plain = primitive.groups == 1 and all(size == 1 for size in primitive.spread)
     shape = static_shape(right.data)
-    return single and plain and shape is not None and shape[1] > WORD // 2
+    wide = shape is not None and shape[1] > WORD // 2
+    return single and plain and wide and _has_byte_for_zero(left)
+
+
+def _has_byte_for_zero(q: Quantised) -> bool:
+    """Whether 0 may be among the bytes, which a border is made of."""
+    low, high = _ends(q)
+    return low <= 0 <= high
 
 
 def _is_finite(parameter: Parameter) -> bool:
@@ -165,8 +183,40 @@ def _places(x: Node) -> tuple[dict[int, int], dict[int, int]]:
     )
 
 
-def _narrow(x: Node, left: Quantised, right: Quantised) -> Node:
+def _middle_of_sums(x: Node, left: Quantised, right: Quantised, scope: Scope) -> Expr | None:
+    """What to take off the sums of a product, at any of its sizes, so that an int32 holds them.
+
+    That is 0 at all depths at which it holds them as they are. None: nothing is enough.
+    """
+    summed = product([x.inputs[1].shape[axis] for axis in _summed(x)[1]])
+    deepest = scope.bounds(summed).high
+    if deepest is None:
+        return None
+    ends = [a * b for a in _ends(left) for b in _ends(right)]
+    low, high = min(ends), max(ends)
+    most = max(-low, high, 1)
+    if deepest * most < SUMS:
+        return constant(0)
+    middle = (low + high) // 2
+    if deepest * max(high - middle, middle - low) >= SUMS:
+        return None
+    return select(less_equal(summed, (SUMS - 1) // most), 0, summed * middle)
+
+
+def _ends(q: Quantised) -> tuple[int, int]:
+    """The least and the largest of bytes minus zero points that are known."""
+    zero = None if q.zero is None else known(q.zero.value)
+    point = np.zeros(1) if zero is None or not zero.size else zero
+    limits = contents(q.data)
+    if limits is None or not limits.size:
+        limits = np.array([-OFFSET, OFFSET - 1] if q.data.dtype is DType.INT8 else [0, 255])
+    return int(limits.min()) - int(point.max()), int(limits.max()) - int(point.min())
+
+
+def _narrow(x: Node, left: Quantised, right: Quantised, scope: Scope) -> Node:
     """The product of bytes, what zero points take off it, and scales."""
+    middle = _middle_of_sums(x, left, right, scope) if x.dtype is DType.FLOAT32 else constant(0)
+    assert middle is not None, "a sum might leave int32"
     left, right = without_sign(left), with_sign(right)
     rows, columns = _places(x)
     data, weights, primitive = _in_words(x, left, right)
@@ -178,10 +228,21 @@ def _narrow(x: Node, left: Quantised, right: Quantised) -> Node:
         exact = _less(exact, right.zero.spread(x.shape, columns), _row_sums(x, data, primitive))
     if x.dtype is DType.INT32:
         return exact
-    scaled = node(Cast(x.dtype), exact)
+    scaled = _in_float32(exact, middle)
     for scale in _scales(left.scale, right.scale, rows, columns):
         scaled = node(Map("multiply"), scaled, scale.spread(x.shape, {a: a for a in scale.axes}))
     return scaled
+
+
+def _in_float32(exact: Node, middle: Expr) -> Node:
+    """Sums as float32; where integers wrapped around, the ones near ``middle`` are meant."""
+    if middle is constant(0):
+        return node(Cast(DType.FLOAT32), exact)
+    taken = node(Cast(DType.INT32), node(Dimension(middle)))
+    near = node(Map("subtract"), exact, broadcast(taken, exact.shape, ()))
+    added = node(Cast(DType.FLOAT32), taken)
+    wide = node(Cast(DType.FLOAT32), near)
+    return node(Map("add"), wide, broadcast(added, exact.shape, ()))
 
 
 def _column_sums(right: Quantised, along: Sequence[int]) -> Parameter:
@@ -316,7 +377,7 @@ def _whole_in_groups(x: Node, left: Quantised, right: Quantised) -> Node:
     if not isinstance(x.primitive, Convolve) or x.primitive.groups == 1 or weights is None:
         return x
     alone = left.scale is None or not left.scale.axes
-    parameters = [p for q in (left, right) for p in (q.zero, q.scale) if p is not None]
+    parameters = (*left.parameters, *right.parameters)
     if not alone or not all(_is_finite(p) for p in parameters) or weights.size == 0:
         return x
     summed = _summed(x)[1]

@@ -13,8 +13,8 @@ import numpy as np
 
 from tilewright.ir.dtype import DType
 from tilewright.ir.evaluate import evaluate_node
-from tilewright.ir.graph import Node, node
-from tilewright.ir.primitives import Broadcast, Cast, Map, Reshape, Shape
+from tilewright.ir.graph import Node, expressions_of, node
+from tilewright.ir.primitives import Broadcast, Cast, Map, Reshape, Shape, Slice, Transpose
 from tilewright.rewrite.build import (
     Array,
     broadcast,
@@ -52,15 +52,50 @@ class Quantised:
 
     def varies_along(self, axes: Sequence[int]) -> bool:
         """Whether a parameter has another value elsewhere along one of these axes."""
-        found = [p for p in (self.zero, self.scale) if p is not None]
-        return any(axis in axes for parameter in found for axis in parameter.axes)
+        return any(axis in axes for parameter in self.parameters for axis in parameter.axes)
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """Its zero point and its scale, if it has them."""
+        return tuple(p for p in (self.zero, self.scale) if p is not None)
 
 
 # ---------------------------------------------------------------- what operands are
 
 
 def quantised(x: Node) -> Quantised | None:
-    """``x`` as bytes with parameters, if it is that."""
+    """``x`` as bytes with parameters, if it is that, or a view of it."""
+    views: list[Node] = []
+    while isinstance(x.primitive, Reshape | Slice | Transpose):
+        views.append(x)
+        x = x.inputs[0]
+    found = _scaled(x)
+    for view in reversed(views):
+        found = None if found is None else _viewed(found, view)
+    return found
+
+
+def _viewed(q: Quantised, view: Node) -> Quantised | None:
+    """A view of bytes whose parameters, if they vary along an axis, keep that axis."""
+    made = node(view.primitive, q.data)
+    array = contents(q.data)
+    if array is not None and all(size.is_constant for size in expressions_of(view)):
+        made = literal(evaluate_node(made, [array], {}, {}, None), q.data.dtype)
+    primitive = view.primitive
+    if not q.varies_along(range(q.data.rank)):
+        return replace(q, data=made)
+    if not isinstance(primitive, Transpose) or any(len(p.axes) > 1 for p in q.parameters):
+        return None
+    place = {axis: i for i, axis in enumerate(primitive.permutation)}
+    zero, scale = (
+        None if p is None else replace(p, axes=tuple(place[axis] for axis in p.axes))
+        for p in (q.zero, q.scale)
+    )
+    return Quantised(made, zero, scale)
+
+
+def _scaled(x: Node) -> Quantised | None:
+    """Bytes minus a zero point, times a scale or not."""
     if is_map(x, "multiply") and x.dtype is DType.FLOAT32:
         for inner, factor in (x.inputs, x.inputs[::-1]):
             scale, found = _parameter(factor), _centred(inner)
@@ -74,7 +109,8 @@ def _centred(x: Node) -> Quantised | None:
     """Bytes minus a zero point, in int32 or float32."""
     if is_map(x, "subtract"):
         data, zero = _widened(x.inputs[0]), _parameter(x.inputs[1])
-        if data is None or zero is None:
+        point = None if zero is None else known(zero.value)
+        if data is None or zero is None or (point is not None and (point != np.rint(point)).any()):
             return None
         return _plainest(data, _whole(zero), x.rank)
     array = known(x) if x.dtype is DType.INT32 else None
