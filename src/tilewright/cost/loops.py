@@ -51,6 +51,7 @@ from tilewright.target import MemoryLevel
 ZERO, ONE = constant(0), constant(1)
 SIXTEENTHS = 16
 MOST_TERMS = 4  # of a sum that is multiplied out; a longer one is kept as it is
+PRIVATE = 0.5  # of a cache that nobody else uses: what is read again in turns is there still
 NEAR_TAPS = 64  # elements between two accesses that touch mostly the same
 
 
@@ -81,8 +82,9 @@ class _Access:
     pending: Mapping[str, str]  # loop variables around, and the distance that each of them makes
     offset: Expr
     is_store: bool
-    scattered: bool
+    apart: int  # elements from one to the next, as many as a line has at most
     count: int = 1
+    asked: Expr = ONE  # 0 where it is in a branch that is not taken
 
     @property
     def key(self) -> tuple[object, ...]:
@@ -93,11 +95,8 @@ class _Access:
         )  # fmt: skip
 
     def elements(self, sizes: Mapping[str, Expr]) -> Expr:
-        """How many elements it touches, whole lines of those that lie apart."""
-        count = product(self.extents.values()) * self.count
-        size = self.buffer.dtype.bytes
-        if self.scattered:
-            count = count * max(1, CACHE_LINE // size)
+        """How many elements it touches, those between them as well where lines are whole."""
+        count = product(self.extents.values()) * self.count * self.apart * self.asked
         whole = self.buffer.elements if self.buffer.scratch else sizes.get(self.buffer.name)
         return count if whole is None else minimum(count, whole)
 
@@ -159,10 +158,12 @@ class _Walk:
         """Iterations of a loop, in the middle of those around it, or as many as in the mean."""
         usual = end - begin
         local = [name for name in usual.free_symbols if name in self.extent]
-        if local:
-            usual = self._usual(usual, local)
-        left = [name for name in usual.free_symbols if _is_local(name)]
-        return _bounded(usual.substitute(dict.fromkeys(left, ZERO)) if left else usual)
+        return _known(self._usual(usual, local) if local else usual)
+
+    def middle_of(self, length: Expr) -> Expr:
+        """A length in the middle of the loops around it."""
+        local = {n: self.middle[n] for n in length.free_symbols if n in self.extent}
+        return _known(length.substitute(local) if local else length)
 
     def _usual(self, length: Expr, local: Sequence[str]) -> Expr:
         usual = length.substitute({name: self.middle[name] for name in local})
@@ -172,7 +173,8 @@ class _Walk:
         last = length.substitute({local[0]: count - 1})
         if last is usual:
             return usual
-        return ceil_div((count - 1) * maximum(usual, 0) + maximum(last, 0), maximum(count, 1))
+        count = maximum(count, 1)
+        return ((count - 1) * maximum(usual, 0) + maximum(last, 0) + count // 2) // count
 
     def statements(self, body: Iterable[Statement]) -> _Touched:
         """Statements in order: what an earlier one has touched comes from nearer."""
@@ -272,23 +274,49 @@ class _Walk:
             made.cycles = loop_cycles(self.core, loop, length)
             return made
         made = self.statements(loop.body)
+        if loop.begin.is_boolean and loop.end.is_boolean and length is not ONE:
+            made.accesses = [replace(a, asked=a.asked * length) for a in made.accesses]
+        is_vector = all(_is_vector(part) for part in loop.body)
         own = scalar_cycles(self.core, [a.value for a in loop.accumulators])
-        made.cycles = made.cycles + round(1000 * (own + self.costs.scalar * 2))
+        steps = 0.0 if is_vector else self.costs.scalar * 2
+        made.cycles = made.cycles + round(1000 * (own + steps))
         self.around.pop()
         made = self._repeated(made, loop.variable, length)
-        made.cycles = made.cycles + round(1000 * self.costs.enter)
+        if not is_vector and length is not ONE:
+            made.cycles = made.cycles + self._entered(length)
         return made
+
+    def _entered(self, length: Expr) -> Expr:
+        """Thousandths of cycles to enter a loop, and of the test alone where it does not run."""
+        asked = round(2000 * self.costs.scalar)
+        return minimum(length, 1) * (round(1000 * self.costs.enter) - asked) + asked
 
     def _repeated(self, made: _Touched, variable: str, count: Expr) -> _Touched:
         """The same in a loop: accesses that it moves touch more, others the same again."""
         again = [(_short(b) * count, d) for b, d in made.again]
-        same = [a for a in made.accesses if variable not in a.pending and not a.is_store]
-        if same and count is not ONE:
-            moved = sum((self.bytes_of(access) for access in same), ZERO)
+        moved = self._once_more([a for a in made.accesses if variable not in a.pending])
+        if moved is not ZERO and count is not ONE:
             more = maximum(count - 1, 0)
             again.append((_short(moved) * more, self.footprint(made.accesses)))
         accesses = [_extended(access, variable, count) for access in made.accesses]
         return _Touched(accesses, _gathered(again), _short(made.cycles) * count)
+
+    def _once_more(self, accesses: Sequence[_Access]) -> Expr:
+        """Bytes that come from afar when the same is touched in a next turn.
+
+        What touches a buffer first brings its lines near, be it to read or to write them; what
+        touches them later in a turn was counted by the statement that does.
+        """
+        found: dict[TileBuffer, tuple[bool, list[Expr]]] = {}
+        for access in accesses:
+            is_store, own = found.setdefault(access.buffer, (access.is_store, []))
+            if access.is_store is is_store:
+                own.append(self.bytes_of(access))
+        moved = ZERO
+        for buffer, (is_store, own) in found.items():
+            touched = self._capped(buffer, _of_all(buffer, own, is_store))
+            moved = moved + (touched * round(4 * self.costs.again) // 4 if is_store else touched)
+        return moved
 
     # ------------------------------------------------------------ accesses
 
@@ -329,12 +357,10 @@ class _Walk:
                 continue
             distance = None if affine is None else affine[0].get(name)
             pending[name] = f"?{name}" if distance is None else str(distance)
-        scattered = bool(pending) and "1" not in pending.values() and "-1" not in pending.values()
-        scattered = scattered and not _is_strided(pending)
-        return _Access(buffer, {}, pending, offset, is_store, scattered)
+        return _Access(buffer, {}, pending, offset, is_store, _apart(pending, buffer.dtype.bytes))
 
     def bytes_of(self, access: _Access) -> Expr:
-        """Bytes that an access touches, twice those of a store: lines are read before."""
+        """Bytes that an access touches."""
         return access.elements(self.sizes) * access.buffer.dtype.bytes
 
     def footprint(self, accesses: Sequence[_Access]) -> Expr:
@@ -344,8 +370,8 @@ class _Walk:
     def regions(self, accesses: Sequence[_Access]) -> dict[TileBuffer, tuple[Expr, bool]]:
         """Bytes of each buffer that are touched, and whether they are written.
 
-        Loops that read the same memory mostly read the same part of it, those that write it write
-        different ones.
+        Loops that read the same memory mostly read the same part of it, and so do those that write
+        scratch memory; those that write a result write different ones.
         """
         found: dict[TileBuffer, tuple[list[Expr], bool]] = {}
         for access in accesses:
@@ -356,7 +382,7 @@ class _Walk:
                 own.append(self.bytes_of(access))
             found[access.buffer] = own, written
         return {
-            buffer: (self._capped(buffer, total(own) if written else maximum(*own)), written)
+            buffer: (self._capped(buffer, _of_all(buffer, own, written)), written)
             for buffer, (own, written) in found.items()
         }
 
@@ -366,21 +392,29 @@ class _Walk:
 
     def _turned(self, block: TransposeBlock) -> _Touched:
         rows, columns = self.length(ZERO, block.rows), self.length(ZERO, block.columns)
-        cycles = self._squares(rows, columns, self.core.lanes(block.target.dtype.bytes))
+        cycles = self._squares(block, rows, columns)
         read = self._access(block.source, block.source_offset, False)
         written = self._access(block.target, block.target_offset, True)
         extents = {"rows": rows, "columns": columns}
-        accesses = [replace(a, extents=extents, scattered=False) for a in (read, written)]
+        accesses = [replace(a, extents=extents, apart=1) for a in (read, written)]
         return _Touched(accesses, [], cycles + round(1000 * self.costs.turn_call))
 
-    def _squares(self, rows: Expr, columns: Expr, lanes: int) -> Expr:
-        """Thousandths of cycles to turn a block by the largest squares of which one fits."""
-        least, made = minimum(rows, columns), ZERO
+    def _squares(self, block: TransposeBlock, rows: Expr, columns: Expr) -> Expr:
+        """Thousandths of cycles to turn a block by the largest squares of which one fits.
+
+        One fits the usual block; the last one of a loop, which may be smaller, takes its share.
+        """
+        lanes = self.core.lanes(block.target.dtype.bytes)
+        tall, wide = self.middle_of(block.rows), self.middle_of(block.columns)
+        least, made = minimum(tall, wide), ZERO
         for size, each in reversed(self.costs.turns):
             if size <= lanes:
-                squares = ceil_div(rows, size) * ceil_div(columns, size)
+                squares = ceil_div(tall, size) * ceil_div(wide, size)
                 own = squares * round(1000 * size * each)
                 made = own if size == 1 else select(less_equal(size, least), own, made)
+        for usual, mean in ((tall, rows), (wide, columns)):
+            if usual is not mean:
+                made = _short(made) * mean // maximum(usual, 1)
         return made
 
     # ------------------------------------------------------------ the price
@@ -411,7 +445,8 @@ class _Walk:
         rate, before = ZERO, 0
         for level, following, share in zip(levels, levels[1:], self.costs.reached, strict=False):
             own = self.machine.picoseconds(CACHE_LINE / (following.bandwidth * share))
-            rate = rate + _beyond(distance, level) * (own - before)
+            kept = self.costs.kept if level is levels[-2] else PRIVATE
+            rate = rate + _beyond(distance, level, kept) * (own - before)
             before = own
         return rate // SIXTEENTHS
 
@@ -420,17 +455,38 @@ def memory_time(lines: Expr, whole: Expr, machine: Machine) -> Expr:
     """Picoseconds in which all cores together move ``lines`` of ``whole`` bytes from memory."""
     memory, last = machine.target.levels[-1], machine.target.levels[-2]
     own = machine.picoseconds(CACHE_LINE / memory.total_bandwidth)
-    return lines * own * _beyond(whole, last) // SIXTEENTHS
+    beyond = _beyond(whole, last, machine.core.loops.kept)
+    return lines * own * beyond // SIXTEENTHS
 
 
-def _beyond(distance: Expr, level: MemoryLevel) -> Expr:
-    """Sixteenths of what is not in a level: none of half as much as it holds, then more."""
-    share = 2 * distance // (level.capacity // SIXTEENTHS) - SIXTEENTHS
-    return minimum(maximum(share, 0), SIXTEENTHS)
+def _beyond(distance: Expr, level: MemoryLevel, kept: float) -> Expr:
+    """Sixteenths of what is not in a level: none of a share of what it holds, then more."""
+    first = round(kept * level.capacity)
+    part = max((level.capacity - first) // SIXTEENTHS, 1)
+    return minimum(maximum((distance - first) // part, 0), SIXTEENTHS)
 
 
-def _is_strided(pending: Mapping[str, str]) -> bool:
-    return any(distance.startswith("?") for distance in pending.values())
+def _of_all(buffer: TileBuffer, each: Sequence[Expr], written: bool) -> Expr:
+    """Bytes that several accesses to a buffer touch together."""
+    return total(each) if written and not buffer.scratch else maximum(*each)
+
+
+def _apart(pending: Mapping[str, str], size: int) -> int:
+    """Elements from one that is touched to the next, as many as a line has at most.
+
+    Positions that are no multiples of a loop variable are taken to be dense.
+    """
+    distances = list(pending.values())
+    if not distances or any(distance.startswith("?") for distance in distances):
+        return 1
+    most = max(1, CACHE_LINE // size)
+    known = [abs(int(d)) for d in distances if d.lstrip("-").isdigit()]
+    return max(1, min([most, *known]))
+
+
+def _is_vector(part: Statement) -> bool:
+    """Whether a statement is a vector without a loop: the one around it hides behind its ports."""
+    return isinstance(part, Loop) and is_innermost(part) and (part.end - part.begin).is_constant
 
 
 def _values(loop: Loop) -> list[Value]:
@@ -481,6 +537,12 @@ def _gathered(again: Sequence[tuple[Expr, Expr]]) -> list[tuple[Expr, Expr]]:
 def _short(expression: Expr) -> Expr:
     """The same; a long sum is kept together where it is multiplied."""
     return maximum(expression, 0) if len(expression.terms) > MOST_TERMS else expression
+
+
+def _known(length: Expr) -> Expr:
+    """A length of which nothing is left that only a loop or an element knows."""
+    left = [name for name in length.free_symbols if _is_local(name)]
+    return _bounded(length.substitute(dict.fromkeys(left, ZERO)) if left else length)
 
 
 def _bounded(length: Expr) -> Expr:
