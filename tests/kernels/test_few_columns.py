@@ -148,10 +148,23 @@ def test_rows_of_any_length_are_turned_while_others_are_asked_for() -> None:
     check(graph, cases, levels=NARROW)
 
 
-THIN_SIZES = ((100, 3), (3, 100), (64, 2), (2, 65), (15, 3), (3, 16), (17, 3), (2, 3), (3, 1), (0, 3))
+THIN_SIZES = (
+    (100, 3),
+    (3, 100),
+    (64, 2),
+    (2, 65),
+    (15, 3),
+    (3, 16),
+    (17, 3),
+    (2, 3),
+    (3, 1),
+    (0, 3),
+)
 
 
-@pytest.mark.parametrize("dtype", mostly_slow([F32, F64, DType.FLOAT16, DType.INT8], "float32", "int8"))
+@pytest.mark.parametrize(
+    "dtype", mostly_slow([F32, F64, DType.FLOAT16, DType.INT8], "float32", "int8")
+)
 @pytest.mark.parametrize("columns", [0, 1])
 def test_two_or_three_rows_or_columns_are_turned(dtype: DType, columns: int) -> None:
     """As whole vectors where they lie side by side, or else (``columns`` left out) one by one."""
@@ -172,7 +185,9 @@ def test_thin_blocks_are_stored_in_whole_vectors(level: str, lanes: int) -> None
     transpose_function(module, LEVELS[level], F32, along_target=False, words=False)
     (shared,) = module.shared.values()
     blocks = str(shared_module(shared)).split("loop.done")
-    thin = [b for b in blocks if b.count(f"store <{lanes} x") == 3 and b.count("shufflevector") == 6]
+    thin = [
+        b for b in blocks if b.count(f"store <{lanes} x") == 3 and b.count("shufflevector") == 6
+    ]
     assert len(thin) == 2
 
 

@@ -13,7 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from tilewright.cost.accesses import Access, distance_apart, extended, is_near, touched_by_all
 from tilewright.cost.contraction import Machine, workers_for
+from tilewright.cost.levels import SIXTEENTHS, line_rate, memory_time
 from tilewright.cost.vector_work import Core, is_innermost, loop_cycles, scalar_cycles
 from tilewright.ir.tile import (
     CACHE_LINE,
@@ -38,6 +40,7 @@ from tilewright.shape import (
     ceil_div,
     constant,
     less_equal,
+    logical_and,
     maximum,
     minimum,
     product,
@@ -46,13 +49,10 @@ from tilewright.shape import (
     total,
     with_positive_divisors,
 )
-from tilewright.target import MemoryLevel
 
 ZERO, ONE = constant(0), constant(1)
-SIXTEENTHS = 16
+MOST_THIN = 3  # rows or columns that are turned without squares
 MOST_TERMS = 4  # of a sum that is multiplied out; a longer one is kept as it is
-PRIVATE = 0.5  # of a cache that nobody else uses: what is read again in turns is there still
-NEAR_TAPS = 64  # elements between two accesses that touch mostly the same
 
 
 @dataclass(frozen=True)
@@ -73,39 +73,11 @@ class LoopPrice:
         return maximum(share, self.shared) + meeting + 1000 * machine.core.threads.call_ns
 
 
-@dataclass(frozen=True)
-class _Access:
-    """What one place of a program touches: elements by the distance between neighbours."""
-
-    buffer: TileBuffer
-    extents: Mapping[str, Expr]
-    pending: Mapping[str, str]  # loop variables around, and the distance that each of them makes
-    offset: Expr
-    is_store: bool
-    apart: int  # elements from one to the next, as many as a line has at most
-    count: int = 1
-    asked: Expr = ONE  # 0 where it is in a branch that is not taken
-
-    @property
-    def key(self) -> tuple[object, ...]:
-        """Alike where two accesses differ by where they begin only."""
-        return (
-            self.buffer, tuple(sorted((k, str(e)) for k, e in self.extents.items())),
-            tuple(sorted(self.pending.items())), self.is_store,
-        )  # fmt: skip
-
-    def elements(self, sizes: Mapping[str, Expr]) -> Expr:
-        """How many elements it touches, those between them as well where lines are whole."""
-        count = product(self.extents.values()) * self.count * self.apart * self.asked
-        whole = self.buffer.elements if self.buffer.scratch else sizes.get(self.buffer.name)
-        return count if whole is None else minimum(count, whole)
-
-
 @dataclass
 class _Touched:
     """What statements touch once, what they touch again, and their thousandths of cycles."""
 
-    accesses: list[_Access] = field(default_factory=list[_Access])
+    accesses: list[Access] = field(default_factory=list[Access])
     again: list[tuple[Expr, Expr]] = field(default_factory=list[tuple[Expr, Expr]])
     cycles: Expr = ZERO
 
@@ -206,10 +178,10 @@ class _Walk:
                 waiting |= {a.name for a in statement.accumulators}
         return count
 
-    def _merged(self, parts: Sequence[Sequence[_Access]]) -> tuple[list[_Access], Expr]:
+    def _merged(self, parts: Sequence[Sequence[Access]]) -> tuple[list[Access], Expr]:
         """All accesses, alike ones once, and the bytes that later parts touch again."""
         first: dict[TileBuffer, int] = {}
-        found: dict[tuple[object, ...], _Access] = {}
+        found: dict[tuple[object, ...], Access] = {}
         repeated = ZERO
         for number, part in enumerate(parts):
             for access in part:
@@ -271,7 +243,7 @@ class _Walk:
             made = _Touched(self._accesses(values, stores), [], ZERO)
             self.around.pop()
             made = self._repeated(made, loop.variable, length)
-            made.cycles = loop_cycles(self.core, loop, length)
+            made.cycles = loop_cycles(self.core, loop, length) + self._bounds(loop)
             return made
         made = self.statements(loop.body)
         if loop.begin.is_boolean and loop.end.is_boolean and length is not ONE:
@@ -284,7 +256,15 @@ class _Walk:
         made = self._repeated(made, loop.variable, length)
         if not is_vector and length is not ONE:
             made.cycles = made.cycles + self._entered(length)
+        made.cycles = made.cycles + self._bounds(loop)
         return made
+
+    def _bounds(self, loop: Loop) -> int:
+        """Thousandths of cycles to compute where a loop begins and ends, where others decide it."""
+        moving = [
+            e for e in (loop.begin, loop.end) if not self.extent.keys().isdisjoint(e.free_symbols)
+        ]
+        return round(1000 * self.costs.scalar * sum(map(_operations, moving)))
 
     def _entered(self, length: Expr) -> Expr:
         """Thousandths of cycles to enter a loop, and of the test alone where it does not run."""
@@ -298,10 +278,10 @@ class _Walk:
         if moved is not ZERO and count is not ONE:
             more = maximum(count - 1, 0)
             again.append((_short(moved) * more, self.footprint(made.accesses)))
-        accesses = [_extended(access, variable, count) for access in made.accesses]
+        accesses = [extended(access, variable, count) for access in made.accesses]
         return _Touched(accesses, _gathered(again), _short(made.cycles) * count)
 
-    def _once_more(self, accesses: Sequence[_Access]) -> Expr:
+    def _once_more(self, accesses: Sequence[Access]) -> Expr:
         """Bytes that come from afar when the same is touched in a next turn.
 
         What touches a buffer first brings its lines near, be it to read or to write them; what
@@ -314,7 +294,7 @@ class _Walk:
                 own.append(self.bytes_of(access))
         moved = ZERO
         for buffer, (is_store, own) in found.items():
-            touched = self._capped(buffer, _of_all(buffer, own, is_store))
+            touched = self._capped(buffer, touched_by_all(buffer, own, is_store))
             moved = moved + (touched * round(4 * self.costs.again) // 4 if is_store else touched)
         return moved
 
@@ -329,21 +309,21 @@ class _Walk:
                 found.add(name)
         return frozenset(found)
 
-    def _accesses(self, values: Sequence[Value], stores: Sequence[Store]) -> list[_Access]:
+    def _accesses(self, values: Sequence[Value], stores: Sequence[Store]) -> list[Access]:
         """What values and stores touch; those that differ by where they begin are one."""
         loads = {load for value in values for load in value_loads(value)}
         ordered = sorted(loads, key=lambda load: (load.buffer.name, str(load.offset)))
         places = [(load.buffer, load.offset, False) for load in ordered]
         places += [(store.buffer, store.offset, True) for store in stores]
-        found: dict[tuple[object, ...], list[_Access]] = {}
+        found: dict[tuple[object, ...], list[Access]] = {}
         for place in dict.fromkeys(places):
             access = self._access(*place)
             alike = found.setdefault(access.key, [])
-            if not any(_is_near(access, other) for other in alike):
+            if not any(is_near(access, other) for other in alike):
                 alike.append(access)
         return [replace(alike[0], count=len(alike)) for alike in found.values()]
 
-    def _access(self, buffer: TileBuffer, offset: Expr, is_store: bool) -> _Access:
+    def _access(self, buffer: TileBuffer, offset: Expr, is_store: bool) -> Access:
         moved = {n: self.begins[n] + symbol(n) for n in self.around if n in self.begins}
         for name in reversed(self.around):
             if name in moved and name in offset.free_symbols:
@@ -357,17 +337,19 @@ class _Walk:
                 continue
             distance = None if affine is None else affine[0].get(name)
             pending[name] = f"?{name}" if distance is None else str(distance)
-        return _Access(buffer, {}, pending, offset, is_store, _apart(pending, buffer.dtype.bytes))
+        return Access(
+            buffer, {}, pending, offset, is_store, distance_apart(pending, buffer.dtype.bytes)
+        )
 
-    def bytes_of(self, access: _Access) -> Expr:
+    def bytes_of(self, access: Access) -> Expr:
         """Bytes that an access touches."""
         return access.elements(self.sizes) * access.buffer.dtype.bytes
 
-    def footprint(self, accesses: Sequence[_Access]) -> Expr:
+    def footprint(self, accesses: Sequence[Access]) -> Expr:
         """Bytes that all of them touch."""
         return _short(sum((e for e, _ in self.regions(accesses).values()), ZERO))
 
-    def regions(self, accesses: Sequence[_Access]) -> dict[TileBuffer, tuple[Expr, bool]]:
+    def regions(self, accesses: Sequence[Access]) -> dict[TileBuffer, tuple[Expr, bool]]:
         """Bytes of each buffer that are touched, and whether they are written.
 
         Loops that read the same memory mostly read the same part of it, and so do those that write
@@ -382,7 +364,7 @@ class _Walk:
                 own.append(self.bytes_of(access))
             found[access.buffer] = own, written
         return {
-            buffer: (self._capped(buffer, _of_all(buffer, own, written)), written)
+            buffer: (self._capped(buffer, touched_by_all(buffer, own, written)), written)
             for buffer, (own, written) in found.items()
         }
 
@@ -412,10 +394,28 @@ class _Walk:
                 squares = ceil_div(tall, size) * ceil_div(wide, size)
                 own = squares * round(1000 * size * each)
                 made = own if size == 1 else select(less_equal(size, least), own, made)
+        made = self._thin(block, tall, wide, made, lanes)
         for usual, mean in ((tall, rows), (wide, columns)):
             if usual is not mean:
                 made = _short(made) * mean // maximum(usual, 1)
         return made
+
+    def _thin(
+        self, block: TransposeBlock, tall: Expr, wide: Expr, squares: Expr, lanes: int
+    ) -> Expr:
+        """The same, for two or three columns or rows side by side by the vector."""
+        each = round(1000 * max(cycles for size, cycles in self.costs.turns if 1 < size <= lanes))
+        sides = (
+            (wide, tall, block.columns is block.source_row),
+            (tall, wide, block.rows is block.target_row),
+        )
+        for count, length, beside in sides:
+            if not beside or (count.is_constant and not 1 < count.value <= MOST_THIN):
+                continue
+            whole = ceil_div(length, lanes) * count * each
+            fits = logical_and(less_equal(2, count), less_equal(count, MOST_THIN))
+            squares = select(logical_and(fits, less_equal(lanes, length)), whole, squares)
+        return squares
 
     # ------------------------------------------------------------ the price
 
@@ -428,9 +428,9 @@ class _Walk:
         for moved, written in first.values():
             lines = lines + moved * round(4 * (self.costs.again if written else 1))
         lines = _short(lines // (4 * CACHE_LINE))
-        read = lines * self.rate(whole)
+        read = lines * line_rate(self.machine, whole)
         for moved, distance in touched.again:
-            rate = self.rate(distance)
+            rate = line_rate(self.machine, distance)
             if rate is not ZERO:
                 read = read + _short(moved // CACHE_LINE) * rate
         read, computed = _short(read), _short(computed)
@@ -439,54 +439,17 @@ class _Walk:
         alone = _short(maximum(read, computed) + both)
         return LoopPrice(alone, computed, memory_time(lines, whole, self.machine), tasks)
 
-    def rate(self, distance: Expr) -> Expr:
-        """Picoseconds of a line from the level that holds so many bytes, beyond the first."""
-        levels = self.machine.target.levels[1:]
-        rate, before = ZERO, 0
-        for level, following, share in zip(levels, levels[1:], self.costs.reached, strict=False):
-            own = self.machine.picoseconds(CACHE_LINE / (following.bandwidth * share))
-            kept = self.costs.kept if level is levels[-2] else PRIVATE
-            rate = rate + _beyond(distance, level, kept) * (own - before)
-            before = own
-        return rate // SIXTEENTHS
-
-
-def memory_time(lines: Expr, whole: Expr, machine: Machine) -> Expr:
-    """Picoseconds in which all cores together move ``lines`` of ``whole`` bytes from memory."""
-    memory, last = machine.target.levels[-1], machine.target.levels[-2]
-    own = machine.picoseconds(CACHE_LINE / memory.total_bandwidth)
-    beyond = _beyond(whole, last, machine.core.loops.kept)
-    return lines * own * beyond // SIXTEENTHS
-
-
-def _beyond(distance: Expr, level: MemoryLevel, kept: float) -> Expr:
-    """Sixteenths of what is not in a level: none of a share of what it holds, then more."""
-    first = round(kept * level.capacity)
-    part = max((level.capacity - first) // SIXTEENTHS, 1)
-    return minimum(maximum((distance - first) // part, 0), SIXTEENTHS)
-
-
-def _of_all(buffer: TileBuffer, each: Sequence[Expr], written: bool) -> Expr:
-    """Bytes that several accesses to a buffer touch together."""
-    return total(each) if written and not buffer.scratch else maximum(*each)
-
-
-def _apart(pending: Mapping[str, str], size: int) -> int:
-    """Elements from one that is touched to the next, as many as a line has at most.
-
-    Positions that are no multiples of a loop variable are taken to be dense.
-    """
-    distances = list(pending.values())
-    if not distances or any(distance.startswith("?") for distance in distances):
-        return 1
-    most = max(1, CACHE_LINE // size)
-    known = [abs(int(d)) for d in distances if d.lstrip("-").isdigit()]
-    return max(1, min([most, *known]))
-
 
 def _is_vector(part: Statement) -> bool:
     """Whether a statement is a vector without a loop: the one around it hides behind its ports."""
     return isinstance(part, Loop) and is_innermost(part) and (part.end - part.begin).is_constant
+
+
+def _operations(expression: Expr) -> int:
+    """How many operations a position or a bound takes, one for each part of a sum as well."""
+    inside = [o for m, _ in expression.terms for atom in m.atoms for o in atom.operands]
+    applied = sum(1 for m, _ in expression.terms for atom in m.atoms if atom.operands)
+    return len(expression.terms) - 1 + applied + sum(map(_operations, inside))
 
 
 def _values(loop: Loop) -> list[Value]:
@@ -498,27 +461,6 @@ def _values(loop: Loop) -> list[Value]:
         elif isinstance(part, Let | Store | LetIndex | Check):
             values.append(part.value)
     return values
-
-
-def _extended(access: _Access, variable: str, count: Expr) -> _Access:
-    distance = access.pending.get(variable)
-    if distance is None:
-        return access
-    extents = dict(access.extents)
-    before = extents.get(distance)
-    extents[distance] = count if before is None else before + count - 1
-    pending = {name: d for name, d in access.pending.items() if name != variable}
-    return replace(access, extents=extents, pending=pending)
-
-
-def _is_near(access: _Access, other: _Access) -> bool:
-    """Whether two accesses that are alike touch mostly the same."""
-    apart = access.offset - other.offset
-    if apart.is_constant and abs(apart.value) < NEAR_TAPS:
-        return True
-    near = range(-2, 3)  # a tap beside, in the next line
-    texts = {str(sign * apart + extra) for sign in (1, -1) for extra in near}
-    return any(distance in texts for distance in (*access.extents, *access.pending.values()))
 
 
 def _is_local(name: str) -> bool:

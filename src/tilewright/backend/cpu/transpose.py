@@ -1,9 +1,9 @@
 """Transposing a block of memory through registers: squares of vectors, the rest element by element.
 
 Two or three columns of rows that lie side by side are picked out of whole vectors, and two or three
-rows are woven into such vectors: squares of so few would store a part of a vector each. Four rows of bytes become words, through rows as long as a register. One function per element size,
-shared by all kernels. Start with
-:func:`transpose_function`.
+rows are woven into such vectors: squares of so few would store a part of a vector each. Four rows
+of bytes become words, through rows as long as a register. One function per element size, shared by
+all kernels. Start with :func:`transpose_function`.
 """
 
 from __future__ import annotations
