@@ -12,6 +12,8 @@ from tilewright.ir.tile import CACHE_LINE, TileBuffer
 from tilewright.shape import Expr, constant, maximum, minimum, product, total
 
 ONE = constant(1)
+TURNED = ("rows", "columns")  # of a block that is turned: several rows are read beside each other
+LEAST_PIECE = 512  # bytes; shorter ones share what is fetched ahead
 NEAR_TAPS = 64  # elements between two accesses that touch mostly the same
 
 
@@ -41,6 +43,30 @@ class Access:
         count = product(self.extents.values()) * self.count * self.apart * self.asked
         whole = self.buffer.elements if self.buffer.scratch else sizes.get(self.buffer.name)
         return count if whole is None else minimum(count, whole)
+
+    def pieces(self, sizes: Mapping[str, Expr]) -> Expr:
+        """How many runs of neighbouring elements it goes through, each of which ends before a gap.
+
+        0 for a single one, and where nothing is known of gaps.
+        """
+        (first, run), *others = list(self.extents.items()) or [("", ONE)]
+        if first not in ("1", *TURNED):
+            return constant(0)
+        for distance, count in others:
+            if distance == str(run):
+                run = run * count
+            elif distance in TURNED or _is_beyond(distance, run):
+                moved = self.elements(sizes) * self.buffer.dtype.bytes
+                least = maximum(run * self.buffer.dtype.bytes, LEAST_PIECE)
+                return moved // least
+            else:
+                break
+        return constant(0)
+
+
+def _is_beyond(distance: str, run: Expr) -> bool:
+    """Whether the next run begins a line or more after the end of one."""
+    return distance.isdigit() and run.is_constant and int(distance) >= run.value + CACHE_LINE // 4
 
 
 def touched_by_all(buffer: TileBuffer, each: Sequence[Expr], written: bool) -> Expr:

@@ -28,10 +28,19 @@ def line_rate(machine: Machine, distance: Expr) -> Expr:
 
 def memory_time(lines: Expr, whole: Expr, machine: Machine) -> Expr:
     """Picoseconds in which all cores together move ``lines`` of ``whole`` bytes from memory."""
-    memory, last = machine.target.levels[-1], machine.target.levels[-2]
-    own = machine.picoseconds(CACHE_LINE / memory.total_bandwidth)
-    beyond = _beyond(whole, last, machine.core.loops.kept)
-    return lines * own * beyond // SIXTEENTHS
+    own = machine.picoseconds(CACHE_LINE / machine.target.levels[-1].total_bandwidth)
+    return _of_memory(lines * own, whole, machine)
+
+
+def pieces_time(pieces: Expr, whole: Expr, machine: Machine) -> Expr:
+    """What so many runs of neighbouring lines take more than one, of ``whole`` bytes in memory."""
+    return _of_memory(pieces * machine.picoseconds(machine.core.loops.piece), whole, machine)
+
+
+def _of_memory(time: Expr, whole: Expr, machine: Machine) -> Expr:
+    """The part of a time that falls to what the last cache does not hold."""
+    beyond = _beyond(whole, machine.target.levels[-2], machine.core.loops.kept)
+    return time * beyond // SIXTEENTHS
 
 
 def _beyond(distance: Expr, level: MemoryLevel, kept: float) -> Expr:
@@ -41,4 +50,4 @@ def _beyond(distance: Expr, level: MemoryLevel, kept: float) -> Expr:
     return minimum(maximum((distance - first) // part, 0), SIXTEENTHS)
 
 
-__all__ = ["SIXTEENTHS", "line_rate", "memory_time"]
+__all__ = ["SIXTEENTHS", "line_rate", "memory_time", "pieces_time"]

@@ -15,8 +15,14 @@ from dataclasses import dataclass, field, replace
 
 from tilewright.cost.accesses import Access, distance_apart, extended, is_near, touched_by_all
 from tilewright.cost.contraction import Machine, workers_for
-from tilewright.cost.levels import SIXTEENTHS, line_rate, memory_time
-from tilewright.cost.vector_work import Core, is_innermost, loop_cycles, scalar_cycles
+from tilewright.cost.levels import SIXTEENTHS, line_rate, memory_time, pieces_time
+from tilewright.cost.vector_work import (
+    Core,
+    applied,
+    is_innermost,
+    loop_cycles,
+    scalar_cycles,
+)
 from tilewright.ir.tile import (
     CACHE_LINE,
     Check,
@@ -49,6 +55,7 @@ from tilewright.shape import (
     total,
     with_positive_divisors,
 )
+from tilewright.shape.expr import Atom
 
 ZERO, ONE = constant(0), constant(1)
 MOST_THIN = 3  # rows or columns that are turned without squares
@@ -104,6 +111,7 @@ class _Walk:
         self.around: list[str] = []
         self.origins: dict[str, frozenset[str]] = {}
         self.begins: dict[str, Expr] = {}
+        self.applied: frozenset[Atom] = frozenset()
 
     # ------------------------------------------------------------ loops
 
@@ -260,11 +268,13 @@ class _Walk:
         return made
 
     def _bounds(self, loop: Loop) -> int:
-        """Thousandths of cycles to compute where a loop begins and ends, where others decide it."""
-        moving = [
-            e for e in (loop.begin, loop.end) if not self.extent.keys().isdisjoint(e.free_symbols)
-        ]
-        return round(1000 * self.costs.scalar * sum(map(_operations, moving)))
+        """Thousandths of cycles to compute where a loop begins and ends in each turn around it."""
+        if not self.around:
+            return 0
+        found = applied(loop.begin, self.around[-1]) | applied(loop.end, self.around[-1])
+        new = found - self.applied
+        self.applied |= new
+        return round(1000 * self.costs.scalar * len(new))
 
     def _entered(self, length: Expr) -> Expr:
         """Thousandths of cycles to enter a loop, and of the test alone where it does not run."""
@@ -377,8 +387,9 @@ class _Walk:
         cycles = self._squares(block, rows, columns)
         read = self._access(block.source, block.source_offset, False)
         written = self._access(block.target, block.target_offset, True)
-        extents = {"rows": rows, "columns": columns}
-        accesses = [replace(a, extents=extents, apart=1) for a in (read, written)]
+        along, across = {"columns": columns, "rows": rows}, {"rows": rows, "columns": columns}
+        sides = ((read, along), (written, across))
+        accesses = [replace(a, extents=extents, apart=1) for a, extents in sides]
         return _Touched(accesses, [], cycles + round(1000 * self.costs.turn_call))
 
     def _squares(self, block: TransposeBlock, rows: Expr, columns: Expr) -> Expr:
@@ -422,13 +433,15 @@ class _Walk:
     def price(self, touched: _Touched, tasks: Expr) -> LoopPrice:
         """Picoseconds of everything."""
         computed = touched.cycles * self.machine.picoseconds(1) // 1000
-        first = self.regions([a for a in touched.accesses if not a.buffer.scratch])
+        far = [a for a in touched.accesses if not a.buffer.scratch]
+        first, pieces = self.regions(far), {a.buffer: a.pieces(self.sizes) for a in reversed(far)}
         whole = _short(total(moved for moved, _ in first.values()))
         lines = ZERO
         for moved, written in first.values():
             lines = lines + moved * round(4 * (self.costs.again if written else 1))
         lines = _short(lines // (4 * CACHE_LINE))
         read = lines * line_rate(self.machine, whole)
+        read = read + pieces_time(_short(total(pieces.values())), whole, self.machine)
         for moved, distance in touched.again:
             rate = line_rate(self.machine, distance)
             if rate is not ZERO:
@@ -443,13 +456,6 @@ class _Walk:
 def _is_vector(part: Statement) -> bool:
     """Whether a statement is a vector without a loop: the one around it hides behind its ports."""
     return isinstance(part, Loop) and is_innermost(part) and (part.end - part.begin).is_constant
-
-
-def _operations(expression: Expr) -> int:
-    """How many operations a position or a bound takes, one for each part of a sum as well."""
-    inside = [o for m, _ in expression.terms for atom in m.atoms for o in atom.operands]
-    applied = sum(1 for m, _ in expression.terms for atom in m.atoms if atom.operands)
-    return len(expression.terms) - 1 + applied + sum(map(_operations, inside))
 
 
 def _values(loop: Loop) -> list[Value]:

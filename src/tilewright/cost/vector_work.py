@@ -29,6 +29,7 @@ from tilewright.ir.tile import (
 )
 from tilewright.ir.tile_walk import slope, stride, value_loads, value_parts, value_symbols
 from tilewright.shape import Expr, ceil_div, minimum, symbol
+from tilewright.shape.expr import Atom
 from tilewright.shape.table import Operation
 from tilewright.target import Target
 from tilewright.target.loop_costs import LoopCosts
@@ -115,6 +116,14 @@ def _once(length: Expr, cycles: float) -> Expr:
     """Thousandths of so many cycles, of a loop that is entered."""
     some = minimum(length, 1)
     return some * _thousandths(cycles)
+
+
+def applied(expression: Expr, variable: str) -> frozenset[Atom]:
+    """The minima, quotients and so on of an expression that a variable moves."""
+    atoms = {atom for monomial, _ in expression.terms for atom in monomial.atoms}
+    inside = {a: [e for e in a.operands if variable in e.free_symbols] for a in atoms}
+    deeper = [applied(operand, variable) for own in inside.values() for operand in own]
+    return frozenset(atom for atom, own in inside.items() if own).union(*deeper)
 
 
 def _vectors(loop: Loop, length: Expr, lanes: int, work: Work, costs: LoopCosts) -> Expr:

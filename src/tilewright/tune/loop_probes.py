@@ -113,6 +113,9 @@ def _probes(target: Target) -> dict[str, Probe]:
     memory = len(target.levels) - 2
     rows = _rows_of(target, memory)
     asking = _SUMMED.replace("n\n", f"n asking {PAGE_BYTES} bytes ahead\n", 1)
+    made["pieces"] = _rows(
+        _PIECES.format(*(f"b0[_i1*n + {k * FAR_ROW // 8} + _i2]" for k in range(8))), FAR_ROW, rows
+    )
     made["half"] = _rows(_SUMMED.format("sum"), FAR_ROW, _half_of_last(target))
     made["asked"] = _rows(asking.format("sum"), FAR_ROW, rows)
     return made
@@ -150,6 +153,12 @@ def _reduced(kind: str, n: int, shift: int) -> Probe:
 _COPIED = "  for masked _i2 in 0 .. n\n    o0[_i1*n + _i2] = add(b0[_i1*n + _i2], 1.0)\n"
 _PLAIN = "  for _i2 in 0 .. n\n    o0[_i1*n + _i2] = add(b0[_i1*n + _i2], 1.0)\n"
 _SUMMED = "  for masked _i2 in 0 .. n\n    _r3 = {} of b0[_i1*n + _i2]\n  o0[_i1] = _r3\n"
+# Eight runs at a time that lie beside each other: each ends where the next one began.
+_PIECES = (
+    "  for masked _i2 in 0 .. n//8\n    _r3 = sum of "
+    + 7 * "add("
+    + "{}, {}), {}), {}), {}), {}), {}), {})\n  o0[_i1] = _r3\n"
+)
 # As in a normalisation: each sweep needs a quotient or a root of what the one before has found.
 _WAITING = (
     "  for masked _i2 in 0 .. n\n    _r3 = sum of b0[_i1*n + _i2]\n"
@@ -267,7 +276,7 @@ def _costs(m: _Measured, target: Target) -> LoopCosts:
         double=m.row("exponential of float64") / (LONG / m.lanes * 2) / exponential,
         whole=m.row("whole") / (LONG / 16),
         ahead=_ahead(m, target),
-        pieces=WIDE.pieces,
+        piece=_piece(m, target),
         guard=WIDE.guard,
         functions=tuple((name, m.vector(name)) for name in (*BINARY, *UNARY)),
     )
@@ -304,6 +313,14 @@ def _reached(m: _Measured, target: Target, number: int) -> float:
     """The share of a level's bandwidth."""
     elements = _rows_of(target, number) * FAR_ROW
     return 64 / target.levels[number + 1].bandwidth / m.line(f"read {number}", elements)
+
+
+def _piece(m: _Measured, target: Target) -> float:
+    """What it takes to begin another run of lines of memory."""
+    number = len(target.levels) - 2
+    rows = _rows_of(target, number)
+    longer = m.cycles["pieces"] - m.cycles[f"read {number}"]
+    return max(0.0, longer / (8 * rows))
 
 
 def _half_of_last(target: Target) -> int:
