@@ -16,13 +16,7 @@ from dataclasses import dataclass, field, replace
 from tilewright.cost.accesses import Access, distance_apart, extended, is_near, touched_by_all
 from tilewright.cost.contraction import Machine, workers_for
 from tilewright.cost.levels import SIXTEENTHS, line_rate, memory_time, pieces_time
-from tilewright.cost.vector_work import (
-    Core,
-    applied,
-    is_innermost,
-    loop_cycles,
-    scalar_cycles,
-)
+from tilewright.cost.vector_work import Core, applied, is_innermost, loop_cycles, scalar_cycles
 from tilewright.ir.tile import (
     CACHE_LINE,
     Check,
