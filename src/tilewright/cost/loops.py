@@ -409,7 +409,7 @@ class _Walk:
         self, block: TransposeBlock, tall: Expr, wide: Expr, squares: Expr, lanes: int
     ) -> Expr:
         """The same, for two or three columns or rows side by side by the vector."""
-        each = round(1000 * max(cycles for size, cycles in self.costs.turns if 1 < size <= lanes))
+        each = round(1000 * max(cycles for size, cycles in self.costs.turns if size <= lanes))
         sides = (
             (wide, tall, block.columns is block.source_row),
             (tall, wide, block.rows is block.target_row),

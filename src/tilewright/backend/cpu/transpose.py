@@ -126,7 +126,7 @@ class _Writer:
         first = self.builder.mul(column, word(count))
         for number in range(count):
             begin = number * self.lanes
-            places = [divmod(begin + i, count)[::-1] for i in range(self.lanes)]
+            places = [((begin + i) % count, (begin + i) // count) for i in range(self.lanes)]
             address = self._target(self._after(first, number), word(0))
             self._store_picked(values, places, address)
 
