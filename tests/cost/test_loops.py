@@ -6,7 +6,7 @@ import pytest
 
 from tilewright.cost import LoopPrice, Machine, loop_price
 from tilewright.ir.tile_parse import parse_program
-from tilewright.shape import symbol
+from tilewright.shape import constant, symbol
 from tilewright.target import preset
 
 MACHINE = Machine(preset("zen4"))
@@ -75,3 +75,60 @@ def test_threads_share_tasks() -> None:
     single = {"rows": 1, "columns": 1 << 20}
     one, two = (price(SUMS).time(MACHINE, threads).evaluate(single) for threads in (1, 2))
     assert one == two
+
+
+def small(body: str, rows: int = 1000, flag: int = 0) -> LoopPrice:
+    """Of many tasks that all read the same short row, and have more scratch than they use."""
+    text = (
+        "buffer b0: float32\nresult o0: float32\nscratch s0: float32 of 8192, fixed\nwork 1\n"
+        f"grid _i1 < rows\n{body}"
+    )
+    made = loop_price(parse_program(text), MACHINE, {"b0": constant(512), "o0": constant(512)})
+    known = {"rows": rows, "flag": flag}
+    values = (made.alone, made.computed, made.shared, made.tasks)
+    return LoopPrice(*(constant(value.evaluate(known)) for value in values))
+
+
+def lanes(target: str, source: str, more: str = "") -> str:
+    """A loop over 32 vectors."""
+    return (
+        "  for _i2 in 0 .. 32\n    for independent _i3 in 0 .. 16\n"
+        f"      {target} = {source}\n{more}"
+    )
+
+
+COPIED = lanes("s0[16*_i2 + _i3]", "b0[16*_i2 + _i3]")
+PICKED = lanes("o0[16*_i2 + _i3]", "s0[32*_i2 + 2*_i3]")
+
+
+def test_elements_that_lie_apart_share_lines() -> None:
+    """Every second one of a row that stays in the first cache is read from there."""
+    near = small(COPIED + PICKED)
+    assert near.alone.value < 1.05 * near.computed.value
+
+
+def test_vectors_across_lines_cost_more() -> None:
+    within, across = (
+        small(lanes("o0[16*_i2 + _i3]", f"s0[16*_i2 + _i3 + {shift}]", "")).computed.value
+        for shift in (16, 17)
+    )
+    stores = small(lanes("o0[16*_i2 + _i3 + 1]", "s0[16*_i2 + _i3]")).computed.value
+    costs = MACHINE.core.loops
+    assert within == across  # the port of stores is busier
+    assert stores / within == pytest.approx(costs.store / costs.aligned_store, rel=0.1)
+
+
+def test_a_branch_that_is_not_taken_costs_a_test() -> None:
+    branch = "  for _i5 in 0 .. flag == 1\n" + "".join(
+        f"  {line}\n" for line in COPIED.replace("_i2", "_i6").replace("_i3", "_i7").splitlines()
+    )
+    plain, skipped, taken = small(PICKED), small(branch + PICKED), small(branch + PICKED, flag=1)
+    assert skipped.alone.value < 1.05 * plain.alone.value
+    assert taken.alone.value > 1.3 * plain.alone.value
+
+
+def test_thin_blocks_are_turned_as_vectors() -> None:
+    """Three columns side by side take far less than three that lie apart."""
+    turned = "  s0[0], row 512 = transposed b0[0], row {}: 512 x 3\n  o0[_i1] = s0[0]\n"
+    beside, apart = (small(turned.format(row)).computed.value for row in (3, 5))
+    assert 3 * beside < apart

@@ -16,7 +16,7 @@ from tilewright.backend.cpu.transpose import SHORT_BYTES, transpose_function
 from tilewright.cost import Machine
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Graph, Node, node
-from tilewright.ir.primitives import Contract, Convolve, Transpose
+from tilewright.ir.primitives import Contract, Convolve, Slice, Transpose
 from tilewright.ir.product_nest import ProductNest
 from tilewright.plan.greedy import plan_greedily
 from tilewright.shape import ceil_div, constant
@@ -146,6 +146,49 @@ def test_rows_of_any_length_are_turned_while_others_are_asked_for() -> None:
     graph = space.graph(node(Transpose((1, 0)), x))
     cases = [{"m": m, "n": n} for m, n in ((0, 5), (33, 17), (131, 49), (64, 64), (65, 131))]
     check(graph, cases, levels=NARROW)
+
+
+THIN_SIZES = (
+    (100, 3),
+    (3, 100),
+    (64, 2),
+    (2, 65),
+    (15, 3),
+    (3, 16),
+    (17, 3),
+    (2, 3),
+    (3, 1),
+    (0, 3),
+)
+
+
+@pytest.mark.parametrize(
+    "dtype", mostly_slow([F32, F64, DType.FLOAT16, DType.INT8], "float32", "int8")
+)
+@pytest.mark.parametrize("columns", [0, 1])
+def test_two_or_three_rows_or_columns_are_turned(dtype: DType, columns: int) -> None:
+    """As whole vectors where they lie side by side, or else (``columns`` left out) one by one."""
+    space = Space()
+    m, n = space.dimensions("m n")
+    x = space.input("x", dtype, m, n + columns)
+    if columns:
+        x = node(Slice((constant(0), constant(1)), (m, n), (constant(1), constant(1))), x)
+    graph = space.graph(node(Transpose((1, 0)), x))
+    sizes = [*THIN_SIZES, (5400, 3), (3, 1500)]
+    check(graph, [{"m": m, "n": n} for m, n in sizes], levels=NARROW)
+
+
+@pytest.mark.parametrize(("level", "lanes"), [("x86-64", 4), ("avx2", 8), ("avx512", 16)])
+def test_thin_blocks_are_stored_in_whole_vectors(level: str, lanes: int) -> None:
+    """Three columns out of three vectors, or three rows into them, take two shuffles for each."""
+    module = KernelModule("transpositions")
+    transpose_function(module, LEVELS[level], F32, along_target=False, words=False)
+    (shared,) = module.shared.values()
+    blocks = str(shared_module(shared)).split("loop.done")
+    thin = [
+        b for b in blocks if b.count(f"store <{lanes} x") == 3 and b.count("shufflevector") == 6
+    ]
+    assert len(thin) == 2
 
 
 @pytest.mark.parametrize(("depth", "lanes", "asked"), [(7, 8, 10), (20, 16, 9), (None, 16, 10)])

@@ -100,7 +100,7 @@ def score_cycles(machine: Machine, dtype: DType = DType.FLOAT32) -> float:
     exponential = costs.function("exponential") or SCALAR_FUNCTIONS["exponential"].cost
     exponential *= costs.double if dtype is DType.FLOAT64 else 1.0
     line = machine.target.vector_bytes / (second.bandwidth * costs.reached[0])
-    each = costs.load + costs.store + line
+    each = max(costs.load, costs.store) + line
     simple = costs.compare + SIMPLE_OPERATIONS
     return SWEEPS * each + simple * costs.instruction + exponential
 

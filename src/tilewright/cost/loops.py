@@ -13,8 +13,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from tilewright.cost.accesses import Access, distance_apart, extended, is_near, touched_by_all
+from tilewright.cost.levels import SIXTEENTHS, line_rate, memory_time, pieces_time
 from tilewright.cost.machine import Machine, workers_for
-from tilewright.cost.vector_work import Core, is_innermost, loop_cycles, scalar_cycles
+from tilewright.cost.vector_work import Core, applied, is_innermost, loop_cycles, scalar_cycles
 from tilewright.ir.tile import (
     CACHE_LINE,
     Check,
@@ -38,6 +40,7 @@ from tilewright.shape import (
     ceil_div,
     constant,
     less_equal,
+    logical_and,
     maximum,
     minimum,
     product,
@@ -46,12 +49,11 @@ from tilewright.shape import (
     total,
     with_positive_divisors,
 )
-from tilewright.target import MemoryLevel
+from tilewright.shape.expr import Atom
 
 ZERO, ONE = constant(0), constant(1)
-SIXTEENTHS = 16
+MOST_THIN = 3  # rows or columns that are turned without squares
 MOST_TERMS = 4  # of a sum that is multiplied out; a longer one is kept as it is
-NEAR_TAPS = 64  # elements between two accesses that touch mostly the same
 
 
 @dataclass(frozen=True)
@@ -72,41 +74,11 @@ class LoopPrice:
         return maximum(share, self.shared) + meeting + 1000 * machine.core.threads.call_ns
 
 
-@dataclass(frozen=True)
-class _Access:
-    """What one place of a program touches: elements by the distance between neighbours."""
-
-    buffer: TileBuffer
-    extents: Mapping[str, Expr]
-    pending: Mapping[str, str]  # loop variables around, and the distance that each of them makes
-    offset: Expr
-    is_store: bool
-    scattered: bool
-    count: int = 1
-
-    @property
-    def key(self) -> tuple[object, ...]:
-        """Alike where two accesses differ by where they begin only."""
-        return (
-            self.buffer, tuple(sorted((k, str(e)) for k, e in self.extents.items())),
-            tuple(sorted(self.pending.items())), self.is_store,
-        )  # fmt: skip
-
-    def elements(self, sizes: Mapping[str, Expr]) -> Expr:
-        """How many elements it touches, whole lines of those that lie apart."""
-        count = product(self.extents.values()) * self.count
-        size = self.buffer.dtype.bytes
-        if self.scattered:
-            count = count * max(1, CACHE_LINE // size)
-        whole = self.buffer.elements if self.buffer.scratch else sizes.get(self.buffer.name)
-        return count if whole is None else minimum(count, whole)
-
-
 @dataclass
 class _Touched:
     """What statements touch once, what they touch again, and their thousandths of cycles."""
 
-    accesses: list[_Access] = field(default_factory=list[_Access])
+    accesses: list[Access] = field(default_factory=list[Access])
     again: list[tuple[Expr, Expr]] = field(default_factory=list[tuple[Expr, Expr]])
     cycles: Expr = ZERO
 
@@ -138,6 +110,7 @@ class _Walk:
         self.around: list[str] = []
         self.origins: dict[str, frozenset[str]] = {}
         self.begins: dict[str, Expr] = {}
+        self.applied: frozenset[Atom] = frozenset()
 
     # ------------------------------------------------------------ loops
 
@@ -164,10 +137,12 @@ class _Walk:
         """Iterations of a loop, in the middle of those around it, or as many as in the mean."""
         usual = end - begin
         local = [name for name in usual.free_symbols if name in self.extent]
-        if local:
-            usual = self._usual(usual, local)
-        left = [name for name in usual.free_symbols if _is_local(name)]
-        return _bounded(usual.substitute(dict.fromkeys(left, ZERO)) if left else usual)
+        return _known(self._usual(usual, local) if local else usual)
+
+    def middle_of(self, length: Expr) -> Expr:
+        """A length in the middle of the loops around it."""
+        local = {n: self.middle[n] for n in length.free_symbols if n in self.extent}
+        return _known(length.substitute(local) if local else length)
 
     def _usual(self, length: Expr, local: Sequence[str]) -> Expr:
         usual = length.substitute({name: self.middle[name] for name in local})
@@ -177,7 +152,8 @@ class _Walk:
         last = length.substitute({local[0]: count - 1})
         if last is usual:
             return usual
-        return ceil_div((count - 1) * maximum(usual, 0) + maximum(last, 0), maximum(count, 1))
+        count = maximum(count, 1)
+        return ((count - 1) * maximum(usual, 0) + maximum(last, 0) + count // 2) // count
 
     def statements(self, body: Iterable[Statement]) -> _Touched:
         """Statements in order: what an earlier one has touched comes from nearer."""
@@ -209,10 +185,10 @@ class _Walk:
                 waiting |= {a.name for a in statement.accumulators}
         return count
 
-    def _merged(self, parts: Sequence[Sequence[_Access]]) -> tuple[list[_Access], Expr]:
+    def _merged(self, parts: Sequence[Sequence[Access]]) -> tuple[list[Access], Expr]:
         """All accesses, alike ones once, and the bytes that later parts touch again."""
         first: dict[TileBuffer, int] = {}
-        found: dict[tuple[object, ...], _Access] = {}
+        found: dict[tuple[object, ...], Access] = {}
         repeated = ZERO
         for number, part in enumerate(parts):
             for access in part:
@@ -274,26 +250,62 @@ class _Walk:
             made = _Touched(self._accesses(values, stores), [], ZERO)
             self.around.pop()
             made = self._repeated(made, loop.variable, length)
-            made.cycles = loop_cycles(self.core, loop, length)
+            made.cycles = loop_cycles(self.core, loop, length) + self._bounds(loop)
             return made
         made = self.statements(loop.body)
+        if loop.begin.is_boolean and loop.end.is_boolean and length is not ONE:
+            made.accesses = [replace(a, asked=a.asked * length) for a in made.accesses]
+        is_vector = all(_is_vector(part) for part in loop.body)
         own = scalar_cycles(self.core, [a.value for a in loop.accumulators])
-        made.cycles = made.cycles + round(1000 * (own + self.costs.scalar * 2))
+        steps = 0.0 if is_vector else self.costs.scalar * 2
+        made.cycles = made.cycles + round(1000 * (own + steps))
         self.around.pop()
         made = self._repeated(made, loop.variable, length)
-        made.cycles = made.cycles + round(1000 * self.costs.enter)
+        if not is_vector and length is not ONE:
+            made.cycles = made.cycles + self._entered(length)
+        made.cycles = made.cycles + self._bounds(loop)
         return made
+
+    def _bounds(self, loop: Loop) -> int:
+        """Thousandths of cycles to compute where a loop begins and ends in each turn around it."""
+        if not self.around:
+            return 0
+        found = applied(loop.begin, self.around[-1]) | applied(loop.end, self.around[-1])
+        new = found - self.applied
+        self.applied |= new
+        return round(1000 * self.costs.scalar * len(new))
+
+    def _entered(self, length: Expr) -> Expr:
+        """Thousandths of cycles to enter a loop, and of the test alone where it does not run."""
+        asked = round(2000 * self.costs.scalar)
+        return minimum(length, 1) * (round(1000 * self.costs.enter) - asked) + asked
 
     def _repeated(self, made: _Touched, variable: str, count: Expr) -> _Touched:
         """The same in a loop: accesses that it moves touch more, others the same again."""
         again = [(_short(b) * count, d) for b, d in made.again]
-        same = [a for a in made.accesses if variable not in a.pending and not a.is_store]
-        if same and count is not ONE:
-            moved = sum((self.bytes_of(access) for access in same), ZERO)
+        moved = self._once_more([a for a in made.accesses if variable not in a.pending])
+        if moved is not ZERO and count is not ONE:
             more = maximum(count - 1, 0)
             again.append((_short(moved) * more, self.footprint(made.accesses)))
-        accesses = [_extended(access, variable, count) for access in made.accesses]
+        accesses = [extended(access, variable, count) for access in made.accesses]
         return _Touched(accesses, _gathered(again), _short(made.cycles) * count)
+
+    def _once_more(self, accesses: Sequence[Access]) -> Expr:
+        """Bytes that come from afar when the same is touched in a next turn.
+
+        What touches a buffer first brings its lines near, be it to read or to write them; what
+        touches them later in a turn was counted by the statement that does.
+        """
+        found: dict[TileBuffer, tuple[bool, list[Expr]]] = {}
+        for access in accesses:
+            is_store, own = found.setdefault(access.buffer, (access.is_store, []))
+            if access.is_store is is_store:
+                own.append(self.bytes_of(access))
+        moved = ZERO
+        for buffer, (is_store, own) in found.items():
+            touched = self._capped(buffer, touched_by_all(buffer, own, is_store))
+            moved = moved + (touched * round(4 * self.costs.again) // 4 if is_store else touched)
+        return moved
 
     # ------------------------------------------------------------ accesses
 
@@ -306,21 +318,21 @@ class _Walk:
                 found.add(name)
         return frozenset(found)
 
-    def _accesses(self, values: Sequence[Value], stores: Sequence[Store]) -> list[_Access]:
+    def _accesses(self, values: Sequence[Value], stores: Sequence[Store]) -> list[Access]:
         """What values and stores touch; those that differ by where they begin are one."""
         loads = {load for value in values for load in value_loads(value)}
         ordered = sorted(loads, key=lambda load: (load.buffer.name, str(load.offset)))
         places = [(load.buffer, load.offset, False) for load in ordered]
         places += [(store.buffer, store.offset, True) for store in stores]
-        found: dict[tuple[object, ...], list[_Access]] = {}
+        found: dict[tuple[object, ...], list[Access]] = {}
         for place in dict.fromkeys(places):
             access = self._access(*place)
             alike = found.setdefault(access.key, [])
-            if not any(_is_near(access, other) for other in alike):
+            if not any(is_near(access, other) for other in alike):
                 alike.append(access)
         return [replace(alike[0], count=len(alike)) for alike in found.values()]
 
-    def _access(self, buffer: TileBuffer, offset: Expr, is_store: bool) -> _Access:
+    def _access(self, buffer: TileBuffer, offset: Expr, is_store: bool) -> Access:
         moved = {n: self.begins[n] + symbol(n) for n in self.around if n in self.begins}
         for name in reversed(self.around):
             if name in moved and name in offset.free_symbols:
@@ -334,23 +346,23 @@ class _Walk:
                 continue
             distance = None if affine is None else affine[0].get(name)
             pending[name] = f"?{name}" if distance is None else str(distance)
-        scattered = bool(pending) and "1" not in pending.values() and "-1" not in pending.values()
-        scattered = scattered and not _is_strided(pending)
-        return _Access(buffer, {}, pending, offset, is_store, scattered)
+        return Access(
+            buffer, {}, pending, offset, is_store, distance_apart(pending, buffer.dtype.bytes)
+        )
 
-    def bytes_of(self, access: _Access) -> Expr:
-        """Bytes that an access touches, twice those of a store: lines are read before."""
+    def bytes_of(self, access: Access) -> Expr:
+        """Bytes that an access touches."""
         return access.elements(self.sizes) * access.buffer.dtype.bytes
 
-    def footprint(self, accesses: Sequence[_Access]) -> Expr:
+    def footprint(self, accesses: Sequence[Access]) -> Expr:
         """Bytes that all of them touch."""
         return _short(sum((e for e, _ in self.regions(accesses).values()), ZERO))
 
-    def regions(self, accesses: Sequence[_Access]) -> dict[TileBuffer, tuple[Expr, bool]]:
+    def regions(self, accesses: Sequence[Access]) -> dict[TileBuffer, tuple[Expr, bool]]:
         """Bytes of each buffer that are touched, and whether they are written.
 
-        Loops that read the same memory mostly read the same part of it, those that write it write
-        different ones.
+        Loops that read the same memory mostly read the same part of it, and so do those that write
+        scratch memory; those that write a result write different ones.
         """
         found: dict[TileBuffer, tuple[list[Expr], bool]] = {}
         for access in accesses:
@@ -361,7 +373,7 @@ class _Walk:
                 own.append(self.bytes_of(access))
             found[access.buffer] = own, written
         return {
-            buffer: (self._capped(buffer, total(own) if written else maximum(*own)), written)
+            buffer: (self._capped(buffer, touched_by_all(buffer, own, written)), written)
             for buffer, (own, written) in found.items()
         }
 
@@ -371,37 +383,66 @@ class _Walk:
 
     def _turned(self, block: TransposeBlock) -> _Touched:
         rows, columns = self.length(ZERO, block.rows), self.length(ZERO, block.columns)
-        cycles = self._squares(rows, columns, self.core.lanes(block.target.dtype.bytes))
+        cycles = self._squares(block, rows, columns)
         read = self._access(block.source, block.source_offset, False)
         written = self._access(block.target, block.target_offset, True)
-        extents = {"rows": rows, "columns": columns}
-        accesses = [replace(a, extents=extents, scattered=False) for a in (read, written)]
+        along, across = {"columns": columns, "rows": rows}, {"rows": rows, "columns": columns}
+        sides = ((read, along), (written, across))
+        accesses = [replace(a, extents=extents, apart=1) for a, extents in sides]
         return _Touched(accesses, [], cycles + round(1000 * self.costs.turn_call))
 
-    def _squares(self, rows: Expr, columns: Expr, lanes: int) -> Expr:
-        """Thousandths of cycles to turn a block by the largest squares of which one fits."""
-        least, made = minimum(rows, columns), ZERO
+    def _squares(self, block: TransposeBlock, rows: Expr, columns: Expr) -> Expr:
+        """Thousandths of cycles to turn a block by the largest squares of which one fits.
+
+        One fits the usual block; the last one of a loop, which may be smaller, takes its share.
+        """
+        lanes = self.core.lanes(block.target.dtype.bytes)
+        tall, wide = self.middle_of(block.rows), self.middle_of(block.columns)
+        least, made = minimum(tall, wide), ZERO
         for size, each in reversed(self.costs.turns):
             if size <= lanes:
-                squares = ceil_div(rows, size) * ceil_div(columns, size)
+                squares = ceil_div(tall, size) * ceil_div(wide, size)
                 own = squares * round(1000 * size * each)
                 made = own if size == 1 else select(less_equal(size, least), own, made)
+        made = self._thin(block, tall, wide, made, lanes)
+        for usual, mean in ((tall, rows), (wide, columns)):
+            if usual is not mean:
+                made = _short(made) * mean // maximum(usual, 1)
         return made
+
+    def _thin(
+        self, block: TransposeBlock, tall: Expr, wide: Expr, squares: Expr, lanes: int
+    ) -> Expr:
+        """The same, for two or three columns or rows side by side by the vector."""
+        each = round(1000 * max(cycles for size, cycles in self.costs.turns if size <= lanes))
+        sides = (
+            (wide, tall, block.columns is block.source_row),
+            (tall, wide, block.rows is block.target_row),
+        )
+        for count, length, beside in sides:
+            if not beside or (count.is_constant and not 1 < count.value <= MOST_THIN):
+                continue
+            whole = ceil_div(length, lanes) * count * each
+            fits = logical_and(less_equal(2, count), less_equal(count, MOST_THIN))
+            squares = select(logical_and(fits, less_equal(lanes, length)), whole, squares)
+        return squares
 
     # ------------------------------------------------------------ the price
 
     def price(self, touched: _Touched, tasks: Expr) -> LoopPrice:
         """Picoseconds of everything."""
         computed = touched.cycles * self.machine.picoseconds(1) // 1000
-        first = self.regions([a for a in touched.accesses if not a.buffer.scratch])
+        far = [a for a in touched.accesses if not a.buffer.scratch]
+        first, pieces = self.regions(far), {a.buffer: a.pieces(self.sizes) for a in reversed(far)}
         whole = _short(total(moved for moved, _ in first.values()))
         lines = ZERO
         for moved, written in first.values():
             lines = lines + moved * round(4 * (self.costs.again if written else 1))
         lines = _short(lines // (4 * CACHE_LINE))
-        read = lines * self.rate(whole)
+        read = lines * line_rate(self.machine, whole)
+        read = read + pieces_time(_short(total(pieces.values())), whole, self.machine)
         for moved, distance in touched.again:
-            rate = self.rate(distance)
+            rate = line_rate(self.machine, distance)
             if rate is not ZERO:
                 read = read + _short(moved // CACHE_LINE) * rate
         read, computed = _short(read), _short(computed)
@@ -410,32 +451,10 @@ class _Walk:
         alone = _short(maximum(read, computed) + both)
         return LoopPrice(alone, computed, memory_time(lines, whole, self.machine), tasks)
 
-    def rate(self, distance: Expr) -> Expr:
-        """Picoseconds of a line from the level that holds so many bytes, beyond the first."""
-        levels = self.machine.target.levels[1:]
-        rate, before = ZERO, 0
-        for level, following, share in zip(levels, levels[1:], self.costs.reached, strict=False):
-            own = self.machine.picoseconds(CACHE_LINE / (following.bandwidth * share))
-            rate = rate + _beyond(distance, level) * (own - before)
-            before = own
-        return rate // SIXTEENTHS
 
-
-def memory_time(lines: Expr, whole: Expr, machine: Machine) -> Expr:
-    """Picoseconds in which all cores together move ``lines`` of ``whole`` bytes from memory."""
-    memory, last = machine.target.levels[-1], machine.target.levels[-2]
-    own = machine.picoseconds(CACHE_LINE / memory.total_bandwidth)
-    return lines * own * _beyond(whole, last) // SIXTEENTHS
-
-
-def _beyond(distance: Expr, level: MemoryLevel) -> Expr:
-    """Sixteenths of what is not in a level: none of half as much as it holds, then more."""
-    share = 2 * distance // (level.capacity // SIXTEENTHS) - SIXTEENTHS
-    return minimum(maximum(share, 0), SIXTEENTHS)
-
-
-def _is_strided(pending: Mapping[str, str]) -> bool:
-    return any(distance.startswith("?") for distance in pending.values())
+def _is_vector(part: Statement) -> bool:
+    """Whether a statement is a vector without a loop: the one around it hides behind its ports."""
+    return isinstance(part, Loop) and is_innermost(part) and (part.end - part.begin).is_constant
 
 
 def _values(loop: Loop) -> list[Value]:
@@ -447,27 +466,6 @@ def _values(loop: Loop) -> list[Value]:
         elif isinstance(part, Let | Store | LetIndex | Check):
             values.append(part.value)
     return values
-
-
-def _extended(access: _Access, variable: str, count: Expr) -> _Access:
-    distance = access.pending.get(variable)
-    if distance is None:
-        return access
-    extents = dict(access.extents)
-    before = extents.get(distance)
-    extents[distance] = count if before is None else before + count - 1
-    pending = {name: d for name, d in access.pending.items() if name != variable}
-    return replace(access, extents=extents, pending=pending)
-
-
-def _is_near(access: _Access, other: _Access) -> bool:
-    """Whether two accesses that are alike touch mostly the same."""
-    apart = access.offset - other.offset
-    if apart.is_constant and abs(apart.value) < NEAR_TAPS:
-        return True
-    near = range(-2, 3)  # a tap beside, in the next line
-    texts = {str(sign * apart + extra) for sign in (1, -1) for extra in near}
-    return any(distance in texts for distance in (*access.extents, *access.pending.values()))
 
 
 def _is_local(name: str) -> bool:
@@ -486,6 +484,12 @@ def _gathered(again: Sequence[tuple[Expr, Expr]]) -> list[tuple[Expr, Expr]]:
 def _short(expression: Expr) -> Expr:
     """The same; a long sum is kept together where it is multiplied."""
     return maximum(expression, 0) if len(expression.terms) > MOST_TERMS else expression
+
+
+def _known(length: Expr) -> Expr:
+    """A length of which nothing is left that only a loop or an element knows."""
+    left = [name for name in length.free_symbols if _is_local(name)]
+    return _bounded(length.substitute(dict.fromkeys(left, ZERO)) if left else length)
 
 
 def _bounded(length: Expr) -> Expr:

@@ -28,7 +28,8 @@ from tilewright.ir.tile import (
     Value,
 )
 from tilewright.ir.tile_walk import slope, stride, value_loads, value_parts, value_symbols
-from tilewright.shape import Expr, ceil_div, constant, minimum
+from tilewright.shape import Expr, ceil_div, constant, minimum, symbol
+from tilewright.shape.expr import Atom
 from tilewright.shape.table import Operation
 from tilewright.target import Target
 from tilewright.target.core_model import WIDE_VECTOR_BYTES
@@ -50,11 +51,12 @@ class Work:
     fixed: float = 0.0
     is_vector: bool = True
     seen: set[int] = field(default_factory=set[int])
+    picked: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
 
     @property
     def cycles(self) -> float:
-        """Of one vector: what its busiest port needs."""
-        return max(self.load + self.store, self.arithmetic)
+        """Of one vector: what its busiest port needs; loads and stores have their own."""
+        return max(self.load, self.store, self.arithmetic)
 
 
 @dataclass(frozen=True)
@@ -115,6 +117,14 @@ def _once(length: Expr, cycles: float) -> Expr:
     """Thousandths of so many cycles, of a loop that is entered."""
     some = minimum(length, 1)
     return some * _thousandths(cycles)
+
+
+def applied(expression: Expr, variable: str) -> frozenset[Atom]:
+    """The minima, quotients and so on of an expression that a variable moves."""
+    atoms = {atom for monomial, _ in expression.terms for atom in monomial.atoms}
+    inside = {a: [e for e in a.operands if variable in e.free_symbols] for a in atoms}
+    deeper = [applied(operand, variable) for own in inside.values() for operand in own]
+    return frozenset(atom for atom, own in inside.items() if own).union(*deeper)
 
 
 def _vectors(core: Core, loop: Loop, length: Expr, lanes: int, work: Work) -> Expr:
@@ -194,8 +204,11 @@ def _follows(distance: Expr) -> bool:
 def _add_store(core: Core, work: Work, store: Store, variable: str, lanes: int) -> None:
     step = slope(store.offset, variable)
     work.count += 1
+    size = store.buffer.dtype.bytes
     if step == 1:
-        work.store += core.costs.store * lanes * store.buffer.dtype.bytes / core.target.vector_bytes
+        aligned = _is_aligned(core, store.offset, variable, size)
+        each = core.costs.aligned_store if aligned else core.costs.store
+        work.store += each * lanes * size / core.target.vector_bytes
     elif step is None:
         work.count += lanes
         work.store += core.costs.gather * lanes
@@ -243,6 +256,12 @@ def _add(
             pass
 
 
+def _is_aligned(core: Core, offset: Expr, variable: str, size: int) -> bool:
+    """Whether vectors begin on a line, as buffers do: all before them is whole vectors."""
+    lanes, own = core.lanes(size), symbol(variable)
+    return all(coefficient % lanes == 0 for _, coefficient in (offset - own).terms)
+
+
 def _conversion(source: DType, target: DType, costs: LoopCosts) -> float:
     """Instructions of a conversion."""
     if target.is_integer and target.bytes < source.bytes and not source.is_integer:
@@ -256,14 +275,18 @@ def _add_load(core: Core, work: Work, load: Load, variable: str | None, lanes: i
     if variable is None:
         return
     step = stride(load.offset, variable)
+    each = costs.aligned_load if _is_aligned(core, load.offset, variable, size) else costs.load
     if step == 1:
-        work.load += costs.load * lanes * size / core.target.vector_bytes
+        work.load += each * lanes * size / core.target.vector_bytes
     elif step is not None and 1 < abs(step) <= MOST_PICKED:
-        work.load += costs.load * abs(step)
+        first = load.offset - load.offset.constant_term % abs(step)
+        if (load.buffer.name, str(first)) not in work.picked:
+            work.picked.add((load.buffer.name, str(first)))  # all are picked out of the same
+            work.load += each * abs(step)
         work.arithmetic += 2 * costs.instruction * (abs(step) - 1)
         work.count += 2 * abs(step)
     elif step == -1:
-        work.load += costs.load
+        work.load += each
         work.arithmetic += 2 * costs.instruction
     elif step != 0:
         work.load += costs.gather * lanes

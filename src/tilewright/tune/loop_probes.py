@@ -107,10 +107,10 @@ def _probes(target: Target) -> dict[str, Probe]:
     made["convert"] = _along(f"float32({FIRST})", "int8", result="float32", kind="")
     for count in MIXED:
         made[f"mixed {count}"] = _along(_mixed(count))
-    made["maximum"] = _along(f"maximum({_mixed(MIXED[1])}, {SECOND})")
-    made["copy"] = _along(FIRST, shift=1)
-    made["add"] = _along(f"add({FIRST}, {SECOND})", shift=1)
-    made["sum"] = _reduced("sum", LONG)
+    made["maxima"] = _along("maximum(maximum(b0[_i2], b0[_i2 + 16]), b0[_i2 + 32])")
+    for name, shift in (("", 0), (" across", 1)):
+        made[f"store{name}"] = _along("1.0", shift=shift)
+        made[f"sum{name}"] = _reduced("sum", LONG, shift)
     for n in SHORT:
         made[f"copy {n}"] = _rows(_COPIED, n)
     made["known row"] = _rows(_SUMMED.format("sum").replace(".. n", f".. {SHORT[0]}"), SHORT[0])
@@ -135,6 +135,10 @@ def _probes(target: Target) -> dict[str, Probe]:
     memory = len(target.levels) - 2
     rows = _rows_of(target, memory)
     asking = _SUMMED.replace("n\n", f"n asking {PAGE_BYTES} bytes ahead\n", 1)
+    made["pieces"] = _rows(
+        _PIECES.format(*(f"b0[_i1*n + {k * FAR_ROW // 8} + _i2]" for k in range(8))), FAR_ROW, rows
+    )
+    made["half"] = _rows(_SUMMED.format("sum"), FAR_ROW, _half_of_last(target))
     made["asked"] = _rows(asking.format("sum"), FAR_ROW, rows)
     return made
 
@@ -160,17 +164,23 @@ def _along(
     return _Text(text, {"rows": ROWS, "n": LONG, **(sizes or {})}, room, shift)
 
 
-def _reduced(kind: str, n: int) -> Probe:
+def _reduced(kind: str, n: int, shift: int) -> Probe:
     text = (
         "buffer b0: float32\nresult o0: float32\nwork 1\ngrid _i1 < rows\n"
         f"  for masked _i2 in 0 .. n\n    _r3 = {kind} of {FIRST}\n  o0[_i1] = _r3\n"
     )
-    return Probe(text, {"rows": ROWS, "n": n}, {"b0": n + 64, "o0": ROWS})
+    return Probe(text, {"rows": ROWS, "n": n}, {"b0": n + 64, "o0": ROWS}, shift)
 
 
 _COPIED = "  for masked _i2 in 0 .. n\n    o0[_i1*n + _i2] = add(b0[_i1*n + _i2], 1.0)\n"
 _PLAIN = "  for _i2 in 0 .. n\n    o0[_i1*n + _i2] = add(b0[_i1*n + _i2], 1.0)\n"
 _SUMMED = "  for masked _i2 in 0 .. n\n    _r3 = {} of b0[_i1*n + _i2]\n  o0[_i1] = _r3\n"
+# Eight runs at a time that lie beside each other: each ends where the next one began.
+_PIECES = (
+    "  for masked _i2 in 0 .. n//8\n    _r3 = sum of "
+    + 7 * "add("
+    + "{}, {}), {}), {}), {}), {}), {}), {})\n  o0[_i1] = _r3\n"
+)
 # As in a normalisation: each sweep needs a quotient or a root of what the one before has found.
 _WAITING = (
     "  for masked _i2 in 0 .. n\n    _r3 = sum of b0[_i1*n + _i2]\n"
@@ -220,7 +230,7 @@ def _elements(target: Target, number: int, capacity: int) -> int:
     last = len(target.levels) - 2
     if number == last:
         return target.levels[-2].capacity
-    return capacity // (8 if number == last - 1 else 4) // 4 * 2
+    return capacity // (16 if number == last - 1 else 4) // 4 * 2
 
 
 def _far(number: int, elements: int) -> dict[str, Probe]:
@@ -244,16 +254,16 @@ def _costs(m: _Measured, target: Target) -> LoopCosts:
     instruction = (m.vector(f"mixed {MIXED[1]}") - m.vector(f"mixed {MIXED[0]}")) / (
         MIXED[1] - MIXED[0]
     )
-    load = max(0.1, m.vector("add") - m.vector("copy"))
-    store = max(0.1, m.vector("copy") - load)
-    enter = _mean(lambda n: (m.row(f"copy {n}") - _whole(m, n) * (load + store)) / _stretches(m, n))
+    load, store = m.vector("sum across"), m.vector("store across")
+    copy = max(load, store)
+    enter = _mean(lambda n: (m.row(f"copy {n}") - _whole(m, n) * copy) / _stretches(m, n))
     turns = tuple((size, _turn(m, rows, columns, size)) for rows, columns, size in TURNS)
     largest = min(16, m.lanes)
     call = max(0.0, m.row("turn call") - 256 / m.lanes * dict(turns)[largest])
-    compare = (m.vector("maximum") - m.vector(f"mixed {MIXED[1]}")) / instruction
+    compare = m.vector("maxima") / 2 / instruction
     exponential = m.vector("exponential")
 
-    task = max(0.0, m.row("task") / 8 - load - store)
+    task = max(0.0, m.row("task") / 8 - max(m.vector("sum"), m.vector("store")))
 
     def ending(name: str) -> float:
         return max(0.0, m.row(name) - load - task)
@@ -262,6 +272,8 @@ def _costs(m: _Measured, target: Target) -> LoopCosts:
         instruction=instruction,
         load=load,
         store=store,
+        aligned_load=m.vector("sum"),
+        aligned_store=m.vector("store"),
         latency=4 * m.vector("sum"),
         scalar=max(0.05, (m.row("scalar 7") - m.row("scalar 1")) / 6 / 3),
         enter=max(0.2, enter),
@@ -279,13 +291,14 @@ def _costs(m: _Measured, target: Target) -> LoopCosts:
         shown=_shown(m, target),
         again=_again(m, target),
         reached=tuple(_reached(m, target, number) for number in range(1, len(target.levels) - 1)),
+        kept=_kept(m, target),
         convert=m.vector("convert") / instruction,
         narrow=m.vector("narrow") / instruction,
         compare=max(1.0, compare),
         double=m.row("exponential of float64") / (LONG / m.lanes * 2) / exponential,
         whole=m.row("whole") / (LONG / 16),
         ahead=_ahead(m, target),
-        pieces=WIDE.pieces,
+        piece=_piece(m, target),
         guard=WIDE.guard,
         functions=tuple((name, m.vector(name)) for name in (*BINARY, *UNARY)),
     )
@@ -322,6 +335,28 @@ def _reached(m: _Measured, target: Target, number: int) -> float:
     """The share of a level's bandwidth."""
     elements = _rows_of(target, number) * FAR_ROW
     return 64 / target.levels[number + 1].bandwidth / m.line(f"read {number}", elements)
+
+
+def _piece(m: _Measured, target: Target) -> float:
+    """What it takes to begin another run of lines of memory."""
+    number = len(target.levels) - 2
+    rows = _rows_of(target, number)
+    longer = m.cycles["pieces"] - m.cycles[f"read {number}"]
+    return max(0.0, longer / (8 * rows))
+
+
+def _half_of_last(target: Target) -> int:
+    """Rows that are half as much as the last cache holds."""
+    return max(1, target.levels[-2].capacity // 8 // FAR_ROW)
+
+
+def _kept(m: _Measured, target: Target) -> float:
+    """From which share of the last cache on lines are lost, so many that all are of a full one."""
+    memory = len(target.levels) - 2
+    near, far = (m.line(f"read {n}", _rows_of(target, n) * FAR_ROW) for n in (memory - 1, memory))
+    half = m.line("half", _half_of_last(target) * FAR_ROW)
+    lost = min(max((half - near) / max(far - near, 0.01), 0.0), 0.5)
+    return (0.5 - lost) / (1 - lost)
 
 
 def _rows_of(target: Target, number: int) -> int:

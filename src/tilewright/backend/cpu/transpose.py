@@ -1,8 +1,9 @@
 """Transposing a block of memory through registers: squares of vectors, the rest element by element.
 
-Four rows of bytes become words, through rows as long as a register. One function per element size,
-shared by all kernels. Start with
-:func:`transpose_function`.
+Two or three columns of rows that lie side by side are picked out of whole vectors, and two or three
+rows are woven into such vectors: squares of so few would store a part of a vector each. Four rows
+of bytes become words, through rows as long as a register. One function per element size, shared by
+all kernels. Start with :func:`transpose_function`.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from tilewright.ir.dtype import DType
 
 POINTER = ir.PointerType()
 SQUARES = {16: (8, 4), 32: (16, 8, 4)}  # rows and columns of squares that so many registers hold
+THIN = (2, 3)  # rows or columns, too few for any square
+WIDEST = 16  # elements of a vector of them: few of those that pick from two registers take longer
 WORD = 4  # bytes
 # How far ahead of what is read every row is asked for, as the hardware does not follow so many of
 # them: the best of 64 to 512 on a Zen 5 core. Where rows begin no farther apart than this, they end
@@ -67,10 +70,81 @@ class _Writer:
 
     def write(self) -> None:
         """Where a whole square fits, squares alone: the last ones overlap those before them."""
-        most = self.level.lanes(self.dtype.bytes)
-        sizes = dict.fromkeys(min(size, most) for size in SQUARES[self.level.registers])
-        self._of_squares(list(sizes))
+        self._of_thin(list(THIN))
         self.builder.ret_void()
+
+    def _of_thin(self, counts: list[int]) -> None:
+        """So few rows or columns as whole vectors where these lie side by side; else squares."""
+        most = self.level.lanes(self.dtype.bytes)
+        if not counts:
+            sizes = dict.fromkeys(min(size, most) for size in SQUARES[self.level.registers])
+            self._of_squares(list(sizes))
+            return
+        count, lanes = counts[0], min(most, WIDEST)
+        columns, rows = (self.columns, self.source_row), (self.rows, self.target_row)
+        with self.builder.if_else(self._are(columns, count, self.rows, lanes)) as (thin, others):
+            with thin:
+                self._along(self.rows, lanes, lambda row: self._picked_out(row, count))
+            with others:
+                flat = self._are(rows, count, self.columns, lanes)
+                with self.builder.if_else(flat) as (few, more):
+                    with few:
+                        self._along(self.columns, lanes, lambda column: self._woven(column, count))
+                    with more:
+                        self._of_thin(counts[1:])
+
+    def _are(
+        self, sizes: tuple[ir.Value, ir.Value], count: int, length: ir.Value, lanes: int
+    ) -> ir.Value:
+        """Whether there are ``count``, side by side, and a whole vector along the other axis."""
+        builder = self.builder
+        size, distance = (builder.icmp_signed("==", s, word(count)) for s in sizes)
+        whole = builder.icmp_signed(">=", length, word(lanes))
+        return builder.and_(builder.and_(size, distance), whole)
+
+    def _along(self, length: ir.Value, lanes: int, body: Callable[[ir.Value], None]) -> None:
+        """``body`` for each whole vector, the last of which overlaps the one before."""
+        self.lanes = lanes
+        self.vector = Emitter(self.builder, self.level, lanes)
+        last = self.builder.sub(length, word(lanes))
+        self._loop(word(0), length, word(lanes), lambda at: body(self._minimum(at, last)))
+
+    def _picked_out(self, row: ir.Value, count: int) -> None:
+        """All columns of as many rows as a vector has elements."""
+        first = self.builder.mul(row, word(count))
+        values = [
+            self.vector.load(self._source(word(0), self._after(first, i)), self.dtype)
+            for i in range(count)
+        ]
+        for column in range(count):
+            places = [divmod(i * count + column, self.lanes) for i in range(self.lanes)]
+            self._store_picked(values, places, self._target(row, word(column)))
+
+    def _woven(self, column: ir.Value, count: int) -> None:
+        """All rows of as many columns as a vector has elements."""
+        values = [self.vector.load(self._source(word(i), column), self.dtype) for i in range(count)]
+        first = self.builder.mul(column, word(count))
+        for number in range(count):
+            begin = number * self.lanes
+            places = [((begin + i) % count, (begin + i) // count) for i in range(self.lanes)]
+            address = self._target(self._after(first, number), word(0))
+            self._store_picked(values, places, address)
+
+    def _after(self, first: ir.Value, vectors: int) -> ir.Value:
+        return self.builder.add(first, word(vectors * self.lanes))
+
+    def _store_picked(
+        self, values: list[ir.Value], places: list[tuple[int, int]], address: ir.Value
+    ) -> None:
+        """A vector of one element of each place: the number of a vector, and where in it."""
+        made = values[0]
+        for number, value in enumerate(values[1:], start=1):
+            order = [
+                i if source < number and number > 1 else self.lanes * min(source, 1) + at
+                for i, (source, at) in enumerate(places)
+            ]
+            made = self._shuffle((made, value), order)
+        self.vector.store(made, address, self.dtype)
 
     def _of_squares(self, sizes: list[int]) -> None:
         """With the largest squares of which one fits, or element by element."""

@@ -11,7 +11,7 @@ from tilewright.ir.tile import Load, Statement, Store, TransposeBlock
 from tilewright.shape import Expr, ceil_div, constant, maximum, minimum
 from tilewright.tile.values.lowering import Lowering
 
-STRIP = 64  # columns of the source per task
+STRIP = 64  # columns of the source per task, and more where rows are fewer
 LONG = 256  # rows of that many columns: more of them are shared out, and more of fewer columns
 SIZES = (2, 4, 8)  # bytes of elements that may be turned into scratch memory; one makes words there
 
@@ -40,9 +40,10 @@ def as_transpose(
     if not across or not _is_one(written[0].get(last, zero)) or _is_one(read[0].get(last, zero)):
         return None
     columns, sizes = across[-1], dict(variables)
-    strips = ceil_div(sizes[columns], STRIP)
+    most = _columns_of_task(sizes[last])
+    strips = ceil_div(sizes[columns], most)
     strip = lowering.variable(strips, "t")
-    begin = strip * STRIP
+    begin = strip * most
     grid = [(n, s) for n, s in variables[:-1] if n != columns]
     grid.append((str(strip), strips))
     rows, first_row = _rows_of_task(lowering, sizes[last], sizes[columns], grid)
@@ -55,9 +56,14 @@ def as_transpose(
         store.offset.substitute(first),
         written[0].get(columns, zero),
         rows,
-        minimum(begin + STRIP, sizes[columns]) - begin,
+        minimum(begin + most, sizes[columns]) - begin,
     )
     return grid, block
+
+
+def _columns_of_task(rows: Expr) -> Expr:
+    """How many columns a task has: more of few rows."""
+    return STRIP * maximum(STRIP // maximum(rows, 1), 1)
 
 
 def _rows_of_task(

@@ -12,7 +12,7 @@ Where they do not, another one cuts the rows into parts, which threads share. St
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
 from itertools import product as combinations
 from math import gcd
@@ -99,15 +99,13 @@ def lower_columns(
     own = Variant("loops", (pieces.whole_step(),), constant(0))
     if longest is not None and longest < LONG:
         return priced((own,), machine)
-    made, is_broken = [own], scope.resolve(less(pieces.block, pieces.width))
-    if is_broken is not constant(0):
+    made = [own]
+    if scope.resolve(less(pieces.block, pieces.width)) is not constant(0):
         rows = _Columns(kernel, fresh(), whole_rows=True)
         made.append(Variant("rows", (rows.whole_step(),), constant(0)))
     if not pieces.has_few_rows:
         made.append(Variant("parts", _in_parts(kernel, fresh)[1], constant(0)))
-    first, *others = priced(made, machine)
-    broken = first.cost * machine.core.loops.pieces // 100
-    return replace(first, cost=select(is_broken, broken, first.cost)), *others
+    return priced(made, machine)
 
 
 def _in_parts(
