@@ -390,10 +390,13 @@ def test_of_sizes_that_are_known_only_the_best_variant_stays() -> None:
 
 
 @pytest.mark.slow
-def test_the_number_of_threads_decides_nothing() -> None:
+def test_no_way_to_convolve_is_slower_with_more_threads() -> None:
     space = Space()
     for variant in variants(space.graph(convolution(space, (512, 512)))):
-        assert set(variant.cost.free_symbols) <= {"n", "h", "w"}
+        assert set(variant.cost.free_symbols) <= {"n", "h", "w", THREADS}
+        sizes = {"n": 4, "h": 28, "w": 28}
+        alone, both = (variant.cost.evaluate({**sizes, THREADS: count}) for count in (1, 2))
+        assert 0 < both < alone
 
 
 @pytest.mark.parametrize(

@@ -108,4 +108,12 @@ def is_near(access: Access, other: Access) -> bool:
     return any(distance in texts for distance in (*access.extents, *access.pending.values()))
 
 
-__all__ = ["Access", "distance_apart", "extended", "is_near", "touched_by_all"]
+def gathered(again: Sequence[tuple[Expr, Expr]]) -> list[tuple[Expr, Expr]]:
+    """Pairs of bytes and distances, those at the same distance in one."""
+    found: dict[Expr, Expr] = {}
+    for moved, distance in again:
+        found[distance] = found.get(distance, constant(0)) + moved
+    return [(moved, distance) for distance, moved in found.items()]
+
+
+__all__ = ["Access", "distance_apart", "extended", "gathered", "is_near", "touched_by_all"]

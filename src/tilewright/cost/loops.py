@@ -13,10 +13,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from tilewright.cost.accesses import Access, distance_apart, extended, is_near, touched_by_all
+from tilewright.cost.accesses import (
+    Access,
+    distance_apart,
+    extended,
+    gathered,
+    is_near,
+    touched_by_all,
+)
 from tilewright.cost.levels import SIXTEENTHS, line_rate, memory_time, pieces_time
 from tilewright.cost.machine import Machine, workers_for
-from tilewright.cost.vector_work import Core, applied, is_innermost, loop_cycles, scalar_cycles
+from tilewright.cost.vector_work import (
+    Core,
+    applied,
+    is_innermost,
+    is_vector,
+    loop_cycles,
+    loop_values,
+    scalar_cycles,
+)
 from tilewright.ir.tile import (
     CACHE_LINE,
     Check,
@@ -177,7 +192,7 @@ class _Walk:
                 waiting.add(statement.name)
             if isinstance(statement, Loop):
                 used: set[str] = set()
-                for value in _values(statement):
+                for value in loop_values(statement):
                     used |= value_symbols(value, {})
                 if used & waiting:
                     count += 1
@@ -246,7 +261,7 @@ class _Walk:
         length = self.length(loop.begin, loop.end)
         self._enter(loop.variable, loop.begin, length)
         if is_innermost(loop):
-            values, stores = _values(loop), [s for s in loop.body if isinstance(s, Store)]
+            values, stores = loop_values(loop), [s for s in loop.body if isinstance(s, Store)]
             made = _Touched(self._accesses(values, stores), [], ZERO)
             self.around.pop()
             made = self._repeated(made, loop.variable, length)
@@ -255,13 +270,13 @@ class _Walk:
         made = self.statements(loop.body)
         if loop.begin.is_boolean and loop.end.is_boolean and length is not ONE:
             made.accesses = [replace(a, asked=a.asked * length) for a in made.accesses]
-        is_vector = all(_is_vector(part) for part in loop.body)
+        is_plain = all(is_vector(part) for part in loop.body)
         own = scalar_cycles(self.core, [a.value for a in loop.accumulators])
-        steps = 0.0 if is_vector else self.costs.scalar * 2
+        steps = 0.0 if is_plain else self.costs.scalar * 2
         made.cycles = made.cycles + round(1000 * (own + steps))
         self.around.pop()
         made = self._repeated(made, loop.variable, length)
-        if not is_vector and length is not ONE:
+        if not is_plain and length is not ONE:
             made.cycles = made.cycles + self._entered(length)
         made.cycles = made.cycles + self._bounds(loop)
         return made
@@ -288,7 +303,7 @@ class _Walk:
             more = maximum(count - 1, 0)
             again.append((_short(moved) * more, self.footprint(made.accesses)))
         accesses = [extended(access, variable, count) for access in made.accesses]
-        return _Touched(accesses, _gathered(again), _short(made.cycles) * count)
+        return _Touched(accesses, gathered(again), _short(made.cycles) * count)
 
     def _once_more(self, accesses: Sequence[Access]) -> Expr:
         """Bytes that come from afar when the same is touched in a next turn.
@@ -452,33 +467,9 @@ class _Walk:
         return LoopPrice(alone, computed, memory_time(lines, whole, self.machine), tasks)
 
 
-def _is_vector(part: Statement) -> bool:
-    """Whether a statement is a vector without a loop: the one around it hides behind its ports."""
-    return isinstance(part, Loop) and is_innermost(part) and (part.end - part.begin).is_constant
-
-
-def _values(loop: Loop) -> list[Value]:
-    """Every value of a loop, of those inside as well."""
-    values = [a.value for a in loop.accumulators]
-    for part in loop.body:
-        if isinstance(part, Loop):
-            values += _values(part)
-        elif isinstance(part, Let | Store | LetIndex | Check):
-            values.append(part.value)
-    return values
-
-
 def _is_local(name: str) -> bool:
     """Whether a name is that of a loop or of a position that is read, not of a size."""
     return name[:1] == "_" and name[2:].isdigit()
-
-
-def _gathered(again: Sequence[tuple[Expr, Expr]]) -> list[tuple[Expr, Expr]]:
-    """Bytes at the same distance in one."""
-    found: dict[Expr, Expr] = {}
-    for moved, distance in again:
-        found[distance] = found.get(distance, ZERO) + moved
-    return [(moved, distance) for distance, moved in found.items()]
 
 
 def _short(expression: Expr) -> Expr:

@@ -16,14 +16,17 @@ from tilewright.ir.tile import (
     MULTIPLY_ADD,
     Accumulator,
     Apply,
+    Check,
     Convert,
     Guarded,
     IndexValue,
     Let,
+    LetIndex,
     Literal,
     Load,
     Local,
     Loop,
+    Statement,
     Store,
     Value,
 )
@@ -74,6 +77,22 @@ class Core:
 def is_innermost(loop: Loop) -> bool:
     """Whether a loop has nothing inside that is more than values."""
     return all(isinstance(part, Let | Store) for part in loop.body)
+
+
+def is_vector(part: Statement) -> bool:
+    """Whether a statement is a vector without a loop: the one around it hides behind its ports."""
+    return isinstance(part, Loop) and is_innermost(part) and (part.end - part.begin).is_constant
+
+
+def loop_values(loop: Loop) -> list[Value]:
+    """Every value of a loop, of those inside as well."""
+    values = [a.value for a in loop.accumulators]
+    for part in loop.body:
+        if isinstance(part, Loop):
+            values += loop_values(part)
+        elif isinstance(part, Let | Store | LetIndex | Check):
+            values.append(part.value)
+    return values
 
 
 def scalar_cycles(core: Core, values: Iterable[Value]) -> float:
