@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -9,7 +11,10 @@ from hypothesis import strategies as st
 from onnx.parser import parse_model
 
 import tilewright as tw
+from support.graph_kit import Space, apply
 from support.random_graphs import build
+from tilewright.ir.correction import Correction
+from tilewright.ir.dtype import DType
 from tilewright.plan.backbone import plan_without_fusion
 from tilewright.plan.beside import alike_beside
 from tilewright.plan.greedy import plan_greedily
@@ -40,6 +45,20 @@ def test_any_plan_stays_right(numbers: list[int], steps: int, fused: bool) -> No
     moved = alike_beside(graph, plan)
     assert problems(graph, moved) == []
     assert set(moved.kernels) == set(plan.kernels)
+
+
+def test_what_was_measured_stays_with_its_kernel() -> None:
+    space = Space()
+    (rows,) = space.dimensions("a")
+    x = space.input("x", DType.FLOAT32, rows)
+    first, second = apply("exponential", x), apply("sine", x)
+    graph = prepare(space.graph(apply("negate", first), apply("negate", second)))
+    plan = plan_without_fusion(graph)
+    late = replace(plan, corrections=((2, Correction(((1, ((10, 20),)),))),))
+    moved = alike_beside(graph, late)
+    ((number, _),) = moved.corrections
+    assert number != 2
+    assert moved.kernels[number] is plan.kernels[2]
 
 
 def test_both_directions_run_side_by_side() -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from operator import itemgetter
 
 from tilewright.ir.graph import Graph
 from tilewright.ir.kernel import Kernel, KernelKind, Plan
@@ -43,7 +44,8 @@ def alike_beside(graph: Graph, plan: Plan) -> Plan:
         replace(each, ways=tuple(tuple(sorted(after[n] for n in way)) for way in each.ways))
         for each in plan.alternatives
     )
-    return replace(plan, kernels=tuple(order), alternatives=alternatives)
+    corrections = tuple(sorted(((after[n], own) for n, own in plan.corrections), key=itemgetter(0)))
+    return replace(plan, kernels=tuple(order), alternatives=alternatives, corrections=corrections)
 
 
 def _next(
