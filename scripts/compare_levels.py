@@ -33,12 +33,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
-from onnx import TensorProto, helper
 
 from tilewright.backend.cpu.level_tiles import register_tile
 from tilewright.backend.cpu.machine import Level, host_level
 from tilewright.backend.cpu.program import build_program
+from tilewright.bench.operators import build_product
 from tilewright.bench.suites import read_suite
 from tilewright.bench.turns import clock_for, time_variants
 from tilewright.compile import Compilation, compile_stages
@@ -142,22 +141,12 @@ class TileCode:
         return self.models[key]
 
 
-def any_product() -> onnx.ModelProto:
-    """A product of which no size is known."""
-    a, b, y = (
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, list(sizes))
-        for name, sizes in (("a", "mk"), ("b", "kn"), ("y", "mn"))
-    )
-    graph = helper.make_graph([helper.make_node("MatMul", ["a", "b"], ["y"])], "p", [a, b], [y])
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-
-
 class Candidates:
     """All candidates, their code, and what each costs by the model of some machines."""
 
     def __init__(self, level: Level, machines: Sequence[Machine]) -> None:
-        dims = {size: (0, MOST) for size in ("m", "n", "k")}
-        self.made = compile_stages(any_product(), dims=dims)
+        dims = {size: (0, MOST) for size in ("m", "k", "n")}
+        self.made = compile_stages(build_product(*dims), dims=dims)
         self.level = level
         self.tiles = register_tile(level, machines[0]).sizes()
         self.recorded: list[list[Recording]] = []

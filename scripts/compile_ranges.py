@@ -23,7 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import onnx
-from onnx import TensorProto, helper
+
+from tilewright.bench.operators import build_product
 
 SIZES = {"m": 768, "k": 1024, "n": 512}  # of a product, where they are known
 WIDTHS = (8, 512, 65536)
@@ -39,17 +40,7 @@ class Compiled:
 
 def product(unknown: str, path: Path) -> Path:
     """A product of two run-time matrices with some sizes unknown, as a file."""
-    shapes = {
-        name: [size if size in unknown else SIZES[size] for size in sizes]
-        for name, sizes in (("a", "mk"), ("b", "kn"), ("y", "mn"))
-    }
-    a, b, y = (
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
-        for name, shape in shapes.items()
-    )
-    graph = helper.make_graph([helper.make_node("MatMul", ["a", "b"], ["y"])], "p", [a, b], [y])
-    opsets = [helper.make_opsetid("", 17)]
-    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
+    onnx.save(build_product(*(s if s in unknown else SIZES[s] for s in "mkn")), path)
     return path
 
 

@@ -259,8 +259,7 @@ std::uint32_t Call::run_stretch(const PhaseInfo& phase, const PhasePlan& plan, s
       continue;
     }
     const std::int64_t start = times_ != nullptr ? now() : 0;
-    // Times are those of single kernels.
-    const bool is_single = times_ != nullptr || numbers.job_steps == 1;
+    const bool is_single = times_ != nullptr;  // times are those of single kernels
     int threads = std::min(is_single ? numbers.threads : numbers.job_threads, threads_);
     if (threads > 1) threads = std::min(threads, lease.acquire(threads_));
     const std::uint32_t after = step + (is_single || threads == 1 ? 1 : numbers.job_steps);

@@ -157,6 +157,7 @@ NB_MODULE(_native, module) {
   module.def("cpu_features", &cpu_features);
   module.def("cpu_level", &cpu_level);
   module.attr("most_threads") = kMaximumThreads;
+  module.attr("most_parts") = kMostParts;
   module.def("evaluate", &evaluate, "code"_a, "text"_a, "symbols"_a);
   module.def("place", &place, "sizes"_a, "lifetimes"_a);
   module.def("from_dlpack", &from_dlpack, "capsule"_a, "dtypes"_a, "writeable"_a);

@@ -12,7 +12,9 @@ namespace {
 
 constexpr std::size_t kMaximumPlans = 512;
 constexpr std::size_t kMaximumPlanBytes = 64 << 20;
-constexpr std::int64_t kLittleArena = 1 << 20;  // that jobs may need, if kernels alone need less
+// An arena that jobs may need where kernels alone need less: a second-level cache holds it, and only
+// kernels of little data gain by jobs.
+constexpr std::int64_t kLittleArena = 1 << 20;
 
 // The message with each {symbol} replaced by the symbol's value.
 std::string fill_in(const std::string& message, const ProgramInfo& program,

@@ -289,6 +289,13 @@ class _Timed:
         return sum(taken) / 1e9
 
 
-__all__ = ["Region", "Regions", "Regret", "Regrets", "is_between_ways",
-    "named_alike", "regions_along",
-           "regrets_at"]  # fmt: skip
+__all__ = [
+    "Region",
+    "Regions",
+    "Regret",
+    "Regrets",
+    "is_between_ways",
+    "named_alike",
+    "regions_along",
+    "regrets_at",
+]

@@ -204,6 +204,12 @@ def build_model(group: Group, extents: Extents, weight: np.ndarray | None) -> on
     return _finish(nodes, inputs, output, {known: weight} if weight is not None else {})
 
 
+def build_product(m: int | str, k: int | str, n: int | str) -> onnx.ModelProto:
+    """a [m, k] times b [k, n], both run-time inputs, with names for the sizes that vary."""
+    extents = {"M": m, "K": k, "N": n, "trans_a": 0, "trans_b": 0}
+    return build_model(Group("gemm", "none", {}, {}, ()), extents, None)
+
+
 def _build_convolution(extents: Extents, weight: np.ndarray | None) -> onnx.ModelProto:
     assert weight is not None, "a convolution has constant weights"
     e = {name: extent for name, extent in extents.items() if isinstance(extent, int)}

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
+from typing import TypeVar
 
 from rich.console import RenderableType
 from rich.table import Table
@@ -20,6 +21,7 @@ from tilewright.runtime.program import Dimension
 from tilewright.support.text import format_bytes, format_count, format_list
 
 _ORIGINS = {"given": "declared", "model": "implied by the model", "default": "the default"}
+_Value = TypeVar("_Value", bound=Hashable)
 _LONGEST_FORMULA = 300
 _MOST_NAMES = 12
 _LONG_FORMULA = "a long formula, which --json shows"
@@ -148,25 +150,18 @@ def level_table(info: ArtifactInfo) -> Table:
 
 def memory_lines(info: ArtifactInfo) -> list[str]:
     """What a call needs between kernels, in the dimensions, for each level that differs."""
-    groups: dict[str, list[str]] = {}
-    for level in info.levels:
-        groups.setdefault(level.peak_bytes, []).append(level.name)
     return [
-        f"Bytes between kernels{'' if len(groups) == 1 else f' for {format_list(names)}'}: "
+        f"Bytes between kernels{where}: "
         f"{formula if len(formula) <= _LONGEST_FORMULA else _LONG_FORMULA}"
-        for formula, names in groups.items()
+        for formula, where in _by_levels(info, lambda level: level.peak_bytes)
     ]
 
 
 def measured_lines(info: ArtifactInfo) -> list[str]:
     """Which kernels were priced by running them, by level."""
-    groups: dict[tuple[str, ...], list[str]] = {}
-    for level in info.levels:
-        groups.setdefault(level.measured, []).append(level.name)
     return [
-        f"Priced by measurement{'' if len(groups) == 1 else f' for {format_list(levels)}'}: "
-        f"{named(labels)}"
-        for labels, levels in groups.items()
+        f"Priced by measurement{where}: {named(labels)}"
+        for labels, where in _by_levels(info, lambda level: level.measured)
         if labels
     ]
 
@@ -182,16 +177,22 @@ def named(labels: Sequence[str]) -> str:
 
 def origin_lines(info: ArtifactInfo) -> list[str]:
     """Where an artifact runs, and by which machines it chooses between variants of kernels."""
-    groups: dict[str, list[str]] = {}
-    for level in info.levels:
-        groups.setdefault(_machine(level), []).append(level.name)
-    only = len(groups) == 1
     choices = [
-        f"Chooses kernel variants {'' if only else f'for {format_list(names)} '}"
-        f"by the costs of {machine}"
-        for machine, names in groups.items()
+        f"Chooses kernel variants{where} by the costs of {machine}"
+        for machine, where in _by_levels(info, _machine)
     ]
     return [info.runs_on, *choices]
+
+
+def _by_levels(info: ArtifactInfo, of: Callable[[LevelInfo], _Value]) -> list[tuple[_Value, str]]:
+    """What is said of levels, each once, and of which: " for a and b", or "" where of all."""
+    groups: dict[_Value, list[str]] = {}
+    for level in info.levels:
+        groups.setdefault(of(level), []).append(level.name)
+    only = len(groups) == 1
+    return [
+        (value, "" if only else f" for {format_list(names)}") for value, names in groups.items()
+    ]
 
 
 def _machine(level: LevelInfo) -> str:

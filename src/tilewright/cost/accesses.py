@@ -13,7 +13,7 @@ from tilewright.shape import Expr, constant, maximum, minimum, product, total
 
 ONE = constant(1)
 TURNED = ("rows", "columns")  # of a block that is turned: several rows are read beside each other
-LEAST_PIECE = 512  # bytes; shorter ones share what is fetched ahead
+LEAST_PIECE = 512  # bytes; shorter ones share what is fetched ahead (assumed, not measured)
 NEAR_TAPS = 64  # elements between two accesses that touch mostly the same
 
 
@@ -88,6 +88,7 @@ def distance_apart(pending: Mapping[str, str], size: int) -> int:
 
 
 def extended(access: Access, variable: str, count: Expr) -> Access:
+    """What an access touches in ``count`` turns of the loop of ``variable``."""
     distance = access.pending.get(variable)
     if distance is None:
         return access

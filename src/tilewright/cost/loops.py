@@ -67,7 +67,7 @@ from tilewright.shape import (
 from tilewright.shape.expr import Atom
 
 ZERO, ONE = constant(0), constant(1)
-MOST_THIN = 3  # rows or columns that are turned without squares
+MOST_THIN = 3  # rows or columns that are turned without squares: THIN of backend/cpu/transpose.py
 MOST_TERMS = 4  # of a sum that is multiplied out; a longer one is kept as it is
 
 

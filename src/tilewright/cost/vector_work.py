@@ -35,7 +35,7 @@ from tilewright.shape import Expr, ceil_div, constant, minimum, symbol
 from tilewright.shape.expr import Atom
 from tilewright.shape.table import Operation
 from tilewright.target import Target
-from tilewright.target.core_model import WIDE_VECTOR_BYTES
+from tilewright.target.core_model import is_halved
 from tilewright.target.loop_costs import LoopCosts
 
 TOGETHER = 4  # vectors of a loop that are taken at a time, so that sums do not wait for themselves
@@ -171,7 +171,7 @@ def _unrolled(core: Core, masked: bool, length: int, lanes: int, work: Work) -> 
     whole, left = divmod(length, lanes)
     if masked:
         return -(-length // lanes) * _thousandths(work.cycles)
-    halved = core.target.fma_pipes < 2 and core.target.vector_bytes >= WIDE_VECTOR_BYTES
+    halved = is_halved(core.target.vector_bytes, core.target.fma_pipes)
     shorter = work.cycles / 2 if halved else work.cycles
     single = min(shorter, work.count * core.costs.scalar)
     pieces = (left >> 1).bit_count() * shorter + (left & 1) * single

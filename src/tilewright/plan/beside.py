@@ -17,9 +17,9 @@ from operator import itemgetter
 from tilewright.ir.graph import Graph
 from tilewright.ir.kernel import Kernel, KernelKind, Plan
 from tilewright.plan.launches import needs_of
+from tilewright.runtime.jobs import MOST_KERNELS
 
-MOST_BESIDE = 8  # as many kernels the runtime takes as one job
-MOST_AHEAD = 8  # kernels that one may overtake
+MOST_AHEAD = 8  # kernels that one may overtake, so that what it writes is held for a short while
 
 
 def alike_beside(graph: Graph, plan: Plan) -> Plan:
@@ -30,7 +30,7 @@ def alike_beside(graph: Graph, plan: Plan) -> Plan:
     order: list[Kernel] = []
     while waiting:
         beside = [waiting.pop(0)]
-        while len(beside) < MOST_BESIDE:
+        while len(beside) < MOST_KERNELS:
             found = _next(waiting, beside, needs)
             if found is None:
                 break

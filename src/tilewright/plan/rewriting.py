@@ -21,9 +21,10 @@ from itertools import count
 
 import numpy as np
 
-from tilewright.ir.graph import Graph, Node, node, same, topological
+from tilewright.ir.graph import Graph, Node
 from tilewright.ir.kernel import Kernel, KernelKind, Plan, kernel_of
-from tilewright.ir.primitives import Constant, Input
+from tilewright.ir.primitives import Constant
+from tilewright.plan.alone import as_inputs, rebuild
 from tilewright.plan.choosing import WORTH, Array
 from tilewright.plan.greedy import plan_greedily
 from tilewright.plan.prepare import prepare
@@ -345,12 +346,10 @@ class _Place:
         inside = {member for kernel in kept for member in kernel.body}
         results = tuple(o for o in sorted(written, key=order.__getitem__))
         results = _leaving(whole, nodes, inside, results)
-        made: dict[Node, Node] = {}
-        for number, read in enumerate(outside):
-            made[read] = node(Input(f"read_{number}", read.dtype, read.shape))
+        made = as_inputs(outside)
         inputs = {made[read]: read for read in outside}
         labels: dict[Node, str] = {}
-        _rebuild(results, made, whole.labels, labels)
+        rebuild(results, made, whole.labels, labels)
         outputs = tuple((f"result_{n}", made[result]) for n, result in enumerate(results))
         own = Graph(whole.name, tuple(inputs), outputs, whole.scope, labels=labels)
         return _Place(own, inputs, results, _outcome(own))
@@ -360,23 +359,9 @@ class _Place:
         made: dict[Node, Node] = dict(self.reads)
         labels = dict(whole.labels)
         roots = [root for _, root in form.outputs]
-        _rebuild(roots, made, form.labels, labels)
+        rebuild(roots, made, form.labels, labels)
         instead = {old: made[new] for old, new in zip(self.results, roots, strict=True)}
         return replaced(replace(whole, labels=labels), instead)
-
-
-def _rebuild(
-    roots: Iterable[Node],
-    made: dict[Node, Node],
-    names: Mapping[Node, str],
-    labels: dict[Node, str],
-) -> None:
-    """Make nodes again on top of what is ``made``, with their names as ``labels``."""
-    for current in topological(roots, lambda n: () if n in made else n.inputs):
-        if current not in made:
-            made[current] = same(current, tuple(made[i] for i in current.inputs))
-        if current in names:
-            labels.setdefault(made[current], names[current])
 
 
 def _any_after(nodes: Sequence[Node], written: set[Node], reads: Iterable[Node]) -> bool:

@@ -31,6 +31,7 @@ class FileWatch:
     def check(self) -> None: ...
 
 most_threads: int
+most_parts: int
 
 class Image:
     def __init__(

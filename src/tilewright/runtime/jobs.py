@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
+from tilewright.runtime import _native
 from tilewright.runtime.program import KernelStep, Step
 
-MOST_KERNELS = 8  # kMostParts in src/native/team.hpp
+MOST_KERNELS = _native.most_parts  # of one job
 
 
 @dataclass
@@ -57,4 +58,4 @@ def _kernel(numbered: tuple[int, Step]) -> int | None:
     return step.kernel if isinstance(step, KernelStep) else None
 
 
-__all__ = ["ends_of_jobs"]
+__all__ = ["MOST_KERNELS", "ends_of_jobs"]

@@ -247,20 +247,29 @@ HALVED_TILES = TileCosts(call=10.0, part=12.0, part_vector=4.2, block=45.0)
 HALVED_DOTS = replace(WIDE_DOTS, any_group=(38.0, 1.6), stream_share=1.25)
 
 
+def is_halved(vector_bytes: int, pipes: float) -> bool:
+    """Whether a core computes its widest vectors in halves.
+
+    It does where they are wide and fewer than two multiply-adds of them (``pipes``) start in a
+    cycle.
+    """
+    return vector_bytes >= WIDE_VECTOR_BYTES and pipes < 2
+
+
 def usual_core(vector_bytes: int, pipes: float) -> CoreModel:
     """The preset for a core by the width of its vectors, which its masks and misses go with.
 
-    ``pipes`` are multiply-adds of whole vectors that start in a cycle: fewer than two of wide ones
-    mark a core that computes them in halves.
+    ``pipes`` are multiply-adds of whole vectors that start in a cycle.
     """
     if vector_bytes < WIDE_VECTOR_BYTES:
         return CoreModel("derived from measurements of Zen 3")
+    halved = is_halved(vector_bytes, pipes)
     return CoreModel(
         "derived from measurements of Zen 4 and Zen 5",
-        tile=TileCosts(part=5.0, part_vector=2.0) if pipes >= 2 else HALVED_TILES,
+        tile=HALVED_TILES if halved else TileCosts(part=5.0, part_vector=2.0),
         streams=StreamCosts(left_shown=4, scattered_rows=(), streamed=0.0),
-        dots=WIDE_DOTS if pipes >= 2 else HALVED_DOTS,
-        loops=WIDE if pipes >= 2 else HALVED,
+        dots=HALVED_DOTS if halved else WIDE_DOTS,
+        loops=HALVED if halved else WIDE,
     )
 
 

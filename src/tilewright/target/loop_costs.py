@@ -84,7 +84,8 @@ class LoopCosts:
 # Measured on a Zen 5 core at 3.5 GHz by ``tune.loop_probes`` and rounded; runs on a machine that
 # others use differ by up to a third, and by more where a field is the difference of two times.
 # Loads and stores follow from a copy (1.3 cycles) and a sum of two rows (1.8), aligned ones from
-# the core's data sheet; what the last cache keeps was not measured.
+# the core's data sheet; what the last cache keeps was not measured, and ``piece`` follows from rows
+# in pieces, which took 1.2 times as long as whole ones.
 _WIDE_FUNCTIONS = (
     ("divide", 2.0), ("square_root", 3.6), ("exponential", 4.0), ("logarithm", 4.8),
     ("error_function", 6.4), ("hyperbolic_tangent", 6.9), ("sine", 7.5), ("cosine", 7.5),
@@ -103,7 +104,10 @@ WIDE = LoopCosts(
 )  # fmt: skip
 
 # Measured on a Zen 4 core at 3.7 GHz in the same way. Instructions on vectors of 64 bytes take both
-# halves of its pipes in turn, and its hardware follows rows beyond the end of a page.
+# halves of its pipes in turn, and its hardware follows rows beyond the end of a page. Two
+# entries are from no probe: ``piece`` is what reductions over columns took more than modelled
+# (single ones said 119 to 350), ``kept`` where reads slow down on a virtual machine that shares its
+# last cache.
 _HALVED_FUNCTIONS = (
     ("divide", 6.0), ("square_root", 10.8), ("exponential", 8.5), ("logarithm", 9.9),
     ("error_function", 14.3), ("hyperbolic_tangent", 14.6), ("sine", 16.4), ("cosine", 16.6),

@@ -45,6 +45,7 @@ from tilewright.tile.variants import (
     Variant,
     Workspace,
 )
+from tilewright.tune.blocks import BLOCKS
 from tilewright.tune.store import load_kernel_times, save_kernel_times
 
 Array = np.ndarray[Any, Any]
@@ -53,7 +54,6 @@ Call = Callable[[], float]  # which runs a kernel once and gives its nanoseconds
 Clock = Callable[[], float]
 
 SECONDS = 60.0  # of one compilation, for all its levels
-_BLOCKS = 5
 _BLOCK_SECONDS = 0.01
 _FEWEST_CALLS = 3
 _MOST_CALLS = 200
@@ -178,7 +178,7 @@ class KernelTimes:
 def least_medians(calls: Mapping[str, Call], clock: Clock) -> dict[str, float]:
     """The median time of each call in the fastest of its blocks, which take turns."""
     blocks: dict[str, list[float]] = {key: [] for key in calls}
-    for _ in range(_BLOCKS):
+    for _ in range(BLOCKS):
         for key, call in calls.items():
             call()  # another kernel has used the caches
             times: list[float] = []
