@@ -6,7 +6,7 @@ themselves, as symbols with bounds. Start with :class:`AccessProofs`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from tilewright.ir.tile_access import Access, Axis, Trace
 from tilewright.shape import Expr, Scope, Truth, constant, symbol
@@ -20,14 +20,24 @@ class AccessProofs:
     """Proofs about the accesses of ``found``, whose axes are names of ``scope``.
 
     ``accesses`` are those that may happen; ``extents`` and what ``simple`` gives are the
-    expressions that proofs are about.
+    expressions that proofs are about. Of what ``happens`` at some sizes it need not be asked
+    whether it never does, which takes longer than all else.
     """
 
-    def __init__(self, found: Trace, scope: Scope) -> None:
+    def __init__(
+        self, found: Trace, scope: Scope, happens: Callable[[Access], bool] | None = None
+    ) -> None:
         self.scope = scope.copy()
-        self.accesses = [
-            a for a in found.accesses if not any(_is_empty(axis, scope) for axis in a.nest)
-        ]
+        runs: set[Axis] = set()
+        self.accesses: list[Access] = []
+        for access in found.accesses:
+            if not runs.issuperset(access.nest):
+                if not (happens is not None and happens(access)) and any(
+                    _is_empty(axis, scope) for axis in access.nest if axis not in runs
+                ):
+                    continue
+                runs.update(access.nest)
+            self.accesses.append(access)
         axes = dict.fromkeys(axis for access in self.accesses for axis in access.nest)
         self.simple = _Abstraction(scope, self.scope, axes)
         self.extents = {axis.name: self.simple.of(axis.extent) for axis in axes}

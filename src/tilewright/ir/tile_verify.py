@@ -113,11 +113,15 @@ class _Questions(AccessProofs):
         samples: Sequence[Sample],
         findings: Findings,
     ) -> None:
-        super().__init__(found, scope)
+        self.samples = [Corners(Point(sample)) for sample in samples]
+        super().__init__(found, scope, self._happens)
         self.found = found
         self.sizes = sizes
-        self.samples = [Corners(Point(sample)) for sample in samples]
         self.findings = findings
+
+    def _happens(self, access: Access) -> bool:
+        """Whether an access is made at one of the samples."""
+        return any(True for sizes in self.samples for _ in sizes.of(access))
 
     def problems(self) -> list[str]:
         """Ask everything."""

@@ -27,6 +27,7 @@ _POINTS = 1000  # of a box of several axes, from which the shapes are taken
 _EVERY = 11  # of the samples is one by which candidates are sifted
 _BEST = 12  # candidates of each of these that stay
 UNBOUNDED = 1 << 16  # what a size without a bound is taken to be at most
+_CELLS = 1 << 14  # candidates times samples that are computed at a time: 128 KiB each
 _BASES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29)  # of the digits that spread the shapes
 
 
@@ -60,6 +61,8 @@ def thread_counts(units: int) -> tuple[int, ...]:
 
 def space_prices(space: Space, samples: Samples) -> Array:
     """Picoseconds of every candidate of a space: (candidates, samples)."""
+    if not space.blocks:
+        return np.empty((0, samples.count))
     sizes = [(block.rows, block.columns, block.depth) for block in space.blocks]
     table = np.array(sizes, np.float64).reshape(-1, 3)
     values = dict(samples.values)
@@ -177,10 +180,20 @@ def _radical_inverse(number: int, base: int) -> float:
 def evaluated(expression: Expr, values: Mapping[str, Array]) -> Array:
     """An expression where each symbol is an array; float64, exact while integers fit 53 bits.
 
-    A quotient or remainder by 0 is 0.
+    A quotient or remainder by 0 is 0. Some samples after others: the values of all parts of an
+    expression are kept while it is computed, and take no more than a cache in this way.
     """
+    rows, count = np.broadcast_shapes(*(array.shape for array in values.values()), (1, 1))
+    step = max(1, _CELLS // rows)
+    parts: list[Array] = []
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        return _Evaluation(values).expression(expression)
+        for first in range(0, max(1, count), step):
+            some = {
+                name: array[:, first : first + step] if array.shape[1] > 1 else array
+                for name, array in values.items()
+            }
+            parts.append(_Evaluation(some).expression(expression))
+    return parts[0] if len(parts) == 1 else np.concatenate(_alike(parts, step, count), axis=1)
 
 
 def evaluated_at(
@@ -195,8 +208,20 @@ def evaluated_at(
     return [np.broadcast_to(row, len(points)).tolist() for row in rows]
 
 
+def _alike(parts: Sequence[Array], step: int, count: int) -> list[Array]:
+    """Parts of a row of samples, of ``step`` samples each, where some knew no sample."""
+    wide = [min(step, count - number * step) for number in range(len(parts))]
+    return [
+        np.broadcast_to(part, (len(part), width)) for part, width in zip(parts, wide, strict=True)
+    ]
+
+
 class _Evaluation:
-    """Values of the parts of expressions, each computed once."""
+    """Values of the parts of expressions, each computed once.
+
+    Most factors know only samples, or only candidates: what is small is multiplied and added
+    first, so that few operations go over (candidates, samples).
+    """
 
     def __init__(self, values: Mapping[str, Array]) -> None:
         self._values = values
@@ -205,14 +230,30 @@ class _Evaluation:
     def expression(self, expression: Expr) -> Array:
         found = self._known.get(expression)
         if found is None:
-            found = np.zeros((1, 1))
-            for monomial, coefficient in expression.terms:
-                term = np.full((1, 1), float(coefficient))
-                for atom in monomial.atoms:
-                    term = term * self.atom(atom)
-                found = found + term
+            found = self._sum(expression)
             self._known[expression] = found
         return found
+
+    def _sum(self, expression: Expr) -> Array:
+        sums: dict[tuple[int, ...], Array] = {(1, 1): np.zeros((1, 1))}
+        for monomial, coefficient in expression.terms:
+            factors = sorted((self.atom(atom) for atom in monomial.atoms), key=_size)
+            term = np.full((1, 1), float(coefficient))
+            for factor in factors:
+                term = term * factor
+            known = sums.get(term.shape)
+            if known is None:
+                sums[term.shape] = term
+            else:
+                known += term  # nobody else's: a product above, or the zero
+        total, *others = sorted(sums.values(), key=_size)
+        for other in others:
+            if other.shape[0] >= total.shape[0] and other.shape[1] >= total.shape[1]:
+                other += total
+                total = other
+            else:
+                total = total + other
+        return total
 
     def atom(self, atom: Atom) -> Array:
         found = self._known.get(atom)
@@ -223,6 +264,10 @@ class _Evaluation:
                 found = _applied(atom.operation, [self.expression(o) for o in atom.operands])
             self._known[atom] = found
         return found
+
+
+def _size(values: Array) -> int:
+    return values.size
 
 
 def _applied(operation: Operation, values: Sequence[Array]) -> Array:
