@@ -139,6 +139,16 @@ def test_a_copy_moves_what_one_thread_has_to() -> None:
     assert target.all()
 
 
+def test_what_no_cache_holds_is_copied_by_all_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    levels = [SimpleNamespace(capacity=4096), SimpleNamespace(capacity=None)]
+    monkeypatch.setattr(operator_run, "detect", lambda: SimpleNamespace(levels=levels))
+    pairs = operator_run._copied(8192, threads=2)
+    assert [target.nbytes for target, _ in pairs] == [2048, 2048]
+    monkeypatch.setattr(operator_run, "_copied", lambda size, threads: pairs)
+    operator_run._copy(8192, threads=2)()
+    assert all(target.all() for target, _ in pairs)
+
+
 def test_a_group_that_does_not_compile_keeps_its_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*arguments: object, **options: object) -> None:
         raise UnsupportedError("not that")

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tilewright.ir import tile_samples
+from tilewright.ir import tile_proofs, tile_samples
 from tilewright.ir.dtype import DType
 from tilewright.ir.tile import (
     Finish,
@@ -30,6 +30,7 @@ from tilewright.ir.tile import (
     TransposeBlock,
     View,
 )
+from tilewright.ir.tile_access import Axis
 from tilewright.ir.tile_samples import sample_sizes
 from tilewright.ir.tile_verify import Findings, unfilled, verify_tile
 from tilewright.shape import (
@@ -285,6 +286,20 @@ def test_a_loop_that_never_runs_is_not_tried(blocks: Expr) -> None:
     scratch = TileBuffer("s0", F32, True, COLUMNS)
     read = over_columns(Store(TARGET, ROW * COLUMNS + COLUMN, Load(scratch, COLUMN)), end=end)
     assert wrong(program(read, scratch=1)) == []
+
+
+def test_of_what_happens_at_a_sample_no_proof_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether a loop never runs takes long to say, and most accesses happen at the first sample."""
+    asked: list[Expr] = []
+
+    def is_empty(axis: Axis, scope: Scope) -> bool:
+        asked.append(axis.extent)
+        return False
+
+    monkeypatch.setattr(tile_proofs, "_is_empty", is_empty)
+    store = Store(TARGET, ROW * COLUMNS + COLUMN, Literal(0.0, F32))
+    assert wrong(program(over_columns(store))) == []
+    assert asked == []
 
 
 def test_sizes_that_are_tried_obey_the_facts() -> None:

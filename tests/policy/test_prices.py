@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tilewright.policy import prices
 from tilewright.policy.prices import (
     LONGEST,
     SHAPES,
@@ -67,6 +69,19 @@ def test_arrays_agree_with_single_values(pairs: list[tuple[int, int]]) -> None:
         found = np.broadcast_to(evaluated(expression, {"m": m, "n": n}), (1, len(pairs)))
         expected = [expression.evaluate({"m": a, "n": b}) for a, b in pairs]
         np.testing.assert_array_equal(found[0], expected)
+
+
+@pytest.mark.parametrize("cells", [1, 30, 1 << 14])
+def test_pieces_are_the_whole(cells: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some expressions know candidates or samples only, or nothing at all."""
+    monkeypatch.setattr(prices, "_CELLS", cells)
+    rows, columns = np.arange(4.0)[:, None], np.arange(11.0)[None, :]
+    for expression in (*EXPRESSIONS, M * 3 + 1, N * 3 + 1, M + N + M * M * N + N * N):
+        for m, n in ((rows, columns), (columns, rows)):
+            found = np.broadcast_to(evaluated(expression, {"m": m, "n": n}), (4, 11))
+            for row, column in np.ndindex(4, 11):
+                point = {"m": row, "n": column} if m is rows else {"m": column, "n": row}
+                assert found[row, column] == expression.evaluate(point)
 
 
 def test_a_quotient_by_nothing_is_nothing() -> None:

@@ -13,6 +13,7 @@ import ctypes
 import gc
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -35,6 +36,7 @@ from tilewright.frontend.onnx import Dim
 from tilewright.ops.reference import evaluate_payload
 from tilewright.runtime.model import CompiledModel
 from tilewright.support.errors import ExecutionError, TilewrightError
+from tilewright.target import detect
 
 SUBJECT = "tilewright"
 COPY = "copy"
@@ -169,11 +171,37 @@ def _check(problem: Problem, actual: Sequence[np.ndarray], compiled: Compilation
 
 
 def _copy(size: int, threads: int) -> Callable[[], object]:
-    """A copy of each thread's share: half of the bytes are read, half are written."""
+    """A copy of as many bytes, of which half are read and half are written."""
+    (target, source), *others = _copied(size, threads)
+    if not others:
+        return partial(np.copyto, target, source)
+    pool = ThreadPoolExecutor(len(others))
+
+    def together() -> None:
+        copies = [pool.submit(np.copyto, *pair) for pair in others]
+        np.copyto(target, source)
+        for copied in copies:
+            copied.result()
+
+    return together
+
+
+def _copied(size: int, threads: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    """The target and the source of each thread that copies.
+
+    What no cache holds is copied by all threads at once, which share the memory: one alone has
+    more than its part of the bandwidth. Of what a cache holds one thread copies its share alone,
+    since waking the others would take longer than many a copy.
+    """
     share = (max(1, size // 2 // threads),)
-    source, target = aligned_array(share, np.uint8), aligned_array(share, np.uint8)
-    source.fill(1)
-    return partial(np.copyto, target, source)
+    largest = max(level.capacity or 0 for level in detect().levels)
+    pairs: list[tuple[np.ndarray, np.ndarray]] = []
+    for _ in range(threads if size > largest else 1):
+        target, source = aligned_array(share, np.uint8), aligned_array(share, np.uint8)
+        target.fill(0)
+        source.fill(1)
+        pairs.append((target, source))
+    return pairs
 
 
 def _ratios(measured: Measurement) -> dict[str, float]:
