@@ -85,10 +85,10 @@ class Compilation:
     plans: Mapping[str, Plan]
     levels: Mapping[str, CompiledProgram]
     contents: ArtifactContents
+    layouts: Layouts
     findings: Findings | None = None
     narrowing: Narrowing | None = None
     applied: tuple[Applied, ...] = ()
-    layouts: Layouts | None = None
     measured: Budget | None = None
 
 
@@ -118,6 +118,7 @@ def compile_stages(
     stages.graph("import", imported.graph)
     simplified = simplified_graph(imported.graph, stages.rule, stages.graph)
     graph = graph_by_rule(simplified, stages.rule, stages.graph)
+    narrowing = narrowing_of(graph, held)
     wanted = _levels(given["levels"], _narrowest(graph, held), described)
     report = imported.report
     if report.opaque:
@@ -135,17 +136,14 @@ def compile_stages(
     )
     pipeline = _Pipeline(given, error, held, machines, origin, report, measured)
     ragged = _ragged_dimension(pipeline.dims)
-    layouts = Layouts(graph)
     if ragged is None:
-        layouts = pipeline.laid_out(simplified, graph, stages)
-        made = pipeline.compiled(layouts.graph, stages, draft)
+        made = pipeline.compiled(graph, stages, draft, simplified=simplified)
     else:
         made = pipeline.compiled_ragged(graph, ragged, stages, draft)
     if measured is not None:
         measured.tell()
     findings = stages.findings if stages.check else None
-    narrowing = narrowing_of(layouts.graph, held)
-    return replace(made, findings=findings, narrowing=narrowing, measured=measured, layouts=layouts)
+    return replace(made, findings=findings, narrowing=narrowing, measured=measured)
 
 
 @dataclass(frozen=True)
@@ -166,25 +164,6 @@ class _Pipeline:
         measure = KernelTimes.of(LEVELS[level], lowering, self.measured)
         return planner_within(self.origin.plan, limit, measure)
 
-    def lowering(self, graph: Graph, level: str) -> LoweringOnce:
-        """How kernels of a graph are lowered for a level."""
-        policy = POLICIES[self.origin.policy]
-        machine = self.machines[level]
-        return lowering_of(graph, LEVELS[level], self.accuracy, machine, policy, self.precision)
-
-    def laid_out(self, simplified: Graph, by_rule: Graph, stages: Stages) -> Layouts:
-        """The graph with its tensors in the orders that are cheapest, or by the rule.
-
-        Prices decide for the optimal plan alone, which takes its time to lower kernels. A narrow
-        precision keeps to the rule, by which its products are found.
-        """
-        if self.origin.plan != "optimal" or self.precision is not Precision.FLOAT32:
-            return Layouts(by_rule)
-        lowerings = [self.lowering(simplified, name) for name in self.machines]
-        made = laid_out_by_price(simplified, by_rule, lowerings)
-        stages.layouts(made)
-        return made
-
     @property
     def dims(self) -> Mapping[str, Dim]:
         """The ranges that were given."""
@@ -198,14 +177,21 @@ class _Pipeline:
         dimensions: Sequence[Dimension] | None = None,
         ragged: RaggedBatch | None = None,
         sequences: Callable[[Graph], Bodies] = _no_bodies,
+        simplified: Graph | None = None,
     ) -> Compilation:
         """Compile a graph that is rewritten, for every level.
 
         ``dimensions`` are those of the model unless given. ``sequences`` gives the bodies of a
-        ragged batch.
+        ragged batch. Of a ``simplified`` graph that is given, other layouts than those of ``graph``
+        may be cheaper.
         """
-        graph = graph_with_known(graph, stages.graph)
-        lowerings = {name: self.lowering(graph, name) for name in self.machines}
+        policy = POLICIES[self.origin.policy]
+        lowerings = {
+            name: lowering_of(graph, LEVELS[name], self.accuracy, machine, policy, self.precision)
+            for name, machine in self.machines.items()
+        }
+        layouts = self._laid_out(simplified, graph, list(lowerings.values()), stages)
+        graph = graph_with_known(layouts.graph, stages.graph)
         graph, applied = self._by_price(graph, list(lowerings.values()), stages)
         bodies = {
             **compiled_bodies(graph, partial(_compiled_body, self.options, list(self.machines))),
@@ -237,7 +223,23 @@ class _Pipeline:
             constants={name: c.constants for name, c in compiled.items()},
             origin=replace(self.origin, measured={n: p.measured for n, p in plans.items()}),
         )
-        return Compilation(self.report, graph, plans, compiled, contents, applied=applied)
+        return Compilation(self.report, graph, plans, compiled, contents, layouts, applied=applied)
+
+    def _laid_out(
+        self, simplified: Graph | None, by_rule: Graph, lowerings: Sequence[LoweringOnce],
+        stages: Stages,
+    ) -> Layouts:  # fmt: skip
+        """The graph with its tensors in the orders that are cheapest, or by the rule.
+
+        Prices decide for the optimal plan alone, which takes its time to lower kernels. A narrow
+        precision keeps to the rule, by which its products are found.
+        """
+        is_priced = self.origin.plan == "optimal" and self.precision is Precision.FLOAT32
+        if simplified is None or not is_priced:
+            return Layouts(by_rule)
+        made = laid_out_by_price(simplified, by_rule, lowerings)
+        stages.layouts(made)
+        return made
 
     def _by_price(
         self, graph: Graph, lowerings: Sequence[LoweringOnce], stages: Stages

@@ -18,7 +18,7 @@ from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Constant
 from tilewright.plan.choosing import WORTH, Array
 from tilewright.plan.greedy import plan_greedily
-from tilewright.plan.prices import KernelPrices, points_of
+from tilewright.plan.prices import KEPT, KernelPrices, points_of
 from tilewright.plan.quick import QuickPrices, is_product
 from tilewright.shape import product
 from tilewright.target import Target
@@ -35,8 +35,10 @@ class FormPrices:
     whole graph: by the price of a kernel alone, three small ones would be nearer than a large one.
     """
 
-    def __init__(self, graph: Graph, lowerings: Sequence[LoweringOnce]) -> None:
-        points = [points_of(graph, lowering.machine.target.units) for lowering in lowerings]
+    def __init__(self, graph: Graph, lowerings: Sequence[LoweringOnce], shapes: int = KEPT) -> None:
+        """Prices at so many ``shapes`` of a graph at most; for fewer, the ones of less work."""
+        units = [lowering.machine.target.units for lowering in lowerings]
+        points = [points_of(graph, own, shapes) for own in units]
         pairs = list(zip(lowerings, points, strict=True))
         self._prices = [KernelPrices(*pair) for pair in pairs]
         self._quick = [QuickPrices(lowering.machine, own) for lowering, own in pairs]

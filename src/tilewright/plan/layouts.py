@@ -9,7 +9,8 @@ choice wants them; until then a bound stands for their price.
 A sum of small graphs is not what the whole takes: a conversion may end up within another kernel. So
 units that are chosen otherwise than the rule has them and that share tensors are put into the graph
 together, it is planned and priced as a whole, and they stay only if the kernels by which it differs
-have become cheaper by more than that error. Start with :func:`laid_out_by_price`.
+have become cheaper by more than that error and at no shape dearer. One form serves all shapes, so
+that the large ones count here that plans leave out. Start with :func:`laid_out_by_price`.
 """
 
 from __future__ import annotations
@@ -28,9 +29,10 @@ from tilewright.plan.known import with_known_kernels
 from tilewright.plan.layout_problem import Conversion, layout_problem
 from tilewright.plan.layout_units import LayoutUnits, Spread, Unit
 from tilewright.plan.prepare import prepare
+from tilewright.plan.prices import LONGEST, TRIED
 from tilewright.plan.solver import solve
 from tilewright.rewrite import simplify
-from tilewright.rewrite.channels_last import counted, spreads, stored
+from tilewright.rewrite.channels_last import counted, spread, stored
 from tilewright.rewrite.finer import finer_axes
 from tilewright.rewrite.orders import Arrangement, Order, identity
 from tilewright.tile.alike import LoweringOnce
@@ -83,11 +85,8 @@ def laid_out_by_price(graph: Graph, by_rule: Graph, lowerings: Sequence[Lowering
     """
     base = finer_axes(graph)
     base = with_known_kernels(base, plan_greedily(base))
-    rule = counted(base)
-    found = list(spreads(base))
-    if rule in found:
-        found.remove(rule)
-    units = LayoutUnits(base, [rule, *found])
+    rule, every = counted(base), spread(base)
+    units = LayoutUnits(base, [rule] if rule == every else [rule, every])
     if not units.units:
         return Layouts(by_rule)
     return _Search(base, by_rule, units, lowerings).found(rule)
@@ -101,12 +100,15 @@ class _Search:
         self._by_rule = by_rule
         self._units = units
         self._rule = _form(by_rule)
-        self._prices = FormPrices(self._rule.graph, lowerings)
+        self._prices = FormPrices(self._rule.graph, lowerings, TRIED)
+        total = self._prices.of(self._rule.kernels, self._rule.counts)
+        self._feasible = total <= max(LONGEST, float(total.min()))
+        self._weights = self._feasible / (np.maximum(total, 1.0) * self._feasible.sum())
 
     def found(self, rule: Spread) -> Layouts:
         """The graph with each part of the choice that makes it cheaper."""
         count = len(self._units.units)
-        spread_of = _Choice(self._units, self._prices, self._rule).spreads()
+        spread_of = _Choice(self._units, self._prices, self._weights).spreads()
         plan, taken = dict(rule), list[LaidOut]()
         before = self._form(plan)
         kept: set[object] = set()  # what stays as it is, of parts that are alike
@@ -116,18 +118,21 @@ class _Search:
                 continue
             other = self._with(plan, part, spread_of)
             after = self._form(other)
-            change = self._prices.change(before, after)
+            change = self._change(before, after)
             if is_worth_it(change):
                 taken.append(self._report(part, plan, other, change))
                 plan, before = other, after
             else:
                 kept.add(key)
-        if not taken or not is_worth_it(self._prices.change(self._rule, before)):
+        if not taken or not is_worth_it(self._change(self._rule, before)):
             return Layouts(self._by_rule, (), count)
         return Layouts(prepare(simplify(stored(self._base, plan))), tuple(taken), count)
 
     def _form(self, plan: Spread) -> Form:
         return _form(prepare(simplify(stored(self._base, plan))))
+
+    def _change(self, before: Form, after: Form) -> Array:
+        return self._prices.change(before, after)[self._feasible]
 
     def _parts(self, spread_of: Mapping[Unit, int | None]) -> list[list[Unit]]:
         """Units that are not arranged as by the rule; those that share tensors are together."""
@@ -184,11 +189,11 @@ class _Column:
 class _Choice:
     """The binary program of a graph, whose columns are priced when a choice wants them."""
 
-    def __init__(self, units: LayoutUnits, prices: FormPrices, rule: Form) -> None:
+    def __init__(self, units: LayoutUnits, prices: FormPrices, weights: Array) -> None:
+        """``weights`` are those of the points."""
         self._units = units
         self._prices = prices
-        total = prices.of(rule.kernels, rule.counts)
-        self._weights = 1.0 / (np.maximum(total, 1.0) * len(total))  # relative, all points equal
+        self._weights = weights
         self._forms: dict[object, Form] = {}
         self._known: dict[object, float] = {}
         self._bounds: dict[object, float] = {}

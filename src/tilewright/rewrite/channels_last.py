@@ -7,7 +7,7 @@ the model's that it cancels. A region is taken if it has more convolutions than 
 transpositions of data. From what the model transposes where no convolution is, the order of its
 operand spreads in the same way: a normalisation or a window between two transpositions needs
 neither. ``plan.layouts`` decides by prices which parts of a graph have these orders; it uses
-:func:`spreads` and :func:`stored`. May import ``shape`` and ``ir``. Start with
+:func:`spread` and :func:`stored`. May import ``shape`` and ``ir``. Start with
 :func:`prefer_channels_last`.
 """
 
@@ -80,21 +80,15 @@ def counted(graph: Graph) -> dict[Node, Arrangement]:
     return _Regions(graph).worthwhile()
 
 
-def spreads(graph: Graph) -> tuple[Mapping[Node, Arrangement], ...]:
-    """The ways to store nodes in an order that some convolution or transposition asks for.
+def spread(graph: Graph) -> dict[Node, Arrangement]:
+    """The nodes that an order of some convolution or transposition reaches, and how it stores them.
 
-    In the first one, the orders of convolutions come before those of transpositions wherever both
-    reach; in the second one, which is left out where it has nothing new, those of transpositions
-    stand alone. Nodes that no order reaches are in none.
+    Where several reach a node, the first one counts, and those of convolutions come first.
     """
-    both = _Spread(graph)
-    both.from_convolutions()
-    both.from_transpositions()
-    alone = _Spread(graph)
-    alone.from_transpositions()
-    is_new = any(both.plan.get(x) != found for x, found in alone.plan.items())
-    found = (both.plan, alone.plan) if is_new else (both.plan,)
-    return tuple(plan for plan in found if plan)
+    found = _Spread(graph)
+    found.from_convolutions()
+    found.from_transpositions()
+    return found.plan
 
 
 def stored(graph: Graph, plan: Mapping[Node, Arrangement]) -> Graph:
@@ -154,10 +148,7 @@ class _Regions:
         self.nodes = graph.nodes()
         self.users = users(self.nodes)
         self.roots = dict.fromkeys(graph.roots)
-        spread = _Spread(graph)
-        spread.from_convolutions()
-        spread.from_transpositions()
-        self.plan = spread.plan
+        self.plan = spread(graph)
         self.region: dict[Node, int] = {}
         self.members: list[list[Node]] = []
         self._number()
