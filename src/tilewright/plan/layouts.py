@@ -35,6 +35,7 @@ from tilewright.rewrite import simplify
 from tilewright.rewrite.channels_last import counted, spread, stored
 from tilewright.rewrite.finer import finer_axes
 from tilewright.rewrite.orders import Arrangement, Order, identity
+from tilewright.support.text import format_count
 from tilewright.tile.alike import LoweringOnce
 
 ROUNDS = 16  # of choosing and pricing
@@ -62,7 +63,8 @@ class LaidOut:
     def __str__(self) -> str:
         share = f"{self.saves:.1%} of the kernels that change ({self.least:.1%} to {self.most:.1%})"
         orders = f"axes stored as {list(self.has)} in the place of {list(self.had)}"
-        return f"{self.kernels} kernels up to {self.label}: {orders}, saves {share}"
+        kernels = format_count(self.kernels, "kernel")
+        return f"{kernels} up to {self.label}: {orders}, saves {share}"
 
 
 @dataclass(frozen=True)
@@ -197,27 +199,33 @@ class _Choice:
         self._forms: dict[object, Form] = {}
         self._known: dict[object, float] = {}
         self._bounds: dict[object, float] = {}
+        ways = [[unit.traffic(way) for way in unit.ways] for unit in units.units]
+        self.problem = layout_problem(ways, units.given(), units.wanted)
+        self.columns = [column for unit in units.units for column in self._ways(unit)]
+        self.columns += map(self._conversion, self.problem.conversions)
 
     def spreads(self) -> dict[Unit, int | None]:
         """By which spread each unit is arranged in the cheapest choice."""
-        units = self._units.units
-        ways = [[unit.traffic(way) for way in unit.ways] for unit in units]
-        problem = layout_problem(ways, self._units.given(), self._units.wanted)
-        columns = [column for unit in units for column in self._ways(unit)]
-        columns += map(self._conversion, problem.conversions)
+        pairs = [(unit, way) for unit in self._units.units for way in unit.ways]
+        return {pairs[n][0]: pairs[n][1].spread for n in self.chosen() if n < len(pairs)}
+
+    def chosen(self) -> tuple[int, ...]:
+        """The columns of the cheapest choice."""
         chosen: tuple[int, ...] = ()
         for _ in range(ROUNDS):
-            costs = [column.share * self._least(column) for column in columns]
-            chosen = solve(problem, costs, NEAR / 4).chosen
-            new = [columns[n] for n in chosen if columns[n].key not in self._known]
+            costs = [column.share * self._least(column) for column in self.columns]
+            chosen = solve(self.problem, costs, NEAR / 4).chosen
+            new = [self.columns[n] for n in chosen if self.columns[n].key not in self._known]
             if not new:
                 break
             for column in new:
-                form = self._form(column)
-                price = self._prices.of(form.kernels, form.counts)
-                self._known[column.key] = float(price @ self._weights)
-        pairs = [(unit, way) for unit in units for way in unit.ways]
-        return {pairs[n][0]: pairs[n][1].spread for n in chosen if n < len(pairs)}
+                self._known[column.key] = self.price(column)
+        return chosen
+
+    def price(self, column: _Column) -> float:
+        """What a column takes, in the mean and relative to the rule's graph."""
+        form = self._form(column)
+        return float(self._prices.of(form.kernels, form.counts) @ self._weights)
 
     def _ways(self, unit: Unit) -> list[_Column]:
         """The columns of a unit; its first ways are the plain ones."""
