@@ -232,10 +232,11 @@ class _Pipeline:
         """The graph with its tensors in the orders that are cheapest, or by the rule.
 
         Prices decide for the optimal plan alone, which takes its time to lower kernels. A narrow
-        precision keeps to the rule, by which its products are found.
+        precision keeps to the rule, by which its products are found, and so does a plan that is
+        held to a limit, since tensors that are converted need memory twice.
         """
         is_priced = self.origin.plan == "optimal" and self.precision is Precision.FLOAT32
-        if simplified is None or not is_priced:
+        if simplified is None or not is_priced or self.options["max_arena"] is not None:
             return Layouts(by_rule)
         made = laid_out_by_price(simplified, by_rule, lowerings)
         stages.layouts(made)
