@@ -21,6 +21,7 @@ from tilewright.backend.cpu.machine import LEVELS, host_level, host_levels
 from tilewright.backend.cpu.pack import ConstantStore
 from tilewright.backend.cpu.program import Bodies, CompiledProgram, build_program, lowering_of
 from tilewright.compile_bodies import compiled_bodies, ragged_bodies
+from tilewright.compile_graphs import graph_by_rule, graph_with_known, simplified_graph
 from tilewright.cost import Machine
 from tilewright.frontend.onnx import Dim, ImportReport, as_constants, as_dims, import_model
 from tilewright.frontend.onnx.bodies import Body
@@ -31,26 +32,19 @@ from tilewright.ir.tile_verify import Findings
 from tilewright.ir.value_ranges import range_texts
 from tilewright.ops.reference import evaluate_payload
 from tilewright.options import CompileOptions, FallbackName, PlanName, PolicyName, complete
-from tilewright.plan.greedy import plan_greedily
-from tilewright.plan.known import with_known_kernels
+from tilewright.plan.layouts import Layouts, laid_out_by_price
 from tilewright.plan.planners import Planner, planner_within
 from tilewright.plan.prepare import prepare
 from tilewright.plan.rewriting import Applied, rewritten_by_price
 from tilewright.policy import POLICIES
 from tilewright.rewrite import simplify
-from tilewright.rewrite.channels_last import prefer_channels_last
-from tilewright.rewrite.codes import weights_in_codes
-from tilewright.rewrite.integers import has_integer_products, integer_products
-from tilewright.rewrite.pooled_bytes import pooled_bytes
+from tilewright.rewrite.integers import has_integer_products
 from tilewright.rewrite.precision import (
     Narrowing,
     Precision,
-    narrow_products,
     narrowing_of,
 )
 from tilewright.rewrite.ragged import Share, split_ragged
-from tilewright.rewrite.requantise import quotients_into_scales
-from tilewright.rewrite.unsigned import without_signs
 from tilewright.runtime.artifact import ArtifactContents
 from tilewright.runtime.artifact_writer import ArtifactDraft
 from tilewright.runtime.info import MachineInfo, Origin
@@ -81,8 +75,9 @@ class Compilation:
 
     ``findings`` says what was proved of the tile programs, where the stages were verified.
     ``narrowing`` counts the products of a precision other than float32, and ``applied`` lists the
-    alternatives to parts of the graph that were taken by their price. ``measured`` says what
-    measuring kernels took, where plans were made by it.
+    alternatives to parts of the graph that were taken by their price. ``layouts`` says where
+    tensors are stored in other orders than by the rule that counts conversions. ``measured`` says
+    what measuring kernels took, where plans were made by it.
     """
 
     report: ImportReport
@@ -90,6 +85,7 @@ class Compilation:
     plans: Mapping[str, Plan]
     levels: Mapping[str, CompiledProgram]
     contents: ArtifactContents
+    layouts: Layouts
     findings: Findings | None = None
     narrowing: Narrowing | None = None
     applied: tuple[Applied, ...] = ()
@@ -119,7 +115,9 @@ def compile_stages(
         fallback=choice("fallback", given["fallback"], get_args(FallbackName)),
         constants=as_constants(given["constants"]),
     )
-    graph = _rewritten(imported.graph, stages)
+    stages.graph("import", imported.graph)
+    simplified = simplified_graph(imported.graph, stages.rule, stages.graph)
+    graph = graph_by_rule(simplified, stages.rule, stages.graph)
     narrowing = narrowing_of(graph, held)
     wanted = _levels(given["levels"], _narrowest(graph, held), described)
     report = imported.report
@@ -139,7 +137,7 @@ def compile_stages(
     pipeline = _Pipeline(given, error, held, machines, origin, report, measured)
     ragged = _ragged_dimension(pipeline.dims)
     if ragged is None:
-        made = pipeline.compiled(graph, stages, draft)
+        made = pipeline.compiled(graph, stages, draft, simplified=simplified)
     else:
         made = pipeline.compiled_ragged(graph, ragged, stages, draft)
     if measured is not None:
@@ -179,18 +177,21 @@ class _Pipeline:
         dimensions: Sequence[Dimension] | None = None,
         ragged: RaggedBatch | None = None,
         sequences: Callable[[Graph], Bodies] = _no_bodies,
+        simplified: Graph | None = None,
     ) -> Compilation:
         """Compile a graph that is rewritten, for every level.
 
         ``dimensions`` are those of the model unless given. ``sequences`` gives the bodies of a
-        ragged batch.
+        ragged batch. Of a ``simplified`` graph that is given, other layouts than those of ``graph``
+        may be cheaper.
         """
-        graph = _with_known(graph, stages)
         policy = POLICIES[self.origin.policy]
         lowerings = {
             name: lowering_of(graph, LEVELS[name], self.accuracy, machine, policy, self.precision)
             for name, machine in self.machines.items()
         }
+        layouts = self._laid_out(simplified, graph, list(lowerings.values()), stages)
+        graph = graph_with_known(layouts.graph, stages.graph)
         graph, applied = self._by_price(graph, list(lowerings.values()), stages)
         bodies = {
             **compiled_bodies(graph, partial(_compiled_body, self.options, list(self.machines))),
@@ -222,7 +223,24 @@ class _Pipeline:
             constants={name: c.constants for name, c in compiled.items()},
             origin=replace(self.origin, measured={n: p.measured for n, p in plans.items()}),
         )
-        return Compilation(self.report, graph, plans, compiled, contents, applied=applied)
+        return Compilation(self.report, graph, plans, compiled, contents, layouts, applied=applied)
+
+    def _laid_out(
+        self, simplified: Graph | None, by_rule: Graph, lowerings: Sequence[LoweringOnce],
+        stages: Stages,
+    ) -> Layouts:  # fmt: skip
+        """The graph with its tensors in the orders that are cheapest, or by the rule.
+
+        Prices decide for the optimal plan alone, which takes its time to lower kernels. A narrow
+        precision keeps to the rule, by which its products are found, and so does a plan that is
+        held to a limit, since tensors that are converted need memory twice.
+        """
+        is_priced = self.origin.plan == "optimal" and self.precision is Precision.FLOAT32
+        if simplified is None or not is_priced or self.options["max_arena"] is not None:
+            return Layouts(by_rule)
+        made = laid_out_by_price(simplified, by_rule, lowerings)
+        stages.layouts(made)
+        return made
 
     def _by_price(
         self, graph: Graph, lowerings: Sequence[LoweringOnce], stages: Stages
@@ -306,33 +324,6 @@ def compile_to_file(
         made = compile_stages(source, draft, **options)
         draft.finish(made.contents)
     return made
-
-
-def _rewritten(imported: Graph, stages: Stages) -> Graph:
-    """The graph that is planned, from the one that was imported."""
-    stages.graph("import", imported)
-    graph = without_signs(quotients_into_scales(integer_products(pooled_bytes(imported))))
-    graph = weights_in_codes(graph)
-    if graph.roots != imported.roots:
-        stages.graph("integers", graph)
-    graph = simplify(graph, stages.rule, observe=stages.rewrite)
-    graph = prepare(prefer_channels_last(graph, stages.rule, stages.rewrite))
-    stages.graph("prepare", graph)
-    return graph
-
-
-def _with_known(graph: Graph, stages: Stages) -> Graph:
-    """The graph with constants in the place of what kernels would compute of constants alone."""
-    known = with_known_kernels(graph, plan_greedily(graph))
-    if known is not graph:
-        stages.graph("known", known)
-    return known
-
-
-def narrowed_graph(imported: Graph, precision: str) -> Graph:
-    """The graph in which products have the narrowest operands that a compiled model's may have."""
-    held = _option(Precision, "precision", precision)
-    return narrow_products(_rewritten(imported, Stages()), held)
 
 
 def compile_model(

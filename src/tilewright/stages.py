@@ -21,6 +21,7 @@ from tilewright.ir.printing import node_names, print_graph
 from tilewright.ir.tile_print import print_program
 from tilewright.ir.tile_verify import Findings
 from tilewright.ir.verify import VerificationError, failure, node_problems, verify
+from tilewright.plan.layouts import Layouts
 from tilewright.plan.printing import kernel_line, print_plan
 from tilewright.plan.rewriting import Rewriting
 from tilewright.plan.verify import verify as verify_plan
@@ -67,6 +68,17 @@ class Stages:
     def rewrite(self, stage: str, graph: Graph) -> None:
         """The graph after one pass of rewriting."""
         self.graph(f"rewrite-{stage}", graph)
+
+    def layouts(self, made: Layouts) -> None:
+        """The graph after the orders of its tensors were decided by price."""
+        for part in made.parts:
+            _LOG.info("layouts: %s", part)
+        if made.units and not made.parts:
+            kernels = format_count(made.units, "kernel")
+            _LOG.info("layouts: %s with a choice, none of them cheaper otherwise", kernels)
+        lines = [f"# {part}\n" for part in made.parts]
+        self._write("layouts-by-price", lambda: "".join(lines) or "# nothing is cheaper\n")
+        self.graph("layouts", made.graph)
 
     def rewriting(self, made: Rewriting) -> None:
         """The graph after alternatives to its parts were taken by their price."""

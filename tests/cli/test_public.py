@@ -240,7 +240,7 @@ def test_wrong_types_of_options_are_errors_of_ours(
     def stop(*_: object, **__: object) -> None:
         raise Read
 
-    monkeypatch.setattr(module, "_rewritten", stop)
+    monkeypatch.setattr(module, "simplified_graph", stop)
     monkeypatch.chdir(tmp_path)  # a folder to write stages into may be made
     with contextlib.suppress(Read):
         ours_or_fine(tw.compile, MODEL, **{name: value})

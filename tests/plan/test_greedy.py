@@ -14,6 +14,7 @@ from tilewright.ir.primitives import (
     Cast,
     Constant,
     Contract,
+    Convolve,
     Dimension,
     Gather,
     Input,
@@ -25,6 +26,7 @@ from tilewright.ir.primitives import (
 from tilewright.plan.greedy import plan_greedily
 from tilewright.plan.prepare import prepare
 from tilewright.shape import Expr, Scope, constant
+from tilewright.tile.alike import outline_key
 
 
 class Sketch:
@@ -211,3 +213,25 @@ def test_bytes_are_stored_where_readers_make_floats_of_them(reader: str) -> None
     plan = sketch.plan(node(Map("add"), other, back))
     assert {o for k in plan.kernels for o in k.outputs} >= {stored}
     assert len(plan.kernels) == 2
+
+
+def test_a_convolution_does_not_gather_what_lies_apart() -> None:
+    """With its channels first it reads a transposition that is stored, not one by one."""
+    sketch = Sketch()
+    image = sketch.input(sketch.batch, 8, 8, 16)  # channels last
+    convolve = Convolve((1, 1), (1, 1), (1, 1), (constant(0),) * 2, (constant(8),) * 2, 1)
+    turned = node(Transpose((0, 3, 1, 2)), image)
+    moved = sketch.plan(node(convolve, turned, sketch.weights(16, 16, 1, 1)))
+    assert [kernel.kind for kernel in moved.kernels] == [KernelKind.LOOPS, KernelKind.CONTRACTION]
+    assert moved.kernels[0].outputs == (turned,)
+
+
+def test_how_a_read_tensor_was_computed_is_no_part_of_a_kernel() -> None:
+    sketch = Sketch()
+    weights, bias = sketch.weights(16, 16), sketch.weights(16)
+    x = sketch.input(sketch.batch, 16)
+    first = dense(x, weights, bias)
+    second = dense(first, weights, bias)
+    kernels = sketch.plan(first, second).kernels
+    assert len(kernels) == 2
+    assert outline_key(kernels[0]) == outline_key(kernels[1])

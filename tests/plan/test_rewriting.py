@@ -77,7 +77,7 @@ def attention(width: int = 32, head: int = 8) -> Graph:
 def eager(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever can be applied is taken, however dear."""
     monkeypatch.setattr(rewriting, "DEARER", 1e9)
-    prices = rewriting._Prices  # pyright: ignore[reportPrivateUsage]
+    prices = rewriting.FormPrices
 
     def falling(self: object, kernels: Mapping[object, object], counts: object) -> Any:
         del kernels, counts
@@ -89,7 +89,7 @@ def eager(monkeypatch: pytest.MonkeyPatch) -> None:
         return True
 
     monkeypatch.setattr(prices, "of", falling)
-    monkeypatch.setattr(rewriting, "_is_worth_it", taken)
+    monkeypatch.setattr(rewriting, "is_worth_it", taken)
     whole = rewriting._Rewriter  # pyright: ignore[reportPrivateUsage]
     monkeypatch.setattr(whole, "_is_cheaper", taken)
 
@@ -158,8 +158,8 @@ def test_the_search_goes_through_a_dearer_form(monkeypatch: pytest.MonkeyPatch) 
         functions = [kernels[key].body[-1].primitive.function for key in counts]
         return np.full(2, sum(1e6 * price[function] for function in functions))
 
-    monkeypatch.setattr(rewriting._Prices, "of", priced)  # pyright: ignore[reportPrivateUsage]
-    monkeypatch.setattr(rewriting._Prices, "bound", priced)  # pyright: ignore[reportPrivateUsage]
+    monkeypatch.setattr(rewriting.FormPrices, "of", priced)
+    monkeypatch.setattr(rewriting.FormPrices, "bound", priced)
     found = by_price(graph, alternatives=[Alternative(following)])
     (applied,) = found.applied
     assert applied.rules == ("following", "following")
@@ -169,7 +169,7 @@ def test_the_search_goes_through_a_dearer_form(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_one_shape_that_loses_keeps_the_graph() -> None:
-    is_worth_it = rewriting._is_worth_it  # pyright: ignore[reportPrivateUsage]
+    is_worth_it = rewriting.is_worth_it
     assert is_worth_it(np.array([0.3, 0.0, 0.1]))
     assert not is_worth_it(np.array([0.3, -0.05, 0.1]))
     assert not is_worth_it(np.array([0.001, 0.0, 0.0]))

@@ -23,6 +23,7 @@ from tilewright.ir.graph import Node
 from tilewright.ir.kernel import Kernel, KernelKind
 from tilewright.ops.reference import evaluate_payload
 from tilewright.options import CompileOptions
+from tilewright.plan.layouts import LaidOut
 from tilewright.plan.planners import PLANNERS
 from tilewright.plan.prices import KernelPrices
 from tilewright.plan.quick import QuickPrices, is_product, multiply_adds
@@ -111,8 +112,10 @@ class ModelReport:
     ``call`` is the median of whole calls, ``other`` what steps without a kernel take, such as those
     on the ONNX reference evaluator. ``peak`` is the number of multiply-adds in a second that the
     machine can do, ``bandwidth`` its bytes from memory, both with the threads of the call. ``lost``
-    is the part of its modelled time that the planner may have lost by dividing the graph. ``steps``
-    are names and times where kernels are not told apart: in models of ragged batches.
+    is the part of its modelled time that the planner may have lost by dividing the graph.
+    ``layouts`` says which parts have their tensors in other orders than by the rule that counts
+    conversions. ``steps`` are names and times where kernels are not told apart: in models of ragged
+    batches.
     """
 
     name: str
@@ -128,6 +131,7 @@ class ModelReport:
     peak: float
     bandwidth: float
     lost: float = 0.0
+    layouts: tuple[LaidOut, ...] = ()
     steps: tuple[tuple[str, float], ...] = ()
 
     @property
@@ -209,6 +213,7 @@ class Explained:
             tuple(kernels), sum(times.values()), model.memory(**shape),
             target.peak_flops("float32", threads) / 2,
             target.bytes_per_second(target.levels[-1].name, threads), self.plan.lost,
+            self.made.layouts.parts,
         )  # fmt: skip
 
     def steps_at(
@@ -228,7 +233,8 @@ class Explained:
         return ModelReport(
             model.name, dict(shape), model.level, target.name, self.plan_name, threads, call, (),
             0.0, model.memory(**shape), target.peak_flops("float32", threads) / 2,
-            target.bytes_per_second(target.levels[-1].name, threads), self.plan.lost, steps,
+            target.bytes_per_second(target.levels[-1].name, threads), self.plan.lost,
+            steps=steps,
         )  # fmt: skip
 
     @property

@@ -17,7 +17,8 @@ from tilewright.backend.cpu.machine import LEVELS
 from tilewright.backend.cpu.program import lowering_of
 from tilewright.bench.contender import Inputs
 from tilewright.bench.measure import Settings, SystemClock, measure
-from tilewright.compile import compile_stages, machine_for, narrowed_graph
+from tilewright.compile import compile_stages, machine_for
+from tilewright.compile_graphs import narrowed_graph
 from tilewright.cost import (
     CallRun,
     Machine,

@@ -6,7 +6,7 @@ elementwise work counts as K = 1, moving data as 0, rounding to 8-bit integers a
 of narrow operands (``precision=`` bfloat16 or int8) errs by both of them: its data was rounded by a
 node of its own, with ε = 2⁻⁷ of either type, and its weights add as much again; a relative error of
 every factor is one of the sum, however many there are. So ``tolerances`` wants the graph with
-those products as they are computed, see ``compile.narrowed_graph``. The
+those products as they are computed, see ``compile_graphs.narrowed_graph``. The
 tolerance of an output, relative to its largest magnitude, is ``FACTOR`` standard deviations of its
 worst variant. Integers and booleans must be equal, but for 8-bit integers that floats were rounded
 to: those may be one apart. May import shape and ir. Start with :func:`tolerances`.

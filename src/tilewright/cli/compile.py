@@ -119,6 +119,7 @@ def compile_command(
         "",
         f"Wrote {artifact}: {format_bytes(size)} in {format_seconds(seconds)}",
         *origin_lines(info),
+        *(f"Layout by price: {part}" for part in made.layouts.parts),
         *([] if made.measured is None else [f"Planned by measurement: {made.measured}"]),
         *([] if made.findings is None else [f"Verified every stage: {made.findings}"]),
     )
@@ -130,6 +131,7 @@ def _document(made: Compilation, info: ArtifactInfo) -> dict[str, object]:
         "levels": info.to_json()["levels"],
         "precision": info.precision,
         "narrowing": None if made.narrowing is None else dataclasses.asdict(made.narrowing),
+        "layouts": [dataclasses.asdict(part) for part in made.layouts.parts],
         "measured": None if made.measured is None else made.measured.to_json(),
         "verified": None if made.findings is None else made.findings.counts,
         "runs_on": info.runs_on,

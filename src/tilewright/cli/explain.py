@@ -226,6 +226,7 @@ def _shown(found: ModelReport, most: int) -> list[RenderableType]:
         f"{found.level}, {format_seconds(total)} in sum, of which the machine allows no less than "
         f"{format_seconds(found.limit)}",
         *([f"Planned in parts, which lose at most {100 * found.lost:.2f} %"] if found.lost else []),
+        *(f"Layout by price: {part}" for part in found.layouts),
         *([f"Priced by measurement: {named(measured)}"] if measured else []),
         *([f"Without a kernel: {format_seconds(found.other)}"] if found.other else []),
         f"Memory: {format_bytes(found.memory.constants)} of weights, "

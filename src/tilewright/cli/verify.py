@@ -41,7 +41,7 @@ from tilewright.cli.options import (
 )
 from tilewright.cli.output import Output, table
 from tilewright.cli.usage import UsageError, as_usage
-from tilewright.compile import narrowed_graph
+from tilewright.compile_graphs import narrowed_graph
 from tilewright.frontend.onnx import Dim, import_model
 from tilewright.ir.graph import Graph
 from tilewright.rewrite.precision import Precision, narrow_products

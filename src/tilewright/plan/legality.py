@@ -297,7 +297,7 @@ def operands_for_memory(node: Node, memory: Collection[Node], scope: Scope) -> s
             heavy = not is_simple(data, memory) or cost(data, memory) > PACKING_COST
             if convolve.channels_last:
                 found.add(_as_tiles_read(node, memory))
-            elif heavy:
+            elif heavy or _is_turned(data, memory):
                 found.add(data)
             return found
         case Reduce():
@@ -325,6 +325,24 @@ def _runs_along_channels(data: Node, memory: Collection[Node]) -> bool:
     are_bytes = bool(read) and all(source.dtype.bytes == 1 for source in read)
     limit = BYTES_TAP_COST if are_bytes else TAP_COST
     return is_simple(data, memory) and cost(data, memory) <= limit
+
+
+def _is_turned(data: Node, memory: Collection[Node]) -> bool:
+    """Whether neighbours of what is evaluated in place lie apart in memory.
+
+    Every tap of a convolution would gather them one by one, which takes longer than to transpose
+    them once.
+    """
+    stack = [data]
+    while stack:
+        current = stack.pop()
+        if current in memory:
+            continue
+        primitive = current.primitive
+        if isinstance(primitive, Transpose) and primitive.permutation[-1] != current.rank - 1:
+            return True
+        stack.extend(current.inputs)
+    return False
 
 
 def _contract_operands(node: Node, memory: Collection[Node], scope: Scope) -> set[Node]:

@@ -31,7 +31,7 @@ from tilewright.plan.launches import LaunchRing, in_order
 from tilewright.plan.measuring import Decided, Measure, Measuring
 from tilewright.plan.memory import Fullest, PlanMemory
 from tilewright.plan.parts import parts
-from tilewright.plan.prices import KernelPrices, points_of
+from tilewright.plan.prices import LONGEST, KernelPrices, points_of
 from tilewright.plan.problem import Problem, made_by, orchestration
 from tilewright.plan.quick import QuickPrices
 from tilewright.plan.regions import MOST_WAYS, ways
@@ -43,7 +43,6 @@ from tilewright.tile.variants import THREADS
 
 MOST_PLANS = 16  # that are tried for one that needs little memory
 _LOG = logging.getLogger(__name__)
-LONGEST = 1e12  # picoseconds of a point: shapes that take longer are not planned for
 
 
 @dataclass(frozen=True)

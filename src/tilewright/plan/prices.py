@@ -30,6 +30,7 @@ TRIED = (
     25  # shapes, of which those of less work stay: most of a box is larger than what is computed
 )
 KEPT = 12
+LONGEST = 1e12  # picoseconds of a point: shapes that take longer are not planned for
 _PRICE = "price"
 
 
@@ -89,11 +90,14 @@ def corrected(
     return tuple(evaluated_at([expression], own)[0])
 
 
-def points_of(graph: Graph, machine_units: int) -> list[Mapping[str, int]]:
-    """Shapes of a graph with one thread and with all of them, spread over the declared ranges."""
+def points_of(graph: Graph, machine_units: int, kept: int = KEPT) -> list[Mapping[str, int]]:
+    """Shapes of a graph with one thread and with all of them, spread over the declared ranges.
+
+    Of those that are spread, so many are ``kept``, which are of less work than the others.
+    """
     names = sorted(graph.scope.symbols)
     ranges = [range_of(graph.scope, name) for name in names]
-    shapes = sorted(spread_shapes(ranges, TRIED), key=_size)[:KEPT]
+    shapes = sorted(spread_shapes(ranges, TRIED), key=_size)[:kept]
     threads = sorted({1, max(n for n in thread_counts(machine_units) if n <= machine_units)})
     return [
         {**dict(zip(names, shape, strict=True)), THREADS: count}
@@ -109,4 +113,4 @@ def _size(shape: tuple[int, ...]) -> int:
     return product
 
 
-__all__ = ["KernelPrices", "Prices", "corrected", "points_of"]
+__all__ = ["KEPT", "LONGEST", "TRIED", "KernelPrices", "Prices", "corrected", "points_of"]

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import heapq
 import logging
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
@@ -25,22 +24,17 @@ from tilewright.ir.graph import Graph, Node
 from tilewright.ir.kernel import Kernel, KernelKind, Plan, kernel_of
 from tilewright.ir.primitives import Constant
 from tilewright.plan.alone import as_inputs, rebuild
-from tilewright.plan.choosing import WORTH, Array
+from tilewright.plan.choosing import Array
+from tilewright.plan.forms import Form, FormPrices, is_worth_it
 from tilewright.plan.greedy import plan_greedily
 from tilewright.plan.prepare import prepare
-from tilewright.plan.prices import KernelPrices, points_of
 from tilewright.plan.problem import made_by
-from tilewright.plan.quick import QuickPrices, is_product
 from tilewright.rewrite import simplify
 from tilewright.rewrite.alternatives import Alternative, Site, View, replaced
 from tilewright.rewrite.menu import ALTERNATIVES
-from tilewright.shape import product
-from tilewright.target import Target
 from tilewright.tile.alike import LoweringOnce, outline_key
-from tilewright.tile.variants import THREADS
 
 MOST_GRAPHS = 6  # that are priced around one place
-MOST_LOSS = 1e-2  # of the kernels that change, at any shape
 DEARER = 1.25  # times the price of the best graph: what is dearer is not rewritten further
 
 _LOG = logging.getLogger(__name__)
@@ -89,82 +83,6 @@ def rewritten_by_price(
     return _Rewriter(graph, lowerings, alternatives).found()
 
 
-class _Prices:
-    """Prices of kernels at the points of all machines, side by side.
-
-    A product takes no less than its weights from the level of the memory that holds those of the
-    whole graph: by the price of a kernel alone, three small ones would be nearer than a large one.
-    """
-
-    def __init__(self, graph: Graph, lowerings: Sequence[LoweringOnce]) -> None:
-        points = [points_of(graph, lowering.machine.target.units) for lowering in lowerings]
-        pairs = list(zip(lowerings, points, strict=True))
-        self._prices = [KernelPrices(*pair) for pair in pairs]
-        self._quick = [QuickPrices(lowering.machine, own) for lowering, own in pairs]
-        self._known: dict[object, Array] = {}
-        weights = {w for current in graph.nodes() for w in weights_of(current)}
-        held = sum(_bytes(weight) for weight in weights)
-        self._byte = np.array(
-            [
-                1e12 / target.bytes_per_second(_level(target, held), point[THREADS])
-                for target, own in zip(
-                    [low.machine.target for low in lowerings], points, strict=True
-                )
-                for point in own
-            ]
-        )
-
-    def of(self, kernels: Mapping[object, Kernel], counts: Counter[object]) -> Array:
-        """The price of kernels, given by their keys, so many of each."""
-        return self._sum(counts, {key: self._price(key, kernels[key]) for key in counts})
-
-    def bound(self, kernels: Mapping[object, Kernel], counts: Counter[object]) -> Array:
-        """What they take at least."""
-        found = {
-            key: self._known[key] if key in self._known else self._least(kernels[key])
-            for key in counts
-        }
-        return self._sum(counts, found)
-
-    def _sum(self, counts: Counter[object], prices: Mapping[object, Array]) -> Array:
-        none = np.zeros(sum(len(own.points) for own in self._prices))
-        return sum((prices[key] * number for key, number in counts.items()), none)
-
-    def _price(self, key: object, kernel: Kernel) -> Array:
-        if key not in self._known:
-            weights = {w for current in kernel.body for w in weights_of(current)}
-            least = sum(_bytes(weight) for weight in weights) * self._byte
-            price = np.concatenate([own.of(kernel) for own in self._prices])
-            self._known[key] = np.maximum(price, least)
-        return self._known[key]
-
-    def _least(self, kernel: Kernel) -> Array:
-        return np.concatenate([own.of(kernel) for own in self._quick])
-
-
-@dataclass(frozen=True)
-class _Form:
-    """One form of a small graph: how it was made, and its kernels by key."""
-
-    graph: Graph
-    steps: tuple[tuple[str, int], ...]
-    kernels: Mapping[object, Kernel]
-    counts: Counter[object]
-
-    @staticmethod
-    def of(graph: Graph, steps: tuple[tuple[str, int], ...]) -> _Form:
-        """The form that a graph is, with the kernels of its plan."""
-        return _Form.of_kernels(graph, steps, plan_greedily(graph).kernels)
-
-    @staticmethod
-    def of_kernels(
-        graph: Graph, steps: tuple[tuple[str, int], ...], kernels: Sequence[Kernel]
-    ) -> _Form:
-        """The form that a graph is, with these kernels."""
-        listed = [(outline_key(kernel), kernel) for kernel in kernels]
-        return _Form(graph, steps, dict(listed), Counter(key for key, _ in listed))
-
-
 @dataclass(frozen=True)
 class _Decision:
     """What is done at places that are alike; nothing, if there are no steps."""
@@ -183,7 +101,7 @@ class _Rewriter:
     ) -> None:
         self._graph = graph
         self._alternatives = alternatives
-        self._prices = _Prices(graph, lowerings)
+        self._prices = FormPrices(graph, lowerings)
         self._known: dict[object, _Decision] = {}
         self._tried = 0
 
@@ -257,7 +175,7 @@ class _Rewriter:
 
     def _searched(self, graph: Graph) -> _Decision:
         """The steps to the cheapest form that is worth it."""
-        first = best = _Form.of(graph, ())
+        first = best = Form.of(graph, ())
         base = np.maximum(self._prices.of(first.kernels, first.counts), 1.0)
         change = np.zeros_like(base)
         least = 1.0
@@ -279,29 +197,23 @@ class _Rewriter:
                 made = self._prices.of(form_after.kernels, form_after.counts)
                 mean = float(np.mean(made / base))
                 heapq.heappush(waiting, (mean, next(number), form_after))
-                own = self._change(first, form_after)
+                own = self._prices.change(first, form_after)
                 _LOG.debug(
                     "rewriting %s: %.4f of the price, %s", form_after.steps, mean, own.round(3)
                 )
-                if mean < least and _is_worth_it(own):
+                if mean < least and is_worth_it(own):
                     least, best, change = mean, form_after, own
         self._tried += tried
         return _Decision(best.steps, _outcome(best.graph), change)
 
-    def _following(self, form: _Form, seen: set[tuple[Node, ...]]) -> Iterator[_Form]:
+    def _following(self, form: Form, seen: set[tuple[Node, ...]]) -> Iterator[Form]:
         for step, site in self._sites(form.graph):
             if _is_done(site, form.kernels.values()):
                 continue
             graph = _applied(form.graph, site)
             if graph.roots not in seen:
                 seen.add(graph.roots)
-                yield _Form.of(graph, (*form.steps, step))
-
-    def _change(self, before: _Form, after: _Form) -> Array:
-        """By which share the kernels that are not in both become cheaper at every point."""
-        old = self._prices.of(before.kernels, before.counts - after.counts)
-        new = self._prices.of(after.kernels, after.counts - before.counts)
-        return 1.0 - new / np.maximum(old, 1.0)
+                yield Form.of(graph, (*form.steps, step))
 
     def _repeated(self, graph: Graph, decision: _Decision) -> Graph | None:
         """The form of a graph that is like one for which the steps were found."""
@@ -314,8 +226,8 @@ class _Rewriter:
 
     def _is_cheaper(self, plan: Plan, whole: Graph) -> bool:
         """Whether the whole graph has become cheaper: it is planned as a whole afterwards."""
-        before = _Form.of_kernels(self._graph, (), plan.kernels)
-        change = self._change(before, _Form.of(whole, ()))
+        before = Form.of_kernels(self._graph, (), plan.kernels)
+        change = self._prices.change(before, Form.of(whole, ()))
         return bool(np.mean(change) > 0)
 
 
@@ -413,27 +325,6 @@ def _outcome(graph: Graph) -> object:
     order = {current: number for number, current in enumerate(graph.nodes())}
     outputs = tuple(root for _, root in graph.outputs)
     return outline_key(kernel_of((), outputs, {*graph.inputs}, order.__getitem__, ""))
-
-
-def weights_of(current: Node) -> list[Node]:
-    """The constant operands of a product."""
-    operands = current.inputs if is_product(current) else ()
-    return [operand for operand in operands if isinstance(operand.primitive, Constant)]
-
-
-def _bytes(weight: Node) -> int:
-    return product(weight.shape).value * weight.dtype.bytes
-
-
-def _level(target: Target, held: int) -> str:
-    """The nearest level of the memory that holds so many bytes."""
-    levels = target.levels
-    return next((level for level in levels if held <= level.capacity), levels[-1]).name
-
-
-def _is_worth_it(change: Array) -> bool:
-    """Whether kernels become cheaper by more than the error of prices, and nowhere dearer."""
-    return bool(np.mean(change) >= WORTH and np.min(change) >= -MOST_LOSS)
 
 
 def _report(decision: _Decision, place: _Place) -> Applied:

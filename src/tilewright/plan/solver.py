@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 import highspy
 
 from tilewright.ir.verify import REPORT, VerificationError
-from tilewright.plan.problem import Problem, Solution
+from tilewright.plan.problem import Row, Solution
 
 PATIENCE = 30.0  # seconds after which the best choice so far is taken
 SCALE = 1e4  # the largest cost as the solver sees it, whose tolerances are absolute
 RELATIVE_GAP = 1e-4  # see solve
+
+
+class Constrained(Protocol):
+    """What the solver needs of a problem: the constraints on its columns."""
+
+    @property
+    def rows(self) -> Sequence[Row]:
+        """The constraints."""
+        ...
 
 
 class NoChoice(VerificationError):
@@ -23,8 +33,8 @@ class _Silent(highspy.Highs):
         """Do without: HiGHS 1.16 prints a banner when they are turned on, before it can be told."""
 
 
-def solve(problem: Problem, costs: Sequence[float], gap: float = RELATIVE_GAP) -> Solution:
-    """The choice of kernels with the least sum of ``costs``, none of which is negative.
+def solve(problem: Constrained, costs: Sequence[float], gap: float = RELATIVE_GAP) -> Solution:
+    """The choice of columns with the least sum of ``costs``, none of which is negative.
 
     It counts as found once no other one can be cheaper by more than ``gap`` of its price.
 
@@ -58,4 +68,4 @@ def solve(problem: Problem, costs: Sequence[float], gap: float = RELATIVE_GAP) -
     return Solution(chosen, price, min(price, solver.getInfo().mip_dual_bound / scale))
 
 
-__all__ = ["NoChoice", "solve"]
+__all__ = ["Constrained", "NoChoice", "solve"]

@@ -6,13 +6,15 @@ directions, until it meets the graph's edges, a node that needs its own order, o
 the model's that it cancels. A region is taken if it has more convolutions than it adds
 transpositions of data. From what the model transposes where no convolution is, the order of its
 operand spreads in the same way: a normalisation or a window between two transpositions needs
-neither. May import ``shape`` and ``ir``. Start with :func:`prefer_channels_last`.
+neither. ``plan.layouts`` decides by prices which parts of a graph have these orders; it uses
+:func:`spread` and :func:`stored`. May import ``shape`` and ``ir``. Start with
+:func:`prefer_channels_last`.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import replace
 
 from tilewright.ir.dtype import TILE_TYPES
@@ -60,14 +62,83 @@ def prefer_channels_last(
     """
     for _ in range(MOST_ROUNDS):
         finer = finer_axes(graph)
-        plan = _Regions(finer).worthwhile()
+        plan = counted(finer)
         if not plan:
             break
-        built = _Builder(finer, plan).built()
+        built = stored(finer, plan)
         if observe is not None:
             observe("channels-last", built)
         graph = simplify(built, trace, observe=observe)
     return graph
+
+
+def counted(graph: Graph) -> dict[Node, Arrangement]:
+    """How the nodes are stored of all regions that gain more than the transpositions they add.
+
+    That is what :func:`prefer_channels_last` does at once, before it looks at what it has made.
+    """
+    return _Regions(graph).worthwhile()
+
+
+def spread(graph: Graph) -> dict[Node, Arrangement]:
+    """The nodes that an order of some convolution or transposition reaches, and how it stores them.
+
+    Where several reach a node, the first one counts, and those of convolutions come first.
+    """
+    found = _Spread(graph)
+    found.from_convolutions()
+    found.from_transpositions()
+    return found.plan
+
+
+def stored(graph: Graph, plan: Mapping[Node, Arrangement]) -> Graph:
+    """The graph with the nodes of a plan stored in their orders, and others in their own.
+
+    What a node reads in another order than it is stored in is transposed; results are in their own
+    order.
+    """
+    return _Builder(graph, plan).built()
+
+
+class _Spread:
+    """Which nodes an order reaches, and which one; the first one that does wins."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.nodes = graph.nodes()
+        self.users = users(self.nodes)
+        self.plan: dict[Node, Arrangement] = {}
+        self._waiting: deque[Node] = deque()
+
+    def from_convolutions(self) -> None:
+        """Spread the order of all convolutions together."""
+        for x in self.nodes:
+            if _is_convolution(x):
+                self._take(x, arrangement(x, channels_last(x.rank)))
+        self._spread()
+
+    def from_transpositions(self) -> None:
+        """Spread the order of what is transposed, from one transposition after the other."""
+        for x in self.nodes:
+            if isinstance(x.primitive, Transpose):
+                self._take(x, arrangement_after(x, 0, identity(x.rank)))
+                self._spread()
+
+    def _take(self, x: Node, found: Arrangement | None) -> None:
+        if found is not None and x not in self.plan and not _is_repeated(x, found.order):
+            self.plan[x] = found
+            self._waiting.append(x)
+
+    def _spread(self) -> None:
+        """Go on to the operands and readers of all that is new."""
+        while self._waiting:
+            x = self._waiting.popleft()
+            found = self.plan[x]
+            for operand, order in zip(x.inputs, found.operands, strict=True):
+                if order != identity(operand.rank):
+                    self._take(operand, arrangement(operand, order))
+            if found.order != identity(x.rank):
+                for user in self.users[x]:
+                    self._take(user, arrangement_after(user, user.inputs.index(x), found.order))
 
 
 class _Regions:
@@ -77,45 +148,11 @@ class _Regions:
         self.nodes = graph.nodes()
         self.users = users(self.nodes)
         self.roots = dict.fromkeys(graph.roots)
-        self.plan: dict[Node, Arrangement] = {}
-        self._spread()
+        self.plan = spread(graph)
         self.region: dict[Node, int] = {}
         self.members: list[list[Node]] = []
         self._number()
         self.taken = [True] * len(self.members)
-
-    def _spread(self) -> None:
-        """Plan every node that an order reaches; the first one wins, convolutions' before all."""
-        waiting: deque[Node] = deque()
-
-        def take(x: Node, found: Arrangement | None) -> None:
-            if found is not None and x not in self.plan and not _is_repeated(x, found.order):
-                self.plan[x] = found
-                waiting.append(x)
-
-        def spread() -> None:
-            while waiting:
-                self._neighbours(waiting.popleft(), take)
-
-        for x in self.nodes:
-            if _is_convolution(x):
-                take(x, arrangement(x, channels_last(x.rank)))
-        spread()
-        for x in self.nodes:
-            if isinstance(x.primitive, Transpose):
-                take(x, arrangement_after(x, 0, identity(x.rank)))
-                spread()
-
-    def _neighbours(self, x: Node, take: Callable[[Node, Arrangement | None], None]) -> None:
-        """Spread the order of a node that is planned to its operands and readers."""
-        found = self.plan[x]
-        for operand, order in zip(x.inputs, found.operands, strict=True):
-            if order != identity(operand.rank):
-                take(operand, arrangement(operand, order))
-        if found.order == identity(x.rank):
-            return
-        for user in self.users[x]:
-            take(user, arrangement_after(user, user.inputs.index(x), found.order))
 
     def _number(self) -> None:
         """Put nodes that share data in an order not its own into one region."""
@@ -242,7 +279,7 @@ def _is_repeated(x: Node, order: Order) -> bool:
 class _Builder:
     """The graph with the nodes of a plan stored in their orders."""
 
-    def __init__(self, graph: Graph, plan: dict[Node, Arrangement]) -> None:
+    def __init__(self, graph: Graph, plan: Mapping[Node, Arrangement]) -> None:
         self.graph = graph
         self.plan = plan
         self.labels = dict(graph.labels)

@@ -33,7 +33,7 @@ from tilewright.tile.variants import (
 
 
 @dataclass(frozen=True)
-class _Outline:
+class Outline:
     """What two kernels that are alike have in common, and the nodes of one of them by number."""
 
     key: tuple[object, ...]
@@ -58,33 +58,33 @@ class LoweringOnce:
         self._narrower = narrower
         self.scope = scope
         self.machine = machine
-        self._known: dict[tuple[object, ...], tuple[_Outline, LoweredKernel]] = {}
+        self._known: dict[tuple[object, ...], tuple[Outline, LoweredKernel]] = {}
 
     def lowered(self, kernel: Kernel) -> LoweredKernel:
         """The variants of a kernel."""
-        outline = _outline(kernel)
+        own = outline_of(kernel)
         # Weights that are narrowed are other nodes than those of the kernel.
         narrow = narrow_nodes(kernel, self._narrower)
-        outline = replace(outline, nodes=(*outline.nodes, *narrow))
-        found = self._known.get(outline.key)
-        if found is not None and len(found[0].nodes) == len(outline.nodes):
-            alike = _renamed(found[1], dict(zip(found[0].nodes, outline.nodes, strict=True)))
+        own = replace(own, nodes=(*own.nodes, *narrow))
+        found = self._known.get(own.key)
+        if found is not None and len(found[0].nodes) == len(own.nodes):
+            alike = _renamed(found[1], dict(zip(found[0].nodes, own.nodes, strict=True)))
             if alike is not None:
                 return LoweredKernel(kernel, alike)
         made = lower_kernel(
             kernel, self.scope, self._tile, self._accuracy, self.machine, self._policy,
             self._narrower,
         )  # fmt: skip
-        self._known.setdefault(outline.key, (outline, made))
+        self._known.setdefault(own.key, (own, made))
         return made
 
 
 def outline_key(kernel: Kernel) -> tuple[object, ...]:
     """What is equal of kernels that are alike; they take equal time."""
-    return _outline(kernel).key
+    return outline_of(kernel).key
 
 
-def _outline(kernel: Kernel) -> _Outline:
+def outline_of(kernel: Kernel) -> Outline:
     """The nodes of a kernel, operands first, numbered from what it writes."""
     reads = set(kernel.reads)
 
@@ -97,20 +97,23 @@ def _outline(kernel: Kernel) -> _Outline:
     def numbers(of: Iterable[Node]) -> tuple[int, ...]:
         return tuple(number[n] for n in of)
 
-    rows = tuple((_primitive(n), numbers(operands(n)), n in reads, n.type) for n in nodes)
+    rows = tuple((_primitive(n, n in reads), numbers(operands(n)), n.type) for n in nodes)
     parts = (numbers(kernel.seeds), numbers(kernel.outputs))
-    return _Outline((kernel.kind, parts, rows), tuple(nodes))
+    return Outline((kernel.kind, parts, rows), tuple(nodes))
 
 
-def _primitive(n: Node) -> object:
-    """The primitive without what its code does not depend on: names, and contents of tensors."""
+def _primitive(n: Node, is_read: bool) -> object:
+    """The primitive without what its code does not depend on.
+
+    That is contents of tensors, and how something was computed that is read from memory.
+    """
     match n.primitive:
-        case Input():
-            return Input
         case Constant(codes=codes) if n.rank > 0:
             return Constant, None if codes is None else codes.form
-        case primitive:
+        case primitive if not is_read or isinstance(primitive, Constant):
             return type(primitive), primitive
+        case _:
+            return Input
 
 
 def _renamed(lowered: LoweredKernel, names: dict[Node, Node]) -> tuple[Variant, ...] | None:
