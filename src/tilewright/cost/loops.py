@@ -32,6 +32,7 @@ from tilewright.cost.vector_work import (
     loop_values,
     scalar_cycles,
 )
+from tilewright.cost.waits import waits
 from tilewright.ir.tile import (
     CACHE_LINE,
     Check,
@@ -172,33 +173,19 @@ class _Walk:
 
     def statements(self, body: Iterable[Statement]) -> _Touched:
         """Statements in order: what an earlier one has touched comes from nearer."""
+        body = list(body)
         parts = [self.statement(statement) for statement in body]
+        loops = ((n, s) for n, s in enumerate(body) if isinstance(s, Loop))
+        lengths = {n: self.length(s.begin, s.end) for n, s in loops}
         made = _Touched()
         for part in parts:
             made.cycles = made.cycles + part.cycles
             made.again += part.again
-        made.cycles = made.cycles + self._waits(list(body)) * round(1000 * self.costs.wait)
+        made.cycles = made.cycles + waits(self.core, body, lengths)
         made.accesses, repeated = self._merged([part.accesses for part in parts])
         if repeated is not ZERO:
             made.again.append((repeated, self.footprint(made.accesses)))
         return made
-
-    def _waits(self, body: Sequence[Statement]) -> int:
-        """How many loops need what a loop before them has reduced."""
-        waiting: set[str] = set()
-        count = 0
-        for statement in body:
-            if isinstance(statement, Let) and waiting & value_symbols(statement.value, {}):
-                waiting.add(statement.name)
-            if isinstance(statement, Loop):
-                used: set[str] = set()
-                for value in loop_values(statement):
-                    used |= value_symbols(value, {})
-                if used & waiting:
-                    count += 1
-                    waiting.clear()
-                waiting |= {a.name for a in statement.accumulators}
-        return count
 
     def _merged(self, parts: Sequence[Sequence[Access]]) -> tuple[list[Access], Expr]:
         """All accesses, alike ones once, and the bytes that later parts touch again."""

@@ -44,6 +44,7 @@ class LoopCosts:
     """
 
     instruction: float
+    addition: float
     load: float
     store: float
     aligned_load: float
@@ -54,6 +55,8 @@ class LoopCosts:
     combine: float
     extreme: float
     wait: float
+    chained: float
+    window: float
     gather: float
     index: float
     checked: float
@@ -95,8 +98,8 @@ _WIDE_FUNCTIONS = (
 )  # fmt: skip
 
 WIDE = LoopCosts(
-    instruction=0.39, load=0.9, store=1.3, aligned_load=0.5, aligned_store=1.0, latency=2.0,
-    scalar=0.25, enter=1.25, combine=0.5, extreme=2.0, wait=7.5, gather=0.7, index=0.81,
+    instruction=0.39, addition=0.5, load=0.9, store=1.3, aligned_load=0.5, aligned_store=1.0, latency=2.0,
+    scalar=0.25, enter=1.25, combine=0.5, extreme=2.0, wait=20.0, chained=10.0, window=114.0, gather=0.7, index=0.81,
     checked=1.65, divide=5.2, running=21.0, turns=((16, 2.1), (8, 1.8), (4, 1.5), (1, 1.8)),
     turn_call=12.0, task=1.7, shown=0.1, again=1.0, reached=(1.1, 1.05, 1.1), kept=0.5,
     convert=2.1, narrow=4.2, compare=4.3, double=2.6,
@@ -117,8 +120,8 @@ _HALVED_FUNCTIONS = (
 )  # fmt: skip
 
 HALVED = LoopCosts(
-    instruction=0.78, load=1.65, store=2.53, aligned_load=1.08, aligned_store=2.0, latency=4.4,
-    scalar=0.31, enter=2.6, combine=0.0, extreme=2.2, wait=7.7, gather=1.4, index=1.04,
+    instruction=0.78, addition=1.0, load=1.65, store=2.53, aligned_load=1.08, aligned_store=2.0, latency=4.4,
+    scalar=0.31, enter=2.6, combine=0.0, extreme=2.2, wait=26.0, chained=10.5, window=64.0, gather=1.4, index=1.04,
     checked=1.2, divide=6.4, running=26.5, turns=((16, 4.8), (8, 3.6), (4, 3.6), (1, 2.4)),
     turn_call=47.0, task=3.7, shown=0.03, again=1.0, reached=(0.94, 1.0, 0.97), kept=0.08,
     convert=2.6, narrow=4.4, compare=2.1, double=2.3, whole=10.5, ahead=0, piece=165.0, guard=2.0,
@@ -131,6 +134,7 @@ HALVED = LoopCosts(
 NARROW = replace(
     WIDE,
     instruction=0.5,
+    addition=0.5,
     latency=4.0,
     ahead=0,
     turns=((8, 2.0), (4, 1.5), (1, 1.8)),
