@@ -5,13 +5,15 @@ Imports ir and shape. Start with :class:`Access`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from tilewright.ir.tile import CACHE_LINE, TileBuffer
-from tilewright.shape import Expr, constant, maximum, minimum, product, total
+from tilewright.shape import Expr, constant, less_equal, maximum, minimum, product, select, total
+from tilewright.shape.expr import from_terms
 
-ONE = constant(1)
+ZERO, ONE = constant(0), constant(1)
+LINE_ELEMENTS = CACHE_LINE // 4  # of four bytes
 TURNED = ("rows", "columns")  # of a block that is turned: several rows are read beside each other
 LEAST_PIECE = 512  # bytes; shorter ones share what is fetched ahead (assumed, not measured)
 NEAR_TAPS = 64  # elements between two accesses that touch mostly the same
@@ -19,7 +21,12 @@ NEAR_TAPS = 64  # elements between two accesses that touch mostly the same
 
 @dataclass(frozen=True)
 class Access:
-    """What one place of a program touches: elements by the distance between neighbours."""
+    """What one place of a program touches: elements by the distance between neighbours.
+
+    ``origin`` is where it begins beside a constant, whatever the loops around it have reached.
+    ``distances`` are those of ``pending`` and ``extents`` that are known, by their text, and
+    ``span`` is how far the last of ``count`` places alike is from the first, where that is known.
+    """
 
     buffer: TileBuffer
     extents: Mapping[str, Expr]
@@ -28,6 +35,9 @@ class Access:
     is_store: bool
     apart: int  # elements from one to the next, as many as a line has at most
     count: int = 1
+    origin: Expr = ZERO
+    distances: Mapping[str, Expr] = field(default_factory=dict[str, Expr])
+    span: int | None = None
     asked: Expr = ONE  # 0 where it is in a branch that is not taken
 
     @property
@@ -51,27 +61,61 @@ class Access:
         """
         (first, run), *others = list(self.extents.items()) or [("", ONE)]
         if first not in ("1", *TURNED):
-            return constant(0)
-        for distance, count in others:
-            if distance == str(run):
+            return ZERO
+        run = self._joined(run)
+        for text, count in others:
+            if text == str(run):
                 run = run * count
-            elif distance in TURNED or _is_beyond(distance, run):
-                moved = self.elements(sizes) * self.buffer.dtype.bytes
-                least = maximum(run * self.buffer.dtype.bytes, LEAST_PIECE)
-                return moved // least
-            else:
-                break
-        return constant(0)
+                continue
+            moved = self.elements(sizes) * self.buffer.dtype.bytes
+            made = moved // maximum(run * self.buffer.dtype.bytes, LEAST_PIECE)
+            if text in TURNED:
+                return made
+            distance = self.distances.get(text)
+            if distance is None:
+                return ZERO
+            return select(less_equal(run + LINE_ELEMENTS, distance), made, 0)
+        return ZERO
+
+    def _joined(self, run: Expr) -> Expr:
+        """A run of all places alike, where each of them begins where another one ends."""
+        if self.span is None or not run.is_constant or self.span > self.count * run.value:
+            return run
+        return run + self.span
 
 
-def _is_beyond(distance: str, run: Expr) -> bool:
-    """Whether the next run begins a line or more after the end of one."""
-    return distance.isdigit() and run.is_constant and int(distance) >= run.value + CACHE_LINE // 4
+def touched_by_all(
+    buffer: TileBuffer, each: Sequence[tuple[Expr, Expr]], written: bool
+) -> Expr:
+    """Bytes that several accesses to a buffer touch together: pairs of an origin and bytes.
+
+    What is read from one origin is mostly the same; what one loop leaves to another begins where
+    that has ended.
+    """
+    if written and not buffer.scratch:
+        return total(moved for _, moved in each)
+    found: dict[Expr, Expr] = {}
+    for origin, moved in each:
+        found[origin] = maximum(found.get(origin, ZERO), moved)
+    return total(found.values())
 
 
-def touched_by_all(buffer: TileBuffer, each: Sequence[Expr], written: bool) -> Expr:
-    """Bytes that several accesses to a buffer touch together."""
-    return total(each) if written and not buffer.scratch else maximum(*each)
+def origin_of(rest: Expr, steps: Iterable[Expr]) -> Expr:
+    """Where a place is whose offset is ``rest`` beside its loops, which go by ``steps``.
+
+    Multiples of a step do not count, as taps of a window are a few steps from each other.
+    """
+    along = {monomial for step in steps for monomial, _ in step.terms}
+    return rest - from_terms({m: c for m, c in rest.terms if m in along or not m.atoms})
+
+
+def one_of(places: Sequence[Access]) -> Access:
+    """Places that are alike but for where they begin, as one access."""
+    first = min(places, key=lambda access: len(access.origin.terms))
+    offsets = [access.offset - places[0].offset for access in places]
+    known = [offset.value for offset in offsets if offset.is_constant]
+    span = max(known) - min(known) if 1 < len(known) == len(offsets) else None
+    return replace(first, count=len(places), span=span)
 
 
 def distance_apart(pending: Mapping[str, str], size: int) -> int:
@@ -117,4 +161,4 @@ def gathered(again: Sequence[tuple[Expr, Expr]]) -> list[tuple[Expr, Expr]]:
     return [(moved, distance) for distance, moved in found.items()]
 
 
-__all__ = ["Access", "distance_apart", "extended", "gathered", "is_near", "touched_by_all"]
+__all__ = ["Access", "distance_apart", "extended", "gathered", "is_near", "one_of", "origin_of", "touched_by_all"]

@@ -19,6 +19,8 @@ from tilewright.cost.accesses import (
     extended,
     gathered,
     is_near,
+    one_of,
+    origin_of,
     touched_by_all,
 )
 from tilewright.cost.levels import SIXTEENTHS, line_rate, memory_time, pieces_time
@@ -189,16 +191,20 @@ class _Walk:
 
     def _merged(self, parts: Sequence[Sequence[Access]]) -> tuple[list[Access], Expr]:
         """All accesses, alike ones once, and the bytes that later parts touch again."""
-        first: dict[TileBuffer, int] = {}
-        found: dict[tuple[object, ...], Access] = {}
+        first: dict[object, int] = {}
+        found: dict[object, Access] = {}
         repeated = ZERO
         for number, part in enumerate(parts):
             for access in part:
-                if first.setdefault(access.buffer, number) != number and not access.is_store:
+                place = access.buffer if access.is_store else (access.buffer, access.origin)
+                written = first.get(access.buffer, number)
+                known = min(first.setdefault(place, number), written)
+                if known != number and not access.is_store:
                     repeated = repeated + self.bytes_of(access)
-                before = found.get(access.key)
+                key = (access.key, access.origin)
+                before = found.get(key)
                 if before is None or before.count < access.count:
-                    found[access.key] = access
+                    found[key] = access
         return list(found.values()), repeated
 
     def statement(self, statement: Statement) -> _Touched:
@@ -298,11 +304,11 @@ class _Walk:
         What touches a buffer first brings its lines near, be it to read or to write them; what
         touches them later in a turn was counted by the statement that does.
         """
-        found: dict[TileBuffer, tuple[bool, list[Expr]]] = {}
+        found: dict[TileBuffer, tuple[bool, list[tuple[Expr, Expr]]]] = {}
         for access in accesses:
             is_store, own = found.setdefault(access.buffer, (access.is_store, []))
             if access.is_store is is_store:
-                own.append(self.bytes_of(access))
+                own.append((access.origin, self.bytes_of(access)))
         moved = ZERO
         for buffer, (is_store, own) in found.items():
             touched = self._capped(buffer, touched_by_all(buffer, own, is_store))
@@ -332,7 +338,7 @@ class _Walk:
             alike = found.setdefault(access.key, [])
             if not any(is_near(access, other) for other in alike):
                 alike.append(access)
-        return [replace(alike[0], count=len(alike)) for alike in found.values()]
+        return [one_of(alike) for alike in found.values()]
 
     def _access(self, buffer: TileBuffer, offset: Expr, is_store: bool) -> Access:
         moved = {n: self.begins[n] + symbol(n) for n in self.around if n in self.begins}
@@ -342,15 +348,16 @@ class _Walk:
         names = self._variables(offset.free_symbols)
         direct = [name for name in self.around if name in offset.free_symbols]
         affine = offset.affine(direct)
+        steps, rest = affine if affine is not None else ({}, ZERO)
         pending: dict[str, str] = {}
         for name in self.around:
-            if name not in names:
-                continue
-            distance = None if affine is None else affine[0].get(name)
-            pending[name] = f"?{name}" if distance is None else str(distance)
+            if name in names:
+                distance = steps.get(name)
+                pending[name] = f"?{name}" if distance is None else str(distance)
         return Access(
-            buffer, {}, pending, offset, is_store, distance_apart(pending, buffer.dtype.bytes)
-        )
+            buffer, {}, pending, offset, is_store, distance_apart(pending, buffer.dtype.bytes),
+            origin=origin_of(rest, steps.values()), distances={str(d): d for d in steps.values()},
+        )  # fmt: skip
 
     def bytes_of(self, access: Access) -> Expr:
         """Bytes that an access touches."""
@@ -366,13 +373,13 @@ class _Walk:
         Loops that read the same memory mostly read the same part of it, and so do those that write
         scratch memory; those that write a result write different ones.
         """
-        found: dict[TileBuffer, tuple[list[Expr], bool]] = {}
+        found: dict[TileBuffer, tuple[list[tuple[Expr, Expr]], bool]] = {}
         for access in accesses:
             own, written = found.setdefault(access.buffer, ([], access.is_store))
             if access.is_store and not written:
                 own, written = [], True
             if access.is_store or not written:
-                own.append(self.bytes_of(access))
+                own.append((access.origin, self.bytes_of(access)))
             found[access.buffer] = own, written
         return {
             buffer: (self._capped(buffer, touched_by_all(buffer, own, written)), written)
