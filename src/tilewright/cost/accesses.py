@@ -9,12 +9,23 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tilewright.ir.tile import CACHE_LINE, TileBuffer
-from tilewright.shape import Expr, constant, less_equal, maximum, minimum, product, select, total
+from tilewright.shape import (
+    Expr,
+    constant,
+    less_equal,
+    logical_and,
+    maximum,
+    minimum,
+    product,
+    select,
+    total,
+)
 from tilewright.shape.expr import from_terms
 
 ZERO, ONE = constant(0), constant(1)
 LINE_ELEMENTS = CACHE_LINE // 4  # of four bytes
-TURNED = ("rows", "columns")  # of a block that is turned: several rows are read beside each other
+# Of a block that is turned: several rows are read beside each other. No size has such a name.
+TURNED = ("turned rows", "turned columns")
 LEAST_PIECE = 512  # bytes; shorter ones share what is fetched ahead (assumed, not measured)
 NEAR_TAPS = 64  # elements between two accesses that touch mostly the same
 
@@ -26,6 +37,7 @@ class Access:
     ``origin`` is where it begins beside a constant, whatever the loops around it have reached.
     ``distances`` are those of ``pending`` and ``extents`` that are known, by their text, and
     ``span`` is how far the last of ``count`` places alike is from the first, where that is known.
+    ``chunks`` are the variables of loops over parts of another one, with the distance of that.
     """
 
     buffer: TileBuffer
@@ -38,6 +50,7 @@ class Access:
     origin: Expr = ZERO
     distances: Mapping[str, Expr] = field(default_factory=dict[str, Expr])
     span: int | None = None
+    chunks: Mapping[str, str] = field(default_factory=dict[str, str])
     asked: Expr = ONE  # 0 where it is in a branch that is not taken
 
     @property
@@ -62,20 +75,24 @@ class Access:
         (first, run), *others = list(self.extents.items()) or [("", ONE)]
         if first not in ("1", *TURNED):
             return ZERO
-        run = self._joined(run)
+        run, moved = self._joined(run), self.elements(sizes) * self.buffer.dtype.bytes
+        found: list[tuple[Expr, Expr]] = []  # where a run ends at a gap, and how many there are
         for text, count in others:
-            if text == str(run):
-                run = run * count
-                continue
-            moved = self.elements(sizes) * self.buffer.dtype.bytes
             made = moved // maximum(run * self.buffer.dtype.bytes, LEAST_PIECE)
-            if text in TURNED:
-                return made
             distance = self.distances.get(text)
+            if text in TURNED:
+                found.append((ONE, made))
+                break
             if distance is None:
-                return ZERO
-            return select(less_equal(run + LINE_ELEMENTS, distance), made, 0)
-        return ZERO
+                break
+            if text != str(run):
+                is_apart = less_equal(run + LINE_ELEMENTS, distance)
+                found.append((logical_and(less_equal(2, count), is_apart), made))
+            run = run * count
+        number = ZERO
+        for ends, made in reversed(found):
+            number = select(ends, made, number)
+        return number
 
     def _joined(self, run: Expr) -> Expr:
         """A run of all places alike, where each of them begins where another one ends."""
@@ -137,8 +154,12 @@ def extended(access: Access, variable: str, count: Expr) -> Access:
     if distance is None:
         return access
     extents = dict(access.extents)
-    before = extents.get(distance)
-    extents[distance] = count if before is None else before + count - 1
+    whole = access.chunks.get(variable)
+    if whole is not None and whole in extents:
+        extents[whole] = extents[whole] * count
+    else:
+        before = extents.get(distance)
+        extents[distance] = count if before is None else before + count - 1
     pending = {name: d for name, d in access.pending.items() if name != variable}
     return replace(access, extents=extents, pending=pending)
 
@@ -161,4 +182,4 @@ def gathered(again: Sequence[tuple[Expr, Expr]]) -> list[tuple[Expr, Expr]]:
     return [(moved, distance) for distance, moved in found.items()]
 
 
-__all__ = ["Access", "distance_apart", "extended", "gathered", "is_near", "one_of", "origin_of", "touched_by_all"]
+__all__ = ["TURNED", "Access", "distance_apart", "extended", "gathered", "is_near", "one_of", "origin_of", "touched_by_all"]

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tilewright.cost.accesses import (
+    TURNED,
     Access,
     distance_apart,
     extended,
@@ -354,9 +355,15 @@ class _Walk:
             if name in names:
                 distance = steps.get(name)
                 pending[name] = f"?{name}" if distance is None else str(distance)
+        parts = {
+            part: pending[name]
+            for name in moved if name in pending
+            for part in self.begins[name].free_symbols if part in pending
+        }
         return Access(
             buffer, {}, pending, offset, is_store, distance_apart(pending, buffer.dtype.bytes),
             origin=origin_of(rest, steps.values()), distances={str(d): d for d in steps.values()},
+            chunks=parts,
         )  # fmt: skip
 
     def bytes_of(self, access: Access) -> Expr:
@@ -395,7 +402,8 @@ class _Walk:
         cycles = self._squares(block, rows, columns)
         read = self._access(block.source, block.source_offset, False)
         written = self._access(block.target, block.target_offset, True)
-        along, across = {"columns": columns, "rows": rows}, {"rows": rows, "columns": columns}
+        down, beside = TURNED
+        along, across = {beside: columns, down: rows}, {down: rows, beside: columns}
         sides = ((read, along), (written, across))
         accesses = [replace(a, extents=extents, apart=1) for a, extents in sides]
         return _Touched(accesses, [], cycles + round(1000 * self.costs.turn_call))
