@@ -138,13 +138,13 @@ def one_of(places: Sequence[Access]) -> Access:
 def distance_apart(pending: Mapping[str, str], size: int) -> int:
     """Elements from one that is touched to the next, as many as a line has at most.
 
-    Positions that are no multiples of a loop variable are taken to be dense.
+    Positions of which no loop variable makes a known number are taken to be dense.
     """
     distances = list(pending.values())
-    if not distances or any(distance.startswith("?") for distance in distances):
-        return 1
     most = max(1, CACHE_LINE // size)
     known = [abs(int(d)) for d in distances if d.lstrip("-").isdigit()]
+    if not known:
+        return 1
     return max(1, min([most, *known]))
 
 

@@ -53,7 +53,7 @@ from tilewright.ir.tile import (
     TransposeBlock,
     Value,
 )
-from tilewright.ir.tile_walk import value_loads, value_symbols
+from tilewright.ir.tile_walk import stride, value_loads, value_symbols
 from tilewright.shape import (
     Expr,
     ceil_div,
@@ -349,7 +349,7 @@ class _Walk:
         names = self._variables(offset.free_symbols)
         direct = [name for name in self.around if name in offset.free_symbols]
         affine = offset.affine(direct)
-        steps, rest = affine if affine is not None else ({}, ZERO)
+        steps, rest = affine if affine is not None else (_steps(offset, direct), ZERO)
         pending: dict[str, str] = {}
         for name in self.around:
             if name in names:
@@ -467,6 +467,12 @@ class _Walk:
         both = minimum(read, computed) * shown // SIXTEENTHS
         alone = _short(maximum(read, computed) + both)
         return LoopPrice(alone, computed, memory_time(lines, whole, self.machine), tasks)
+
+
+def _steps(offset: Expr, names: Iterable[str]) -> dict[str, Expr]:
+    """The distances that are known of a position which others than these make no line."""
+    found = {name: stride(offset, name) for name in names}
+    return {name: constant(step) for name, step in found.items() if step is not None}
 
 
 def _is_local(name: str) -> bool:
