@@ -72,6 +72,7 @@ from tilewright.shape.expr import Atom
 
 ZERO, ONE = constant(0), constant(1)
 MOST_THIN = 3  # rows or columns that are turned without squares: THIN of backend/cpu/transpose.py
+PHASES = (Loop, TransposeBlock, Stage, Product)  # what takes longer than others start before it
 MOST_TERMS = 4  # of a sum that is multiplied out; a longer one is kept as it is
 
 
@@ -101,14 +102,20 @@ class _Touched:
     again: list[tuple[Expr, Expr]] = field(default_factory=list[tuple[Expr, Expr]])
     cycles: Expr = ZERO
 
+    def then(self, part: _Touched) -> _Touched:
+        """This and what follows it."""
+        return _Touched(
+            self.accesses + part.accesses, self.again + part.again, self.cycles + part.cycles
+        )
+
 
 def loop_price(
     program: TileProgram, machine: Machine, sizes: Mapping[str, Expr] | None = None
 ) -> LoopPrice:
     """What a program costs; ``sizes`` are the elements of its tensors, by name, where known."""
     walk = _Walk(machine, sizes or {})
-    touched = walk.tasks(program)
-    return walk.price(touched, product([size for _, size in program.grid]))
+    phases = walk.tasks(program)
+    return walk.price(phases, product([size for _, size in program.grid]))
 
 
 def statement_cycles(statements: Iterable[Statement], machine: Machine) -> Expr:
@@ -133,14 +140,26 @@ class _Walk:
 
     # ------------------------------------------------------------ loops
 
-    def tasks(self, program: TileProgram) -> _Touched:
-        """All tasks, one after the other."""
+    def tasks(self, program: TileProgram) -> list[_Touched]:
+        """All tasks, one after the other, by the phases of a task: loops that follow each other."""
         for name, size in program.grid:
             self._enter(name, ZERO, size)
-        made = self.statements(program.body)
-        made.cycles = made.cycles + round(1000 * self.costs.task)
+        phases = self._phases(program.body)
+        phases[0].cycles = phases[0].cycles + round(1000 * self.costs.task)
         for name, size in reversed(program.grid):
-            made = self._repeated(made, name, size)
+            everything = [access for phase in phases for access in phase.accesses]
+            phases = [self._repeated(phase, name, size, everything) for phase in phases]
+        return phases
+
+    def _phases(self, body: Sequence[Statement]) -> list[_Touched]:
+        """Statements in order: a loop with what comes before it, and what follows the last one."""
+        parts = self._parts(body)
+        made = [_Touched()]
+        for number, (statement, part) in enumerate(zip(body, parts, strict=True)):
+            made[-1] = made[-1].then(part)
+            later = body[number + 1 :]
+            if isinstance(statement, PHASES) and any(isinstance(s, PHASES) for s in later):
+                made.append(_Touched())
         return made
 
     def _enter(self, name: str, begin: Expr, length: Expr) -> None:
@@ -175,38 +194,43 @@ class _Walk:
         return ((count - 1) * maximum(usual, 0) + maximum(last, 0) + count // 2) // count
 
     def statements(self, body: Iterable[Statement]) -> _Touched:
-        """Statements in order: what an earlier one has touched comes from nearer."""
-        body = list(body)
-        parts = [self.statement(statement) for statement in body]
-        loops = ((n, s) for n, s in enumerate(body) if isinstance(s, Loop))
-        lengths = {n: self.length(s.begin, s.end) for n, s in loops}
+        """Statements in order."""
         made = _Touched()
-        for part in parts:
-            made.cycles = made.cycles + part.cycles
-            made.again += part.again
-        made.cycles = made.cycles + waits(self.core, body, lengths)
-        made.accesses, repeated = self._merged([part.accesses for part in parts])
-        if repeated is not ZERO:
-            made.again.append((repeated, self.footprint(made.accesses)))
+        for part in self._parts(list(body)):
+            made = made.then(part)
         return made
 
-    def _merged(self, parts: Sequence[Sequence[Access]]) -> tuple[list[Access], Expr]:
-        """All accesses, alike ones once, and the bytes that later parts touch again."""
-        first: dict[object, int] = {}
-        found: dict[object, Access] = {}
-        repeated = ZERO
+    def _parts(self, body: Sequence[Statement]) -> list[_Touched]:
+        """Each statement: what an earlier one has touched comes from nearer."""
+        parts = [self.statement(statement) for statement in body]
+        loops = [(n, s) for n, s in enumerate(body) if isinstance(s, Loop)]
+        waiting = waits(self.core, body, {n: self.length(s.begin, s.end) for n, s in loops})
+        repeated = self._merge(parts)
+        everything = [access for part in parts for access in part.accesses]
         for number, part in enumerate(parts):
-            for access in part:
+            part.cycles = part.cycles + waiting.get(number, ZERO)
+            if repeated[number] is not ZERO:
+                part.again.append((repeated[number], self.footprint(everything)))
+        return parts
+
+    def _merge(self, parts: Sequence[_Touched]) -> list[Expr]:
+        """Leaves alike accesses once, and returns the bytes that each part touches again."""
+        first: dict[object, int] = {}
+        found: dict[object, tuple[int, Access]] = {}
+        repeated = [ZERO] * len(parts)
+        for number, part in enumerate(parts):
+            for access in part.accesses:
                 place = access.buffer if access.is_store else (access.buffer, access.origin)
                 written = first.get(access.buffer, number)
                 known = min(first.setdefault(place, number), written)
                 if known != number and not access.is_store:
-                    repeated = repeated + self.bytes_of(access)
+                    repeated[number] = repeated[number] + self.bytes_of(access)
                 key = (access.key, access.origin)
-                before = found.get(key)
-                if before is None or before.count < access.count:
-                    found[key] = access
-        return list(found.values()), repeated
+                before, kept = found.get(key, (number, access))
+                found[key] = before, access if kept.count < access.count else kept
+        for number, part in enumerate(parts):
+            part.accesses = [access for own, access in found.values() if own == number]
+        return repeated
 
     def statement(self, statement: Statement) -> _Touched:
         """One statement."""
@@ -289,13 +313,23 @@ class _Walk:
         asked = round(2000 * self.costs.scalar)
         return minimum(length, 1) * (round(1000 * self.costs.enter) - asked) + asked
 
-    def _repeated(self, made: _Touched, variable: str, count: Expr) -> _Touched:
-        """The same in a loop: accesses that it moves touch more, others the same again."""
+    def _repeated(
+        self,
+        made: _Touched,
+        variable: str,
+        count: Expr,
+        everything: Sequence[Access] | None = None,
+    ) -> _Touched:
+        """The same in a loop: accesses that it moves touch more, others the same again.
+
+        A turn of the loop touches ``everything``, which is what it does here if that is not given.
+        """
         again = [(_short(b) * count, d) for b, d in made.again]
         moved = self._once_more([a for a in made.accesses if variable not in a.pending])
         if moved is not ZERO and count is not ONE:
             more = maximum(count - 1, 0)
-            again.append((_short(moved) * more, self.footprint(made.accesses)))
+            around = made.accesses if everything is None else everything
+            again.append((_short(moved) * more, self.footprint(around)))
         accesses = [extended(access, variable, count) for access in made.accesses]
         return _Touched(accesses, gathered(again), _short(made.cycles) * count)
 
@@ -446,27 +480,42 @@ class _Walk:
 
     # ------------------------------------------------------------ the price
 
-    def price(self, touched: _Touched, tasks: Expr) -> LoopPrice:
-        """Picoseconds of everything."""
-        computed = touched.cycles * self.machine.picoseconds(1) // 1000
-        far = [a for a in touched.accesses if not a.buffer.scratch]
+    def price(self, phases: Sequence[_Touched], tasks: Expr) -> LoopPrice:
+        """Picoseconds of everything; in each phase computing and moving overlap."""
+        far = [a for phase in phases for a in phase.accesses if not a.buffer.scratch]
         first, pieces = self.regions(far), {a.buffer: a.pieces(self.sizes) for a in reversed(far)}
         whole = _short(total(moved for moved, _ in first.values()))
-        lines = ZERO
-        for moved, written in first.values():
-            lines = lines + moved * round(4 * (self.costs.again if written else 1))
-        lines = _short(lines // (4 * CACHE_LINE))
-        read = lines * line_rate(self.machine, whole)
-        read = read + pieces_time(_short(total(pieces.values())), whole, self.machine)
-        for moved, distance in touched.again:
+        rate, shown = line_rate(self.machine, whole), round(SIXTEENTHS * self.costs.shown)
+        alone, computed, lines = ZERO, ZERO, ZERO
+        for phase in phases:
+            touched = [a.buffer for a in phase.accesses if a.buffer in first]
+            own = {buffer: first.pop(buffer) for buffer in dict.fromkeys(touched)}
+            moved = _short(self._lines(own.values()))
+            runs = _short(total(pieces[buffer] for buffer in own))
+            read = moved * rate + pieces_time(runs, whole, self.machine) + self._again(phase)
+            cycles = _short(phase.cycles * self.machine.picoseconds(1) // 1000)
+            read = _short(read)
+            both = minimum(read, cycles) * shown // SIXTEENTHS
+            alone = alone + _short(maximum(read, cycles) + both)
+            computed, lines = computed + cycles, lines + moved
+        shared = memory_time(_short(lines), whole, self.machine)
+        return LoopPrice(_short(alone), _short(computed), shared, tasks)
+
+    def _lines(self, regions: Iterable[tuple[Expr, bool]]) -> Expr:
+        """Lines that memory moves the first time: what is written is read before."""
+        moved = ZERO
+        for size, written in regions:
+            moved = moved + size * round(4 * (self.costs.again if written else 1))
+        return moved // (4 * CACHE_LINE)
+
+    def _again(self, phase: _Touched) -> Expr:
+        """Picoseconds of what comes from nearer, as it was touched before."""
+        read = ZERO
+        for moved, distance in gathered(phase.again):
             rate = line_rate(self.machine, distance)
             if rate is not ZERO:
                 read = read + _short(moved // CACHE_LINE) * rate
-        read, computed = _short(read), _short(computed)
-        shown = round(SIXTEENTHS * self.costs.shown)
-        both = minimum(read, computed) * shown // SIXTEENTHS
-        alone = _short(maximum(read, computed) + both)
-        return LoopPrice(alone, computed, memory_time(lines, whole, self.machine), tasks)
+        return read
 
 
 def _steps(offset: Expr, names: Iterable[str]) -> dict[str, Expr]:

@@ -17,13 +17,15 @@ from tilewright.ir.tile_walk import value_symbols
 from tilewright.shape import Expr, constant, minimum
 
 
-def waits(core: Core, body: Iterable[Statement], lengths: Mapping[int, Expr]) -> Expr:
-    """Thousandths of cycles of all loops of a body that need what loops before them reduced.
+def waits(
+    core: Core, body: Iterable[Statement], lengths: Mapping[int, Expr]
+) -> dict[int, Expr]:
+    """Thousandths of cycles of each loop of a body that needs what loops before it reduced.
 
-    ``lengths`` are the iterations of its innermost loops by the number of their statement.
+    Loops go by the number of their statement; ``lengths`` are their iterations.
     """
     ready: dict[str, float] = {}  # cycles from the end of a loop until a value is there
-    made = constant(0)
+    made: dict[int, Expr] = {}
     for number, statement in enumerate(body):
         if isinstance(statement, Let):
             late = _chain(core, statement.value, ready, "")
@@ -35,7 +37,7 @@ def waits(core: Core, body: Iterable[Statement], lengths: Mapping[int, Expr]) ->
             )
             late = max((chain for chain in chains if chain is not None), default=None)
             if late is not None:
-                made = made + _exposed(core, statement, late, lengths.get(number))
+                made[number] = _exposed(core, statement, late, lengths[number])
                 ready.clear()
             ready |= dict.fromkeys((a.name for a in statement.accumulators), core.costs.wait)
     return made
@@ -71,10 +73,10 @@ def _latency(core: Core, function: str) -> float:
     return core.costs.latency if is_simple else core.costs.chained
 
 
-def _exposed(core: Core, loop: Loop, late: float, length: Expr | None) -> Expr:
+def _exposed(core: Core, loop: Loop, late: float, length: Expr) -> Expr:
     """Thousandths of cycles that nothing else fills; all of them where a loop is in the way."""
     full = constant(round(1000 * late))
-    if length is None or not is_innermost(loop):
+    if not is_innermost(loop):
         return full
     each = 1000 * late / core.costs.window
     return minimum(full, loop_instructions(core, loop, length, each))
