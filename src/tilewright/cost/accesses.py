@@ -101,9 +101,7 @@ class Access:
         return run + self.span
 
 
-def touched_by_all(
-    buffer: TileBuffer, each: Sequence[tuple[Expr, Expr]], written: bool
-) -> Expr:
+def touched_by_all(buffer: TileBuffer, each: Sequence[tuple[Expr, Expr]], written: bool) -> Expr:
     """Bytes that several accesses to a buffer touch together: pairs of an origin and bytes.
 
     What is read from one origin is mostly the same; what one loop leaves to another begins where
@@ -182,4 +180,14 @@ def gathered(again: Sequence[tuple[Expr, Expr]]) -> list[tuple[Expr, Expr]]:
     return [(moved, distance) for distance, moved in found.items()]
 
 
-__all__ = ["TURNED", "Access", "distance_apart", "extended", "gathered", "is_near", "one_of", "origin_of", "touched_by_all"]
+__all__ = [
+    "TURNED",
+    "Access",
+    "distance_apart",
+    "extended",
+    "gathered",
+    "is_near",
+    "one_of",
+    "origin_of",
+    "touched_by_all",
+]

@@ -4,8 +4,9 @@ A program is walked once. Loops give cycles (``vector_work``), and every access 
 elements that it touches while a loop around it runs. Where a loop, or the next one after it,
 touches the same again, the bytes come from the level of memory that holds all that is touched in
 between; what is touched for the first time comes from the level that holds everything. Computing
-and moving overlap but for a share. All is one integer expression in picoseconds. Imports ir, shape
-and target. Start with :func:`loop_price`.
+and moving overlap but for a share, within each phase of a task: its loops follow each other, and a
+core looks no farther ahead than a few hundred instructions. All is one integer expression in
+picoseconds. Imports ir, shape and target. Start with :func:`loop_price`.
 """
 
 from __future__ import annotations
@@ -24,8 +25,10 @@ from tilewright.cost.accesses import (
     origin_of,
     touched_by_all,
 )
+from tilewright.cost.lengths import known, short
 from tilewright.cost.levels import SIXTEENTHS, line_rate, memory_time, pieces_time
 from tilewright.cost.machine import Machine, workers_for
+from tilewright.cost.squares import squares_cycles
 from tilewright.cost.vector_work import (
     Core,
     applied,
@@ -58,12 +61,9 @@ from tilewright.shape import (
     Expr,
     ceil_div,
     constant,
-    less_equal,
-    logical_and,
     maximum,
     minimum,
     product,
-    select,
     symbol,
     total,
     with_positive_divisors,
@@ -71,9 +71,7 @@ from tilewright.shape import (
 from tilewright.shape.expr import Atom
 
 ZERO, ONE = constant(0), constant(1)
-MOST_THIN = 3  # rows or columns that are turned without squares: THIN of backend/cpu/transpose.py
 PHASES = (Loop, TransposeBlock, Stage, Product)  # what takes longer than others start before it
-MOST_TERMS = 4  # of a sum that is multiplied out; a longer one is kept as it is
 
 
 @dataclass(frozen=True)
@@ -175,12 +173,12 @@ class _Walk:
         """Iterations of a loop, in the middle of those around it, or as many as in the mean."""
         usual = end - begin
         local = [name for name in usual.free_symbols if name in self.extent]
-        return _known(self._usual(usual, local) if local else usual)
+        return known(self._usual(usual, local) if local else usual)
 
     def middle_of(self, length: Expr) -> Expr:
         """A length in the middle of the loops around it."""
         local = {n: self.middle[n] for n in length.free_symbols if n in self.extent}
-        return _known(length.substitute(local) if local else length)
+        return known(length.substitute(local) if local else length)
 
     def _usual(self, length: Expr, local: Sequence[str]) -> Expr:
         usual = length.substitute({name: self.middle[name] for name in local})
@@ -324,14 +322,14 @@ class _Walk:
 
         A turn of the loop touches ``everything``, which is what it does here if that is not given.
         """
-        again = [(_short(b) * count, d) for b, d in made.again]
+        again = [(short(b) * count, d) for b, d in made.again]
         moved = self._once_more([a for a in made.accesses if variable not in a.pending])
         if moved is not ZERO and count is not ONE:
             more = maximum(count - 1, 0)
             around = made.accesses if everything is None else everything
-            again.append((_short(moved) * more, self.footprint(around)))
+            again.append((short(moved) * more, self.footprint(around)))
         accesses = [extended(access, variable, count) for access in made.accesses]
-        return _Touched(accesses, gathered(again), _short(made.cycles) * count)
+        return _Touched(accesses, gathered(again), short(made.cycles) * count)
 
     def _once_more(self, accesses: Sequence[Access]) -> Expr:
         """Bytes that come from afar when the same is touched in a next turn.
@@ -391,8 +389,10 @@ class _Walk:
                 pending[name] = f"?{name}" if distance is None else str(distance)
         parts = {
             part: pending[name]
-            for name in moved if name in pending
-            for part in self.begins[name].free_symbols if part in pending
+            for name in moved
+            if name in pending
+            for part in self.begins[name].free_symbols
+            if part in pending
         }
         return Access(
             buffer, {}, pending, offset, is_store, distance_apart(pending, buffer.dtype.bytes),
@@ -406,7 +406,7 @@ class _Walk:
 
     def footprint(self, accesses: Sequence[Access]) -> Expr:
         """Bytes that all of them touch."""
-        return _short(sum((e for e, _ in self.regions(accesses).values()), ZERO))
+        return short(sum((e for e, _ in self.regions(accesses).values()), ZERO))
 
     def regions(self, accesses: Sequence[Access]) -> dict[TileBuffer, tuple[Expr, bool]]:
         """Bytes of each buffer that are touched, and whether they are written.
@@ -433,7 +433,8 @@ class _Walk:
 
     def _turned(self, block: TransposeBlock) -> _Touched:
         rows, columns = self.length(ZERO, block.rows), self.length(ZERO, block.columns)
-        cycles = self._squares(block, rows, columns)
+        usual = self.middle_of(block.rows), self.middle_of(block.columns)
+        cycles = squares_cycles(self.core, block, usual, (rows, columns))
         read = self._access(block.source, block.source_offset, False)
         written = self._access(block.target, block.target_offset, True)
         down, beside = TURNED
@@ -442,64 +443,28 @@ class _Walk:
         accesses = [replace(a, extents=extents, apart=1) for a, extents in sides]
         return _Touched(accesses, [], cycles + round(1000 * self.costs.turn_call))
 
-    def _squares(self, block: TransposeBlock, rows: Expr, columns: Expr) -> Expr:
-        """Thousandths of cycles to turn a block by the largest squares of which one fits.
-
-        One fits the usual block; the last one of a loop, which may be smaller, takes its share.
-        """
-        lanes = self.core.lanes(block.target.dtype.bytes)
-        tall, wide = self.middle_of(block.rows), self.middle_of(block.columns)
-        least, made = minimum(tall, wide), ZERO
-        for size, each in reversed(self.costs.turns):
-            if size <= lanes:
-                squares = ceil_div(tall, size) * ceil_div(wide, size)
-                own = squares * round(1000 * size * each)
-                made = own if size == 1 else select(less_equal(size, least), own, made)
-        made = self._thin(block, tall, wide, made, lanes)
-        for usual, mean in ((tall, rows), (wide, columns)):
-            if usual is not mean:
-                made = _short(made) * mean // maximum(usual, 1)
-        return made
-
-    def _thin(
-        self, block: TransposeBlock, tall: Expr, wide: Expr, squares: Expr, lanes: int
-    ) -> Expr:
-        """The same, for two or three columns or rows side by side by the vector."""
-        each = round(1000 * max(cycles for size, cycles in self.costs.turns if size <= lanes))
-        sides = (
-            (wide, tall, block.columns is block.source_row),
-            (tall, wide, block.rows is block.target_row),
-        )
-        for count, length, beside in sides:
-            if not beside or (count.is_constant and not 1 < count.value <= MOST_THIN):
-                continue
-            whole = ceil_div(length, lanes) * count * each
-            fits = logical_and(less_equal(2, count), less_equal(count, MOST_THIN))
-            squares = select(logical_and(fits, less_equal(lanes, length)), whole, squares)
-        return squares
-
     # ------------------------------------------------------------ the price
 
     def price(self, phases: Sequence[_Touched], tasks: Expr) -> LoopPrice:
         """Picoseconds of everything; in each phase computing and moving overlap."""
         far = [a for phase in phases for a in phase.accesses if not a.buffer.scratch]
         first, pieces = self.regions(far), {a.buffer: a.pieces(self.sizes) for a in reversed(far)}
-        whole = _short(total(moved for moved, _ in first.values()))
+        whole = short(total(moved for moved, _ in first.values()))
         rate, shown = line_rate(self.machine, whole), round(SIXTEENTHS * self.costs.shown)
         alone, computed, lines = ZERO, ZERO, ZERO
         for phase in phases:
             touched = [a.buffer for a in phase.accesses if a.buffer in first]
             own = {buffer: first.pop(buffer) for buffer in dict.fromkeys(touched)}
-            moved = _short(self._lines(own.values()))
-            runs = _short(total(pieces[buffer] for buffer in own))
+            moved = short(self._lines(own.values()))
+            runs = short(total(pieces[buffer] for buffer in own))
             read = moved * rate + pieces_time(runs, whole, self.machine) + self._again(phase)
-            cycles = _short(phase.cycles * self.machine.picoseconds(1) // 1000)
-            read = _short(read)
+            cycles = short(phase.cycles * self.machine.picoseconds(1) // 1000)
+            read = short(read)
             both = minimum(read, cycles) * shown // SIXTEENTHS
-            alone = alone + _short(maximum(read, cycles) + both)
+            alone = alone + short(maximum(read, cycles) + both)
             computed, lines = computed + cycles, lines + moved
-        shared = memory_time(_short(lines), whole, self.machine)
-        return LoopPrice(_short(alone), _short(computed), shared, tasks)
+        shared = memory_time(short(lines), whole, self.machine)
+        return LoopPrice(short(alone), short(computed), shared, tasks)
 
     def _lines(self, regions: Iterable[tuple[Expr, bool]]) -> Expr:
         """Lines that memory moves the first time: what is written is read before."""
@@ -514,7 +479,7 @@ class _Walk:
         for moved, distance in gathered(phase.again):
             rate = line_rate(self.machine, distance)
             if rate is not ZERO:
-                read = read + _short(moved // CACHE_LINE) * rate
+                read = read + short(moved // CACHE_LINE) * rate
         return read
 
 
@@ -522,29 +487,6 @@ def _steps(offset: Expr, names: Iterable[str]) -> dict[str, Expr]:
     """The distances that are known of a position which others than these make no line."""
     found = {name: stride(offset, name) for name in names}
     return {name: constant(step) for name, step in found.items() if step is not None}
-
-
-def _is_local(name: str) -> bool:
-    """Whether a name is that of a loop or of a position that is read, not of a size."""
-    return name[:1] == "_" and name[2:].isdigit()
-
-
-def _short(expression: Expr) -> Expr:
-    """The same; a long sum is kept together where it is multiplied."""
-    return maximum(expression, 0) if len(expression.terms) > MOST_TERMS else expression
-
-
-def _known(length: Expr) -> Expr:
-    """A length of which nothing is left that only a loop or an element knows."""
-    left = [name for name in length.free_symbols if _is_local(name)]
-    return _bounded(length.substitute(dict.fromkeys(left, ZERO)) if left else length)
-
-
-def _bounded(length: Expr) -> Expr:
-    """The same, 0 where it may be less, and of a value where nothing around it runs as well."""
-    length = with_positive_divisors(length)
-    is_size = length.symbol_name or (length.is_constant and length.value >= 0)
-    return length if is_size else maximum(length, 0)
 
 
 __all__ = ["LoopPrice", "loop_price", "memory_time", "statement_cycles"]

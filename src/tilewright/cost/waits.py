@@ -17,9 +17,7 @@ from tilewright.ir.tile_walk import value_symbols
 from tilewright.shape import Expr, constant, minimum
 
 
-def waits(
-    core: Core, body: Iterable[Statement], lengths: Mapping[int, Expr]
-) -> dict[int, Expr]:
+def waits(core: Core, body: Iterable[Statement], lengths: Mapping[int, Expr]) -> dict[int, Expr]:
     """Thousandths of cycles of each loop of a body that needs what loops before it reduced.
 
     Loops go by the number of their statement; ``lengths`` are their iterations.
@@ -43,9 +41,7 @@ def waits(
     return made
 
 
-def _chain(
-    core: Core, value: Value, ready: Mapping[str, float], variable: str
-) -> float | None:
+def _chain(core: Core, value: Value, ready: Mapping[str, float], variable: str) -> float | None:
     """Cycles until all is there that a value needs, None where it needs nothing that is late.
 
     What is computed for each iteration of ``variable`` does not count: it is work of the loop.
