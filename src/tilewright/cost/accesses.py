@@ -1,6 +1,6 @@
 """What one place of a tile program touches of a buffer, and how accesses meet.
 
-Imports ir and shape. Start with :class:`Access`.
+Imports ir, shape and target. Start with :class:`Access`.
 """
 
 from __future__ import annotations
@@ -21,12 +21,14 @@ from tilewright.shape import (
     total,
 )
 from tilewright.shape.expr import from_terms
+from tilewright.target.core_model import PAGE_BYTES
 
 ZERO, ONE = constant(0), constant(1)
 LINE_ELEMENTS = CACHE_LINE // 4  # of four bytes
 # Of a block that is turned: several rows are read beside each other. No size has such a name.
 TURNED = ("turned rows", "turned columns")
 LEAST_PIECE = 512  # bytes; shorter ones share what is fetched ahead (assumed, not measured)
+JOINED_PIECE = PAGE_BYTES // 2  # hardware follows neighbouring runs within a page together
 NEAR_TAPS = 64  # elements between two accesses that touch mostly the same
 
 
@@ -75,7 +77,9 @@ class Access:
         (first, run), *others = list(self.extents.items()) or [("", ONE)]
         if first not in ("1", *TURNED):
             return ZERO
-        run, moved = self._joined(run), self.elements(sizes) * self.buffer.dtype.bytes
+        moved = self.elements(sizes) * self.buffer.dtype.bytes
+        if self._is_joined(run):
+            return moved // maximum(run * self.buffer.dtype.bytes, JOINED_PIECE)
         found: list[tuple[Expr, Expr]] = []  # where a run ends at a gap, and how many there are
         for text, count in others:
             made = moved // maximum(run * self.buffer.dtype.bytes, LEAST_PIECE)
@@ -94,11 +98,9 @@ class Access:
             number = select(ends, made, number)
         return number
 
-    def _joined(self, run: Expr) -> Expr:
-        """A run of all places alike, where each of them begins where another one ends."""
-        if self.span is None or not run.is_constant or self.span > self.count * run.value:
-            return run
-        return run + self.span
+    def _is_joined(self, run: Expr) -> bool:
+        """Whether each of several runs at a time begins where another one ends."""
+        return self.span is not None and run.is_constant and self.span <= self.count * run.value
 
 
 def touched_by_all(buffer: TileBuffer, each: Sequence[tuple[Expr, Expr]], written: bool) -> Expr:
