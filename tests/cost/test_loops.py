@@ -227,3 +227,13 @@ def test_a_size_may_have_any_name() -> None:
     named = [whole(t, sizes, elements) for t in (text, text.replace("columns", "length"))]
     assert named[0].alone.value == named[1].alone.value
     assert named[0].alone.value < whole(text, sizes | {"columns": 64}, elements).alone.value
+
+
+def test_a_distance_that_no_run_has_does_no_harm() -> None:
+    """A variant that is not meant for rows so long has a price there, too."""
+    text = (
+        "buffer b0: float32\nresult o0: float32\nwork 1\ngrid _i1 < rows\n"
+        "  for _i2 in 0 .. 31\n    o0[_i1*(rows//(256//columns)) + _i2] = b0[_i1]\n"
+    )
+    elements = {"b0": 1 << 20, "o0": 31 << 20}
+    assert whole(text, {"rows": 1 << 20, "columns": 288}, elements).alone.value > 0

@@ -396,8 +396,8 @@ class _Walk:
         }
         return Access(
             buffer, {}, pending, offset, is_store, distance_apart(pending, buffer.dtype.bytes),
-            origin=origin_of(rest, steps.values()), distances={str(d): d for d in steps.values()},
-            chunks=parts,
+            origin=origin_of(rest, steps.values()), chunks=parts,
+            distances={str(step): with_positive_divisors(step) for step in steps.values()},
         )  # fmt: skip
 
     def bytes_of(self, access: Access) -> Expr:
