@@ -132,3 +132,108 @@ def test_thin_blocks_are_turned_as_vectors() -> None:
     turned = "  s0[0], row 512 = transposed b0[0], row {}: 512 x 3\n  o0[_i1] = s0[0]\n"
     beside, apart = (small(turned.format(row)).computed.value for row in (3, 5))
     assert 3 * beside < apart
+
+
+def whole(text: str, sizes: dict[str, int], elements: dict[str, int] | None = None) -> LoopPrice:
+    """The price of a program at such sizes, with tensors of as many elements."""
+    known = {name: constant(count) for name, count in (elements or {}).items()}
+    made = loop_price(parse_program(text), MACHINE, known)
+    values = (made.alone, made.computed, made.shared, made.tasks)
+    return LoopPrice(*(constant(value.evaluate(sizes)) for value in values))
+
+
+def sweeps(needed: str, columns: int) -> float:
+    """Cycles of a row of two sweeps, the second of which subtracts ``needed``."""
+    text = SWEEPS.replace("_r3)", f"{needed})")
+    text = text.replace("o0[_i1*columns + _i4] = ", "_r5 = sum of ") + "  o0[_i1] = add(_r3, _r5)\n"
+    price = whole(text, {"rows": 100, "columns": columns}).computed.value
+    return price / 100 * MACHINE.target.clock_ghz / 1000
+
+
+def test_a_sum_is_an_instruction_more() -> None:
+    """Sums of one value are added for every vector, each by the pipes that add."""
+    sums = "    _r3 = sum of b0[_i1*columns + _i2]\n"
+    several = "".join(
+        f"    _r{number} = sum of {value}\n"
+        for number, value in ((3, "%0:subtract(b0[_i1*columns + _i2], 0.5)"), (4, "%0"), (5, "%0"))
+    )
+    sizes = {"rows": 10, "columns": 4096}
+    three, one = (whole(text, sizes).computed.value for text in (SUMS.replace(sums, several), SUMS))
+    cycles = (three - one) / 10 / 256 * MACHINE.target.clock_ghz / 1000
+    costs = MACHINE.core.loops
+    assert cycles == pytest.approx(4 * costs.addition - max(costs.load, costs.addition), rel=0.05)
+
+
+def test_a_sweep_waits_for_the_one_before() -> None:
+    """All of a chain is felt behind a long sweep, and a part of it behind a short one."""
+    costs = MACHINE.core.loops
+    apart, late, chained = (
+        sweeps(needed, 4096) for needed in ("0.5", "_r3", "divide(1.0, square_root(_r3))")
+    )
+    assert late - apart == pytest.approx(costs.wait, rel=0.02)
+    assert chained - late == pytest.approx(2 * costs.chained, rel=0.1)
+    assert 1 < sweeps("_r3", 16) - sweeps("0.5", 16) < costs.wait / 2
+
+
+LEFT_OVER = """\
+buffer b0: float32
+result o0: float32
+work 1
+grid _i1 < rows
+  for _i2 in 0 .. 8*(columns//8)
+    for masked _i3 in 0 .. 256
+      _r4 = sum of b0[_i1*columns*256 + _i2*256 + _i3]
+  for _i5 in 8*(columns//8) .. columns
+    for masked _i6 in 0 .. 256
+      _r7 = sum of b0[_i1*columns*256 + _i5*256 + _i6]
+  o0[_i1] = 1.0
+"""
+
+
+def test_what_a_loop_leaves_to_the_next_is_read_as_well() -> None:
+    """A row of 15 is read by a loop over 8 and one over 7, of which neither reads the other's."""
+    rows, columns = 20_000, 15
+    sizes = {"rows": rows, "columns": columns}
+    price = whole(LEFT_OVER, sizes, {"b0": rows * columns * 256, "o0": rows})
+    moved = rows * columns * 1024 / MACHINE.target.levels[-1].bandwidth
+    assert price.alone.value > 0.9 * moved / MACHINE.target.clock_ghz * 1000
+
+
+def test_phases_follow_each_other() -> None:
+    """A sweep that memory limits and one that computes in the first cache take both their times."""
+    sums = SUMS.replace("  o0[_i1] = _r3\n", "")
+    computing = (
+        "  for masked _i4 in 0 .. columns\n"
+        "    _r5 = sum of exponential(exponential(b0[_i4]))\n  o0[_i1] = _r5\n"
+    )
+    grid = SUMS[: SUMS.index("  for")]
+    sizes = {"rows": 1 << 16, "columns": 512}
+    elements = {"b0": 1 << 25, "o0": 1 << 16}
+    reading, second, both = (
+        whole(text, sizes, elements).alone.value
+        for text in (sums + "  o0[_i1] = 1.0\n", grid + computing, sums + computing)
+    )
+    assert both > 0.9 * (reading + second)
+
+
+def test_a_size_may_have_any_name() -> None:
+    """Rows that end in gaps cost the same, whatever their length is called."""
+    text = (
+        "buffer b0: float32\nresult o0: float32\nwork 1\ngrid _i1 < rows\n"
+        "  for _i2 in 0 .. 31\n    o0[_i1*columns + _i2] = b0[_i1]\n"
+    )
+    elements = {"b0": 1 << 20, "o0": 31 << 20}
+    sizes = {"rows": 1 << 20, "columns": 31, "length": 31}
+    named = [whole(t, sizes, elements) for t in (text, text.replace("columns", "length"))]
+    assert named[0].alone.value == named[1].alone.value
+    assert named[0].alone.value < whole(text, sizes | {"columns": 64}, elements).alone.value
+
+
+def test_a_distance_that_no_run_has_does_no_harm() -> None:
+    """A variant that is not meant for rows so long has a price there, too."""
+    text = (
+        "buffer b0: float32\nresult o0: float32\nwork 1\ngrid _i1 < rows\n"
+        "  for _i2 in 0 .. 31\n    o0[_i1*(rows//(256//columns)) + _i2] = b0[_i1]\n"
+    )
+    elements = {"b0": 1 << 20, "o0": 31 << 20}
+    assert whole(text, {"rows": 1 << 20, "columns": 288}, elements).alone.value > 0

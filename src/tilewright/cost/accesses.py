@@ -1,25 +1,46 @@
 """What one place of a tile program touches of a buffer, and how accesses meet.
 
-Imports ir and shape. Start with :class:`Access`.
+Imports ir, shape and target. Start with :class:`Access`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from tilewright.ir.tile import CACHE_LINE, TileBuffer
-from tilewright.shape import Expr, constant, maximum, minimum, product, total
+from tilewright.shape import (
+    Expr,
+    constant,
+    less_equal,
+    logical_and,
+    maximum,
+    minimum,
+    product,
+    select,
+    total,
+)
+from tilewright.shape.expr import from_terms
+from tilewright.target.core_model import PAGE_BYTES
 
-ONE = constant(1)
-TURNED = ("rows", "columns")  # of a block that is turned: several rows are read beside each other
+ZERO, ONE = constant(0), constant(1)
+LINE_ELEMENTS = CACHE_LINE // 4  # of four bytes
+# Of a block that is turned: several rows are read beside each other. No size has such a name.
+TURNED = ("turned rows", "turned columns")
 LEAST_PIECE = 512  # bytes; shorter ones share what is fetched ahead (assumed, not measured)
+JOINED_PIECE = PAGE_BYTES // 2  # hardware follows neighbouring runs within a page together
 NEAR_TAPS = 64  # elements between two accesses that touch mostly the same
 
 
 @dataclass(frozen=True)
 class Access:
-    """What one place of a program touches: elements by the distance between neighbours."""
+    """What one place of a program touches: elements by the distance between neighbours.
+
+    ``origin`` is where it begins beside a constant, whatever the loops around it have reached.
+    ``distances`` are those of ``pending`` and ``extents`` that are known, by their text, and
+    ``span`` is how far the last of ``count`` places alike is from the first, where that is known.
+    ``chunks`` are the variables of loops over parts of another one, with the distance of that.
+    """
 
     buffer: TileBuffer
     extents: Mapping[str, Expr]
@@ -28,6 +49,10 @@ class Access:
     is_store: bool
     apart: int  # elements from one to the next, as many as a line has at most
     count: int = 1
+    origin: Expr = ZERO
+    distances: Mapping[str, Expr] = field(default_factory=dict[str, Expr])
+    span: int | None = None
+    chunks: Mapping[str, str] = field(default_factory=dict[str, str])
     asked: Expr = ONE  # 0 where it is in a branch that is not taken
 
     @property
@@ -51,39 +76,75 @@ class Access:
         """
         (first, run), *others = list(self.extents.items()) or [("", ONE)]
         if first not in ("1", *TURNED):
-            return constant(0)
-        for distance, count in others:
-            if distance == str(run):
-                run = run * count
-            elif distance in TURNED or _is_beyond(distance, run):
-                moved = self.elements(sizes) * self.buffer.dtype.bytes
-                least = maximum(run * self.buffer.dtype.bytes, LEAST_PIECE)
-                return moved // least
-            else:
+            return ZERO
+        moved = self.elements(sizes) * self.buffer.dtype.bytes
+        if self._is_joined(run):
+            return moved // maximum(run * self.buffer.dtype.bytes, JOINED_PIECE)
+        found: list[tuple[Expr, Expr]] = []  # where a run ends at a gap, and how many there are
+        for text, count in others:
+            made = moved // maximum(run * self.buffer.dtype.bytes, LEAST_PIECE)
+            distance = self.distances.get(text)
+            if text in TURNED:
+                found.append((ONE, made))
                 break
-        return constant(0)
+            if distance is None:
+                break
+            if text != str(run):
+                is_apart = less_equal(run + LINE_ELEMENTS, distance)
+                found.append((logical_and(less_equal(2, count), is_apart), made))
+            run = run * count
+        number = ZERO
+        for ends, made in reversed(found):
+            number = select(ends, made, number)
+        return number
+
+    def _is_joined(self, run: Expr) -> bool:
+        """Whether each of several runs at a time begins where another one ends."""
+        return self.span is not None and run.is_constant and self.span <= self.count * run.value
 
 
-def _is_beyond(distance: str, run: Expr) -> bool:
-    """Whether the next run begins a line or more after the end of one."""
-    return distance.isdigit() and run.is_constant and int(distance) >= run.value + CACHE_LINE // 4
+def touched_by_all(buffer: TileBuffer, each: Sequence[tuple[Expr, Expr]], written: bool) -> Expr:
+    """Bytes that several accesses to a buffer touch together: pairs of an origin and bytes.
+
+    What is read from one origin is mostly the same; what one loop leaves to another begins where
+    that has ended.
+    """
+    if written and not buffer.scratch:
+        return total(moved for _, moved in each)
+    found: dict[Expr, Expr] = {}
+    for origin, moved in each:
+        found[origin] = maximum(found.get(origin, ZERO), moved)
+    return total(found.values())
 
 
-def touched_by_all(buffer: TileBuffer, each: Sequence[Expr], written: bool) -> Expr:
-    """Bytes that several accesses to a buffer touch together."""
-    return total(each) if written and not buffer.scratch else maximum(*each)
+def origin_of(rest: Expr, steps: Iterable[Expr]) -> Expr:
+    """Where a place is whose offset is ``rest`` beside its loops, which go by ``steps``.
+
+    Multiples of a step do not count, as taps of a window are a few steps from each other.
+    """
+    along = {monomial for step in steps for monomial, _ in step.terms}
+    return rest - from_terms({m: c for m, c in rest.terms if m in along or not m.atoms})
+
+
+def one_of(places: Sequence[Access]) -> Access:
+    """Places that are alike but for where they begin, as one access."""
+    first = min(places, key=lambda access: len(access.origin.terms))
+    offsets = [access.offset - places[0].offset for access in places]
+    known = [offset.value for offset in offsets if offset.is_constant]
+    span = max(known) - min(known) if 1 < len(known) == len(offsets) else None
+    return replace(first, count=len(places), span=span)
 
 
 def distance_apart(pending: Mapping[str, str], size: int) -> int:
     """Elements from one that is touched to the next, as many as a line has at most.
 
-    Positions that are no multiples of a loop variable are taken to be dense.
+    Positions of which no loop variable makes a known number are taken to be dense.
     """
     distances = list(pending.values())
-    if not distances or any(distance.startswith("?") for distance in distances):
-        return 1
     most = max(1, CACHE_LINE // size)
     known = [abs(int(d)) for d in distances if d.lstrip("-").isdigit()]
+    if not known:
+        return 1
     return max(1, min([most, *known]))
 
 
@@ -93,8 +154,12 @@ def extended(access: Access, variable: str, count: Expr) -> Access:
     if distance is None:
         return access
     extents = dict(access.extents)
-    before = extents.get(distance)
-    extents[distance] = count if before is None else before + count - 1
+    whole = access.chunks.get(variable)
+    if whole is not None and whole in extents:
+        extents[whole] = extents[whole] * count
+    else:
+        before = extents.get(distance)
+        extents[distance] = count if before is None else before + count - 1
     pending = {name: d for name, d in access.pending.items() if name != variable}
     return replace(access, extents=extents, pending=pending)
 
@@ -117,4 +182,14 @@ def gathered(again: Sequence[tuple[Expr, Expr]]) -> list[tuple[Expr, Expr]]:
     return [(moved, distance) for distance, moved in found.items()]
 
 
-__all__ = ["Access", "distance_apart", "extended", "gathered", "is_near", "touched_by_all"]
+__all__ = [
+    "TURNED",
+    "Access",
+    "distance_apart",
+    "extended",
+    "gathered",
+    "is_near",
+    "one_of",
+    "origin_of",
+    "touched_by_all",
+]

@@ -4,8 +4,9 @@ A program is walked once. Loops give cycles (``vector_work``), and every access 
 elements that it touches while a loop around it runs. Where a loop, or the next one after it,
 touches the same again, the bytes come from the level of memory that holds all that is touched in
 between; what is touched for the first time comes from the level that holds everything. Computing
-and moving overlap but for a share. All is one integer expression in picoseconds. Imports ir, shape
-and target. Start with :func:`loop_price`.
+and moving overlap but for a share, within each phase of a task: its loops follow each other, and a
+core looks no farther ahead than a few hundred instructions. All is one integer expression in
+picoseconds. Imports ir, shape and target. Start with :func:`loop_price`.
 """
 
 from __future__ import annotations
@@ -14,15 +15,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tilewright.cost.accesses import (
+    TURNED,
     Access,
     distance_apart,
     extended,
     gathered,
     is_near,
+    one_of,
+    origin_of,
     touched_by_all,
 )
+from tilewright.cost.lengths import known, short
 from tilewright.cost.levels import SIXTEENTHS, line_rate, memory_time, pieces_time
 from tilewright.cost.machine import Machine, workers_for
+from tilewright.cost.squares import squares_cycles
 from tilewright.cost.vector_work import (
     Core,
     applied,
@@ -32,6 +38,7 @@ from tilewright.cost.vector_work import (
     loop_values,
     scalar_cycles,
 )
+from tilewright.cost.waits import waits
 from tilewright.ir.tile import (
     CACHE_LINE,
     Check,
@@ -49,17 +56,14 @@ from tilewright.ir.tile import (
     TransposeBlock,
     Value,
 )
-from tilewright.ir.tile_walk import value_loads, value_symbols
+from tilewright.ir.tile_walk import stride, value_loads, value_symbols
 from tilewright.shape import (
     Expr,
     ceil_div,
     constant,
-    less_equal,
-    logical_and,
     maximum,
     minimum,
     product,
-    select,
     symbol,
     total,
     with_positive_divisors,
@@ -67,8 +71,7 @@ from tilewright.shape import (
 from tilewright.shape.expr import Atom
 
 ZERO, ONE = constant(0), constant(1)
-MOST_THIN = 3  # rows or columns that are turned without squares: THIN of backend/cpu/transpose.py
-MOST_TERMS = 4  # of a sum that is multiplied out; a longer one is kept as it is
+PHASES = (Loop, TransposeBlock, Stage, Product)  # what takes longer than others start before it
 
 
 @dataclass(frozen=True)
@@ -97,14 +100,20 @@ class _Touched:
     again: list[tuple[Expr, Expr]] = field(default_factory=list[tuple[Expr, Expr]])
     cycles: Expr = ZERO
 
+    def then(self, part: _Touched) -> _Touched:
+        """This and what follows it."""
+        return _Touched(
+            self.accesses + part.accesses, self.again + part.again, self.cycles + part.cycles
+        )
+
 
 def loop_price(
     program: TileProgram, machine: Machine, sizes: Mapping[str, Expr] | None = None
 ) -> LoopPrice:
     """What a program costs; ``sizes`` are the elements of its tensors, by name, where known."""
     walk = _Walk(machine, sizes or {})
-    touched = walk.tasks(program)
-    return walk.price(touched, product([size for _, size in program.grid]))
+    phases = walk.tasks(program)
+    return walk.price(phases, product([size for _, size in program.grid]))
 
 
 def statement_cycles(statements: Iterable[Statement], machine: Machine) -> Expr:
@@ -129,14 +138,26 @@ class _Walk:
 
     # ------------------------------------------------------------ loops
 
-    def tasks(self, program: TileProgram) -> _Touched:
-        """All tasks, one after the other."""
+    def tasks(self, program: TileProgram) -> list[_Touched]:
+        """All tasks, one after the other, by the phases of a task: loops that follow each other."""
         for name, size in program.grid:
             self._enter(name, ZERO, size)
-        made = self.statements(program.body)
-        made.cycles = made.cycles + round(1000 * self.costs.task)
+        phases = self._phases(program.body)
+        phases[0].cycles = phases[0].cycles + round(1000 * self.costs.task)
         for name, size in reversed(program.grid):
-            made = self._repeated(made, name, size)
+            everything = [access for phase in phases for access in phase.accesses]
+            phases = [self._repeated(phase, name, size, everything) for phase in phases]
+        return phases
+
+    def _phases(self, body: Sequence[Statement]) -> list[_Touched]:
+        """Statements in order: a loop with what comes before it, and what follows the last one."""
+        parts = self._parts(body)
+        made = [_Touched()]
+        for number, (statement, part) in enumerate(zip(body, parts, strict=True)):
+            made[-1] = made[-1].then(part)
+            later = body[number + 1 :]
+            if isinstance(statement, PHASES) and any(isinstance(s, PHASES) for s in later):
+                made.append(_Touched())
         return made
 
     def _enter(self, name: str, begin: Expr, length: Expr) -> None:
@@ -152,12 +173,12 @@ class _Walk:
         """Iterations of a loop, in the middle of those around it, or as many as in the mean."""
         usual = end - begin
         local = [name for name in usual.free_symbols if name in self.extent]
-        return _known(self._usual(usual, local) if local else usual)
+        return known(self._usual(usual, local) if local else usual)
 
     def middle_of(self, length: Expr) -> Expr:
         """A length in the middle of the loops around it."""
         local = {n: self.middle[n] for n in length.free_symbols if n in self.extent}
-        return _known(length.substitute(local) if local else length)
+        return known(length.substitute(local) if local else length)
 
     def _usual(self, length: Expr, local: Sequence[str]) -> Expr:
         usual = length.substitute({name: self.middle[name] for name in local})
@@ -171,48 +192,43 @@ class _Walk:
         return ((count - 1) * maximum(usual, 0) + maximum(last, 0) + count // 2) // count
 
     def statements(self, body: Iterable[Statement]) -> _Touched:
-        """Statements in order: what an earlier one has touched comes from nearer."""
-        parts = [self.statement(statement) for statement in body]
+        """Statements in order."""
         made = _Touched()
-        for part in parts:
-            made.cycles = made.cycles + part.cycles
-            made.again += part.again
-        made.cycles = made.cycles + self._waits(list(body)) * round(1000 * self.costs.wait)
-        made.accesses, repeated = self._merged([part.accesses for part in parts])
-        if repeated is not ZERO:
-            made.again.append((repeated, self.footprint(made.accesses)))
+        for part in self._parts(list(body)):
+            made = made.then(part)
         return made
 
-    def _waits(self, body: Sequence[Statement]) -> int:
-        """How many loops need what a loop before them has reduced."""
-        waiting: set[str] = set()
-        count = 0
-        for statement in body:
-            if isinstance(statement, Let) and waiting & value_symbols(statement.value, {}):
-                waiting.add(statement.name)
-            if isinstance(statement, Loop):
-                used: set[str] = set()
-                for value in loop_values(statement):
-                    used |= value_symbols(value, {})
-                if used & waiting:
-                    count += 1
-                    waiting.clear()
-                waiting |= {a.name for a in statement.accumulators}
-        return count
-
-    def _merged(self, parts: Sequence[Sequence[Access]]) -> tuple[list[Access], Expr]:
-        """All accesses, alike ones once, and the bytes that later parts touch again."""
-        first: dict[TileBuffer, int] = {}
-        found: dict[tuple[object, ...], Access] = {}
-        repeated = ZERO
+    def _parts(self, body: Sequence[Statement]) -> list[_Touched]:
+        """Each statement: what an earlier one has touched comes from nearer."""
+        parts = [self.statement(statement) for statement in body]
+        loops = [(n, s) for n, s in enumerate(body) if isinstance(s, Loop)]
+        waiting = waits(self.core, body, {n: self.length(s.begin, s.end) for n, s in loops})
+        repeated = self._merge(parts)
+        everything = [access for part in parts for access in part.accesses]
         for number, part in enumerate(parts):
-            for access in part:
-                if first.setdefault(access.buffer, number) != number and not access.is_store:
-                    repeated = repeated + self.bytes_of(access)
-                before = found.get(access.key)
-                if before is None or before.count < access.count:
-                    found[access.key] = access
-        return list(found.values()), repeated
+            part.cycles = part.cycles + waiting.get(number, ZERO)
+            if repeated[number] is not ZERO:
+                part.again.append((repeated[number], self.footprint(everything)))
+        return parts
+
+    def _merge(self, parts: Sequence[_Touched]) -> list[Expr]:
+        """Leaves alike accesses once, and returns the bytes that each part touches again."""
+        first: dict[object, int] = {}
+        found: dict[object, tuple[int, Access]] = {}
+        repeated = [ZERO] * len(parts)
+        for number, part in enumerate(parts):
+            for access in part.accesses:
+                place = access.buffer if access.is_store else (access.buffer, access.origin)
+                written = first.get(access.buffer, number)
+                known = min(first.setdefault(place, number), written)
+                if known != number and not access.is_store:
+                    repeated[number] = repeated[number] + self.bytes_of(access)
+                key = (access.key, access.origin)
+                before, kept = found.get(key, (number, access))
+                found[key] = before, access if kept.count < access.count else kept
+        for number, part in enumerate(parts):
+            part.accesses = [access for own, access in found.values() if own == number]
+        return repeated
 
     def statement(self, statement: Statement) -> _Touched:
         """One statement."""
@@ -295,15 +311,25 @@ class _Walk:
         asked = round(2000 * self.costs.scalar)
         return minimum(length, 1) * (round(1000 * self.costs.enter) - asked) + asked
 
-    def _repeated(self, made: _Touched, variable: str, count: Expr) -> _Touched:
-        """The same in a loop: accesses that it moves touch more, others the same again."""
-        again = [(_short(b) * count, d) for b, d in made.again]
+    def _repeated(
+        self,
+        made: _Touched,
+        variable: str,
+        count: Expr,
+        everything: Sequence[Access] | None = None,
+    ) -> _Touched:
+        """The same in a loop: accesses that it moves touch more, others the same again.
+
+        A turn of the loop touches ``everything``, which is what it does here if that is not given.
+        """
+        again = [(short(b) * count, d) for b, d in made.again]
         moved = self._once_more([a for a in made.accesses if variable not in a.pending])
         if moved is not ZERO and count is not ONE:
             more = maximum(count - 1, 0)
-            again.append((_short(moved) * more, self.footprint(made.accesses)))
+            around = made.accesses if everything is None else everything
+            again.append((short(moved) * more, self.footprint(around)))
         accesses = [extended(access, variable, count) for access in made.accesses]
-        return _Touched(accesses, gathered(again), _short(made.cycles) * count)
+        return _Touched(accesses, gathered(again), short(made.cycles) * count)
 
     def _once_more(self, accesses: Sequence[Access]) -> Expr:
         """Bytes that come from afar when the same is touched in a next turn.
@@ -311,11 +337,11 @@ class _Walk:
         What touches a buffer first brings its lines near, be it to read or to write them; what
         touches them later in a turn was counted by the statement that does.
         """
-        found: dict[TileBuffer, tuple[bool, list[Expr]]] = {}
+        found: dict[TileBuffer, tuple[bool, list[tuple[Expr, Expr]]]] = {}
         for access in accesses:
             is_store, own = found.setdefault(access.buffer, (access.is_store, []))
             if access.is_store is is_store:
-                own.append(self.bytes_of(access))
+                own.append((access.origin, self.bytes_of(access)))
         moved = ZERO
         for buffer, (is_store, own) in found.items():
             touched = self._capped(buffer, touched_by_all(buffer, own, is_store))
@@ -345,7 +371,7 @@ class _Walk:
             alike = found.setdefault(access.key, [])
             if not any(is_near(access, other) for other in alike):
                 alike.append(access)
-        return [replace(alike[0], count=len(alike)) for alike in found.values()]
+        return [one_of(alike) for alike in found.values()]
 
     def _access(self, buffer: TileBuffer, offset: Expr, is_store: bool) -> Access:
         moved = {n: self.begins[n] + symbol(n) for n in self.around if n in self.begins}
@@ -355,15 +381,24 @@ class _Walk:
         names = self._variables(offset.free_symbols)
         direct = [name for name in self.around if name in offset.free_symbols]
         affine = offset.affine(direct)
+        steps, rest = affine if affine is not None else (_steps(offset, direct), ZERO)
         pending: dict[str, str] = {}
         for name in self.around:
-            if name not in names:
-                continue
-            distance = None if affine is None else affine[0].get(name)
-            pending[name] = f"?{name}" if distance is None else str(distance)
+            if name in names:
+                distance = steps.get(name)
+                pending[name] = f"?{name}" if distance is None else str(distance)
+        parts = {
+            part: pending[name]
+            for name in moved
+            if name in pending
+            for part in self.begins[name].free_symbols
+            if part in pending
+        }
         return Access(
-            buffer, {}, pending, offset, is_store, distance_apart(pending, buffer.dtype.bytes)
-        )
+            buffer, {}, pending, offset, is_store, distance_apart(pending, buffer.dtype.bytes),
+            origin=origin_of(rest, steps.values()), chunks=parts,
+            distances={str(step): with_positive_divisors(step) for step in steps.values()},
+        )  # fmt: skip
 
     def bytes_of(self, access: Access) -> Expr:
         """Bytes that an access touches."""
@@ -371,7 +406,7 @@ class _Walk:
 
     def footprint(self, accesses: Sequence[Access]) -> Expr:
         """Bytes that all of them touch."""
-        return _short(sum((e for e, _ in self.regions(accesses).values()), ZERO))
+        return short(sum((e for e, _ in self.regions(accesses).values()), ZERO))
 
     def regions(self, accesses: Sequence[Access]) -> dict[TileBuffer, tuple[Expr, bool]]:
         """Bytes of each buffer that are touched, and whether they are written.
@@ -379,13 +414,13 @@ class _Walk:
         Loops that read the same memory mostly read the same part of it, and so do those that write
         scratch memory; those that write a result write different ones.
         """
-        found: dict[TileBuffer, tuple[list[Expr], bool]] = {}
+        found: dict[TileBuffer, tuple[list[tuple[Expr, Expr]], bool]] = {}
         for access in accesses:
             own, written = found.setdefault(access.buffer, ([], access.is_store))
             if access.is_store and not written:
                 own, written = [], True
             if access.is_store or not written:
-                own.append(self.bytes_of(access))
+                own.append((access.origin, self.bytes_of(access)))
             found[access.buffer] = own, written
         return {
             buffer: (self._capped(buffer, touched_by_all(buffer, own, written)), written)
@@ -398,96 +433,60 @@ class _Walk:
 
     def _turned(self, block: TransposeBlock) -> _Touched:
         rows, columns = self.length(ZERO, block.rows), self.length(ZERO, block.columns)
-        cycles = self._squares(block, rows, columns)
+        usual = self.middle_of(block.rows), self.middle_of(block.columns)
+        cycles = squares_cycles(self.core, block, usual, (rows, columns))
         read = self._access(block.source, block.source_offset, False)
         written = self._access(block.target, block.target_offset, True)
-        along, across = {"columns": columns, "rows": rows}, {"rows": rows, "columns": columns}
+        down, beside = TURNED
+        along, across = {beside: columns, down: rows}, {down: rows, beside: columns}
         sides = ((read, along), (written, across))
         accesses = [replace(a, extents=extents, apart=1) for a, extents in sides]
         return _Touched(accesses, [], cycles + round(1000 * self.costs.turn_call))
 
-    def _squares(self, block: TransposeBlock, rows: Expr, columns: Expr) -> Expr:
-        """Thousandths of cycles to turn a block by the largest squares of which one fits.
-
-        One fits the usual block; the last one of a loop, which may be smaller, takes its share.
-        """
-        lanes = self.core.lanes(block.target.dtype.bytes)
-        tall, wide = self.middle_of(block.rows), self.middle_of(block.columns)
-        least, made = minimum(tall, wide), ZERO
-        for size, each in reversed(self.costs.turns):
-            if size <= lanes:
-                squares = ceil_div(tall, size) * ceil_div(wide, size)
-                own = squares * round(1000 * size * each)
-                made = own if size == 1 else select(less_equal(size, least), own, made)
-        made = self._thin(block, tall, wide, made, lanes)
-        for usual, mean in ((tall, rows), (wide, columns)):
-            if usual is not mean:
-                made = _short(made) * mean // maximum(usual, 1)
-        return made
-
-    def _thin(
-        self, block: TransposeBlock, tall: Expr, wide: Expr, squares: Expr, lanes: int
-    ) -> Expr:
-        """The same, for two or three columns or rows side by side by the vector."""
-        each = round(1000 * max(cycles for size, cycles in self.costs.turns if size <= lanes))
-        sides = (
-            (wide, tall, block.columns is block.source_row),
-            (tall, wide, block.rows is block.target_row),
-        )
-        for count, length, beside in sides:
-            if not beside or (count.is_constant and not 1 < count.value <= MOST_THIN):
-                continue
-            whole = ceil_div(length, lanes) * count * each
-            fits = logical_and(less_equal(2, count), less_equal(count, MOST_THIN))
-            squares = select(logical_and(fits, less_equal(lanes, length)), whole, squares)
-        return squares
-
     # ------------------------------------------------------------ the price
 
-    def price(self, touched: _Touched, tasks: Expr) -> LoopPrice:
-        """Picoseconds of everything."""
-        computed = touched.cycles * self.machine.picoseconds(1) // 1000
-        far = [a for a in touched.accesses if not a.buffer.scratch]
+    def price(self, phases: Sequence[_Touched], tasks: Expr) -> LoopPrice:
+        """Picoseconds of everything; in each phase computing and moving overlap."""
+        far = [a for phase in phases for a in phase.accesses if not a.buffer.scratch]
         first, pieces = self.regions(far), {a.buffer: a.pieces(self.sizes) for a in reversed(far)}
-        whole = _short(total(moved for moved, _ in first.values()))
-        lines = ZERO
-        for moved, written in first.values():
-            lines = lines + moved * round(4 * (self.costs.again if written else 1))
-        lines = _short(lines // (4 * CACHE_LINE))
-        read = lines * line_rate(self.machine, whole)
-        read = read + pieces_time(_short(total(pieces.values())), whole, self.machine)
-        for moved, distance in touched.again:
+        whole = short(total(moved for moved, _ in first.values()))
+        rate, shown = line_rate(self.machine, whole), round(SIXTEENTHS * self.costs.shown)
+        alone, computed, lines = ZERO, ZERO, ZERO
+        for phase in phases:
+            touched = [a.buffer for a in phase.accesses if a.buffer in first]
+            own = {buffer: first.pop(buffer) for buffer in dict.fromkeys(touched)}
+            moved = short(self._lines(own.values()))
+            runs = short(total(pieces[buffer] for buffer in own))
+            read = moved * rate + pieces_time(runs, whole, self.machine) + self._again(phase)
+            cycles = short(phase.cycles * self.machine.picoseconds(1) // 1000)
+            read = short(read)
+            both = minimum(read, cycles) * shown // SIXTEENTHS
+            alone = alone + short(maximum(read, cycles) + both)
+            computed, lines = computed + cycles, lines + moved
+        shared = memory_time(short(lines), whole, self.machine)
+        return LoopPrice(short(alone), short(computed), shared, tasks)
+
+    def _lines(self, regions: Iterable[tuple[Expr, bool]]) -> Expr:
+        """Lines that memory moves the first time: what is written is read before."""
+        moved = ZERO
+        for size, written in regions:
+            moved = moved + size * round(4 * (self.costs.again if written else 1))
+        return moved // (4 * CACHE_LINE)
+
+    def _again(self, phase: _Touched) -> Expr:
+        """Picoseconds of what comes from nearer, as it was touched before."""
+        read = ZERO
+        for moved, distance in gathered(phase.again):
             rate = line_rate(self.machine, distance)
             if rate is not ZERO:
-                read = read + _short(moved // CACHE_LINE) * rate
-        read, computed = _short(read), _short(computed)
-        shown = round(SIXTEENTHS * self.costs.shown)
-        both = minimum(read, computed) * shown // SIXTEENTHS
-        alone = _short(maximum(read, computed) + both)
-        return LoopPrice(alone, computed, memory_time(lines, whole, self.machine), tasks)
+                read = read + short(moved // CACHE_LINE) * rate
+        return read
 
 
-def _is_local(name: str) -> bool:
-    """Whether a name is that of a loop or of a position that is read, not of a size."""
-    return name[:1] == "_" and name[2:].isdigit()
-
-
-def _short(expression: Expr) -> Expr:
-    """The same; a long sum is kept together where it is multiplied."""
-    return maximum(expression, 0) if len(expression.terms) > MOST_TERMS else expression
-
-
-def _known(length: Expr) -> Expr:
-    """A length of which nothing is left that only a loop or an element knows."""
-    left = [name for name in length.free_symbols if _is_local(name)]
-    return _bounded(length.substitute(dict.fromkeys(left, ZERO)) if left else length)
-
-
-def _bounded(length: Expr) -> Expr:
-    """The same, 0 where it may be less, and of a value where nothing around it runs as well."""
-    length = with_positive_divisors(length)
-    is_size = length.symbol_name or (length.is_constant and length.value >= 0)
-    return length if is_size else maximum(length, 0)
+def _steps(offset: Expr, names: Iterable[str]) -> dict[str, Expr]:
+    """The distances that are known of a position which others than these make no line."""
+    found = {name: stride(offset, name) for name in names}
+    return {name: constant(step) for name, step in found.items() if step is not None}
 
 
 __all__ = ["LoopPrice", "loop_price", "memory_time", "statement_cycles"]

@@ -40,16 +40,21 @@ from tilewright.target.loop_costs import LoopCosts
 
 TOGETHER = 4  # vectors of a loop that are taken at a time, so that sums do not wait for themselves
 MOST_PICKED = 4  # elements from lane to lane up to which whole vectors are loaded and picked from
+ADDITIONS = ("add", "subtract")  # have pipes of their own
 SLOW_OPERATIONS = 4  # scalar operations of a function from which on it is none of one instruction
 
 
 @dataclass
 class Work:
-    """Cycles of the ports for one vector, or for one element; ``fixed`` are those of the loop."""
+    """Cycles of the ports for one vector, or for one element; ``fixed`` are those of the loop.
+
+    ``added`` are those of the pipes that add, which are a part of those of ``arithmetic``.
+    """
 
     load: float = 0.0
     store: float = 0.0
     arithmetic: float = 0.0
+    added: float = 0.0
     count: float = 0.0
     fixed: float = 0.0
     is_vector: bool = True
@@ -59,7 +64,7 @@ class Work:
     @property
     def cycles(self) -> float:
         """Of one vector: what its busiest port needs; loads and stores have their own."""
-        return max(self.load, self.store, self.arithmetic)
+        return max(self.load, self.store, self.arithmetic, self.added)
 
 
 @dataclass(frozen=True)
@@ -106,17 +111,8 @@ def scalar_cycles(core: Core, values: Iterable[Value]) -> float:
 def loop_cycles(core: Core, loop: Loop, length: Expr) -> Expr:
     """Thousandths of cycles of an innermost loop with so many iterations."""
     costs = core.costs
-    stores = [part for part in loop.body if isinstance(part, Store)]
-    values = [part.value for part in loop.body if isinstance(part, Let | Store)]
-    values += [a.value for a in loop.accumulators]
-    widths = [_width(value) for value in values] + [s.buffer.dtype.bytes for s in stores]
-    lanes = core.lanes(max(widths, default=4))
-    work = Work()
-    varying = {p.name for p in loop.body if isinstance(p, Let)} | {loop.variable}
-    for value in values:
-        _add(core, work, value, loop.variable, _names(varying), lanes)
-    for store in stores:
-        _add_store(core, work, store, loop.variable, lanes)
+    stores = _stores(loop)
+    lanes, work = _loop_work(core, loop)
     enter = work.fixed
     running = _is_running(loop, stores)
     if running:
@@ -130,6 +126,40 @@ def loop_cycles(core: Core, loop: Loop, length: Expr) -> Expr:
         enter += sum(_combining(a, costs) for a in loop.accumulators)
         work.arithmetic = max(work.arithmetic, costs.latency / TOGETHER)
     return _vectors(core, loop, length, lanes, work) + _once(length, enter)
+
+
+def _stores(loop: Loop) -> list[Store]:
+    return [part for part in loop.body if isinstance(part, Store)]
+
+
+def _loop_work(core: Core, loop: Loop) -> tuple[int, Work]:
+    """Elements of a vector of an innermost loop, and what it takes."""
+    stores = _stores(loop)
+    values = [part.value for part in loop.body if isinstance(part, Let | Store)]
+    values += [a.value for a in loop.accumulators]
+    widths = [_width(value) for value in values] + [s.buffer.dtype.bytes for s in stores]
+    lanes = core.lanes(max(widths, default=4))
+    work = Work()
+    varying = {p.name for p in loop.body if isinstance(p, Let)} | {loop.variable}
+    for value in values:
+        _add(core, work, value, loop.variable, _names(varying), lanes)
+    for store in stores:
+        _add_store(core, work, store, loop.variable, lanes)
+    for accumulator in loop.accumulators:
+        _add_combination(work, accumulator, core.costs)
+    return lanes, work
+
+
+def loop_instructions(core: Core, loop: Loop, length: Expr, each: float) -> Expr:
+    """``each`` for every instruction of an innermost loop that computes, rounded.
+
+    Those that combine the lanes of its sums in the end are among them.
+    """
+    lanes, work = _loop_work(core, loop)
+    vectors = ceil_div(length, lanes) if work.is_vector else length
+    own = work.arithmetic / core.costs.instruction if work.is_vector else work.count
+    ending = 2 * (lanes.bit_length() - 1) * len(loop.accumulators)
+    return vectors * round(own * each) + round(ending * each)
 
 
 def _once(length: Expr, cycles: float) -> Expr:
@@ -183,6 +213,15 @@ def _combining(accumulator: Accumulator, costs: LoopCosts) -> float:
     is_extreme = accumulator.kind in ("maximum", "minimum")
     floats = not accumulator.value.dtype.is_integer
     return costs.extreme if is_extreme and floats else costs.combine
+
+
+def _add_combination(work: Work, accumulator: Accumulator, costs: LoopCosts) -> None:
+    """A vector that joins its accumulator: an extreme also notes, by pairs, what is no number."""
+    is_float = not accumulator.value.dtype.is_integer
+    if accumulator.kind == "sum" and is_float:
+        work.added += costs.addition
+    is_extreme = accumulator.kind in ("maximum", "minimum") and is_float
+    work.arithmetic += costs.instruction * (2 if is_extreme else 1)
 
 
 def _thousandths(cycles: float) -> int:
@@ -348,6 +387,8 @@ def _add_function(core: Core, work: Work, name: str, dtype: DType, lanes: int) -
         steps = costs.compare if is_extreme else 1.0
         work.arithmetic += costs.instruction * steps
         work.count += steps
+        if name in ADDITIONS and not dtype.is_integer:
+            work.added += costs.addition
         return
     cycles = known * (costs.double if dtype is DType.FLOAT64 else 1.0)
     work.arithmetic += cycles

@@ -23,6 +23,8 @@ LONG, SHORT = 1024, (15, 33, 100)  # elements of a row; short ones end in part o
 MIXED = 8, 16  # instructions of a value: the difference is what they alone take
 TURNS = ((64, 64, 16), (14, 14, 8), (7, 64, 4), (3, 64, 1))  # rows, columns, the squares that fit
 FAR_ROW = 1024  # elements of a row of what lies in memory
+SWEEP = 2  # instructions of a vector in the sweep that waits: a difference, its sum
+LEAST_WINDOW, MOST_WINDOW = 16.0, 512.0  # of processors there are, with room for noise
 ASKING_GAINS = 0.95  # times the time without asking ahead: half of it may be noise
 
 UNARY = (
@@ -107,6 +109,7 @@ def _probes(target: Target) -> dict[str, Probe]:
     made["convert"] = _along(f"float32({FIRST})", "int8", result="float32", kind="")
     for count in MIXED:
         made[f"mixed {count}"] = _along(_mixed(count))
+    made["added"] = _along(_added(MIXED[0]))
     made["maxima"] = _along("maximum(maximum(b0[_i2], b0[_i2 + 16]), b0[_i2 + 32])")
     for name, shift in (("", 0), (" across", 1)):
         made[f"store{name}"] = _along("1.0", shift=shift)
@@ -120,7 +123,9 @@ def _probes(target: Target) -> dict[str, Probe]:
     made["scalar 1"], made["scalar 7"] = (_rows(_PLAIN, n) for n in (1, 7))
     for n in SHORT:
         made[f"sum {n}"] = _rows(_SUMMED.format("sum"), n)
-        made[f"waiting {n}"] = _rows(_WAITING, n)
+    for n in (SHORT[-1], LONG):
+        for name, total in _NEEDED.items():
+            made[f"{name} {n}"] = _rows(_TWICE.format(total), n, LONG * 4 // n)
     made["gather"] = _along("b0[5*_i2 + 0*m]", sizes={"m": 5}, kind="").spread(5)
     made["index"] = _picked("")
     made["checked"] = _picked(" else check 0")
@@ -147,6 +152,13 @@ def _mixed(count: int) -> str:
     value = FIRST
     for number in range(count):
         value = f"{'add' if number % 2 else 'multiply'}({value}, {1 + number / 8})"
+    return value
+
+
+def _added(count: int) -> str:
+    value = FIRST
+    for number in range(count):
+        value = f"add({value}, {1 + number / 8})"
     return value
 
 
@@ -181,14 +193,16 @@ _PIECES = (
     + 7 * "add("
     + "{}, {}), {}), {}), {}), {}), {}), {})\n  o0[_i1] = _r3\n"
 )
-# As in a normalisation: each sweep needs a quotient or a root of what the one before has found.
-_WAITING = (
+# As in a normalisation: the second sweep needs the sum of the first, or what is made of it.
+_TWICE = (
     "  for masked _i2 in 0 .. n\n    _r3 = sum of b0[_i1*n + _i2]\n"
-    "  _v1 = divide(_r3, 3.0)\n"
-    "  for masked _i4 in 0 .. n\n    _r5 = sum of subtract(b0[_i1*n + _i4], _v1)\n"
-    "  _v2 = divide(1.0, square_root(add(_r5, 1.0)))\n"
-    "  for masked _i6 in 0 .. n\n    o0[_i1*n + _i6] = multiply(b0[_i1*n + _i6], _v2)\n"
+    "  for masked _i4 in 0 .. n\n    _r5 = sum of subtract(b0[_i1*n + _i4], {})\n"
+    "  o0[_i1] = add(_r3, _r5)\n"
 )
+_NEEDED = {
+    "apart": "0.5", "waiting": "_r3", "chained": "divide(1.0, square_root(_r3))",
+}  # fmt: skip
+_CHAINED = 2  # functions of the last one
 
 
 def _rows(body: str, n: int, rows: int = ROWS) -> Probe:
@@ -263,6 +277,7 @@ def _costs(m: _Measured, target: Target) -> LoopCosts:
     compare = m.vector("maxima") / 2 / instruction
     exponential = m.vector("exponential")
 
+    wait = _waited(m, "waiting", LONG)
     task = max(0.0, m.row("task") / 8 - max(m.vector("sum"), m.vector("store")))
 
     def ending(name: str) -> float:
@@ -270,6 +285,7 @@ def _costs(m: _Measured, target: Target) -> LoopCosts:
 
     return LoopCosts(
         instruction=instruction,
+        addition=max(m.vector("added") / MIXED[0], instruction),
         load=load,
         store=store,
         aligned_load=m.vector("sum"),
@@ -279,7 +295,9 @@ def _costs(m: _Measured, target: Target) -> LoopCosts:
         enter=max(0.2, enter),
         combine=ending("known row"),
         extreme=ending("known extreme"),
-        wait=max(0.0, _mean(lambda n: _apart(m, n)) / 2),
+        wait=wait,
+        chained=max(0.0, _waited(m, "chained", LONG) - wait) / _CHAINED,
+        window=_window(m, wait),
         gather=m.element("gather"),
         index=m.element("index"),
         checked=m.element("checked"),
@@ -308,9 +326,17 @@ def _mean(of: Callable[[int], float]) -> float:
     return sum(of(n) for n in SHORT) / len(SHORT)
 
 
-def _apart(m: _Measured, n: int) -> float:
-    """What three sweeps take longer where each needs what the one before has found."""
-    return m.row(f"waiting {n}") - 2 * m.row(f"sum {n}") - m.row(f"copy {n}")
+def _waited(m: _Measured, name: str, n: int) -> float:
+    """What two sweeps along a row take longer where the second one needs what the first found."""
+    rows = LONG * 4 // n
+    return max(0.0, m.cycles[f"{name} {n}"] - m.cycles[f"apart {n}"]) / rows
+
+
+def _window(m: _Measured, wait: float) -> float:
+    """How many instructions may wait: a short sweep has so many, and shows a part of its wait."""
+    n = SHORT[-1]
+    count = SWEEP * _whole(m, n) + 2 * (m.lanes.bit_length() - 1)
+    return min(max(count * wait / max(_waited(m, "waiting", n), 0.1), LEAST_WINDOW), MOST_WINDOW)
 
 
 def _whole(m: _Measured, n: int) -> int:

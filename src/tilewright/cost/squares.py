@@ -1,0 +1,67 @@
+"""What it takes to turn blocks through registers. Imports ir and shape.
+
+Start with :func:`squares_cycles`.
+"""
+
+from __future__ import annotations
+
+from tilewright.cost.lengths import short
+from tilewright.cost.vector_work import Core
+from tilewright.ir.tile import TransposeBlock
+from tilewright.shape import (
+    Expr,
+    ceil_div,
+    constant,
+    less_equal,
+    logical_and,
+    maximum,
+    minimum,
+    select,
+)
+
+MOST_THIN = 3  # rows or columns that are turned without squares: THIN of backend/cpu/transpose.py
+
+
+def squares_cycles(
+    core: Core, block: TransposeBlock, usual: tuple[Expr, Expr], mean: tuple[Expr, Expr]
+) -> Expr:
+    """Thousandths of cycles to turn a block by the largest squares of which one fits.
+
+    One fits the ``usual`` rows and columns; those of the last turn of a loop, which may be fewer,
+    take their share of the ``mean``.
+    """
+    lanes = core.lanes(block.target.dtype.bytes)
+    tall, wide = usual
+    least, made = minimum(tall, wide), constant(0)
+    for size, each in reversed(core.costs.turns):
+        if size <= lanes:
+            squares = ceil_div(tall, size) * ceil_div(wide, size)
+            own = squares * round(1000 * size * each)
+            made = own if size == 1 else select(less_equal(size, least), own, made)
+    made = _thin(core, block, usual, made, lanes)
+    for one, whole in zip(usual, mean, strict=True):
+        if one is not whole:
+            made = short(made) * whole // maximum(one, 1)
+    return made
+
+
+def _thin(
+    core: Core, block: TransposeBlock, usual: tuple[Expr, Expr], squares: Expr, lanes: int
+) -> Expr:
+    """The same, for two or three columns or rows side by side by the vector."""
+    each = round(1000 * max(cycles for size, cycles in core.costs.turns if size <= lanes))
+    tall, wide = usual
+    sides = (
+        (wide, tall, block.columns is block.source_row),
+        (tall, wide, block.rows is block.target_row),
+    )
+    for count, length, beside in sides:
+        if not beside or (count.is_constant and not 1 < count.value <= MOST_THIN):
+            continue
+        whole = ceil_div(length, lanes) * count * each
+        fits = logical_and(less_equal(2, count), less_equal(count, MOST_THIN))
+        squares = select(logical_and(fits, less_equal(lanes, length)), whole, squares)
+    return squares
+
+
+__all__ = ["squares_cycles"]
