@@ -211,3 +211,21 @@ def test_bytes_are_stored_where_readers_make_floats_of_them(reader: str) -> None
     plan = sketch.plan(node(Map("add"), other, back))
     assert {o for k in plan.kernels for o in k.outputs} >= {stored}
     assert len(plan.kernels) == 2
+
+
+def test_sums_read_bytes_through_views_and_are_a_part_of_the_rows_that_make_them() -> None:
+    """Neither the bytes of a product nor those of a softmax are stored as integers once more."""
+    sketch = Sketch()
+    dense_bytes = node(
+        Cast(DType.UINT8),
+        node(Contract((), ((1, 0),)), sketch.input(sketch.batch, 8), sketch.weights(8, 64)),
+    )
+    wide = node(Cast(DType.INT32), dense_bytes)
+    heads = node(Reshape((sketch.batch, constant(4), constant(16))), wide)
+    plan = sketch.plan(node(Reduce("sum", (2,)), heads))
+    assert plan.kernels[0].outputs == (dense_bytes,)
+
+    sketch = Sketch()
+    rows = node(Cast(DType.UINT8), softmax(sketch.input(sketch.batch, sketch.sequence)))
+    plan = sketch.plan(rows, node(Reduce("sum", (1,)), node(Cast(DType.INT32), rows)))
+    assert [k.kind for k in plan.kernels] == [KernelKind.ROWS]
