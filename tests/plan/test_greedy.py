@@ -235,3 +235,21 @@ def test_how_a_read_tensor_was_computed_is_no_part_of_a_kernel() -> None:
     kernels = sketch.plan(first, second).kernels
     assert len(kernels) == 2
     assert outline_key(kernels[0]) == outline_key(kernels[1])
+
+
+def test_sums_read_bytes_through_views_and_are_a_part_of_the_rows_that_make_them() -> None:
+    """Neither the bytes of a product nor those of a softmax are stored as integers once more."""
+    sketch = Sketch()
+    dense_bytes = node(
+        Cast(DType.UINT8),
+        node(Contract((), ((1, 0),)), sketch.input(sketch.batch, 8), sketch.weights(8, 64)),
+    )
+    wide = node(Cast(DType.INT32), dense_bytes)
+    heads = node(Reshape((sketch.batch, constant(4), constant(16))), wide)
+    plan = sketch.plan(node(Reduce("sum", (2,)), heads))
+    assert plan.kernels[0].outputs == (dense_bytes,)
+
+    sketch = Sketch()
+    rows = node(Cast(DType.UINT8), softmax(sketch.input(sketch.batch, sketch.sequence)))
+    plan = sketch.plan(rows, node(Reduce("sum", (1,)), node(Cast(DType.INT32), rows)))
+    assert [k.kind for k in plan.kernels] == [KernelKind.ROWS]

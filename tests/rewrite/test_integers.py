@@ -16,7 +16,7 @@ from tilewright.backend.cpu.machine import host_levels
 from tilewright.ir.dtype import DType
 from tilewright.ir.evaluate import evaluate
 from tilewright.ir.graph import Graph, Node, node
-from tilewright.ir.primitives import Cast, Contract, Convolve, Map, Reshape, Transpose
+from tilewright.ir.primitives import Cast, Contract, Convolve, Map, Pad, Reduce, Reshape, Transpose
 from tilewright.rewrite.integers import has_integer_products, integer_products
 from tilewright.rewrite.requantise import quotients_into_scales
 from tilewright.shape import constant
@@ -133,6 +133,15 @@ def test_products_of_two_inputs_are_exact_at_every_size(
         for last in (0, -1):
             got = meaning.outputs(inputs, sizes, lambda k, at=last: range(len(k.variants))[at])
             np.testing.assert_array_equal(got["y0"], want)
+
+
+def test_sums_of_rows_need_no_copy_that_is_filled_up_to_whole_words() -> None:
+    """They are of the bytes as they are made, which whoever makes them can sum."""
+    narrow = integer_products(of_two_inputs(U8, S8, None, (True, True), False))
+    sums = [x for x in narrow.nodes() if isinstance(x.primitive, Reduce)]
+    wide = [x.inputs[0] for x in sums]
+    assert any(x.inputs == (narrow.inputs[0],) for x in wide)
+    assert isinstance(product_of(narrow).inputs[0].primitive, Pad)
 
 
 def of_bytes(seed: int, name: str, dtype: DType, shape: tuple[int, ...]) -> np.ndarray:

@@ -245,6 +245,9 @@ MOTION: list[tuple[str, Build]] = [
     ),
     ("unit_axes_after_reduce", lambda: node(Reduce("maximum", (2,)), to(shape(M, 1, N), x()))),
     ("unit_axes_after_reduce", lambda: node(Reduce("maximum", (0, 1)), to(MN, unit()))),
+    ("transpose_after_reduce", lambda: node(Reduce("maximum", (0,)), turned(z(), 2, 0, 1))),
+    ("transpose_after_reduce", lambda: node(Reduce("maximum", (0, 2)), turned(z(), 1, 2, 0))),
+    ("transpose_after_reduce", lambda: node(Reduce("maximum", (0, 1)), turned(x(), 1, 0))),
 ]
 
 EXACT_LINEAR: list[tuple[str, Build]] = [

@@ -240,7 +240,9 @@ class _Planner:
 
     def _reads_bytes(self, user: Node, operand: Node) -> bool:
         """Whether a reader makes ``operand`` itself, once per element or at little cost."""
-        if isinstance(user.primitive, Map | Cast):
+        if isinstance(user.primitive, Reshape | Transpose) and user not in self.roots:
+            return all(self._reads_bytes(reader, user) for reader in self.users[user])
+        if isinstance(user.primitive, Map | Cast | Reduce) and kind_to_seed(user) is None:
             return True
         if kind_to_seed(user) is not KernelKind.WINDOW or user.inputs[0] is not operand:
             return False

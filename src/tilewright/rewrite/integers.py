@@ -225,7 +225,9 @@ def _narrow(x: Node, left: Quantised, right: Quantised, scope: Scope) -> Node:
         taken = _column_sums(right, _summed(x)[1]).spread(x.shape, columns)
         exact = _less(exact, left.zero.spread(x.shape, rows), taken)
     if right.zero is not None:
-        exact = _less(exact, right.zero.spread(x.shape, columns), _row_sums(x, data, primitive))
+        # The words that a product's depth is filled up with are 0: the sums need no copy of them.
+        summed = left.data if isinstance(primitive, Contract) else data
+        exact = _less(exact, right.zero.spread(x.shape, columns), _row_sums(x, summed, primitive))
     if x.dtype is DType.INT32:
         return exact
     scaled = _in_float32(exact, middle)

@@ -9,7 +9,14 @@ from __future__ import annotations
 from tilewright.ir.graph import Node, node
 from tilewright.ir.primitives import Broadcast, Cast, Constant, Map, Reduce, Reshape, Transpose
 from tilewright.ir.views import groups
-from tilewright.rewrite.build import broadcast, is_one, only_units_differ, reshape, squeezed
+from tilewright.rewrite.build import (
+    broadcast,
+    is_one,
+    only_units_differ,
+    reshape,
+    squeezed,
+    transpose,
+)
 from tilewright.rewrite.divisions import may_fail
 from tilewright.rewrite.facts import Facts
 from tilewright.shape import Truth
@@ -119,3 +126,19 @@ def unit_axes_after_reduce(x: Node, facts: Facts) -> Node | None:
     number = {axis: len(squeezed(view.shape[:axis])) for axis in x.primitive.axes}
     axes = tuple(wide[number[axis]] for axis in x.primitive.axes)
     return reshape(node(Reduce(x.primitive.kind, axes), base), x.shape)
+
+
+def transpose_after_reduce(x: Node, facts: Facts) -> Node | None:
+    """Reduce(Transpose(a)) → Transpose(Reduce(a)), nothing else reading the transposition.
+
+    The reduction then goes over memory in its order, and what is moved is smaller.
+    """
+    view = x.inputs[0]
+    assert isinstance(x.primitive, Reduce)
+    if not isinstance(view.primitive, Transpose) or not facts.used_once(view):
+        return None
+    permutation = view.primitive.permutation
+    axes = tuple(sorted(permutation[axis] for axis in x.primitive.axes))
+    kept = [axis for axis in range(view.rank) if axis not in axes]
+    order = [kept.index(source) for source in permutation if source not in axes]
+    return transpose(node(Reduce(x.primitive.kind, axes), view.inputs[0]), order)

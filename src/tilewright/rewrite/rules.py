@@ -109,6 +109,7 @@ RULES: tuple[Rule, ...] = (
     Rule((Map, Cast), motion.broadcast_after_map),
     Rule((Map, Cast), motion.view_after_map),
     Rule((Reduce,), motion.unit_axes_after_reduce),
+    Rule((Reduce,), motion.transpose_after_reduce),
     Rule((Window,), windows.window_of_pad),
     Rule((Window,), windows.window_of_unit_axes),
     Rule((Convolve,), windows.convolve_of_no_channels),
