@@ -253,7 +253,7 @@ def depthwise(channels: int = 64) -> Network:
 
 def test_few_pixels_are_convolved_with_the_channels_last() -> None:
     """The rule counts one for a depthwise convolution, and two conversions against it."""
-    graph = of_float32(depthwise(), 7, 7)
+    graph = of_float32(depthwise(32), 7, 7)
     assert last(prefer_channels_last(simplify(graph))) == [False, False]
     found = by_price(graph)
     assert last(found.graph) == [True, True]
@@ -284,8 +284,8 @@ def test_few_channels_stay_first_where_the_rule_has_them_last() -> None:
 
 def test_a_region_ends_where_it_gains_no_more() -> None:
     """The rule lets the order of a convolution reach the softmax over its channels as well."""
-    net = Network(16)
-    net.convolution(16)
+    net = Network(32)
+    net.convolution(32)
     net.softmax()
     graph = of_float32(net, 28, 28)
 
@@ -325,7 +325,7 @@ def test_the_graph_is_never_dearer_than_by_the_rule() -> None:
 
 
 def test_the_same_graph_is_laid_out_alike() -> None:
-    first, second = (by_price(of_float32(depthwise(), 7, 7)) for _ in range(2))
+    first, second = (by_price(of_float32(depthwise(32), 7, 7)) for _ in range(2))
     assert first.parts == second.parts
     assert print_graph(first.graph) == print_graph(second.graph)
 

@@ -24,6 +24,7 @@ from tilewright.shape import (
     maximum,
     minimum,
     parse,
+    parsing,
     product,
     select,
     symbol,
@@ -217,3 +218,21 @@ def test_divisors_of_what_does_not_run_count_as_one():
     nested = with_positive_divisors(maximum(minimum(c, 8 // a), 0))
     assert nested.evaluate({"a": 0, "c": 100}) == 8
     assert with_positive_divisors(a // 4 + b % 3) is a // 4 + b % 3
+
+
+def test_calls_that_are_written_alike_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is shared within a price is written out each time, to megabytes for some kernels."""
+    made: list[int] = []
+
+    def counted(*operands: Expr) -> Expr:
+        made.append(len(operands))
+        return minimum(*operands)
+
+    monkeypatch.setitem(parsing._FUNCTIONS, "min", (counted, 1, 9))
+    inner = "min(a, b + 1)"
+    for _ in range(12):
+        inner = f"max({inner} // 2, {inner} + 1)"
+    assert parsing.parse(inner) == parsing.parse(f"1*({inner})") and len(made) == 2
+    for wrong in ("min(a, max(b, 2)", "min(", "min(a))", "min(a, min(b)"):
+        with pytest.raises(DimensionError):
+            parsing.parse(wrong)

@@ -28,6 +28,7 @@ from tilewright.support.errors import DimensionError
 
 _LONGEST = 200  # characters of a text that a message quotes
 _TOKEN = re.compile(r"\s*(\d+|\$\d+|[A-Za-z_][A-Za-z0-9_.]*|//|[<>=!]=|[-+*%<>(),])")
+_PARENTHESIS = re.compile(r"[()]")
 
 # name -> (function, least and greatest number of operands)
 _FUNCTIONS: dict[str, tuple[Callable[..., Expr], int, int]] = {
@@ -89,7 +90,8 @@ def _shortened(text: str) -> str:
 class _Parser:
     """Recursive descent, one method for each level of precedence.
 
-    Tokens are found one by one: what follows an expression need not be made of them.
+    Tokens are found one by one: what follows an expression need not be made of them. Calls that are
+    written alike are read once: a price says the same hundreds of times, within itself.
     """
 
     def __init__(self, text: str, begin: int = 0, names: Mapping[str, Expr] | None = None) -> None:
@@ -98,6 +100,8 @@ class _Parser:
         self.names = names or {}
         self.position = begin
         self._next: re.Match[str] | None = _TOKEN.match(text, begin)
+        self._ends: dict[int, int] = {}
+        self._calls: dict[str, Expr] = {}
 
     def _error(self, place: str) -> DimensionError:
         text = _shortened(self.text[self.begin :])
@@ -121,8 +125,11 @@ class _Parser:
 
     def _advance(self) -> None:
         assert self._next is not None
-        self.position = self._next.end()
-        self._next = _TOKEN.match(self.text, self.position)
+        self._go_to(self._next.end())
+
+    def _go_to(self, position: int) -> None:
+        self.position = position
+        self._next = _TOKEN.match(self.text, position)
 
     def _take(self, token: str) -> bool:
         if self._peek() == token:
@@ -187,6 +194,29 @@ class _Parser:
     def _call(self, name: str) -> Expr:
         if name not in _FUNCTIONS:
             raise self._error(f"because there is no function {name!r}")
+        written = f"{name}({self.text[self.position : self._end(self.position)]}"
+        known = self._calls.get(written)
+        if known is not None:
+            self._go_to(self._end(self.position))
+            return known
+        found = self._calls[written] = self._called(name)
+        return found
+
+    def _end(self, begin: int) -> int:
+        """Where a call ends whose operands begin at a place; that place where it never does."""
+        if begin not in self._ends:
+            opened = [begin]
+            for found in _PARENTHESIS.finditer(self.text, begin):
+                if found[0] == "(":
+                    opened.append(found.end())
+                else:
+                    self._ends[opened.pop()] = found.end()
+                if not opened:
+                    break
+            self._ends |= {place: place for place in opened}
+        return self._ends[begin]
+
+    def _called(self, name: str) -> Expr:
         operands: list[Expr] = []
         while not self._take(")"):
             if operands:
