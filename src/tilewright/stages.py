@@ -65,10 +65,6 @@ class Stages:
         if self.check:
             verify(graph, stage, self._known)
 
-    def rewrite(self, stage: str, graph: Graph) -> None:
-        """The graph after one pass of rewriting."""
-        self.graph(f"rewrite-{stage}", graph)
-
     def layouts(self, made: Layouts) -> None:
         """The graph after the orders of its tensors were decided by price."""
         for part in made.parts:

@@ -178,7 +178,7 @@ def gathered(again: Sequence[tuple[Expr, Expr]]) -> list[tuple[Expr, Expr]]:
     """Pairs of bytes and distances, those at the same distance in one."""
     found: dict[Expr, Expr] = {}
     for moved, distance in again:
-        found[distance] = found.get(distance, constant(0)) + moved
+        found[distance] = found.get(distance, ZERO) + moved
     return [(moved, distance) for distance, moved in found.items()]
 
 

@@ -220,8 +220,8 @@ class _Walk:
             for access in part.accesses:
                 place = access.buffer if access.is_store else (access.buffer, access.origin)
                 written = first.get(access.buffer, number)
-                known = min(first.setdefault(place, number), written)
-                if known != number and not access.is_store:
+                earliest = min(first.setdefault(place, number), written)
+                if earliest != number and not access.is_store:
                     repeated[number] = repeated[number] + self.bytes_of(access)
                 key = (access.key, access.origin)
                 before, kept = found.get(key, (number, access))

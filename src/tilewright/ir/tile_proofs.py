@@ -28,16 +28,7 @@ class AccessProofs:
         self, found: Trace, scope: Scope, happens: Callable[[Access], bool] | None = None
     ) -> None:
         self.scope = scope.copy()
-        runs: set[Axis] = set()
-        self.accesses: list[Access] = []
-        for access in found.accesses:
-            if not runs.issuperset(access.nest):
-                if not (happens is not None and happens(access)) and any(
-                    _is_empty(axis, scope) for axis in access.nest if axis not in runs
-                ):
-                    continue
-                runs.update(access.nest)
-            self.accesses.append(access)
+        self.accesses = _that_may_happen(found.accesses, scope, happens)
         axes = dict.fromkeys(axis for access in self.accesses for axis in access.nest)
         self.simple = _Abstraction(scope, self.scope, axes)
         self.extents = {axis.name: self.simple.of(axis.extent) for axis in axes}
@@ -177,6 +168,21 @@ def _is_involved(atom: Atom) -> bool:
         for monomial, _ in operand.terms
         for inner in monomial.atoms
     )
+
+
+def _that_may_happen(
+    accesses: Iterable[Access], scope: Scope, happens: Callable[[Access], bool] | None
+) -> list[Access]:
+    """The accesses of whose loops none is proved never to run."""
+    runs: set[Axis] = set()
+    found: list[Access] = []
+    for access in accesses:
+        unknown = [axis for axis in access.nest if axis not in runs]
+        is_seen = not unknown or (happens is not None and happens(access))
+        if is_seen or not any(_is_empty(axis, scope) for axis in unknown):
+            runs.update(unknown)
+            found.append(access)
+    return found
 
 
 def _is_empty(axis: Axis, scope: Scope) -> bool:

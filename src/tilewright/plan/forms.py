@@ -112,6 +112,16 @@ class Form:
         return Form(graph, steps, dict(listed), Counter(key for key, _ in listed))
 
 
+def summary_of(change: Array) -> tuple[float, float, float]:
+    """The share that is saved in the mean over the points, and the least and the greatest one."""
+    return float(np.mean(change)), float(np.min(change)), float(np.max(change))
+
+
+def summary_text(saves: float, least: float, most: float) -> str:
+    """What kernels save by another form, for users; see :func:`summary_of`."""
+    return f"saves {saves:.1%} of the kernels that change ({least:.1%} to {most:.1%})"
+
+
 def is_worth_it(change: Array) -> bool:
     """Whether kernels become cheaper by more than the error of prices, and nowhere dearer."""
     return bool(np.mean(change) >= WORTH and np.min(change) >= -MOST_LOSS)
@@ -133,4 +143,4 @@ def _level(target: Target, held: int) -> str:
     return next((level for level in levels if held <= level.capacity), levels[-1]).name
 
 
-__all__ = ["Form", "FormPrices", "is_worth_it"]
+__all__ = ["Form", "FormPrices", "is_worth_it", "summary_of", "summary_text"]

@@ -23,7 +23,7 @@ import numpy as np
 
 from tilewright.ir.graph import Graph, Node
 from tilewright.plan.choosing import NEAR, WORTH, Array
-from tilewright.plan.forms import Form, FormPrices, is_worth_it
+from tilewright.plan.forms import Form, FormPrices, is_worth_it, summary_of, summary_text
 from tilewright.plan.greedy import plan_greedily
 from tilewright.plan.known import with_known_kernels
 from tilewright.plan.layout_problem import Conversion, layout_problem
@@ -61,10 +61,10 @@ class LaidOut:
     most: float
 
     def __str__(self) -> str:
-        share = f"{self.saves:.1%} of the kernels that change ({self.least:.1%} to {self.most:.1%})"
         orders = f"axes stored as {list(self.has)} in the place of {list(self.had)}"
         kernels = format_count(self.kernels, "kernel")
-        return f"{kernels} up to {self.label}: {orders}, saves {share}"
+        share = summary_text(self.saves, self.least, self.most)
+        return f"{kernels} up to {self.label}: {orders}, {share}"
 
 
 @dataclass(frozen=True)
@@ -170,8 +170,7 @@ class _Search:
         pairs = [(w, _order(w, after), _order(w, before)) for w in written]
         last, has, had = ([p for p in pairs if p[1] != p[2]] or pairs)[-1]
         label = self._base.label(last)
-        share = (float(change.mean()), float(change.min()), float(change.max()))
-        return LaidOut(len(part), label, has, had, *share)
+        return LaidOut(len(part), label, has, had, *summary_of(change))
 
 
 @dataclass(frozen=True)

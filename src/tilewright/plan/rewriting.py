@@ -25,7 +25,7 @@ from tilewright.ir.kernel import Kernel, KernelKind, Plan, kernel_of
 from tilewright.ir.primitives import Constant
 from tilewright.plan.alone import as_inputs, rebuild
 from tilewright.plan.choosing import Array
-from tilewright.plan.forms import Form, FormPrices, is_worth_it
+from tilewright.plan.forms import Form, FormPrices, is_worth_it, summary_of, summary_text
 from tilewright.plan.greedy import plan_greedily
 from tilewright.plan.prepare import prepare
 from tilewright.plan.problem import made_by
@@ -55,8 +55,8 @@ class Applied:
     most: float
 
     def __str__(self) -> str:
-        share = f"{self.saves:.1%} of the kernels that change ({self.least:.1%} to {self.most:.1%})"
-        return f"{' + '.join(self.rules)} at {self.label}: saves {share}"
+        share = summary_text(self.saves, self.least, self.most)
+        return f"{' + '.join(self.rules)} at {self.label}: {share}"
 
 
 @dataclass(frozen=True)
@@ -329,12 +329,9 @@ def _outcome(graph: Graph) -> object:
 
 def _report(decision: _Decision, place: _Place) -> Applied:
     labels = place.graph.labels
-    change = decision.change
     label = labels.get(place.graph.outputs[-1][1], "")
-    return Applied(
-        tuple(name for name, _ in decision.steps), label,
-        float(np.mean(change)), float(np.min(change)), float(np.max(change)),
-    )  # fmt: skip
+    rules = tuple(name for name, _ in decision.steps)
+    return Applied(rules, label, *summary_of(decision.change))
 
 
 __all__ = ["Applied", "Rewriting", "rewritten_by_price"]

@@ -10,13 +10,11 @@ import numpy as np
 
 from tilewright.backend.cpu.level_tiles import register_tile, usual_machine
 from tilewright.backend.cpu.machine import LEVELS
+from tilewright.compile_graphs import graph_by_rule, simplified_graph
 from tilewright.frontend.onnx import Dim, import_model
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.tile_evaluate import CheckFailed
 from tilewright.plan.greedy import plan_greedily
-from tilewright.plan.prepare import prepare
-from tilewright.rewrite import simplify
-from tilewright.rewrite.channels_last import prefer_channels_last
 from tilewright.shape.binding import InputPattern, bind_inputs
 from tilewright.stages import Stages
 from tilewright.support.errors import ExecutionError
@@ -38,9 +36,8 @@ class Interpreted:
         ranges = {name: Dim(*limits) for name, limits in case.ranges.items()}
         imported = import_model(case.model, dims=ranges)
         stages.graph("import", imported.graph)
-        graph = simplify(imported.graph, stages.rule, observe=stages.rewrite)
-        graph = prepare(prefer_channels_last(graph, stages.rule, stages.rewrite))
-        stages.graph("prepare", graph)
+        simplified = simplified_graph(imported.graph, stages.rule, stages.graph)
+        graph = graph_by_rule(simplified, stages.rule, stages.graph)
         plan = plan_greedily(graph)
         stages.plan(graph, plan)
         self._graph = graph
