@@ -39,7 +39,7 @@ class Interpreted:
         simplified = simplified_graph(imported.graph, stages.rule, stages.graph)
         graph = graph_by_rule(simplified, stages.rule, stages.graph)
         plan = plan_greedily(graph)
-        stages.plan(graph, plan)
+        stages.plan(graph, plan, LEVEL)
         self._graph = graph
         self._inputs = [getattr(node.primitive, "name", "") for node in graph.inputs]
         patterns = [
