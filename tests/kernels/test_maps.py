@@ -25,7 +25,7 @@ from support.graph_kit import (
 )
 from tilewright.backend.cpu.generate import CodeGenerator
 from tilewright.backend.cpu.level_tiles import register_tile
-from tilewright.backend.cpu.machine import LEVELS
+from tilewright.backend.cpu.machine import LEVELS, assembly
 from tilewright.backend.cpu.shared import KernelModule
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Graph, node
@@ -287,15 +287,40 @@ def test_limited_floats_become_integers_with_few_instructions(kind: DType, insid
 
 def _vector_comparisons(graph: Graph) -> int:
     """Comparisons of vectors in the one kernel of a graph, in LLVM's words."""
+    return str(_module(graph, "avx2")).count("fcmp")
+
+
+def _module(graph: Graph, level: str) -> KernelModule:
+    """The code of the one kernel of a graph."""
     (kernel,) = plan_greedily(graph).kernels
-    code = CodeGenerator(LEVELS["avx2"])
-    code.add(
-        lower_kernel(kernel, graph.scope, register_tile(LEVELS["avx2"]))
-        .variants[0]
-        .steps[0]
-        .program
-    )
+    code = CodeGenerator(LEVELS[level])
+    lowered = lower_kernel(kernel, graph.scope, register_tile(LEVELS[level]))
+    code.add(lowered.variants[0].steps[0].program)
     module = KernelModule("kernels")
     for unit in code.units.values():
         unit.write(module)
-    return str(module).count("fcmp")
+    return module
+
+
+def _part_of_rows(width: int) -> Graph:
+    """max(x, 0) of the middle third of rows of three times ``width`` elements."""
+    space = Space()
+    n = space.dimension("n")
+    x = space.input("x", F32, n, 3 * width)
+    size = (n, constant(width))
+    part = node(Slice((constant(0), constant(width)), size, (constant(1), constant(1))), x)
+    return space.graph(apply("maximum", part, spread(scalar(0.0), size)))
+
+
+def test_a_row_of_one_vector_is_one_vector() -> None:
+    """Not single elements, as which LLVM would unroll it before it looks for vectors."""
+    for level, width in (("avx512", 16), ("avx512", 12), ("avx2", 8), ("avx2", 16), ("avx2", 17)):
+        text = assembly(_module(_part_of_rows(width), level), LEVELS[level])
+        assert "vmaxps" in text
+        assert text.count("vmaxss") < 8  # of rows that are left over
+        assert "vscatter" not in text
+
+
+@pytest.mark.parametrize("width", [1, 7, 8, 9, 12, 15, 16, 17, 24, 31, 33])
+def test_rows_of_few_elements(width: int) -> None:
+    check(_part_of_rows(width), [{"n": rows} for rows in (0, 1, 2, 17, 300)])

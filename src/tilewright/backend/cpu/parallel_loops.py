@@ -3,15 +3,21 @@
 That its iterations do not depend on each other: LLVM's own analysis gives up where one writes at
 several distances known only at run time. Such loops are not unrolled, either: one pass over a
 vector is work enough. That few elements are left, which vectors under a mask do at once, not
-scalars one by one. And that a loop which only looks up elements is better left without vectors.
-Start with :func:`mark_loop`.
+scalars one by one. That a loop which only looks up elements is better left without vectors.
+And that the iterations of a short loop are to be one vector, not a row of scalars. Start with
+:func:`mark_loop`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from llvmlite import ir
+
+from tilewright.backend.cpu.machine import Level
+from tilewright.ir.tile import Let, Loop, Store
+from tilewright.ir.tile_walk import slope
 
 LOOKUPS_AT_A_TIME = 4
 
@@ -33,33 +39,59 @@ class _Distinct(ir.MDValue):
         return id(self)
 
 
-def mark_loop(
-    module: ir.Module,
-    body: Iterable[ir.Block],
-    latch: ir.Instruction,
-    *,
-    independent: bool,
-    masked: bool,
-    looks_up: bool = False,
-) -> None:
-    """Mark the loop of the blocks ``body`` with the branch ``latch`` back to its beginning.
+@dataclass(frozen=True)
+class LoopHints:
+    """What is to be said of a loop.
 
     One that ``looks_up`` does nothing but that: an instruction that gathers takes as long as the
-    loads of its lanes, and begins fewer of them before it waits for memory.
+    loads of its lanes, and begins fewer of them before it waits for memory. One that
+    ``fills_vectors`` has as many iterations as make vectors, and is not to be unrolled before.
     """
-    hints: list[str] = []
-    if independent:
+
+    independent: bool
+    masked: bool
+    looks_up: bool
+    fills_vectors: bool
+
+
+def mark_loop(
+    module: ir.Module, body: Iterable[ir.Block], latch: ir.Instruction, hints: LoopHints
+) -> None:
+    """Mark the loop of the blocks ``body`` with the branch ``latch`` back to its beginning."""
+    said: list[str] = []
+    if hints.independent:
         group = _Distinct(module, "")
-        hints.append(f'!{{!"llvm.loop.parallel_accesses", {group.get_reference()}}}')
-        hints += [] if looks_up else ['!{!"llvm.loop.unroll.disable"}']
+        said.append(f'!{{!"llvm.loop.parallel_accesses", {group.get_reference()}}}')
         for block in body:
             for instruction in block.instructions:
                 if isinstance(instruction, ir.LoadInstr | ir.StoreInstr):
                     instruction.set_metadata("llvm.access.group", group)
-    if masked:
-        hints.append('!{!"llvm.loop.vectorize.predicate.enable", i1 true}')
-    if looks_up:
-        hints.append('!{!"llvm.loop.vectorize.enable", i1 false}')
-        hints.append(f'!{{!"llvm.loop.unroll.count", i32 {LOOKUPS_AT_A_TIME}}}')
-    if hints:
-        latch.set_metadata("llvm.loop", _Distinct(module, ", ".join(["SELF", *hints])))
+    if not hints.looks_up and (hints.independent or hints.fills_vectors):
+        said.append('!{!"llvm.loop.unroll.disable"}')
+    if hints.masked:
+        said.append('!{!"llvm.loop.vectorize.predicate.enable", i1 true}')
+    if hints.looks_up:
+        said.append('!{!"llvm.loop.vectorize.enable", i1 false}')
+        said.append(f'!{{!"llvm.loop.unroll.count", i32 {LOOKUPS_AT_A_TIME}}}')
+    if said:
+        latch.set_metadata("llvm.loop", _Distinct(module, ", ".join(["SELF", *said])))
+
+
+def fills_vectors(loop: Loop, level: Level) -> bool:
+    """Whether a known number of iterations makes whole vectors of its own results.
+
+    Unrolled before it is vectorised, such a loop would leave only the loop around it to vectors,
+    whose elements lie apart. Without registers for masks, what is left over after a single vector
+    takes as long as that.
+    """
+    length = loop.end - loop.begin
+    if loop.accumulators or not length.is_constant:
+        return False
+    stores = [part for part in loop.body if isinstance(part, Store)]
+    if not stores or not all(isinstance(part, Let | Store) for part in loop.body):
+        return False
+    lanes = level.lanes(max(store.buffer.dtype.bytes for store in stores))
+    if 2 * length.value < lanes:
+        return False
+    ends_whole = level.isa == "avx512" or length.value % lanes == 0 or length.value >= 2 * lanes
+    return ends_whole and all(slope(s.offset, loop.variable) == 1 for s in stores)

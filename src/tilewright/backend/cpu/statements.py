@@ -20,7 +20,7 @@ from tilewright.backend.cpu.dots import DotProducts, Products, contiguous_produc
 from tilewright.backend.cpu.emitter import Emitter
 from tilewright.backend.cpu.indices import I64, IndexEmitter, word
 from tilewright.backend.cpu.machine import Level
-from tilewright.backend.cpu.parallel_loops import mark_loop
+from tilewright.backend.cpu.parallel_loops import LoopHints, fills_vectors, mark_loop
 from tilewright.backend.cpu.product import ProductShape, product_function
 from tilewright.backend.cpu.register_tile import most_vectors
 from tilewright.backend.cpu.row_loops import row_loop, write_row_loop
@@ -419,9 +419,13 @@ class FunctionFrame:
             phi.add_incoming(final, latch)
         again = self.builder.cbranch(self.builder.icmp_signed("<", following, end), body, done)
         blocks = function.blocks[first:]
-        looks_up = only_looks_up(loop)
-        hints = partial(mark_loop, independent=loop.independent, masked=masked, looks_up=looks_up)
-        hints(function.module, blocks, again)
+        hints = LoopHints(
+            independent=loop.independent,
+            masked=masked and self.level.isa == "avx512",
+            looks_up=only_looks_up(loop),
+            fills_vectors=fills_vectors(loop, self.level),
+        )
+        mark_loop(function.module, blocks, again, hints)
         self.builder.position_at_end(done)
         results: list[ir.Value] = []
         for start, final in zip(starts, finals, strict=True):
