@@ -66,7 +66,8 @@ def program_text(name: str) -> str:
     first = lower_kernel(kernel, graph.scope, tile, machine=machine).variants[0]
     lines: list[str] = []
     for step in first.steps:
-        lines += print_program(step.program).splitlines()
+        printed = print_program(step.program).splitlines()
+        lines += [line for line in printed if not line.startswith("work $")]  # parts of the price
     return "\n".join(line if len(line) <= WIDTH else f"{line[:WIDTH]} …" for line in lines)
 
 

@@ -47,7 +47,7 @@ from tilewright.ir.tile import (
 from tilewright.ir.tile_lexer import TileSyntaxError
 from tilewright.ir.tile_parse import parse_program
 from tilewright.ir.tile_print import print_program, print_tile
-from tilewright.shape import Expr, ceil_div, constant, less_equal, minimum, symbol
+from tilewright.shape import Expr, ceil_div, constant, less_equal, maximum, minimum, symbol
 
 F32, F64, I32, I64, BOOL = DType.FLOAT32, DType.FLOAT64, DType.INT32, DType.INT64, DType.BOOL
 N, AT, ZERO, ONE = symbol("n"), symbol("_i"), constant(0), constant(1)
@@ -286,6 +286,21 @@ def test_a_dimension_may_be_called_as_a_word_of_the_grammar(word: str) -> None:
         work=size,
     )
     assert difference(made, parse_program(print_program(made))) is None
+
+
+def test_a_price_is_written_in_as_much_text_as_it_has_parts() -> None:
+    def text_of(depth: int) -> str:
+        price = N
+        for _ in range(depth):  # twice as long at each step, written out
+            price = maximum(price * price + 1, 3 * price + symbol("columns"))
+        made = program(loop(), work=price)
+        text = print_program(made)
+        assert difference(made, parse_program(text)) is None
+        assert parse_program(text).work is price
+        return text
+
+    shallow, deep, deeper = map(len, map(text_of, (2, 5, 8)))
+    assert abs((deeper - deep) - (deep - shallow)) <= 60  # terms may change their order
 
 
 def test_names_of_long_sizes_are_read() -> None:

@@ -5,15 +5,19 @@ Imports target and shape. Start with :class:`Machine`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from tilewright.cost.tiles import TileLine, derived_tiles, tile_line, word_line
 from tilewright.ir.dtype import DType
 from tilewright.shape import Expr, constant, less_equal, maximum, minimum, select
 from tilewright.target import CoreModel, InstructionTile, Target
 from tilewright.target.core_model import LINE_BYTES, THREAD_NS, usual_core
+
+if TYPE_CHECKING:
+    from tilewright.cost.loops import LoopPrice
 
 
 @dataclass(frozen=True)
@@ -27,6 +31,11 @@ class Machine:
     def core(self) -> CoreModel:
         """What everything beside the peak rates costs."""
         return self.own_core or usual_core(self.target.vector_bytes, self.target.fma_pipes)
+
+    @cached_property
+    def known_prices(self) -> dict[Hashable, LoopPrice]:
+        """Prices of programs by all that they depend on, for as long as the machine is there."""
+        return {}
 
     def limited(self, uses: Callable[[InstructionTile], bool]) -> Machine:
         """The machine as code sees it that ``uses`` only some of its instruction tiles."""

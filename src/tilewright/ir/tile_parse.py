@@ -119,12 +119,13 @@ class _Reader:
                 scratch.append(self._buffer(cursor, scratch=True))
             elif cursor.take("check"):
                 checks.append(self._message(cursor, len(checks)))
+            elif cursor.ahead(3)[::2] == ["work", "="]:
+                cursor.expect("work")
+                self._definition(cursor)
             elif cursor.take("work"):
                 work = cursor.expression()
             elif cursor.is_a("reference"):
-                name = cursor.reference("$", "a name such as $1")
-                cursor.expect("=")
-                self.names[name] = cursor.expression()
+                self._definition(cursor)
             else:
                 break
             self._end(cursor)
@@ -134,6 +135,11 @@ class _Reader:
             cursor.fail("the end of the program")
         buffers = (*tensors, *results)
         return TileProgram(buffers, len(results), grid, body, tuple(scratch), tuple(checks), work)
+
+    def _definition(self, cursor: Cursor) -> None:
+        name = cursor.reference("$", "a name such as $1")
+        cursor.expect("=")
+        self.names[name] = cursor.expression()
 
     def _buffer(self, cursor: Cursor, *, scratch: bool = False) -> TileBuffer:
         if cursor.peek() in self.values.buffers:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 from tilewright.ir.dtype import DType
 from tilewright.ir.tile import (
@@ -48,10 +48,13 @@ from tilewright.ir.tile_text import (
     number_type,
 )
 from tilewright.shape import Expr
+from tilewright.shape.sharing import shared_parts
 
 LEAST_NAMED = 12  # characters
 _CALL = re.compile(r"\b(?:max|min|ceil_div|select)\(")
 _VARIABLE = re.compile(r"(?<!\w)_\w+")
+_STANDS = "_named."  # and a number: the symbol that stands for $ and the number in expressions
+_STANDING = re.compile(r"\b_named\.(\d+)\b")
 
 
 def print_tile(program: TileProgram) -> str:
@@ -73,12 +76,33 @@ def print_program(program: TileProgram) -> str:
         return short.get(written, written)
 
     messages = [f"check {n}: {json.dumps(t)}" for n, t in enumerate(program.checks)]
-    work = str(program.work)
-    for name, meaning in names:
-        work = work.replace(meaning, name)
     definitions = _definitions(names)
-    whole = _Printer(text, survey.shared).program(program, [*messages, f"work {work}"])
+    notes = [*messages, *_work(program.work, names)]
+    whole = _Printer(text, survey.shared).program(program, notes)
     return "\n".join([*definitions, *whole])
+
+
+def _work(work: Expr, names: Sequence[tuple[str, str]]) -> list[str]:
+    """The rough time, after a line for each part of it that occurs several times.
+
+    Parts that have one of the ``names`` keep it; the numbers of the others follow.
+    """
+    known = {meaning: name for name, meaning in names}
+    given = set(known.values())
+
+    def name(text: str, times: int) -> str | None:
+        if text not in known and times > 1 and len(text) >= LEAST_NAMED:
+            known[text] = f"${len(known) + 1}"
+        found = known.get(text)
+        return None if found is None else f"{_STANDS}{found[1:]}"
+
+    def written(expression: Expr) -> str:
+        return _STANDING.sub(r"$\1", str(expression))
+
+    named, whole = shared_parts(work, name)
+    lines = [(_STANDING.sub(r"$\1", symbol), written(meaning)) for symbol, meaning in named]
+    own = [f"work {symbol} = {meaning}" for symbol, meaning in lines if symbol not in given]
+    return [*own, f"work {written(whole)}"]
 
 
 # ---------------------------------------------------------------- names of long expressions

@@ -238,8 +238,11 @@ class _Evaluation:
         sums: dict[tuple[int, ...], Array] = {(1, 1): np.zeros((1, 1))}
         for monomial, coefficient in expression.terms:
             factors = sorted((self.atom(atom) for atom in monomial.atoms), key=_size)
-            term = np.full((1, 1), float(coefficient))
-            for factor in factors:
+            if not factors:
+                sums[1, 1] += float(coefficient)
+                continue
+            term = factors[0] * float(coefficient)
+            for factor in factors[1:]:
                 term = term * factor
             known = sums.get(term.shape)
             if known is None:

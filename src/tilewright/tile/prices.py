@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from tilewright.cost import LoopPrice, Machine, loop_price
 from tilewright.ir.graph import Node
+from tilewright.ir.tile_structure import structure_of
 from tilewright.shape import Expr, constant, product, symbol, total
 from tilewright.tile.variants import THREADS, LoweredStep, Source, Variant, Workspace
 
@@ -37,10 +38,18 @@ def with_costs(variants: Sequence[Variant], machine: Machine) -> tuple[Variant, 
 
 
 def step_price(step: LoweredStep, machine: Machine) -> LoopPrice:
-    """The price of one step, whose tensors have the sizes of what it reads and writes."""
-    found = zip(step.program.buffers, (*step.reads, *step.writes), strict=True)
+    """The price of one step, whose tensors have the sizes of what it reads and writes.
+
+    Most steps are part of several variants, and of several kernels: each is priced once.
+    """
+    program = step.program
+    found = zip(program.buffers, (*step.reads, *step.writes), strict=True)
     sizes = {buffer.name: size for buffer, node in found if (size := _elements(node)) is not None}
-    return loop_price(step.program, machine, sizes)
+    key = (structure_of((program.grid, program.body)), tuple(sizes.items()))
+    price = machine.known_prices.get(key)
+    if price is None:
+        price = machine.known_prices[key] = loop_price(program, machine, sizes)
+    return price
 
 
 def near_prices(steps: Iterable[LoweredStep], machine: Machine) -> tuple[LoopPrice, ...]:
