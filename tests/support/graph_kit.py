@@ -146,6 +146,14 @@ def mostly_slow(values: Sequence[Any], *quick: str) -> list[Any]:
     return made
 
 
+def few_or_many(few: int, many: int) -> list[Any]:
+    """How many cases a test draws: in the quick suite the first of those of the whole suite."""
+    return [
+        pytest.param(few, id=str(few), marks=pytest.mark.beginning),
+        pytest.param(many, id=str(many), marks=pytest.mark.slow),
+    ]
+
+
 # ---------------------------------------------------------------- data
 
 
@@ -352,6 +360,7 @@ __all__ = [
     "constant",
     "data",
     "exact",
+    "few_or_many",
     "fixed",
     "inputs_at",
     "kept",
