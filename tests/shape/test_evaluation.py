@@ -26,6 +26,6 @@ def test_shared_atoms_have_one_value(
 def test_errors_name_the_symbols() -> None:
     with pytest.raises(DimensionError, match='"b" has no value'):
         evaluate_all([symbol("a"), symbol("b")], {"a": 1})
-    with pytest.raises(DimensionError, match="division by zero") as raised:
+    with pytest.raises(DimensionError, match="ivision by zero") as raised:
         evaluate_all([symbol("a") // (symbol("c") * symbol("b"))], {"a": 1, "b": 0, "c": 2})
     assert "a = 1, b = 0, c = 2" in str(raised.value)
