@@ -15,6 +15,8 @@ from collections import defaultdict
 
 import pytest
 
+from support import turns
+
 # Modules that compare with ONNX Runtime all the way; without it the others can still be collected.
 collect_ignore = (
     []
@@ -58,6 +60,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         dropped = {id(item) for item in left_out}
         items[:] = [item for item in items if id(item) not in dropped]
     items.sort(key=rank)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """A slow test takes turns with what others try all of, unless all cases are asked for."""
+    slow = item.get_closest_marker("slow") is not None
+    turns.begin(item.nodeid, slow and not item.config.getoption("--all-cases"))
 
 
 def _repeated(items: list[pytest.Item]) -> list[pytest.Item]:
