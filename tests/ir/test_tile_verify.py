@@ -46,7 +46,7 @@ from tilewright.shape import (
     minimum,
     symbol,
 )
-from tilewright.shape.expr import evaluate_operation
+from tilewright.shape.evaluation import evaluate_operation
 from tilewright.shape.table import Operation
 
 F32 = DType.FLOAT32

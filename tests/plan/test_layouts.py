@@ -13,7 +13,7 @@ from onnx import parser
 from onnx.numpy_helper import from_array
 
 from support.brute_force import cheapest_layouts
-from support.graph_kit import check, mostly_slow
+from support.graph_kit import check, few_or_many
 from support.random_graphs import fill, largest
 from support.rewrite_harness import apply
 from support.small_networks import F64, Network, results
@@ -112,7 +112,7 @@ class RandomPrices:
 # ---------------------------------------------------------------- the binary program
 
 
-@pytest.mark.parametrize("count", mostly_slow([60, 500], "60"))
+@pytest.mark.parametrize("count", few_or_many(60, 500))
 def test_the_solver_finds_what_brute_force_finds(count: int) -> None:
     chance = np.random.default_rng(5)
     for _ in range(count):
@@ -143,7 +143,7 @@ def test_the_solver_finds_what_brute_force_finds(count: int) -> None:
         assert solution.price == pytest.approx(expected, rel=2e-4)
 
 
-@pytest.mark.parametrize("count", mostly_slow([4, 40], "4"))
+@pytest.mark.parametrize("count", few_or_many(4, 40))
 def test_the_choice_for_a_graph_is_the_cheapest_of_all(
     count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -204,7 +204,7 @@ def by_lot(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("by_lot")
-@pytest.mark.parametrize("count", mostly_slow([25, 200], "25"))
+@pytest.mark.parametrize("count", few_or_many(25, 200))
 def test_whatever_is_chosen_means_the_same(count: int) -> None:
     chance = np.random.default_rng(9)
     others = 0
@@ -338,7 +338,7 @@ def test_a_graph_without_a_choice_is_not_priced(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.usefixtures("by_lot")
-@pytest.mark.parametrize("count", mostly_slow([1, 12], "1"))
+@pytest.mark.parametrize("count", few_or_many(1, 12))
 def test_chosen_graphs_give_the_right_numbers(count: int) -> None:
     chance = np.random.default_rng(31)
     others = 0

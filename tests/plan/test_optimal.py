@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from support.brute_force import cheapest, is_launchable
-from support.graph_kit import Space, apply, check, fixed, mostly_slow
+from support.graph_kit import Space, apply, check, few_or_many, fixed
 from support.random_graphs import build, fill, largest
 from tilewright.backend.cpu.machine import LEVELS
 from tilewright.backend.cpu.program import lowering_of
@@ -108,7 +108,7 @@ def test_a_result_that_tiles_cannot_store_is_no_candidate() -> None:
 # ---------------------------------------------------------------- the binary program
 
 
-@pytest.mark.parametrize("count", mostly_slow([20, 500], "20"))
+@pytest.mark.parametrize("count", few_or_many(20, 500))
 def test_the_solver_finds_what_brute_force_finds(count: int) -> None:
     chance = np.random.default_rng(7)
     found = 0
@@ -139,7 +139,7 @@ def solved(graph: Graph, problem: Problem, costs: list[float]) -> tuple[Plan, fl
         return Plan(tuple(chosen)), solution.price
 
 
-@pytest.mark.parametrize("count", mostly_slow([4, 16], "4"))
+@pytest.mark.parametrize("count", few_or_many(4, 16))
 def test_whatever_is_chosen_gives_the_right_numbers(count: int) -> None:
     """Any candidate may be in a plan: with random costs all kinds of them are."""
     chance = np.random.default_rng(11)
@@ -154,7 +154,7 @@ def test_whatever_is_chosen_gives_the_right_numbers(count: int) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in PLANNERS if name != "greedy"])
-@pytest.mark.parametrize("count", mostly_slow([3, 10], "3"))
+@pytest.mark.parametrize("count", few_or_many(3, 10))
 def test_every_planner_gives_the_right_numbers(name: str, count: int) -> None:
     chance = np.random.default_rng(13)
     for _ in range(count):
@@ -229,7 +229,7 @@ def test_what_cuts_lose_is_a_part_of_the_plan() -> None:
     assert plan_optimally(small, lowering_of(small, LEVELS[LEVEL])).plan.lost == 0.0
 
 
-@pytest.mark.parametrize("count", mostly_slow([6, 30], "6"))
+@pytest.mark.parametrize("count", few_or_many(6, 30))
 def test_small_parts_fit_together(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(f"{parts.__module__}.LEAST", 1)
     monkeypatch.setattr(f"{parts.__module__}.MOST", 3)

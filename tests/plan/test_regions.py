@@ -15,8 +15,8 @@ from support.graph_kit import (
     check,
     compare_outputs,
     exact,
+    few_or_many,
     inputs_at,
-    mostly_slow,
 )
 from support.random_graphs import build, fill, largest
 from tilewright.backend.cpu.machine import LEVELS
@@ -122,7 +122,7 @@ def test_the_price_of_a_plan_is_that_of_its_cheaper_way() -> None:
     assert prices.of_plan(plan) == tuple(min(a + b, c) for a, b, c in pairs)
 
 
-@pytest.mark.parametrize("count", mostly_slow([3, 8], "3"))
+@pytest.mark.parametrize("count", few_or_many(3, 8))
 def test_any_ways_give_the_right_numbers(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Choices by random costs are ways: each has its own kernels, and tensors that it alone has."""
     chance = np.random.default_rng(29)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from support.graph_kit import Space, apply, check, fixed, mostly_slow
+from support.graph_kit import Space, apply, check, few_or_many, fixed
 from support.random_graphs import build, fill, largest
 from tilewright.backend.cpu.machine import LEVELS
 from tilewright.backend.cpu.program import lowering_of
@@ -91,7 +91,7 @@ def test_what_cannot_be_computed_otherwise_has_no_other_choice() -> None:
     )
 
 
-@pytest.mark.parametrize("count", mostly_slow([3, 12], "3"))
+@pytest.mark.parametrize("count", few_or_many(3, 12))
 def test_rejected_choices_give_the_right_numbers(count: int) -> None:
     chance = np.random.default_rng(17)
     made = 0

@@ -10,7 +10,7 @@ import pytest
 
 import tilewright as tw
 from support.alternative_cases import dense, made, summed_rows, weights
-from support.graph_kit import F32, Space, apply, check, mostly_slow, scalar, softmax
+from support.graph_kit import F32, Space, apply, check, few_or_many, scalar, softmax
 from support.random_graphs import build, fill, largest
 from tilewright.backend.cpu.machine import LEVELS
 from tilewright.backend.cpu.program import lowering_of
@@ -191,7 +191,7 @@ def test_an_attention_reads_slices_of_one_projection_in_place() -> None:
 
 
 @pytest.mark.usefixtures("eager")
-@pytest.mark.parametrize("count", mostly_slow([10, 150], "10"))
+@pytest.mark.parametrize("count", few_or_many(10, 150))
 def test_whatever_is_applied_the_graph_stays_right(count: int) -> None:
     chance = np.random.default_rng(29)
     applied = 0

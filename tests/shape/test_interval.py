@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from tilewright.shape.expr import evaluate_operation
+from tilewright.shape.evaluation import evaluate_operation
 from tilewright.shape.interval import (
     Interval,
     add,

@@ -17,7 +17,8 @@ import z3
 
 from tilewright.shape import Expr, Scope, parse, symbol
 from tilewright.shape.bounds import Bounds
-from tilewright.shape.expr import Atom, evaluate_operation
+from tilewright.shape.evaluation import evaluate_operation
+from tilewright.shape.expr import Atom
 from tilewright.shape.table import SCOPED_RULES, STRUCTURAL_RULES, Operation
 from tilewright.support.errors import DimensionError
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from support import guarded
+from support import guarded, turns
 from tilewright.backend.cpu.machine import LEVELS, host_level
 from tilewright.backend.cpu.program import CompiledProgram, build_program
 from tilewright.ir.dtype import DType
@@ -144,6 +144,14 @@ def mostly_slow(values: Sequence[Any], *quick: str) -> list[Any]:
         name = str(getattr(value, "value", getattr(value, "name", value))).replace(" ", "")
         made.append(pytest.param(value, id=name, marks=() if name in quick else pytest.mark.slow))
     return made
+
+
+def few_or_many(few: int, many: int) -> list[Any]:
+    """How many cases a test draws: in the quick suite the first of those of the whole suite."""
+    return [
+        pytest.param(few, id=str(few), marks=pytest.mark.beginning),
+        pytest.param(many, id=str(many), marks=pytest.mark.slow),
+    ]
 
 
 # ---------------------------------------------------------------- data
@@ -288,16 +296,18 @@ def check(
     length: int | Callable[[Sizes], int] = 1,
     scale: float = 1.0,
     fill: Fill = default_fill,
-    levels: Sequence[str] = BOTH_LEVELS,
+    levels: Sequence[str] | None = None,
     plan: Plan | None = None,
 ) -> Compiled:
     """Compile once, and compare at every size, level and placement of memory.
 
+    Without ``levels`` quick tests have both, and slow ones take turns with them (see ``turns``).
     The last level is run by the runtime, too, if it has its name.
 
     ``length`` is the number of roundings behind one result (of a reduction: its length), ``scale``
     the magnitude of values on the way to it where that is larger than the results'.
     """
+    levels = turns.taken(BOTH_LEVELS) if levels is None else levels
     compiled = Compiled(graph, levels, plan)
     for sizes in cases:
         inputs = inputs_at(graph, sizes, fill)
@@ -352,6 +362,7 @@ __all__ = [
     "constant",
     "data",
     "exact",
+    "few_or_many",
     "fixed",
     "inputs_at",
     "kept",

@@ -21,6 +21,7 @@ import numpy as np
 
 from tilewright.ir.dtype import DType
 from tilewright.runtime.program import Buffer, CodeImage, KernelStep, Program
+from tilewright.shape import evaluate_all
 from tilewright.support.errors import ExecutionError
 
 Array = np.ndarray[Any, Any]
@@ -115,12 +116,12 @@ def execute(
     Of several variants the cheapest is taken, unless the symbol of the choice is in ``chosen``.
     Raises ExecutionError with the message of a check that a kernel reports.
     """
-    symbols = {**_with_choices(program, symbols), **(chosen or {})}
+    symbols = _with_choices(program, symbols, chosen or {})
     memory: list[Guarded] = []
     shapes: list[tuple[int, ...]] = []
     try:
         for buffer in program.buffers:
-            shapes.append(tuple(size.evaluate(symbols) for size in buffer.shape))
+            shapes.append(tuple(evaluate_all(buffer.shape, symbols)))
             memory.append(_memory(buffer, shapes[-1], symbols, constants, inputs, at_end, poison))
         with _mapped(image) as base:
             for step in program.steps:
@@ -137,12 +138,15 @@ def execute(
             block.pages.close()
 
 
-def _with_choices(program: Program, symbols: Mapping[str, int]) -> Mapping[str, int]:
-    """The symbols, the number of threads among them, and which variants are the cheapest."""
-    known = {**symbols, program.threads_symbol: 2}
+def _with_choices(
+    program: Program, symbols: Mapping[str, int], chosen: Mapping[str, int]
+) -> Mapping[str, int]:
+    """The symbols, the number of threads among them, and which variants are chosen or cheapest."""
+    known = {**symbols, program.threads_symbol: 2, **chosen}
     for choice in program.choices:
-        costs = [cost.evaluate(known) for cost in choice.costs]
-        known[choice.symbol] = costs.index(min(costs))
+        if choice.symbol not in chosen:
+            costs = evaluate_all(choice.costs, known)
+            known[choice.symbol] = costs.index(min(costs))
     return known
 
 
@@ -179,15 +183,16 @@ def _run(
     grid = step.grid.evaluate(symbols)
     if grid == 0 or step.used.evaluate(symbols) == 0:
         return
-    values = [p.evaluate(symbols) for p in step.parameters]
+    values = evaluate_all(step.parameters, symbols)
     parameters = (ctypes.c_int64 * max(1, len(values)))(*values)
     pointers = [memory[n].address for n in step.buffers]
     buffers = (ctypes.c_void_p * max(1, len(pointers)))(*pointers)
     status = (ctypes.c_int64 * 4)()
     function = _KERNEL(address)
+    scratch_bytes = step.scratch.evaluate(symbols)
     bounds = [grid * piece // pieces for piece in range(pieces + 1)]
     for begin, end in reversed(list(pairwise(bounds))):
-        scratch = Guarded(step.scratch.evaluate(symbols), at_end, poison, 64)
+        scratch = Guarded(scratch_bytes, at_end, poison, 64)
         function(parameters, buffers, begin, end, scratch.address, status)
         scratch.pages.close()
         if status[0]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -101,10 +102,16 @@ def _bits(array: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
 
+def networks() -> Iterator[Any]:
+    """Every network at both levels, which take turns."""
+    for place, name in enumerate(NETWORKS):
+        for number, level in enumerate(("avx2", "avx512")):
+            is_turn = place % 2 == number
+            yield pytest.param(name, level, marks=() if is_turn else pytest.mark.combination)
+
+
 @pytest.mark.slow
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("level", ["avx2", "avx512"])
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize(("name", "level"), list(networks()))
 def test_kernels_of_networks_are_read_back(name: str, level: str) -> None:
     path = FOLDER / f"{name}.onnx"
     if not path.exists():

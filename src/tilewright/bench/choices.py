@@ -21,6 +21,7 @@ from tilewright.policy.prices import evaluated_at
 from tilewright.runtime.artifact import ArtifactContents
 from tilewright.runtime.model import CompiledModel
 from tilewright.runtime.program import Choice, Dimension, KernelStep, Program
+from tilewright.shape import evaluate_all
 
 _OPEN_END = 1 << 16
 _SIZES = 160  # of a dimension at which choices are looked at
@@ -199,7 +200,7 @@ def regrets_at(
     for group in groups:
         if time.perf_counter() - started > seconds:
             break
-        costs = [cost.evaluate(environment) for cost in program.choices[group.numbers[0]].costs]
+        costs = evaluate_all(program.choices[group.numbers[0]].costs, environment)
         found.append(_regret(program, group, usual, costs, timed))
     share = sum(g.seconds for g in groups[: len(found)]) / (sum(steps.values()) or 1.0)
     return Regrets(tuple(found), min(share, 1.0), len(groups) - len(found))

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from tilewright.runtime.artifact import ArtifactContents
 from tilewright.runtime.model import CompiledModel
 from tilewright.runtime.program import Buffer, KernelStep, Program, Step
+from tilewright.shape import evaluate_all
 
 ONLY = "only"
 
@@ -26,7 +27,7 @@ def chosen_variants(program: Program, sizes: Mapping[str, int], threads: int) ->
     environment = {**sizes, program.threads_symbol: threads}
     found: list[int] = []
     for choice in program.choices:
-        costs = [cost.evaluate(environment) for cost in choice.costs]
+        costs = evaluate_all(choice.costs, environment)
         found.append(costs.index(min(costs)))
     return tuple(found)
 

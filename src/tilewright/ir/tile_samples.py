@@ -10,7 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from tilewright.ir.tile_access import Access, Axis
 from tilewright.shape import Expr, Scope, symbol
-from tilewright.shape.expr import Atom, evaluate_operation
+from tilewright.shape.evaluation import evaluate_operation
+from tilewright.shape.expr import Atom
 from tilewright.shape.table import Operation
 
 MOST_POINTS = 16  # of an access that are tried at one sample of sizes

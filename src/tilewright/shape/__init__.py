@@ -16,6 +16,7 @@ from tilewright.shape.binding import (
     size_symbol,
 )
 from tilewright.shape.encode import encode, encode_least
+from tilewright.shape.evaluation import evaluate_all
 from tilewright.shape.expr import Expr, as_expr, constant, symbol
 from tilewright.shape.functions import (
     ceil_div,
@@ -57,6 +58,7 @@ __all__ = [
     "encode",
     "encode_least",
     "equal",
+    "evaluate_all",
     "exact_quotient",
     "less",
     "less_equal",

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import NoReturn
 
+from tilewright.shape.evaluation import evaluate
 from tilewright.shape.interning import Table, remember
 from tilewright.shape.printing import atom_text, expression_text
 from tilewright.shape.table import BOOLEANS, STRUCTURAL_RULES, Operation
@@ -295,7 +296,7 @@ class Expr(_Frozen):
         Every operand is evaluated, those of `select` and the logical functions too, as the native
         runtime does. :class:`DimensionError` on an unbound symbol and on division by zero.
         """
-        return _evaluate(self, environment, {})
+        return evaluate(self, environment, {})
 
     def affine(self, symbols: Sequence[str]) -> tuple[dict[str, Expr], Expr] | None:
         """The coefficient of each of `symbols` (0 where absent) and the rest, or None.
@@ -430,65 +431,3 @@ def _substitute(expression: Expr, known: Mapping[str, Expr], done: dict[Atom, Ex
             if atom in done:
                 replace[atom] = done[atom]
     return rebuild(expression, replace)
-
-
-def _evaluate(expression: Expr, environment: Mapping[str, int], known: dict[Atom, int]) -> int:
-    """The value of an expression whose atoms are evaluated once, however often they occur in it."""
-    value = 0
-    for monomial, coefficient in expression.terms:
-        for atom in monomial.atoms:
-            if atom not in known:
-                known[atom] = _evaluate_atom(atom, environment, known)
-            coefficient *= known[atom]
-        value += coefficient
-    return value
-
-
-def _evaluate_atom(atom: Atom, environment: Mapping[str, int], known: dict[Atom, int]) -> int:
-    if atom.operation is Operation.SYMBOL:
-        if atom.name not in environment:
-            raise DimensionError(
-                f'dimension "{atom.name}" has no value',
-                hint="give the value of every symbol of the expression",
-            )
-        return environment[atom.name]
-    values = [_evaluate(operand, environment, known) for operand in atom.operands]
-    try:
-        return evaluate_operation(atom.operation, values)
-    except ZeroDivisionError:
-        raise DimensionError(
-            f"division by zero in {atom.text}",
-            where=", ".join(
-                f"{name} = {environment[name]}" for name in from_atoms((atom,)).free_symbols
-            ),
-            hint="declare a lower bound of 1 for the dimension that divides",
-        ) from None
-
-
-def evaluate_operation(operation: Operation, values: Sequence[int]) -> int:
-    """What the operation does to integers; ZeroDivisionError as Python's `//` and `%`."""
-    match operation:
-        case Operation.FLOORDIV:
-            return values[0] // values[1]
-        case Operation.MOD:
-            return values[0] % values[1]
-        case Operation.CEILDIV:
-            return -(-values[0] // values[1])
-        case Operation.MINIMUM:
-            return min(values)
-        case Operation.MAXIMUM:
-            return max(values)
-        case Operation.EQUAL:
-            return int(values[0] == values[1])
-        case Operation.LESS_EQUAL:
-            return int(values[0] <= values[1])
-        case Operation.SELECT:
-            return values[1] if values[0] else values[2]
-        case Operation.AND:
-            return int(all(values))
-        case Operation.OR:
-            return int(any(values))
-        case Operation.NOT:
-            return int(not values[0])
-        case Operation.SYMBOL | Operation.ADD:
-            raise ValueError(f"{operation.name} is no application")

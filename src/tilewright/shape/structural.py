@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from math import gcd
 
+from tilewright.shape.evaluation import evaluate_operation
 from tilewright.shape.expr import (
     Expr,
     Monomial,
     apply_operation,
     as_expr,
     constant,
-    evaluate_operation,
     from_terms,
 )
 from tilewright.shape.table import Operation, structural_rule

@@ -19,7 +19,16 @@ from tilewright.policy import BlockSizes, Extents, Kept, Policy, Problem, Space
 from tilewright.policy.candidates import product_blocks
 from tilewright.policy.space import BLOCK_COLUMNS, BLOCK_DEPTH, BLOCK_ROWS
 from tilewright.rewrite.precision import Narrower, never_narrowed
-from tilewright.shape import Expr, Scope, ceil_div, less_equal, product, select, symbol
+from tilewright.shape import (
+    Expr,
+    Scope,
+    ceil_div,
+    evaluate_all,
+    less_equal,
+    product,
+    select,
+    symbol,
+)
 from tilewright.tile.narrow import narrow_kernel
 from tilewright.tile.products.contraction import column_blocks, lower_contraction
 from tilewright.tile.products.dots import WIDEST, dots_time, lower_dots
@@ -235,6 +244,6 @@ def best_somewhere(variants: Sequence[Variant]) -> tuple[Variant, ...]:
     """All variants, or of those whose sizes are known the ones that are best for some threads."""
     if any(name != THREADS for variant in variants for name in variant.cost.free_symbols):
         return tuple(variants)
-    costs = [[variant.cost.evaluate({THREADS: t}) for variant in variants] for t in _THREAD_COUNTS]
+    costs = [evaluate_all((v.cost for v in variants), {THREADS: t}) for t in _THREAD_COUNTS]
     winners = {row.index(min(row)) for row in costs}
     return tuple(variant for number, variant in enumerate(variants) if number in winners)
