@@ -121,6 +121,22 @@ def test_a_position_outside_ends_the_program_with_its_message() -> None:
     assert (caught.value.check, caught.value.details) == (0, (4, 4))
 
 
+def test_a_limit_may_vary_where_the_position_stands_still() -> None:
+    """Position -1 of 1, 2 and 3 elements; the message says the first limit that is not met."""
+
+    def made(position: int, smallest: int) -> TileProgram:
+        index = LetIndex("_at", IndexValue(constant(position)), AT + smallest, 0)
+        store = Store(OUT, AT, Load(X, symbol("_at")))
+        return program(loop(index, store, end=3, independent=True))
+
+    x = np.arange(4, dtype=np.float32)
+    np.testing.assert_array_equal(run(made(-1, 1), x, 3), [0.0, 1.0, 2.0])
+    np.testing.assert_array_equal(run(made(1, 2), x, 3), [1.0, 1.0, 1.0])
+    with pytest.raises(CheckFailed) as caught:
+        run(made(-3, 2), x, 3)
+    assert caught.value.details == (-3, 2)
+
+
 def test_a_value_is_computed_once_in_a_block() -> None:
     """It was read before its place was written, and stays as it was."""
     shared = Load(OUT, constant(0))

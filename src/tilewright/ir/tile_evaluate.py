@@ -125,11 +125,11 @@ class _Task:
     def _let_index(self, statement: LetIndex, point: Point) -> None:
         found = np.asarray(point.value(statement.value), np.int64)
         if statement.check is not None:
-            limit = np.asarray(point.index(statement.limit))
-            outside = np.broadcast_to((found < -limit) | (found >= limit), found.shape)
+            # Either may vary along a loop in which the other stands still.
+            found, limit = np.broadcast_arrays(found, point.index(statement.limit))
+            outside = (found < -limit) | (found >= limit)
             if outside.any():
-                wrong = int(found[outside].reshape(-1)[0])
-                raise CheckFailed(statement.check, (wrong, int(limit.reshape(-1)[0])))
+                raise CheckFailed(statement.check, (int(found[outside][0]), int(limit[outside][0])))
             found = np.where(found < 0, found + limit, found)
         point.names[statement.name] = found if found.ndim else int(found)
 
