@@ -208,6 +208,22 @@ def test_sums_over_no_depth_are_stored_too() -> None:
     np.testing.assert_array_equal(run(blocked(0), np.zeros(1, np.float32), 34)[:25], 0)
 
 
+def test_a_product_of_no_rows_or_columns_leaves_nothing() -> None:
+    """Sums of blocks that a shape leaves empty: nothing is read or written."""
+    sums = TileBuffer("s", F32, scratch=True, elements=constant(16))
+    zero, three = constant(0), constant(3)
+    for rows, columns in ((zero, ONE), (ONE, zero), (zero, zero)):
+        made = program(
+            Product(
+                F32, View(X, zero, three, ONE), View(X, zero, ONE, ONE),
+                (zero, rows), (zero, columns), (zero, three), Sums(sums, zero, constant(16), zero),
+            ),
+            Store(OUT, zero, Load(sums, zero)),
+            scratch=(sums,),
+        )  # fmt: skip
+        assert np.isnan(run(made, np.ones(3, np.float32), 1)[0])
+
+
 def test_the_product_of_a_nest_is_found() -> None:
     made = blocked(7)
     nest = ProductNest.of(made)

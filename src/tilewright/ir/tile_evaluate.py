@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product as every
+from math import prod
 
 import numpy as np
 
@@ -205,8 +206,8 @@ class _Task:
             right = reader.view(product.right, columns.size, depth.size, kind)
         wide = product.dtype.numpy
         return np.matmul(
-            left.reshape(rows.size, -1).astype(wide),
-            right.reshape(columns.size, -1).astype(wide).T,
+            left.reshape(rows.size, prod(left.shape[1:])).astype(wide),
+            right.reshape(columns.size, prod(right.shape[1:])).astype(wide).T,
         )
 
     def _leave(self, target: Sums, point: Point, sums: Array, written: int) -> None:

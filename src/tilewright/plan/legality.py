@@ -199,6 +199,9 @@ def _attention(kernel: Kernel) -> str | None:
     if found is None or found.seeds != kernel.seeds or found.scores.dtype.is_half:
         return "has seeds that are no attention"
     order = {node: number for number, node in enumerate((*kernel.reads, *kernel.body))}
+    for output in kernel.outputs:
+        if _is_made_of(output, found.scores, {*kernel.reads, found.context}):
+            return f"writes {output!r}, which needs scores that are never in memory"
     for seed, last, below in (
         (found.scores, (found.shown,), set[Node]()),
         (found.context, tuple(map(_below_views, kernel.outputs)), {found.weights}),
@@ -214,6 +217,19 @@ def _attention(kernel: Kernel) -> str | None:
                 return f"cannot compute {current!r} where {seed!r} is"
             dependent.add(current)
     return None
+
+
+def _is_made_of(node: Node, operand: Node, known: Collection[Node]) -> bool:
+    """Whether a node reads ``operand``, itself or through others that are not ``known``."""
+    stack, seen = [node], set[Node]()
+    while stack:
+        current = stack.pop()
+        if current is operand:
+            return True
+        if current not in known and current not in seen:
+            seen.add(current)
+            stack += current.inputs
+    return False
 
 
 def _fitting(kernel: Kernel) -> Callable[[Node], bool]:
