@@ -436,6 +436,25 @@ def test_what_is_kept_for_other_places_of_a_row_is_not_written_over(
             np.testing.assert_allclose(ours, theirs, rtol=1e-5)
 
 
+@pytest.mark.parametrize("plan", ["none", "backbone"])
+@pytest.mark.parametrize(
+    "node",
+    ["y = Unique(made)", "y = ScatterElements(made, at, updates)"],
+    ids=["unique", "scatter"],
+)
+def test_what_is_made_of_numbers_is_in_memory_for_what_needs_it_there(
+    node: str, plan: PlanName
+) -> None:
+    proto = model(
+        f"""g (int64[n] at, float[n] updates) => (float[a] y)
+        {{ size = Shape(at)  made = ConstantOfShape<value = float[1] {{2}}>(size)  {node} }}"""
+    )
+    compiled = tw.compile(proto, levels="x86-64", plan=plan, check=True)
+    feeds = {"at": np.array([2, 0, 1]), "updates": floats(3)}
+    (expected,) = ReferenceEvaluator(proto).run(None, feeds)
+    np.testing.assert_array_equal(compiled.run(feeds)["y"], expected)
+
+
 @pytest.mark.parametrize("plan", ["greedy", "optimal"])
 @pytest.mark.parametrize(
     ("results", "last"),
