@@ -121,6 +121,22 @@ def test_a_position_outside_ends_the_program_with_its_message() -> None:
     assert (caught.value.check, caught.value.details) == (0, (4, 4))
 
 
+def test_a_limit_may_vary_where_the_position_stands_still() -> None:
+    """Position -1 of 1, 2 and 3 elements; the message says the first limit that is not met."""
+
+    def made(position: int, smallest: int) -> TileProgram:
+        index = LetIndex("_at", IndexValue(constant(position)), AT + smallest, 0)
+        store = Store(OUT, AT, Load(X, symbol("_at")))
+        return program(loop(index, store, end=3, independent=True))
+
+    x = np.arange(4, dtype=np.float32)
+    np.testing.assert_array_equal(run(made(-1, 1), x, 3), [0.0, 1.0, 2.0])
+    np.testing.assert_array_equal(run(made(1, 2), x, 3), [1.0, 1.0, 1.0])
+    with pytest.raises(CheckFailed) as caught:
+        run(made(-3, 2), x, 3)
+    assert caught.value.details == (-3, 2)
+
+
 def test_a_value_is_computed_once_in_a_block() -> None:
     """It was read before its place was written, and stays as it was."""
     shared = Load(OUT, constant(0))
@@ -190,6 +206,22 @@ def test_a_stage_loads_and_computes_block_by_block_and_stores_in_the_end() -> No
 
 def test_sums_over_no_depth_are_stored_too() -> None:
     np.testing.assert_array_equal(run(blocked(0), np.zeros(1, np.float32), 34)[:25], 0)
+
+
+def test_a_product_of_no_rows_or_columns_leaves_nothing() -> None:
+    """Sums of blocks that a shape leaves empty: nothing is read or written."""
+    sums = TileBuffer("s", F32, scratch=True, elements=constant(16))
+    zero, three = constant(0), constant(3)
+    for rows, columns in ((zero, ONE), (ONE, zero), (zero, zero)):
+        made = program(
+            Product(
+                F32, View(X, zero, three, ONE), View(X, zero, ONE, ONE),
+                (zero, rows), (zero, columns), (zero, three), Sums(sums, zero, constant(16), zero),
+            ),
+            Store(OUT, zero, Load(sums, zero)),
+            scratch=(sums,),
+        )  # fmt: skip
+        assert np.isnan(run(made, np.ones(3, np.float32), 1)[0])
 
 
 def test_the_product_of_a_nest_is_found() -> None:

@@ -121,6 +121,17 @@ def test_scales(mode: str, known: bool) -> None:
             compare(run(graph, inputs)[0], wanted, relative=1e-5)
 
 
+@pytest.mark.parametrize("known", [True, False])
+def test_symmetric_positions_on_an_element_are_found(known: bool) -> None:
+    """7 rows by 1/2 are 3, around the centre: at 1, 3 and 5, of which rounding up changes none."""
+    attributes = {"coordinate_transformation_mode": "half_pixel_symmetric", "nearest_mode": "ceil"}
+    for size, factor, places in ((7, 0.5, [1, 3, 5]), (7, 0.2, [3]), (5, 0.75, [1, 2, 4])):
+        image, scales = _image(size), _scales(1, 1, factor, 1)
+        graph = _fissioned(image, known, attributes, scales=scales)
+        own = run(graph, [image, None, scales])[0]
+        np.testing.assert_array_equal(own, image[:, :, places])
+
+
 @pytest.mark.parametrize(
     ("scale", "size"),
     [(2.0, "2*x0_2"), (0.5, "x0_2//2"), (1.5, "x0_2 + (x0_2//2)"), (0.2, "x0_2//5")],

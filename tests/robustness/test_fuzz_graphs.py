@@ -7,7 +7,9 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -71,6 +73,15 @@ def test_what_a_right_model_gives_is_compared_at_every_shape() -> None:
     outcome = check(CHAIN)
     assert outcome.finding is None
     assert outcome.compared == 6  # two shapes and the first again, with one thread and two
+
+
+@pytest.mark.parametrize(
+    "way", [{"level": "none"}, {"plan": "optimal"}, {"plan": "backbone"}, {"plan": "none"}]
+)
+def test_a_case_is_run_without_code_and_with_every_plan(way: dict[str, Any]) -> None:
+    outcome = check(replace(CHAIN, **way))
+    assert outcome.finding is None
+    assert outcome.compared == 6
 
 
 def hang(stage: object) -> Outcome:

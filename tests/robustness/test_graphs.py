@@ -7,9 +7,11 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from onnx.reference import ReferenceEvaluator
 
 import tilewright as tw
 from support.text_models import assert_as_reference, floats, integers, model
+from tilewright.options import PlanName
 from tilewright.runtime.artifact import aligned_memory
 from tilewright.support.errors import DimensionError, ExecutionError
 
@@ -399,6 +401,79 @@ def test_a_constant_is_what_it_was_when_it_was_given() -> None:
     again = tw.compile(proto, constants={"w": np.ones(300, np.float32)})
     for each in (first, again):
         assert (each(np.zeros((2, 300), np.float32)) == 1).all()
+
+
+# ---------------------------------------------------------------- results that are read elsewhere
+
+FLIPPED = """g (float[m, n] x) => (float[m, n] y)
+<int64[1] back = {-1}, int64[1] end = {-9223372036854775807}, int64[1] axis = {1}> {
+    e = Exp(x)
+    sums = ReduceSum(e, axis)
+    turned = Slice(e, back, end, axis, back)
+    y = Mul(turned, sums)
+}"""
+TURNED = """g (float[n, n] x) => (float[1, 1] sum, float[a] y)
+<int64[2] axes = {0, 1}, int64[1] flat = {-1}> {
+    t = Transpose(x)
+    e = Exp(t)
+    sum = ReduceSum(e, axes)
+    y = Reshape(e, flat)
+}"""
+
+
+@pytest.mark.parametrize("plan", ["greedy", "backbone", "optimal"])
+@pytest.mark.parametrize("text", [FLIPPED, TURNED], ids=["flipped", "turned"])
+def test_what_is_kept_for_other_places_of_a_row_is_not_written_over(
+    text: str, plan: PlanName
+) -> None:
+    """Elements of rows may be kept where results go only if each is read at its own place."""
+    proto = model(text)
+    compiled = tw.compile(proto, levels="x86-64", plan=plan, check=True)
+    for size in (0, 1, 2, 3, 17):
+        feeds = {"x": floats(size, size)}
+        expected = ReferenceEvaluator(proto).run(None, feeds)
+        for ours, theirs in zip(compiled.run(feeds).values(), expected, strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-5)
+
+
+@pytest.mark.parametrize("plan", ["none", "backbone"])
+@pytest.mark.parametrize(
+    "node",
+    ["y = Unique(made)", "y = ScatterElements(made, at, updates)"],
+    ids=["unique", "scatter"],
+)
+def test_what_is_made_of_numbers_is_in_memory_for_what_needs_it_there(
+    node: str, plan: PlanName
+) -> None:
+    proto = model(
+        f"""g (int64[n] at, float[n] updates) => (float[a] y)
+        {{ size = Shape(at)  made = ConstantOfShape<value = float[1] {{2}}>(size)  {node} }}"""
+    )
+    compiled = tw.compile(proto, levels="x86-64", plan=plan, check=True)
+    feeds = {"at": np.array([2, 0, 1]), "updates": floats(3)}
+    (expected,) = ReferenceEvaluator(proto).run(None, feeds)
+    np.testing.assert_array_equal(compiled.run(feeds)["y"], expected)
+
+
+@pytest.mark.parametrize("plan", ["greedy", "optimal"])
+@pytest.mark.parametrize(
+    ("results", "last"),
+    [("float[m, m, m] c, float[m, m, m] w", ""), ("float[m, m, m] y", "y = Add(c, w)")],
+)
+def test_weights_of_an_attention_that_has_the_shape_of_its_context(
+    results: str, last: str, plan: PlanName
+) -> None:
+    """They are outputs, or are added to the context: then they have to be in memory."""
+    proto = model(
+        f"""g (float[m, m, m] q, float[m, m, m] k, float[m, m, m] v) => ({results})
+        {{ s = MatMul(q, k)  w = Softmax<axis = -1>(s)  c = MatMul(w, v)  {last} }}"""
+    )
+    compiled = tw.compile(proto, levels="x86-64", plan=plan, check=True)
+    for size in (0, 1, 5):
+        feeds = {name: floats(size, size, size) for name in "qkv"}
+        expected = ReferenceEvaluator(proto).run(None, feeds)
+        for ours, theirs in zip(compiled.run(feeds).values(), expected, strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-6)
 
 
 # ---------------------------------------------------------------- steps that never run

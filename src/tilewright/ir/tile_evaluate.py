@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product as every
+from math import prod
 
 import numpy as np
 
@@ -125,11 +126,11 @@ class _Task:
     def _let_index(self, statement: LetIndex, point: Point) -> None:
         found = np.asarray(point.value(statement.value), np.int64)
         if statement.check is not None:
-            limit = np.asarray(point.index(statement.limit))
-            outside = np.broadcast_to((found < -limit) | (found >= limit), found.shape)
+            # Either may vary along a loop in which the other stands still.
+            found, limit = np.broadcast_arrays(found, point.index(statement.limit))
+            outside = (found < -limit) | (found >= limit)
             if outside.any():
-                wrong = int(found[outside].reshape(-1)[0])
-                raise CheckFailed(statement.check, (wrong, int(limit.reshape(-1)[0])))
+                raise CheckFailed(statement.check, (int(found[outside][0]), int(limit[outside][0])))
             found = np.where(found < 0, found + limit, found)
         point.names[statement.name] = found if found.ndim else int(found)
 
@@ -205,8 +206,8 @@ class _Task:
             right = reader.view(product.right, columns.size, depth.size, kind)
         wide = product.dtype.numpy
         return np.matmul(
-            left.reshape(rows.size, -1).astype(wide),
-            right.reshape(columns.size, -1).astype(wide).T,
+            left.reshape(rows.size, prod(left.shape[1:])).astype(wide),
+            right.reshape(columns.size, prod(right.shape[1:])).astype(wide).T,
         )
 
     def _leave(self, target: Sums, point: Point, sums: Array, written: int) -> None:

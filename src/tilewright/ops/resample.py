@@ -92,9 +92,12 @@ def coordinates(builder: Builder, plan: ResizedAxis, mode: str) -> Node:
             one = builder.map("equal", exact_dimension(plan.wanted), 1.0)
             return builder.select(one, 0.0, centred)
         case "half_pixel_symmetric":
-            adjustment = builder.divide(exact_dimension(plan.wanted), plan.width)
-            centre = builder.multiply(exact_dimension(plan.size), 0.5)
-            return builder.add(builder.multiply(centre, builder.subtract(1.0, adjustment)), centred)
+            # The centres of both axes lie on each other: one quotient is rounded, so that what is
+            # a whole number comes out as one.
+            wanted = exact_dimension(plan.wanted)
+            offset = builder.subtract(builder.add(y, 0.5), builder.multiply(wanted, 0.5))
+            centre = builder.multiply(last, 0.5)
+            return builder.add(plan.scale.under(builder, offset), centre)
         case _:
             assert mode == "tf_crop_and_resize" and plan.region is not None
             start, end = plan.region

@@ -108,7 +108,9 @@ def _cuts_on_unknown_axes(
 def _cut(context: RuleContext, size: Expr, start: Expr, end: Expr, step: Expr) -> Cut:
     """One axis by the rules of ONNX for negative and exceeding positions."""
     scope = context.scope
-    start, end, step = scope.resolve(start), scope.resolve(end), scope.resolve(step)
+    # Longer steps choose the same, at most one element, and their products would overflow.
+    step = scope.resolve(clamp(step, -UNLIMITED, UNLIMITED))
+    start, end = scope.resolve(start), scope.resolve(end)
     if is_at_least(context, step, 1):
         first, count = _forward(context, size, start, end, step)
     elif is_below(context, step, 0):
@@ -116,6 +118,8 @@ def _cut(context: RuleContext, size: Expr, start: Expr, end: Expr, step: Expr) -
         count = maximum(count, 0)
     else:
         context.require(logical_not(equal(step, 0)), "a step of Slice must not be 0")
+        # Both ways are computed, also where the limits of the other way would overflow.
+        start, end = clamp(start, -UNLIMITED, UNLIMITED), clamp(end, -UNLIMITED, UNLIMITED)
         ahead, behind = maximum(step, 1), minimum(step, -1)
         forward = _forward(context, size, start, end, ahead)
         backward = _backward(context, size, start, end, behind)

@@ -37,7 +37,7 @@ from tilewright.ir.primitives import (
     Window,
 )
 from tilewright.plan.inline import cost, is_light, is_simple
-from tilewright.plan.legality import fits_epilogue
+from tilewright.plan.legality import fits_epilogue, wanted_in_memory
 from tilewright.plan.seeds import kind_to_seed
 
 POSITIONS_LIMIT = 64  # operations on positions that are repeated, or are in tables of their own
@@ -67,6 +67,8 @@ class Anchors:
         self._inner = self._of_positions(nodes)
         if joined:
             self._join(nodes)
+        else:
+            self._inner -= self._wanted_in_memory(nodes)
         self.nodes = tuple(n for n in nodes if n not in self.given and n not in self._inner)
         self.number = {node: number for number, node in enumerate(self.nodes)}
         self.memory = frozenset({*self.given, *self.nodes})
@@ -109,6 +111,14 @@ class Anchors:
                 found.add(node)
             elif node.inputs and is_light(node) and found.issuperset(node.inputs):
                 found |= {node} if cost(node, ()) <= POSITIONS_LIMIT else set()
+        return found
+
+    def _wanted_in_memory(self, nodes: list[Node]) -> set[Node]:
+        """Parts of others that one of these cannot compute where it uses them."""
+        memory = frozenset(nodes) - self._inner
+        found: set[Node] = set()
+        for node in nodes:
+            found |= wanted_in_memory(node, memory, self.graph.scope) & self._inner
         return found
 
     def _join(self, nodes: list[Node]) -> None:

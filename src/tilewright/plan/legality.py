@@ -72,20 +72,12 @@ class Legality:
 
     def _operands(self, kernel: Kernel) -> str | None:
         for current in kernel.body:
-            match current.primitive:
-                case Contract() | Convolve() | Window() | Reduce():
-                    wanted = operands_for_memory(current, kernel.reads, self._scope)
-                case Opaque():
-                    wanted = set(current.inputs)
-                case ScatterElements() | ScatterND():
-                    wanted = {current.inputs[0]}
-                case Recurrence() as primitive:
-                    wanted = set(current.inputs[: primitive.in_memory()])
-                case _:
-                    continue
+            wanted = wanted_in_memory(current, kernel.reads, self._scope)
             if kernel.kind is KernelKind.ATTENTION and current is kernel.seeds[-1]:
                 wanted.discard(current.inputs[0])  # weights are in scratch
             wanted.difference_update(kernel.reads)
+            if not wanted:
+                continue
             for operand in (*kernel.body, *current.inputs):
                 if operand in wanted:
                     return f"needs {operand!r} in memory, as an operand of {current!r}"
@@ -199,6 +191,9 @@ def _attention(kernel: Kernel) -> str | None:
     if found is None or found.seeds != kernel.seeds or found.scores.dtype.is_half:
         return "has seeds that are no attention"
     order = {node: number for number, node in enumerate((*kernel.reads, *kernel.body))}
+    for output in kernel.outputs:
+        if _is_made_of(output, found.scores, {*kernel.reads, found.context}):
+            return f"writes {output!r}, which needs scores that are never in memory"
     for seed, last, below in (
         (found.scores, (found.shown,), set[Node]()),
         (found.context, tuple(map(_below_views, kernel.outputs)), {found.weights}),
@@ -214,6 +209,19 @@ def _attention(kernel: Kernel) -> str | None:
                 return f"cannot compute {current!r} where {seed!r} is"
             dependent.add(current)
     return None
+
+
+def _is_made_of(node: Node, operand: Node, known: Collection[Node]) -> bool:
+    """Whether a node reads ``operand``, itself or through others that are not ``known``."""
+    stack, seen = [node], set[Node]()
+    while stack:
+        current = stack.pop()
+        if current is operand:
+            return True
+        if current not in known and current not in seen:
+            seen.add(current)
+            stack += current.inputs
+    return False
 
 
 def _fitting(kernel: Kernel) -> Callable[[Node], bool]:
@@ -282,6 +290,21 @@ def _is_one(size: Expr) -> bool:
 
 
 # ---------------------------------------------------------------- operands
+
+
+def wanted_in_memory(node: Node, memory: Collection[Node], scope: Scope) -> set[Node]:
+    """Operands that a node of any kind cannot compute where it uses them."""
+    match node.primitive:
+        case Contract() | Convolve() | Window() | Reduce():
+            return operands_for_memory(node, memory, scope)
+        case Opaque():
+            return set(node.inputs)
+        case ScatterElements() | ScatterND():
+            return {node.inputs[0]}
+        case Recurrence() as primitive:
+            return set(node.inputs[: primitive.in_memory()])
+        case _:
+            return set()
 
 
 def operands_for_memory(node: Node, memory: Collection[Node], scope: Scope) -> set[Node]:

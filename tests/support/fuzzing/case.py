@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import onnx
 
+from tilewright.options import PlanName
+
 Array = np.ndarray
 Sizes = dict[str, int]
 
@@ -50,6 +52,7 @@ class Case:
     shapes: tuple[Sizes, ...]
     ranges: dict[str, tuple[int, ...]] = field(default_factory=dict)
     level: str = "x86-64"
+    plan: PlanName = "greedy"
     threads: tuple[int, ...] = (1, 2)
     seed: int = 0
     check: bool = False

@@ -82,7 +82,9 @@ def check(
 def _through_artifact(case: Case, path: Path, stage: Callable[[str], None]) -> Any:
     if case.level == INTERPRETED:
         return Interpreted(case)
-    made = tilewright.compile(case.model, dims=case.ranges, levels=[case.level], check=case.check)
+    made = tilewright.compile(
+        case.model, dims=case.ranges, levels=[case.level], plan=case.plan, check=case.check
+    )
     stage("save")
     made.save(path)
     stage("load")

@@ -17,6 +17,7 @@ from onnx import parser, printer
 import tilewright
 from tilewright.backend.cpu import workers
 from tilewright.backend.cpu.machine import host_levels
+from tilewright.options import PlanName
 
 from .case import Case, Finding
 from .check import INTERPRETED, REFERENCE, RUNTIME, Outcome, check
@@ -41,6 +42,7 @@ class Options:
     levels: Sequence[str] = ()
     shrink_seconds: float = 60.0
     most_shrunk: int = 20
+    plan: PlanName = "greedy"
 
 
 def fuzz(options: Options) -> int:
@@ -59,7 +61,7 @@ def replay(options: Options) -> int:
     """Run one case again, print it whole, then as small as it goes."""
     levels = _levels(options)
     _warm_up(levels)
-    case = generate(options.seed, options.first, levels)
+    case = generate(options.seed, options.first, levels, options.plan)
     print(printer.to_text(case.proto()))
     print(f"inputs: {case.recipes}\nshapes: {case.shapes}\nranges: {case.ranges}")
     print(f"level: {case.level}")
@@ -85,7 +87,7 @@ def judge(case: Case) -> Outcome:
 
 def shrunk_test(options: Options, number: int, finding: Finding) -> str:
     """A finding made smaller, as a test."""
-    case = generate(options.seed, number, _levels(options))
+    case = generate(options.seed, number, _levels(options), options.plan)
     small, left = shrink(case, finding, lambda c: judge(c).finding, options.shrink_seconds)
     name = re.sub(r"\W", "_", f"fuzz_{options.seed}_{number}")
     return f"{left.text}\n{as_test(small, left, name)}"
@@ -104,19 +106,19 @@ def _run(options: Options, report: Callable[[int, Outcome], None]) -> Iterator[t
 
     def tasks() -> Iterator[tuple[int, Callable[[Callable[[str], None]], Outcome]]]:
         for number in range(options.first, options.first + options.graphs):
-            yield number, partial(_generate_and_check, options.seed, number, levels)
+            yield number, partial(_generate_and_check, options.seed, number, levels, options.plan)
 
     for number, outcome in run_all(tasks(), options.jobs, Limits()):
         if outcome.ended_in in ORACLES:
-            outcome = judge(generate(options.seed, number, levels))
+            outcome = judge(generate(options.seed, number, levels, options.plan))
         report(number, outcome)
         yield number, outcome
 
 
 def _generate_and_check(
-    seed: int, number: int, levels: Sequence[str], stage: Callable[[str], None]
+    seed: int, number: int, levels: Sequence[str], plan: PlanName, stage: Callable[[str], None]
 ) -> Outcome:
-    return check(generate(seed, number, levels), stage)
+    return check(generate(seed, number, levels, plan), stage)
 
 
 def _warm_up(levels: Sequence[str]) -> None:

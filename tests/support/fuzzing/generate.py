@@ -10,6 +10,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
+from tilewright.options import PlanName
+
 from . import elementwise, layout, linear, sizes, spatial
 from .builder import Builder, Rejected
 from .case import Case, Sizes
@@ -28,8 +30,11 @@ ATTEMPTS = 60
 CHECKED = 0.25  # of the graphs, as proofs about tile programs take as long as their code
 
 
-def generate(seed: int, number: int, levels: Sequence[str]) -> Case:
-    """The case of one number; ``levels`` are the instruction set levels that may be chosen."""
+def generate(seed: int, number: int, levels: Sequence[str], plan: PlanName = "greedy") -> Case:
+    """The case of one number, which ``plan`` does not change.
+
+    ``levels`` are the instruction set levels that may be chosen.
+    """
     chance = random.Random(f"{seed} {number}")
     shapes = _shapes(chance)
     data_seed = chance.randrange(1 << 30)
@@ -53,7 +58,7 @@ def generate(seed: int, number: int, levels: Sequence[str]) -> Case:
             step(b)
         except (Rejected, ValueError, TypeError, OverflowError):  # a node that cannot be made
             b.restore(mark)
-    return replace(finished(b), level=level, check=is_checked)
+    return replace(finished(b), level=level, plan=plan, check=is_checked)
 
 
 def _shapes(chance: random.Random) -> list[Sizes]:

@@ -27,6 +27,7 @@ def as_test(case: Case, finding: Finding, name: str) -> str:
     sizes = finding.sizes or case.shapes[0]
     shapes = [finding.sizes] if finding.sizes is not None else list(case.shapes)
     options = f"    compiled = tw.compile(model, dims={case.ranges!r}, levels=[{case.level!r}]"
+    options += f", plan={case.plan!r}" if case.plan != "greedy" else ""
     options += ", check=True)" if case.check else ")"
     calls = [f"    compiled.num_threads = {case.threads[0]}"] if len(case.threads) == 1 else []
     for one in shapes:

@@ -65,6 +65,8 @@ def _candidates(case: Case, finding: Finding) -> Iterator[Case]:
         yield replace(case, check=False)
     if case.level not in ("x86-64", "none"):
         yield replace(case, level="x86-64")
+    if case.plan != "greedy":
+        yield replace(case, plan="greedy")
     yield from _fewer_outputs(case)
     yield from _cut(case)
     yield from _without_nodes(case)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from tilewright.ir.graph import Node
 from tilewright.ir.kernel import Kernel, RowSpace
-from tilewright.ir.primitives import Cast, Map, Reduce
+from tilewright.ir.primitives import Cast, Map, Reduce, Reshape
 from tilewright.ir.scalar import COMBINE, SCALAR_FUNCTIONS
 from tilewright.ir.tile import Apply, Literal, Load, TileBuffer, Value
 from tilewright.ir.views import Index, linear, reshape_index
@@ -185,18 +185,29 @@ class RowStages:
         """Where a kept value goes, and the position there of an index of the space.
 
         That is its own result if it is one, else the place of the only one, if that is written by
-        the last of the :meth:`sweeps`, which reads each element right before it writes it; else
-        ``scratch`` elements of memory, at ``offset``.
+        the last of the :meth:`sweeps`, which reads each element right before it writes it, and no
+        other afterwards; else ``scratch`` elements of memory, at ``offset``.
         """
 
         if node in self.written:
             return self.written[node], self.offset
         if len(self.elements) == 1 and self._written_last and not self._in_results:
             (alone,) = self._written_last
-            if alone.dtype is node.dtype:
+            if alone.dtype is node.dtype and self._is_in_order(alone, node):
                 self._in_results.add(node)
                 return self.written[alone], self.offset
         return self.lowering.scratch_buffer(node.dtype, scratch), offset
+
+    def _is_in_order(self, output: Node, node: Node) -> bool:
+        """Whether each element of a result reads that of ``node`` at its own place only."""
+        needed = self.needed([output], {node})
+        holding = {node}
+        for current in self.kernel.body:
+            if current in needed and not holding.isdisjoint(current.inputs):
+                if not isinstance(current.primitive, Map | Cast | Reshape):
+                    return False
+                holding.add(current)
+        return True
 
     def reader(
         self, buffer: TileBuffer, offset: Offset, fixed: dict[int, Expr]
