@@ -32,7 +32,6 @@ from tilewright.cost.squares import squares_cycles
 from tilewright.cost.vector_work import (
     Core,
     applied,
-    is_innermost,
     is_vector,
     loop_cycles,
     loop_values,
@@ -56,7 +55,7 @@ from tilewright.ir.tile import (
     TransposeBlock,
     Value,
 )
-from tilewright.ir.tile_walk import stride, value_loads, value_symbols
+from tilewright.ir.tile_walk import is_innermost, stride, value_loads, value_symbols
 from tilewright.shape import (
     Expr,
     ceil_div,

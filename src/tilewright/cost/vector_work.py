@@ -30,7 +30,14 @@ from tilewright.ir.tile import (
     Store,
     Value,
 )
-from tilewright.ir.tile_walk import slope, stride, value_loads, value_parts, value_symbols
+from tilewright.ir.tile_walk import (
+    is_innermost,
+    slope,
+    stride,
+    value_loads,
+    value_parts,
+    value_symbols,
+)
 from tilewright.shape import Expr, ceil_div, constant, minimum, symbol
 from tilewright.shape.expr import Atom
 from tilewright.shape.table import Operation
@@ -77,11 +84,6 @@ class Core:
     def lanes(self, size: int) -> int:
         """Elements of ``size`` bytes in a vector."""
         return max(1, self.target.vector_bytes // size)
-
-
-def is_innermost(loop: Loop) -> bool:
-    """Whether a loop has nothing inside that is more than values."""
-    return all(isinstance(part, Let | Store) for part in loop.body)
 
 
 def is_vector(part: Statement) -> bool:

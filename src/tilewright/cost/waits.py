@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from tilewright.cost.vector_work import Core, is_innermost, loop_instructions, loop_values
+from tilewright.cost.vector_work import Core, loop_instructions, loop_values
 from tilewright.ir.tile import Apply, Convert, Guarded, Let, Local, Loop, Statement, Value
-from tilewright.ir.tile_walk import value_symbols
+from tilewright.ir.tile_walk import is_innermost, value_symbols
 from tilewright.shape import Expr, constant, minimum
 
 

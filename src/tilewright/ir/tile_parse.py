@@ -119,7 +119,7 @@ class _Reader:
                 scratch.append(self._buffer(cursor, scratch=True))
             elif cursor.take("check"):
                 checks.append(self._message(cursor, len(checks)))
-            elif cursor.ahead(3)[::2] == ["work", "="]:
+            elif cursor.ahead(3)[::2] == ["work", "="]:  # a part of the time, with a name before =
                 cursor.expect("work")
                 self._definition(cursor)
             elif cursor.take("work"):

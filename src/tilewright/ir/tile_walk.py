@@ -99,6 +99,11 @@ def is_beside(value: Value, variable: str) -> bool:
             return all(slope(load.offset, variable) is not None for load in value_loads(value))
 
 
+def is_innermost(loop: Loop) -> bool:
+    """Whether a loop has nothing inside that is more than values."""
+    return all(isinstance(part, Let | Store) for part in loop.body)
+
+
 def value_parts(value: Value) -> Iterator[Value]:
     """A value and what it is computed of, as often as that is used; nothing under a condition."""
     yield value

@@ -1,7 +1,7 @@
 """The values of expressions where every symbol has one.
 
-Expressions share many of their atoms, so an atom is evaluated once for
-all expressions that are evaluated together. Start reading at :func:`evaluate_all`.
+Expressions share many of their atoms, so an atom is evaluated once for all expressions that are
+evaluated together. Start with :func:`evaluate_all`.
 """
 
 from __future__ import annotations

@@ -231,7 +231,7 @@ class Emitter:
 
         Without registers for masks, a store under one takes longer than several plain ones.
         """
-        if self.level.isa == "avx512":
+        if self.level.has_masks:
             self.masked_store(value, pointer, dtype, self.lane_mask(ir.Constant(_INDEX, count)))
             return
         begin = 0

@@ -72,6 +72,11 @@ class Level:
         """Whether an instruction picks elements of a register by indices in another."""
         return self.isa in ("avx2", "avx512")
 
+    @property
+    def has_masks(self) -> bool:
+        """Whether registers of their own hold masks, under which any instruction may run."""
+        return self.isa == "avx512"
+
     def lanes(self, element_bytes: int) -> int:
         """Elements of this size in one vector register."""
         return self.vector_bytes // element_bytes

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from llvmlite import ir
 
 from tilewright.backend.cpu.machine import Level
-from tilewright.ir.tile import Let, Loop, Store
-from tilewright.ir.tile_walk import slope
+from tilewright.ir.tile import Loop, Store
+from tilewright.ir.tile_walk import is_innermost, slope
 
 LOOKUPS_AT_A_TIME = 4
 
@@ -81,17 +81,17 @@ def fills_vectors(loop: Loop, level: Level) -> bool:
     """Whether a known number of iterations makes whole vectors of its own results.
 
     Unrolled before it is vectorised, such a loop would leave only the loop around it to vectors,
-    whose elements lie apart. Without registers for masks, what is left over after a single vector
-    takes as long as that.
+    whose elements lie apart. That is as well for less than half a vector. Without registers for
+    masks, single elements that are left over after only one vector take longer than it saves.
     """
     length = loop.end - loop.begin
     if loop.accumulators or not length.is_constant:
         return False
     stores = [part for part in loop.body if isinstance(part, Store)]
-    if not stores or not all(isinstance(part, Let | Store) for part in loop.body):
+    if not stores or not is_innermost(loop):
         return False
     lanes = level.lanes(max(store.buffer.dtype.bytes for store in stores))
     if 2 * length.value < lanes:
         return False
-    ends_whole = level.isa == "avx512" or length.value % lanes == 0 or length.value >= 2 * lanes
+    ends_whole = level.has_masks or length.value % lanes == 0 or length.value >= 2 * lanes
     return ends_whole and all(slope(s.offset, loop.variable) == 1 for s in stores)

@@ -421,7 +421,7 @@ class FunctionFrame:
         blocks = function.blocks[first:]
         hints = LoopHints(
             independent=loop.independent,
-            masked=masked and self.level.isa == "avx512",
+            masked=masked and self.level.has_masks,
             looks_up=only_looks_up(loop),
             fills_vectors=fills_vectors(loop, self.level),
         )

@@ -22,7 +22,7 @@ from tilewright.ir.tile import (
     Store,
     TileProgram,
 )
-from tilewright.ir.tile_walk import is_beside, slope
+from tilewright.ir.tile_walk import is_beside, is_innermost, slope
 from tilewright.shape import (
     Expr,
     Scope,
@@ -81,7 +81,7 @@ def _loop(loop: Loop, large: Expr) -> Loop:
 
 def _streamable(loop: Loop) -> Store | None:
     """The only store of a loop that fills memory of the kernel from values read side by side."""
-    if loop.accumulators or not all(isinstance(part, Let | Store) for part in loop.body):
+    if loop.accumulators or not is_innermost(loop):
         return None
     stores = [part for part in loop.body if isinstance(part, Store)]
     if len(stores) != 1 or stores[0].buffer.scratch or slope(stores[0].offset, loop.variable) != 1:
