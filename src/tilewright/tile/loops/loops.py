@@ -86,13 +86,15 @@ def lower_loops(kernel: Kernel, lowering: Lowering) -> TileProgram:
 
 
 def lower_other_order(kernel: Kernel, lowering: Lowering) -> TileProgram | None:
-    """The same in blocks computed along the other axis, where sizes decide; see ``turned_orders``."""
+    """Blocks computed along the other axis, where sizes decide between them; or None."""
     targets = target_buffers(kernel)
     variables = store_elements(kernel, lowering, targets)
     bodies = [lowering.close() for _ in variables][::-1]
     if lowering.blocks[0].statements or any(bodies[:-1]) or not bodies:
         return None
     variables, body = collapse(lowering, variables, bodies[-1])
+    if as_transpose(lowering, variables, body) is not None:
+        return None  # which has no order
     for order in turned_orders(variables, body)[1:]:
         return finish(lowering, kernel, *in_blocks(lowering, variables, body, order), targets)
     return None

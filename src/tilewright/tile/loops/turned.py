@@ -151,7 +151,7 @@ class _Block:
         most = SIDE * maximum(SIDE // maximum(other, 1), 1)
         number = self.lowering.variable(ceil_div(size, most), "t")
         grid.append((str(number), ceil_div(size, most)))
-        return _Part(number * most, minimum(size - number * most, most), most)
+        return _Part(number * most, minimum(size - number * most, most), minimum(size, most))
 
     def statements(self, body: Sequence[Statement]) -> list[Statement]:
         """Operands turned, the loops of the block, and results turned."""
