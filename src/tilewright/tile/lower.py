@@ -23,6 +23,7 @@ from tilewright.tile.passes.borders import with_borders
 from tilewright.tile.passes.checks import with_checks_first
 from tilewright.tile.passes.gather_rows import with_gather_rows
 from tilewright.tile.passes.lookahead import with_lookahead
+from tilewright.tile.passes.masks import with_masks
 from tilewright.tile.passes.streams import with_streams
 from tilewright.tile.passes.tables import with_tables
 from tilewright.tile.prices import priced
@@ -70,6 +71,8 @@ def lower_kernel(
     machine = machine or Machine(preset("x86-64"))
     made = _generated(kernel, scope, tile, accuracy, machine, policy, narrower)
     variants = with_lookahead(made.variants, machine.core.loops.ahead)
+    if kernel.kind in (KernelKind.LOOPS, KernelKind.CONCAT):
+        variants = tuple(replace(v, steps=with_masks(v.steps, machine)) for v in variants)
     return replace(made, variants=with_libraries(kernel, variants, scope, machine))
 
 
