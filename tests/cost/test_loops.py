@@ -55,6 +55,21 @@ def test_a_vector_is_paid_whole() -> None:
     assert alone(SUMS, 100, 17) > alone(SUMS, 100, 16)
 
 
+def test_a_function_takes_as_long_for_one_element() -> None:
+    """Seven elements after half a vector take several times as long as one vector under a mask."""
+    text = """
+buffer b0: float32
+result o0: float32
+work 1
+grid _i1 < rows
+  for{} _i2 in 0 .. columns
+    o0[_i1*columns + _i2] = exponential(b0[_i1*columns + _i2])
+"""
+    single, masked = text.format(""), text.format(" masked")
+    assert alone(single, 1000, 31) > 2.5 * alone(masked, 1000, 31)
+    assert alone(single, 1000, 32) == alone(masked, 1000, 32)
+
+
 def test_bytes_come_from_the_level_that_holds_them() -> None:
     """An element of what lies in memory takes several times that of one in the first cache."""
     near, far = alone(SUMS, 8, 512) / (8 * 512), alone(SUMS, 1 << 17, 512) / (1 << 26)

@@ -93,6 +93,23 @@ def test_elements_some_apart_are_read_within_their_row(dtype: DType) -> None:
     check(space.graph(*outputs), cases, fill=moderate)
 
 
+@pytest.mark.parametrize("dtype", mostly_slow([F32, F64, DType.INT8, DType.FLOAT16], "float32"))
+@pytest.mark.parametrize("columns", [None, 1, 3, 7, 9, 15, 31, 65], ids=str)
+def test_rests_of_elementwise_rows(dtype: DType, columns: int | None) -> None:
+    """Heavy and light values of parts of rows, which do not lie side by side; also with a mask."""
+    space = Space()
+    a, b = space.dimensions("a b")
+    size = (a, b if columns is None else constant(columns))
+    x = space.input("x", dtype, a, size[1] + 2)
+    part = node(Slice((constant(0), constant(1)), size, (constant(1),) * 2), x)
+    wide = part if dtype.is_float else node(Cast(F32), part)
+    heavy = [apply(f, wide) for f in ("exponential", "error_function")]
+    outputs = [*heavy, apply("power", apply("absolute", wide), wide), apply("maximum", wide, wide)]
+    outputs += [apply("less", part, apply("negate", part)), apply("add", part, part)]
+    lengths = LENGTHS if columns is None else (columns,)
+    check(space.graph(*outputs), [{"a": 3, "b": length} for length in lengths], fill=moderate)
+
+
 def test_a_running_sum_downwards_is_seen_in_the_code() -> None:
     """Of a row whose length is a constant that becomes a parameter, as of one that is a size."""
     for columns in (1023, None):

@@ -12,7 +12,7 @@ from tilewright.backend.cpu.level_tiles import register_tile, usual_machine
 from tilewright.backend.cpu.machine import LEVELS
 from tilewright.backend.cpu.register_tile import most_rows
 from tilewright.cost import Machine
-from tilewright.policy.tiles import ADDRESSES, product_tiles, tallest
+from tilewright.policy.tiles import ADDRESSES, LISTED, product_tiles, tallest
 from tilewright.target import preset, preset_names
 from tilewright.target.description import TEMPORARIES
 
@@ -55,6 +55,7 @@ def test_no_taller_tile_of_the_width_fits(registers: int, vectors: int) -> None:
     rows = tallest(registers, vectors)
     assert rows == 1 or rows * vectors + vectors + 1 <= registers
     assert rows == ADDRESSES or (rows + 1) * vectors + vectors + 1 > registers
+    assert tallest(registers, vectors, listed=True) == min(rows, LISTED)
 
 
 def test_the_registers_of_levels_and_of_descriptions_agree() -> None:

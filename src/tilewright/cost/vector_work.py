@@ -42,12 +42,14 @@ from tilewright.shape import Expr, ceil_div, constant, minimum, symbol
 from tilewright.shape.expr import Atom
 from tilewright.shape.table import Operation
 from tilewright.target import Target
-from tilewright.target.core_model import is_halved
+from tilewright.target.core_model import WIDE_VECTOR_BYTES, is_halved, lanes_along
 from tilewright.target.loop_costs import LoopCosts
 
 TOGETHER = 4  # vectors of a loop that are taken at a time, so that sums do not wait for themselves
 MOST_PICKED = 4  # elements from lane to lane up to which whole vectors are loaded and picked from
 ADDITIONS = ("add", "subtract")  # have pipes of their own
+LEAST_ROW = 4  # elements of rows that are vectors by themselves; of fewer LLVM makes better ones
+LEAST_MASKED = 4  # bytes of elements that narrower vectors load and store under masks
 SLOW_OPERATIONS = 4  # scalar operations of a function from which on it is none of one instruction
 
 
@@ -55,16 +57,20 @@ SLOW_OPERATIONS = 4  # scalar operations of a function from which on it is none 
 class Work:
     """Cycles of the ports for one vector, or for one element; ``fixed`` are those of the loop.
 
-    ``added`` are those of the pipes that add, which are a part of those of ``arithmetic``.
+    ``added`` are those of the pipes that add, which are a part of those of ``arithmetic``, and so
+    are ``functions``, those of what is more than an instruction: it takes as long for one element.
+    ``gathers`` says that elements are loaded one by one from places that lie apart.
     """
 
     load: float = 0.0
     store: float = 0.0
     arithmetic: float = 0.0
     added: float = 0.0
+    functions: float = 0.0
     count: float = 0.0
     fixed: float = 0.0
     is_vector: bool = True
+    gathers: bool = False
     seen: set[int] = field(default_factory=set[int])
     picked: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
 
@@ -72,6 +78,10 @@ class Work:
     def cycles(self) -> float:
         """Of one vector: what its busiest port needs; loads and stores have their own."""
         return max(self.load, self.store, self.arithmetic, self.added)
+
+    def single(self, costs: LoopCosts) -> float:
+        """Cycles of one element by itself."""
+        return self.count * costs.scalar + self.functions
 
 
 @dataclass(frozen=True)
@@ -119,8 +129,12 @@ def loop_cycles(core: Core, loop: Loop, length: Expr) -> Expr:
     running = _is_running(loop, stores)
     if running:
         work.arithmetic += costs.running
+    if work.gathers and work.functions:
+        # LLVM makes no vectors: what it takes to gather them looks dearer than single functions.
+        _, work = _loop_work(core, loop, 1)
+        work.is_vector = False
     if not work.is_vector:
-        each = work.count * costs.scalar + work.load + work.store
+        each = work.single(costs) + work.load + work.store
         if loop.accumulators:
             each = max(each, costs.latency)
         return length * _thousandths(each) + _once(length, enter + costs.enter)
@@ -134,13 +148,13 @@ def _stores(loop: Loop) -> list[Store]:
     return [part for part in loop.body if isinstance(part, Store)]
 
 
-def _loop_work(core: Core, loop: Loop) -> tuple[int, Work]:
-    """Elements of a vector of an innermost loop, and what it takes."""
+def _loop_work(core: Core, loop: Loop, lanes: int = 0) -> tuple[int, Work]:
+    """Elements of a vector of an innermost loop, and what it takes; ``lanes`` if not 0."""
     stores = _stores(loop)
     values = [part.value for part in loop.body if isinstance(part, Let | Store)]
     values += [a.value for a in loop.accumulators]
     widths = [_width(value) for value in values] + [s.buffer.dtype.bytes for s in stores]
-    lanes = core.lanes(max(widths, default=4))
+    lanes = lanes or core.lanes(max(widths, default=4))
     work = Work()
     varying = {p.name for p in loop.body if isinstance(p, Let)} | {loop.variable}
     for value in values:
@@ -189,7 +203,7 @@ def _vectors(core: Core, loop: Loop, length: Expr, lanes: int, work: Work) -> Ex
     if loop.masked or lanes == 1:
         return ceil_div(length, lanes) * one + entered
     half = max(1, lanes // 2)
-    scalar = _thousandths(work.count * costs.scalar)
+    scalar = _thousandths(work.single(costs))
     return length // lanes * one + length % lanes // half * one + length % half * scalar + entered
 
 
@@ -201,12 +215,42 @@ def _unrolled(core: Core, masked: bool, length: int, lanes: int, work: Work) -> 
     """
     whole, left = divmod(length, lanes)
     if masked:
-        return -(-length // lanes) * _thousandths(work.cycles)
-    halved = is_halved(core.target.vector_bytes, core.target.fma_pipes)
-    shorter = work.cycles / 2 if halved else work.cycles
-    single = min(shorter, work.count * core.costs.scalar)
+        is_short = lanes_along(length, lanes, core.target.vector_bytes // lanes) < lanes
+        each = _shorter(core, work) if is_short else work.cycles
+        return -(-length // lanes) * _thousandths(each)
+    shorter = _shorter(core, work)
+    single = min(shorter, work.single(core.costs))
     pieces = (left >> 1).bit_count() * shorter + (left & 1) * single
     return _thousandths(whole * work.cycles + pieces)
+
+
+def _shorter(core: Core, work: Work) -> float:
+    """Cycles of half a vector or less."""
+    halved = is_halved(core.target.vector_bytes, core.target.fma_pipes)
+    return work.cycles / 2 if halved else work.cycles
+
+
+def masks_pay(core: Core, loop: Loop) -> bool:
+    """Whether a mask makes the rest of an innermost loop shorter, of whatever length it is.
+
+    A rest without one is half a vector, if there are so many, and single elements. For short rows
+    of known length LLVM finds better: it makes vectors across several of them.
+    """
+    lanes, work = _loop_work(core, loop)
+    length, half = loop.end - loop.begin, lanes // 2
+    if length.is_constant:
+        return length.value >= max(half, LEAST_ROW)
+    if core.target.vector_bytes < WIDE_VECTOR_BYTES and _narrowest(loop) < LEAST_MASKED:
+        return False
+    mean = _shorter(core, work) / 2 + (half - 1) / 2 * work.single(core.costs)
+    return work.cycles + 2 * core.costs.enter < mean
+
+
+def _narrowest(loop: Loop) -> int:
+    """Bytes of the narrowest element of a loop in memory."""
+    values = [part.value for part in loop.body if isinstance(part, Let | Store)]
+    loads = [load.buffer.dtype.bytes for value in values for load in value_loads(value)]
+    return min([*loads, *(store.buffer.dtype.bytes for store in _stores(loop))])
 
 
 def _combining(accumulator: Accumulator, costs: LoopCosts) -> float:
@@ -350,6 +394,7 @@ def _add_load(core: Core, work: Work, load: Load, variable: str | None, lanes: i
     elif step != 0:
         work.load += costs.gather * lanes
         work.count += lanes
+        work.gathers = True
 
 
 def _add_index(core: Core, work: Work, offset: Expr, variable: str) -> None:
@@ -393,4 +438,5 @@ def _add_function(core: Core, work: Work, name: str, dtype: DType, lanes: int) -
         return
     cycles = known * (costs.double if dtype is DType.FLOAT64 else 1.0)
     work.arithmetic += cycles
+    work.functions += cycles
     work.count += 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
+from tilewright.ir.scalar import DIVISIONS
 from tilewright.ir.tile import (
     Accumulator,
     Apply,
@@ -97,6 +98,16 @@ def is_beside(value: Value, variable: str) -> bool:
             return variable not in expression.free_symbols
         case _:
             return all(slope(load.offset, variable) is not None for load in value_loads(value))
+
+
+def may_fault(part: Value) -> bool:
+    """Whether a part of a value must not be computed where the loop has no element.
+
+    Whole numbers are divided by 0 there.
+    """
+    if isinstance(part, Guarded):
+        return True
+    return isinstance(part, Apply) and part.function in DIVISIONS and part.dtype.is_integer
 
 
 def is_innermost(loop: Loop) -> bool:

@@ -21,6 +21,7 @@ from tilewright.policy.space import Problem
 from tilewright.target import Target
 
 ADDRESSES = 12  # rows whose places general registers hold beside the loop's own words
+LISTED = 7  # rows whose places come from a table, which takes registers as well
 _FELT = 0.01  # a part of the peak below which waiting for loads does not matter
 _INTENSITY = 1.25  # times the loads for each sum that the best tile has
 # The usual tile stays where no other is felt to be faster.
@@ -54,13 +55,15 @@ class Sieved:
     counts: tuple[tuple[str, int], ...]
 
 
-def tallest(registers: int, vectors: int, parts: int = 1) -> int:
+def tallest(registers: int, vectors: int, parts: int = 1, *, listed: bool = False) -> int:
     """The tallest tile so many vectors wide.
 
-    Each vector of columns and the broadcast value take ``parts`` registers.
+    Each vector of columns and the broadcast value take ``parts`` registers. Of rows that are
+    ``listed`` in a table there are fewer: where general registers do not hold their places, LLVM
+    orders a step without regard to vectors either, and stores and loads sums in every one.
     """
     free = registers - (vectors + 1) * parts
-    return max(1, min(ADDRESSES, free // vectors))
+    return max(1, min(LISTED if listed else ADDRESSES, free // vectors))
 
 
 def product_tiles(target: Target, dtype: str) -> Sieved:

@@ -19,6 +19,7 @@ LEAST_VECTOR_BYTES = 16  # of vectors along an axis that is known to be short
 THREAD_NS = 3000  # of work for each thread that the runtime gives to a kernel, as its team has it
 PIECE_NS = 10000  # of work in a piece, of which a thread takes one at a time, and its share at most
 MOST_PIECES = 8
+MASKED_VECTOR_BYTES = 32  # of vectors from which on a load or store may leave out lanes
 WIDE_VECTOR_BYTES = 64  # of vectors from which on a core has masks, more loads and more misses
 
 

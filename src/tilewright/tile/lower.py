@@ -23,6 +23,7 @@ from tilewright.tile.passes.borders import with_borders
 from tilewright.tile.passes.checks import with_checks_first
 from tilewright.tile.passes.gather_rows import with_gather_rows
 from tilewright.tile.passes.lookahead import with_lookahead
+from tilewright.tile.passes.masks import with_masks
 from tilewright.tile.passes.streams import with_streams
 from tilewright.tile.passes.tables import with_tables
 from tilewright.tile.prices import priced
@@ -117,17 +118,19 @@ def _loops(kernel: Kernel, fresh: Callable[[], Lowering], machine: Machine) -> t
     if kernel.kind is KernelKind.WINDOW:
         return _windows(kernel, fresh(), program, steps)
     if kernel.kind in (KernelKind.LOOPS, KernelKind.CONCAT):
-        steps = with_streams(kernel, steps, lowering.scope, machine.target)
+        steps = with_masks(with_streams(kernel, steps, lowering.scope, machine.target), machine)
     plain = Variant("loops", steps, constant(0))
-    return (plain, *_other_order(kernel, fresh())) if kernel.kind is KernelKind.LOOPS else (plain,)
+    other = _other_order(kernel, fresh(), machine) if kernel.kind is KernelKind.LOOPS else ()
+    return (plain, *other)
 
 
-def _other_order(kernel: Kernel, lowering: Lowering) -> tuple[Variant, ...]:
+def _other_order(kernel: Kernel, lowering: Lowering, machine: Machine) -> tuple[Variant, ...]:
     """Blocks computed along another axis than the last one, where sizes decide between them."""
     program = lower_other_order(kernel, lowering)
     if program is None:
         return ()
-    return (Variant("other order", _steps(program, lowering, kernel), constant(0)),)
+    steps = with_masks(_steps(program, lowering, kernel), machine)
+    return (Variant("other order", steps, constant(0)),)
 
 
 def _steps(program: TileProgram, lowering: Lowering, kernel: Kernel) -> tuple[LoweredStep, ...]:

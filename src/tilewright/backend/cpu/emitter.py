@@ -247,6 +247,37 @@ class Emitter:
             self.with_lanes(lanes).store(piece, place, dtype)
             begin += lanes
 
+    def store_rest(self, value: ir.Value, pointer: ir.Value, dtype: DType, count: ir.Value) -> None:
+        """Write the first ``count`` elements (i32), fewer than there are lanes.
+
+        Without registers for masks, for each binary digit of ``count`` a piece with so many.
+        """
+        if self.level.has_masks:
+            self.masked_store(value, pointer, dtype, self.lane_mask(count))
+            return
+        builder, half = self.builder, self.lanes // 2
+        halves = [
+            ir.Constant(ir.VectorType(_INDEX, half), [*range(n, n + half)]) for n in (0, half)
+        ]
+        low, high = (builder.shuffle_vector(value, value, order) for order in halves)
+        if half == 1:
+            zero = ir.Constant(_INDEX, 0)
+            low, high = (builder.extract_element(part, zero) for part in (low, high))
+        narrow = self.with_lanes(half)
+        before, size = builder.block, ir.Constant(_INDEX, half * dtype.bytes)
+        has_piece = builder.and_(count, ir.Constant(_INDEX, half))
+        with builder.if_then(builder.icmp_signed("!=", has_piece, ir.Constant(_INDEX, 0))):
+            narrow.store(low, pointer, dtype)
+            following = builder.gep(pointer, [size], source_etype=_BYTE)
+            inside = builder.block
+        if half == 1:
+            return
+        rest, place = builder.phi(low.type), builder.phi(pointer.type)
+        for phi, without, stored in ((rest, low, high), (place, pointer, following)):
+            phi.add_incoming(without, before)
+            phi.add_incoming(stored, inside)
+        narrow.store_rest(rest, place, dtype, count)
+
     def combine(self, kind: str, dtype: DType, a: ir.Value, b: ir.Value) -> ir.Value:
         """One step of a reduction: "sum", "product", "maximum" or "minimum".
 

@@ -208,7 +208,8 @@ class FinishedProduct:
         frame.enter()
         most = self.registers.rows
         if not (self.is_matrix or self._left_panel()) and self.registers.tail is not None:
-            most = most_rows(self.level, vectors, self.product.narrow)
+            listed = isinstance(self.product.left, RunTable)
+            most = most_rows(self.level, vectors, self.product.narrow, listed=listed)
         panel = frame.names["_np"]
         first = panel if back is None else builder.sub(panel, back)
         height = self._height(most)

@@ -24,10 +24,16 @@ UNROLL = 4  # steps along k per iteration of a full tile: hides the loop's own i
 LINE_BYTES = 64
 
 
-def most_rows(level: Level, vectors: int, narrow: DType | None = None) -> int:
-    """The tallest tile whose sums, columns and one broadcast value fit the registers."""
+def most_rows(
+    level: Level, vectors: int, narrow: DType | None = None, *, listed: bool = False
+) -> int:
+    """The tallest tile whose sums, columns and one broadcast value fit the registers.
+
+    A table says where rows that are ``listed`` begin.
+    """
     parts = parts_of_word(level, narrow)
-    return tallest(level.registers - level.temporaries - parts + 1, vectors, parts)
+    registers = level.registers - level.temporaries - parts + 1
+    return tallest(registers, vectors, parts, listed=listed)
 
 
 def most_vectors(level: Level) -> int:

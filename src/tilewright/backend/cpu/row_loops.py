@@ -30,7 +30,6 @@ from tilewright.ir.tile import (
     CACHE_LINE,
     Accumulator,
     Apply,
-    Guarded,
     IndexValue,
     Let,
     Load,
@@ -39,12 +38,12 @@ from tilewright.ir.tile import (
     TileBuffer,
     Value,
 )
-from tilewright.ir.tile_walk import slope, stride, value_loads, value_parts
+from tilewright.ir.tile_walk import may_fault, slope, stride, value_loads, value_parts
+from tilewright.target.core_model import lanes_along
 
 TOGETHER = 4  # vectors at a time: as many as hide the latency of what combines them
 _FEWER = 2  # of those that take many registers
 _ARITHMETIC = frozenset(("add", "subtract", "multiply", "divide", "maximum", "minimum", "negate"))
-_QUOTIENTS = ("divide", "remainder", "truncated_remainder")
 _I1, _I32 = ir.IntType(1), ir.IntType(32)
 State = list[ir.Value]
 
@@ -59,12 +58,14 @@ class RowScalars(Scalars, Protocol):
 class RowLoop:
     """A loop of which all is done with whole vectors of ``lanes`` elements, ``together`` of them.
 
-    What lies ``loop.ahead`` bytes beyond the rows of ``asked`` is prefetched.
+    ``length`` is how many iterations there are, if that is known when compiling. What lies
+    ``loop.ahead`` bytes beyond the rows of ``asked`` is prefetched.
     """
 
     loop: Loop
     lanes: int
     together: int
+    length: int | None
     asked: tuple[Load, ...]
 
 
@@ -86,15 +87,17 @@ def row_loop(frame: RowScalars, loop: Loop) -> RowLoop | None:
         and all(_lies_near(part, loop.variable, picks) for part in parts)
         and all(slope(s.offset, loop.variable) == 1 for s in stores)
         and all(places.get(load.buffer, load.offset) == load.offset for load in loads)
-        and not any(_may_fault(part) for part in parts)
+        and not any(may_fault(part) for part in parts)
     ):
         return None
     dtypes = [part.dtype for part in parts] + [s.buffer.dtype for s in stores]
     heavy = sum(isinstance(p, Apply) and p.function not in _ARITHMETIC for p in parts)
-    lanes = frame.level.lanes(max(dtype.bytes for dtype in dtypes))
+    count, widest = loop.end - loop.begin, max(dtype.bytes for dtype in dtypes)
+    length = max(count.value, 0) if count.is_constant else None
+    lanes = lanes_along(length, frame.level.lanes(widest), widest)
     asked = _asked(loads, loop.variable, frame.near | set(places)) if loop.ahead else ()
     frame.near |= {*places, *(load.buffer for load in asked)}
-    return RowLoop(loop, lanes, TOGETHER if heavy <= 1 else _FEWER, asked)
+    return RowLoop(loop, lanes, TOGETHER if heavy <= 1 else _FEWER, length, asked)
 
 
 def _asked(loads: Sequence[Load], variable: str, near: Set[TileBuffer]) -> tuple[Load, ...]:
@@ -118,13 +121,6 @@ def _lies_near(part: Value, variable: str, picks: bool) -> bool:
             return variable not in expression.free_symbols
         case _:
             return True
-
-
-def _may_fault(part: Value) -> bool:
-    """Whether a lane beyond the row must not be computed: whole numbers are divided there by 0."""
-    if isinstance(part, Guarded):
-        return True
-    return isinstance(part, Apply) and part.function in _QUOTIENTS and part.dtype.is_integer
 
 
 class _Total:
@@ -231,16 +227,17 @@ def write_row_loop(
     groups_end = builder.add(begin, builder.and_(count, word(-group)))
     vectors_end = builder.add(begin, builder.and_(count, word(-row.lanes)))
     states = [total.begin() for total in totals]
+    rest = None if row.length is None else ir.Constant(_I32, row.length % row.lanes)
 
     def step(position: ir.Value, states: list[State], vectors: int, is_last: bool) -> list[State]:
-        here = builder.trunc(builder.sub(end, position), _I32) if is_last else None
+        here = None
+        if is_last:
+            here = builder.trunc(builder.sub(end, position), _I32) if rest is None else rest
         mask = None if here is None else vector.lane_mask(here)
-        made: list[list[ir.Value]] = []
         _ask(frame, row, position, vectors)
-        for number in range(vectors):
-            first = builder.add(position, word(number * row.lanes))
-            made.append(_vector(frame, row, VectorPlace(row.loop.variable, first, here)))
-        values = list(map(list, zip(*made, strict=True)))
+        firsts = [builder.add(position, word(n * row.lanes)) for n in range(vectors)]
+        places = [VectorPlace(row.loop.variable, first, here, is_last) for first in firsts]
+        values = _vectors(frame, row, places)
         return [
             total.add(state, given, mask)
             for total, state, given in zip(totals, states, values, strict=True)
@@ -249,7 +246,8 @@ def write_row_loop(
     stretch = _Stretches(frame, states)
     stretch.write((begin, groups_end), group, lambda p, s: step(p, s, row.together, False))
     stretch.write((groups_end, vectors_end), row.lanes, lambda p, s: step(p, s, 1, False))
-    stretch.write((vectors_end, end), row.lanes, lambda p, s: step(p, s, 1, True))
+    if rest is None or rest.constant:
+        stretch.write((vectors_end, end), row.lanes, lambda p, s: step(p, s, 1, True))
     return [total.end(state) for total, state in zip(totals, stretch.states, strict=True)]
 
 
@@ -263,15 +261,23 @@ def _ask(frame: Scalars, row: RowLoop, position: ir.Value, vectors: int) -> None
             frame.emitter.prefetch(address_of(frame, load.buffer, load.offset, place))
 
 
-def _vector(frame: Scalars, row: RowLoop, place: VectorPlace) -> list[ir.Value]:
-    """One vector of iterations: their stores, and the values that are accumulated."""
-    values = VectorFrame(frame, row.lanes, place, {})
+def _vectors(frame: Scalars, row: RowLoop, places: Sequence[VectorPlace]) -> list[list[ir.Value]]:
+    """Vectors of iterations: their stores, and for each accumulator the values that it takes.
+
+    They are computed side by side, one part of a value of all of them after the other.
+    """
+    vectors = [VectorFrame(frame, row.lanes, place, {}) for place in places]
     for statement in row.loop.body:
         if isinstance(statement, Let):
-            values.locals[statement.name] = values.value(statement.value)
+            for vector in vectors:
+                vector.locals[statement.name] = vector.value(statement.value)
         elif isinstance(statement, Store):
-            values.store(statement)
-    return [values.value(a.value) for a in row.loop.accumulators]
+            for part in reversed(list(value_parts(statement.value))):
+                for vector in vectors:
+                    vector.value(part)
+            for vector in vectors:
+                vector.store(statement)
+    return [[vector.value(a.value) for vector in vectors] for a in row.loop.accumulators]
 
 
 class _Stretches:

@@ -8,6 +8,7 @@ LLVM's vectoriser takes. Start with :meth:`FunctionFrame.statements`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
@@ -23,7 +24,7 @@ from tilewright.backend.cpu.machine import Level
 from tilewright.backend.cpu.parallel_loops import LoopHints, fills_vectors, mark_loop
 from tilewright.backend.cpu.product import ProductShape, product_function
 from tilewright.backend.cpu.register_tile import most_vectors
-from tilewright.backend.cpu.row_loops import row_loop, write_row_loop
+from tilewright.backend.cpu.row_loops import RowLoop, row_loop, write_row_loop
 from tilewright.backend.cpu.running import running_step, write_running
 from tilewright.backend.cpu.streams import streamed_loop
 from tilewright.backend.cpu.transpose import transpose_function
@@ -57,8 +58,8 @@ from tilewright.ir.tile import (
     View,
 )
 from tilewright.shape import Expr, constant, minimum, symbol
+from tilewright.target.core_model import MASKED_VECTOR_BYTES
 
-LEAST_MASKED_BYTES = 32  # of vectors: narrower ones have no masks
 VECTORS_AT_A_TIME = 4  # of 4-byte elements: as many as LLVM interleaves of a light loop
 
 
@@ -344,10 +345,10 @@ class FunctionFrame:
             self._dots(loop, products)
             return
         bounds = self.index(loop.begin), self.index(loop.end)
+        row = row_loop(self, loop) if self.level.vector_bytes >= MASKED_VECTOR_BYTES else None
         if loop.may_stream:
-            streamed_loop(self, loop, bounds, partial(self.usual, loop))
+            streamed_loop(self, loop, bounds, partial(self._beside_lines, loop, row))
             return
-        row = row_loop(self, loop) if self.level.vector_bytes >= LEAST_MASKED_BYTES else None
         if row is not None:
             self._totals(loop, write_row_loop(self, row, bounds))
             return
@@ -364,13 +365,22 @@ class FunctionFrame:
             else self.emitter.identity(a.kind, a.value.dtype)
             for a in loop.accumulators
         ]
-        if loop.masked and self.level.vector_bytes >= LEAST_MASKED_BYTES:
+        if loop.masked and self.level.vector_bytes >= MASKED_VECTOR_BYTES:
             whole = self._end_of_vectors(*bounds)
             values = self._iterations(loop, (bounds[0], whole), values, masked=False)
             bounds = whole, bounds[1]
         values = self._iterations(loop, bounds, values, masked=loop.masked)
         for accumulator, value in zip(loop.accumulators, values, strict=True):
             self.locals[accumulator.name] = value
+
+    def _beside_lines(
+        self, loop: Loop, row: RowLoop | None, begin: ir.Value, end: ir.Value
+    ) -> None:
+        """The iterations in [begin, end) of a loop of which others may be streamed."""
+        if row is None:
+            self.usual(loop, begin, end)
+        else:
+            write_row_loop(self, replace(row, length=None), (begin, end))
 
     def usual(self, loop: Loop, begin: ir.Value, end: ir.Value) -> None:
         """The iterations in [begin, end) of a loop that reduces nothing."""

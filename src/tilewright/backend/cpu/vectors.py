@@ -67,11 +67,15 @@ class Scalars(Protocol):
 
 @dataclass(frozen=True)
 class VectorPlace:
-    """The lanes are the values of ``variable`` from ``first`` on, ``count`` of them if given."""
+    """The lanes are the values of ``variable`` from ``first`` on, ``count`` of them if given.
+
+    Of a ``is_rest`` there are some, but fewer than there are lanes.
+    """
 
     variable: str
     first: ir.Value
     count: ir.Value | None = None
+    is_rest: bool = False
 
 
 def address_of(
@@ -220,6 +224,8 @@ class VectorFrame:
                 self.vector.store(value, address, dtype)
             elif isinstance(self.place.count, ir.Constant):
                 self.vector.store_first(value, address, dtype, self.place.count.constant)
+            elif self.place.is_rest and self.place.count is not None:
+                self.vector.store_rest(value, address, dtype, self.place.count)
             else:
                 self.vector.masked_store(value, address, dtype, self.mask)
             return

@@ -29,6 +29,7 @@ from tilewright.ir.tile import (
     View,
 )
 from tilewright.ir.views import linear
+from tilewright.policy.tiles import LISTED
 from tilewright.shape import (
     Expr,
     ceil_div,
@@ -119,7 +120,10 @@ def lower_channels_last(kernel: Kernel, lowering: Lowering, tile: RegisterTile) 
     reading = _reading(node, lowering)
     whole = reading is not Reading.TABLE
     blocking = Blocking(columns=LINE_COLUMNS) if whole else Blocking()
-    frame = Frame(kernel, lowering, tile.for_product(node), batch, rows, columns, depth, blocking)
+    size = tile.for_product(node)
+    if not is_pointwise(node):
+        size = replace(size, rows=min(size.rows, LISTED))
+    frame = Frame(kernel, lowering, size, batch, rows, columns, depth, blocking)
     (group,) = declare(lowering, batch)
     pixel = declare(lowering, rows)
     (channel,) = declare(lowering, columns)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from tilewright.cost import Machine, tiles_time
 from tilewright.ir.product_nest import ProductNest
+from tilewright.ir.tile import RunTable
 from tilewright.policy import Problem
 from tilewright.policy.tiles import covering_tiles, tallest
 from tilewright.shape import Expr, Scope
@@ -46,5 +47,8 @@ def kernel_tiles(
 def _price(nest: ProductNest, machine: Machine, lanes: int) -> Expr:
     """Of tiles alone."""
     last = -(-(nest.n.value % nest.registers.columns) // lanes)
-    rows = tallest(machine.target.free_registers, last) if last else nest.registers.rows
+    rows = nest.registers.rows
+    if last:
+        listed = isinstance(nest.left, RunTable)
+        rows = tallest(machine.target.free_registers, last, listed=listed)
     return tiles_time(nest, machine, rows)

@@ -1,0 +1,55 @@
+"""Loops over elements whose rests are vectors under a mask.
+
+What is left of a loop after its whole vectors, LLVM computes element by element: up to fifteen
+calls of a function, each of which takes as long as a vector. Under a mask they are one. Rows of
+fewer than half a vector stay as they are: there LLVM makes vectors across several of them. Start
+with :func:`with_masks`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from tilewright.cost.machine import Machine
+from tilewright.cost.vector_work import Core, masks_pay
+from tilewright.ir.tile import Let, Loop, Statement, Store
+from tilewright.ir.tile_walk import is_beside, is_innermost, may_fault, slope, value_parts
+from tilewright.target.core_model import MASKED_VECTOR_BYTES
+from tilewright.tile.variants import LoweredStep
+
+
+def with_masks(steps: Iterable[LoweredStep], machine: Machine) -> tuple[LoweredStep, ...]:
+    """The steps of a kernel, with masks in loops of vectors that are shorter by them."""
+    if machine.target.vector_bytes < MASKED_VECTOR_BYTES:
+        return tuple(steps)
+    core = Core(machine.target, machine.core.loops)
+    return tuple(
+        replace(step, program=replace(step.program, body=_statements(step.program.body, core)))
+        for step in steps
+    )
+
+
+def _statements(body: Iterable[Statement], core: Core) -> tuple[Statement, ...]:
+    return tuple(_loop(part, core) if isinstance(part, Loop) else part for part in body)
+
+
+def _loop(loop: Loop, core: Core) -> Loop:
+    if not is_innermost(loop):
+        return replace(loop, body=_statements(loop.body, core))
+    return replace(loop, masked=True) if _is_vectors(loop) and masks_pay(core, loop) else loop
+
+
+def _is_vectors(loop: Loop) -> bool:
+    """Whether a loop reduces nothing, and reads and writes whole vectors of memory."""
+    values = [part.value for part in loop.body if isinstance(part, Let | Store)]
+    stores = [part for part in loop.body if isinstance(part, Store)]
+    return (
+        not (loop.accumulators or loop.independent)
+        and all(slope(store.offset, loop.variable) == 1 for store in stores)
+        and all(is_beside(value, loop.variable) for value in values)
+        and not any(may_fault(part) for value in values for part in value_parts(value))
+    )
+
+
+__all__ = ["with_masks"]
