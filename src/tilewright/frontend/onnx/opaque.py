@@ -161,7 +161,7 @@ def _known_contents(operand: Node) -> np.ndarray | None:
 
 
 def _tensor_part(proto: onnx.TypeProto | None) -> onnx.TypeProto.Tensor | None:
-    if proto is not None and proto.HasField("tensor_type") and proto.tensor_type.elem_type:
+    if proto is not None and proto.HasField("tensor_type"):
         return proto.tensor_type
     return None
 
@@ -182,7 +182,8 @@ def _result_type(
     shaped = [t for t in tensors if t.HasField("shape")]
     if told is not None and not (shaped and shaped[0] is _tensor_part(inferred)):
         return told
-    if not shaped:
+    typed = [t for t in tensors if t.elem_type]
+    if not shaped or not typed:
         return None
     sizes: list[Expr] = []
     stem = call.proto.op_type.lower()
@@ -196,7 +197,7 @@ def _result_type(
             if size.dim_param and shaped[0] is tensors[0]:
                 symbols[size.dim_param] = fresh
             sizes.append(fresh)
-    return TensorType(element_type(tensors[0].elem_type, call.where), tuple(sizes))
+    return TensorType(element_type(typed[0].elem_type, call.where), tuple(sizes))
 
 
 def opaque_nodes(
