@@ -483,3 +483,20 @@ def test_a_rank_is_told_by_the_type_of_a_cast_behind():
     proto.graph.output[0].type.tensor_type.ClearField("shape")
     with pytest.raises(UnsupportedError, match="rank of a result cannot be told"):
         import_model(proto)
+
+
+def test_the_sizes_of_a_sort_by_the_reference_are_those_of_its_operands():
+    """As torch.onnx.export writes torch.sort: all elements of an axis are the greatest ones."""
+    proto = parser.parse_model("""<ir_version: 10, opset_import: ["" : 20]>
+        g (float[n, m, 3] x) => (float[a, b, 3] y, int64[a, b, 3] places) {
+            size = Shape<start = 1, end = 2>(x)
+            sorted, places = TopK<axis = 1>(x, size)
+            y = Add(sorted, x)
+        }""")
+    graph, report = import_model(proto)
+    assert report.opaque == {"TopK": 1}
+    assert [[str(s) for s in out.shape] for _, out in graph.outputs] == [["n", "m", "3"]] * 2
+    assert graph.guards == () and graph.bindings == ()
+    for n, m in ((2, 5), (0, 4), (3, 0), (1, 1)):
+        x = x_like(n, m, 3)
+        assert np.array_equal(run(graph, x=x)["y"], -np.sort(-x, axis=1) + x)

@@ -133,6 +133,11 @@ class Hooks:
                 f"A body of {step.operator} cannot run on what it is given: {error.message}",
                 where=step.label,
             ) from error
+        except ExecutionError as error:
+            if control is not None:
+                raise
+            # The reference knows the operator, but not which node it is.
+            raise ExecutionError(error.message, where=step.label, hint=error.hint) from error
         except TilewrightError:
             raise
         # The reference may raise anything at all.

@@ -36,7 +36,7 @@ class OpaqueCall:
 
     ``proto`` has no references to attributes of a function; ``captured`` are the outer values that
     its sub-graphs read, by name. By output: ``declared`` is the type that the model states,
-    ``told`` the one that a trial of a body told, ``used`` whether anything reads it.
+    ``told`` the one that ``control`` found, ``used`` whether anything reads it.
     """
 
     proto: onnx.NodeProto
@@ -187,11 +187,15 @@ def _result_type(
         return None
     sizes: list[Expr] = []
     stem = call.proto.op_type.lower()
-    for size in shaped[0].shape.dim:
+    stated = shaped[0].shape.dim
+    known = told.shape if told is not None and len(told.shape) == len(stated) else None
+    for axis, size in enumerate(stated):
         if size.HasField("dim_value") and size.dim_value >= 0:
             sizes.append(constant(size.dim_value))
         elif size.dim_param in symbols:
             sizes.append(symbols[size.dim_param])
+        elif known is not None:
+            sizes.append(known[axis])
         else:
             fresh = scope.fresh(stem)
             if size.dim_param and shaped[0] is tensors[0]:
