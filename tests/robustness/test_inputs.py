@@ -114,7 +114,11 @@ def test_missing_and_extra(model: tw.Model) -> None:
 def test_nothing_and_plain_bytes_are_named_in_few_words(model: tw.Model) -> None:
     assert "Input 'x' is None" in refusal(InputError, model, None, y())
     message = refusal(InputError, model, b"\x07" * 5000, y())
-    assert "plain memory of 5000 bytes" in message and "numpy.frombuffer" in message and len(message) < 300
+    assert (
+        "plain memory of 5000 bytes" in message
+        and "numpy.frombuffer" in message
+        and len(message) < 300
+    )
     assert len(refusal(InputError, model, "word " * 5000, y())) < 300
 
 

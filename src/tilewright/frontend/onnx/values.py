@@ -178,7 +178,11 @@ def input_sizes(value: onnx_ir.Value) -> tuple[int | str | None, ...] | None:
             hint="export with a shape for the input (its sizes may be dynamic), or make the input "
             "a constant",
         )
-    sizes: list[Any] = [size if isinstance(size, int) else size.value for size in value.shape]
+    # A size of -1 is none: some exporters write it, and ONNX Runtime reads it so.
+    sizes: list[Any] = [
+        (None if size == -1 else size) if isinstance(size, int) else size.value
+        for size in value.shape
+    ]
     for axis, size in enumerate(sizes):
         # Protocol buffers give bytes for text that is not UTF-8, older onnx-ir passes it on.
         if isinstance(size, bytes):
@@ -217,7 +221,7 @@ def constant_input(value: onnx_ir.Value, array: Array) -> Node:
     sizes = () if value.shape is None else tuple(value.shape)
     fits = value.shape is None or len(sizes) == given.ndim
     for size, actual in zip(sizes, given.shape, strict=False):
-        fits = fits and (not isinstance(size, int) or size == actual)
+        fits = fits and (not isinstance(size, int) or size in (-1, actual))
     if not fits:
         raise InputError(
             f"the given constant has the shape {list(given.shape)}, the model states "
