@@ -90,5 +90,9 @@ class Draft:
                 return f"Make the folder first: mkdir -p {self.path.parent}"
             case errno.ENOSPC | errno.EDQUOT:
                 return "Make room on that disk, or write to another one"
-            case _:
+            case errno.EACCES | errno.EPERM | errno.EROFS:
                 return "Write to a folder in which you may make files"
+            case errno.EFBIG:
+                return "Raise the limit on the size of files (ulimit -f)"
+            case _:
+                return "Write to another folder"
