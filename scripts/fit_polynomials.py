@@ -76,6 +76,14 @@ def _round(value: mpf, bits: int) -> float:
     return number if bits == 64 else struct.unpack("f", struct.pack("f", number))[0]
 
 
+def _round_up(value: mpf) -> float:
+    """The smallest float32 that is not less than a positive value."""
+    near = struct.pack("f", float(value))
+    if mpf(struct.unpack("f", near)[0]) >= value:
+        return struct.unpack("f", near)[0]
+    return struct.unpack("f", struct.pack("I", struct.unpack("I", near)[0] + 1))[0]
+
+
 def fit(problem: Problem) -> tuple[list[float], float]:
     """The rounded coefficients, constant first, and the bits of accuracy that they reach."""
     count = problem.degree + 2
@@ -406,7 +414,7 @@ def _width(pieces: Pieces) -> str:
 
 def _error_rows() -> Iterator[str]:
     for number, degree in ((16, 5), (8, 7)):
-        pieces = Pieces(f"ERROR_PIECES_{number}", mpmath.erf, mpf("3.92"), number, degree)
+        pieces = Pieces(f"ERROR_PIECES_{number}", mpmath.erf, mpf("4"), number, degree)
         rows, accuracy = pieces.rows()
         print(f"{pieces.name:24} degree {degree:2} accuracy 2**-{accuracy:.1f}")
         yield _width(pieces)
@@ -424,7 +432,9 @@ def _tangent_rows() -> Iterator[str]:
         width = mpf(pieces.step())
         yield _width(pieces)
         values = [mpmath.tanh(k * width) for k in range(number)]
-        yield _row(name, "tanh(k width)", [_round(v, 32) for v in values])
+        steps = [*(_round(v, 32) for v in values[:-1]), _round_up(values[-1])]
+        text = "tanh(k width), the last rounded up, so that large arguments give exactly 1"
+        yield _row(name, text, steps)
         text = "1 - tanh(k width)**2"
         yield _row(f"TANGENT_SLOPES_{number}", text, [_round(1 - v**2, 32) for v in values])
         text = "tanh(x) = x + x**3 P(x**2), |x| <= width/2"

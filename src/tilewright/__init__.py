@@ -64,9 +64,9 @@ def compile(
 ) -> Model:
     """Compile an ONNX model once, for every shape in the ranges of its dimensions.
 
-    ``source`` is a path, serialised bytes, or an ONNX model in memory. ``num_threads`` and
-    ``max_bytes`` limit each call of the model; ``flush_denormals=True`` treats denormal numbers as
-    zero, because some processors are very slow with them. The options:
+    ``source`` is a path, serialised bytes, or an ONNX model in memory, as ``torch.onnx.export``
+    returns it. ``num_threads`` and ``max_bytes`` limit each call; ``flush_denormals=True`` treats
+    denormal numbers as zero, because some processors are very slow with them. The options:
 
     ``dims`` maps names of dimensions to ``Dim(low, high, multiple_of)``, to ``(low, high)`` or
     ``(low, high, multiple_of)`` with both ends included and None for an open one, to a Python

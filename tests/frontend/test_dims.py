@@ -103,8 +103,18 @@ def test_rank_unknown_has_a_way_out():
 
 
 def test_negative_sizes_are_invalid():
-    with pytest.raises(InvalidModelError):
+    with pytest.raises(InvalidModelError) as caught:
         import_model(relu([-3]))
+    assert caught.value.where == 'input "x0", axis 0' and caught.value.hint
+
+
+def test_a_size_of_minus_one_is_none():
+    """As in ONNX Runtime; PaddlePaddle exports dynamic axes like this."""
+    proto = relu([-1, 4])
+    found, report = shapes(proto)
+    assert found == [["x0_0", "4"]] and [d.name for d in report.dimensions] == ["x0_0"]
+    graph, _ = import_model(proto, constants={"x0": np.ones((3, 4), np.float32)})
+    assert graph.inputs == ()
 
 
 def test_a_table_of_positions_limits_its_dimension():

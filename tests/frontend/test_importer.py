@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import onnx
 import onnx_ir
 import pytest
-from onnx import helper, numpy_helper
+from onnx import helper, numpy_helper, parser
 
 from support.onnx_models import BOOL, INT64, model, run, tensor
 from tilewright.compile import compile_model
@@ -343,7 +345,9 @@ def test_the_same_model_by_every_kind_of_source(tmp_path):
     proto = model([NODE("Neg", ["x"], ["y"])], [tensor("x", ["n"])], [tensor("y", ["n"])])
     path = tmp_path / "m.onnx"
     onnx.save(proto, path)
-    kinds = [path, str(path), path.read_bytes(), proto, onnx_ir.from_proto(proto)]
+    read = onnx_ir.from_proto(proto)
+    exported = SimpleNamespace(model=read)  # as torch.onnx.export returns it
+    kinds = [path, str(path), path.read_bytes(), proto, read, exported]
     graphs = [import_model(kind).graph for kind in kinds]
     assert len({g.outputs[0][1] for g in graphs}) == 1  # interned: the very same node
 
@@ -449,3 +453,50 @@ def test_labels_say_where_a_node_comes_from():
     )
     graph, _ = import_model(proto)
     assert graph.label(graph.outputs[0][1]) == 'Neg "minus"'
+
+
+def test_a_rank_is_told_by_the_type_of_a_cast_behind():
+    """As torch.onnx.export writes nn.EmbeddingBag."""
+    proto = parser.parse_model("""<ir_version: 10, opset_import: ["" : 20]>
+        g (float[n, 4] x, int64 k) => (double[m, 4] y, float total) {
+            empty = SequenceEmpty()
+            rows = Loop(k, "", empty) <body = b (int64 i, bool on, before) => (bool still, after) {
+                still = Identity(on)
+                row = Gather<axis = 0>(x, i)
+                axis = Constant<value = int64[1] {0}>()
+                one = Unsqueeze(row, axis)
+                after = SequenceInsert(before, one)
+            }>
+            joined = ConcatFromSequence<axis = 0>(rows)
+            same = Identity(joined)
+            y = Cast<to = 11>(same)
+            total = ReduceSum<keepdims = 0>(joined)
+        }""")
+    compiled = compile_model(proto, levels=["x86-64"])
+    assert compiled.outputs[0].shape[1] == "4"
+    for k in (1, 3):
+        x = x_like(5, 4)
+        y, total = compiled(x, np.array(k))
+        assert y.dtype == np.float64 and np.array_equal(y, x[:k].astype(np.float64))
+        assert np.isclose(total, x[:k].sum())
+    del proto.graph.output[0].type.tensor_type.shape.dim[:]
+    proto.graph.output[0].type.tensor_type.ClearField("shape")
+    with pytest.raises(UnsupportedError, match="rank of a result cannot be told"):
+        import_model(proto)
+
+
+def test_the_sizes_of_a_sort_by_the_reference_are_those_of_its_operands():
+    """As torch.onnx.export writes torch.sort: all elements of an axis are the greatest ones."""
+    proto = parser.parse_model("""<ir_version: 10, opset_import: ["" : 20]>
+        g (float[n, m, 3] x) => (float[a, b, 3] y, int64[a, b, 3] places) {
+            size = Shape<start = 1, end = 2>(x)
+            sorted, places = TopK<axis = 1>(x, size)
+            y = Add(sorted, x)
+        }""")
+    graph, report = import_model(proto)
+    assert report.opaque == {"TopK": 1}
+    assert [[str(s) for s in out.shape] for _, out in graph.outputs] == [["n", "m", "3"]] * 2
+    assert graph.guards == () and graph.bindings == ()
+    for n, m in ((2, 5), (0, 4), (3, 0), (1, 1)):
+        x = x_like(n, m, 3)
+        assert np.array_equal(run(graph, x=x)["y"], -np.sort(-x, axis=1) + x)

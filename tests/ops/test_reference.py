@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
+import onnx.reference
 import pytest
 from onnx import helper
 
@@ -50,6 +51,20 @@ def test_scatter_under_its_old_name():
         [np.zeros((1, 4), np.float32), np.array([[1, -1]]), np.array([[5, 6]], np.float32)],
     )
     assert out[0].tolist() == [[0, 5, 0, 6]]
+
+
+@pytest.mark.parametrize("norm", ["MAX", "L1", "L2"])
+def test_rows_are_normalised_where_there_are_none(norm):
+    node = NODE("Normalizer", ["x"], ["y"], domain="ai.onnx.ml", norm=norm)
+    graph = helper.make_graph([node], "g", [value("x")], [value("y")])
+    opsets = [helper.make_opsetid("ai.onnx.ml", 3), helper.make_opsetid("", 21)]
+    model = helper.make_model(graph, opset_imports=opsets)
+    assert evaluate_payload(model.SerializeToString(), [np.empty((0, 3), np.float32)])[0].size == 0
+    x = np.array([[3, -4], [0, 0], [-1, -1]], np.float32)
+    (made,) = evaluate_payload(model.SerializeToString(), [x])
+    (expected,) = onnx.reference.ReferenceEvaluator(model).run(None, {"x": x})
+    np.testing.assert_array_equal(made, expected)
+    assert made.dtype == np.float32
 
 
 @pytest.mark.parametrize("largest", [0, 1])

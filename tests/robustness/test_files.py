@@ -21,6 +21,7 @@ from tilewright.runtime.program import OpaqueStep
 from tilewright.support.errors import (
     ArtifactError,
     DimensionError,
+    InputError,
     InvalidModelError,
     TilewrightError,
     UnsupportedError,
@@ -39,6 +40,28 @@ def test_no_such_file(tmp_path: Path) -> None:
 
 def test_a_folder(tmp_path: Path) -> None:
     assert "This is a folder" in refusal(tmp_path)
+
+
+def test_a_file_or_folder_in_the_place_of_an_artifact(tmp_path: Path) -> None:
+    (tmp_path / "m.onnx").write_bytes(b"")
+    (tmp_path / "m.tw").write_text("not what it is called")
+    for path, way in ((tmp_path, "m.tw"), (tmp_path / "m.tw", "tilewright compile or model.save")):
+        with pytest.raises(ArtifactError, match="not a tilewright artifact") as caught:
+            tw.load(path)
+        assert caught.value.hint is not None and way in caught.value.hint
+
+
+def test_a_model_cannot_be_saved_anywhere(tmp_path: Path) -> None:
+    model = tw.compile(tiny_models.two_inputs(), levels=["x86-64"])
+    with pytest.raises(ArtifactError) as caught:
+        model.save(tmp_path / "none" / "m.tw")
+    assert caught.value.hint == f"Make the folder first: mkdir -p {tmp_path / 'none'}"
+    with pytest.raises(ArtifactError, match="directory") as caught:
+        model.save(tmp_path)
+    assert caught.value.hint is not None and "Name a file in it" in caught.value.hint
+    for name in ("", "a\0b"):
+        with pytest.raises(InputError, match="names no file"):
+            model.save(name)
 
 
 def test_not_a_source_at_all() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from typing import Any
 
 import numpy as np
@@ -103,9 +105,28 @@ def test_wrong_rank(model: tw.Model) -> None:
 def test_missing_and_extra(model: tw.Model) -> None:
     assert "Input 'y' is missing" in refusal(InputError, model, x())
     assert "Input 'x' is missing" in refusal(InputError, model, y=y())
+    assert "Inputs 'x', 'y' are missing" in refusal(InputError, model)
     assert "The model takes 2 inputs, not 3" in refusal(InputError, model, x(), y(), y())
     assert "no input 'z'" in refusal(InputError, model, x(), y(), z=y())
     assert "given twice" in refusal(InputError, model, x(), y(), x=x())
+
+
+def test_nothing_and_plain_bytes_are_named_in_few_words(model: tw.Model) -> None:
+    assert "Input 'x' is None" in refusal(InputError, model, None, y())
+    message = refusal(InputError, model, b"\x07" * 5000, y())
+    assert (
+        "plain memory of 5000 bytes" in message
+        and "numpy.frombuffer" in message
+        and len(message) < 300
+    )
+    assert len(refusal(InputError, model, "word " * 5000, y())) < 300
+
+
+def test_copies_are_the_model_itself_and_pickles_are_refused(model: tw.Model) -> None:
+    assert copy.copy(model) is model and copy.deepcopy({"a": model})["a"] is model
+    with pytest.raises(InputError, match="cannot be pickled") as caught:
+        pickle.dumps(model)
+    assert caught.value.hint is not None and "tilewright.load" in caught.value.hint
 
 
 @pytest.mark.parametrize("value", [None, "text", {"a": 1}, [[1.0], [2.0, 3.0]], object()])

@@ -58,6 +58,7 @@ def test_a_disk_that_takes_little_at_a_time_and_is_full_in_the_end(
         draft.write(0, text)
         with pytest.raises(ArtifactError, match="cannot be written: No space left") as caught:
             draft.write(len(text), b"!")
+        assert caught.value.hint is not None and "Make room" in caught.value.hint
         assert caught.value.where == str(tmp_path / "file")
         draft.take_place(len(text))
     assert (tmp_path / "file").read_bytes() == text

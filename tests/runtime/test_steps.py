@@ -39,6 +39,8 @@ def evaluate(payload: bytes, inputs: list[Any]) -> list[Any]:
             return [np.char.upper(x.astype(str)).astype(object)]
         case b"Broken":
             raise RuntimeError("no such thing")
+        case b"Refused":
+            raise ExecutionError("the reference failed: no such place", where="Refused")
         case b"Double":
             return [x.astype(np.float64)]
         case b"Write":
@@ -145,6 +147,9 @@ def test_failing_references() -> None:
     with pytest.raises(ExecutionError, match="RuntimeError: no such thing") as caught:
         single("Broken")(x)
     assert "Broken node" in str(caught.value)
+    with pytest.raises(ExecutionError, match="no such place") as caught:
+        single("Refused")(x)
+    assert caught.value.where == "Refused node"
     with pytest.raises(ExecutionError, match="float64"):
         single("Double")(x)
     with pytest.raises(ExecutionError, match="0 values, but 1"):

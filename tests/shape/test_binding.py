@@ -14,6 +14,7 @@ from tilewright.shape import (
     Scope,
     bind_inputs,
     constant,
+    equal,
     less_equal,
     size_symbol,
     symbol,
@@ -181,6 +182,18 @@ def test_equalities_of_run_time_symbols_stay_guards():
     guard.check({"n": 3, "count_0": 3})
     with pytest.raises(DimensionError, match='"count_0" = 2 and "n" = 3'):
         guard.check({"n": 3, "count_0": 2})
+
+
+def test_a_demand_of_the_model_says_more_than_the_equality_it_causes():
+    scope = Scope()
+    n, m = scope.declare("n", 0, 9), scope.declare("m")
+    scope.assume_equal(n * 2, m * 3)
+    demand = Guard(equal(n * 2, m * 3), 'Reshape "r": sizes differ.')
+    patterns = [InputPattern("x", (n, m))]
+    binding = bind_inputs(patterns, scope, [Declared("n", 0, 9)], [demand])
+    assert binding.solve([(3, 2)]) == {"n": 3, "m": 2}
+    assert message(binding, (3, 3)) == 'Reshape "r": sizes differ'
+    assert "outside the declared range 0..9" in message(binding, (12, 8))
 
 
 def test_declared_dimensions_that_no_pattern_names_any_more_follow_from_equalities():

@@ -186,7 +186,9 @@ def parse_dims(texts: Sequence[str] | None) -> dict[str, Dim]:
             hint = "Write --dim batch=1..64, --dim seq=0..512%8 or --dim channels=3"
             raise UsageError("This is not the range of a dimension", where=where, hint=hint)
         if name in dims:
-            raise UsageError(f"The dimension {name} is given twice", where=where)
+            raise UsageError(
+                f"The dimension {name} is given twice", where=where, hint="Give one range for it"
+            )
         try:
             lowest, highest, factor = map(int, numbers)
             dims[name] = Dim(lowest, highest, factor, ragged.strip() or None)

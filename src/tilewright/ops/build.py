@@ -28,6 +28,7 @@ from tilewright.ir.primitives import (
 )
 from tilewright.ops.record import RuleContext
 from tilewright.shape import Expr, Truth, as_expr, constant, equal, logical_or, product, select
+from tilewright.support.text import format_count
 
 Operand = Node | float | int | bool
 
@@ -209,5 +210,6 @@ class Builder:
     def axis(self, value: int, rank: int) -> int:
         """A possibly negative axis as one in 0..rank-1; raises InvalidModelError outside."""
         from_end = value + rank if value < 0 else value
-        self.context.require(constant(int(0 <= from_end < max(rank, 1))), f"axis {value} of {rank}")
+        message = f"there is no axis {value} in a tensor of {format_count(rank, 'axis', 'axes')}"
+        self.context.require(constant(int(0 <= from_end < max(rank, 1))), message)
         return from_end

@@ -139,7 +139,8 @@ def _flatten(context: RuleContext) -> Sequence[Node]:
     data = data_operand(context)
     value = context.integer("axis", 1)
     axis = value + data.rank if value < 0 else value
-    context.require(constant(int(0 <= axis <= data.rank)), f"axis {value} of {data.rank}")
+    message = f"axis {value} is none of 0 to {data.rank}, before which a tensor can be cut"
+    context.require(constant(int(0 <= axis <= data.rank)), message)
     sizes = [product(data.shape[:axis]), product(data.shape[axis:])]
     return [Builder(context).reshape(data, sizes)]
 

@@ -46,6 +46,25 @@ class Optional(OpRun):
         return (x,)
 
 
+class Normalizer(OpRun):
+    """Rows divided by their norm; the reference fails where there are no rows."""
+
+    op_domain = "ai.onnx.ml"
+
+    def _run(self, x: Array, norm: str | None = None) -> tuple[Array]:  # type: ignore[override]
+        sizes = np.abs(x)
+        match norm:
+            case "MAX" | None:
+                sizes = sizes.max(axis=-1, keepdims=True, initial=0)
+            case "L1":
+                sizes = sizes.sum(axis=-1, keepdims=True)
+            case "L2":
+                sizes = np.sqrt(np.square(sizes).sum(axis=-1, keepdims=True))
+            case _:
+                raise ValueError(f"the norm is {norm!r}, which is none of MAX, L1 and L2")
+        return (x / np.maximum(sizes, 1e-30),)
+
+
 def _empty_stack(info: onnx.ValueInfoProto) -> Array:
     """What stacking no elements of a stated type gives."""
     tensor = info.type.tensor_type
@@ -205,6 +224,7 @@ CORRECTIONS: tuple[type[OpRun], ...] = (
     Loop,
     NonMaxSuppression,
     NonZero,
+    Normalizer,
     Optional,
     Scan,
     Scatter,

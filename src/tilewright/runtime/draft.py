@@ -6,6 +6,7 @@ signal as with mapped memory. Imports ``support`` and numpy. Start reading at :c
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import secrets
@@ -77,5 +78,21 @@ class Draft:
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or error
             raise ArtifactError(
-                f"The file cannot be written: {why}", where=str(self.path)
+                f"The file cannot be written: {why}", where=str(self.path), hint=self._hint(error)
             ) from error
+
+    def _hint(self, error: OSError | ValueError) -> str:
+        """What to do about it."""
+        if self.path.is_dir():
+            return f"Name a file in it, for example {self.path / 'model.tw'}"
+        match getattr(error, "errno", None):
+            case errno.ENOENT:
+                return f"Make the folder first: mkdir -p {self.path.parent}"
+            case errno.ENOSPC | errno.EDQUOT:
+                return "Make room on that disk, or write to another one"
+            case errno.EACCES | errno.EPERM | errno.EROFS:
+                return "Write to a folder in which you may make files"
+            case errno.EFBIG:
+                return "Raise the limit on the size of files (ulimit -f)"
+            case _:
+                return "Write to another folder"

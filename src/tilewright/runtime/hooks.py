@@ -73,13 +73,14 @@ class Hooks:
         twice = [name for name in names[: len(args)] if name in kwargs]
         missing = [name for name in names[len(args) :] if name not in kwargs]
         if unknown:
-            problem = f"The model has no input {_quoted(unknown)}."
+            problem = f"The model has no input {_quoted(unknown)}"
         elif len(args) > len(names):
             problem = f"The model takes {format_count(len(names), 'input')}, not {len(args)}"
         elif twice:
-            problem = f"Input {_quoted(twice)} is given twice, by position and by name."
+            problem = f"Input {_quoted(twice)} is given twice, by position and by name"
         else:
-            problem = f"Input {_quoted(missing)} is missing."
+            what, are = ("Inputs", "are") if len(missing) > 1 else ("Input", "is")
+            problem = f"{what} {_quoted(missing)} {are} missing"
         raise InputError(problem, hint=f"Give the inputs ({expected})")
 
     def place_outputs(self, out: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
@@ -132,6 +133,11 @@ class Hooks:
                 f"A body of {step.operator} cannot run on what it is given: {error.message}",
                 where=step.label,
             ) from error
+        except ExecutionError as error:
+            if control is not None:
+                raise
+            # The reference knows the operator, but not which node it is.
+            raise ExecutionError(error.message, where=step.label, hint=error.hint) from error
         except TilewrightError:
             raise
         # The reference may raise anything at all.

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 import numpy as np
 
@@ -282,6 +282,21 @@ class CompiledModel:
                     kind, label = "bind", "read dimensions from values"
             report.append(StepTime(number, label, kind, nanoseconds))
         return report
+
+    def __copy__(self) -> CompiledModel:
+        """The model itself: nothing about it changes, and any number of threads may call it."""
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> CompiledModel:
+        """The model itself, as for :meth:`__copy__`."""
+        return self
+
+    def __reduce__(self) -> NoReturn:
+        """Models are not pickled: an artifact holds machine code, and is loaded on purpose."""
+        raise InputError(
+            f"The compiled model '{self.name}' cannot be pickled, or sent to another process",
+            hint="Save it with model.save(path), and call tilewright.load(path) in that process",
+        )
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model as one artifact file; all levels that it was made with are kept."""

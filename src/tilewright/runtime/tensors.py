@@ -16,6 +16,7 @@ import numpy as np
 
 from tilewright.runtime import _native
 from tilewright.runtime.program import NATIVE_ITEM_SIZES
+from tilewright.support.arguments import show
 from tilewright.support.errors import InputError, ResourceError
 from tilewright.support.text import format_count
 
@@ -157,9 +158,22 @@ def _as_array(name: str, value: Any, dtype: str, expected: str) -> np.ndarray[An
             where=where,
             hint="Call model.run(inputs) or model(**inputs) with a dictionary of inputs",
         )
-    if dtype != "string" and isinstance(value, str | bytes | os.PathLike):
+    if value is None:
         raise InputError(
-            f"Input '{name}' is the text {str(cast('Any', value))!r}, but {expected} is expected",
+            f"Input '{name}' is None, but {expected} is expected",
+            where=where,
+            hint=f"Give an array of {expected}",
+        )
+    if dtype != "string" and isinstance(value, bytes | bytearray):
+        raise InputError(
+            f"Input '{name}' is plain memory of {format_count(len(value), 'byte')}, "
+            f"but {expected} is expected",
+            where=where,
+            hint="Give an array; numpy.frombuffer makes one of bytes",
+        )
+    if dtype != "string" and isinstance(value, str | os.PathLike):
+        raise InputError(
+            f"Input '{name}' is the text {show(os.fspath(value))}, but {expected} is expected",
             where=where,
             hint="Give an array; numpy.load reads one from an .npy file",
         )

@@ -125,7 +125,10 @@ class RangeOrigin(Protocol):
 
 
 def bind_inputs(
-    patterns: Sequence[InputPattern], scope: Scope, declared: Iterable[RangeOrigin] = ()
+    patterns: Sequence[InputPattern],
+    scope: Scope,
+    declared: Iterable[RangeOrigin] = (),
+    demands: Iterable[Guard] = (),
 ) -> BindingPlan:
     """Plan how the symbols of the patterns are found from actual sizes.
 
@@ -133,12 +136,16 @@ def bind_inputs(
     unknown symbol that can be inverted exactly (2*n + 1; n//2 for a multiple of 2), then from the
     equalities of the scope. Those give values to ``declared`` symbols too that the patterns name no
     more, because the model needs them to equal others. Every other dimension becomes a guard, and
-    so does each fact of the scope. :class:`DimensionError` where a symbol is determined by nothing.
+    so does each fact of the scope. ``demands`` are guards of the model; they come before equalities
+    of the scope, most of which they are the source of, as they say what needs it. Raises
+    :class:`DimensionError` where a symbol is determined by nothing.
     """
     binder = _Binder(patterns, scope, declared)
     binder.solve_symbols()
     binder.guard_dimensions()
-    binder.guard_facts()
+    binder.guard_bounds()
+    binder.guards.extend(demands)
+    binder.guard_equalities()
     return BindingPlan(tuple(patterns), tuple(binder.sources.values()), tuple(binder.guards))
 
 
@@ -324,14 +331,17 @@ class _Binder:
                 message = f"{place} differs from {dimension}{values_of(dimension.free_symbols)}."
             self.guards.append(Guard(equal(size, dimension), message))
 
-    def guard_facts(self) -> None:
-        """Guards for the equalities and the symbolic bounds of the scope."""
+    def guard_equalities(self) -> None:
+        """Guards for the equalities of the scope."""
         for position, (left, right) in enumerate(self.scope.assumptions):
             condition = equal(left, right)
             if position not in self.derived and not condition.is_constant:
                 values = values_of(condition.free_symbols)
                 message = f"The model needs {left} to be equal to {right}, but they differ{values}."
                 self.guards.append(Guard(condition, message))
+
+    def guard_bounds(self) -> None:
+        """Guards for the symbolic bounds of the scope."""
         for expression, bounds in self.scope.known_bounds:
             conditions = [less_equal(bounds.low, expression)] if bounds.low is not None else []
             if bounds.high is not None:

@@ -89,10 +89,10 @@ def switch(name: str, value: object) -> bool:
 
 def file_path(value: object) -> str | os.PathLike[str]:
     """The value of an argument that names a file."""
-    if isinstance(value, str) or (
-        isinstance(value, os.PathLike) and isinstance(os.fspath(cast("Any", value)), str)
-    ):
-        return cast("str | os.PathLike[str]", value)
+    if isinstance(value, str | os.PathLike):
+        name = os.fspath(cast("Any", value))
+        if isinstance(name, str) and name and "\0" not in name:
+            return cast("str | os.PathLike[str]", value)
     raise InputError(f"{show(value)} names no file", hint="Give the path of a file as a text")
 
 

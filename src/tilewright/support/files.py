@@ -20,13 +20,16 @@ _HEAD = 512
 ARTIFACT_MAGIC = b"TILEWRT\n"
 
 
+_ANY_MODEL = "Give an ONNX file"
+
+
 @dataclass(frozen=True)
 class FileKind:
     """One kind of file: a short name, the phrase for a sentence, and how to make a model of it."""
 
     name: str
     phrase: str
-    hint: str = "Give an ONNX file"
+    hint: str = _ANY_MODEL
 
 
 _EXPORT = "Export the model to ONNX first"
@@ -136,13 +139,24 @@ def require(
     found = what_is(path)
     if found in wanted or found is UNKNOWN:
         return found
+    if found.name == FOLDER.name and MODEL not in wanted:
+        found = _folder_of_artifacts(Path(path))
     if found is MISSING:
         raise error("There is no such file", where=os.fspath(path), hint=found.hint)
     names = " or ".join(kind.phrase for kind in wanted)
     # Most hints say how to get a model; where none is wanted, only those for any file help.
     is_for_model = MODEL in wanted or ARTIFACT in wanted
     hint = found.hint if is_for_model or found.name in _FOR_ANY else f"Give {names}"
+    if MODEL not in wanted and ARTIFACT in wanted and found.hint == _ANY_MODEL:
+        hint = "Give a file that tilewright compile or model.save wrote"
     raise error(f"This is {found.phrase}, not {names}", where=os.fspath(path), hint=hint)
+
+
+def _folder_of_artifacts(place: Path) -> FileKind:
+    artifacts = sorted(path.name for path in place.glob("*.tw"))
+    if not artifacts:
+        return FOLDER
+    return FileKind(FOLDER.name, FOLDER.phrase, f"Give the file in it: {place / artifacts[0]}")
 
 
 def is_artifact(path: str | os.PathLike[str]) -> bool:

@@ -264,6 +264,19 @@ def test_signs_of_zero_stay(loops: Any) -> None:
             assert np.array_equal(np.signbit(actual), np.signbit(x)), (level.name, name)
 
 
+@pytest.mark.parametrize("lanes", [1, 8, 16])
+def test_large_arguments_give_exactly_one(loops: Any, lanes: int) -> None:
+    # What is off by one unit is far off once it is multiplied, as in Gelu: x (1 + tanh(x)).
+    large = np.array([9.02, 12.0, 100.0, 1e30, np.inf, 8.7218, 9.0, 9.01], np.float32)
+    x = np.resize(large, 64)
+    for level in loops.levels():
+        for name in ("hyperbolic_tangent", "error_function"):
+            for sign in (1, -1):
+                actual = sign * loops.run(name, level, [sign * x], lanes)
+                assert actual.max() == 1, (level.name, name)
+                assert np.all(actual[x > 9.011] == 1), (level.name, name, actual[:8])
+
+
 @pytest.mark.parametrize("level", PLAIN, ids=[level.name for level in PLAIN])
 def test_main_loops_vectorise_without_calls(loops: Any, level: machine.Level) -> None:
     names = ["exponential", "logarithm", "hyperbolic_tangent", "error_function", "sine"]

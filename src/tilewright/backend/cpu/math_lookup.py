@@ -58,7 +58,7 @@ def _error_function(a: Arithmetic, x: ir.Value) -> ir.Value:
         width, rows = tables.ERROR_PIECES_16_WIDTH, tables.ERROR_PIECES_16
     else:
         width, rows = tables.ERROR_PIECES_8_WIDTH, tables.ERROR_PIECES_8
-    u, index = _Pieces(3.92, width).nearest(a, x)
+    u, index = _Pieces(4.0, width).nearest(a, x)
     value = lookup(a, rows[-1], index)
     for row in reversed(rows[1:-1]):
         value = a.multiply_add(value, u, lookup(a, row, index))

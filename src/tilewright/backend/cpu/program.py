@@ -419,7 +419,7 @@ def build_program(
     builder.declare()
     code = CodeGenerator(level)
     patterns = [InputPattern(_input_name(n), n.shape) for n in graph.inputs]
-    binding = bind_inputs(patterns, graph.scope, dimensions)
+    binding = bind_inputs(patterns, graph.scope, dimensions, graph.guards)
     known = set(binding.symbols)
     items = [builder.bind_item(b) for b in graph.bindings]
     lowered: list[LoweredKernel] = []
@@ -446,7 +446,7 @@ def build_program(
         input_names=tuple(_input_name(n) for n in graph.inputs),
         output_names=tuple(name for name, _ in graph.outputs),
         bindings=binding.sources,
-        guards=(*binding.guards, *graph.guards),
+        guards=binding.guards,
         dimensions=tuple(dimensions),
         operators=tuple(operators),
         choices=tuple(builder.choices),

@@ -1,6 +1,6 @@
-"""Result types of If, Loop and Scan, which onnx's inference often leaves without a rank.
+"""Result types that onnx's inference cannot tell: of If, Loop and Scan, and of TopK.
 
-The body is imported on trial with parameters of the operands' types; what its outputs turn out to
+A body is imported on trial with parameters of the operands' types; what its outputs turn out to
 be tells the types of the results. ``Trial`` is that import; it returns None where it fails. Start
 with :func:`result_types`.
 """
@@ -15,6 +15,7 @@ import onnx_ir
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node
 from tilewright.ir.primitives import TensorType
+from tilewright.ir.symbolic import integer_contents
 from tilewright.shape import Expr, Scope
 
 # Operators with bodies, and the attributes that hold these.
@@ -37,7 +38,7 @@ def result_types(
     trial: Trial,
     scope: Scope,
 ) -> Types:
-    """Types of the results of an operator with bodies, as far as they can be told; or nothing."""
+    """Types of the results of an operator, as far as they can be told; or nothing."""
     match name:
         case "If":
             return _if(attributes, trial, scope)
@@ -45,8 +46,22 @@ def result_types(
             return _loop(operands, attributes, trial, scope)
         case "Scan":
             return _scan(operands, attributes, trial)
+        case "TopK":
+            return _top_k(operands, attributes, scope)
         case _:
             return []
+
+
+def _top_k(operands: Sequence[Node | None], attributes: dict[str, Any], scope: Scope) -> Types:
+    """Those of the data but for one axis, whose size onnx's inference reads from constants only."""
+    data, count = (*operands, None, None)[:2]
+    wanted = None if count is None else integer_contents(count)
+    axis = int(attributes.get("axis", -1))
+    if data is None or wanted is None or wanted.size != 1 or not -data.rank <= axis < data.rank:
+        return []
+    sizes = list(data.shape)
+    sizes[axis] = scope.resolve(wanted.reshape(-1)[0])
+    return [TensorType(kind, tuple(sizes)) for kind in (data.dtype, DType.INT64)]
 
 
 def _if(attributes: dict[str, Any], trial: Trial, scope: Scope) -> Types:

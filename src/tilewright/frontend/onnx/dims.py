@@ -189,7 +189,11 @@ class DimensionTable:
     def _size(self, name: str, axis: int, size: Size) -> Expr:
         if isinstance(size, int):
             if size < 0:
-                raise InvalidModelError(f"a size is {size}", where=f'input "{name}", axis {axis}')
+                raise InvalidModelError(
+                    f"the size {size} is stated for an axis of the input",
+                    where=f'input "{name}", axis {axis}',
+                    hint="Give the axis a name or no size in the model, if it is dynamic",
+                )
             self._static[f"{name}_{axis}"] = size
             return constant(size)
         text = size if size else f"{name}_{axis}"

@@ -36,8 +36,8 @@ from tilewright.frontend.onnx.values import (
     attribute_value,
     constant_value,
     normal_opsets,
-    proto_of_value,
     serialised,
+    stated_type,
     tensor_array,
 )
 from tilewright.ir.dtype import DType
@@ -430,7 +430,7 @@ class _Importer:
             tuple(self._function(key, f) for key, f in self.model.functions.items())
             if subgraphs(item)
             else (),
-            tuple(proto_of_value(v) for v in item.outputs),
+            tuple(stated_type(v) for v in item.outputs),
             tuple(
                 result_types(
                     item.op_type, use.operands, use.attributes, self._trial(use), self.state.scope

@@ -36,7 +36,7 @@ class OpaqueCall:
 
     ``proto`` has no references to attributes of a function; ``captured`` are the outer values that
     its sub-graphs read, by name. By output: ``declared`` is the type that the model states,
-    ``told`` the one that a trial of a body told, ``used`` whether anything reads it.
+    ``told`` the one that ``control`` found, ``used`` whether anything reads it.
     """
 
     proto: onnx.NodeProto
@@ -161,7 +161,7 @@ def _known_contents(operand: Node) -> np.ndarray | None:
 
 
 def _tensor_part(proto: onnx.TypeProto | None) -> onnx.TypeProto.Tensor | None:
-    if proto is not None and proto.HasField("tensor_type") and proto.tensor_type.elem_type:
+    if proto is not None and proto.HasField("tensor_type"):
         return proto.tensor_type
     return None
 
@@ -182,21 +182,26 @@ def _result_type(
     shaped = [t for t in tensors if t.HasField("shape")]
     if told is not None and not (shaped and shaped[0] is _tensor_part(inferred)):
         return told
-    if not shaped:
+    typed = [t for t in tensors if t.elem_type]
+    if not shaped or not typed:
         return None
     sizes: list[Expr] = []
     stem = call.proto.op_type.lower()
-    for size in shaped[0].shape.dim:
+    stated = shaped[0].shape.dim
+    known = told.shape if told is not None and len(told.shape) == len(stated) else None
+    for axis, size in enumerate(stated):
         if size.HasField("dim_value") and size.dim_value >= 0:
             sizes.append(constant(size.dim_value))
         elif size.dim_param in symbols:
             sizes.append(symbols[size.dim_param])
+        elif known is not None:
+            sizes.append(known[axis])
         else:
             fresh = scope.fresh(stem)
             if size.dim_param and shaped[0] is tensors[0]:
                 symbols[size.dim_param] = fresh
             sizes.append(fresh)
-    return TensorType(element_type(tensors[0].elem_type, call.where), tuple(sizes))
+    return TensorType(element_type(typed[0].elem_type, call.where), tuple(sizes))
 
 
 def opaque_nodes(

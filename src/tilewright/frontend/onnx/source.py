@@ -1,4 +1,4 @@
-"""From a path, bytes, a ``ModelProto`` or an ``onnx_ir.Model`` to a checked ``onnx_ir.Model``.
+"""From a path, bytes or a model in memory to a checked ``onnx_ir.Model``.
 
 :func:`read_model` is the entry. A model is parsed and checked without the contents of its weights,
 so that the size of a model does not matter: they stay in its file (``initializers``). External data
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import numpy as np
 import onnx
@@ -36,7 +36,16 @@ from tilewright.support.files import MODEL, require
 from tilewright.support.text import article
 
 Array = np.ndarray[Any, Any]
-Source = str | os.PathLike[str] | bytes | onnx.ModelProto | onnx_ir.Model
+
+
+class ExportedProgram(Protocol):
+    """What ``torch.onnx.export`` returns: it holds an ``onnx_ir.Model``."""
+
+    @property
+    def model(self) -> onnx_ir.Model: ...
+
+
+Source = str | os.PathLike[str] | bytes | onnx.ModelProto | onnx_ir.Model | ExportedProgram
 _PIECE = 1 << 24  # bytes that are read for a digest at a time
 NEWEST_OPSET = onnx.defs.onnx_opset_version()
 _EXPORT = "export or download the model again, or check it with onnx.checker.check_model"
@@ -66,12 +75,15 @@ def read_model(source: Source) -> LoadedModel:
         _check_opsets(dict(source.opset_imports), "the model")
         return LoadedModel(source, source.graph.name or "model")
     given: object = source
+    held = getattr(given, "model", None)
+    if isinstance(held, onnx_ir.Model):
+        return read_model(held)
     if isinstance(source, onnx.ModelProto):
         return _from_proto(source, "the model", None)
     if isinstance(source, bytes | bytearray | memoryview):
         data, where, path = np.frombuffer(bytes(source), np.uint8), "the given bytes", None
     elif isinstance(given, str | os.PathLike):
-        path = Path(source)
+        path = Path(given)
         data, where = _mapped(path), str(path)
     else:
         raise InvalidModelError(
@@ -128,8 +140,8 @@ def _way_out(given: object) -> str:
     """What to give in place of something that is no model."""
     modules = {kind.__module__.partition(".")[0] for kind in type(given).__mro__}
     if "torch" in modules:
-        return "Export it first: torch.onnx.export(model, inputs, dynamo=True) gives a model"
-    return "Give a path, bytes, an onnx.ModelProto or an onnx_ir.Model"
+        return "Export it first: torch.onnx.export(module, inputs, dynamo=True) gives a model"
+    return "Give a path, bytes, an onnx.ModelProto, an onnx_ir.Model or what torch.onnx.export gave"
 
 
 def _mapped(path: Path) -> Array:

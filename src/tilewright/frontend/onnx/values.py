@@ -25,6 +25,7 @@ from tilewright.support.errors import InputError, InvalidModelError, Unsupported
 
 Array = np.ndarray[Any, Any]
 _TENSOR = onnx_ir.AttributeType.TENSOR
+_KEEP_SHAPE = ("Cast", "CastLike", "Identity")  # of their first operand
 
 
 def tensor_array(tensor: onnx_ir.TensorProtocol, where: str) -> Array:
@@ -106,6 +107,39 @@ def proto_of_value(value: onnx_ir.Value) -> onnx.TypeProto | None:
     return proto if proto.WhichOneof("value") else None
 
 
+def stated_type(value: onnx_ir.Value) -> onnx.TypeProto | None:
+    """The type that the model states for a value, or None; perhaps a shape without element type.
+
+    Exports often state nothing about what a function of theirs gives, but do state the type of the
+    Cast behind it, which has the same shape.
+    """
+    proto = proto_of_value(value)
+    if proto is not None and (not proto.HasField("tensor_type") or _shape_of(proto) is not None):
+        return proto
+    pending, seen = [value], {value}
+    while pending:
+        for use in pending.pop().uses():
+            item = use.node
+            if use.idx or item.domain not in ("", "ai.onnx") or item.op_type not in _KEEP_SHAPE:
+                continue
+            result = item.outputs[0]
+            shape = _shape_of(proto_of_value(result))
+            if shape is not None:
+                proto = onnx.TypeProto() if proto is None else proto
+                proto.tensor_type.shape.CopyFrom(shape)
+                return proto
+            if result not in seen:
+                seen.add(result)
+                pending.append(result)
+    return proto
+
+
+def _shape_of(proto: onnx.TypeProto | None) -> onnx.TensorShapeProto | None:
+    if proto is None or not proto.HasField("tensor_type"):
+        return None
+    return proto.tensor_type.shape if proto.tensor_type.HasField("shape") else None
+
+
 def serialised(item: onnx_ir.Node, where: str) -> onnx.NodeProto:
     """The node as a message of its own."""
     with third_party("the node cannot be written", where=where):
@@ -144,7 +178,11 @@ def input_sizes(value: onnx_ir.Value) -> tuple[int | str | None, ...] | None:
             hint="export with a shape for the input (its sizes may be dynamic), or make the input "
             "a constant",
         )
-    sizes: list[Any] = [size if isinstance(size, int) else size.value for size in value.shape]
+    # A size of -1 is none: some exporters write it, and ONNX Runtime reads it so.
+    sizes: list[Any] = [
+        (None if size == -1 else size) if isinstance(size, int) else size.value
+        for size in value.shape
+    ]
     for axis, size in enumerate(sizes):
         # Protocol buffers give bytes for text that is not UTF-8, older onnx-ir passes it on.
         if isinstance(size, bytes):
@@ -183,7 +221,7 @@ def constant_input(value: onnx_ir.Value, array: Array) -> Node:
     sizes = () if value.shape is None else tuple(value.shape)
     fits = value.shape is None or len(sizes) == given.ndim
     for size, actual in zip(sizes, given.shape, strict=False):
-        fits = fits and (not isinstance(size, int) or size == actual)
+        fits = fits and (not isinstance(size, int) or size in (-1, actual))
     if not fits:
         raise InputError(
             f"the given constant has the shape {list(given.shape)}, the model states "
