@@ -16,6 +16,7 @@ from collections import defaultdict
 import pytest
 
 from support import turns
+from tilewright.backend.cpu import workers
 
 # Modules that compare with ONNX Runtime all the way; without it the others can still be collected.
 collect_ignore = (
@@ -36,6 +37,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """The first process of a run makes the cache directory, its workers inherit it."""
     if not hasattr(config, "workerinput"):
         os.environ[_CACHE] = tempfile.mkdtemp(prefix="tilewright-tests-")
+    else:  # all processors are busy with tests, and each process optimises what kernels share anew
+        workers.MOST_WORKERS = 1
     os.environ.setdefault("TILEWRIGHT_CHECK", "1")
 
 
