@@ -6,6 +6,7 @@ verifies what its stages make.
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import os
 import shutil
@@ -63,6 +64,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         dropped = {id(item) for item in left_out}
         items[:] = [item for item in items if id(item) not in dropped]
     items.sort(key=rank)
+
+
+def pytest_collection_finish() -> None:
+    """What is there before the first test stays: the garbage collector need not look at it again.
+
+    Modules and items of thousands of tests are more than what most tests make. That it comes less
+    often saves a sixth of the time of tests that compile.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10 * gc.get_threshold()[0])
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
