@@ -27,6 +27,7 @@ collect_ignore = (
 )
 
 _CACHE = "TILEWRIGHT_CACHE_DIR"
+_LONGEST = ("models", "project", "conformance", "plan")  # folders of whole networks and the like
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -50,11 +51,16 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tests that need peers come after the others, slow ones last; nothing twice, and samples."""
+    """Tests that need peers come after the others, slow ones last; nothing twice, and samples.
+
+    Of the slow ones the longest begin first, so that no worker waits at the end for another one's.
+    """
 
     def rank(item: pytest.Item) -> int:
         marks = {mark.name for mark in item.iter_markers()}
-        return 2 if "slow" in marks else int("peers" in marks)
+        if "slow" in marks:
+            return 2 if item.path.parent.name in _LONGEST else 3
+        return int("peers" in marks)
 
     left_out = [] if config.option.markexpr else _repeated(items)
     if not config.getoption("--all-cases"):

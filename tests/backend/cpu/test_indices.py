@@ -24,9 +24,7 @@ EXPRESSIONS = {
     **{f"ceil(m / {d})": ceil_div(M, d) for d in DIVISORS if d > 0},
     "m // n": M // N,
     "m % n": M % N,
-    "a choice by two comparisons": select(
-        logical_and(less(M, N), equal(M % 4, 3)), M // 4, N % 8
-    ),
+    "a choice by two comparisons": select(logical_and(less(M, N), equal(M % 4, 3)), M // 4, N % 8),
 }
 SIZES = st.integers(-(2**50), 2**50) | st.integers(-200, 200)
 
@@ -64,3 +62,16 @@ def test_a_division_by_a_power_of_two_is_a_shift() -> None:
     powers = {f"by {d}": M // d + M % d + ceil_div(M, d) for d in (2, 64, 2**40)}
     assert "div" not in str(module_of(powers)) and "rem" not in str(module_of(powers))
     assert "sdiv" in str(module_of({"by 6": M // 6}))
+
+
+def test_a_number_of_32_bits_is_no_truth_value() -> None:
+    module = KernelModule("indices")
+    function = ir.Function(module, ir.FunctionType(I64, [ir.IntType(32)]), "chosen")
+    builder = ir.IRBuilder(function.append_basic_block("entry"))
+    emitter = IndexEmitter(builder)
+    wide = builder.zext(function.args[0], I64)
+    builder.ret(emitter.emit(select(M, 5, 6), {"m": wide}))
+    image = compile_module(module, host_level())
+    mapped = _native.Image(image.data, dict(image.functions), list(image.fixups))
+    chosen = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int32)(mapped.address("chosen"))
+    assert [chosen(number) for number in (0, 1, 2)] == [6, 5, 5]

@@ -87,7 +87,9 @@ class IndexEmitter:
     def _is_true(self, value: ir.Value) -> ir.Value:
         """Whether a value is not 0, as i1: what a truth value was made of, if it is one."""
         if isinstance(value, ir.CastInstr) and value.opname == "zext":
-            return value.operands[0]
+            (made_of,) = value.operands
+            if isinstance(made_of.type, ir.IntType) and made_of.type.width == 1:
+                return made_of
         return self.builder.icmp_signed("!=", value, word(0))
 
     def _add(self, a: ir.Value, b: ir.Value) -> ir.Value:
@@ -105,12 +107,13 @@ class IndexEmitter:
         return self.builder.select(self.builder.icmp_signed("==", b, word(0)), word(1), b)
 
     def _floor_divide(self, a: ir.Value, b: ir.Value) -> ir.Value:
-        if (bits := _shift(b)) is not None:
-            return self.builder.ashr(a, word(bits))
+        known = _positive(b)
+        if _is_power_of_two(known):  # a shift rounds down as well
+            return self.builder.ashr(a, word(known.bit_length() - 1))
         divisor = self._divisor(b)
         quotient = self.builder.sdiv(a, divisor)
         rest = self.builder.sub(a, self.builder.mul(quotient, divisor))
-        if _is_positive(b):
+        if known:
             return self.builder.add(quotient, self._sign(rest))
         return self.builder.sub(quotient, self.builder.zext(self._crosses(rest, divisor), I64))
 
@@ -125,11 +128,12 @@ class IndexEmitter:
         return self.builder.ashr(value, word(63))
 
     def _remainder(self, a: ir.Value, b: ir.Value) -> ir.Value:
-        if _shift(b) is not None:
-            return self.builder.and_(a, word(b.constant - 1))
+        known = _positive(b)
+        if _is_power_of_two(known):
+            return self.builder.and_(a, word(known - 1))
         divisor = self._divisor(b)
         rest = self.builder.srem(a, divisor)
-        if _is_positive(b):
+        if known:
             return self.builder.add(rest, self.builder.and_(self._sign(rest), divisor))
         shifted = self.builder.add(rest, divisor)
         return self.builder.select(self._crosses(rest, divisor), shifted, rest)
@@ -162,13 +166,13 @@ class IndexEmitter:
         return self.builder.zext(combine(self._is_true(a), self._is_true(b)), I64)
 
 
-def _is_positive(divisor: ir.Value) -> bool:
-    """Whether a divisor is known to be positive: only negative quotients need to be rounded."""
-    return isinstance(divisor, ir.Constant) and int(divisor.constant) > 0
+def _positive(divisor: ir.Value) -> int:
+    """The value of a divisor that is known and positive, 0 for others.
+
+    Only negative quotients of such a one need to be rounded.
+    """
+    return max(0, int(divisor.constant)) if isinstance(divisor, ir.Constant) else 0
 
 
-def _shift(divisor: ir.Value) -> int | None:
-    """By how many bits to shift in the place of a division: a shift rounds down as well."""
-    if not _is_positive(divisor) or divisor.constant & (divisor.constant - 1):
-        return None
-    return int(divisor.constant).bit_length() - 1
+def _is_power_of_two(number: int) -> bool:
+    return number > 0 and number & (number - 1) == 0
