@@ -304,7 +304,7 @@ def test_of_what_happens_at_a_sample_no_proof_is_tried(monkeypatch: pytest.Monke
 
 
 def test_of_involved_extents_no_proof_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each part of one may ask for several bounds of others, which takes seconds and proves little."""
+    """Each part of one may ask for several bounds, which takes seconds and proves little."""
     asked: list[Expr] = []
     bounds = Scope.bounds
 
