@@ -35,6 +35,7 @@ from tilewright.ir.tile_samples import sample_sizes
 from tilewright.ir.tile_verify import Findings, unfilled, verify_tile
 from tilewright.shape import (
     Expr,
+    Interval,
     Scope,
     ceil_div,
     constant,
@@ -300,6 +301,24 @@ def test_of_what_happens_at_a_sample_no_proof_is_tried(monkeypatch: pytest.Monke
     store = Store(TARGET, ROW * COLUMNS + COLUMN, Literal(0.0, F32))
     assert wrong(program(over_columns(store))) == []
     assert asked == []
+
+
+def test_of_involved_extents_no_proof_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each part of one may ask for several bounds, which takes seconds and proves little."""
+    asked: list[Expr] = []
+    bounds = Scope.bounds
+
+    def noted(scope: Scope, expression: Expr) -> Interval:
+        asked.append(expression)
+        return bounds(scope, expression)
+
+    monkeypatch.setattr(Scope, "bounds", noted)
+    least = minimum(COLUMNS // 2, maximum(COLUMNS // 3, minimum(COLUMNS // 5, COLUMNS // 7)))
+    store = Store(TARGET, ROW * COLUMNS + COLUMN, Literal(0.0, F32))
+    for end, is_asked in ((least - COLUMNS - 1, False), (COLUMNS // 2 - COLUMNS - 1, True)):
+        asked.clear()
+        assert wrong(program(over_columns(store, end=end))) == []
+        assert any(expression == end for expression in asked) is is_asked
 
 
 def test_sizes_that_are_tried_obey_the_facts() -> None:

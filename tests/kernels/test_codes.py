@@ -47,7 +47,9 @@ pytestmark = pytest.mark.sampled(20)
 
 Lower = Callable[[Kernel, Callable[[], Lowering], RegisterTile], tuple[LoweredStep, ...] | None]
 ROWS = (0, 1, 2, 3, 4, 5, 7, 13, 64, 65)
-LEVELS_TESTED = (*dict.fromkeys((*BOTH_LEVELS, *(x.name for x in host_levels() if x.isa))), WIDE)
+# Those with sums of narrow products compute products of floats as the level does that has none.
+PLAIN_LEVELS = tuple(level.name for level in host_levels() if level.serves(None))
+LEVELS_TESTED = (*dict.fromkeys((*BOTH_LEVELS, *PLAIN_LEVELS)), WIDE)
 VARIANTS = {"few rows": lower_few_rows, "unpacked": lower_plain}
 
 
@@ -154,7 +156,7 @@ def test_machine_code_is_what_the_tile_program_means(
     variant: str, bits: int, zero: int | None
 ) -> None:
     graph = by(codes(70, 83, 32, bits, zero))
-    for level in (x.name for x in host_levels()):
+    for level in PLAIN_LEVELS:
         compiled = Compiled(graph, (level,))
         run = TileRun(graph, compiled.levels[level].lowered)
         for m in (0, 1, 6, 66):

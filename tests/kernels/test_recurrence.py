@@ -10,6 +10,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import tilewright as tw
+from support import turns
 from support.graph_kit import Compiled, compare_outputs
 from support.operator_harness import Array, compare
 from support.recurrent_networks import GATES, STATES, naive, sigmoid
@@ -139,7 +140,7 @@ def test_machine_code_is_what_the_tile_program_means(name: str, sizes: Sizes) ->
     """With panels of weights that are not full, and rows that do not come out even."""
     weights = _weights(name, 1, *sizes)
     graph = prepare(simplify(import_model(_model(name, weights, {})).graph))
-    for level in host_levels():
+    for level in turns.taken([level for level in host_levels() if level.serves(None)]):
         compiled = Compiled(graph, (level.name,))
         run = TileRun(graph, compiled.levels[level.name].lowered)
         for steps, rows in SIZES:

@@ -143,7 +143,7 @@ def test_the_solver_finds_what_brute_force_finds(count: int) -> None:
         assert solution.price == pytest.approx(expected, rel=2e-4)
 
 
-@pytest.mark.parametrize("count", few_or_many(4, 40))
+@pytest.mark.parametrize("count", few_or_many(4, 20, 40))
 def test_the_choice_for_a_graph_is_the_cheapest_of_all(
     count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -204,7 +204,7 @@ def by_lot(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("by_lot")
-@pytest.mark.parametrize("count", few_or_many(25, 200))
+@pytest.mark.parametrize("count", few_or_many(25, 100, 200))
 def test_whatever_is_chosen_means_the_same(count: int) -> None:
     chance = np.random.default_rng(9)
     others = 0
@@ -338,7 +338,7 @@ def test_a_graph_without_a_choice_is_not_priced(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.usefixtures("by_lot")
-@pytest.mark.parametrize("count", few_or_many(1, 12))
+@pytest.mark.parametrize("count", few_or_many(1, 6, 12))
 def test_chosen_graphs_give_the_right_numbers(count: int) -> None:
     chance = np.random.default_rng(31)
     others = 0

@@ -91,7 +91,7 @@ def test_what_cannot_be_computed_otherwise_has_no_other_choice() -> None:
     )
 
 
-@pytest.mark.parametrize("count", few_or_many(3, 12))
+@pytest.mark.parametrize("count", few_or_many(3, 8, 12))
 def test_rejected_choices_give_the_right_numbers(count: int) -> None:
     chance = np.random.default_rng(17)
     made = 0

@@ -12,7 +12,10 @@ encoder with the inputs input_ids and attention_mask [batch, seq]:
 
 from __future__ import annotations
 
+import contextlib
 import doctest
+import functools
+import io
 import os
 import re
 import shlex
@@ -96,9 +99,12 @@ def exists(command: list[str]) -> None:
     """A command that is not run: its verb, script or target and its options must exist."""
     match command:
         case ["tilewright", verb, *rest]:
-            asked = [sys.executable, "-m", "tilewright", verb, "--help"]
+            told = io.StringIO()
+            with contextlib.redirect_stdout(told):
+                assert main([verb, "--help"]) == 0, command
+            known = told.getvalue()
         case ["python" | ".venv/bin/python", script, *rest] if script.endswith(".py"):
-            asked = [sys.executable, str(ROOT / script), "--help"]
+            known = help_of(script)
         case ["make", *targets]:
             subprocess.run(["make", "-n", *targets], cwd=ROOT, check=True, capture_output=True)
             return
@@ -106,10 +112,16 @@ def exists(command: list[str]) -> None:
             return
         case _:
             raise AssertionError(f"{command} is no command that a document may show")
-    told = subprocess.run(asked, capture_output=True, text=True, check=True, env=WIDE).stdout
     for word in rest:
         option = word.split("=")[0]
-        assert not option.startswith("--") or option in told, f"{command}: no option {option}"
+        assert not option.startswith("--") or option in known, f"{command}: no option {option}"
+
+
+@functools.cache
+def help_of(script: str) -> str:
+    """What a script prints about its options."""
+    asked = [sys.executable, str(ROOT / script), "--help"]
+    return subprocess.run(asked, capture_output=True, text=True, check=True, env=WIDE).stdout
 
 
 def test_the_readme_has_examples() -> None:

@@ -146,12 +146,20 @@ def mostly_slow(values: Sequence[Any], *quick: str) -> list[Any]:
     return made
 
 
-def few_or_many(few: int, many: int) -> list[Any]:
-    """How many cases a test draws: in the quick suite the first of those of the whole suite."""
-    return [
+def few_or_many(few: int, many: int, most: int = 0) -> list[Any]:
+    """How many cases a test draws: in the quick suite the first of those of the whole suite.
+
+    These are the first of the ``most`` that are drawn where all cases are asked for.
+    """
+    made = [
         pytest.param(few, id=str(few), marks=pytest.mark.beginning),
         pytest.param(many, id=str(many), marks=pytest.mark.slow),
     ]
+    if most:
+        made.append(
+            pytest.param(most, id=str(most), marks=[pytest.mark.slow, pytest.mark.combination])
+        )
+    return made
 
 
 # ---------------------------------------------------------------- data

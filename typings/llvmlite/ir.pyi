@@ -54,6 +54,9 @@ class Instruction(Value):
     operands: list[Value]
     def set_metadata(self, name: str, node: Any) -> None: ...
 
+class CastInstr(Instruction):
+    opname: str
+
 class LoadInstr(Instruction): ...
 class StoreInstr(Instruction): ...
 

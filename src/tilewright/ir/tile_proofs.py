@@ -6,7 +6,7 @@ themselves, as symbols with bounds. Start with :class:`AccessProofs`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from tilewright.ir.tile_access import Access, Axis, Trace
 from tilewright.shape import Expr, Scope, Truth, constant, symbol
@@ -43,24 +43,8 @@ class AccessProofs:
         """Whether there are so few applications that it pays to try a proof."""
         found: set[Atom] = set()
         for expression in expressions:
-            found |= self._applications(expression)
+            found |= _applications(expression, self.extents, self._inside)
         return len(found) <= MOST_APPLICATIONS
-
-    def _applications(self, expression: Expr) -> frozenset[Atom]:
-        """Those in an expression and in the extents of its axes."""
-        known = self._inside.get(expression)
-        if known is None:
-            found: set[Atom] = set()
-            for monomial, _ in expression.terms:
-                for atom in monomial.atoms:
-                    if atom.operation is not Operation.SYMBOL:
-                        found.add(atom)
-                    elif atom.name in self.extents:
-                        found |= self._applications(self.extents[atom.name])
-                    for operand in atom.operands:
-                        found |= self._applications(operand)
-            known = self._inside[expression] = frozenset(found)
-        return known
 
     def is_natural(self, expression: Expr, scope: Scope | None = None) -> bool:
         """Whether the value is proved to be 0 or more, wherever the axes have values."""
@@ -97,6 +81,25 @@ class AccessProofs:
                 return False
             reach = reach + slope * symbol(axis.name)
         return True
+
+
+def _applications(
+    expression: Expr, extents: Mapping[str, Expr], known: dict[Expr, frozenset[Atom]]
+) -> frozenset[Atom]:
+    """Those in an expression and in the extents of its axes; ``known`` keeps what is found."""
+    kept = known.get(expression)
+    if kept is None:
+        found: set[Atom] = set()
+        for monomial, _ in expression.terms:
+            for atom in monomial.atoms:
+                if atom.operation is not Operation.SYMBOL:
+                    found.add(atom)
+                elif atom.name in extents:
+                    found |= _applications(extents[atom.name], extents, known)
+                for operand in atom.operands:
+                    found |= _applications(operand, extents, known)
+        kept = known[expression] = frozenset(found)
+    return kept
 
 
 def touches_alike(proofs: AccessProofs, read: Access, write: Access) -> bool:
@@ -186,10 +189,14 @@ def _that_may_happen(
 
 
 def _is_empty(axis: Axis, scope: Scope) -> bool:
-    """Whether a loop never runs, whatever the sizes."""
-    bounds = (axis.extent, *_below_minimum(axis.extent))
-    most = [scope.bounds(bound).high for bound in bounds]
-    return any(high is not None and high <= 0 for high in most)
+    """Whether a loop never runs, whatever the sizes, as far as that is simple to prove."""
+    known: dict[Expr, frozenset[Atom]] = {}
+    for bound in (axis.extent, *_below_minimum(axis.extent)):
+        if len(_applications(bound, {}, known)) <= MOST_APPLICATIONS:
+            high = scope.bounds(bound).high
+            if high is not None and high <= 0:
+                return True
+    return False
 
 
 def _below_minimum(extent: Expr) -> Iterator[Expr]:

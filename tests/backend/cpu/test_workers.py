@@ -22,6 +22,7 @@ MODULES = [
 @pytest.fixture(autouse=True)
 def always_worthwhile(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, "WORTHWHILE", 1)
+    monkeypatch.setattr(workers, "MOST_WORKERS", 8)
     monkeypatch.setattr("os.sched_getaffinity", lambda _: range(3))
 
 

@@ -11,14 +11,16 @@ from collections.abc import Sequence
 from llvmlite import ir
 
 from tilewright.backend.cpu.indices import I64, IndexEmitter, word
+from tilewright.backend.cpu.shared import KernelModule
 
 POINTER = ir.PointerType()
 
 
 def write_choice(
-    module: ir.Module, name: str, code: Sequence[int], arguments: Sequence[str]
+    module: KernelModule, name: str, code: Sequence[int], arguments: Sequence[str]
 ) -> None:
     """Add ``i64 name(const i64 *arguments)``; ``code`` is what ``encode_least`` gives for them."""
+    module.straight = True
     function = ir.Function(module, ir.FunctionType(I64, [POINTER]), name)
     function.attributes.add("nounwind")
     builder = ir.IRBuilder(function.append_basic_block("entry"))

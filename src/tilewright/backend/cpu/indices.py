@@ -66,8 +66,7 @@ class IndexEmitter:
                     position += 1
                 case 12:
                     other, chosen, condition = stack.pop(), stack.pop(), stack.pop()
-                    truth = self.builder.icmp_signed("!=", condition, word(0))
-                    stack.append(self.builder.select(truth, chosen, other))
+                    stack.append(self.builder.select(self._is_true(condition), chosen, other))
                 case 16:
                     truth = self.builder.icmp_signed("==", stack.pop(), word(0))
                     stack.append(self.builder.zext(truth, I64))
@@ -83,7 +82,15 @@ class IndexEmitter:
 
     def truth(self, expression: Expr, names: Mapping[str, ir.Value]) -> ir.Value:
         """Whether ``expression`` is not 0, as i1."""
-        return self.builder.icmp_signed("!=", self.emit(expression, names), word(0))
+        return self._is_true(self.emit(expression, names))
+
+    def _is_true(self, value: ir.Value) -> ir.Value:
+        """Whether a value is not 0, as i1: what a truth value was made of, if it is one."""
+        if isinstance(value, ir.CastInstr) and value.opname == "zext":
+            (made_of,) = value.operands
+            if isinstance(made_of.type, ir.IntType) and made_of.type.width == 1:
+                return made_of
+        return self.builder.icmp_signed("!=", value, word(0))
 
     def _add(self, a: ir.Value, b: ir.Value) -> ir.Value:
         return self.builder.add(a, b, flags=("nsw",))
@@ -100,9 +107,14 @@ class IndexEmitter:
         return self.builder.select(self.builder.icmp_signed("==", b, word(0)), word(1), b)
 
     def _floor_divide(self, a: ir.Value, b: ir.Value) -> ir.Value:
+        known = _positive(b)
+        if _is_power_of_two(known):  # a shift rounds down as well
+            return self.builder.ashr(a, word(known.bit_length() - 1))
         divisor = self._divisor(b)
         quotient = self.builder.sdiv(a, divisor)
         rest = self.builder.sub(a, self.builder.mul(quotient, divisor))
+        if known:
+            return self.builder.add(quotient, self._sign(rest))
         return self.builder.sub(quotient, self.builder.zext(self._crosses(rest, divisor), I64))
 
     def _crosses(self, rest: ir.Value, divisor: ir.Value) -> ir.Value:
@@ -111,9 +123,18 @@ class IndexEmitter:
         signs = self.builder.icmp_signed("<", self.builder.xor(rest, divisor), word(0))
         return self.builder.and_(nonzero, signs)
 
+    def _sign(self, value: ir.Value) -> ir.Value:
+        """All bits of a negative value, 0 of others."""
+        return self.builder.ashr(value, word(63))
+
     def _remainder(self, a: ir.Value, b: ir.Value) -> ir.Value:
+        known = _positive(b)
+        if _is_power_of_two(known):
+            return self.builder.and_(a, word(known - 1))
         divisor = self._divisor(b)
         rest = self.builder.srem(a, divisor)
+        if known:
+            return self.builder.add(rest, self.builder.and_(self._sign(rest), divisor))
         shifted = self.builder.add(rest, divisor)
         return self.builder.select(self._crosses(rest, divisor), shifted, rest)
 
@@ -142,6 +163,16 @@ class IndexEmitter:
     def _both(
         self, a: ir.Value, b: ir.Value, combine: Callable[[ir.Value, ir.Value], ir.Value]
     ) -> ir.Value:
-        left = self.builder.icmp_signed("!=", a, word(0))
-        right = self.builder.icmp_signed("!=", b, word(0))
-        return self.builder.zext(combine(left, right), I64)
+        return self.builder.zext(combine(self._is_true(a), self._is_true(b)), I64)
+
+
+def _positive(divisor: ir.Value) -> int:
+    """The value of a divisor that is known and positive, 0 for others.
+
+    Only negative quotients of such a one need to be rounded.
+    """
+    return max(0, int(divisor.constant)) if isinstance(divisor, ir.Constant) else 0
+
+
+def _is_power_of_two(number: int) -> bool:
+    return number > 0 and number & (number - 1) == 0

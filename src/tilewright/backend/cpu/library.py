@@ -84,7 +84,7 @@ class _Texts:
             if shared.name not in self._inlined:
                 self._inlined[shared.name] = str(shared_module(shared))
             parts.append(self._inlined[shared.name])
-        return ModuleText(str(module), tuple(parts))
+        return ModuleText(str(module), tuple(parts), module.straight)
 
 
 class _Compilation:

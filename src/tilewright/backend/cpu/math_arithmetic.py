@@ -23,9 +23,7 @@ def lanes_of(scalar: ir.Type, lanes: int) -> ir.Type:
 
 
 def splat_constant(kind: ir.Type, value: object) -> ir.Constant:
-    """A constant with ``value`` in every lane."""
-    if isinstance(kind, ir.VectorType):
-        return ir.Constant(kind, [value] * kind.count)
+    """A constant with ``value`` in every lane, of which llvmlite makes one object for all lanes."""
     return ir.Constant(kind, value)
 
 

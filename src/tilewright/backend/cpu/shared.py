@@ -30,11 +30,15 @@ class SharedFunction:
 
 
 class KernelModule(ir.Module):
-    """A module whose functions call shared ones; ``shared`` are those that they call, by name."""
+    """A module whose functions call shared ones; ``shared`` are those that they call, by name.
+
+    Who fills it with ``straight`` code says so (see ``ModuleText``).
+    """
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
         self.shared: dict[str, SharedFunction] = {}
+        self.straight = False
 
     @property
     def compiled(self) -> list[SharedFunction]:
