@@ -8,6 +8,7 @@ a symbolic one is the evaluator's error. Rules are tried in the order of the tab
 from __future__ import annotations
 
 from math import gcd
+from operator import attrgetter
 
 from tilewright.shape.evaluation import evaluate_operation
 from tilewright.shape.expr import (
@@ -269,7 +270,7 @@ def extremes_without_offset(operation: Operation, operands: Operands) -> Expr | 
 
 @structural_rule(MINIMUM, MAXIMUM, AND, OR, formula="f(b, a, a) = f(a, b); f(a) = a")
 def order_operands(operation: Operation, operands: Operands) -> Expr | None:
-    ordered = tuple(sorted(dict.fromkeys(operands), key=str))
+    ordered = tuple(sorted(dict.fromkeys(operands), key=attrgetter("key")))
     if len(ordered) == 1 and (operation in (MINIMUM, MAXIMUM) or ordered[0].is_boolean):
         return ordered[0]
     return apply_operation(operation, ordered) if ordered != operands else None
