@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
 
 from tilewright.ir.correction import Correction
 from tilewright.ir.graph import Node
@@ -67,7 +68,7 @@ class Kernel:
         """The first seed of a kernel that has one."""
         return self.seeds[0]
 
-    @property
+    @cached_property
     def kind(self) -> KernelKind:
         """What its loops look like, by its seeds, or else by what it writes."""
         if not self.seeds:
