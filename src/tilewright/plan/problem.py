@@ -125,14 +125,17 @@ def orchestration(
     for numbers in writers.values():
         if len(numbers) > 1:
             rows.append(Row(tuple(numbers), (1.0,) * len(numbers), None, 1.0))
-    rows += _computed(listed, wanted, is_there)
+    rows += all_computed(listed, wanted, is_there)
     return Problem(listed, tuple(dict.fromkeys(rows)))
 
 
-def _computed(
+def all_computed(
     kernels: Sequence[Kernel], wanted: Iterable[Node], is_there: Callable[[Node], bool]
 ) -> list[Row]:
-    """That each node of which something ``wanted`` is made is in the body of a kernel."""
+    """That each node of which something ``wanted`` is made is computed by a kernel.
+
+    It follows from the other constraints for any choice that can be launched.
+    """
 
     def operands(node: Node) -> tuple[Node, ...]:
         return tuple(n for n in map(made_by, node.inputs) if not is_there(n))
@@ -164,4 +167,4 @@ def _read(writers: Mapping[Node, Sequence[int]], source: Node, readers: Sequence
     return Row((*numbers, *readers), coefficients, 0.0, None)
 
 
-__all__ = ["Problem", "Row", "Solution", "made_by", "orchestration"]
+__all__ = ["Problem", "Row", "Solution", "all_computed", "made_by", "orchestration"]
