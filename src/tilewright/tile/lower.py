@@ -84,7 +84,7 @@ def _generated(
         return Lowering(kernel, scope)
 
     if kernel.kind is KernelKind.ATTENTION:
-        return LoweredKernel(kernel, attention_variants(kernel, scope, tile, machine))
+        return LoweredKernel(kernel, attention_variants(kernel, scope, tile, machine, once))
     if kernel.kind is KernelKind.ROW_PRODUCT:
         return LoweredKernel(
             kernel, row_product_variants(kernel, scope, tile, machine, policy, narrower, once)
