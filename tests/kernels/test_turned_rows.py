@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import pytest
 
@@ -23,7 +24,7 @@ from tilewright.cost import Machine
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node, node
 from tilewright.ir.kernel import Kernel
-from tilewright.ir.primitives import Broadcast, Cast, Dimension, Reduce
+from tilewright.ir.primitives import Broadcast, Cast, Dimension, Reduce, Transpose
 from tilewright.plan.greedy import plan_greedily
 from tilewright.shape import product
 from tilewright.target import preset
@@ -164,3 +165,27 @@ def test_what_is_turned_follows_from_sizes() -> None:
 
     assert [chosen(30011, b) for b in (2, 9, 17, 1003)] == ["turned", "turned", "turned", "rows"]
     assert chosen(1, 40) == "rows"
+
+
+@pytest.mark.usefixtures("turned")
+@pytest.mark.parametrize("length", mostly_slow((600, 1031), "600"))
+def test_long_rows_across_memory_are_turned(length: int) -> None:
+    """Neighbouring rows lie side by side in what is read, however long they are."""
+    space = Space()
+    a, b = space.dimensions("a b")
+    x = space.input("x", F32, a, length, b)
+    graph = space.graph(normalise(node(Transpose((0, 2, 1)), x), (2,)))
+    sizes = named("ab", (0, 2), (1, 0), (1, 1), (2, 15), (1, 17), (1, 65))
+    check(graph, sizes, length=length, scale=LARGEST)
+
+
+def test_long_rows_are_turned_only_from_across_memory() -> None:
+    space = Space()
+    a, b = space.dimensions("a b")
+    x = space.input("x", F32, a, 600, b)
+    y = space.input("y", F32, a, b, 600)
+    for rows, names in ((node(Transpose((0, 2, 1)), x), {"rows", "turned"}), (y, {"rows"})):
+        (kernel,) = plan_greedily(space.graph(softmax(rows, (2,)))).kernels
+        lowering = partial(Lowering, kernel, space.scope)
+        found = lower_rows(kernel, lowering, Machine(preset("zen4")))
+        assert {variant.name for variant in found} - {"parts"} == names

@@ -32,7 +32,7 @@ Array = np.ndarray[Any, Any]
 
 def _programs(scope: Scope, inputs: tuple[Node, ...], output: Node) -> list[TileProgram]:
     plan = plan_greedily(Graph("tables", inputs, (("y", output),), scope))
-    (variant,) = lower_kernel(plan.kernels[-1], scope, TILE).variants
+    variant, *_ = lower_kernel(plan.kernels[-1], scope, TILE).variants
     return [step.program for step in variant.steps]
 
 

@@ -185,9 +185,8 @@ def _vectors(core: Core, loop: Loop, length: Expr, lanes: int, work: Work) -> Ex
     if length.is_constant and length.value <= group:
         return constant(_unrolled(core, loop.masked, length.value, lanes, work))
     stretches = minimum(length // group, 1) + minimum(length % group // lanes, 1)
-    entered = stretches * _thousandths(costs.enter)
+    entered = (stretches + minimum(length % lanes, 1)) * _thousandths(costs.enter)
     if loop.masked or lanes == 1:
-        entered = entered + minimum(length % lanes, 1) * _thousandths(costs.enter)
         return ceil_div(length, lanes) * one + entered
     half = max(1, lanes // 2)
     scalar = _thousandths(work.count * costs.scalar)

@@ -16,7 +16,7 @@ from tilewright.target import preset
 from tilewright.tile.attention.variants import attention_variants
 from tilewright.tile.convolutions.convolution import lower_convolution
 from tilewright.tile.library import with_libraries
-from tilewright.tile.loops.loops import lower_concat, lower_loops, lower_scan
+from tilewright.tile.loops.loops import lower_concat, lower_loops, lower_other_order, lower_scan
 from tilewright.tile.loops.recurrence import lower_recurrence
 from tilewright.tile.loops.scatter import lower_scatter
 from tilewright.tile.passes.borders import with_borders
@@ -120,7 +120,16 @@ def _loops(kernel: Kernel, fresh: Callable[[], Lowering], machine: Machine) -> t
         return _windows(kernel, fresh(), program, steps)
     if kernel.kind in (KernelKind.LOOPS, KernelKind.CONCAT):
         steps = with_streams(kernel, steps, lowering.scope, machine.target)
-    return (Variant("loops", steps, constant(0)),)
+    plain = Variant("loops", steps, constant(0))
+    return (plain, *_other_order(kernel, fresh())) if kernel.kind is KernelKind.LOOPS else (plain,)
+
+
+def _other_order(kernel: Kernel, lowering: Lowering) -> tuple[Variant, ...]:
+    """Blocks computed along another axis than the last one, where sizes decide between them."""
+    program = lower_other_order(kernel, lowering)
+    if program is None:
+        return ()
+    return (Variant("other order", _steps(program, lowering, kernel), constant(0)),)
 
 
 def _steps(program: TileProgram, lowering: Lowering, kernel: Kernel) -> tuple[LoweredStep, ...]:

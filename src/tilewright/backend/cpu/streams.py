@@ -31,20 +31,26 @@ def streamed_loop(
     for everything.
     """
     builder, end = frame.builder, bounds[1]
+    names = ("look", "usual", "lines", "done")
+    look, around, lines, done = (builder.append_basic_block(name) for name in names)
+    wanted, asked = frame.indices.truth(loop.streamed, frame.names), builder.block
+    # Where the lines lie takes as long as a short loop: it is found out only if they are streamed.
+    builder.cbranch(wanted, look, around)
+    builder.position_at_end(look)
     first, last = _whole_lines(frame, loop, bounds)
-    around, lines, done = (builder.append_basic_block(name) for name in ("usual", "lines", "done"))
-    before = builder.block
+    looked = builder.block
     builder.branch(around)
     builder.position_at_end(around)
-    begins, ends = builder.phi(I64), builder.phi(I64)
-    begins.add_incoming(bounds[0], before)
-    ends.add_incoming(first, before)
+    begins, ends, lasts = (builder.phi(I64) for _ in range(3))
+    for found, block in (((bounds[0], end, end), asked), ((bounds[0], first, last), looked)):
+        for phi, value in zip((begins, ends, lasts), found, strict=True):
+            phi.add_incoming(value, block)
     usual(begins, ends)
     builder.cbranch(builder.icmp_signed("<", ends, end), lines, done)
     builder.position_at_end(lines)
-    _lines(frame, loop, (first, last))
-    begins.add_incoming(last, builder.block)
-    ends.add_incoming(end, builder.block)
+    _lines(frame, loop, (ends, lasts))
+    for phi, value in ((begins, lasts), (ends, end), (lasts, end)):
+        phi.add_incoming(value, builder.block)
     builder.branch(around)
     builder.position_at_end(done)
 
@@ -113,7 +119,6 @@ def _whole_lines(frame: Scalars, loop: Loop, bounds: Bounds) -> Bounds:
     # Memory that does not begin at a multiple of its elements has no line that they fill.
     fills = builder.icmp_signed("==", builder.mul(head, word(size)), missing)
     some = builder.and_(fills, builder.icmp_signed("<", word(0), groups))
-    some = builder.and_(some, frame.indices.truth(loop.streamed, frame.names))
     last = builder.add(first, builder.mul(groups, word(_step(store))))
     return builder.select(some, first, end), builder.select(some, last, end)
 

@@ -30,6 +30,7 @@ from tilewright.ir.views import linear
 from tilewright.shape import Expr, Truth, ceil_div, constant, maximum, minimum, product
 from tilewright.tile.loops.interchange import Columns, interchanged, reduces_across
 from tilewright.tile.loops.pixels import as_pixels
+from tilewright.tile.loops.turned import in_blocks, turned_orders
 from tilewright.tile.moves.transposes import as_transpose
 from tilewright.tile.values.lowering import Lowering
 from tilewright.tile.work import estimate
@@ -84,6 +85,21 @@ def lower_loops(kernel: Kernel, lowering: Lowering) -> TileProgram:
     return _nest(kernel, lowering, variables, targets)
 
 
+def lower_other_order(kernel: Kernel, lowering: Lowering) -> TileProgram | None:
+    """Blocks computed along the other axis, where sizes decide between them; or None."""
+    targets = target_buffers(kernel)
+    variables = store_elements(kernel, lowering, targets)
+    bodies = [lowering.close() for _ in variables][::-1]
+    if lowering.blocks[0].statements or any(bodies[:-1]) or not bodies:
+        return None
+    variables, body = collapse(lowering, variables, bodies[-1])
+    if as_transpose(lowering, variables, body) is not None:
+        return None  # which has no order
+    for order in turned_orders(variables, body)[1:]:
+        return finish(lowering, kernel, *in_blocks(lowering, variables, body, order), targets)
+    return None
+
+
 def store_elements(
     kernel: Kernel, lowering: Lowering, targets: dict[Node, TileBuffer]
 ) -> list[tuple[str, Expr]]:
@@ -130,6 +146,8 @@ def _nest(
         transposed = as_transpose(lowering, variables, body)
         if transposed is not None:
             return finish(lowering, kernel, transposed[0], [transposed[1]], targets)
+        for order in turned_orders(variables, body)[:1]:
+            return finish(lowering, kernel, *in_blocks(lowering, variables, body, order), targets)
         return _chunked(kernel, lowering, variables, body, targets)
     return _placed(kernel, lowering, variables, outer, bodies, targets)
 

@@ -61,7 +61,7 @@ def lower_rows(
     """The variants of a row kernel with their prices; ``fresh`` makes a lowering for each."""
     make, task, program = _whole(kernel, fresh)
     found = [Variant("rows", _steps(program, task, kernel), constant(0))]
-    turned = turned_rows(kernel, fresh) if isinstance(task, Rows) else None
+    turned = turned_rows(kernel, fresh, program) if isinstance(task, Rows) else None
     if turned is not None:
         steps = _steps(turned[1], turned[0], kernel)
         found.append(Variant("turned", steps, constant(0)))

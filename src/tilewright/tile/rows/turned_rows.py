@@ -8,12 +8,21 @@ way out; all between is that of rows which lie side by side (``row_columns``). S
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from tilewright.ir.graph import Node
 from tilewright.ir.kernel import Kernel, RowSpace
-from tilewright.ir.tile import Accumulator, TileBuffer, TileProgram, TransposeBlock
-from tilewright.ir.tile_walk import expressions
+from tilewright.ir.tile import (
+    Accumulator,
+    Let,
+    Loop,
+    Statement,
+    Store,
+    TileBuffer,
+    TileProgram,
+    TransposeBlock,
+)
+from tilewright.ir.tile_walk import expressions, slope, value_loads
 from tilewright.ir.views import linear
 from tilewright.shape import Expr, ceil_div, constant, maximum, minimum, product
 from tilewright.tile.moves.transposes import SIZES
@@ -24,7 +33,7 @@ from tilewright.tile.values.lowering import Lowering
 
 ZERO, ONE = constant(0), constant(1)
 BLOCK = 4096  # elements of the rows of a task: with what is kept of them they stay in L1
-LONGEST = 512  # elements of a row that is always longer: turning takes longer than its ends
+LONGEST = 512  # elements of a row that is always longer: turning takes longer than its ends do
 
 
 class TurnedRows(RowColumns):
@@ -102,13 +111,16 @@ def _elements(stages: RowStages) -> list[Node]:
 
 
 def turned_rows(
-    kernel: Kernel, fresh: Callable[[], Lowering]
+    kernel: Kernel, fresh: Callable[[], Lowering], plain: TileProgram
 ) -> tuple[TurnedRows, TileProgram] | None:
-    """A task that turns its rows, and its program; None where that is impossible or no gain."""
+    """A task that turns its rows, and its program; None where that is impossible or no gain.
+
+    ``plain`` goes along the rows one by one.
+    """
     stages = RowStages(kernel, fresh())
     space = stages.space
     shortest = stages.lowering.scope.bounds(product([space.shape[a] for a in space.axes])).low
-    if shortest is not None and shortest > LONGEST:
+    if shortest is not None and shortest > LONGEST and _reads_along(plain.body):
         return None
     for layout in _layouts(space):
         try:
@@ -117,6 +129,18 @@ def turned_rows(
         except NotOneLoopError:
             continue
     return None
+
+
+def _reads_along(body: Iterable[Statement]) -> bool:
+    """Whether no loop reads memory with a stride."""
+    loops = [statement for statement in body if isinstance(statement, Loop)]
+    return all(_reads_along(loop.body) and _is_along(loop) for loop in loops)
+
+
+def _is_along(loop: Loop) -> bool:
+    parts = [part for part in loop.body if isinstance(part, Let | Store)]
+    loads = (load for part in (*parts, *loop.accumulators) for load in value_loads(part.value))
+    return all(slope(load.offset, loop.variable) is not None for load in loads)
 
 
 def _layouts(space: RowSpace) -> list[Layout]:
