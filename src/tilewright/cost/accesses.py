@@ -169,9 +169,13 @@ def is_near(access: Access, other: Access) -> bool:
     apart = access.offset - other.offset
     if apart.is_constant and abs(apart.value) < NEAR_TAPS:
         return True
+    distances = {*access.extents, *access.pending.values()}
+    alike = {d for d in distances if d.lstrip("-").isdigit() == apart.is_constant}
+    if not alike:
+        return False
     near = range(-2, 3)  # a tap beside, in the next line
     texts = {str(sign * apart + extra) for sign in (1, -1) for extra in near}
-    return any(distance in texts for distance in (*access.extents, *access.pending.values()))
+    return not alike.isdisjoint(texts)
 
 
 def gathered(again: Sequence[tuple[Expr, Expr]]) -> list[tuple[Expr, Expr]]:

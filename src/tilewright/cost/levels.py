@@ -16,6 +16,13 @@ PRIVATE = 0.5  # of a cache that nobody else uses: what is read again in turns i
 
 def line_rate(machine: Machine, distance: Expr) -> Expr:
     """Picoseconds of a line from the level that holds so many bytes, beyond the first."""
+    known = machine.known_rates
+    if distance not in known:
+        known[distance] = _line_rate(machine, distance)
+    return known[distance]
+
+
+def _line_rate(machine: Machine, distance: Expr) -> Expr:
     costs, levels = machine.core.loops, machine.target.levels[1:]
     rate, before = constant(0), 0
     for level, following, share in zip(levels, levels[1:], costs.reached, strict=False):

@@ -37,6 +37,11 @@ class Machine:
         """Prices of programs by all that they depend on, for as long as the machine is there."""
         return {}
 
+    @cached_property
+    def known_rates(self) -> dict[Expr, Expr]:
+        """Picoseconds of a line, by how much is touched until it is read again."""
+        return {}
+
     def limited(self, uses: Callable[[InstructionTile], bool]) -> Machine:
         """The machine as code sees it that ``uses`` only some of its instruction tiles."""
         tiles = tuple(tile for tile in self.target.instruction_tiles if uses(tile))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property, lru_cache
 
 from tilewright.ir.correction import Correction
 from tilewright.ir.graph import Node
@@ -67,7 +68,7 @@ class Kernel:
         """The first seed of a kernel that has one."""
         return self.seeds[0]
 
-    @property
+    @cached_property
     def kind(self) -> KernelKind:
         """What its loops look like, by its seeds, or else by what it writes."""
         if not self.seeds:
@@ -199,12 +200,12 @@ class RowSpace:
         assert isinstance(primitive, Reduce)
         return RowSpace(reduction.inputs[0].shape, primitive.axes)
 
-    @property
+    @cached_property
     def wide(self) -> tuple[int, ...]:
         """The axes that are not known to have one element only."""
         return tuple(a for a, size in enumerate(self.shape) if not _is_one(size))
 
-    @property
+    @cached_property
     def kept(self) -> tuple[int, ...]:
         """The wide axes that are not reduced: there is one row for each of their positions."""
         return tuple(a for a in self.wide if a not in self.axes)
@@ -221,13 +222,17 @@ class RowSpace:
 
     def holds_elements(self, shape: Shape) -> bool:
         """Whether a shape is the space's, but that neighbouring axes may be one."""
-        if shape == self.shape:
-            return True
-        for left, right in groups(self.shape, shape):
-            whole = [size for size in (shape[a] for a in right) if not _is_one(size)]
-            if len(whole) > 1 or product([self.shape[a] for a in left]) is not product(whole):
-                return False
-        return True
+        return shape == self.shape or _merges(self.shape, shape)
+
+
+@lru_cache(1 << 10)
+def _merges(own: Shape, shape: Shape) -> bool:
+    """Whether a shape is another one, of which neighbouring axes are one."""
+    for left, right in groups(own, shape):
+        whole = [size for size in (shape[a] for a in right) if not _is_one(size)]
+        if len(whole) > 1 or product([own[a] for a in left]) is not product(whole):
+            return False
+    return True
 
 
 def _wide(shape: Shape) -> tuple[Expr, ...]:

@@ -10,6 +10,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from itertools import count
 
 from tilewright.ir.dtype import DType
 from tilewright.ir.tile import (
@@ -87,14 +88,16 @@ def _work(work: Expr, names: Sequence[tuple[str, str]]) -> list[str]:
 
     Parts that have one of the ``names`` keep it; the numbers of the others follow.
     """
-    known = {meaning: name for name, meaning in names}
-    given = set(known.values())
+    known = {meaning: name[1:] for name, meaning in names}
+    given = {name for name, _ in names}
+    numbers = count(len(known) + 1)
 
-    def name(text: str, times: int) -> str | None:
-        if text not in known and times > 1 and len(text) >= LEAST_NAMED:
-            known[text] = f"${len(known) + 1}"
+    def name(part: Expr, times: int) -> str | None:
+        text = part.key.text  # nothing where it is long
         found = known.get(text)
-        return None if found is None else f"{_STANDS}{found[1:]}"
+        if found is None and times > 1 and (not text or len(text) >= LEAST_NAMED):
+            found = str(next(numbers))
+        return None if found is None else f"{_STANDS}{found}"
 
     def written(expression: Expr) -> str:
         return _STANDING.sub(r"$\1", str(expression))

@@ -20,7 +20,7 @@ from tilewright.policy.prices import (
     thread_counts,
 )
 from tilewright.shape import symbol
-from tilewright.tile.alike import LoweringOnce, outline_key
+from tilewright.tile.alike import LoweringOnce, OutlineKey, outline_key
 from tilewright.tile.prices import with_costs
 from tilewright.tile.variants import THREADS
 
@@ -40,7 +40,7 @@ class KernelPrices:
     def __init__(self, lowering: LoweringOnce, points: Sequence[Mapping[str, int]]) -> None:
         self.points = points
         self._lowering = lowering
-        self._known: dict[tuple[object, ...], Prices] = {}
+        self._known: dict[OutlineKey, Prices] = {}
 
     def of(self, kernel: Kernel) -> Prices:
         """The price of a kernel at every point."""

@@ -10,7 +10,11 @@ With u[k] = 1 for each kernel k that is launched (Korch, section 4.2):
 
 Korch asks the last of each kernel k by itself. For all kernels that write the same t together it is
 as true, since one of them at most is launched, and its relaxation is much tighter: a choice of
-halves of kernels would need but half of what all of them read.
+halves of kernels would need but half of what all of them read. It follows that all of which a
+required result is made is computed by some kernel, whether it is written or not; a choice of parts
+of kernels, each of which reads something else, would leave most of it out. So this is said as well:
+
+                what is needed is computed:         sum over k that compute it of u[k] >= 1
 
 A node may be computed by any number of kernels that do not write it. Kernels with several results
 can wait for each other, which Korch's with one each cannot: such a ring is forbidden once it is
@@ -22,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tilewright.ir.graph import Node
+from tilewright.ir.graph import Node, topological
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Constant, Input, Project
 
@@ -109,7 +113,8 @@ def orchestration(
     for number, kernel in enumerate(listed):
         for output in kernel.outputs:
             writers.setdefault(output, []).append(number)
-    rows = [_written(writers, made_by(node)) for node in required if not is_there(made_by(node))]
+    wanted = [node for node in map(made_by, required) if not is_there(node)]
+    rows = [_written(writers, node) for node in wanted]
     readers: dict[tuple[Node, Node], list[int]] = {}
     for number, kernel in enumerate(listed):
         for source in dict.fromkeys(made_by(read) for read in kernel.reads):
@@ -120,7 +125,28 @@ def orchestration(
     for numbers in writers.values():
         if len(numbers) > 1:
             rows.append(Row(tuple(numbers), (1.0,) * len(numbers), None, 1.0))
-    return Problem(listed, tuple(rows))
+    rows += all_computed(listed, wanted, is_there)
+    return Problem(listed, tuple(dict.fromkeys(rows)))
+
+
+def all_computed(
+    kernels: Sequence[Kernel], wanted: Iterable[Node], is_there: Callable[[Node], bool]
+) -> list[Row]:
+    """That each node of which something ``wanted`` is made is computed by a kernel.
+
+    It follows from the other constraints for any choice that can be launched.
+    """
+
+    def operands(node: Node) -> tuple[Node, ...]:
+        return tuple(n for n in map(made_by, node.inputs) if not is_there(n))
+
+    computing: dict[Node, list[int]] = {node: [] for node in topological(wanted, operands)}
+    for number, kernel in enumerate(kernels):
+        for node in kernel.body:
+            if node in computing:
+                computing[node].append(number)
+    rows = (tuple(numbers) for numbers in computing.values())
+    return [Row(numbers, (1.0,) * len(numbers), 1.0, None) for numbers in rows if numbers]
 
 
 def made_by(node: Node) -> Node:
@@ -141,4 +167,4 @@ def _read(writers: Mapping[Node, Sequence[int]], source: Node, readers: Sequence
     return Row((*numbers, *readers), coefficients, 0.0, None)
 
 
-__all__ = ["Problem", "Row", "Solution", "made_by", "orchestration"]
+__all__ = ["Problem", "Row", "Solution", "all_computed", "made_by", "orchestration"]

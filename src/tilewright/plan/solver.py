@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 import highspy
+import numpy as np
 
 from tilewright.ir.verify import REPORT, VerificationError
 from tilewright.plan.problem import Row, Solution
@@ -51,9 +52,13 @@ def solve(problem: Constrained, costs: Sequence[float], gap: float = RELATIVE_GA
     ):  # fmt: skip
         solver.setOptionValue(name, value)
     scale = SCALE / max(max(costs, default=0.0), 1e-300)
-    for column, cost in enumerate(costs):
-        solver.addCol(cost * scale, 0.0, 1.0, 0, [], [])
-        solver.changeColIntegrality(column, highspy.HighsVarType.kInteger)
+    count = len(costs)
+    if count:
+        every = np.arange(count, dtype=np.int32)
+        solver.addVars(count, np.zeros(count), np.ones(count))
+        solver.changeColsCost(count, every, np.array(costs) * scale)
+        kinds = np.full(count, highspy.HighsVarType.kInteger)
+        solver.changeColsIntegrality(count, every, kinds)
     infinity = highspy.kHighsInf
     for row in problem.rows:
         low = -infinity if row.low is None else row.low

@@ -6,7 +6,7 @@ preferred and none is measured. Start with :func:`samples_of`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -73,10 +73,11 @@ def space_prices(space: Space, samples: Samples) -> Array:
 
 def other_prices(problem: Problem, samples: Samples) -> Array:
     """Picoseconds of the variants that a kernel has anyway: (variants, samples)."""
-    rows = [np.empty((0, samples.count))]
-    for price in problem.others:
-        rows.append(np.broadcast_to(evaluated(price, samples.values), (1, samples.count)))
-    return np.concatenate(rows)
+    shape = (1, samples.count)
+    found = _evaluated_together(problem.others, samples.values)
+    return np.concatenate(
+        [np.empty((0, samples.count)), *(np.broadcast_to(p, shape) for p in found)]
+    )
 
 
 def promising(problem: Problem, samples: Samples) -> Problem:
@@ -183,17 +184,26 @@ def evaluated(expression: Expr, values: Mapping[str, Array]) -> Array:
     A quotient or remainder by 0 is 0. Some samples after others: the values of all parts of an
     expression are kept while it is computed, and take no more than a cache in this way.
     """
+    return _evaluated_together((expression,), values)[0]
+
+
+def _evaluated_together(expressions: Sequence[Expr], values: Mapping[str, Array]) -> list[Array]:
+    """As :func:`evaluated`, several expressions, whose common parts are computed once."""
     rows, count = np.broadcast_shapes(*(array.shape for array in values.values()), (1, 1))
     step = max(1, _CELLS // rows)
-    parts: list[Array] = []
+    parts: list[list[Array]] = []
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         for first in range(0, max(1, count), step):
             some = {
                 name: array[:, first : first + step] if array.shape[1] > 1 else array
                 for name, array in values.items()
             }
-            parts.append(_Evaluation(some).expression(expression))
-    return parts[0] if len(parts) == 1 else np.concatenate(_alike(parts, step, count), axis=1)
+            evaluation = _Evaluation(some)
+            parts.append([evaluation.expression(expression) for expression in expressions])
+    return [
+        own[0] if len(own) == 1 else np.concatenate(_alike(own, step, count), axis=1)
+        for own in zip(*parts, strict=True)
+    ]
 
 
 def evaluated_at(
@@ -235,27 +245,26 @@ class _Evaluation:
         return found
 
     def _sum(self, expression: Expr) -> Array:
-        sums: dict[tuple[int, ...], Array] = {(1, 1): np.zeros((1, 1))}
+        sums: dict[tuple[int, ...], list[Array]] = {}
+        offset = 0.0
         for monomial, coefficient in expression.terms:
-            factors = sorted((self.atom(atom) for atom in monomial.atoms), key=_size)
-            if not factors:
-                sums[1, 1] += float(coefficient)
+            atoms = monomial.atoms
+            if not atoms:
+                offset = float(coefficient)
                 continue
-            term = factors[0] * float(coefficient)
-            for factor in factors[1:]:
-                term = term * factor
-            known = sums.get(term.shape)
-            if known is None:
-                sums[term.shape] = term
+            if len(atoms) == 1:
+                term = self.atom(atoms[0])
+                term = term if coefficient == 1 else term * float(coefficient)
             else:
-                known += term  # nobody else's: a product above, or the zero
-        total, *others = sorted(sums.values(), key=_size)
-        for other in others:
-            if other.shape[0] >= total.shape[0] and other.shape[1] >= total.shape[1]:
-                other += total
-                total = other
-            else:
-                total = total + other
+                first, *others = sorted(map(self.atom, atoms), key=_size)
+                term = first * float(coefficient)
+                for factor in others:
+                    term = term * factor
+            sums.setdefault(term.shape, []).append(term)
+        total = np.full((1, 1), offset) if offset or not sums else None
+        for added in sorted(map(_added, sums.values()), key=_size):
+            total = added if total is None else total + added
+        assert total is not None, "there is a term, or the offset"
         return total
 
     def atom(self, atom: Atom) -> Array:
@@ -273,14 +282,24 @@ def _size(values: Array) -> int:
     return values.size
 
 
+def _added(terms: Sequence[Array]) -> Array:
+    """The sum of arrays of one shape, which stay as they are."""
+    if len(terms) == 1:
+        return terms[0]
+    total = terms[0] + terms[1]
+    for term in terms[2:]:
+        total += term
+    return total
+
+
 def _applied(operation: Operation, values: Sequence[Array]) -> Array:
     match operation:
         case Operation.FLOORDIV:
-            return _finite(np.floor(values[0] / values[1]))
+            return _quotient(np.floor, values)
         case Operation.CEILDIV:
-            return _finite(np.ceil(values[0] / values[1]))
+            return _quotient(np.ceil, values)
         case Operation.MOD:
-            return values[0] - _finite(np.floor(values[0] / values[1])) * values[1]
+            return values[0] - _quotient(np.floor, values) * values[1]
         case Operation.SELECT:
             return np.where(values[0] != 0, values[1], values[2])
         case Operation.NOT:
@@ -289,8 +308,9 @@ def _applied(operation: Operation, values: Sequence[Array]) -> Array:
             return _FOLDED[operation](*values)
 
 
-def _finite(quotient: Array) -> Array:
-    return np.where(np.isfinite(quotient), quotient, 0.0)
+def _quotient(rounded: Callable[[Array], Array], values: Sequence[Array]) -> Array:
+    quotient = rounded(values[0] / values[1])
+    return quotient if values[1].all() else np.where(np.isfinite(quotient), quotient, 0.0)
 
 
 def _fold(function: Any) -> Any:

@@ -16,6 +16,7 @@ from typing import NoReturn
 
 from tilewright.shape.evaluation import evaluate
 from tilewright.shape.interning import Table, remember
+from tilewright.shape.order import Key, atom_key, expression_key
 from tilewright.shape.printing import atom_text, expression_text
 from tilewright.shape.table import BOOLEANS, STRUCTURAL_RULES, Operation
 from tilewright.support.errors import DimensionError
@@ -42,19 +43,31 @@ class _Frozen:
 class Atom(_Frozen):
     """A symbol (`name`) or an application (`operation` of `operands`). Interned; make no others."""
 
-    __slots__ = ("__weakref__", "key", "name", "operands", "operation", "text")
+    __slots__ = ("__weakref__", "_key", "name", "operands", "operation")
     operation: Operation
     name: str
     operands: tuple[Expr, ...]
-    text: str
-    key: tuple[int, str]
+    _key: Key | None
 
     def __init__(self, operation: Operation, name: str, operands: tuple[Expr, ...]) -> None:
         _set(self, "operation", operation)
         _set(self, "name", name)
         _set(self, "operands", operands)
-        _set(self, "text", atom_text(self))
-        _set(self, "key", (0 if operation is Operation.SYMBOL else 1, self.text))
+        _set(self, "_key", None)
+
+    @property
+    def key(self) -> Key:
+        """By what atoms are ordered: symbols before others."""
+        found = self._key
+        if found is None:
+            found = atom_key(self)
+            _set(self, "_key", found)
+        return found
+
+    @property
+    def text(self) -> str:
+        """The atom as text, without brackets around it."""
+        return self.key.text or atom_text(self)
 
     def __reduce__(self) -> tuple[object, ...]:
         return _intern_atom, (self.operation, self.name, self.operands)
@@ -63,13 +76,22 @@ class Atom(_Frozen):
 class Monomial(_Frozen):
     """A product of atoms in canonical order, a power being a repetition. Interned."""
 
-    __slots__ = ("__weakref__", "atoms", "key")
+    __slots__ = ("__weakref__", "_key", "atoms")
     atoms: tuple[Atom, ...]
-    key: tuple[int, tuple[tuple[int, str], ...]]
+    _key: tuple[int, tuple[Key, ...]] | None
 
     def __init__(self, atoms: tuple[Atom, ...]) -> None:
         _set(self, "atoms", atoms)
-        _set(self, "key", (-len(atoms), tuple(atom.key for atom in atoms)))
+        _set(self, "_key", None)
+
+    @property
+    def key(self) -> tuple[int, tuple[Key, ...]]:
+        """By what products are ordered: those of many atoms first."""
+        found = self._key
+        if found is None:
+            found = (-len(self.atoms), tuple(atom.key for atom in self.atoms))
+            _set(self, "_key", found)
+        return found
 
 
 Term = tuple[Monomial, int]
@@ -108,7 +130,7 @@ def _multiply_monomials(left: Monomial, right: Monomial) -> Monomial:
     return found
 
 
-def _monomial_key(term: Term) -> tuple[int, tuple[tuple[int, str], ...]]:
+def _monomial_key(term: Term) -> tuple[int, tuple[Key, ...]]:
     return term[0].key
 
 
@@ -119,15 +141,24 @@ class Expr(_Frozen):
     `int` on either side. `//` and `%` by the constant zero raise :class:`DimensionError`.
     """
 
-    __slots__ = ("__weakref__", "_free_symbols", "_text", "terms")
+    __slots__ = ("__weakref__", "_free_symbols", "_key", "terms")
     terms: tuple[Term, ...]
     _free_symbols: tuple[str, ...] | None
-    _text: str | None
+    _key: Key | None
 
     def __init__(self, terms: tuple[Term, ...]) -> None:
         _set(self, "terms", terms)
         _set(self, "_free_symbols", None)
-        _set(self, "_text", None)
+        _set(self, "_key", None)
+
+    @property
+    def key(self) -> Key:
+        """By what expressions are ordered where any order will do, as operands of a minimum."""
+        found = self._key
+        if found is None:
+            found = expression_key(self)
+            _set(self, "_key", found)
+        return found
 
     @property
     def is_constant(self) -> bool:
@@ -274,11 +305,7 @@ class Expr(_Frozen):
         raise TypeError(f"the truth of the expression {self} is not known; ask a Scope")
 
     def __str__(self) -> str:
-        text = self._text
-        if text is None:
-            text = expression_text(self)
-            _set(self, "_text", text)
-        return text
+        return self.key.text or expression_text(self)
 
     __repr__ = __str__
 

@@ -9,18 +9,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
-from tilewright.shape.expr import Atom, Expr, from_application, from_products, symbol
+from tilewright.shape.expr import Atom, Expr, from_application, from_atoms, from_products, symbol
 from tilewright.shape.table import Operation
 
 _Part = Expr | Atom
 
 
 def shared_parts(
-    expression: Expr, name: Callable[[str, int], str | None]
+    expression: Expr, name: Callable[[Expr, int], str | None]
 ) -> tuple[list[tuple[str, Expr]], Expr]:
     """Names with what they stand for, those that others are made of first, and the expression.
 
-    ``name`` is asked once for each part: it gets its text and at how many places of other parts it
+    ``name`` is asked once for each part: it gets the part and at how many places of others it
     stands, and returns the symbol that stands for it, or None where the part is written out.
     Symbols may be operands that no rule would leave where they are: the results are for printing.
     """
@@ -33,7 +33,7 @@ def shared_parts(
 class _Sharing:
     """Puts symbols in the place of parts; :meth:`count` has to see everything first."""
 
-    def __init__(self, name: Callable[[str, int], str | None]) -> None:
+    def __init__(self, name: Callable[[Expr, int], str | None]) -> None:
         self.named: list[tuple[str, Expr]] = []
         self._name = name
         self._uses: Counter[_Part] = Counter()
@@ -68,7 +68,7 @@ class _Sharing:
                 (tuple(_factor(self._atom(atom)) for atom in monomial.atoms), coefficient)
                 for monomial, coefficient in part.terms
             ]
-            self._known[part] = self._shared(part, str(part), from_products(terms))
+            self._known[part] = self._shared(part, part, from_products(terms))
         return self._known[part]
 
     def _atom(self, atom: Atom) -> Expr:
@@ -78,13 +78,13 @@ class _Sharing:
             else:
                 operands = tuple(map(self.expression, atom.operands))
                 made = from_application(atom.operation, operands)
-                self._known[atom] = self._shared(atom, atom.text, made)
+                self._known[atom] = self._shared(atom, from_atoms((atom,)), made)
         return self._known[atom]
 
-    def _shared(self, part: _Part, text: str, made: Expr) -> Expr:
+    def _shared(self, part: _Part, meant: Expr, made: Expr) -> Expr:
         if made.is_constant:
             return made
-        name = self._name(text, self._uses[part])
+        name = self._name(meant, self._uses[part])
         if name is None:
             return made
         self.named.append((name, made))

@@ -8,6 +8,7 @@ a symbolic one is the evaluator's error. Rules are tried in the order of the tab
 from __future__ import annotations
 
 from math import gcd
+from operator import attrgetter
 
 from tilewright.shape.evaluation import evaluate_operation
 from tilewright.shape.expr import (
@@ -231,15 +232,16 @@ def flatten_extremes(operation: Operation, operands: Operands) -> Expr | None:
 
 @structural_rule(MINIMUM, MAXIMUM, formula="f(a, a + c) = a or a + c, by the sign of c")
 def drop_constant_distance(operation: Operation, operands: Operands) -> Expr | None:
-    for first in operands:
-        for second in operands:
-            distance = second - first
-            if first is not second and distance.is_constant:
-                larger = second if distance.value > 0 else first
-                smaller = first if larger is second else second
-                dropped = larger if operation is MINIMUM else smaller
-                kept = tuple(operand for operand in operands if operand is not dropped)
-                return apply_operation(operation, kept)
+    first_with: dict[object, Expr] = {}
+    for second in operands:
+        offset = second.constant_term
+        first = first_with.setdefault(second.terms[:-1] if offset else second.terms, second)
+        if first is not second:
+            larger = second if offset > first.constant_term else first
+            smaller = first if larger is second else second
+            dropped = larger if operation is MINIMUM else smaller
+            kept = tuple(operand for operand in operands if operand is not dropped)
+            return apply_operation(operation, kept)
     return None
 
 
@@ -269,7 +271,7 @@ def extremes_without_offset(operation: Operation, operands: Operands) -> Expr | 
 
 @structural_rule(MINIMUM, MAXIMUM, AND, OR, formula="f(b, a, a) = f(a, b); f(a) = a")
 def order_operands(operation: Operation, operands: Operands) -> Expr | None:
-    ordered = tuple(sorted(dict.fromkeys(operands), key=str))
+    ordered = tuple(sorted(dict.fromkeys(operands), key=attrgetter("key")))
     if len(ordered) == 1 and (operation in (MINIMUM, MAXIMUM) or ordered[0].is_boolean):
         return ordered[0]
     return apply_operation(operation, ordered) if ordered != operands else None

@@ -7,8 +7,10 @@ way: then their tile programs are equal, and only the buffers differ. Start with
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from threading import Lock
+from weakref import WeakValueDictionary
 
 from tilewright.cost import Machine
 from tilewright.ir.graph import Node, topological
@@ -32,12 +34,22 @@ from tilewright.tile.variants import (
 )
 
 
+class OutlineKey:
+    """What is equal of kernels that are alike: one object for all of them, quick to look up."""
+
+    __slots__ = ("__weakref__",)
+
+
 @dataclass(frozen=True)
 class Outline:
     """What two kernels that are alike have in common, and the nodes of one of them by number."""
 
-    key: tuple[object, ...]
+    key: OutlineKey
     nodes: tuple[Node, ...]
+
+
+_KEYS = WeakValueDictionary[tuple[object, ...], OutlineKey]()
+_LOCK = Lock()
 
 
 class LoweringOnce:
@@ -58,28 +70,38 @@ class LoweringOnce:
         self._narrower = narrower
         self.scope = scope
         self.machine = machine
-        self._known: dict[tuple[object, ...], tuple[Outline, LoweredKernel]] = {}
+        self._known: dict[tuple[OutlineKey, str], tuple[Outline, tuple[Variant, ...]]] = {}
 
     def lowered(self, kernel: Kernel) -> LoweredKernel:
         """The variants of a kernel."""
+
+        def make() -> tuple[Variant, ...]:
+            return lower_kernel(
+                kernel, self.scope, self._tile, self._accuracy, self.machine, self._policy,
+                self._narrower, self._once,
+            ).variants  # fmt: skip
+
+        return LoweredKernel(kernel, self._once(kernel, "", make))
+
+    def _once(
+        self, kernel: Kernel, role: str, make: Callable[[], tuple[Variant, ...]]
+    ) -> tuple[Variant, ...]:
+        """See :data:`~tilewright.tile.variants.Once`."""
         own = outline_of(kernel)
         # Weights that are narrowed are other nodes than those of the kernel.
         narrow = narrow_nodes(kernel, self._narrower)
         own = replace(own, nodes=(*own.nodes, *narrow))
-        found = self._known.get(own.key)
+        found = self._known.get((own.key, role))
         if found is not None and len(found[0].nodes) == len(own.nodes):
             alike = _renamed(found[1], dict(zip(found[0].nodes, own.nodes, strict=True)))
             if alike is not None:
-                return LoweredKernel(kernel, alike)
-        made = lower_kernel(
-            kernel, self.scope, self._tile, self._accuracy, self.machine, self._policy,
-            self._narrower,
-        )  # fmt: skip
-        self._known.setdefault(own.key, (own, made))
+                return alike
+        made = make()
+        self._known.setdefault((own.key, role), (own, made))
         return made
 
 
-def outline_key(kernel: Kernel) -> tuple[object, ...]:
+def outline_key(kernel: Kernel) -> OutlineKey:
     """What is equal of kernels that are alike; they take equal time."""
     return outline_of(kernel).key
 
@@ -99,7 +121,9 @@ def outline_of(kernel: Kernel) -> Outline:
 
     rows = tuple((_primitive(n, n in reads), numbers(operands(n)), n.type) for n in nodes)
     parts = (numbers(kernel.seeds), numbers(kernel.outputs))
-    return Outline((kernel.kind, parts, rows), tuple(nodes))
+    with _LOCK:
+        key = _KEYS.setdefault((kernel.kind, parts, rows), OutlineKey())
+    return Outline(key, tuple(nodes))
 
 
 def _primitive(n: Node, is_read: bool) -> object:
@@ -116,7 +140,7 @@ def _primitive(n: Node, is_read: bool) -> object:
             return Input
 
 
-def _renamed(lowered: LoweredKernel, names: dict[Node, Node]) -> tuple[Variant, ...] | None:
+def _renamed(variants: tuple[Variant, ...], names: dict[Node, Node]) -> tuple[Variant, ...] | None:
     """The variants with other nodes; None where they read what was made for the kernel itself."""
     spaces: dict[Workspace, Workspace] = {}
 
@@ -133,13 +157,12 @@ def _renamed(lowered: LoweredKernel, names: dict[Node, Node]) -> tuple[Variant, 
         writes = [w for w in map(other, step.writes) if not isinstance(w, Packed)]
         return replace(step, reads=tuple(map(other, step.reads)), writes=tuple(writes))
 
-    steps = [step for variant in lowered.variants for step in variant.steps]
+    steps = [step for variant in variants for step in variant.steps]
     if any(step.program.checks for step in steps):
         return None  # messages name the operator
     try:
         return tuple(
-            replace(variant, steps=tuple(map(renamed, variant.steps)))
-            for variant in lowered.variants
+            replace(variant, steps=tuple(map(renamed, variant.steps))) for variant in variants
         )
     except KeyError:
         return None

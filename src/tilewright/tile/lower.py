@@ -33,7 +33,7 @@ from tilewright.tile.rows.columns import lower_columns
 from tilewright.tile.rows.rows import lower_rows
 from tilewright.tile.stitched.variants import row_product_variants
 from tilewright.tile.values.lowering import Lowering
-from tilewright.tile.variants import Accuracy, LoweredStep, Variant
+from tilewright.tile.variants import Accuracy, LoweredStep, Once, Variant, made_anew
 from tilewright.tile.windows.turned_windows import turned_windows
 from tilewright.tile.windows.windows import lower_windows
 
@@ -61,32 +61,34 @@ def lower_kernel(
     machine: Machine | None = None,
     policy: Policy = POLICIES["auto"],
     narrower: Narrower = never_narrowed,
+    once: Once = made_anew,
 ) -> LoweredKernel:
     """The variants of any kernel that is not run by the reference; at least one.
 
     Their costs are those of ``machine``, any x86-64 processor unless it is given; ``policy``
     chooses the block sizes of products, ``narrower`` says which of them may be computed in fewer
-    bits. Kernels of libraries that are registered are among them.
+    bits, and ``once`` keeps parts of kernels for others. Kernels of libraries that are registered
+    are among the variants.
     """
     machine = machine or Machine(preset("x86-64"))
-    made = _generated(kernel, scope, tile, accuracy, machine, policy, narrower)
+    made = _generated(kernel, scope, tile, accuracy, machine, policy, narrower, once)
     variants = with_lookahead(made.variants, machine.core.loops.ahead)
     return replace(made, variants=with_libraries(kernel, variants, scope, machine))
 
 
 def _generated(
     kernel: Kernel, scope: Scope, tile: RegisterTile, accuracy: Accuracy, machine: Machine,
-    policy: Policy, narrower: Narrower,
+    policy: Policy, narrower: Narrower, once: Once,
 ) -> LoweredKernel:  # fmt: skip
 
     def fresh() -> Lowering:
         return Lowering(kernel, scope)
 
     if kernel.kind is KernelKind.ATTENTION:
-        return LoweredKernel(kernel, attention_variants(kernel, scope, tile, machine))
+        return LoweredKernel(kernel, attention_variants(kernel, scope, tile, machine, once))
     if kernel.kind is KernelKind.ROW_PRODUCT:
         return LoweredKernel(
-            kernel, row_product_variants(kernel, scope, tile, machine, policy, narrower)
+            kernel, row_product_variants(kernel, scope, tile, machine, policy, narrower, once)
         )
     if kernel.kind is KernelKind.CONTRACTION:
         if isinstance(kernel.seed.primitive, Convolve):

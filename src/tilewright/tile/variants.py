@@ -6,13 +6,14 @@ runtime takes the cheapest by the model at every shape. Read :class:`Variant`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 
 from tilewright.ir.codes import Codes
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node
+from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Constant
 from tilewright.ir.tile import TileProgram
 from tilewright.shape import Expr, product
@@ -137,3 +138,14 @@ class Variant:
     name: str
     steps: tuple[LoweredStep, ...]
     cost: Expr
+
+
+# Gives the variants of a kernel that has a role within another one: they are made, or those of one
+# that was alike in the same role.
+Made = Callable[[], tuple[Variant, ...]]
+Once = Callable[[Kernel, str, Made], tuple[Variant, ...]]
+
+
+def made_anew(kernel: Kernel, role: str, make: Made) -> tuple[Variant, ...]:
+    """The variants of a kernel, of which nothing is kept."""
+    return make()

@@ -28,24 +28,25 @@ from tilewright.tile.products.frame import RegisterTile
 from tilewright.tile.products.variants import contraction_variants
 from tilewright.tile.rows.rows import lower_rows
 from tilewright.tile.values.lowering import Lowering
-from tilewright.tile.variants import THREADS, Variant, between, workspace
+from tilewright.tile.variants import THREADS, Once, Variant, between, made_anew, workspace
 
 FEW_ROWS = 32  # from which on known rows fill the vectors of one program
 
 
 def attention_variants(
-    kernel: Kernel, scope: Scope, tile: RegisterTile, machine: Machine
+    kernel: Kernel, scope: Scope, tile: RegisterTile, machine: Machine, once: Once = made_anew
 ) -> tuple[Variant, ...]:
     """The variants of an attention: blocks of rows and keys that its prices choose, and no block.
 
     The blocks are candidates of the machine, as those of products are; there are at most three.
+    ``once`` keeps the variants of the kernels that it is made of for other kernels.
     """
     found = attention_of(kernel.seed, kernel.seeds[-1], set(kernel.body))
     assert found is not None, f"{kernel.label}: not an attention"
     rows = _size(contraction_access(found.scores, scope).rows)
     separate: tuple[Variant, ...] = ()
     if not rows.is_constant or rows.value < FEW_ROWS:
-        separate = (_separate(kernel, found, scope, tile, machine),)
+        separate = (_separate(kernel, found, scope, tile, machine, once),)
     whole = _Whole(kernel, found, scope, tile, machine)
     others = tuple(variant.cost for variant in separate)
     problem = Problem((whole.space(),), others, scope, THREADS, machine.target)
@@ -130,8 +131,9 @@ def _operations(attention: Attention) -> int:
 
 
 def _separate(
-    kernel: Kernel, attention: Attention, scope: Scope, tile: RegisterTile, machine: Machine
-) -> Variant:
+    kernel: Kernel, attention: Attention, scope: Scope, tile: RegisterTile, machine: Machine,
+    once: Once,
+) -> Variant:  # fmt: skip
     """The products and the softmax between them one after the other, for few rows."""
     order = {node: number for number, node in enumerate((*kernel.reads, *kernel.body))}
 
@@ -144,10 +146,16 @@ def _separate(
     middle = part((attention.maximum, attention.total), (weights,), shown)
     last = part((attention.context,), kernel.outputs, weights)
     spaces = {node: workspace(node) for node in (shown, weights)}
-    rows = lower_rows(middle, _fresh(middle, scope), machine)[0]
+
+    def product_of(part: Kernel) -> Variant:
+        def make() -> tuple[Variant, ...]:
+            return contraction_variants(part, _fresh(part, scope), tile, machine, ALONE)
+
+        return _of_few_rows(once(part, "product of few rows", make))
+
+    rows = once(middle, "rows", lambda: lower_rows(middle, _fresh(middle, scope), machine))[0]
     work = softmax_time(product(weights.shape), weights.dtype, machine, symbol(THREADS))
-    scores = _of_few_rows(contraction_variants(first, _fresh(first, scope), tile, machine, ALONE))
-    context = _of_few_rows(contraction_variants(last, _fresh(last, scope), tile, machine, ALONE))
+    scores, context = product_of(first), product_of(last)
     steps = (*scores.steps, *rows.steps, *context.steps)
     cost = scores.cost + work + context.cost + 2000 * machine.core.threads.kernel_ns
     name = f"separate: {scores.name}; rows; {context.name}"

@@ -31,7 +31,15 @@ from tilewright.tile.rows.row_columns import LANES, layouts
 from tilewright.tile.rows.rows import lower_rows
 from tilewright.tile.stitched.row_product import RowBlocking, lower_row_product
 from tilewright.tile.values.lowering import Lowering
-from tilewright.tile.variants import THREADS, LoweredStep, Variant, between, workspace
+from tilewright.tile.variants import (
+    THREADS,
+    LoweredStep,
+    Once,
+    Variant,
+    between,
+    made_anew,
+    workspace,
+)
 
 # How far what is left of all variants may be from the best of them: every one is met in each call.
 CLOSE = Bound(mean=0.0005, worst=0.003, most=12)
@@ -44,12 +52,14 @@ def row_product_variants(
     machine: Machine,
     policy: Policy,
     narrower: Narrower = never_narrowed,
+    once: Once = made_anew,
 ) -> tuple[Variant, ...]:
     """The variants of a product with what is made of its rows.
 
     Where ``narrower`` lets the product have fewer bits, that is one more way to compute two steps.
+    ``once`` keeps the variants of the product and of the rows for other kernels.
     """
-    ways = RowProductVariants(kernel, scope, tile, machine, policy)
+    ways = RowProductVariants(kernel, scope, tile, machine, policy, once)
     apart = ways.apart(narrower)
     together = ways.together_as_chosen(apart)
     return ways.needed((*apart, *together)) if together else apart
@@ -59,8 +69,9 @@ class RowProductVariants:
     """The ways to compute one kernel."""
 
     def __init__(
-        self, kernel: Kernel, scope: Scope, tile: RegisterTile, machine: Machine, policy: Policy
-    ) -> None:
+        self, kernel: Kernel, scope: Scope, tile: RegisterTile, machine: Machine, policy: Policy,
+        once: Once = made_anew,
+    ) -> None:  # fmt: skip
         parts = row_product_of(kernel)
         assert parts is not None, f"{kernel.label}: its rows are not those of a product"
         self.kernel = kernel
@@ -74,7 +85,9 @@ class RowProductVariants:
         )
         self.machine = machine
         self.policy = policy
-        self.rows = lower_rows(parts.last, self._fresh(parts.last), machine)
+        self._once = once
+        last = parts.last
+        self.rows = once(last, "rows", lambda: lower_rows(last, self._fresh(last), machine))
         self._near_prices = {rows.name: near_prices(rows.steps, machine) for rows in self.rows}
         self._steps: dict[RowBlocking, LoweredStep | None] = {}
 
@@ -87,9 +100,13 @@ class RowProductVariants:
         """A variant for each way to compute the product and each way to compute the rows."""
         first, shown = self.parts.first, self.parts.shown
         spaces = {} if shown in self.kernel.outputs else {shown: workspace(shown)}
-        products = contraction_variants(
-            first, self._fresh(first), self.tile, self.machine, self.policy, narrower
-        )
+
+        def make() -> tuple[Variant, ...]:
+            return contraction_variants(
+                first, self._fresh(first), self.tile, self.machine, self.policy, narrower
+            )
+
+        products = self._once(first, "product", make)
         found: list[Variant] = []
         for made in products:
             for rows in self.rows:
