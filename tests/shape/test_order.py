@@ -11,8 +11,9 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from support.generating import Tree, build, trees
-from tilewright.shape import Expr, ceil_div, maximum, minimum, parse, symbol
+from tilewright.shape import Expr, ceil_div, expr, maximum, minimum, parse, symbol
 from tilewright.shape.order import LONGEST_TEXT
+from tilewright.shape.printing import expression_text
 from tilewright.support.errors import DimensionError
 
 quick = settings(
@@ -98,3 +99,20 @@ def shown(seed: str, names: str) -> str:
 def test_the_order_depends_neither_on_hashes_nor_on_what_was_made_first() -> None:
     first = shown("1", "xyz")
     assert first == shown("2", "xyz") == shown("3", "zyx")
+
+
+def test_parts_of_a_long_text_are_written_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A text of many characters has few parts, and a brief one names its symbols."""
+    written: list[Expr] = []
+
+    def counted(expression: Expr) -> str:
+        written.append(expression)
+        return expression_text(expression)
+
+    deep = longer(a, 13)
+    monkeypatch.setattr(expr, "expression_text", counted)
+    text = str(deep)
+    assert len(text) > 100_000 and len(written) < 100
+    assert parse(text) is deep
+    assert deep.brief == "a formula of a, b, c"
+    assert (a + 1).brief == "a + 1"

@@ -122,7 +122,7 @@ class _Lowering:
             "threads_slot": self.slots.get(program.threads_symbol, -1),
             "constant_count": len(self.constant_sizes),
         }
-        described["expressions"] = [(encode(e, self.slots), str(e)) for e in self.numbers]
+        described["expressions"] = [(encode(e, self.slots), e.brief) for e in self.numbers]
         described["choosers"] = [
             (function, [self.slots[name] for name in arguments])
             for function, arguments in self.choosers

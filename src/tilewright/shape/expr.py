@@ -17,7 +17,7 @@ from typing import NoReturn
 from tilewright.shape.evaluation import evaluate
 from tilewright.shape.interning import Table, remember
 from tilewright.shape.order import Key, atom_key, expression_key
-from tilewright.shape.printing import atom_text, expression_text
+from tilewright.shape.printing import atom_text, expression_text, once
 from tilewright.shape.table import BOOLEANS, STRUCTURAL_RULES, Operation
 from tilewright.support.errors import DimensionError
 
@@ -67,7 +67,7 @@ class Atom(_Frozen):
     @property
     def text(self) -> str:
         """The atom as text, without brackets around it."""
-        return self.key.text or atom_text(self)
+        return self.key.text or once(self, atom_text)
 
     def __reduce__(self) -> tuple[object, ...]:
         return _intern_atom, (self.operation, self.name, self.operands)
@@ -305,7 +305,12 @@ class Expr(_Frozen):
         raise TypeError(f"the truth of the expression {self} is not known; ask a Scope")
 
     def __str__(self) -> str:
-        return self.key.text or expression_text(self)
+        return self.key.text or once(self, expression_text)
+
+    @property
+    def brief(self) -> str:
+        """The text where it is short, and else which symbols it is a formula of."""
+        return self.key.text or f"a formula of {', '.join(self.free_symbols)}"
 
     __repr__ = __str__
 

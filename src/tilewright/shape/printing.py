@@ -1,16 +1,30 @@
 """Expressions as text that people read and `parsing.parse` reads back to the same object.
 
-Imports only the operation table. `atom_text` writes an atom, `expression_text` a polynomial.
+Imports only the operation table. `atom_text` writes an atom, `expression_text` a polynomial, and
+`once` either, if its text is not kept.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from threading import local
+from typing import TYPE_CHECKING, TypeVar
 
 from tilewright.shape.table import COMPARISONS, Operation
 
 if TYPE_CHECKING:
     from tilewright.shape.expr import Atom, Expr
+
+_Part = TypeVar("_Part", "Atom", "Expr")
+
+
+class _Texts(local):
+    """What a thread has written of the long text that it is writing, by part."""
+
+    known: dict[Atom | Expr, str] | None = None
+
+
+_TEXTS = _Texts()
 
 FUNCTION_NAMES = {
     Operation.MINIMUM: "min",
@@ -21,6 +35,20 @@ FUNCTION_NAMES = {
     Operation.OR: "logical_or",
     Operation.NOT: "logical_not",
 }
+
+
+def once(part: _Part, write: Callable[[_Part], str]) -> str:
+    """``write(part)``; within it, parts that it has at many places are written once."""
+    known = _TEXTS.known
+    if known is not None:
+        if part not in known:
+            known[part] = write(part)
+        return known[part]
+    _TEXTS.known = {}
+    try:
+        return write(part)
+    finally:
+        _TEXTS.known = None
 
 
 def _is_simple(expression: Expr) -> bool:
