@@ -26,7 +26,7 @@ from tilewright.plan.greedy import plan_greedily
 from tilewright.shape import Expr, constant
 from tilewright.tile import lower
 from tilewright.tile.loops.loops import lower_other_order
-from tilewright.tile.loops.turned import SIDE
+from tilewright.tile.moves.transposes import STRIP
 from tilewright.tile.products.frame import RegisterTile
 from tilewright.tile.values.lowering import Lowering
 
@@ -151,8 +151,8 @@ def _loads(graph: Graph) -> list[Load]:
 def test_fewest_are_turned_and_lengths_decide() -> None:
     """One operand of two is turned, or the other one and the result."""
     assert _moved(_sum(F32)) == [(1, 0), (1, 1)]
-    assert _moved(_sum(F32, c=SIDE)) == [(1, 0)]
-    assert _moved(_sum(F32, b=4 * SIDE)) == [(1, 0), (1, 1)]
+    assert _moved(_sum(F32, c=STRIP)) == [(1, 0)]
+    assert _moved(_sum(F32, b=4 * STRIP)) == [(1, 0), (1, 1)]
     assert _moved(_sum(F32, b=12)) == [(1, 0)]
 
 

@@ -115,6 +115,21 @@ def is_innermost(loop: Loop) -> bool:
     return all(isinstance(part, Let | Store) for part in loop.body)
 
 
+def is_side_by_side(loop: Loop) -> bool:
+    """Whether an innermost loop reduces nothing, and neighbours are all that it reads and writes.
+
+    What is the same in all iterations may be anywhere.
+    """
+    if loop.accumulators or not is_innermost(loop):
+        return False
+    parts = [part for part in loop.body if isinstance(part, Let | Store)]
+    return all(
+        is_beside(part.value, loop.variable)
+        and (isinstance(part, Let) or slope(part.offset, loop.variable) == 1)
+        for part in parts
+    )
+
+
 def value_parts(value: Value) -> Iterator[Value]:
     """A value and what it is computed of, as often as that is used; nothing under a condition."""
     yield value

@@ -90,14 +90,12 @@ def lower_other_order(kernel: Kernel, lowering: Lowering) -> TileProgram | None:
     targets = target_buffers(kernel)
     variables = store_elements(kernel, lowering, targets)
     bodies = [lowering.close() for _ in variables][::-1]
-    if lowering.blocks[0].statements or any(bodies[:-1]) or not bodies:
+    if not bodies or not _is_one_body(lowering, bodies):
         return None
     variables, body = collapse(lowering, variables, bodies[-1])
     if as_transpose(lowering, variables, body) is not None:
         return None  # which has no order
-    for order in turned_orders(variables, body)[1:]:
-        return finish(lowering, kernel, *in_blocks(lowering, variables, body, order), targets)
-    return None
+    return _turned(kernel, lowering, variables, body, targets, 1)
 
 
 def store_elements(
@@ -137,19 +135,36 @@ def _nest(
     """Collapse what can be, chunk the last loop, and make the rest the grid."""
     bodies = [lowering.close() for _ in variables][::-1]
     outer = lowering.blocks[0].statements
-    separable = not outer and all(not b for b in bodies[:-1])
     if not variables:
         return finish(lowering, kernel, (), outer, targets)
     body = bodies[-1]
-    if separable:
+    if _is_one_body(lowering, bodies):
         variables, body = collapse(lowering, variables, body)
         transposed = as_transpose(lowering, variables, body)
         if transposed is not None:
             return finish(lowering, kernel, transposed[0], [transposed[1]], targets)
-        for order in turned_orders(variables, body)[:1]:
-            return finish(lowering, kernel, *in_blocks(lowering, variables, body, order), targets)
-        return _chunked(kernel, lowering, variables, body, targets)
+        turned = _turned(kernel, lowering, variables, body, targets, 0)
+        return turned or _chunked(kernel, lowering, variables, body, targets)
     return _placed(kernel, lowering, variables, outer, bodies, targets)
+
+
+def _is_one_body(lowering: Lowering, bodies: Sequence[Sequence[Statement]]) -> bool:
+    """Whether all statements stand in the innermost loop."""
+    return not lowering.blocks[0].statements and not any(bodies[:-1])
+
+
+def _turned(
+    kernel: Kernel,
+    lowering: Lowering,
+    variables: list[tuple[str, Expr]],
+    body: Sequence[Statement],
+    targets: dict[Node, TileBuffer],
+    number: int,
+) -> TileProgram | None:
+    """The nest in blocks computed in the order of this number, or None where there is none."""
+    for order in turned_orders(variables, body)[number:]:
+        return finish(lowering, kernel, *in_blocks(lowering, variables, body, order), targets)
+    return None
 
 
 def _placed(

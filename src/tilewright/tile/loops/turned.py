@@ -12,16 +12,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tilewright.cost.vector_work import MOST_PICKED
 from tilewright.ir.tile import Let, Load, Loop, Statement, Store, TileBuffer, TransposeBlock, Value
 from tilewright.ir.tile_walk import ExpressionMap, value_parts
-from tilewright.shape import Expr, ceil_div, constant, maximum, minimum
-from tilewright.tile.moves.transposes import SIZES
+from tilewright.shape import Expr, ceil_div, constant, minimum
+from tilewright.tile.moves.transposes import SIZES, STRIP, columns_of_task
 from tilewright.tile.values.lowering import Lowering
 
-SIDE = 64  # elements of a block along each axis, and more along one if the other is shorter
-NARROW = 16  # a loop of fewer elements fills no vector
-PIXEL = 8  # LLVM stores whole pixels of fewer elements, each read out of a plane of its own
-APART = 4  # elements of one vector that are as far from each other LLVM reads by shuffles
+NARROW = 16  # a loop of fewer elements fills no vector of 64 bytes
+PIXEL = 8  # LLVM stores whole pixels of fewer elements, faster than squares are (seen with AVX-512)
 
 Variables = Sequence[tuple[str, Expr]]
 Access = tuple[TileBuffer, Expr]
@@ -112,7 +111,7 @@ def _is_turned(access: Access, fast: str, slow: str) -> bool:
     if affine is None:
         return False
     step = affine[0].get(fast, ZERO)
-    is_near = step.is_constant and abs(step.value) <= APART
+    is_near = step.is_constant and abs(step.value) <= MOST_PICKED
     return affine[0].get(slow, ZERO) is ONE and not is_near
 
 
@@ -146,9 +145,9 @@ class _Block:
             self.scratch[buffer, offset] = lowering.scratch_buffer(buffer.dtype, elements)
 
     def _part(self, size: Expr, other: Expr, grid: list[tuple[str, Expr]]) -> _Part:
-        if size.is_constant and size.value <= SIDE:
+        if size.is_constant and size.value <= STRIP:
             return _Part(ZERO, size, size)
-        most = SIDE * maximum(SIDE // maximum(other, 1), 1)
+        most = columns_of_task(other)
         number = self.lowering.variable(ceil_div(size, most), "t")
         grid.append((str(number), ceil_div(size, most)))
         return _Part(number * most, minimum(size - number * most, most), minimum(size, most))

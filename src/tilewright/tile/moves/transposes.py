@@ -40,7 +40,7 @@ def as_transpose(
     if not across or not _is_one(written[0].get(last, zero)) or _is_one(read[0].get(last, zero)):
         return None
     columns, sizes = across[-1], dict(variables)
-    most = _columns_of_task(sizes[last])
+    most = columns_of_task(sizes[last])
     strips = ceil_div(sizes[columns], most)
     strip = lowering.variable(strips, "t")
     begin = strip * most
@@ -61,7 +61,7 @@ def as_transpose(
     return grid, block
 
 
-def _columns_of_task(rows: Expr) -> Expr:
+def columns_of_task(rows: Expr) -> Expr:
     """How many columns a task has: more of few rows."""
     return STRIP * maximum(STRIP // maximum(rows, 1), 1)
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 from tilewright.cost.machine import Machine
 from tilewright.cost.vector_work import Core, masks_pay
 from tilewright.ir.tile import Let, Loop, Statement, Store
-from tilewright.ir.tile_walk import is_beside, is_innermost, may_fault, slope, value_parts
+from tilewright.ir.tile_walk import is_innermost, is_side_by_side, may_fault, value_parts
 from tilewright.target.core_model import MASKED_VECTOR_BYTES
 from tilewright.tile.variants import LoweredStep
 
@@ -41,15 +41,10 @@ def _loop(loop: Loop, core: Core) -> Loop:
 
 
 def _is_vectors(loop: Loop) -> bool:
-    """Whether a loop reduces nothing, and reads and writes whole vectors of memory."""
+    """Whether whole vectors may be computed of a loop, elements beyond its end among them."""
     values = [part.value for part in loop.body if isinstance(part, Let | Store)]
-    stores = [part for part in loop.body if isinstance(part, Store)]
-    return (
-        not (loop.accumulators or loop.independent)
-        and all(slope(store.offset, loop.variable) == 1 for store in stores)
-        and all(is_beside(value, loop.variable) for value in values)
-        and not any(may_fault(part) for value in values for part in value_parts(value))
-    )
+    parts = (part for value in values for part in value_parts(value))
+    return is_side_by_side(loop) and not loop.independent and not any(map(may_fault, parts))
 
 
 __all__ = ["with_masks"]

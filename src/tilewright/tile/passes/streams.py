@@ -16,13 +16,12 @@ from dataclasses import replace
 from tilewright.ir.graph import Node
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.tile import (
-    Let,
     Loop,
     Statement,
     Store,
     TileProgram,
 )
-from tilewright.ir.tile_walk import is_beside, is_innermost, slope
+from tilewright.ir.tile_walk import is_side_by_side
 from tilewright.shape import (
     Expr,
     Scope,
@@ -81,10 +80,7 @@ def _loop(loop: Loop, large: Expr) -> Loop:
 
 def _streamable(loop: Loop) -> Store | None:
     """The only store of a loop that fills memory of the kernel from values read side by side."""
-    if loop.accumulators or not is_innermost(loop):
+    if not is_side_by_side(loop):
         return None
     stores = [part for part in loop.body if isinstance(part, Store)]
-    if len(stores) != 1 or stores[0].buffer.scratch or slope(stores[0].offset, loop.variable) != 1:
-        return None
-    values = [part.value for part in loop.body if isinstance(part, Let | Store)]
-    return stores[0] if all(is_beside(value, loop.variable) for value in values) else None
+    return stores[0] if len(stores) == 1 and not stores[0].buffer.scratch else None
