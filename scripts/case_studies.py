@@ -18,8 +18,9 @@ import onnx
 from onnx import parser
 
 from tilewright.bench import PeerOptions, Settings, create_peer, model_inputs, random_inputs
+from tilewright.bench.clock import SystemClock
 from tilewright.bench.machine import describe_machine
-from tilewright.bench.measure import Call, SystemClock, measure
+from tilewright.bench.measure import Call, measure
 from tilewright.compile import Compilation, compile_stages
 from tilewright.frontend.onnx import Dim
 from tilewright.plan.planners import PLANNERS

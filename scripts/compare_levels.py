@@ -37,9 +37,10 @@ import numpy as np
 from tilewright.backend.cpu.level_tiles import register_tile
 from tilewright.backend.cpu.machine import Level, host_level
 from tilewright.backend.cpu.program import build_program
+from tilewright.bench.clock import clock_for
 from tilewright.bench.operators import build_product
 from tilewright.bench.suites import read_suite
-from tilewright.bench.turns import clock_for, time_variants
+from tilewright.bench.turns import time_variants
 from tilewright.compile import Compilation, compile_stages
 from tilewright.cost import Machine
 from tilewright.policy import POLICIES, BlockSizes, Chosen, Kept, Problem

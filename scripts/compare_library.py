@@ -24,7 +24,8 @@ from pathlib import Path
 import numpy as np
 from onnx.parser import parse_model
 
-from tilewright.bench.measure import Settings, SystemClock, measure
+from tilewright.bench.clock import SystemClock
+from tilewright.bench.measure import Settings, measure
 from tilewright.bench.variants import chosen_variants
 from tilewright.compile import compile_stages
 from tilewright.cost import Machine

@@ -24,8 +24,8 @@ from pathlib import Path
 
 from tilewright.backend.cpu.machine import LEVELS, host_level
 from tilewright.backend.cpu.program import lowering_of
+from tilewright.bench.clock import SystemClock
 from tilewright.bench.inputs import model_inputs, random_inputs
-from tilewright.bench.measure import SystemClock
 from tilewright.bench.shapes import choose_shapes
 from tilewright.bench.turns import time_variants
 from tilewright.bench.variants import Variants

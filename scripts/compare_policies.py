@@ -22,7 +22,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from tilewright.bench.measure import SystemClock
+from tilewright.bench.clock import SystemClock
 from tilewright.bench.turns import time_variants
 from tilewright.bench.variants import variants_of
 from tilewright.compile import compile_stages

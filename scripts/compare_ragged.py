@@ -22,7 +22,8 @@ import numpy as np
 
 import tilewright as tw
 from tilewright.bench import PeerOptions, Settings, create_peer
-from tilewright.bench.measure import SystemClock, measure
+from tilewright.bench.clock import SystemClock
+from tilewright.bench.measure import measure
 
 Array = np.ndarray[Any, Any]
 SPREAD = 0.8  # standard deviation of the logarithm of lengths

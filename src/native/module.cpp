@@ -15,6 +15,7 @@
 #include "arena.hpp"
 #include "buffer.hpp"
 #include "cpu.hpp"
+#include "exchange.hpp"
 #include "expression.hpp"
 #include "failure.hpp"
 #include "files.hpp"
@@ -156,6 +157,7 @@ NB_MODULE(_native, module) {
   nb::register_exception_translator(translate);
   module.def("cpu_features", &cpu_features);
   module.def("cpu_level", &cpu_level);
+  module.def("exchange_seconds", &exchange_seconds, "first"_a, "second"_a);
   module.attr("most_threads") = kMaximumThreads;
   module.attr("most_parts") = kMostParts;
   module.def("evaluate", &evaluate, "code"_a, "text"_a, "symbols"_a);

@@ -21,6 +21,7 @@ class FakeClock:
     def __init__(self) -> None:
         self.time = 0.0
         self.events: list[str] = []
+        self.apart: set[float] = set()
 
     def now(self) -> float:
         return self.time
@@ -28,6 +29,12 @@ class FakeClock:
     def sleep(self, seconds: float) -> None:
         self.time += seconds
         self.events.append("sleep")
+
+    def is_apart(self) -> bool:
+        return self.time in self.apart
+
+    def settle(self) -> None:
+        self.events.append("settle")
 
 
 class FakeContender:

@@ -40,6 +40,26 @@ def test_order_rotates(fakes: SimpleNamespace) -> None:
     assert blocks == ["a", "b", "c", "b", "c", "a", "c", "a", "b"]
 
 
+def test_rounds_in_which_processors_move_apart_are_repeated(fakes: SimpleNamespace) -> None:
+    clock = fakes.Clock()
+    clock.apart = {0.03}  # when the first block begins
+    a, b = (fakes.Contender(name, clock, fakes.constant(1 / 64)) for name in TWINS)
+    result = measured([a, b], Settings(rounds=2, most_rounds=2), clock)
+    assert result.repeated == 1
+    assert {len(times) for times in result.rounds.values()} == {2}
+    assert clock.events.count("settle") == 1
+    assert a.calls == b.calls == 3 * 5  # the order is as if the first round had not been
+
+
+def test_processors_that_are_always_apart_end_the_repetitions(fakes: SimpleNamespace) -> None:
+    clock = fakes.Clock()
+    clock.is_apart = lambda: True
+    contenders = [fakes.Contender(name, clock, fakes.constant(1 / 64)) for name in TWINS]
+    result = measured(contenders, Settings(rounds=1, most_rounds=3), clock)
+    assert result.repeated == 3
+    assert {len(times) for times in result.rounds.values()} == {1}
+
+
 def test_first_call_of_a_block_is_not_counted(fakes: SimpleNamespace) -> None:
     clock = fakes.Clock()
 

@@ -80,6 +80,12 @@ class CountingClock:
     def sleep(self, seconds: float) -> None:
         self.time += seconds
 
+    def is_apart(self) -> bool:
+        return False
+
+    def settle(self) -> None:
+        pass
+
 
 def test_all_kernels_of_a_program_are_timed() -> None:
     """Two reductions that stand apart, each with variants: what departs is one at a time."""

@@ -12,12 +12,20 @@ class StubClock:
 
     def __init__(self) -> None:
         self.time = 0.0
+        self.apart: list[bool] = []
+        self.settled = 0
 
     def now(self) -> float:
         return self.time
 
     def sleep(self, seconds: float) -> None:
         self.time += seconds
+
+    def is_apart(self) -> bool:
+        return self.apart.pop(0) if self.apart else False
+
+    def settle(self) -> None:
+        self.settled += 1
 
 
 def test_variants_take_turns_and_are_compared_within_each() -> None:
@@ -45,3 +53,24 @@ def test_what_is_hopeless_is_not_timed_for_long() -> None:
     found = time_variants([lambda: call(0, 1.0), lambda: call(1, 9.0)], clock, seconds=0.05)
     assert found == pytest.approx((1.0, 9.0))
     assert calls[1] < 15 < calls[0]
+
+
+def test_what_was_timed_while_processors_were_apart_is_timed_again() -> None:
+    clock = StubClock()
+    clock.apart = [True, False]
+    calls = 0
+
+    def call() -> None:
+        nonlocal calls
+        calls += 1
+        clock.sleep(1.0 if clock.settled == 2 else 9.0)
+
+    assert time_variants([call], clock, seconds=0.0) == (1.0,)
+    assert clock.settled == 2
+
+
+def test_processors_that_stay_apart_are_taken_as_they_are() -> None:
+    clock = StubClock()
+    clock.apart = [True] * 10
+    assert time_variants([lambda: clock.sleep(2.0)], clock, seconds=0.0) == (2.0,)
+    assert clock.settled == 3

@@ -12,9 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from tilewright.bench.clock import Clock, SystemClock
 from tilewright.bench.contender import Contender, Inputs
 from tilewright.bench.machine import describe_machine
-from tilewright.bench.measure import Call, Clock, Settings, SystemClock, is_quiet, measure
+from tilewright.bench.measure import Call, Settings, is_quiet, measure
 from tilewright.bench.report import Failure, Report, Row, Timing
 
 TWIN = " (second instance)"
@@ -115,6 +116,7 @@ def _compare_case(
         failures=tuple(failures),
         self_ratio=self_ratio,
         is_quiet=is_quiet(self_ratio, settings),
+        repeated=measured.repeated,
     )
 
 

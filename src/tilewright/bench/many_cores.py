@@ -15,8 +15,9 @@ from typing import Unpack
 
 from tilewright.backend.cpu.machine import LEVELS
 from tilewright.backend.cpu.program import lowering_of
+from tilewright.bench.clock import SystemClock
 from tilewright.bench.contender import Inputs
-from tilewright.bench.measure import Settings, SystemClock, measure
+from tilewright.bench.measure import Settings, measure
 from tilewright.compile import compile_stages, machine_for
 from tilewright.compile_graphs import narrowed_graph
 from tilewright.cost import (

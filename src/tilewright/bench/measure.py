@@ -3,46 +3,22 @@
 Contenders alternate in blocks, not call by call: the spinning worker threads of one would steal the
 cores of the next. Before each block the others get time to go quiet, one call goes untimed, then
 calls are timed for some tens of milliseconds. A round is one block of each contender; the order
-rotates from round to round. Imports nothing of the project but support. Start with `measure`.
+rotates from round to round. A round in which the processors moved apart (see `clock`) is repeated.
+Imports `clock` and support. Start with `measure`.
 """
 
 from __future__ import annotations
 
 import gc
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import numpy as np
 
+from tilewright.bench.clock import Clock
 from tilewright.support.errors import InputError
 
 Call = Callable[[], object]
-
-
-class Clock(Protocol):
-    """Where the time comes from; both in seconds."""
-
-    def now(self) -> float:
-        """Seconds since some fixed moment."""
-        ...
-
-    def sleep(self, seconds: float) -> None:
-        """Do nothing for that long."""
-        ...
-
-
-class SystemClock:
-    """The clock of the machine."""
-
-    def now(self) -> float:
-        """Seconds of the monotonic clock with the finest resolution."""
-        return time.perf_counter()
-
-    def sleep(self, seconds: float) -> None:
-        """Give the processor up for that long."""
-        time.sleep(seconds)
 
 
 @dataclass(frozen=True)
@@ -94,10 +70,14 @@ class Spread:
 
 @dataclass(frozen=True)
 class Measurement:
-    """Seconds per call, by contender: one median for each round, and every call that was timed."""
+    """Seconds per call, by contender: one median for each round, and every call that was timed.
+
+    ``repeated`` rounds do not count, as the processors were apart meanwhile.
+    """
 
     rounds: Mapping[str, tuple[float, ...]]
     calls: Mapping[str, tuple[float, ...]] = field(default_factory=dict[str, tuple[float, ...]])
+    repeated: int = 0
 
     def seconds(self, name: str) -> Spread:
         """Seconds per call of one contender, over the rounds."""
@@ -127,20 +107,24 @@ def measure(
     names = tuple(calls)
     rounds: dict[str, list[float]] = {name: [] for name in names}
     timed: dict[str, list[float]] = {name: [] for name in names}
-    wanted = settings.rounds
+    wanted, repeated = settings.rounds, 0
     started = clock.now()
     was_enabled = gc.isenabled()
     gc.disable()
     try:
         while True:
-            for index in range(len(rounds[names[0]]), wanted):
-                start = index % len(names)
-                for name in names[start:] + names[:start]:
-                    durations = _block(calls[name], settings, clock)
+            while len(rounds[names[0]]) < wanted:
+                start = len(rounds[names[0]]) % len(names)
+                order = names[start:] + names[:start]
+                found, was_apart = _round({name: calls[name] for name in order}, settings, clock)
+                if was_apart and repeated < settings.most_rounds:
+                    repeated += 1
+                    clock.settle()
+                    continue
+                for name, durations in found.items():
                     rounds[name].append(float(np.median(durations)))
                     timed[name] += durations
-                gc.collect()
-            measured = Measurement(_frozen(rounds), _frozen(timed))
+            measured = Measurement(_frozen(rounds), _frozen(timed), repeated)
             elapsed = clock.now() - started
             is_over = settings.patience is not None and elapsed >= settings.patience
             if wanted == settings.most_rounds or is_over or _is_done(measured, twins, settings):
@@ -167,9 +151,22 @@ def is_quiet(self_ratio: Spread, settings: Settings) -> bool:
     return abs(self_ratio.median - 1.0) <= settings.tolerance
 
 
+def _round(
+    calls: Mapping[str, Call], settings: Settings, clock: Clock
+) -> tuple[dict[str, list[float]], bool]:
+    """The durations of a block of each, and whether the processors were apart meanwhile."""
+    found: dict[str, list[float]] = {}
+    was_apart = False
+    for name, call in calls.items():
+        clock.sleep(settings.quiet)
+        was_apart |= clock.is_apart()
+        found[name] = _block(call, settings, clock)
+    gc.collect()
+    return found, was_apart or clock.is_apart()
+
+
 def _block(call: Call, settings: Settings, clock: Clock) -> list[float]:
     """The seconds of every timed call of one block."""
-    clock.sleep(settings.quiet)
     started = clock.now()
     call()
     first = clock.now() - started

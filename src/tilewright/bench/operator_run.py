@@ -22,9 +22,10 @@ from types import ModuleType
 import numpy as np
 import onnx
 
+from tilewright.bench.clock import Clock, SystemClock
 from tilewright.bench.compare import TWIN, first_line, largest_difference
 from tilewright.bench.contender import as_arrays
-from tilewright.bench.measure import Clock, Measurement, Settings, SystemClock, measure
+from tilewright.bench.measure import Measurement, Settings, measure
 from tilewright.bench.operator_report import OperatorRow
 from tilewright.bench.operators import AnyGroup, Problem, aligned_array
 from tilewright.bench.peers.operators import prepare_peer

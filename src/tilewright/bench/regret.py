@@ -14,11 +14,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from tilewright.bench.measure import Clock
+from tilewright.bench.clock import Clock, clock_for
 from tilewright.bench.operators import AnyGroup, Problem
 from tilewright.bench.regret_cases import Drawn, Setting, draw_groups
 from tilewright.bench.suites import AnyCase, Case
-from tilewright.bench.turns import clock_for, time_variants
+from tilewright.bench.turns import time_variants
 from tilewright.bench.variants import ONLY, Variants, chosen_variants, variants_of
 from tilewright.compile import Compilation, compile_stages
 from tilewright.frontend.onnx import Dim

@@ -57,7 +57,8 @@ class Row:
     """One case: the subject's timing first, then the peers' that did not fail.
 
     `self_ratio` is a second instance of the subject against the first; `is_quiet` says whether it
-    came out at 1, without which the row's ratios should not be believed.
+    came out at 1, without which the row's ratios should not be believed. `repeated` rounds do not
+    count, as two processors shared no cache meanwhile.
     """
 
     case: Mapping[str, int]
@@ -65,6 +66,7 @@ class Row:
     failures: tuple[Failure, ...]
     self_ratio: Spread
     is_quiet: bool
+    repeated: int = 0
 
     def timing(self, contender: str) -> Timing | None:
         """The timing of one contender, None where it failed."""
@@ -241,6 +243,12 @@ def _remarks(report: Report) -> list[Text]:
                 "of 1. Do not trust their ratios; measure again when it is idle.",
                 style="bold red",
             )
+        )
+    repeated = sum(row.repeated for row in report.rows)
+    if repeated:
+        rounds = format_count(repeated, "round")
+        remarks.append(
+            Text(f"{rounds} timed again, as the processors shared no cache", style="dim")
         )
     remarks.append(
         Text(

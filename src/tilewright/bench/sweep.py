@@ -13,10 +13,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from tilewright.bench.measure import Clock
+from tilewright.bench.clock import Clock, clock_for
 from tilewright.bench.operators import Group, build_model, make_problem, make_weight
 from tilewright.bench.suites import Case
-from tilewright.bench.turns import clock_for, time_variants
+from tilewright.bench.turns import time_variants
 from tilewright.bench.variants import chosen_variants, described
 from tilewright.compile import compile_stages
 from tilewright.frontend.onnx import Dim
