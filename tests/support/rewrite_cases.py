@@ -320,8 +320,13 @@ def few(*sizes: int | Expr) -> Node:
     return to(shape(M, AT_LEAST_ONE, *sizes), tensor("few", M, FEW, *sizes))
 
 
+def rounded(data: Node) -> Node:
+    """Whole numbers of a few hundred, of which sums are exact in whatever order they are added."""
+    return apply("floor", apply("multiply", data, fill(256.0, data)))
+
+
 def channels() -> Node:
-    return tensor("channels", M, 3, N)
+    return rounded(tensor("channels", M, 3, N))
 
 
 def convolved(data: Node, channels_last: bool = False, count: int = 3) -> Node:
@@ -335,7 +340,7 @@ def pointwise(stride: int, low: Sequence[int | Expr], sizes: Sequence[int | Expr
     twice = (1, 1), (1, 1)
     primitive = Convolve((stride, stride), *twice, shape(*low), shape(*sizes), 1)
     weights = np.arange(64.0).reshape(2, 32, 1, 1) - 31
-    return node(primitive, tensor("deep", M, 32, 3, N), value(weights))
+    return node(primitive, rounded(tensor("deep", M, 32, 3, N)), value(weights))
 
 
 WINDOWS: list[tuple[str, Build]] = [
@@ -362,7 +367,9 @@ WINDOWS: list[tuple[str, Build]] = [
     ),
     (
         "convolve_of_pad",
-        lambda: convolved(filled_out(tensor("a", M, N, 3), 0.0, (0, 1, 0), (0, 0, 0)), True),
+        lambda: convolved(
+            filled_out(rounded(tensor("a", M, N, 3)), 0.0, (0, 1, 0), (0, 0, 0)), True
+        ),
     ),
     ("pad_of_pointwise", lambda: pointwise(1, (2, 0), (8, N))),
     ("pad_of_pointwise", lambda: pointwise(2, (3, 0), (5, N + 1))),
