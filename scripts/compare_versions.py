@@ -33,6 +33,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 QUIET = 0.03  # seconds that the others get to go to sleep before a block
 BLOCK = 0.05  # seconds of timed calls in one block
+MOST_REPEATED = 4  # further rounds for each one, at most, as ``tilewright bench`` has 36 for 9
 USUAL = 1 << 16  # the greatest size of a dimension for which no range is given
 LARGEST = 1 << 28  # elements of the largest operand of an operator's case
 
@@ -209,24 +210,28 @@ def compare(workers: Sequence[Worker], case: Case, rounds: int) -> tuple[float, 
 
     Rounds in which the processors moved apart are repeated, as in ``tilewright bench``.
     """
-    from tilewright.bench.clock import SystemClock  # which an old version, a worker, may not have
+    # Workers run this file with an old version, which may not have that module.
+    from tilewright.bench.clock import SystemClock, while_near
 
     clock = SystemClock()
     for worker in workers:
         worker.ask({"model": str(case.model.resolve()), "sizes": case.sizes})
     times: list[list[float]] = [[] for _ in workers]
-    repeated = 0
-    while (turn := len(times[0])) < rounds:
+
+    def attempt() -> tuple[dict[int, float], bool]:
+        turn = len(times[0]) % len(workers)
         order = list(range(len(workers)))
         was_apart = clock.is_apart()
         found: dict[int, float] = {}
-        for index in order[turn % 3 :] + order[: turn % 3]:
+        for index in order[turn:] + order[:turn]:
             found[index] = workers[index].ask({})
             was_apart |= clock.is_apart()
-        if was_apart and repeated < 4 * rounds:
-            repeated += 1
-            clock.settle()
-            continue
+        return found, was_apart
+
+    left = MOST_REPEATED * rounds
+    for _ in range(rounds):
+        found, discarded = while_near(clock, attempt, left)
+        left -= discarded
         for index, seconds in found.items():
             times[index].append(seconds)
     old, new, again = (np.array(t) for t in times)

@@ -6,7 +6,10 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstddef>
+#include <functional>
 #include <limits>
+#include <system_error>
 #include <thread>
 
 #include "gil.hpp"
@@ -14,8 +17,10 @@
 namespace tilewright {
 namespace {
 
+// A sample takes some microseconds, so that few are interrupted, and the clock adds little to it.
 constexpr int kSamples = 8;
 constexpr int kTrips = 40;
+constexpr std::size_t kApart = 128;  // bytes: processors fetch lines of 64 in pairs
 
 bool bind_to(int processor) {
   cpu_set_t set;
@@ -25,15 +30,15 @@ bool bind_to(int processor) {
 }
 
 struct Line {
-  alignas(128) std::atomic<int> turn{0};
-  alignas(128) std::atomic<int> bound{0};
+  alignas(kApart) std::atomic<int> turn{0};
+  alignas(kApart) std::atomic<int> bound{0};
   std::atomic<bool> failed{false};
 
   // Whether both threads are bound.
   bool meet(int processor) {
     if (!bind_to(processor)) failed = true;
     bound.fetch_add(1);
-    while (bound.load() < 2) std::this_thread::yield();
+    while (bound.load() < 2 && !failed) std::this_thread::yield();
     return !failed;
   }
 };
@@ -71,10 +76,15 @@ double exchange_seconds(int first, int second) {
   const WithoutGil released;
   Line line;
   double fastest = 0.0;
-  std::thread other(answer, std::ref(line), second);
-  std::thread own(ask, std::ref(line), first, std::ref(fastest));
-  own.join();
-  other.join();
+  std::thread other, own;
+  try {
+    other = std::thread(answer, std::ref(line), second);
+    own = std::thread(ask, std::ref(line), first, std::ref(fastest));
+    own.join();
+  } catch (const std::system_error&) {
+    line.failed = true;  // for the other one, if it runs
+  }
+  if (other.joinable()) other.join();
   return fastest;
 }
 

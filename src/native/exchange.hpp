@@ -4,8 +4,8 @@
 namespace tilewright {
 
 // Seconds in which a cache line goes from one processor to another and back, in the fastest of some
-// short samples; takes about a tenth of a millisecond. 0 where the threads could not be bound to the
-// processors. Binds threads of its own only.
+// short samples; takes about a tenth of a millisecond. 0 where there are no two such processors or
+// threads could not be started and bound to them. Binds threads of its own only.
 double exchange_seconds(int first, int second);
 
 }  // namespace tilewright

@@ -16,12 +16,15 @@ def no_collection(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class FakeClock:
-    """Time passes only by sleeping and by calling fake contenders; both are written down."""
+    """Time passes only by sleeping and by calling fake contenders; both are written down.
+
+    ``apart`` are the next answers to whether the processors are apart; they are near after those.
+    """
 
     def __init__(self) -> None:
         self.time = 0.0
         self.events: list[str] = []
-        self.apart: set[float] = set()
+        self.apart: list[bool] = []
 
     def now(self) -> float:
         return self.time
@@ -31,7 +34,7 @@ class FakeClock:
         self.events.append("sleep")
 
     def is_apart(self) -> bool:
-        return self.time in self.apart
+        return self.apart.pop(0) if self.apart else False
 
     def settle(self) -> None:
         self.events.append("settle")

@@ -36,6 +36,11 @@ def test_apart_is_what_takes_several_times_the_least() -> None:
     assert [clock.is_apart() for _ in range(4)] == [False, False, True, False]
 
 
+def test_what_could_not_be_measured_is_no_distance() -> None:
+    clock = Scripted(0.0, 330e-9, 55e-9, 0.0, 330e-9)
+    assert [clock.is_apart() for _ in range(5)] == [False, False, False, False, True]
+
+
 def test_settling_waits_until_they_are_near_again() -> None:
     clock = Scripted(55e-9, 330e-9, 330e-9, 55e-9)
     clock.is_apart()

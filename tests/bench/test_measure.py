@@ -42,7 +42,7 @@ def test_order_rotates(fakes: SimpleNamespace) -> None:
 
 def test_rounds_in_which_processors_move_apart_are_repeated(fakes: SimpleNamespace) -> None:
     clock = fakes.Clock()
-    clock.apart = {0.03}  # when the first block begins
+    clock.apart = [True]  # when the first block begins
     a, b = (fakes.Contender(name, clock, fakes.constant(1 / 64)) for name in TWINS)
     result = measured([a, b], Settings(rounds=2, most_rounds=2), clock)
     assert result.repeated == 1
@@ -53,7 +53,7 @@ def test_rounds_in_which_processors_move_apart_are_repeated(fakes: SimpleNamespa
 
 def test_processors_that_are_always_apart_end_the_repetitions(fakes: SimpleNamespace) -> None:
     clock = fakes.Clock()
-    clock.is_apart = lambda: True
+    clock.apart = [True] * 100
     contenders = [fakes.Contender(name, clock, fakes.constant(1 / 64)) for name in TWINS]
     result = measured(contenders, Settings(rounds=1, most_rounds=3), clock)
     assert result.repeated == 3

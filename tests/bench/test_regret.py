@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tilewright.bench.clock import ProcessClock
 from tilewright.bench.regret import KernelTimes, Sample, draw, measure_regret
 from tilewright.bench.regret_cases import Setting, draw_cases
 from tilewright.bench.regret_report import ablations, by_family, summarise, wins_of, worst_of
@@ -67,7 +68,7 @@ def test_ablations_are_shares_of_the_oracle() -> None:
     assert rows["no level measured"] == 1.0
 
 
-class CountingClock:
+class CountingClock(ProcessClock):
     """A clock on which every look takes the same, so that all calls seem equally long."""
 
     def __init__(self) -> None:
@@ -79,12 +80,6 @@ class CountingClock:
 
     def sleep(self, seconds: float) -> None:
         self.time += seconds
-
-    def is_apart(self) -> bool:
-        return False
-
-    def settle(self) -> None:
-        pass
 
 
 def test_all_kernels_of_a_program_are_timed() -> None:

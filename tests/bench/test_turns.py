@@ -2,34 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from tilewright.bench.turns import time_variants
 
 
-class StubClock:
-    """A clock that calls move on."""
-
-    def __init__(self) -> None:
-        self.time = 0.0
-        self.apart: list[bool] = []
-        self.settled = 0
-
-    def now(self) -> float:
-        return self.time
-
-    def sleep(self, seconds: float) -> None:
-        self.time += seconds
-
-    def is_apart(self) -> bool:
-        return self.apart.pop(0) if self.apart else False
-
-    def settle(self) -> None:
-        self.settled += 1
-
-
-def test_variants_take_turns_and_are_compared_within_each() -> None:
-    clock = StubClock()
+def test_variants_take_turns_and_are_compared_within_each(fakes: SimpleNamespace) -> None:
+    clock = fakes.Clock()
     calls = 0
 
     def call(duration: float) -> None:
@@ -42,8 +23,8 @@ def test_variants_take_turns_and_are_compared_within_each() -> None:
     assert found == pytest.approx((3.0, 4.0))
 
 
-def test_what_is_hopeless_is_not_timed_for_long() -> None:
-    clock = StubClock()
+def test_what_is_hopeless_is_not_timed_for_long(fakes: SimpleNamespace) -> None:
+    clock = fakes.Clock()
     calls = [0, 0]
 
     def call(variant: int, duration: float) -> None:
@@ -55,22 +36,22 @@ def test_what_is_hopeless_is_not_timed_for_long() -> None:
     assert calls[1] < 15 < calls[0]
 
 
-def test_what_was_timed_while_processors_were_apart_is_timed_again() -> None:
-    clock = StubClock()
+def test_what_was_timed_while_processors_were_apart_is_timed_again(fakes: SimpleNamespace) -> None:
+    clock = fakes.Clock()
     clock.apart = [True, False]
     calls = 0
 
     def call() -> None:
         nonlocal calls
         calls += 1
-        clock.sleep(1.0 if clock.settled == 2 else 9.0)
+        clock.sleep(1.0 if clock.events.count("settle") == 2 else 9.0)
 
     assert time_variants([call], clock, seconds=0.0) == (1.0,)
-    assert clock.settled == 2
+    assert clock.events.count("settle") == 2
 
 
-def test_processors_that_stay_apart_are_taken_as_they_are() -> None:
-    clock = StubClock()
+def test_processors_that_stay_apart_are_taken_as_they_are(fakes: SimpleNamespace) -> None:
+    clock = fakes.Clock()
     clock.apart = [True] * 10
     assert time_variants([lambda: clock.sleep(2.0)], clock, seconds=0.0) == (2.0,)
-    assert clock.settled == 3
+    assert clock.events.count("settle") == 3

@@ -3,9 +3,10 @@
 Times a compiled model beside ONNX Runtime, OpenVINO and PyTorch in one run, fairly, and says how
 far the figures can be trusted. May import every lower package, numpy, onnx and rich; each peer is
 imported only by its own module in ``peers``, and only when it is asked for. Start with ``compare``
-(the whole of it), then ``measure`` (the alternation), ``report`` (results, JSON, table), ``inputs``
-(shapes and random inputs). Single operators in suites: ``suites`` and ``operators`` (contractions),
-``tables`` and ``table_reference`` (models that come along), ``operator_run``, ``operator_report``.
+(the whole of it), then ``measure`` (the alternation), ``clock`` (when times can be
+compared), ``report`` (results, JSON, table), ``inputs`` (shapes and random inputs). Single
+operators in suites: ``suites`` and ``operators`` (contractions), ``tables`` and ``table_reference``
+(models that come along), ``operator_run``, ``operator_report``.
 What choices between variants cost: ``regret_cases``, ``regret``, ``regret_report``, ``variants``.
 """
 

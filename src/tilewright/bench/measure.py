@@ -12,10 +12,11 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
-from tilewright.bench.clock import Clock
+from tilewright.bench.clock import Clock, while_near
 from tilewright.support.errors import InputError
 
 Call = Callable[[], object]
@@ -72,7 +73,7 @@ class Spread:
 class Measurement:
     """Seconds per call, by contender: one median for each round, and every call that was timed.
 
-    ``repeated`` rounds do not count, as the processors were apart meanwhile.
+    ``repeated`` further rounds do not count, as the processors were apart meanwhile.
     """
 
     rounds: Mapping[str, tuple[float, ...]]
@@ -116,11 +117,9 @@ def measure(
             while len(rounds[names[0]]) < wanted:
                 start = len(rounds[names[0]]) % len(names)
                 order = names[start:] + names[:start]
-                found, was_apart = _round({name: calls[name] for name in order}, settings, clock)
-                if was_apart and repeated < settings.most_rounds:
-                    repeated += 1
-                    clock.settle()
-                    continue
+                attempt = partial(_round, {name: calls[name] for name in order}, settings, clock)
+                found, discarded = while_near(clock, attempt, settings.most_rounds - repeated)
+                repeated += discarded
                 for name, durations in found.items():
                     rounds[name].append(float(np.median(durations)))
                     timed[name] += durations

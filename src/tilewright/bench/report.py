@@ -57,8 +57,8 @@ class Row:
     """One case: the subject's timing first, then the peers' that did not fail.
 
     `self_ratio` is a second instance of the subject against the first; `is_quiet` says whether it
-    came out at 1, without which the row's ratios should not be believed. `repeated` rounds do not
-    count, as two processors shared no cache meanwhile.
+    came out at 1, without which the row's ratios should not be believed. `repeated` further rounds
+    do not count, as two processors shared no cache meanwhile.
     """
 
     case: Mapping[str, int]

@@ -9,14 +9,14 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 
-from tilewright.bench.clock import Clock
+from tilewright.bench.clock import Clock, while_near
 
 _HOPELESS = 1.5  # times the best after some turns: a variant is not timed again
 _FAIR_TURNS = 5
 _MOST_TURNS = 1000
 _SAMPLE_SECONDS = 2e-4
 _MOST_CALLS = 1000
-_ATTEMPTS = 3
+_REPETITIONS = 2
 
 
 def time_variants(
@@ -26,16 +26,15 @@ def time_variants(
 
     A processor that others share is faster at times and slower at others. So each call is compared
     with the others of the same turn, and the median of that multiplied by the time of the fastest
-    turn. What is hopeless after some turns is not called again. If the processors were apart at the
-    beginning or at the end (see `clock`), all of it is repeated, at most twice.
+    turn. What is hopeless after some turns is not called again. It begins when the processors are
+    near each other (see `clock`); if they are not in the end, all of it is repeated, at most twice.
     """
-    for _ in range(_ATTEMPTS - 1):
-        clock.settle()
-        found = _in_turns(calls, clock, seconds)
-        if not clock.is_apart():
-            return found
+
+    def attempt() -> tuple[tuple[float, ...], bool]:
+        return _in_turns(calls, clock, seconds), clock.is_apart()
+
     clock.settle()
-    return _in_turns(calls, clock, seconds)
+    return while_near(clock, attempt, _REPETITIONS)[0]
 
 
 def _in_turns(
