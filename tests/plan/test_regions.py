@@ -128,9 +128,9 @@ def test_any_ways_give_the_right_numbers(count: int, monkeypatch: pytest.MonkeyP
     chance = np.random.default_rng(29)
 
     def random_ways(
-        choosing: Choosing, part: Part, first: Choice, weights: Array
+        choosing: Choosing, part: Part, first: Choice, weights: Array, least: float
     ) -> tuple[tuple[int, ...], ...]:
-        assert weights.shape == choosing.prices(part, first.chosen).shape
+        assert least > 0 and weights.shape == choosing.prices(part, first.chosen).shape
         found = [random_choice(choosing.graph, part.problem, chance) for _ in range(2)]
         return tuple(dict.fromkeys([first.chosen, *found]))
 

@@ -22,6 +22,7 @@ from tilewright.cost.loops import LoopPrice, loop_price, memory_time
 from tilewright.cost.machine import Machine, workers_for
 from tilewright.cost.operands import Blocks
 from tilewright.cost.row_product import apart_time, together_time
+from tilewright.cost.vector_work import combination_cycles, function_cycles
 from tilewright.cost.workers import CallRun, Loss, SharedStep, StepRun, Tasks, simulated
 
 __all__ = [
@@ -36,9 +37,11 @@ __all__ = [
     "Tasks",
     "apart_time",
     "attention_time",
+    "combination_cycles",
     "contraction_time",
     "contraction_work",
     "few_rows_time",
+    "function_cycles",
     "loop_price",
     "memory_time",
     "score_cycles",

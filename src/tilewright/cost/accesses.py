@@ -30,6 +30,7 @@ TURNED = ("turned rows", "turned columns")
 LEAST_PIECE = 512  # bytes; shorter ones share what is fetched ahead (assumed, not measured)
 JOINED_PIECE = PAGE_BYTES // 2  # hardware follows neighbouring runs within a page together
 NEAR_TAPS = 64  # elements between two accesses that touch mostly the same
+NEAR_ROWS = 2  # the same where one of them is in the next row: a tap beside, in the next line
 
 
 @dataclass(frozen=True)
@@ -103,6 +104,20 @@ class Access:
         return self.span is not None and run.is_constant and self.span <= self.count * run.value
 
 
+def most_pieces(accesses: Iterable[Access], sizes: Mapping[str, Expr]) -> dict[TileBuffer, Expr]:
+    """The pieces of each buffer, by whichever access goes through the most.
+
+    A loop over several rows at a time and one over those that are left share the rows, of which
+    either may have none.
+    """
+    found: dict[TileBuffer, Expr] = {}
+    for access in accesses:
+        own = access.pieces(sizes)
+        before = found.get(access.buffer, own)
+        found[access.buffer] = own if own is before else maximum(before, own)
+    return found
+
+
 def touched_by_all(buffer: TileBuffer, each: Sequence[tuple[Expr, Expr]], written: bool) -> Expr:
     """Bytes that several accesses to a buffer touch together: pairs of an origin and bytes.
 
@@ -169,13 +184,13 @@ def is_near(access: Access, other: Access) -> bool:
     apart = access.offset - other.offset
     if apart.is_constant and abs(apart.value) < NEAR_TAPS:
         return True
-    distances = {*access.extents, *access.pending.values()}
-    alike = {d for d in distances if d.lstrip("-").isdigit() == apart.is_constant}
-    if not alike:
-        return False
-    near = range(-2, 3)  # a tap beside, in the next line
-    texts = {str(sign * apart + extra) for sign in (1, -1) for extra in near}
-    return not alike.isdisjoint(texts)
+    for text in {*access.extents, *access.pending.values()}:
+        distance = access.distances.get(text)
+        if distance is not None and distance.is_constant == apart.is_constant:
+            beside = (distance - apart, distance + apart)
+            if any(d.is_constant and abs(d.value) <= NEAR_ROWS for d in beside):
+                return True
+    return False
 
 
 def gathered(again: Sequence[tuple[Expr, Expr]]) -> list[tuple[Expr, Expr]]:
@@ -193,6 +208,7 @@ __all__ = [
     "extended",
     "gathered",
     "is_near",
+    "most_pieces",
     "one_of",
     "origin_of",
     "touched_by_all",

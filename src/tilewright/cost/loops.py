@@ -21,6 +21,7 @@ from tilewright.cost.accesses import (
     extended,
     gathered,
     is_near,
+    most_pieces,
     one_of,
     origin_of,
     touched_by_all,
@@ -447,7 +448,7 @@ class _Walk:
     def price(self, phases: Sequence[_Touched], tasks: Expr) -> LoopPrice:
         """Picoseconds of everything; in each phase computing and moving overlap."""
         far = [a for phase in phases for a in phase.accesses if not a.buffer.scratch]
-        first, pieces = self.regions(far), {a.buffer: a.pieces(self.sizes) for a in reversed(far)}
+        first, pieces = self.regions(far), most_pieces(far, self.sizes)
         whole = short(total(moved for moved, _ in first.values()))
         rate, shown = line_rate(self.machine, whole), round(SIXTEENTHS * self.costs.shown)
         alone, computed, lines = ZERO, ZERO, ZERO

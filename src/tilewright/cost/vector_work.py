@@ -261,12 +261,19 @@ def _combining(accumulator: Accumulator, costs: LoopCosts) -> float:
 
 
 def _add_combination(work: Work, accumulator: Accumulator, costs: LoopCosts) -> None:
-    """A vector that joins its accumulator: an extreme also notes, by pairs, what is no number."""
-    is_float = not accumulator.value.dtype.is_integer
-    if accumulator.kind == "sum" and is_float:
+    dtype = accumulator.value.dtype
+    if accumulator.kind == "sum" and not dtype.is_integer:
         work.added += costs.addition
-    is_extreme = accumulator.kind in ("maximum", "minimum") and is_float
-    work.arithmetic += costs.instruction * (2 if is_extreme else 1)
+    work.arithmetic += combination_cycles(costs, accumulator.kind, dtype)
+
+
+def combination_cycles(costs: LoopCosts, kind: str, dtype: DType) -> float:
+    """Cycles of a vector that joins its accumulator, a sum or an extreme.
+
+    An extreme also notes, by pairs, what is no number.
+    """
+    is_extreme = kind in ("maximum", "minimum") and not dtype.is_integer
+    return costs.instruction * (2 if is_extreme else 1)
 
 
 def _thousandths(cycles: float) -> int:
@@ -421,7 +428,20 @@ def _divisions(expression: Expr, variable: str) -> int:
 
 
 def _add_function(core: Core, work: Work, name: str, dtype: DType, lanes: int) -> None:
-    costs = core.costs
+    cycles, steps = function_cycles(core.costs, name, dtype, lanes)
+    work.arithmetic += cycles
+    work.count += steps or 1
+    if not steps:
+        work.functions += cycles
+    elif name in ADDITIONS and not dtype.is_integer:
+        work.added += core.costs.addition
+
+
+def function_cycles(costs: LoopCosts, name: str, dtype: DType, lanes: int) -> tuple[float, float]:
+    """Cycles of a function of a vector of so many elements, and how many simple instructions it is.
+
+    Of what is more than simple instructions, which takes as long for one element, they are 0.
+    """
     known = None if name == MULTIPLY_ADD else costs.function(name)
     operations = 1 if name == MULTIPLY_ADD else SCALAR_FUNCTIONS[name].cost
     if dtype.is_integer and name in DIVISIONS:
@@ -431,12 +451,5 @@ def _add_function(core: Core, work: Work, name: str, dtype: DType, lanes: int) -
     if known is None:
         is_extreme = name in ("maximum", "minimum") and not dtype.is_integer
         steps = costs.compare if is_extreme else 1.0
-        work.arithmetic += costs.instruction * steps
-        work.count += steps
-        if name in ADDITIONS and not dtype.is_integer:
-            work.added += costs.addition
-        return
-    cycles = known * (costs.double if dtype is DType.FLOAT64 else 1.0)
-    work.arithmetic += cycles
-    work.functions += cycles
-    work.count += 1
+        return costs.instruction * steps, steps
+    return known * (costs.double if dtype is DType.FLOAT64 else 1.0), 0.0

@@ -92,21 +92,26 @@ class Choosing:
         """Whether kernels with this key have a price by now."""
         return key in self._priced
 
-    def improved(self, part: Part, start: tuple[int, ...], weights: Array) -> Choice:
+    def improved(
+        self, part: Part, start: tuple[int, ...], weights: Array, least: float = 0.0
+    ) -> Choice:
         """Choose and price until all that is chosen is priced, or no choice is worth it.
 
-        The choice ``start`` is kept unless another one gains more than the error of prices.
+        The choice ``start`` is kept unless another one gains more than the error of prices, and
+        more than ``least``.
         """
         # A later part may read what the greedy plan has nobody write.
         holds = part.problem.holds(start)
         price = float(self.prices(part, start) @ weights) if holds else math.inf
         best = first = Choice(start, price, 0.0)
-        wanted = (1 - WORTH) * price
+        wanted = min((1 - WORTH) * price, price - least)
         bound = 0.0
-        for found in self._tried(part, weights):
-            bound = found.bound
-            best = found if found.price < best.price else best
-            if bound > wanted or best.price - bound <= NEAR * best.price:
+        for chosen, bound in self._tried(part, weights):
+            if bound > wanted:  # whatever was chosen is not worth it
+                break
+            own = float(self.prices(part, chosen) @ weights)
+            best = Choice(chosen, own, bound) if own < best.price else best
+            if best.price - bound <= NEAR * best.price:
                 break
         best = best if best.price <= wanted else first
         return Choice(best.chosen, best.price, bound)
@@ -126,18 +131,22 @@ class Choosing:
         """
         best: Choice | None = None
         try:
-            for found in islice(self._tried(part, weights, others), rounds):
-                best = found if best is None or found.price < best.price else best
-                if best.price - found.bound <= NEAR * best.price or found.bound >= below:
+            for chosen, bound in islice(self._tried(part, weights, others), rounds):
+                price = float(self.prices(part, chosen) @ weights)
+                best = Choice(chosen, price, bound) if best is None or price < best.price else best
+                if best.price - bound <= NEAR * best.price or bound >= below:
                     break
         except NoChoice:
             pass  # all that are left wait for themselves
         return best
 
-    def _tried(self, part: Part, weights: Array, others: Sequence[Kernel] = ()) -> Iterator[Choice]:
-        """Choices, each the cheapest by what was known of prices, which is priced afterwards.
+    def _tried(
+        self, part: Part, weights: Array, others: Sequence[Kernel] = ()
+    ) -> Iterator[tuple[tuple[int, ...], float]]:
+        """Choices, each the cheapest by what is known of prices by then, and a bound for any.
 
-        Each has an order in which it runs with ``others``. Raises :class:`NoChoice`.
+        Each has an order in which it runs with ``others``. Who goes on prices the last one before.
+        Raises :class:`NoChoice`.
         """
         problem, bound = part.problem, 0.0
         for _ in range(ROUNDS):
@@ -152,8 +161,7 @@ class Choosing:
                 place = {kernel: number for number, kernel in enumerate(problem.kernels)}
                 problem = problem.without([place[k] for k in ring.kernels if k in place])
                 continue
-            price = float(self.prices(part, solution.chosen) @ weights)
-            yield Choice(solution.chosen, price, bound)
+            yield solution.chosen, bound
 
     def _least(self, kernel: Kernel, key: object) -> Array:
         """What is known of a price at every point: itself, or a bound."""

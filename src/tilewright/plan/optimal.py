@@ -10,6 +10,7 @@ that gain by another one get that (``regions``). Start with :func:`plan_optimall
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -159,6 +160,7 @@ class _Search:
             numbers = {self.part_of[output] for output in kernel.outputs}
             if len(numbers) == 1:
                 of_part[numbers.pop()].append(kernel)
+        alike = Counter(map(len, of_part.values()))  # as many parts may be alike at most
         needed = [made_by(root) for root in self.graph.roots]
         self._corrections.clear()
         taken: list[list[list[Kernel]]] = []  # by part and way
@@ -170,7 +172,8 @@ class _Search:
             start = [k for k in self.greedy if self.part_of[k.outputs[0]] == number]
             problem = orchestration(kernels, own, partial(self._is_earlier, number))
             self._problems[number] = kernels, problem
-            planned = self._planned(self._allowed(problem), start)
+            least = NEAR / alike[len(kernels)]
+            planned = self._planned(self._allowed(problem), start, least)
             every = [[kernels[n] for n in chosen] for chosen in planned.ways]
             self._corrections |= {kernels[n]: own for n, own in planned.corrections.items()}
             taken.append(self._reading_alike(number, every))
@@ -246,8 +249,11 @@ class _Search:
     def _is_earlier(self, number: int, node: Node) -> bool:
         return self.part_of.get(node, number) < number
 
-    def _planned(self, problem: Problem, start: Sequence[Kernel]) -> _Planned:
-        """The best choice of a part and its ways; parts that are alike have the same."""
+    def _planned(self, problem: Problem, start: Sequence[Kernel], least: float) -> _Planned:
+        """The best choice of a part and its ways; parts that are alike have the same.
+
+        What other ways save in the mean is more than ``least``.
+        """
         part, signature = Part.of(problem), _signature(problem)
         if signature not in self._known:
             first = {kernel: number for number, kernel in enumerate(problem.kernels)}
@@ -257,7 +263,7 @@ class _Search:
                 raise NoChoice("No choice of kernels was found that can be launched", hint=REPORT)
             every = (choice.chosen,)
             if self.has_regions:
-                every = ways(self.choosing, part, choice, self.weights)
+                every = ways(self.choosing, part, choice, self.weights, least)
             prices: Sequence[Array] = [self.choosing.prices(part, way) for way in every]
             corrections: Mapping[int, Correction] = {}
             decided = self._measured(part, chosen, every)

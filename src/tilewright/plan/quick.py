@@ -1,16 +1,16 @@
 """The quick price of a kernel, from its graph alone: no kernel is faster.
 
 Everything that it reads and writes comes once from the nearest level that holds all of it, and the
-multiply-adds run at the peak of the machine; an elementwise function is one instruction for every
-vector, of which two are done in a cycle. Kernels whose quick price already rules them out are never
-lowered. Start with :class:`QuickPrices`.
+multiply-adds run at the peak of the machine; an elementwise function, or a step of a reduction, is
+computed once for every element, in whole vectors. Kernels whose quick price already rules them out
+are never lowered. Start with :class:`QuickPrices`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tilewright.cost import Machine, score_cycles
+from tilewright.cost import Machine, combination_cycles, function_cycles, score_cycles
 from tilewright.ir.graph import Node
 from tilewright.ir.kernel import Kernel, KernelKind
 from tilewright.ir.primitives import (
@@ -20,6 +20,7 @@ from tilewright.ir.primitives import (
     GatherElements,
     GatherND,
     Map,
+    Reduce,
     Slice,
 )
 from tilewright.ir.tile import CACHE_LINE
@@ -28,7 +29,6 @@ from tilewright.shape import Expr, constant, product
 from tilewright.tile.variants import THREADS
 
 FLOAT_BYTES = 4
-OPERATIONS = 2  # of vectors in a cycle
 
 
 class QuickPrices:
@@ -39,12 +39,11 @@ class QuickPrices:
         self._points = points
         target = machine.target
         lanes = max(1, target.vector_bytes // FLOAT_BYTES)
-        cycle = 1000.0 / target.clock_ghz
-        self._multiply_add = cycle / (lanes * max(1.0, target.fma_pipes))
-        self._operation = cycle / (lanes * OPERATIONS)
+        self._cycle = 1000.0 / target.clock_ghz
+        self._multiply_add = self._cycle / (lanes * max(1.0, target.fma_pipes))
         self._sizes: dict[Node, list[float]] = {}
         self._sums: dict[Node, list[float]] = {}
-        self._counts: dict[Node, list[float]] = {}
+        self._cycles: dict[Node, list[float]] = {}
 
     def of(self, kernel: Kernel) -> tuple[float, ...]:
         """A time that a kernel does not fall below, at every point."""
@@ -53,22 +52,24 @@ class QuickPrices:
         tensors += [self._bytes(picked.get(node, node)) for node in kernel.reads]
         applied = self._applied_in(kernel)
         sums = [self._multiply_adds(node) for node in kernel.body if is_product(node)]
+        shown = 0.0 if sums else self._machine.core.loops.shown
         call = 1000.0 * self._machine.core.threads.call_ns
         found: list[float] = []
         for number, point in enumerate(self._points):
             moved = sum(sizes[number] for sizes in tensors)
-            computed = sum(counts[number] for counts in applied) * self._operation
-            summed = sum(counts[number] for counts in sums) * self._multiply_add
-            alone = max(moved * self._rate(moved), computed + summed)
+            read = moved * self._rate(moved)
+            computed = sum(cycles[number] for cycles in applied) * self._cycle
+            computed += sum(counts[number] for counts in sums) * self._multiply_add
+            alone = max(read, computed) + shown * min(read, computed)
             found.append(alone / point[THREADS] + call)
         return tuple(found)
 
     def computing(self, kernel: Kernel) -> tuple[float, ...]:
         """What a kernel without products computes, wherever its operands are."""
         applied = self._applied_in(kernel)
-        totals = (sum(counts[n] for counts in applied) for n in range(len(self._points)))
+        totals = (sum(cycles[n] for cycles in applied) for n in range(len(self._points)))
         return tuple(
-            total * self._operation / point[THREADS]
+            total * self._cycle / point[THREADS]
             for total, point in zip(totals, self._points, strict=True)
         )
 
@@ -93,17 +94,35 @@ class QuickPrices:
         return self._sums[node]
 
     def _applied_in(self, kernel: Kernel) -> list[list[float]]:
-        """What a kernel applies element by element: to scores, or as its body says."""
+        """Cycles of what a kernel applies element by element: to scores, or as its body says."""
         if kernel.kind is not KernelKind.ATTENTION:
-            return [self._applied(node) for node in kernel.body if isinstance(node.primitive, Map)]
-        scores = round(OPERATIONS * score_cycles(self._machine))
-        return [self._evaluated(product(kernel.seed.shape) * scores)]
+            applied = [node for node in kernel.body if isinstance(node.primitive, Map | Reduce)]
+            return [self._applied(node) for node in applied]
+        lanes = max(1, self._machine.target.vector_bytes // FLOAT_BYTES)
+        each = score_cycles(self._machine) / lanes
+        return [self._times(each, product(kernel.seed.shape))]
 
     def _applied(self, node: Node) -> list[float]:
-        """Operations of one element after the other."""
-        if node not in self._counts:
-            self._counts[node] = self._evaluated(product(node.shape))
-        return self._counts[node]
+        """Cycles of all that a function or a reduction takes in, in whole vectors."""
+        if node not in self._cycles:
+            taken = node.inputs[0]
+            lanes = max(1, self._machine.target.vector_bytes // taken.dtype.bytes)
+            cycles = self._vector_cycles(node, lanes)
+            self._cycles[node] = self._times(cycles / lanes, product(taken.shape))
+        return self._cycles[node]
+
+    def _vector_cycles(self, node: Node, lanes: int) -> float:
+        costs, dtype = self._machine.core.loops, node.inputs[0].dtype
+        match node.primitive:
+            case Map(function=function):
+                return function_cycles(costs, function, dtype, lanes)[0]
+            case Reduce(kind=kind):
+                return combination_cycles(costs, kind, dtype)
+            case _:
+                raise AssertionError(f"{node.primitive} takes in no elements one by one")
+
+    def _times(self, each: float, count: Expr) -> list[float]:
+        return [each * number for number in self._evaluated(count)]
 
     def _evaluated(self, expression: Expr) -> list[float]:
         return evaluated_at([expression], self._points)[0]

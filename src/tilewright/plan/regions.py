@@ -19,19 +19,19 @@ MOST_WAYS = 3  # of one part: each is code of its own
 
 
 def ways(
-    choosing: Choosing, part: Part, first: Choice, weights: Array
+    choosing: Choosing, part: Part, first: Choice, weights: Array, least: float
 ) -> tuple[tuple[int, ...], ...]:
-    """The choice for all points, and those which other points gain by."""
+    """The choice for all points, and those by which other points gain more than ``least``."""
     found = [first.chosen]
     prices = [choosing.prices(part, first.chosen)]
     while first.chosen and len(found) < MOST_WAYS:
-        least = _least(choosing, part, weights)
-        wanting = np.min(prices, axis=0) * (1 - WORTH) > least
+        possible = _least(choosing, part, weights)
+        wanting = np.min(prices, axis=0) * (1 - WORTH) > possible
         if not wanting.any():
             break
         own = np.where(wanting, weights, 0.0)
         start = min(range(len(found)), key=lambda way: float(prices[way] @ own))
-        better = choosing.improved(part, found[start], own).chosen
+        better = choosing.improved(part, found[start], own, least).chosen
         if better in found:
             break
         found.append(better)
