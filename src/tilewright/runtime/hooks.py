@@ -47,8 +47,8 @@ class Hooks:
         self._control = control or {}
         opaque = [
             step.operator
-            for number, step in enumerate(program.steps)
-            if isinstance(step, OpaqueStep) and number not in self._control
+            for step in program.steps
+            if isinstance(step, OpaqueStep) and step.needs_reference
         ]
         if opaque and evaluate is None:
             raise ArtifactError(
