@@ -24,8 +24,9 @@ template <typename T>
 Unsigned<sizeof(T)> key_of(T value) {
   using Key = Unsigned<sizeof(T)>;
   constexpr Key top = static_cast<Key>(Key{1} << (8 * sizeof(T) - 1));
-  const auto of_float = [](Key bits) {
-    return static_cast<Key>((bits & top) != 0 ? ~bits : bits | top);
+  const auto of_float = [](Key bits) {  // without a branch, as signs are as chance has them
+    const auto negative = static_cast<Key>(-static_cast<Key>(bits >> (8 * sizeof(T) - 1)));
+    return static_cast<Key>(bits ^ (negative | top));
   };
   if constexpr (std::is_floating_point_v<T>) {
     if (value != value) return std::numeric_limits<Key>::max();
@@ -40,6 +41,8 @@ Unsigned<sizeof(T)> key_of(T value) {
   }
 }
 
+constexpr std::int64_t kMostPlaces = std::numeric_limits<std::uint32_t>::max();
+
 // A key and where it is, in the order of the keys and of equal ones in that of the places. Those of
 // four bytes and less are one number with the place, which sorts faster.
 template <typename T, bool is_short = sizeof(T) <= 4>
@@ -47,6 +50,7 @@ struct Entry {
   using Key = Unsigned<sizeof(T)>;
   std::uint64_t both;
   Entry() = default;
+  static Entry last() { return {std::numeric_limits<Key>::max(), kMostPlaces}; }
   Entry(Key key, std::int64_t place)
       : both(static_cast<std::uint64_t>(key) << 32 | static_cast<std::uint64_t>(place)) {}
   Key key() const { return static_cast<Key>(both >> 32); }
@@ -60,6 +64,7 @@ struct Entry<T, false> {
   std::uint64_t own;
   std::int64_t at;
   Entry() = default;
+  static Entry last() { return {std::numeric_limits<Key>::max(), kMostPlaces}; }
   Entry(std::uint64_t key, std::int64_t place) : own(key), at(place) {}
   std::uint64_t key() const { return own; }
   std::int64_t place() const { return at; }
@@ -68,14 +73,22 @@ struct Entry<T, false> {
   }
 };
 
-constexpr std::uint64_t kMostPlaces = std::numeric_limits<std::uint32_t>::max();
-
 // Sorts entries that are in the order of their places, and returns where they are then: one of two
 // stretches of memory for so many. Digits take the time of their tables, which many entries make up
 // for.
 template <typename T>
 Entry<T>* sorted(Entry<T>* entries, Entry<T>* spare, std::size_t count) {
-  constexpr std::size_t kFewest = 128, kValues = 256;
+  constexpr std::size_t kFew = 32, kFewest = 128, kValues = 256;
+  if (count <= kFew) {
+    // Without branches, which would be foreseen half of the time.
+    for (std::size_t at = 0; at < count; ++at) {
+      std::size_t rank = 0;
+      for (std::size_t other = 0; other < count; ++other)
+        rank += entries[other] < entries[at] ? 1 : 0;
+      spare[rank] = entries[at];
+    }
+    return spare;
+  }
   if (count < kFewest) {
     std::sort(entries, entries + count);
     return entries;

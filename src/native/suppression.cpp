@@ -139,7 +139,7 @@ void non_max_suppression(Work& work) {
       boxes.dims[1] != scores.dims[2] || boxes.dims[2] != 4)
     work.refuse("boxes are [images, boxes, 4], and scores [images, classes, boxes]");
   const std::int64_t classes = scores.dims[1], count = scores.dims[2];
-  if (static_cast<std::uint64_t>(count) > kMostPlaces)
+  if (count > kMostPlaces)
     work.refuse("an image has more than 2^32 - 1 boxes");
   const bool has_least = work.optional(4) != nullptr;
   const Rules rules{work.scalar<std::int64_t>(2, 0), work.scalar<float>(3, 0.0f), has_least,

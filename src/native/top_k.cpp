@@ -12,8 +12,8 @@ namespace tilewright {
 namespace {
 
 constexpr std::int64_t kGlanced = 16;  // elements that are compared before asking for a good one
-constexpr std::int64_t kFew = 16;      // elements that are kept in order while a short row is read
-constexpr std::int64_t kShort = 64;    // elements of a short row
+constexpr std::int64_t kFewSteps = 512;  // comparisons up to which elements are kept in order
+constexpr std::size_t kFewLanes = 32;  // lanes that are compared with each other
 constexpr std::int64_t kBeside = 16;   // rows that are gathered at a time where they lie across
 constexpr std::int64_t kLeastTurns = 4;  // elements of each lane from which on lanes are worth while
 
@@ -42,7 +42,7 @@ class Best {
       : count_(static_cast<std::size_t>(wanted.count)),
         length_(wanted.length),
         is_sorted_(wanted.sorted),
-        is_short_(wanted.count <= kFew && wanted.length <= kShort) {
+        is_short_(wanted.count * wanted.length <= kFewSteps) {
     const auto most = static_cast<std::size_t>(is_short_ ? wanted.count : wanted.length + kGlanced);
     entries_ = std::make_unique_for_overwrite<Own[]>(most);
     if (is_short_) return;
@@ -94,19 +94,18 @@ class Best {
 
   // Puts each element where it belongs among the best ones so far.
   const Own* keep_few(const Number* row) {
-    std::size_t kept = 0;
+    Own* const kept = entries_.get();
+    std::fill_n(kept, count_, Own::last());
     for (std::int64_t place = 0; place < length_; ++place) {
+      // Without branches, which would be foreseen half of the time.
       const Own found = entry(row[place], place);
-      if (kept < count_) {
-        ++kept;
-      } else if (!(found < entries_[kept - 1])) {
-        continue;
+      for (std::size_t at = count_ - 1; at > 0; --at) {
+        const Own before = kept[at - 1], later = found < before ? before : found;
+        kept[at] = later < kept[at] ? later : kept[at];
       }
-      std::size_t at = kept - 1;
-      for (; at > 0 && found < entries_[at - 1]; --at) entries_[at] = entries_[at - 1];
-      entries_[at] = found;
+      kept[0] = found < kept[0] ? found : kept[0];
     }
-    return entries_.get();
+    return kept;
   }
 
   // What is not a number is left out of the lanes, as it is found to be good in any case.
@@ -124,8 +123,28 @@ class Best {
         const bool is_better = largest ? value > lanes[lane] : value < lanes[lane];
         lanes[lane] = is_better ? value : lanes[lane];
       }
-    for (std::int64_t lane = 0; lane < width; ++lane) chosen_[lane] = entry(lanes[lane], lane);
-    return lanes[entry_of_rank<Number>(chosen_.get(), spare_.get(), lanes_.size(), count_ - 1).place()];
+    return worst_lane();
+  }
+
+  // The lane before which as many are as are wanted, less one.
+  Number worst_lane() {
+    const Number* const lanes = lanes_.data();
+    if (lanes_.size() > kFewLanes) {
+      for (std::size_t lane = 0; lane < lanes_.size(); ++lane)
+        chosen_[lane] = entry(lanes[lane], static_cast<std::int64_t>(lane));
+      return lanes[entry_of_rank<Number>(chosen_.get(), spare_.get(), lanes_.size(), count_ - 1).place()];
+    }
+    Number worst = lanes[0];
+    bool is_known = false;
+    for (const Number own : lanes_) {
+      std::uint32_t before = 0;
+      for (const Number other : lanes_) before += (largest ? other > own : other < own) ? 1 : 0;
+      if (before < count_ && !(is_known && is_good<largest>(own, worst))) {
+        worst = own;
+        is_known = true;
+      }
+    }
+    return worst;
   }
 
   std::size_t take_all(const Number* row) {
@@ -248,7 +267,7 @@ void top_k(Work& work) {
   if (wanted.count < 0 || wanted.count > wanted.length)
     work.refuse(std::to_string(wanted.count) + " of " + std::to_string(wanted.length) +
                 " elements along axis " + std::to_string(axis) + " are wanted");
-  if (static_cast<std::uint64_t>(wanted.length) > kMostPlaces)
+  if (wanted.length > kMostPlaces)
     work.refuse("A row has more than 2^32 - 1 elements");
   std::vector<std::int64_t> dims(data.dims, data.dims + data.rank);
   dims[static_cast<std::size_t>(axis)] = wanted.count;

@@ -105,7 +105,7 @@ void unique(Work& work) {
   const std::int64_t length = is_flat ? data.count() : data.dims[axis];
   const std::int64_t outer = is_flat ? 1 : data.count(0, axis);
   const std::int64_t inner = is_flat ? 1 : data.count(axis + 1);
-  if (static_cast<std::uint64_t>(length) > kMostPlaces)
+  if (length > kMostPlaces)
     work.refuse("An axis has more than 2^32 - 1 elements");
   Numbered found;
   with_type(data.type, [&]<typename T>() {
