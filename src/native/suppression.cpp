@@ -134,13 +134,13 @@ void non_max_suppression(Work& work) {
   const Operand& boxes = work.operand(0);
   const Operand& scores = work.operand(1);
   if (boxes.type != ElementType::float32 || scores.type != ElementType::float32)
-    work.refuse("boxes and scores are float32");
+    work.refuse("Boxes and scores are float32");
   if (boxes.rank != 3 || scores.rank != 3 || boxes.dims[0] != scores.dims[0] ||
       boxes.dims[1] != scores.dims[2] || boxes.dims[2] != 4)
-    work.refuse("boxes are [images, boxes, 4], and scores [images, classes, boxes]");
+    work.refuse("Boxes are [images, boxes, 4], and scores [images, classes, boxes]");
   const std::int64_t classes = scores.dims[1], count = scores.dims[2];
   if (count > kMostPlaces)
-    work.refuse("an image has more than 2^32 - 1 boxes");
+    work.refuse("An image has more than 2^32 - 1 boxes");
   const bool has_least = work.optional(4) != nullptr;
   const Rules rules{work.scalar<std::int64_t>(2, 0), work.scalar<float>(3, 0.0f), has_least,
                     work.scalar<float>(4, 0.0f), work.attribute(0) == 1};

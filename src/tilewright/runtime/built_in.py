@@ -19,8 +19,8 @@ from tilewright.support.errors import ArtifactError
 
 Array = np.ndarray[Any, Any]
 
-# The attributes of each operator in the order in which ``src/native`` takes them, with what they are
-# where they are left out (None: the operator tells).
+# The attributes of each operator in the order in which ``src/native`` takes them, with what they
+# are where they are left out (None: the operator tells).
 ATTRIBUTES: dict[str, tuple[tuple[str, int | None], ...]] = {
     "Compress": (("axis", None),),
     "NonMaxSuppression": (("center_point_box", 0),),

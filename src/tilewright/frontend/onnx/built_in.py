@@ -1,4 +1,4 @@
-"""Operators that the runtime computes itself, where their results depend on data too much for loops.
+"""Operators that the runtime computes itself, as no loop of a kernel describes them.
 
 Such an operator is an opaque node like one that runs on the reference, which also says what it
 means; its step tells the runtime to compute it. Start with :func:`built_in_step`.

@@ -16,8 +16,8 @@ import onnx
 import onnx_ir
 
 from tilewright.frontend.onnx.bodies import with_bodies
-from tilewright.frontend.onnx.built_in import built_in_step
 from tilewright.frontend.onnx.boundary import THIRD_PARTY, third_party
+from tilewright.frontend.onnx.built_in import built_in_step
 from tilewright.frontend.onnx.control import Trial, result_types
 from tilewright.frontend.onnx.dims import Dim, Implied
 from tilewright.frontend.onnx.finish import deciding_inputs, finished
