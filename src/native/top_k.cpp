@@ -111,9 +111,9 @@ class Best {
   // What is not a number is left out of the lanes, as it is found to be good in any case.
   Number worst_wanted(const Number* row) {
     using Limits = std::numeric_limits<Number>;
-    const Number worst = !largest             ? Limits::has_infinity ? Limits::infinity() : Limits::max()
-                         : Limits::has_infinity ? -Limits::infinity()
-                                                : Limits::lowest();
+    const Number greatest = Limits::has_infinity ? Limits::infinity() : Limits::max();
+    const auto least = Limits::has_infinity ? static_cast<Number>(-greatest) : Limits::lowest();
+    const Number worst = largest ? least : greatest;
     std::fill(lanes_.begin(), lanes_.end(), worst);
     const auto width = static_cast<std::int64_t>(lanes_.size());
     Number* const lanes = lanes_.data();
