@@ -179,7 +179,7 @@ def timed(study: Study, threads: int, rounds: int) -> tuple[dict[str, Made], lis
             }
             calls |= {peer.name: peer.prepare(inputs) for peer in peers}
             settings = Settings(rounds=rounds, most_rounds=rounds)
-            measured = measure(calls, None, settings, SystemClock())
+            measured = measure(calls, None, settings, SystemClock(threads))
             rows.append([measured.seconds(name).median for name in calls])
     return made, rows
 

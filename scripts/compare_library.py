@@ -199,7 +199,7 @@ def main() -> None:
         np.testing.assert_allclose(result, x @ w, rtol=1e-3, atol=1e-4 * depth**0.5)
         calls = {name: partial(made.run, inputs) for name, made in models.items()}
         settings = Settings(rounds=given.rounds, most_rounds=given.rounds)
-        found = measure(calls, None, settings, SystemClock())
+        found = measure(calls, None, settings, SystemClock(given.threads))
         sizes = {"rows": rows, "columns": columns, "depth": depth}
         (variant,) = chosen_variants(program, sizes, given.threads)
         print(

@@ -115,7 +115,7 @@ def compared(path: Path, given: argparse.Namespace) -> dict[str, Results]:
         inputs = random_inputs(model_inputs(path), shape, 0)
         models = [results.model(shape) for results in found.values()]
         calls: list[Callable[[], object]] = [partial(model.run, inputs) for model in models]
-        times = time_variants(calls, SystemClock(), given.seconds)
+        times = time_variants(calls, SystemClock(given.threads), given.seconds)
         for results, seconds in zip(found.values(), times, strict=True):
             results.measured.append(seconds)
             results.modelled.append(modelled(results, shape))

@@ -97,7 +97,7 @@ def main() -> None:
         for _ in range(given.shapes):
             rows = draw()
             calls = [call(m, rows, columns, depth) for m in models]
-            times = time_variants(calls, SystemClock(), given.seconds)
+            times = time_variants(calls, SystemClock(given.threads), given.seconds)
             for results, seconds in zip(found.values(), times, strict=True):
                 results.speeds.append(min(times) / seconds)
     print(f"{'policy':10} {'speed':>7} {'least':>7} {'variants':>9} {'compile s':>10}")

@@ -96,7 +96,7 @@ def main() -> None:
             **{name: peer.prepare(full) for name, peer in peers.items()},
         }  # fmt: skip
         settings = Settings(rounds=given.rounds, most_rounds=given.rounds)
-        measured = measure(calls, None, settings, SystemClock())
+        measured = measure(calls, None, settings, SystemClock(given.threads))
         found = {name: measured.ratio(name, "tilewright").median for name in calls}
         seconds = measured.seconds("tilewright").median
         waste = given.batch * max(lengths) / sum(lengths)

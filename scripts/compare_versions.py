@@ -205,7 +205,9 @@ def _model(
     return helper.make_model(graph, opset_imports=[opset], ir_version=8)
 
 
-def compare(workers: Sequence[Worker], case: Case, rounds: int) -> tuple[float, float, float]:
+def compare(
+    workers: Sequence[Worker], case: Case, rounds: int, threads: int
+) -> tuple[float, float, float]:
     """(milliseconds of the old version, old over new, old over its second instance).
 
     Rounds in which the processors moved apart are repeated, as in ``tilewright bench``.
@@ -213,7 +215,7 @@ def compare(workers: Sequence[Worker], case: Case, rounds: int) -> tuple[float, 
     # Workers run this file with an old version, which may not have that module.
     from tilewright.bench.clock import SystemClock, while_near
 
-    clock = SystemClock()
+    clock = SystemClock(threads)
     for worker in workers:
         worker.ask({"model": str(case.model.resolve()), "sizes": case.sizes})
     times: list[list[float]] = [[] for _ in workers]
@@ -278,7 +280,7 @@ def main() -> None:
         ratios: list[float] = []
         twins: list[float] = []
         for case in cases:
-            milliseconds, ratio, twin = compare(workers, case, arguments.rounds)
+            milliseconds, ratio, twin = compare(workers, case, arguments.rounds, arguments.threads)
             ratios.append(ratio)
             twins.append(twin)
             sizes = ", ".join(f"{name}={size}" for name, size in case.sizes.items())

@@ -24,6 +24,7 @@ from tilewright.frontend.onnx.legacy import OLDEST_RULES
 from tilewright.ops.contributed import DOMAIN
 from tilewright.ops.record import OPERATORS
 from tilewright.ops.schema import find_schema
+from tilewright.runtime.built_in import ATTRIBUTES
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = {"index.md": "README.md", "architecture.md": "ARCHITECTURE.md"}
@@ -40,10 +41,11 @@ IMPORTED = {
 INTRODUCTION = """\
 How every operator of ONNX (opset {newest}) is executed. *Compiled* means that a rule splits it into
 primitives; *by its definition* that ONNX defines it by other operators, which are compiled;
-*reference evaluator* that it runs in Python on the ONNX reference evaluator: right, but slow. The
-last column quotes the reasons for which a rule leaves a form of its operator to the reference
-evaluator. `tilewright inspect MODEL` tells for each node of a model what happens to it, and why.
-Models of opsets below {oldest} are lifted to it first.
+*in the runtime* that the runtime computes it itself, in C++, as it finds out how large its results
+are, or sorts; *reference evaluator* that it runs in Python on the ONNX reference evaluator: right,
+but slow. The last column quotes the reasons for which a rule leaves a form of its operator to the
+reference evaluator. `tilewright inspect MODEL` tells for each node of a model what happens to it,
+and why. Models of opsets below {oldest} are lifted to it first.
 """
 
 
@@ -86,6 +88,8 @@ def operator_table() -> str:
 def _executed(domain: str, name: str, newest: int) -> tuple[str, str]:
     """How an operator is executed, and what its rule refuses."""
     rows = OPERATORS.get((domain, name))
+    if domain == "" and name in ATTRIBUTES:
+        return "compiled, or in the runtime" if rows else "in the runtime", ""
     if rows:
         return "compiled", "; ".join(dict.fromkeys(_refusals(rows[-1].rule)))
     if name in IMPORTED:

@@ -176,7 +176,11 @@ nb::object Call::result(std::uint32_t number) {
                             : make_output(buffer.dtype.ptr(), rank, context_.dims[number],
                                           std::exchange(context_.outputs[buffer.index], Block()),
                                           true);
-  if (!given.is_valid()) return context_.objects[number];
+  if (!given.is_valid())
+    return buffer.storage != Storage::made
+               ? context_.objects[number]
+               : make_output(buffer.dtype.ptr(), rank, context_.dims[number],
+                             std::exchange(context_.made[number], Block()), true);
   void* const made = context_.pointers[number];
   provide_output(number, bytes_of(number), context_.dims[number]);
   if (bytes_of(number) > 0)

@@ -41,31 +41,6 @@ class FloatControl {
   unsigned before_;
 };
 
-// Ownership of the team while a stretch of kernels runs, taken when first needed.
-class TeamLease {
- public:
-  TeamLease() = default;
-  ~TeamLease() {
-    if (threads_ > 0) team_->release();
-  }
-  TeamLease(const TeamLease&) = delete;
-  TeamLease& operator=(const TeamLease&) = delete;
-
-  // How many threads may be used; 1 while another call has the team.
-  int acquire(int threads) {
-    if (threads_ == 0) {
-      team_ = &Team::shared();
-      threads_ = team_->try_acquire(threads);
-    }
-    return std::max(threads_, 1);
-  }
-  Team& team() { return *team_; }
-
- private:
-  Team* team_ = nullptr;
-  int threads_ = 0;
-};
-
 std::int64_t now() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(
              std::chrono::steady_clock::now().time_since_epoch())
@@ -181,8 +156,7 @@ void Call::check_shape(std::uint32_t number, const std::int64_t* expected) const
                     "input '" + buffer.name + "' of shape " + shape_text(dims, rank),
                     "an array of " + buffer.expected);
     throw Failure(FailureKind::execution,
-                  "An operator run by the reference returned " + shape_text(dims, rank) +
-                      ", but axis " + std::to_string(axis) + " must be " + wanted + ".",
+                  "An operator returned " + shape_text(dims, rank) + ", but axis " + std::to_string(axis) + " must be " + wanted + ".",
                   "tensor '" + buffer.name + "'");
   }
 }
@@ -293,7 +267,7 @@ std::int64_t Call::run_job(const PhaseInfo& phase, const PhasePlan& plan, std::u
     const int own = std::min(numbers.threads, threads);
     parts[count] = {kernel.function, plan.parameters.data() + numbers.parameters, arguments,
                     numbers.grid, own, own == threads ? 0 : next_thread,
-                    pieces_per_thread(numbers, own)};
+                    pieces_per_thread(numbers.work, numbers.grid, own)};
     if (own < threads) next_thread = (next_thread + own) % threads;
     for (const std::uint32_t buffer : kernel.buffers) *arguments++ = context_.pointers[buffer];
     kernels[count++] = &kernel;
@@ -334,6 +308,25 @@ nb::object Call::operand(std::uint32_t number) const {
 }
 
 void Call::run_opaque(std::uint32_t step, const OpaqueInfo& opaque, std::uint32_t phase) {
+  std::vector<const std::int64_t*> expected;
+  for (const std::uint32_t output : opaque.outputs) expected.push_back(context_.dims[output]);
+  if (opaque.built_in != nullptr) {
+    run_built_in(opaque);
+  } else {
+    run_in_python(step, opaque);
+  }
+  for (std::size_t position = 0; position < opaque.outputs.size(); ++position) {
+    const std::uint32_t number = opaque.outputs[position];
+    if (program_.buffers[number].phase <= phase && expected[position] != nullptr)
+      check_shape(number, expected[position]);
+  }
+  for (const OpaqueInfo::Binding& binding : opaque.bindings) {
+    const std::int64_t* const dims = context_.dims[opaque.outputs[binding.output]];
+    if (dims != nullptr) context_.symbols[binding.slot] = dims[binding.axis];
+  }
+}
+
+void Call::run_in_python(std::uint32_t step, const OpaqueInfo& opaque) {
   nb::list inputs;
   for (const std::uint32_t input : opaque.inputs) inputs.append(operand(input));
   const nb::object results = in_python([&] { return model_.run_opaque()(step, inputs); });
@@ -341,7 +334,6 @@ void Call::run_opaque(std::uint32_t step, const OpaqueInfo& opaque, std::uint32_
     const std::uint32_t number = opaque.outputs[position];
     const BufferInfo& buffer = program_.buffers[number];
     context_.objects[number] = nb::object(results[position]);
-    const std::int64_t* const expected = context_.dims[number];
     PyObject* const result = context_.objects[number].ptr();
     ArrayView view{};
     const bool is_array = buffer.native ? view_array(result, buffer.dtype.ptr(), view)
@@ -352,12 +344,54 @@ void Call::run_opaque(std::uint32_t step, const OpaqueInfo& opaque, std::uint32_
     if (!is_array) continue;
     context_.pointers[number] = view.data;
     context_.set_dims(number, view.dims, view.rank);
-    if (buffer.phase <= phase && expected != nullptr) check_shape(number, expected);
   }
-  for (const OpaqueInfo::Binding& binding : opaque.bindings) {
-    const std::int64_t* const dims = context_.dims[opaque.outputs[binding.output]];
-    if (dims != nullptr) context_.symbols[binding.slot] = dims[binding.axis];
+}
+
+// One operator of a call, whose results are blocks of their own.
+class Call::StepWork final : public Work {
+ public:
+  StepWork(Call& call, const OpaqueInfo& opaque, std::vector<std::optional<Operand>> operands)
+      : Work(opaque.label, std::move(operands), opaque.attributes, call.threads_),
+        call_(call),
+        opaque_(opaque) {}
+
+  void* result(std::size_t index, ElementType type, const std::vector<std::int64_t>& dims) override {
+    const auto found = std::find(opaque_.results.begin(), opaque_.results.end(), index);
+    if (found == opaque_.results.end()) return nullptr;
+    Context& context = call_.context_;
+    const std::uint32_t number =
+        opaque_.outputs[static_cast<std::size_t>(found - opaque_.results.begin())];
+    const BufferInfo& buffer = call_.program_.buffers[number];
+    if (buffer.element != type || buffer.shape.size() != dims.size())
+      refuse("The result " + std::to_string(index) + " has another type than " + buffer.expected);
+    context.set_dims(number, dims.data(), static_cast<int>(dims.size()));
+    const std::int64_t bytes = call_.bytes_of(number);
+    context.output_bytes += align_up(bytes);
+    if (call_.model_.max_bytes > 0) call_.check_limit();
+    context.made[number] = Memory::shared().take(Memory::Purpose::output, bytes, bytes / 2);
+    context.pointers[number] = bytes > 0 ? context.made[number].data() : no_elements;
+    return context.pointers[number];
   }
+
+ private:
+  Call& call_;
+  const OpaqueInfo& opaque_;
+};
+
+void Call::run_built_in(const OpaqueInfo& opaque) {
+  std::vector<std::optional<Operand>> operands;
+  for (const std::int64_t position : opaque.operands) {
+    operands.emplace_back();
+    if (position < 0) continue;
+    const std::uint32_t number = opaque.inputs[static_cast<std::size_t>(position)];
+    const BufferInfo& buffer = program_.buffers[number];
+    operands.back() = {buffer.element, static_cast<int>(buffer.shape.size()), context_.dims[number],
+                       context_.pointers[number]};
+  }
+  StepWork work(*this, opaque, std::move(operands));
+  const WithoutGil without_gil;
+  const FloatControl float_control(float_control_);
+  opaque.built_in(work);
 }
 
 void Call::run_bind(const BindInfo& bind) {

@@ -61,8 +61,13 @@ class Call {
   std::int64_t run_job(const PhaseInfo& phase, const PhasePlan& plan, std::uint32_t first,
                        std::uint32_t end, int threads, Team* team);
   void run_opaque(std::uint32_t step, const OpaqueInfo& opaque, std::uint32_t phase);
+  // The two ways to run an opaque step.
+  void run_in_python(std::uint32_t step, const OpaqueInfo& opaque);
+  void run_built_in(const OpaqueInfo& opaque);
   void run_bind(const BindInfo& bind);
   nb::object operand(std::uint32_t buffer) const;
+
+  class StepWork;
 
   Model& model_;
   const ProgramInfo& program_;

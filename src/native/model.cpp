@@ -66,6 +66,7 @@ std::unique_ptr<Context> Model::acquire() {
   context->own_dims.resize(buffers);
   context->objects.resize(buffers);
   context->outputs.resize(program_.outputs.size());
+  context->made.resize(buffers);
   context->given.resize(program_.outputs.size());
   context->memos.resize(program_.phases.size());
   context->blocks.resize(program_.block_count);
@@ -82,6 +83,12 @@ std::unique_ptr<Context> Model::acquire() {
     if (buffer.kind != BufferKind::constant) continue;
     context->pointers[number] = constants_[buffer.index].data;
     context->objects[number] = constants_[buffer.index].array;
+    if (!buffer.native) continue;
+    std::vector<std::int64_t> sizes;
+    for (const std::uint32_t size : buffer.shape)
+      sizes.push_back(program_.expressions[size].evaluate(context->symbols.data()));
+    context->set_dims(static_cast<std::uint32_t>(number), sizes.data(),
+                      static_cast<int>(sizes.size()));
   }
   return context;
 }
@@ -95,6 +102,9 @@ void Model::release(std::unique_ptr<Context> context) {
   for (nb::object& array : context->given) array.reset();
   // Other models may have the memory until the next call.
   Memory& memory = Memory::shared();
+  for (Block& block : context->made)
+    if (block.data() != nullptr)
+      memory.give_back(Memory::Purpose::output, std::exchange(block, Block()));
   for (Block& block : context->outputs)
     memory.give_back(Memory::Purpose::output, std::exchange(block, Block()));
   for (Block& block : context->blocks)

@@ -34,6 +34,7 @@ struct Context {
   std::vector<std::vector<std::int64_t>> own_dims;
   std::vector<nb::object> objects;  // by buffer: inputs, results of opaque steps, constants
   std::vector<Block> outputs;       // by output
+  std::vector<Block> made;          // by buffer: results of operators that the runtime computes
   std::vector<nb::object> given;    // by output: the caller's array that it is written to
   std::vector<Memo> memos;                // by phase: the plan used last
   std::vector<Block> blocks;              // arena

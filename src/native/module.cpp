@@ -1,6 +1,5 @@
 // The Python names of the extension.
 #include <nanobind/nanobind.h>
-#include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
@@ -9,11 +8,11 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
-#include <optional>
 #include <tuple>
 
 #include "arena.hpp"
 #include "buffer.hpp"
+#include "compute.hpp"
 #include "cpu.hpp"
 #include "exchange.hpp"
 #include "expression.hpp"
@@ -23,7 +22,6 @@
 #include "image.hpp"
 #include "memory.hpp"
 #include "model.hpp"
-#include "selection.hpp"
 #include "team.hpp"
 #include "tensors.hpp"
 
@@ -108,12 +106,6 @@ nb::bytes part_checksums(nb::handle object, std::size_t size) {
   return nb::bytes(reinterpret_cast<const char*>(sums.data()), sums.size() * sizeof sums[0]);
 }
 
-nb::bytes boxes_that_stay(nb::handle boxes, nb::handle scores, std::int64_t most, float overlap,
-                          std::optional<float> least, bool centred) {
-  return suppressed_boxes(boxes, scores,
-                          {most, overlap, least.has_value(), least.value_or(0.0f), centred});
-}
-
 nb::object call_into(Model& model, nb::tuple arguments, nb::dict keywords, nb::object out) {
   return in_python([&] {
     return model.call(std::move(arguments), std::move(keywords), std::move(out), nullptr);
@@ -164,9 +156,7 @@ NB_MODULE(_native, module) {
   module.def("place", &place, "sizes"_a, "lifetimes"_a);
   module.def("from_dlpack", &from_dlpack, "capsule"_a, "dtypes"_a, "writeable"_a);
   module.def("part_checksums", &part_checksums, "buffer"_a, "size"_a);
-  module.def("best_places", &best_places, "rows"_a, "places"_a, "largest"_a);
-  module.def("suppressed_boxes", &boxes_that_stay, "boxes"_a, "scores"_a, "most"_a, "overlap"_a,
-             "least"_a.none(), "centred"_a);
+  module.def("compute", &compute, "operator"_a, "attributes"_a, "operands"_a);
   nb::class_<FileWatch>(module, "FileWatch")
       .def(nb::init<int, std::string>(), "descriptor"_a, "path"_a)
       .def("check", &FileWatch::check);

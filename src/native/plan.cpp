@@ -305,12 +305,6 @@ std::shared_ptr<const PhasePlan> make_plan(const ProgramInfo& program, const Pha
   return Planner(program, phase, symbols, threads).make();
 }
 
-int pieces_per_thread(const KernelPlan& kernel, int threads) {
-  const std::int64_t worth_while = kernel.work / (kWorkPerPiece * threads);
-  const std::int64_t possible = std::min(kMaximumPieces, kernel.grid / threads);
-  return static_cast<int>(std::clamp<std::int64_t>(worth_while, 1, possible));
-}
-
 std::size_t PlanTable::Hash::operator()(const std::vector<std::int64_t>& key) const noexcept {
   std::uint64_t hash = key.size();
   for (const std::int64_t word : key) {

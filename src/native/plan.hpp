@@ -47,9 +47,6 @@ void solve_symbols(const ProgramInfo& program, std::vector<std::int64_t>& symbol
 std::shared_ptr<const PhasePlan> make_plan(const ProgramInfo& program, const PhaseInfo& phase,
                                            const std::vector<std::int64_t>& symbols, int threads);
 
-// Into how many pieces each of `threads` threads splits its share.
-int pieces_per_thread(const KernelPlan& kernel, int threads);
-
 // The plans made last, bounded in number and in bytes. Not locked: the GIL guards it.
 class PlanTable {
  public:

@@ -77,6 +77,8 @@ void ProgramInfo::read_buffers(nb::list items) {
     buffer.phase = get<std::uint32_t>(item, "phase");
     buffer.dtype = nb::object(item["dtype"]);
     buffer.is_unsigned = buffer.native && nb::cast<std::string>(buffer.dtype.attr("kind")) == "u";
+    if (buffer.native)
+      buffer.element = element_type(nb::cast<std::string>(buffer.dtype.attr("name")));
     buffer.expected = get<std::string>(item, "expected");
     check(buffer.shape, expressions.size(), "expression");
     if (buffer.packed >= static_cast<std::int64_t>(expressions.size()))
@@ -144,6 +146,7 @@ void ProgramInfo::read_steps(nb::list items, const Image* image) {
           inconsistent("an opaque step binds a symbol from nowhere");
         opaque.bindings.push_back(binding);
       }
+      if (nb::cast<nb::dict>(item).contains("built_in")) read_built_in(item["built_in"], opaque);
       steps.emplace_back(std::move(opaque));
     } else {
       BindInfo bind{get<std::uint32_t>(item, "buffer"),
@@ -154,6 +157,24 @@ void ProgramInfo::read_steps(nb::list items, const Image* image) {
       steps.emplace_back(std::move(bind));
     }
   }
+}
+
+void ProgramInfo::read_built_in(nb::handle item, OpaqueInfo& opaque) const {
+  const auto name = get<std::string>(item, "operator");
+  opaque.built_in = find_built_in(name);
+  if (opaque.built_in == nullptr) inconsistent("there is no operator " + name + " in this version");
+  opaque.operands = get<std::vector<std::int64_t>>(item, "operands");
+  opaque.results = get<std::vector<std::size_t>>(item, "results");
+  opaque.attributes = get<std::vector<std::int64_t>>(item, "attributes");
+  for (const std::int64_t operand : opaque.operands)
+    if (operand < -1 || operand >= static_cast<std::int64_t>(opaque.inputs.size()))
+      inconsistent("an operator has an operand from nowhere");
+  if (opaque.results.size() != opaque.outputs.size())
+    inconsistent("an operator has other results than its step has outputs");
+  for (const std::uint32_t number : opaque.inputs)
+    if (!buffers[number].native) inconsistent("an operator uses a buffer of Python objects");
+  for (const std::uint32_t number : opaque.outputs)
+    if (buffers[number].storage != Storage::made) inconsistent("an operator's results lie elsewhere");
 }
 
 void ProgramInfo::read_sizes(nb::list items) {

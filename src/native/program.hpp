@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "arena.hpp"
+#include "built_in.hpp"
 #include "expression.hpp"
 #include "image.hpp"
 
@@ -22,9 +23,10 @@ namespace nb = nanobind;
 
 enum class BufferKind { input, output, constant, intermediate };
 
-// Where a buffer's memory comes from: the caller, a constant or an opaque step; the arena block of
-// its phase; or a block of its own that is handed to the caller.
-enum class Storage { external, arena, output };
+// Where a buffer's memory comes from: the caller, a constant or an opaque step in Python; the arena
+// block of its phase; a block of its own that is handed to the caller; or one that an operator takes
+// when it knows how large its result is.
+enum class Storage { external, arena, output, made };
 
 struct BufferInfo {
   std::string name;
@@ -39,6 +41,7 @@ struct BufferInfo {
   std::int64_t packed;               // expression of the size in bytes, or -1: dense
   std::uint32_t phase;               // in which its sizes become known
   nb::object dtype;                  // of numpy, for native buffers
+  ElementType element;               // for native buffers
   std::string expected;              // "float32[batch, 768]", for errors
 };
 
@@ -60,6 +63,12 @@ struct OpaqueInfo {
   std::string label;
   std::vector<std::uint32_t> inputs, outputs;  // buffers
   std::vector<Binding> bindings;
+  // Where the runtime computes it itself, or null; then which input each operand is (-1: none), which
+  // result each output is, and the attributes.
+  BuiltIn built_in = nullptr;
+  std::vector<std::int64_t> operands;
+  std::vector<std::size_t> results;
+  std::vector<std::int64_t> attributes;
 };
 
 struct BindInfo {
@@ -131,6 +140,7 @@ struct ProgramInfo {
   void read(nb::dict description, const Image* image);
   void read_buffers(nb::list items);
   void read_steps(nb::list items, const Image* image);
+  void read_built_in(nb::handle item, OpaqueInfo& opaque) const;
   void read_sizes(nb::list items);
   void read_solving(nb::list items);
   void read_choosers(nb::list items, const Image* image);

@@ -44,6 +44,12 @@ std::uint32_t sequence_of(std::uint64_t range) { return static_cast<std::uint32_
 
 }  // namespace
 
+int pieces_per_thread(std::int64_t work, std::int64_t tasks, int threads) {
+  const std::int64_t worth_while = work / (kWorkPerPiece * threads);
+  const std::int64_t possible = std::min(kMaximumPieces, tasks / threads);
+  return static_cast<int>(std::clamp<std::int64_t>(worth_while, 1, possible));
+}
+
 Team::Team() : slots_(std::make_unique<Slot[]>(kMaximumThreads)) {
   for (int rank = 0; rank < kMaximumThreads; ++rank) slots_[rank].team = this;
 }

@@ -10,6 +10,7 @@
 #include <sched.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -65,6 +66,10 @@ struct Part {
   int first_thread;       // 0 … threads of the job - 1
   int pieces_per_thread;  // 1 … min(grid / threads, kMaximumPieces)
 };
+
+// Into how many pieces each of `threads` threads splits its share of so many tasks, which take so
+// many nanoseconds in all.
+int pieces_per_thread(std::int64_t work, std::int64_t tasks, int threads);
 
 // Kernels none of which needs another one: they run side by side, and threads meet at the end of
 // all of them.
@@ -137,6 +142,31 @@ class Team {
   std::uint32_t pieces_per_thread_ = 1;  // of all parts
   Progress progress_;
   alignas(64) std::atomic<std::uint32_t> owner_parked_{0};
+};
+
+// Ownership of the team for as long as it exists, taken when first needed.
+class TeamLease {
+ public:
+  TeamLease() = default;
+  ~TeamLease() {
+    if (threads_ > 0) team_->release();
+  }
+  TeamLease(const TeamLease&) = delete;
+  TeamLease& operator=(const TeamLease&) = delete;
+
+  // How many threads may be used; 1 while another call has the team.
+  int acquire(int threads) {
+    if (threads_ == 0) {
+      team_ = &Team::shared();
+      threads_ = team_->try_acquire(threads);
+    }
+    return std::max(threads_, 1);
+  }
+  Team& team() { return *team_; }
+
+ private:
+  Team* team_ = nullptr;
+  int threads_ = 0;
 };
 
 }  // namespace tilewright

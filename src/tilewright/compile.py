@@ -25,6 +25,7 @@ from tilewright.compile_graphs import graph_by_rule, graph_with_known, simplifie
 from tilewright.cost import Machine
 from tilewright.frontend.onnx import Dim, ImportReport, as_constants, as_dims, import_model
 from tilewright.frontend.onnx.bodies import Body
+from tilewright.frontend.onnx.built_in import built_in_payloads
 from tilewright.frontend.onnx.source import Source
 from tilewright.ir.graph import Graph
 from tilewright.ir.kernel import Plan
@@ -194,6 +195,7 @@ class _Pipeline:
         graph = graph_with_known(layouts.graph, stages.graph)
         graph, applied = self._by_price(graph, list(lowerings.values()), stages)
         bodies = {
+            **built_in_payloads(graph),
             **compiled_bodies(graph, partial(_compiled_body, self.options, list(self.machines))),
             **sequences(graph),
         }

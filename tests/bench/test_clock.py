@@ -18,6 +18,7 @@ class Scripted(SystemClock):
     """Exchanges take what a list says; time passes by sleeping only."""
 
     def __init__(self, *exchanges: float) -> None:
+        super().__init__(threads=2)
         self.exchanges = list(exchanges)
         self.time = 0.0
 
@@ -64,10 +65,11 @@ def test_distances_of_real_processors() -> None:
     assert _native.exchange_seconds(first, 1 << 20) == 0
     if others:
         assert 1e-9 < _native.exchange_seconds(first, others[0]) < 1
-        assert SystemClock().exchange() > 0
+        assert SystemClock(2).exchange() > 0
 
 
 def test_one_thread_is_timed_by_its_processor_time() -> None:
     assert isinstance(clock_for(1), ProcessClock)
     assert not clock_for(1).is_apart()
+    assert SystemClock(1).exchange() == 0  # one thread exchanges nothing
     assert isinstance(clock_for(2), SystemClock)

@@ -18,8 +18,8 @@ NOISY = {
     "test_dft_inverse",
     "test_attention_4d_causal_fp16_expanded",
 }
-# Operators with rules for some of their forms only: sorting, sizes that data decides, random masks.
-PARTIAL = {"TopK", "Compress", "NonZero", "Dropout"}
+# Operators with rules for some of their forms only: random masks.
+PARTIAL = {"Dropout"}
 SHARES = {"node": 48, "light": 4}  # parts of a kind, for several workers
 SAMPLE = 12  # one of so many cases of kind "node"
 

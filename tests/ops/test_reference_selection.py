@@ -103,7 +103,7 @@ def test_more_boxes_than_are_compared_at_once() -> None:
 
 def test_boxes_and_scores_that_do_not_fit_are_refused() -> None:
     boxes, scores = np.ones((1, 3, 4), np.float32), np.ones((1, 2, 4), np.float32)
-    with pytest.raises(ExecutionError, match="boxes are"):
+    with pytest.raises(ExecutionError, match="Boxes are"):
         evaluate_payload(payload(3, False), [boxes, scores, np.array([4])])
 
 

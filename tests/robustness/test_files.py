@@ -181,12 +181,12 @@ def test_an_unknown_operator() -> None:
 
 def test_an_operator_without_a_rule_is_refused_on_request() -> None:
     made = tiny_models.model(
-        [helper.make_node("Unique", ["x"], ["y"], sorted=1)],
-        [("x", tiny_models.FLOAT, ["n"])],
-        [("y", tiny_models.FLOAT, ["u"])],
+        [helper.make_node("Det", ["x"], ["y"])],
+        [("x", tiny_models.FLOAT, ["n", 3, 3])],
+        [("y", tiny_models.FLOAT, ["n"])],
     )
-    assert tw.compile(made).stats().opaque_operators == {"Unique": 1}
-    with pytest.raises(UnsupportedError, match="Unique"):
+    assert tw.compile(made).stats().opaque_operators == {"Det": 1}
+    with pytest.raises(UnsupportedError, match="Det"):
         tw.compile(made, fallback="error")
 
 

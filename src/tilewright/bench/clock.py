@@ -46,9 +46,15 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The clock of the machine, and the distance of the first two cores of this process."""
+    """The clock of the machine, and the distance of the first two cores of this process.
+
+    What runs on one of ``threads`` alone exchanges nothing, so that no distance matters.
+    """
 
     _nearest: ClassVar[float] = float("inf")  # of the whole process, in seconds
+
+    def __init__(self, threads: int) -> None:
+        self.threads = threads
 
     def now(self) -> float:
         """Seconds of the monotonic clock with the finest resolution."""
@@ -76,7 +82,7 @@ class SystemClock:
 
     def exchange(self) -> float:
         """Seconds of a cache line from one core to another and back; 0 where there are no two."""
-        pair = _first_cores()
+        pair = _first_cores() if self.threads > 1 else None
         return _native.exchange_seconds(*pair) if pair else 0.0
 
 
@@ -107,7 +113,7 @@ class ProcessClock:
 
 def clock_for(threads: int) -> Clock:
     """Processor time of one thread, which others hardly change, or the time on the wall."""
-    return ProcessClock() if threads == 1 else SystemClock()
+    return ProcessClock() if threads == 1 else SystemClock(threads)
 
 
 def while_near(

@@ -45,7 +45,7 @@ def compare(
     becomes a failure in the row.
     """
     settings = settings or Settings()
-    clock = clock or SystemClock()
+    clock = clock or SystemClock(threads)
     twin = subject.twin()
     rows: list[Row] = []
     for index, case in enumerate(cases):

@@ -152,7 +152,7 @@ class ManyCores:
         inputs = feeds(next(iter(models.values())))
         calls = {name: partial(model.run, inputs) for name, model in models.items()}
         settings = Settings(rounds=_ROUNDS, most_rounds=_ROUNDS)
-        found = measure(calls, None, settings, SystemClock())
+        found = measure(calls, None, settings, SystemClock(max(threads)))
         return {int(name): found.seconds(name).median for name in models}
 
     def _check(self, shape: Mapping[str, int]) -> None:

@@ -21,7 +21,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tilewright.bench.machine import Machine
-from tilewright.bench.report import Failure
+from tilewright.bench.report import Failure, repeated_rounds
 from tilewright.bench.suites import AnyCase
 from tilewright.support.text import format_bytes, format_count
 
@@ -38,7 +38,7 @@ class OperatorRow:
     ``differences`` are the peers' results against the subject's, relative to the largest magnitude;
     ``self_ratio`` is a second instance of the subject against the first, where there was one.
     ``copy_seconds`` are those of a plain copy of as many bytes, where nothing is multiplied.
-    Without rounds the subject failed.
+    ``repeated`` further rounds do not count. Without rounds the subject failed.
     """
 
     case: AnyCase
@@ -51,6 +51,7 @@ class OperatorRow:
     micro_kernel: str | None
     copy_seconds: float | None = None
     compile_seconds: float = 0.0
+    repeated: int = 0
 
     def compiled_in(self, seconds: float) -> OperatorRow:
         """The row with the time that compiling its group took."""
@@ -239,6 +240,7 @@ class OperatorReport:
             "micro_kernel": row.micro_kernel,
             "copy_seconds": row.copy_seconds,
             "compile_seconds": row.compile_seconds,
+            "repeated": row.repeated,
             "roofline_share": self.roofline_share(row) if row.rounds else None,
         }
 
@@ -406,6 +408,7 @@ def _remarks(report: OperatorReport) -> list[Text]:
         median, worst = report.noise
         text = f"noise, {SUBJECT} against itself: {median:.1%} at the median, {worst:.1%} at worst"
         remarks.append(Text(text, style="bold" if median > 0.03 else ""))
+    remarks += repeated_rounds(row.repeated for row in report.rows)
     reads = ", ".join(f"{r.bytes_per_second / 1e9:.0f} from {r.name}" for r in report.limits.reads)
     text = (
         f"{report.machine.processor}, {format_count(report.threads, 'thread')}, f32; above 1 the "

@@ -70,7 +70,7 @@ def run_groups(
     ``progress`` is called before each case with the number done. Errors of the subject and of the
     peers become failures in the row.
     """
-    clock = clock or SystemClock()
+    clock = clock or SystemClock(plan.threads)
     count = sum(len(group.cases) for group in groups)
     checked = set(spread(count, plan.self_checks))
     done = 0
@@ -146,6 +146,7 @@ def _run_case(
         self_ratio=measured.ratio(*twins).median if twins else None,
         micro_kernel=used_micro_kernel(model),
         copy_seconds=measured.seconds(COPY).median if COPY in calls else None,
+        repeated=measured.repeated,
     )
 
 

@@ -11,7 +11,7 @@ import csv
 import dataclasses
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -220,6 +220,15 @@ def _milliseconds(seconds: float) -> str:
     return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.3f}"
 
 
+def repeated_rounds(counts: Iterable[int]) -> list[Text]:
+    """A remark on how many rounds of all rows were timed again, if any were."""
+    repeated = sum(counts)
+    if not repeated:
+        return []
+    rounds = format_count(repeated, "round")
+    return [Text(f"{rounds} timed again, as the processors shared no cache", style="dim")]
+
+
 def _remarks(report: Report) -> list[Text]:
     remarks: list[Text] = []
     for peer in report.peers:
@@ -244,12 +253,7 @@ def _remarks(report: Report) -> list[Text]:
                 style="bold red",
             )
         )
-    repeated = sum(row.repeated for row in report.rows)
-    if repeated:
-        rounds = format_count(repeated, "round")
-        remarks.append(
-            Text(f"{rounds} timed again, as the processors shared no cache", style="dim")
-        )
+    remarks += repeated_rounds(row.repeated for row in report.rows)
     remarks.append(
         Text(
             f"{report.machine.processor}, {format_count(report.threads, 'thread')}, "

@@ -18,7 +18,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from tilewright.ir.dtype import DType
-from tilewright.ir.graph import Node
+from tilewright.ir.graph import Node, ancestors
 from tilewright.ir.primitives import Broadcast, Constant, Contract, Map, Reduce
 from tilewright.ir.tile import Apply, Guarded, Literal, Value
 from tilewright.shape import Expr
@@ -145,13 +145,8 @@ def _number(node: Node) -> float | None:
 
 def _is_whole(attention: Attention, within: Collection[Node]) -> bool:
     """Whether only nodes of the group lie between the seeds."""
-    stack, found = [attention.weights], set[Node]()
-    while stack:
-        current = stack.pop()
-        if current not in found and current in within:
-            found.add(current)
-            stack += current.inputs
-    return {attention.scores, attention.maximum, attention.total} <= found
+    between = ancestors(attention.weights, within.__contains__)
+    return {attention.scores, attention.maximum, attention.total} <= between
 
 
 def _fits(attention: Attention) -> bool:

@@ -209,6 +209,17 @@ def topological(
     return order
 
 
+def ancestors(start: Node, is_taken: Callable[[Node], bool]) -> set[Node]:
+    """Of ``start`` and what it is made of, the nodes that are taken; others end the search."""
+    stack, found = [start], set[Node]()
+    while stack:
+        current = stack.pop()
+        if current not in found and is_taken(current):
+            found.add(current)
+            stack += current.inputs
+    return found
+
+
 def users(nodes: Iterable[Node]) -> dict[Node, list[Node]]:
     """For every node, the nodes among ``nodes`` that read it (once per operand)."""
     table: dict[Node, list[Node]] = {}

@@ -5,17 +5,14 @@ Imports runtime, numpy and onnx. Start with :class:`TopK`.
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 from onnx.reference.op_run import OpRun
 
-from tilewright.runtime import _native
+from tilewright.runtime.built_in import compute
 
 Array = np.ndarray[Any, Any]
-
-_NATIVE = "bBhHiIlLqQfd"  # what the extension compares as it is
 
 
 class TopK(OpRun):
@@ -31,29 +28,14 @@ class TopK(OpRun):
         axis: int | None = None,
         largest: int | None = None,
         sorted: int | None = None,
-    ) -> tuple[Array, Array]:
-        wanted = int(np.asarray(k if count is None else count).reshape(()))
-        along = -1 if axis is None else axis
-        is_last = along in (-1, data.ndim - 1)
-        rows = data if is_last else np.moveaxis(data, along, -1)
-        if not 0 <= wanted <= rows.shape[-1]:
-            raise ValueError(f"{wanted} of {rows.shape[-1]} elements along axis {along}")
-        height, shape = math.prod(rows.shape[:-1]), (*rows.shape[:-1], wanted)
-        flat = np.ascontiguousarray(rows.reshape(height, rows.shape[-1]))
-        best = np.empty((height, wanted), np.int64)
-        # Half floats, of either kind, are in the order of the floats that they equal.
-        keys = flat if flat.dtype.char in _NATIVE else flat.astype(np.float32)
-        _native.best_places(keys, best, largest != 0)
-        begins = np.arange(height)[:, None] * rows.shape[-1]
-        values = flat.reshape(-1)[begins + best].reshape(shape)
-        best = best.reshape(shape)
-        if is_last:
-            return values, best
-        return np.moveaxis(values, -1, along), np.moveaxis(best, -1, along)
+    ) -> tuple[Array, ...]:
+        wanted = np.asarray(k if count is None else count).astype(np.int64)
+        given = {"axis": axis, "largest": largest, "sorted": sorted}
+        return tuple(compute("TopK", [data, wanted], **_present(given)))
 
 
 class NonMaxSuppression(OpRun):
-    """NonMaxSuppression that keeps its boxes side by side and compares many at once.
+    """NonMaxSuppression that compares a box with many at once.
 
     Of equal scores the first box is taken; boxes without area suppress none, as in ONNX Runtime.
     """
@@ -61,26 +43,10 @@ class NonMaxSuppression(OpRun):
     op_domain = ""
 
     def _run(  # type: ignore[override]
-        self,
-        boxes: Array,
-        scores: Array,
-        most: Array | None = None,
-        overlap: Array | None = None,
-        least: Array | None = None,
-        center_point_box: int | None = None,
-    ) -> tuple[Array]:
-        limit = float(0 if overlap is None else overlap.reshape(()))
-        if not 0 <= limit <= 1:
-            raise ValueError(f"iou_threshold is {limit}, which is not from 0 to 1")
-        found = _native.suppressed_boxes(
-            np.ascontiguousarray(boxes),
-            np.ascontiguousarray(scores),
-            0 if most is None else int(most.reshape(())),
-            limit,
-            None if least is None else float(least.reshape(())),
-            center_point_box == 1,
-        )
-        return (np.frombuffer(found, np.int64).reshape(-1, 3),)
+        self, *operands: Array | None, center_point_box: int | None = None
+    ) -> tuple[Array, ...]:
+        given = _present({"center_point_box": center_point_box})
+        return tuple(compute("NonMaxSuppression", list(operands), **given))
 
 
 class NonZero(OpRun):
@@ -99,6 +65,10 @@ class NonZero(OpRun):
             rest = outer
         found[0] = rest
         return (found,)
+
+
+def _present(attributes: dict[str, int | None]) -> dict[str, int]:
+    return {name: value for name, value in attributes.items() if value is not None}
 
 
 __all__ = ["NonMaxSuppression", "NonZero", "TopK"]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection
 
 from tilewright.ir.access import below_reshapes, contraction_access, is_stored_view
 from tilewright.ir.attention import attention_of
-from tilewright.ir.graph import Node
+from tilewright.ir.graph import Node, ancestors
 from tilewright.ir.kernel import Kernel, KernelKind, RowSpace, kernel_of, kind_of_output
 from tilewright.ir.primitives import (
     Broadcast,
@@ -191,8 +191,9 @@ def _attention(kernel: Kernel) -> str | None:
     if found is None or found.seeds != kernel.seeds or found.scores.dtype.is_half:
         return "has seeds that are no attention"
     order = {node: number for number, node in enumerate((*kernel.reads, *kernel.body))}
+    known = {*kernel.reads, found.context}
     for output in kernel.outputs:
-        if _is_made_of(output, found.scores, {*kernel.reads, found.context}):
+        if found.scores in ancestors(output, lambda current: current not in known):
             return f"writes {output!r}, which needs scores that are never in memory"
     for seed, last, below in (
         (found.scores, (found.shown,), set[Node]()),
@@ -209,19 +210,6 @@ def _attention(kernel: Kernel) -> str | None:
                 return f"cannot compute {current!r} where {seed!r} is"
             dependent.add(current)
     return None
-
-
-def _is_made_of(node: Node, operand: Node, known: Collection[Node]) -> bool:
-    """Whether a node reads ``operand``, itself or through others that are not ``known``."""
-    stack, seen = [node], set[Node]()
-    while stack:
-        current = stack.pop()
-        if current is operand:
-            return True
-        if current not in known and current not in seen:
-            seen.add(current)
-            stack += current.inputs
-    return False
 
 
 def _fitting(kernel: Kernel) -> Callable[[Node], bool]:
@@ -356,16 +344,11 @@ def _is_turned(data: Node, memory: Collection[Node]) -> bool:
     Every tap of a convolution would gather them one by one, which takes longer than to transpose
     them once.
     """
-    stack = [data]
-    while stack:
-        current = stack.pop()
-        if current in memory:
-            continue
-        primitive = current.primitive
-        if isinstance(primitive, Transpose) and primitive.permutation[-1] != current.rank - 1:
-            return True
-        stack.extend(current.inputs)
-    return False
+    return any(
+        isinstance(current.primitive, Transpose)
+        and current.primitive.permutation[-1] != current.rank - 1
+        for current in ancestors(data, lambda current: current not in memory)
+    )
 
 
 def _contract_operands(node: Node, memory: Collection[Node], scope: Scope) -> set[Node]:

@@ -15,17 +15,9 @@ def from_dlpack(
     capsule: object, dtypes: dict[tuple[int, int], np.dtype[Any]], writeable: bool
 ) -> np.ndarray[Any, Any]: ...
 def part_checksums(buffer: Any, size: int) -> bytes: ...
-def best_places(
-    rows: np.ndarray[Any, Any], places: np.ndarray[Any, Any], largest: bool
-) -> None: ...
-def suppressed_boxes(
-    boxes: np.ndarray[Any, Any],
-    scores: np.ndarray[Any, Any],
-    most: int,
-    overlap: float,
-    least: float | None,
-    centred: bool,
-) -> bytes: ...
+def compute(
+    operator: str, attributes: Sequence[int], operands: list[np.ndarray[Any, Any] | None]
+) -> list[Any]: ...
 
 class FileWatch:
     def __init__(self, descriptor: int, path: str) -> None: ...

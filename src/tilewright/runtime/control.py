@@ -23,7 +23,7 @@ from tilewright.support.errors import ArtifactError
 Array = np.ndarray[Any, Any]
 # A dtype and sizes, each a number (0 where it is not known) or that of an input along an axis.
 ResultType = tuple[str, tuple[int | tuple[int, int], ...]]
-Call = Callable[..., Sequence[Array]]  # a body: its results, for its inputs by position
+Call = Callable[[tuple[Array, ...]], Sequence[Array]]  # a body: its results, for its inputs
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class ControlOperator:
     ) -> Sequence[Array]:
         places = self.step.bodies[number]
         given = [parameters[place] if place >= 0 else inputs[-1 - place] for place in places]
-        return self.bodies[number](*given)
+        return self.bodies[number](tuple(given))
 
     def _if(self, inputs: Sequence[Array]) -> Sequence[Array]:
         condition = self._operand(inputs, 0)
@@ -110,17 +110,25 @@ class ControlOperator:
         states = [inputs[place] for place in self.step.operands[2:] if place is not None]
         limit = None if count is None else int(count.reshape(-1)[0])
         going = condition is None or bool(condition.reshape(-1)[0])
-        stacks: list[list[Array]] = [[] for _ in self.step.results[1 + len(states) :]]
+        # Few bodies ask for the number of the turn or the condition, which take a while to make.
+        counts, asks = (place in self.step.bodies[0] for place in (0, 1))
+        number, again = np.array(0, np.int64), np.array(going)
+        kept, end = len(states), 1 + len(states)
+        stacked: list[Sequence[Array]] = []  # by turn
         turn = 0
         while going and (limit is None or turn < limit):
-            parameters = (np.array(turn, np.int64), np.array(going), *states)
-            goes_on, *made = self._called(0, parameters, inputs)
-            going = bool(goes_on.reshape(-1)[0])
-            states, elements = made[: len(states)], made[len(states) :]
-            for stack, element in zip(stacks, elements, strict=True):
-                stack.append(element)
+            if counts:
+                number = np.array(turn, np.int64)
+            if asks:
+                again = np.array(going)
+            made = self._called(0, (number, again, *states), inputs)
+            going = bool(made[0].item())
+            states = made[1:end]
+            if len(made) > end:
+                stacked.append(made[end:])
             turn += 1
-        return [*states, *self._stacked(stacks, 1 + len(states), inputs)]
+        stacks = _columns(stacked, len(self.step.results) - 1 - kept)
+        return [*states, *self._stacked(stacks, end, inputs)]
 
     def _scan(self, inputs: Sequence[Array]) -> Sequence[Array]:
         step = self.step
@@ -130,16 +138,17 @@ class ControlOperator:
         for array, axis, backward in zip(scanned, step.axes, step.backward, strict=True):
             moved = np.moveaxis(array, axis, 0)
             elements.append(np.ascontiguousarray(moved[::-1] if backward else moved))
-        stacks: list[list[Array]] = [[] for _ in step.results[len(states) :]]
-        for turn in range(elements[0].shape[0]):
-            made = self._called(0, (*states, *(element[turn] for element in elements)), inputs)
-            states = list(made[: len(states)])
-            for stack, element in zip(stacks, made[len(states) :], strict=True):
-                stack.append(element)
+        kept = len(states)
+        stacked: list[Sequence[Array]] = []  # by turn
+        for scanned_now in zip(*elements, strict=True):
+            made = self._called(0, (*states, *scanned_now), inputs)
+            states = list(made[:kept])
+            stacked.append(made[kept:])
+        stacks = _columns(stacked, len(step.results) - kept)
         for stack, backward in zip(stacks, step.result_backward, strict=True):
             if backward:
                 stack.reverse()
-        made = self._stacked(stacks, len(states), inputs)
+        made = self._stacked(stacks, kept, inputs)
         ordered = [
             np.moveaxis(array, 0, axis) for array, axis in zip(made, step.result_axes, strict=True)
         ]
@@ -152,11 +161,23 @@ class ControlOperator:
         made: list[Array] = []
         for stack, (dtype, sizes) in zip(stacks, self.step.results[first:], strict=True):
             if stack:
-                made.append(np.stack(stack))
+                made.append(_stack(stack))
                 continue
             known = [s if isinstance(s, int) else inputs[s[0]].shape[s[1]] for s in sizes]
             made.append(np.empty((0, *known), native_dtype(dtype)))
         return made
+
+
+def _columns(rows: Sequence[Sequence[Array]], count: int) -> list[list[Array]]:
+    return [[row[column] for row in rows] for column in range(count)]
+
+
+def _stack(elements: Sequence[Array]) -> Array:
+    """Arrays of one shape along a new first axis, which ``np.stack`` makes of each by itself."""
+    shape = elements[0].shape
+    if not shape or any(element.shape != shape for element in elements):
+        return np.stack(elements)
+    return np.concatenate(elements).reshape(len(elements), *shape)
 
 
 def _size(given: Any) -> int | tuple[int, int]:

@@ -47,8 +47,8 @@ class Hooks:
         self._control = control or {}
         opaque = [
             step.operator
-            for number, step in enumerate(program.steps)
-            if isinstance(step, OpaqueStep) and number not in self._control
+            for step in program.steps
+            if isinstance(step, OpaqueStep) and step.needs_reference
         ]
         if opaque and evaluate is None:
             raise ArtifactError(
@@ -161,7 +161,7 @@ class Hooks:
 def _checked(
     step: OpaqueStep, buffer: Buffer, value: Any, inputs: list[Any], *, is_fresh: bool
 ) -> Any:
-    """The value as an array that fits; ``is_fresh`` where nobody but the inputs can share it."""
+    """The value as an array that fits; ``is_fresh`` where it is new, or an input as it is."""
     if buffer.dtype == SHAPELESS:
         return value
     array = cast("np.ndarray[Any, Any]", np.asarray(value))
@@ -173,12 +173,14 @@ def _checked(
             f"{describe(buffer)} is expected.",
             where=step.label,
         )
-    if buffer.dtype in NATIVE_ITEM_SIZES:
+    # Asking for what is there already takes as long as a small body.
+    if buffer.dtype in NATIVE_ITEM_SIZES and not array.flags.carray:
         array = np.require(array, dtype, ["C", "A"])
     # What leaves the model must be the caller's own; what stays must not move under it.
-    shared = (buffer.kind == "output" and not is_fresh) or any(
-        _overlap(array, given) for given in inputs
-    )
+    if is_fresh:
+        shared = any(array is given for given in inputs)
+    else:
+        shared = buffer.kind == "output" or any(_overlap(array, given) for given in inputs)
     return array.copy() if shared else array
 
 

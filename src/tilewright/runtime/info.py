@@ -196,7 +196,7 @@ def level_info(
         kernels=sum(isinstance(step, KernelStep) for step in program.steps),
         functions=len(image.functions),
         opaque_steps=sum(
-            isinstance(step, OpaqueStep) and not step.has_bodies for step in program.steps
+            isinstance(step, OpaqueStep) and step.needs_reference for step in program.steps
         ),
         code_bytes=len(image.data),
         weight_bytes=weight_bytes,

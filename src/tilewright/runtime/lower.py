@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
+from tilewright.runtime.built_in import BuiltInStep
 from tilewright.runtime.jobs import ends_of_jobs
 from tilewright.runtime.library_kernels import address_of
 from tilewright.runtime.program import (
@@ -29,7 +30,7 @@ from tilewright.runtime.tensors import native_dtype
 from tilewright.shape import Expr, Guard, encode, size_symbol
 from tilewright.support.errors import ArtifactError, DimensionError
 
-_EXTERNAL, _ARENA, _OUTPUT = range(3)
+_EXTERNAL, _ARENA, _OUTPUT, _MADE = range(4)
 _NEVER = -1
 # Values of this dtype are sequences, optionals and the like, which have no shape.
 SHAPELESS = "object"
@@ -55,6 +56,7 @@ class _Life:
     first: int = _NEVER
     last: int = _NEVER
     opaque: bool = False
+    built_in: bool = False
 
 
 @dataclass
@@ -224,6 +226,7 @@ class _Lowering:
             self.read(number, buffer)
         for position, buffer in enumerate(step.outputs):
             self.write(number, buffer, opaque=True)
+            self.lives[buffer].built_in = step.is_built_in
             for axis, size in enumerate(self.program.buffers[buffer].shape):
                 name = size.symbol_name
                 if name is None or name in self.known_from or name in learned:
@@ -275,6 +278,8 @@ class _Lowering:
         return phase
 
     def storage(self, buffer: Buffer, life: _Life) -> int:
+        if life.built_in:
+            return _MADE
         if life.first == _NEVER or life.opaque:
             return _EXTERNAL
         return _OUTPUT if buffer.kind == "output" else _ARENA
@@ -368,13 +373,16 @@ class _Lowering:
                     "used": self.number(step.used),
                 }
             case OpaqueStep():
-                return {
+                described: dict[str, Any] = {
                     "step": "opaque",
                     "label": step.label,
                     "inputs": list(step.inputs),
                     "outputs": list(step.outputs),
                     "bindings": self.opaque_bindings[number],
                 }
+                if step.is_built_in:
+                    described["built_in"] = BuiltInStep.of(step.payload).description()
+                return described
             case BindStep():
                 slots = [self.slots[name] for name in step.symbols]
                 return {"step": "bind", "buffer": step.buffer, "slots": slots}

@@ -153,7 +153,7 @@ class CompiledModel:
             found.append(self._bodies[number])
         return found
 
-    def _results(self, *args: Any) -> Sequence[Any]:
+    def _results(self, args: tuple[Any, ...]) -> Sequence[Any]:
         """All outputs, in order, for the inputs by position."""
         made = self._native.call(args, {})
         return (made,) if self._single else made
@@ -161,7 +161,7 @@ class CompiledModel:
     def _into(self, inputs: Sequence[Any], out: Sequence[Any]) -> Sequence[Any]:
         """All outputs, in order, in the arrays of ``out`` that are not None."""
         if all(place is None for place in out):
-            return self._results(*inputs)
+            return self._results(tuple(inputs))
         made = self._native.call_into(tuple(inputs), {}, tuple(out))
         return (made,) if self._single else made
 

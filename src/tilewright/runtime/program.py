@@ -28,6 +28,7 @@ from tilewright.support.errors import TilewrightError
 BufferKind = Literal["input", "output", "constant", "intermediate"]
 BUFFER_KINDS: tuple[BufferKind, ...] = ("input", "output", "constant", "intermediate")
 CONTROL = b"tilewright control flow\n"  # what the payload of an operator with bodies begins with
+BUILT_IN = b"tilewright built-in operator\n"  # that of one which the extension computes itself
 RAGGED = b"tilewright ragged batch\n"  # that of a step which runs a body for every sequence
 LEVELS: tuple[str, ...] = (
     "x86-64", "avx2", "avx512", "avx512-vnni", "avx512-bf16", "avx512-amx",
@@ -105,7 +106,8 @@ class OpaqueStep:
     """One operator run by the Python reference; ``payload`` is a serialised ONNX model.
 
     Or one whose bodies are compiled: its payload begins with ``CONTROL``, see ``control``, or with
-    ``RAGGED``, see ``ragged``.
+    ``RAGGED``, see ``ragged``. Or one that the native extension computes itself: it begins with
+    ``BUILT_IN``, see ``built_in``.
     Symbols that stand alone as a dimension of an output and are not bound yet are bound from the
     arrays that come back.
     """
@@ -120,6 +122,16 @@ class OpaqueStep:
     def has_bodies(self) -> bool:
         """Whether it calls compiled bodies, and not the reference."""
         return self.payload.startswith((CONTROL, RAGGED))
+
+    @property
+    def is_built_in(self) -> bool:
+        """Whether the native extension computes it itself."""
+        return self.payload.startswith(BUILT_IN)
+
+    @property
+    def needs_reference(self) -> bool:
+        """Whether the reference runs it."""
+        return not (self.has_bodies or self.is_built_in)
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from llvmlite import ir
 from tilewright.backend.cpu.emitter import Emitter
 from tilewright.backend.cpu.indices import I64, IndexEmitter, word
 from tilewright.backend.cpu.machine import Level
+from tilewright.cost.vector_work import MOST_PICKED
 from tilewright.ir.tile import (
     IDENTITY,
     MULTIPLY_ADD,
@@ -33,8 +34,6 @@ from tilewright.ir.tile import (
 )
 from tilewright.ir.tile_walk import slope, stride
 from tilewright.shape import Expr
-
-MOST_PICKED = 4  # elements from one lane to the next for which whole vectors are read
 
 
 class Scalars(Protocol):

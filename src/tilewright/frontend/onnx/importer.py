@@ -17,6 +17,7 @@ import onnx_ir
 
 from tilewright.frontend.onnx.bodies import with_bodies
 from tilewright.frontend.onnx.boundary import THIRD_PARTY, third_party
+from tilewright.frontend.onnx.built_in import built_in_step
 from tilewright.frontend.onnx.control import Trial, result_types
 from tilewright.frontend.onnx.dims import Dim, Implied
 from tilewright.frontend.onnx.finish import deciding_inputs, finished
@@ -325,8 +326,13 @@ class _Importer:
             if len(self.state.fallbacks) == known:
                 self._count(use)
             return defined
-        self.state.fallbacks.append(Fallback(use.name, use.where, made))
-        return self._opaque(use)
+        results = self._opaque(use)
+        calls = [r for r in results if r is not None and isinstance(r.primitive, Opaque)]
+        if any(built_in_step(call) is not None for call in calls):
+            self._count(use)
+        else:
+            self.state.fallbacks.append(Fallback(use.name, use.where, made))
+        return results
 
     def _refusal(self, use: Use, reason: str) -> UnsupportedError:
         """Of a form without a rule where there is no reference that could run it instead."""

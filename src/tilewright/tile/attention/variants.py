@@ -13,7 +13,7 @@ from tilewright.cost import AttentionSizes, Machine, attention_time, softmax_tim
 from tilewright.ir.access import Axes, contraction_access
 from tilewright.ir.attention import Attention, attention_of
 from tilewright.ir.dtype import DType
-from tilewright.ir.graph import Node
+from tilewright.ir.graph import Node, ancestors
 from tilewright.ir.kernel import Kernel, kernel_of
 from tilewright.ir.primitives import Map
 from tilewright.ir.scalar import SCALAR_FUNCTIONS
@@ -115,16 +115,12 @@ def _size(axes: Axes) -> Expr:
 
 def _operations(attention: Attention) -> int:
     """Between a score and what is shown of it."""
-    count, stack, seen = 0, [attention.shown], {attention.scores}
-    while stack:
-        current = stack.pop()
-        if current in seen or current.shape != attention.scores.shape:
-            continue
-        seen.add(current)
-        if isinstance(current.primitive, Map):
-            count += 1 + SCALAR_FUNCTIONS[current.primitive.function].cost
-        stack += current.inputs
-    return count
+    scores = attention.scores
+    between = ancestors(
+        attention.shown, lambda current: current is not scores and current.shape == scores.shape
+    )
+    maps = [current.primitive for current in between if isinstance(current.primitive, Map)]
+    return sum(1 + SCALAR_FUNCTIONS[primitive.function].cost for primitive in maps)
 
 
 # ---------------------------------------------------------------- three kernels
