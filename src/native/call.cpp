@@ -164,9 +164,7 @@ void Call::check_shape(std::uint32_t number, const std::int64_t* expected) const
 void Call::provide_memory(const PhaseInfo& phase, const PhasePlan& plan) {
   std::int64_t& needed = context_.needed[phase.block];
   needed = std::max(needed, plan.arena_bytes);
-  for (const KernelPlan& kernel : plan.kernels)
-    context_.scratch_needed =
-        std::max(context_.scratch_needed, kernel.scratch * std::min(kernel.threads, threads_));
+  context_.scratch_needed = std::max(context_.scratch_needed, plan.scratch_bytes);
   context_.output_bytes += plan.output_bytes;
   for (std::size_t position = 0; position < phase.buffers.size(); ++position) {
     const BufferInfo& buffer = program_.buffers[phase.buffers[position]];

@@ -183,7 +183,6 @@ nb::dict Model::explain_phase(std::uint32_t number, const PhasePlan& plan,
   for (std::size_t position = 0; position < phase.buffers.size(); ++position)
     bytes[phase.buffers[position]] = plan.bytes[position];
   nb::list kernels;
-  std::int64_t scratch = 0;
   for (std::uint32_t step = phase.first_step; step < phase.end_step; ++step) {
     const auto* kernel = std::get_if<KernelInfo>(&program_.steps[step]);
     if (kernel == nullptr) continue;
@@ -191,7 +190,6 @@ nb::dict Model::explain_phase(std::uint32_t number, const PhasePlan& plan,
     std::int64_t touched = 0;
     for (const std::uint32_t buffer : kernel->buffers) touched += bytes[buffer];
     const int threads = std::min(numbers.threads, num_threads_);
-    scratch = std::max(scratch, numbers.scratch * threads);
     nb::list parameters;
     const std::size_t count = numbers.grid == 0 ? 0 : kernel->parameters.size();
     for (std::size_t parameter = 0; parameter < count; ++parameter)
@@ -209,7 +207,7 @@ nb::dict Model::explain_phase(std::uint32_t number, const PhasePlan& plan,
   result["block"] = phase.block;
   result["arena_bytes"] = plan.arena_bytes;
   result["output_bytes"] = plan.output_bytes;
-  result["scratch_bytes"] = scratch;
+  result["scratch_bytes"] = plan.scratch_bytes;
   return result;
 }
 

@@ -12,9 +12,12 @@ namespace {
 
 constexpr std::size_t kMaximumPlans = 512;
 constexpr std::size_t kMaximumPlanBytes = 64 << 20;
-// An arena that jobs may need where kernels alone need less: a second-level cache holds it, and only
-// kernels of little data gain by jobs.
-constexpr std::int64_t kLittleArena = 1 << 20;
+// Memory that jobs may need where kernels alone need less: a second-level cache holds it. More of
+// the arena, a quarter at most, is worth while only for kernels that take longer one after the other,
+// by this share of all, as those with fewer tasks than there are threads.
+constexpr std::int64_t kLittleMemory = 1 << 20;
+constexpr std::int64_t kLargestGrowth = 4;
+constexpr std::int64_t kLeastGain = 20;
 
 // The message with each {symbol} replaced by the symbol's value.
 std::string fill_in(const std::string& message, const ProgramInfo& program,
@@ -77,12 +80,11 @@ class Planner {
     choose();
     plan_->symbols = symbols_;
     size_buffers();
-    place_buffers();
     for (std::uint32_t step = phase_.first_step; step < phase_.end_step; ++step) {
       const auto* kernel = std::get_if<KernelInfo>(&program_.steps[step]);
       plan_->kernels.push_back(kernel != nullptr ? plan_kernel(*kernel) : KernelPlan{});
     }
-    join_kernels();
+    place_buffers();
     return plan_;
   }
 
@@ -138,18 +140,26 @@ class Planner {
     }
   }
 
+  // Kernels can be one job only if what is read there is not overwritten, which may cost memory.
   void place_buffers() {
     std::vector<std::int64_t> sizes;
     sizes.reserve(phase_.items.size());
     for (const std::uint32_t position : phase_.items) sizes.push_back(plan_->bytes[position]);
     plan_->arena_bytes = phase_.conflicts->place(sizes, plan_->offsets);
+    join_kernels();
     if (threads_ == 1 || phase_.conflicts_beside == nullptr) return;
-    // Kernels can be one job only if what is read there is not overwritten; that may cost little.
     std::vector<std::int64_t> offsets;
-    const std::int64_t bytes = phase_.conflicts_beside->place(sizes, offsets);
-    if (bytes > std::max(plan_->arena_bytes, kLittleArena)) return;
-    plan_->arena_bytes = bytes;
-    plan_->offsets = std::move(offsets);
+    std::int64_t bytes = phase_.conflicts_beside->place(sizes, offsets);
+    const std::int64_t alone = plan_->arena_bytes, duration = duration_of_jobs();
+    if (bytes > std::max(alone + alone / kLargestGrowth, kLittleMemory)) return;
+    const auto exchange = [&] {
+      std::swap(plan_->arena_bytes, bytes);
+      std::swap(plan_->offsets, offsets);
+      join_kernels();
+    };
+    exchange();
+    if (plan_->arena_bytes <= std::max(alone, kLittleMemory)) return;
+    if (duration_of_jobs() > duration - duration / kLeastGain) exchange();
   }
 
   KernelPlan plan_kernel(const KernelInfo& kernel) {
@@ -169,8 +179,6 @@ class Planner {
         std::min({plan.grid, std::max<std::int64_t>(1, plan.work / kWorkPerThread),
                   static_cast<std::int64_t>(kMaximumThreads)});
     plan.threads = static_cast<std::int32_t>(threads);
-    plan.job_steps = 1;
-    plan.job_threads = plan.threads;
     return plan;
   }
 
@@ -192,11 +200,17 @@ class Planner {
   // Kernels that follow one another become one job where none of them touches what another one
   // writes, at the addresses that they have at this shape.
   void join_kernels() {
+    plan_->scratch_bytes = 0;
+    for (KernelPlan& kernel : plan_->kernels) {
+      if (kernel.grid == 0) continue;
+      kernel.job_steps = 1;
+      kernel.job_threads = kernel.threads;
+      plan_->scratch_bytes =
+          std::max(plan_->scratch_bytes, kernel.scratch * std::min(kernel.threads, threads_));
+    }
     if (threads_ == 1) return;
     locate_items();
-    std::int64_t scratch = 0;
-    for (const KernelPlan& kernel : plan_->kernels)
-      scratch = std::max(scratch, kernel.scratch * std::min(kernel.threads, threads_));
+    const std::int64_t scratch = std::max(plan_->scratch_bytes, kLittleMemory);
     Joined job{};
     std::vector<Place> own;
     for (std::uint32_t at = 0; at < plan_->kernels.size(); ++at) {
@@ -220,6 +234,7 @@ class Planner {
       if (++job.parts > 1) {
         plan_->kernels[job.first].job_steps = at + 1 - job.first;
         plan_->kernels[job.first].job_threads = job_threads(job);
+        plan_->scratch_bytes = std::max(plan_->scratch_bytes, job.scratch * job_threads(job));
       }
       if (is_alone) job.parts = 0;
     }
@@ -238,7 +253,7 @@ class Planner {
         std::min({job.grid, worth_while, static_cast<std::int64_t>(threads_)}));
   }
 
-  // `scratch` is what is there for the threads of kernels by themselves.
+  // `scratch` is what there may be for all threads.
   bool may_join(const Joined& job, const KernelPlan& kernel, const std::vector<Place>& places,
                 std::int64_t scratch) const {
     if (job.parts == 0 || job.parts == kMostParts) return false;
@@ -248,6 +263,23 @@ class Planner {
     const Joined whole{job.first, job.parts + 1, job.grid + kernel.grid, job.work + kernel.work,
                     std::max(job.scratch, kernel.scratch), {}};
     return whole.scratch * job_threads(whole) <= scratch;
+  }
+
+  // Nanoseconds of all jobs one after the other, by the work of their kernels.
+  std::int64_t duration_of_jobs() const {
+    std::int64_t duration = 0;
+    const std::vector<KernelPlan>& kernels = plan_->kernels;
+    for (std::size_t at = 0; at < kernels.size();) {
+      const auto threads = std::max(std::min(kernels[at].job_threads, threads_), 1);
+      std::int64_t work = 0, longest = 0;
+      for (const std::size_t end = at + std::max(kernels[at].job_steps, 1U); at < end; ++at) {
+        work += kernels[at].work;
+        const auto own = std::max(std::min(kernels[at].threads, threads_), 1);
+        longest = std::max(longest, kernels[at].work / own);
+      }
+      duration += std::max(longest, work / threads);
+    }
+    return duration;
   }
 
   void locate_items() {

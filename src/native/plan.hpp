@@ -32,6 +32,7 @@ struct PhasePlan {
   std::vector<std::int64_t> offsets;     // of each item in the arena block
   std::vector<std::int64_t> symbols;     // as they were when the plan was made
   std::int64_t arena_bytes = 0;
+  std::int64_t scratch_bytes = 0;  // of all threads
   std::int64_t output_bytes = 0;
 
   std::size_t footprint() const;

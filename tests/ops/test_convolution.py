@@ -202,6 +202,25 @@ def test_conv_transpose_of_unknown_sizes(
             compare(run(graph, [x, w, bias])[0], expected, length=int(np.prod(weights)))
 
 
+@pytest.mark.parametrize(("shape", "weights", "attributes"), TRANSPOSED)
+def test_data_are_not_spread_where_the_kernel_is_known(
+    shape: tuple[int, ...], weights: tuple[int, ...], attributes: Attributes
+) -> None:
+    operands: list[Array | None] = [_random(*shape), _random(*weights)]
+    graph = fission("ConvTranspose", operands, attributes, opset=11, constants=(1,))
+    (made,) = [n.primitive for n in graph.nodes() if isinstance(n.primitive, Convolve)]
+    assert set(made.spread) == {1}
+
+
+def test_channels_of_all_phases_take_no_more_taps_than_one() -> None:
+    """A kernel of 16 with a stride of 8 is 8 kernels of 2."""
+    operands: list[Array | None] = [_random(2, 6, 5), _random(6, 4, 16)]
+    attributes = {"strides": [8], "pads": [4, 4], "group": 2}
+    graph = fission("ConvTranspose", operands, attributes, opset=11, constants=(1,))
+    (made,) = [n for n in graph.nodes() if isinstance(n.primitive, Convolve)]
+    assert [str(size) for size in made.inputs[1].shape] == ["64", "3", "2"]
+
+
 @pytest.mark.parametrize("mode", ["NOTSET", "SAME_UPPER", "SAME_LOWER"])
 @pytest.mark.parametrize("wanted", [[9, 8], [10, 9], [8, 11], [14, 16]])
 def test_conv_transpose_with_an_output_shape(wanted: list[int], mode: str) -> None:

@@ -107,6 +107,23 @@ def test_merged_heads_are_stored_in_place() -> None:
     assert plan.kernels[0].outputs == (merged,)
 
 
+def test_heads_of_pixels_are_stored_in_place_for_a_convolution() -> None:
+    """That asks for the transposition below the reshape, which nothing else reads."""
+    sketch = Sketch()
+    weights = sketch.input(sketch.batch, 4, 64, 64)
+    values = sketch.input(sketch.batch, 4, 64, 32)
+    context = node(Contract(((0, 0), (1, 1)), ((3, 2),)), weights, values)
+    moved = node(Transpose((0, 2, 1, 3)), context)
+    image = node(Reshape((sketch.batch, constant(8), constant(8), constant(128))), moved)
+    convolve = Convolve(
+        (1, 1), (1, 1), (1, 1), (constant(0),) * 2, (constant(8),) * 2, 1, channels_last=True
+    )
+    plan = sketch.plan(node(convolve, image, sketch.weights(16, 128, 1, 1)))
+    assert [k.kind for k in plan.kernels] == [KernelKind.CONTRACTION] * 2
+    assert plan.kernels[0].outputs == (image,)
+    assert_in_order(sketch, plan)
+
+
 def test_a_costly_value_wanted_twice_goes_to_memory() -> None:
     sketch = Sketch()
     x = sketch.input(sketch.batch, sketch.sequence)

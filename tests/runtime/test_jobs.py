@@ -16,6 +16,7 @@ from tilewright.shape import Scope
 from tilewright.support.errors import ExecutionError
 
 WORK = 50_000  # nanoseconds: more than a thread is worth
+FEW = 5_000  # that one thread is worth
 
 
 def sums(reads: list[int], kept: set[int], work: list[int], scratch: list[int]) -> Program:
@@ -84,13 +85,25 @@ def test_no_more_than_eight_are_one_job() -> None:
     assert [len(job) for job in joined([0] * 11, set(range(1, 12)))] == [8, 3]
 
 
-def test_threads_get_no_more_scratch_than_kernels_need_by_themselves() -> None:
+@pytest.mark.parametrize(("work", "expected"), [(FEW, [[4, 5, 6, 7]]), (WORK, [[4], [5, 6, 7, 8]])])
+def test_more_memory_is_taken_where_threads_would_have_nothing_to_do(
+    work: int, expected: list[list[int]]
+) -> None:
+    """Tensor 6 may lie where tensor 1 was, of which tensor 5 is made; that saves one in six."""
+    works = [0] * 4 + [work, work] + [0] * 4
+    made = sums([0, 0, 0, 0, 1, 2, 3, 4, 5, 6], {7, 8, 9, 10}, works, [0] * 10)
+    compiled = model(made, num_threads=4)
+    assert [job for job in jobs(compiled, 1 << 19) if {4, 5} & set(job)] == expected
+    assert compiled.memory(n=1 << 19).arena == (6 if work == FEW else 5) << 21
+
+
+def test_threads_get_little_more_scratch_than_kernels_need_by_themselves() -> None:
     """Two kernels of little work have a thread each; together there would be four."""
     little = 2 * 3000
-    made = sums([0, 0], {1, 2}, [little, little], [1 << 20, 0])
-    assert jobs(model(made, num_threads=8), 1000) == [[0], [1]]
-    made = sums([0, 0], {1, 2}, [little, little], [0, 0])
-    assert jobs(model(made, num_threads=8), 1000) == [[0, 1]]
+    for scratch, expected in ((1 << 20, [[0], [1]]), (1 << 15, [[0, 1]]), (0, [[0, 1]])):
+        compiled = model(sums([0, 0], {1, 2}, [little, little], [scratch, 0]), num_threads=8)
+        assert jobs(compiled, 1000) == expected
+        assert compiled.memory(n=1000).scratch == scratch * (4 if scratch == 1 << 15 else 2)
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3, 8])

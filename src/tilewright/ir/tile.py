@@ -305,8 +305,9 @@ class RunTable:
 
     Entry ``r * row + i`` of ``table`` says how many bytes after element ``offset`` run r of row i
     begins; rows count from the product's first one, runs from the depth 0, whichever block of k it
-    is. A run may lie in ``zeros`` instead, behind which nothing else is read. With ``shifts`` there
-    is one entry for a row, to which entry r of ``shifts`` is added: runs lie alike in all rows.
+    is. A run may lie in ``zeros`` instead, behind which nothing else is read; where those of all
+    rows do, they need not be multiplied. With ``shifts`` there is one entry for a row, to which
+    entry r of ``shifts`` is added: runs lie alike in all rows.
     """
 
     buffer: TileBuffer

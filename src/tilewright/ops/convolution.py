@@ -1,13 +1,15 @@
 """Conv and ConvTranspose of any rank, and CausalConvWithState.
 
-A transposed convolution is a convolution of the spread operand with weights flipped and exchanged
-per group, which are primitives and fold when the weights are constant. Start with
+A transposed convolution is a convolution with weights flipped and exchanged per group, which are
+primitives and fold when the weights are constant: one of the data as they are, with channels for
+every phase of the strides, or else one of the data with zeros between them. Start with
 :func:`direct_convolution`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 from tilewright.ir.graph import Node, node
 from tilewright.ir.make import transpose
@@ -24,7 +26,7 @@ from tilewright.ops.spatial import (
     positive,
 )
 from tilewright.ops.types import require_native
-from tilewright.shape import Expr, constant, less_equal, maximum
+from tilewright.shape import Expr, ceil_div, constant, less_equal, maximum
 from tilewright.support.errors import InvalidModelError
 
 
@@ -105,13 +107,60 @@ def _conv_transpose(context: RuleContext) -> Sequence[Node]:
     spread = positive(context, "strides", per_axis(context, "strides", rank, 1))
     dilations = positive(context, "dilations", per_axis(context, "dilations", rank, 1))
     low, sizes = _transposed_sizes(b, data.shape[2:], weights.shape[2:], spread, dilations)
+    phased = [axis for axis, s in enumerate(spread) if s > 1]
+    phases = [1] * rank
+    if all(dilations[axis] == 1 and weights.shape[2 + axis].is_constant for axis in phased):
+        phases, spread = list(spread), (1,) * rank
+    weights = _taps_of_phases(b, weights, phases)
     flipped = _adjoint_weights(b, weights, groups)
+    before, whole = list(low), list(sizes)
+    for axis, s in enumerate(phases):
+        if s > 1:
+            before[axis], whole[axis] = constant(0), ceil_div(low[axis] + sizes[axis], s)
     extents = [(k - 1) * d for k, d in zip(weights.shape[2:], dilations, strict=True)]
     out = _offset_convolution(
         b, data, flipped, spread, dilations, groups,
-        [e - before for e, before in zip(extents, low, strict=True)], sizes,
+        [e - cut for e, cut in zip(extents, before, strict=True)], whole,
     )  # fmt: skip
+    out = _interleaved(b, out, phases, groups)
+    for axis in phased:
+        if phases[axis] > 1:
+            out = b.slice_axis(out, 2 + axis, low[axis], sizes[axis])
     return [with_bias(b, out, context.optional(2))]
+
+
+def _taps_of_phases(b: Builder, weights: Node, phases: Sequence[int]) -> Node:
+    """[C, O / group, kernel…] with channels for every phase, [C, phases… · O / group, taps…].
+
+    The result at q * stride + phase is made of the data at q, q - 1, … by every stride-th tap from
+    that phase on: no zeros between the data are needed. The last taps of some phases are zero.
+    """
+    if all(s == 1 for s in phases):
+        return weights
+    channels, outputs, *kernel = weights.shape
+    taps = [ceil_div(k, s) if s > 1 else k for k, s in zip(kernel, phases, strict=True)]
+    zero = [constant(0)] * weights.rank
+    more = [t * s - k for t, s, k in zip(taps, phases, kernel, strict=True)]
+    padded = b.pad(weights, zero, [*zero[:2], *more])
+    apart = [size for t, s in zip(taps, phases, strict=True) for size in (t, s)]
+    split = b.reshape(padded, [channels, outputs, *apart])
+    rank = len(phases)
+    order = [0, *range(3, 3 + 2 * rank, 2), 1, *range(2, 2 + 2 * rank, 2)]
+    return b.reshape(transpose(split, order), [channels, outputs * prod(phases), *taps])
+
+
+def _interleaved(b: Builder, out: Node, phases: Sequence[int], groups: int) -> Node:
+    """[N, group · phases… · O / group, spatial…] to [N, O, spatial · phases…]."""
+    if all(s == 1 for s in phases):
+        return out
+    rank, count = len(phases), prod(phases)
+    batch, channels, *spatial = out.shape
+    outputs = b.scope.resolve(channels // (groups * count))
+    split = b.reshape(out, [batch, groups, *phases, outputs, *spatial])
+    places = [axis for a in range(rank) for axis in (3 + rank + a, 2 + a)]
+    joined = transpose(split, [0, 1, 2 + rank, *places])
+    sizes = [size * s for size, s in zip(spatial, phases, strict=True)]
+    return b.reshape(joined, [batch, outputs * groups, *sizes])
 
 
 def _transposed_sizes(

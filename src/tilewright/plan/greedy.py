@@ -365,9 +365,11 @@ class _Planner:
         """The view of a tile's result that can be stored in its place."""
         staged = may_end_channels_first(seed)
         view = stored_view(output, self.users, self.roots, self.graph.scope, staged)
-        if view is not output:
+        # What lies between has no other user; a reader may have asked for some of it before.
+        while output is not view:
             self.memory.discard(output)
-            self.memory.add(view)
+            output = self.users[output][0]
+        self.memory.add(view)
         return view
 
     def _leaves(self, node: Node, group: list[Node]) -> bool:

@@ -264,6 +264,7 @@ class FinishedProduct:
             self.dtype, 1, vectors, self._known_left(), self._known_right(), masked,
             gathered, gathered and left.shifts is not None, self.prefetcher.asks_right,
             self.prefetcher.asks_left, self.product.narrow,
+            padded=isinstance(left, RunTable) and left.zeros is not None,
         )  # fmt: skip
         target = [sums, row, resume]
         tail = self.registers.tail

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 
 from llvmlite import ir
 
@@ -48,9 +49,10 @@ class TileShape:
     ``left_depth`` and ``right_depth`` are strides along k where they are known (None: an argument).
     ``masked`` reads only the first columns of the right operand. ``gathered`` takes the rows of the
     left operand from a table, anew for every run of k, or if ``shifted`` once for all runs, which
-    are equally far apart in all rows. ``prefetches`` asks for what the right
-    operand is after this panel, ``streams`` for the rows of the left operand after these. With
-    ``narrow`` every step takes words of several elements of that type; see ``narrow_dots``.
+    are equally far apart in all rows. ``padded`` says that runs of several rows which begin in one
+    place are zeros: they are left out where all rows have such. ``prefetches`` asks for what the
+    right operand is after this panel, ``streams`` for the rows of the left operand after these.
+    With ``narrow`` every step takes words of several elements of that type; see ``narrow_dots``.
     ``beside`` says that rows of the left operand are one element apart: their places differ by
     constants then, and take one register in all.
     """
@@ -67,6 +69,7 @@ class TileShape:
     streams: bool = False
     narrow: DType | None = None
     beside: bool = False
+    padded: bool = False
 
     @property
     def name(self) -> str:
@@ -75,6 +78,7 @@ class TileShape:
         kind = ("_masked" if self.masked else "") + ("_beside" if self.beside else "")
         kind += "_gathered" if self.gathered else ""
         kind += "_shifted" if self.shifted else ""
+        kind += "_padded" if self.padded else ""
         kind += "_prefetches" if self.prefetches else ""
         kind += "_streams" if self.streams else ""
         kind += f"_of_{self.narrow.value}" if self.narrow else ""
@@ -244,23 +248,54 @@ class TileLoop:
         heads = self._listed(operands.left, gathered.table) if self.shape.shifted else []
 
         def body(number: ir.Value, carried: list[Sums]) -> list[Sums]:
+            right = self.scalar.gep(first, self.shape.dtype, builder.mul(number, run))
             if self.shape.shifted:
                 place = self.scalar.gep(gathered.following, DType.INT64, number)
                 shift = self.scalar.load(place, DType.INT64)
-                self.rows = [self._after(head, shift) for head in heads]
-            else:
-                place = builder.mul(number, gathered.following)
-                table = self.scalar.gep(gathered.table, DType.INT64, place)
-                self.rows = self._listed(operands.left, table)
-            self.right = self.scalar.gep(first, self.shape.dtype, builder.mul(number, run))
-            return self._steps(carried)
+                self.rows, self.right = [self._after(head, shift) for head in heads], right
+                return self._steps(carried)
+            place = builder.mul(number, gathered.following)
+            places = self._places(self.scalar.gep(gathered.table, DType.INT64, place))
+            self.rows, self.right = [self._after(operands.left, p) for p in places], right
+            if not self.shape.padded or len(places) == 1:
+                return self._steps(carried)
+            return self._unless(self._are_equal(places), carried)
 
         return self._loop("run", (word(0), gathered.runs, 1), copies, body)
 
+    def _unless(self, skipped: ir.Value, carried: list[Sums]) -> list[Sums]:
+        """The sums after all of k, or as they are where it is ``skipped``."""
+        builder, before = self.builder, self.builder.block
+        inside = builder.function.append_basic_block("inside")
+        outside = builder.function.append_basic_block("outside")
+        builder.cbranch(skipped, outside, inside)
+        builder.position_at_end(inside)
+        made = self._steps(carried)
+        after = builder.block
+        builder.branch(outside)
+        builder.position_at_end(outside)
+        results: list[Sums] = [[] for _ in made]
+        for result, new, old in zip(results, made, carried, strict=True):
+            for last, first in zip(new, old, strict=True):
+                phi = builder.phi(first.type)
+                phi.add_incoming(first, before)
+                phi.add_incoming(last, after)
+                result.append(phi)
+        return results
+
+    def _are_equal(self, places: Sequence[ir.Value]) -> ir.Value:
+        differing = [self.builder.xor(places[0], place) for place in places[1:]]
+        some = reduce(self.builder.or_, differing)
+        return self.builder.icmp_signed("==", some, word(0))
+
     def _listed(self, left: ir.Value, table: ir.Value) -> list[ir.Value]:
         """The rows whose distances from ``left`` are at ``table``."""
-        places = [self.scalar.gep(table, DType.INT64, word(i)) for i in range(self.shape.height)]
-        return [self._after(left, self.scalar.load(place, DType.INT64)) for place in places]
+        return [self._after(left, place) for place in self._places(table)]
+
+    def _places(self, table: ir.Value) -> list[ir.Value]:
+        """The entries of a table, one for each row."""
+        rows = [self.scalar.gep(table, DType.INT64, word(i)) for i in range(self.shape.height)]
+        return [self.scalar.load(row, DType.INT64) for row in rows]
 
     def _after(self, pointer: ir.Value, distance: ir.Value) -> ir.Value:
         """So many bytes after ``pointer``."""
