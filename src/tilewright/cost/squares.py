@@ -20,8 +20,8 @@ from tilewright.shape import (
 )
 
 # As backend/cpu/transpose.py has them: rows or columns that are turned without squares (THIN), and
-# the bytes of elements that are turned by pieces (NARROW_BYTES), with those of a piece.
-MOST_THIN, NARROW_BYTES, PIECE_BYTES = 3, 2, 16
+# the bytes of elements that are turned by pieces wherever they lie, with those of a piece.
+MOST_THIN, NARROW_BYTES, PIECE_BYTES = 3, 1, 16
 
 
 def squares_cycles(

@@ -18,6 +18,7 @@ from tilewright.backend.cpu.indices import I64, word
 from tilewright.backend.cpu.machine import Level
 from tilewright.backend.cpu.shared import SharedFunction, shared_function
 from tilewright.ir.dtype import DType
+from tilewright.target.core_model import PAGE_BYTES
 
 POINTER = ir.PointerType()
 SQUARES = {16: (8, 4), 32: (16, 8, 4)}  # rows and columns of squares that so many registers hold
@@ -153,9 +154,16 @@ class _Writer:
     def _of_registers_square(self, lanes: int, others: list[int]) -> None:
         """With squares of as many rows as a register has elements, or with ``others``.
 
-        Where not two of them fit beside each other, the last ones would turn too much again.
+        Where not two of them fit beside each other, the last ones would turn too much again. Two
+        bytes take others as well where rows are whole lines, which nothing is gained by copying,
+        unless so many rows of the target share sets of the cache, as pages apart they do.
         """
-        with self.builder.if_else(self._fits(2 * lanes)) as (squares, smaller):
+        pays = self._fits(2 * lanes)
+        if self.dtype.bytes > 1:
+            whole = self._are_multiples(self.source_row, self.level.vector_bytes)
+            crowded = self._are_multiples(self.target_row, PAGE_BYTES)
+            pays = self.builder.and_(pays, self.builder.or_(self.builder.not_(whole), crowded))
+        with self.builder.if_else(pays) as (squares, smaller):
             with squares:
                 self._of_side(lanes)
                 scratch = self._scratch(lanes)
@@ -182,6 +190,11 @@ class _Writer:
         )
         return self.builder.and_(tall, wide)
 
+    def _are_multiples(self, elements: ir.Value, size: int) -> ir.Value:
+        """Whether so many elements are a multiple of so many bytes, a power of two."""
+        rest = self.builder.and_(elements, word(size // self.dtype.bytes - 1))
+        return self.builder.icmp_signed("==", rest, word(0))
+
     def _of_side(self, lanes: int) -> None:
         """From here on squares have so many rows."""
         self.lanes = lanes
@@ -190,8 +203,8 @@ class _Writer:
     def _in_bands(self, turn: Callable[[ir.Value, ir.Value], None]) -> None:
         """All squares by ``turn``, band by band.
 
-        Two at a time make whole lines. Where rows are far apart, one, as few of them are to share
-        sets of the cache.
+        Two at a time make whole lines. Where rows are far apart and no whole lines, one, as few of
+        them are to share sets of the cache.
         """
         banded = self.columns if self.along_target else self.rows
         step = self._step()
@@ -202,9 +215,10 @@ class _Writer:
         two = word(2 * self.lanes)
         if self.along_target:
             return two
-        short = word(SHORT_BYTES // self.dtype.bytes)
-        is_short = self.builder.icmp_signed("<=", self.source_row, short)
-        return self.builder.select(is_short, two, word(self.lanes))
+        builder, size = self.builder, self.dtype.bytes
+        is_short = builder.icmp_signed("<=", self.source_row, word(SHORT_BYTES // size))
+        is_whole = self._are_multiples(self.source_row, self.level.vector_bytes)
+        return builder.select(builder.or_(is_short, is_whole), two, word(self.lanes))
 
     def _band(
         self, first: ir.Value, step: ir.Value, turn: Callable[[ir.Value, ir.Value], None]
