@@ -149,6 +149,19 @@ def test_thin_blocks_are_turned_as_vectors() -> None:
     assert 3 * beside < apart
 
 
+def test_squares_of_bytes_as_wide_as_a_register_cost_less() -> None:
+    """Where not two of them fit beside each other, smaller squares are turned."""
+    text = (
+        "buffer b0: int8\nresult o0: int8\nscratch s0: int8 of 16384, fixed\nwork 1\n"
+        "grid _i1 < 1\n  s0[0], row 128 = transposed b0[0], row 128: {0} x {0}\n"
+        "  o0[_i1] = s0[0]\n"
+    )
+    registers, smaller = (
+        whole(text.format(side), {}, {"b0": 16384, "o0": 1}).computed.value for side in (128, 127)
+    )
+    assert registers < smaller
+
+
 def whole(text: str, sizes: dict[str, int], elements: dict[str, int] | None = None) -> LoopPrice:
     """The price of a program at such sizes, with tensors of as many elements."""
     known = {name: constant(count) for name, count in (elements or {}).items()}

@@ -12,7 +12,7 @@ from tilewright.backend.cpu.dots import DotProducts
 from tilewright.backend.cpu.level_tiles import register_tile
 from tilewright.backend.cpu.machine import LEVELS
 from tilewright.backend.cpu.shared import KernelModule, shared_module
-from tilewright.backend.cpu.transpose import SHORT_BYTES, transpose_function
+from tilewright.backend.cpu.transpose import transpose_function
 from tilewright.cost import Machine
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Graph, Node, node
@@ -206,9 +206,31 @@ def test_dots_ask_for_the_rows_after_short_ones(depth: int | None, lanes: int, a
     assert len(re.findall(r"call void @\S*llvm.prefetch", text)) == asked
 
 
-def test_squares_of_short_rows_ask_for_those_of_the_next_band() -> None:
+def test_squares_ask_for_rows_of_the_next_band() -> None:
     module = KernelModule("transpositions")
     transpose_function(module, LEVELS["avx2"], F32, along_target=False, words=False)
     (shared,) = module.shared.values()
     text = str(shared_module(shared))
-    assert re.search(rf"icmp sle i64 \S+, {SHORT_BYTES // 4}\n", text)
+    asked = re.findall(r"call void @\S*llvm.prefetch\S*\(.*i32 2, i32 1\)", text)
+    assert len(asked) == 8 + 4  # for each row of a square, of which there are two sizes
+
+
+@pytest.mark.parametrize(
+    ("level", "dtype", "lanes"),
+    [("avx2", DType.INT8, 32), ("avx512", DType.INT8, 64), ("avx512", DType.FLOAT16, 32)],
+)
+def test_narrow_squares_store_whole_registers_of_pieces(
+    level: str, dtype: DType, lanes: int
+) -> None:
+    """Every stored register takes as many steps as a piece of it has binary digits."""
+    module = KernelModule("transpositions")
+    transpose_function(module, LEVELS[level], dtype, along_target=False, words=False)
+    (shared,) = module.shared.values()
+    pieces, turns = lanes * dtype.bytes // 16, 16 // dtype.bytes
+    shuffles = turns * (pieces - 1 + turns.bit_length() - 1)
+    blocks = str(shared_module(shared)).split("loop.done")
+    found = [
+        b for b in blocks
+        if b.count(f"store <{lanes} x") == turns and b.count("shufflevector") == shuffles
+    ]  # fmt: skip
+    assert len(found) == 1

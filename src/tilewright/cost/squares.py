@@ -19,7 +19,9 @@ from tilewright.shape import (
     select,
 )
 
-MOST_THIN = 3  # rows or columns that are turned without squares: THIN of backend/cpu/transpose.py
+# As backend/cpu/transpose.py has them: rows or columns that are turned without squares (THIN), and
+# the bytes of elements that are turned by pieces wherever they lie, with those of a piece.
+MOST_THIN, NARROW_BYTES, PIECE_BYTES = 3, 1, 16
 
 
 def squares_cycles(
@@ -38,11 +40,29 @@ def squares_cycles(
             squares = ceil_div(tall, size) * ceil_div(wide, size)
             own = squares * round(1000 * size * each)
             made = own if size == 1 else select(less_equal(size, least), own, made)
+    size = block.target.dtype.bytes
+    if size <= NARROW_BYTES:
+        squares = ceil_div(tall, lanes) * ceil_div(wide, lanes)
+        own = squares * round(1000 * lanes * _by_pieces(core, size))
+        made = select(less_equal(2 * lanes, least), own, made)
     made = _thin(core, block, usual, made, lanes)
     for one, whole in zip(usual, mean, strict=True):
         if one is not whole:
             made = short(made) * whole // maximum(one, 1)
     return made
+
+
+def _by_pieces(core: Core, size: int) -> float:
+    """Cycles of a register of a square as wide as it, whose elements have ``size`` bytes.
+
+    It is copied to scratch memory, filled with a piece of each of several rows, and interleaved
+    with others once for each binary digit of the elements in a piece.
+    """
+    costs = core.costs
+    pieces, turns = core.lanes(PIECE_BYTES), PIECE_BYTES // size
+    steps = pieces - 1 + turns.bit_length() - 1
+    moved = costs.load + costs.aligned_store + pieces * costs.aligned_load + costs.store
+    return moved + steps * costs.instruction
 
 
 def _thin(

@@ -194,9 +194,12 @@ class Emitter:
         one = self.builder.module.add_metadata([ir.Constant(ir.IntType(32), 1)])
         made.set_metadata("nontemporal", one)
 
-    def prefetch(self, pointer: ir.Value, *, to_write: bool = False) -> None:
-        """Ask for a cache line; any address will do, as nothing happens where there is none."""
-        options = [ir.Constant(ir.IntType(32), v) for v in (int(to_write), 3, 1)]  # near, data
+    def prefetch(self, pointer: ir.Value, *, to_write: bool = False, near: bool = True) -> None:
+        """Ask for a cache line, into the second cache if not ``near``.
+
+        Any address will do, as nothing happens where there is none.
+        """
+        options = [ir.Constant(ir.IntType(32), v) for v in (int(to_write), 3 if near else 2, 1)]
         call_intrinsic(self.builder, "prefetch.p0", ir.VoidType(), [], [pointer, *options])
 
     def lane_mask(self, count: ir.Value) -> ir.Value:

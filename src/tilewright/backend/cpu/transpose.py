@@ -2,8 +2,9 @@
 
 Two or three columns of rows that lie side by side are picked out of whole vectors, and two or three
 rows are woven into such vectors: squares of so few would store a part of a vector each. Four rows
-of bytes become words, through rows as long as a register. One function per element size, shared by
-all kernels. Start with :func:`transpose_function`.
+of bytes become words, through rows as long as a register. Elements of one and two bytes are turned
+in squares as wide as a register, each of which takes pieces of several rows at once. One function
+per element size, shared by all kernels. Start with :func:`transpose_function`.
 """
 
 from __future__ import annotations
@@ -17,17 +18,18 @@ from tilewright.backend.cpu.indices import I64, word
 from tilewright.backend.cpu.machine import Level
 from tilewright.backend.cpu.shared import SharedFunction, shared_function
 from tilewright.ir.dtype import DType
+from tilewright.target.core_model import PAGE_BYTES
 
 POINTER = ir.PointerType()
 SQUARES = {16: (8, 4), 32: (16, 8, 4)}  # rows and columns of squares that so many registers hold
 THIN = (2, 3)  # rows or columns, too few for any square
 WIDEST = 16  # elements of a vector of them: few of those that pick from two registers take longer
 WORD = 4  # bytes
-# How far ahead of what is read every row is asked for, as the hardware does not follow so many of
-# them: the best of 64 to 512 on a Zen 5 core. Where rows begin no farther apart than this, they end
-# before what is asked for is needed, and those of the next band are asked for instead.
-AHEAD_BYTES, SHORT_BYTES = 128, 252
+SHORT_BYTES = 252  # rows that begin no farther apart share pages, and most of them lines
 LEAST_COLUMNS = 8  # of words that are made in registers
+PIECE_BYTES = 16  # parts of registers, within which elements of two of them are interleaved
+NARROW_BYTES = 2  # elements no wider are turned by pieces, where a square of registers fits
+COPIED_ROWS = 8  # of such a square in a turn of the loop that copies them
 # (source, elements between its rows, target, elements between its rows, rows, columns)
 ARGUMENTS = (POINTER, I64, POINTER, I64, I64, I64)
 
@@ -78,7 +80,10 @@ class _Writer:
         most = self.level.lanes(self.dtype.bytes)
         if not counts:
             sizes = dict.fromkeys(min(size, most) for size in SQUARES[self.level.registers])
-            self._of_squares(list(sizes))
+            if self.dtype.bytes > NARROW_BYTES:
+                self._of_squares(list(sizes))
+            else:
+                self._of_registers_square(most, list(sizes))
             return
         count, lanes = counts[0], min(most, WIDEST)
         columns, rows = (self.columns, self.source_row), (self.rows, self.target_row)
@@ -146,37 +151,91 @@ class _Writer:
             made = self._shuffle((made, value), order)
         self.vector.store(made, address, self.dtype)
 
+    def _of_registers_square(self, lanes: int, others: list[int]) -> None:
+        """With squares of as many rows as a register has elements, or with ``others``.
+
+        Where not two of them fit beside each other, the last ones would turn too much again. Two
+        bytes take others as well where rows are whole lines, which nothing is gained by copying,
+        unless so many rows of the target share sets of the cache, as pages apart they do.
+        """
+        pays = self._fits(2 * lanes)
+        if self.dtype.bytes > 1:
+            whole = self._are_multiples(self.source_row, self.level.vector_bytes)
+            crowded = self._are_multiples(self.target_row, PAGE_BYTES)
+            pays = self.builder.and_(pays, self.builder.or_(self.builder.not_(whole), crowded))
+        with self.builder.if_else(pays) as (squares, smaller):
+            with squares:
+                self._of_side(lanes)
+                scratch = self._scratch(lanes)
+                self._in_bands(lambda row, column: self._by_pieces(row, column, scratch))
+            with smaller:
+                self._of_squares(others)
+
     def _of_squares(self, sizes: list[int]) -> None:
         """With the largest squares of which one fits, or element by element."""
         if not sizes:
             self._loop(word(0), self.columns, word(1), self._line)
             return
-        self.lanes = sizes[0]
-        self.vector = Emitter(self.builder, self.level, self.lanes)
-        lanes = word(self.lanes)
-        tall = self.builder.icmp_signed(">=", self.rows, lanes)
-        wide = self.builder.icmp_signed(">=", self.columns, lanes)
-        with self.builder.if_else(self.builder.and_(tall, wide)) as (squares, smaller):
+        with self.builder.if_else(self._fits(sizes[0])) as (squares, smaller):
             with squares:
-                banded = self.columns if self.along_target else self.rows
-                self._loop(word(0), banded, word(2 * self.lanes), self._band)
+                self._of_side(sizes[0])
+                self._in_bands(self._whole)
             with smaller:
                 self._of_squares(sizes[1:])
 
-    def _band(self, first: ir.Value) -> None:
-        """Two squares along one axis, and all along the other: few rows at a time, whole lines."""
+    def _fits(self, lanes: int) -> ir.Value:
+        """Whether there is a square of so many rows."""
+        tall, wide = (
+            self.builder.icmp_signed(">=", size, word(lanes)) for size in (self.rows, self.columns)
+        )
+        return self.builder.and_(tall, wide)
+
+    def _are_multiples(self, elements: ir.Value, size: int) -> ir.Value:
+        """Whether so many elements are a multiple of so many bytes, a power of two."""
+        rest = self.builder.and_(elements, word(size // self.dtype.bytes - 1))
+        return self.builder.icmp_signed("==", rest, word(0))
+
+    def _of_side(self, lanes: int) -> None:
+        """From here on squares have so many rows."""
+        self.lanes = lanes
+        self.vector = Emitter(self.builder, self.level, lanes)
+
+    def _in_bands(self, turn: Callable[[ir.Value, ir.Value], None]) -> None:
+        """All squares by ``turn``, band by band.
+
+        Two at a time make whole lines. Where rows are far apart and no whole lines, one, as few of
+        them are to share sets of the cache.
+        """
+        banded = self.columns if self.along_target else self.rows
+        step = self._step()
+        self._loop(word(0), banded, step, lambda first: self._band(first, step, turn))
+
+    def _step(self) -> ir.Value:
+        """Rows of a band, or columns of one along the target."""
+        two = word(2 * self.lanes)
+        if self.along_target:
+            return two
+        builder, size = self.builder, self.dtype.bytes
+        is_short = builder.icmp_signed("<=", self.source_row, word(SHORT_BYTES // size))
+        is_whole = self._are_multiples(self.source_row, self.level.vector_bytes)
+        return builder.select(builder.or_(is_short, is_whole), two, word(self.lanes))
+
+    def _band(
+        self, first: ir.Value, step: ir.Value, turn: Callable[[ir.Value, ir.Value], None]
+    ) -> None:
+        """One or two squares along one axis, and all along the other."""
         banded, other = self.rows, self.columns
         if self.along_target:
             banded, other = other, banded
         limits = [self.builder.sub(size, word(self.lanes)) for size in (banded, other)]
-        end = self._minimum(self.builder.add(first, word(2 * self.lanes)), banded)
+        end = self._minimum(self.builder.add(first, step), banded)
 
         def pair(position: ir.Value) -> None:
             here = self._minimum(position, limits[1])
 
             def square(across: ir.Value) -> None:
                 place = self._minimum(across, limits[0]), here
-                self._whole(*(place[::-1] if self.along_target else place))
+                turn(*(place[::-1] if self.along_target else place))
 
             self._loop(first, end, word(self.lanes), square)
 
@@ -204,15 +263,80 @@ class _Writer:
         for j, value in enumerate(values):
             self.vector.store(value, self._target(row, builder.add(column, word(j))), self.dtype)
 
+    def _scratch(self, registers: int) -> ir.Value:
+        """Memory of the function for so many registers, aligned as they are."""
+        kind = ir.VectorType(ir.IntType(8), self.level.vector_bytes)
+        with self.builder.goto_entry_block():
+            memory = self.builder.alloca(ir.ArrayType(kind, registers))
+        memory.type = POINTER  # llvmlite alone still gives it the type of what it points to
+        return memory
+
+    def _by_pieces(self, row: ir.Value, column: ir.Value, scratch: ir.Value) -> None:
+        """A square of as many rows as a register has elements.
+
+        Its rows are copied first, each at once, as many of them may share a set of the cache. A
+        register then has pieces of several rows, and takes those of all in a few steps.
+        """
+        builder, lanes = self.builder, self.lanes
+        turns = PIECE_BYTES // self.dtype.bytes
+
+        def copied(first: ir.Value) -> None:
+            for i in range(COPIED_ROWS):
+                number = builder.add(first, word(i))
+                value = self.vector.load(self._source(builder.add(row, number), column), self.dtype)
+                place = self.scalar.gep(scratch, self.dtype, builder.mul(number, word(lanes)))
+                self.vector.store(value, place, self.dtype, alignment=self.level.vector_bytes)
+
+        def turned(first: ir.Value) -> None:
+            values = [self._pieces(scratch, first, i, turns) for i in range(turns)]
+            for _ in range(turns.bit_length() - 1):
+                values = self._interleaved_pieces(values)
+            for j, value in enumerate(values):
+                beside = builder.add(builder.add(column, first), word(j))
+                self.vector.store(value, self._target(row, beside), self.dtype)
+
+        self._loop(word(0), word(lanes), word(COPIED_ROWS), copied)
+        self._loop(word(0), word(lanes), word(turns), turned)
+
+    def _pieces(self, scratch: ir.Value, first: ir.Value, row: int, distance: int) -> ir.Value:
+        """A register with pieces from element ``first`` of rows so far apart."""
+        narrow = Emitter(self.builder, self.level, distance)
+        parts: list[ir.Value] = []
+        for number in range(row, self.lanes, distance):
+            place = self.builder.add(first, word(number * self.lanes))
+            parts.append(narrow.load(self.scalar.gep(scratch, self.dtype, place), self.dtype))
+        width = distance
+        while len(parts) > 1:
+            width *= 2
+            order = ir.Constant(ir.VectorType(ir.IntType(32), width), list(range(width)))
+            pairs = zip(parts[::2], parts[1::2], strict=True)
+            parts = [self.builder.shuffle_vector(*pair, order) for pair in pairs]
+        return parts[0]
+
+    def _interleaved_pieces(self, values: list[ir.Value]) -> list[ir.Value]:
+        """Elements of one half of the registers and the other in turns, within each piece."""
+        turns, half = len(values), len(values) // 2
+        made: list[ir.Value] = []
+        for pair in zip(values[:half], values[half:], strict=True):
+            for begin in (0, half):
+                order = [
+                    piece + begin + i + self.lanes * other
+                    for piece in range(0, self.lanes, turns)
+                    for i in range(half)
+                    for other in (0, 1)
+                ]
+                made.append(self._shuffle(pair, order))
+        return made
+
     def _prefetch(self, row: ir.Value, column: ir.Value) -> None:
-        """Ask for what a later square reads: of the same rows, or of those after the band."""
-        builder, size = self.builder, self.dtype.bytes
-        short = builder.icmp_signed("<=", self.source_row, word(SHORT_BYTES // size))
-        below = builder.select(short, word(2 * self.lanes), word(0))
-        beside = builder.select(short, word(0), word(AHEAD_BYTES // size))
-        first, ahead = builder.add(row, below), builder.add(column, beside)
+        """Ask for what the next band reads here, as the hardware does not follow so many rows.
+
+        Into the second cache, as rows about a page apart would drive each other out of the first.
+        """
+        below = self.builder.add(row, self._step())
         for i in range(self.lanes):
-            self.scalar.prefetch(self._source(builder.add(first, word(i)), ahead))
+            place = self._source(self.builder.add(below, word(i)), column)
+            self.scalar.prefetch(place, near=False)
 
     def _exchanged(self, values: list[ir.Value], distance: int) -> list[ir.Value]:
         """Swap the off-diagonal halves of every square of side ``2 * distance``."""

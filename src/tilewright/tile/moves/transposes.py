@@ -11,7 +11,8 @@ from tilewright.ir.tile import Load, Statement, Store, TransposeBlock
 from tilewright.shape import Expr, ceil_div, constant, maximum, minimum
 from tilewright.tile.values.lowering import Lowering
 
-STRIP = 64  # columns of the source per task, and more where rows are fewer
+STRIP = 64  # columns of the source per task, and more where rows are fewer or elements narrow
+WIDE = 4  # bytes of elements of which a task has so few columns
 LONG = 256  # rows of that many columns: more of them are shared out, and more of fewer columns
 SIZES = (2, 4, 8)  # bytes of elements that may be turned into scratch memory; one makes words there
 
@@ -40,7 +41,7 @@ def as_transpose(
     if not across or not _is_one(written[0].get(last, zero)) or _is_one(read[0].get(last, zero)):
         return None
     columns, sizes = across[-1], dict(variables)
-    most = columns_of_task(sizes[last])
+    most = columns_of_task(sizes[last]) * max(1, WIDE // load.buffer.dtype.bytes)
     strips = ceil_div(sizes[columns], most)
     strip = lowering.variable(strips, "t")
     begin = strip * most
