@@ -40,6 +40,13 @@ std::int64_t Operand::count(int first, int end) const {
   return product;
 }
 
+std::vector<std::int64_t> Along::dims(const Operand& data, std::int64_t count) const {
+  if (!axis) return {count};
+  std::vector<std::int64_t> made(data.dims, data.dims + data.rank);
+  made[static_cast<std::size_t>(*axis)] = count;
+  return made;
+}
+
 const Operand& Work::operand(std::size_t index) const {
   const Operand* const found = optional(index);
   if (found == nullptr) refuse("Operand " + std::to_string(index) + " is missing");
@@ -69,6 +76,12 @@ int Work::axis(std::size_t index, int rank) const {
   if (given < -rank || given >= rank)
     refuse("There is no axis " + std::to_string(given) + " of " + std::to_string(rank));
   return static_cast<int>(given < 0 ? given + rank : given);
+}
+
+Along Work::along(std::size_t index, const Operand& data) const {
+  if (attribute(index) == kLeftOut) return {std::nullopt, 1, data.count(), 1};
+  const int own = axis(index, data.rank);
+  return {own, data.count(0, own), data.dims[own], data.count(own + 1)};
 }
 
 void Work::refuse(const std::string& why) const {

@@ -31,6 +31,15 @@ struct Operand {
   }
 };
 
+// An array as [outer, length, inner] around one of its axes, or all of its elements as one axis.
+struct Along {
+  std::optional<int> axis;
+  std::int64_t outer, length, inner;
+
+  // The sizes of the array with so many elements along the axis.
+  std::vector<std::int64_t> dims(const Operand& data, std::int64_t count) const;
+};
+
 // One call of an operator. Runs without the interpreter's lock.
 class Work {
  public:
@@ -56,6 +65,8 @@ class Work {
   std::int64_t attribute(std::size_t index) const;
   // An attribute that counts the axes of something, from behind where it is negative.
   int axis(std::size_t index, int rank) const;
+  // An array along the axis that an attribute names, or flat where that is left out.
+  Along along(std::size_t index, const Operand& data) const;
 
   // Memory for a result of these sizes; null where nobody wants it.
   virtual void* result(std::size_t index, ElementType type,

@@ -120,11 +120,8 @@ void non_zero(Work& work) {
 void compress(Work& work) {
   const Operand& data = work.operand(0);
   const Operand& condition = work.operand(1);
-  const bool is_flat = work.attribute(0) == INT64_MIN;
-  const int axis = is_flat ? 0 : work.axis(0, data.rank);
-  const std::int64_t length = is_flat ? data.count() : data.dims[axis];
-  const std::int64_t outer = is_flat ? 1 : data.count(0, axis);
-  const std::int64_t bytes = (is_flat ? 1 : data.count(axis + 1)) * bytes_of(data.type);
+  const Along along = work.along(0, data);
+  const std::int64_t length = along.length, bytes = along.inner * bytes_of(data.type);
   const auto* const wanted = condition.as<std::uint8_t>();
   std::vector<std::int64_t> kept;
   for (std::int64_t place = 0; place < condition.count(); ++place)
@@ -133,15 +130,10 @@ void compress(Work& work) {
     work.refuse("The condition holds for element " + std::to_string(kept.back()) + " of " +
                 std::to_string(length));
   const auto found = static_cast<std::int64_t>(kept.size());
-  std::vector<std::int64_t> dims{found};
-  if (!is_flat) {
-    dims.assign(data.dims, data.dims + data.rank);
-    dims[static_cast<std::size_t>(axis)] = found;
-  }
-  auto* const result = static_cast<char*>(work.result(0, data.type, dims));
+  auto* const result = static_cast<char*>(work.result(0, data.type, along.dims(data, found)));
   if (result == nullptr || bytes == 0) return;
   with_copy(bytes, [&](const auto& copy) {
-    work.share(outer * found, 2 + bytes / 8, [&](std::int64_t begin, std::int64_t end) {
+    work.share(along.outer * found, 2 + bytes / 8, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t at = begin; at < end; ++at) {
         const std::int64_t from = at / found * length + kept[static_cast<std::size_t>(at % found)];
         copy(result + at * bytes, data.as<char>() + from * bytes, bytes);

@@ -100,11 +100,8 @@ void copy_numbers(Work& work, std::size_t result, const std::vector<std::int64_t
 
 void unique(Work& work) {
   const Operand& data = work.operand(0);
-  const bool is_flat = work.attribute(0) == INT64_MIN;
-  const int axis = is_flat ? 0 : work.axis(0, data.rank);
-  const std::int64_t length = is_flat ? data.count() : data.dims[axis];
-  const std::int64_t outer = is_flat ? 1 : data.count(0, axis);
-  const std::int64_t inner = is_flat ? 1 : data.count(axis + 1);
+  const Along along = work.along(0, data);
+  const std::int64_t outer = along.outer, length = along.length, inner = along.inner;
   if (length > kMostPlaces)
     work.refuse("An axis has more than 2^32 - 1 elements");
   Numbered found;
@@ -115,13 +112,8 @@ void unique(Work& work) {
                      work.attribute(1) != 0);
   });
   const auto count = static_cast<std::int64_t>(found.firsts.size());
-  std::vector<std::int64_t> dims{count};
-  if (!is_flat) {
-    dims.assign(data.dims, data.dims + data.rank);
-    dims[static_cast<std::size_t>(axis)] = count;
-  }
   const auto bytes = static_cast<std::size_t>(inner * bytes_of(data.type));
-  auto* to = static_cast<char*>(work.result(0, data.type, dims));
+  auto* to = static_cast<char*>(work.result(0, data.type, along.dims(data, count)));
   for (std::int64_t row = 0; to != nullptr && row < outer; ++row)
     for (const std::int64_t first : found.firsts) {
       std::memcpy(to, data.as<char>() + static_cast<std::size_t>(row * length + first) * bytes,

@@ -20,8 +20,9 @@ from tilewright.shape import (
 )
 
 # As backend/cpu/transpose.py has them: rows or columns that are turned without squares (THIN), and
-# the bytes of elements that are turned by pieces wherever they lie, with those of a piece.
-MOST_THIN, NARROW_BYTES, PIECE_BYTES = 3, 1, 16
+# the bytes of a piece. Elements of one byte are turned by pieces wherever they lie; of two bytes
+# only where that pays, which is not modelled.
+MOST_THIN, ALWAYS_PIECES_BYTES, PIECE_BYTES = 3, 1, 16
 
 
 def squares_cycles(
@@ -41,7 +42,7 @@ def squares_cycles(
             own = squares * round(1000 * size * each)
             made = own if size == 1 else select(less_equal(size, least), own, made)
     size = block.target.dtype.bytes
-    if size <= NARROW_BYTES:
+    if size <= ALWAYS_PIECES_BYTES:
         squares = ceil_div(tall, lanes) * ceil_div(wide, lanes)
         own = squares * round(1000 * lanes * _by_pieces(core, size))
         made = select(less_equal(2 * lanes, least), own, made)

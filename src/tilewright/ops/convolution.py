@@ -108,15 +108,15 @@ def _conv_transpose(context: RuleContext) -> Sequence[Node]:
     dilations = positive(context, "dilations", per_axis(context, "dilations", rank, 1))
     low, sizes = _transposed_sizes(b, data.shape[2:], weights.shape[2:], spread, dilations)
     phased = [axis for axis, s in enumerate(spread) if s > 1]
-    phases = [1] * rank
-    if all(dilations[axis] == 1 and weights.shape[2 + axis].is_constant for axis in phased):
-        phases, spread = list(spread), (1,) * rank
+    if any(dilations[axis] > 1 or not weights.shape[2 + axis].is_constant for axis in phased):
+        phased = []
+    phases = spread if phased else (1,) * rank
+    spread = (1,) * rank if phased else spread
     weights = _taps_of_phases(b, weights, phases)
     flipped = _adjoint_weights(b, weights, groups)
     before, whole = list(low), list(sizes)
-    for axis, s in enumerate(phases):
-        if s > 1:
-            before[axis], whole[axis] = constant(0), ceil_div(low[axis] + sizes[axis], s)
+    for axis in phased:
+        before[axis], whole[axis] = constant(0), ceil_div(low[axis] + sizes[axis], phases[axis])
     extents = [(k - 1) * d for k, d in zip(weights.shape[2:], dilations, strict=True)]
     out = _offset_convolution(
         b, data, flipped, spread, dilations, groups,
@@ -124,8 +124,7 @@ def _conv_transpose(context: RuleContext) -> Sequence[Node]:
     )  # fmt: skip
     out = _interleaved(b, out, phases, groups)
     for axis in phased:
-        if phases[axis] > 1:
-            out = b.slice_axis(out, 2 + axis, low[axis], sizes[axis])
+        out = b.slice_axis(out, 2 + axis, low[axis], sizes[axis])
     return [with_bias(b, out, context.optional(2))]
 
 

@@ -160,7 +160,8 @@ class _Search:
             numbers = {self.part_of[output] for output in kernel.outputs}
             if len(numbers) == 1:
                 of_part[numbers.pop()].append(kernel)
-        alike = Counter(map(len, of_part.values()))  # as many parts may be alike at most
+        # Parts that are alike have as many kernels: so many may be alike at most.
+        alike = Counter(map(len, of_part.values()))
         needed = [made_by(root) for root in self.graph.roots]
         self._corrections.clear()
         taken: list[list[list[Kernel]]] = []  # by part and way

@@ -38,9 +38,8 @@ class QuickPrices:
         self._machine = machine
         self._points = points
         target = machine.target
-        lanes = max(1, target.vector_bytes // FLOAT_BYTES)
         self._cycle = 1000.0 / target.clock_ghz
-        self._multiply_add = self._cycle / (lanes * max(1.0, target.fma_pipes))
+        self._multiply_add = self._cycle / (self._lanes(FLOAT_BYTES) * max(1.0, target.fma_pipes))
         self._sizes: dict[Node, list[float]] = {}
         self._sums: dict[Node, list[float]] = {}
         self._cycles: dict[Node, list[float]] = {}
@@ -98,18 +97,21 @@ class QuickPrices:
         if kernel.kind is not KernelKind.ATTENTION:
             applied = [node for node in kernel.body if isinstance(node.primitive, Map | Reduce)]
             return [self._applied(node) for node in applied]
-        lanes = max(1, self._machine.target.vector_bytes // FLOAT_BYTES)
-        each = score_cycles(self._machine) / lanes
+        each = score_cycles(self._machine) / self._lanes(FLOAT_BYTES)
         return [self._times(each, product(kernel.seed.shape))]
 
     def _applied(self, node: Node) -> list[float]:
         """Cycles of all that a function or a reduction takes in, in whole vectors."""
         if node not in self._cycles:
             taken = node.inputs[0]
-            lanes = max(1, self._machine.target.vector_bytes // taken.dtype.bytes)
+            lanes = self._lanes(taken.dtype.bytes)
             cycles = self._vector_cycles(node, lanes)
             self._cycles[node] = self._times(cycles / lanes, product(taken.shape))
         return self._cycles[node]
+
+    def _lanes(self, size: int) -> int:
+        """Elements of so many bytes in a vector."""
+        return max(1, self._machine.target.vector_bytes // size)
 
     def _vector_cycles(self, node: Node, lanes: int) -> float:
         costs, dtype = self._machine.core.loops, node.inputs[0].dtype

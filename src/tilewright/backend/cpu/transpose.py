@@ -2,9 +2,10 @@
 
 Two or three columns of rows that lie side by side are picked out of whole vectors, and two or three
 rows are woven into such vectors: squares of so few would store a part of a vector each. Four rows
-of bytes become words, through rows as long as a register. Elements of one and two bytes are turned
-in squares as wide as a register, each of which takes pieces of several rows at once. One function
-per element size, shared by all kernels. Start with :func:`transpose_function`.
+of bytes become words, through rows as long as a register. Elements of one byte, and of two where
+that pays, are turned in squares as wide as a register, each of which takes pieces of several rows
+at once. One function per element size, shared by all kernels. Start with
+:func:`transpose_function`.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ WORD = 4  # bytes
 SHORT_BYTES = 252  # rows that begin no farther apart share pages, and most of them lines
 LEAST_COLUMNS = 8  # of words that are made in registers
 PIECE_BYTES = 16  # parts of registers, within which elements of two of them are interleaved
-NARROW_BYTES = 2  # elements no wider are turned by pieces, where a square of registers fits
+NARROW_BYTES = 2  # elements no wider may be turned by pieces, where a square of registers fits
 COPIED_ROWS = 8  # of such a square in a turn of the loop that copies them
 # (source, elements between its rows, target, elements between its rows, rows, columns)
 ARGUMENTS = (POINTER, I64, POINTER, I64, I64, I64)
