@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from support.graph_kit import F32, Space, apply, scalar, spread
+from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Graph, Node, node
 from tilewright.ir.primitives import Cast, Contract, Dimension, Iota, Reduce, Transpose
 from tilewright.shape import product
@@ -42,11 +43,11 @@ def gelu(x: Node) -> Node:
     return apply("multiply", half, apply("add", spread(scalar(1.0), x.shape), error))
 
 
-def dense_gelu(space: Space) -> Graph:
-    """x[b, m, k] times w[k, n], a bias and GELU."""
+def dense_gelu(space: Space, dtype: DType = F32) -> Graph:
+    """x[b, m, k] times w[k, n], both of a type and summed in float32, a bias and GELU."""
     b, m, n, k = space.dimensions("b m n k")
-    x, w = space.input("x", F32, b, m, k), space.input("w", F32, k, n)
-    sums = node(Contract((), ((2, 0),)), x, w)
+    x, w = space.input("x", dtype, b, m, k), space.input("w", dtype, k, n)
+    sums = node(Contract((), ((2, 0),), None if dtype is F32 else F32), x, w)
     return space.graph(gelu(apply("add", sums, spread(space.input("bias", F32, n), sums.shape))))
 
 

@@ -1,8 +1,9 @@
-"""Small primitive graphs, run as Triton kernels under Triton's interpreter, compared with float64.
+"""Small primitive graphs, run as Triton kernels and compared with float64.
 
 :func:`check` plans a graph, writes every kernel of the plan as Triton source, and runs all variants
 that can be launched. Buffers lie between borders of a pattern, which may be neither read (it is no
-number) nor written; results are that pattern before, too. Where Triton is absent, tests skip.
+number) nor written; results are that pattern before, too. Kernels run on a GPU where there is one,
+else under Triton's interpreter. Where Triton is absent, tests skip.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ from tilewright.support.errors import UnsupportedError
 from tilewright.target import preset
 
 Array = np.ndarray[Any, Any]
+INTERPRETER = "interpreter"  # what runs kernels where there is no GPU
+UNITS = 8  # multiprocessors: few, so that tests have tiles of all sizes
 BORDER = 1 << 12  # elements before and after every buffer
 _MISSING = [name for name in ("triton", "torch") if importlib.util.find_spec(name) is None]
 needs_triton = pytest.mark.skipif(
@@ -47,12 +50,12 @@ needs_triton = pytest.mark.skipif(
 )
 
 
-class Interpreter:
-    """A process that interprets launches."""
+class Launcher:
+    """A process that launches kernels on a ``device``: a GPU's name, or the interpreter."""
 
     def __init__(self) -> None:
         script = Path(__file__).with_name("triton_child.py")
-        environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         self.process = subprocess.Popen(
             [sys.executable, str(script)],
             stdin=subprocess.PIPE,
@@ -60,6 +63,8 @@ class Interpreter:
             env=environment,
         )
         atexit.register(self.process.kill)
+        assert self.process.stdout is not None
+        self.device: str = pickle.load(self.process.stdout)
 
     def run(self, job: Mapping[str, Any]) -> list[Array]:
         """The buffers of a launch afterwards."""
@@ -72,9 +77,9 @@ class Interpreter:
 
 
 @functools.cache
-def interpreter() -> Interpreter:
+def launcher() -> Launcher:
     """One for all tests of a process: it takes seconds to start."""
-    return Interpreter()
+    return Launcher()
 
 
 def bordered(array: Array) -> Array:
@@ -89,7 +94,7 @@ def pattern(dtype: np.dtype[Any]) -> Any:
     """What no result may be: no number, or one that no test uses."""
     if dtype.kind == "b":
         return True
-    return np.nan if dtype.kind == "f" else np.iinfo(dtype).max // 3
+    return np.iinfo(dtype).max // 3 if dtype.kind in "iu" else np.nan
 
 
 def launch(
@@ -107,21 +112,21 @@ def launch(
         job = {
             "name": kernel.name,
             "source": kernel.source,
+            "signature": kernel.signature,
             "buffers": before,
             "border": BORDER,
             "sizes": [sizes[symbol] for _, symbol in kernel.sizes],
-            "constants": made.constants,
-            "tasks": made.tasks,
+            "launch": made,
         }
-        after = interpreter().run(job)
+        after = launcher().run(job)
     reads = len(kernel.reads)
     for old, new in zip(before[:reads], after[:reads], strict=True):
-        np.testing.assert_array_equal(old, new, err_msg=f"{kernel.name} writes what it reads")
+        assert old.tobytes() == new.tobytes(), f"{kernel.name} writes what it reads"
     found: dict[Node, Array] = {}
     for (_, node), shape, new in zip(kernel.writes, shapes, after[reads:], strict=True):
         for border in (new[:BORDER], new[-BORDER:]):
             want = np.full_like(border, pattern(border.dtype))
-            np.testing.assert_array_equal(border, want, err_msg=f"{kernel.name} writes too far")
+            assert border.tobytes() == want.tobytes(), f"{kernel.name} writes too far"
         found[node] = new[BORDER:-BORDER].reshape(shape)
     return found
 
@@ -202,7 +207,7 @@ def _run(
     """All values in memory, with one variant of every kernel that has so many."""
     values = dict(start)
     for variants in kernels:
-        able = [(k, made) for k in variants if (made := k.launch(sizes)) is not None]
+        able = [(k, made) for k in variants if (made := k.launch(sizes, UNITS)) is not None]
         kernel, made = able[min(variant, len(able) - 1)]
         for _, node in kernel.reads:
             if isinstance(node.primitive, Constant):
@@ -216,7 +221,7 @@ def compiled(name: str, target: str) -> list[tuple[str, Binary]]:
     graph, sizes = every_kind()[name]
     made: list[tuple[str, Binary]] = []
     for kernel in (kernel for variants in written(graph) for kernel in variants):
-        found = kernel.launch(sizes)
+        found = kernel.launch(sizes, preset(target).units)
         assert found is not None
-        made.append((kernel.name, compile_offline(kernel, found.constants, preset(target))))
+        made.append((kernel.name, compile_offline(kernel, found, preset(target))))
     return made

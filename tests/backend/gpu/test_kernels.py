@@ -14,7 +14,7 @@ from support.gpu_graphs import (
     softmax_of_rows,
     transposed_sum,
 )
-from support.gpu_kit import check, needs_triton, written
+from support.gpu_kit import INTERPRETER, UNITS, check, launcher, needs_triton, written
 from support.graph_kit import (
     BOOL,
     F32,
@@ -67,6 +67,12 @@ def test_a_product_with_bias_and_gelu() -> None:
     assert "task // size_b" not in made[0][0].source, "batch and rows are one axis"
 
 
+def test_a_product_of_bfloat16_on_matrix_units() -> None:
+    if launcher().device == INTERPRETER:
+        pytest.skip("needs a GPU: Triton's interpreter has no bfloat16")
+    check(dense_gelu(Space(), DType.BFLOAT16), PRODUCTS, length=80, scale=8)
+
+
 @pytest.mark.slow
 def test_products_of_batches_in_every_transposition_with_a_residual_and_stored_views() -> None:
     space = Space()
@@ -102,13 +108,17 @@ def test_other_kinds_of_kernels_are_refused() -> None:
 
 # ---------------------------------------------------------------- rows
 
-ROWS = [{"b": b, "c": c} for b, c in ((1, 1), (0, 5), (3, 0), (5, 17), (67, 129), (2, 5003))]
+ROWS = [
+    {"b": b, "c": c}
+    for b, c in ((1, 1), (0, 5), (3, 0), (5, 17), (67, 129), (2, 5003), (1, 20_011))
+]
 
 
 def test_softmax() -> None:
     made = check(softmax_of_rows(Space()), ROWS, length=lambda s: s["c"])
-    assert [kernel.name for kernel in made[0]] == ["rows_whole", "rows_in_tiles"]
-    assert made[0][0].launch(ROWS[-1]) is None, "no tile holds a row of 5003"
+    names = ["rows_whole", "long_rows_whole", "rows_in_tiles"]
+    assert [kernel.name for kernel in made[0]] == names
+    assert made[0][1].launch(ROWS[-1], UNITS) is None, "no tile holds such a row"
 
 
 @pytest.mark.parametrize("axes", [(2,), (1,), (0, 2), (1, 2)], ids=str)
@@ -160,7 +170,7 @@ def test_attention_of_hidden_rows_is_no_number_as_in_the_model() -> None:
 
 def test_heads_that_no_tile_holds_have_no_launch() -> None:
     (variants,) = written(attention(Space(), "none", depth=300))
-    assert [kernel.launch(ATTENTION[-1]) for kernel in variants] == [None]
+    assert [kernel.launch(ATTENTION[-1], UNITS) for kernel in variants] == [None]
 
 
 # ---------------------------------------------------------------- elements

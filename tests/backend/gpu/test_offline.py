@@ -14,10 +14,12 @@ from support.gpu_graphs import attention, every_kind
 from support.gpu_kit import compiled, needs_triton, written
 from support.graph_kit import Space
 from tilewright.backend.gpu import offline
+from tilewright.backend.gpu.kernel import Launch
 from tilewright.backend.gpu.offline import compile_offline
 from tilewright.support.errors import UnsupportedError
 from tilewright.target import preset
 
+NOTHING = Launch(0, {}, (), 4)
 REGISTERS = 1 << 16  # of a multiprocessor, for all threads of its programs
 
 
@@ -55,7 +57,7 @@ def test_programs_that_need_more_shared_memory_than_there_is_are_refused(
     monkeypatch.setattr(offline, "_compiled", large)
     ((kernel,),) = written(attention(Space(), "none", 256, 256))
     with pytest.raises(UnsupportedError, match="262144 bytes of shared memory") as caught:
-        compile_offline(kernel, {}, preset("a100"))
+        compile_offline(kernel, NOTHING, preset("a100"))
     assert caught.value.hint == "Choose smaller tiles"
 
 
@@ -63,14 +65,14 @@ def test_programs_that_need_more_shared_memory_than_there_is_are_refused(
 def test_other_machines_are_refused(target: str) -> None:
     ((kernel,),) = written(attention(Space(), "none"))
     with pytest.raises(UnsupportedError, match="sm_80 and newer"):
-        compile_offline(kernel, {}, preset(target))
+        compile_offline(kernel, NOTHING, preset(target))
 
 
 def test_without_triton_the_error_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "triton", None)
     ((kernel,),) = written(attention(Space(), "none"))
     with pytest.raises(UnsupportedError, match="Triton is not installed") as caught:
-        compile_offline(kernel, {}, preset("h100"))
+        compile_offline(kernel, NOTHING, preset("h100"))
     assert caught.value.hint == 'Install it with pip install "tilewright[gpu]"'
 
 
@@ -78,4 +80,4 @@ def test_a_process_that_interprets_does_not_compile(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     ((kernel,),) = written(attention(Space(), "none"))
     with pytest.raises(UnsupportedError, match="TRITON_INTERPRET"):
-        compile_offline(kernel, {}, preset("h100"))
+        compile_offline(kernel, NOTHING, preset("h100"))

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.gpu_graphs import dense_gelu, every_kind
-from support.gpu_kit import written
+from support.gpu_graphs import dense_gelu, every_kind, softmax_of_rows
+from support.gpu_kit import UNITS, written
 from support.graph_kit import F32, Space, apply
 from tilewright.backend.gpu.functions import HELPERS
 from tilewright.backend.gpu.generate import triton_kernels
@@ -214,10 +214,43 @@ def test_tiles_beside_others_share_an_area() -> None:
 
 def test_there_is_no_program_for_nothing() -> None:
     ((kernel,),) = written(dense_gelu(Space()))
-    launch = kernel.launch({"b": 0, "m": 3, "n": 5, "k": 7})
+    launch = kernel.launch({"b": 0, "m": 3, "n": 5, "k": 7}, UNITS)
     assert launch is not None and launch.tasks == 0
-    launch = kernel.launch({"b": 2, "m": 65, "n": 65, "k": 0})
+    launch = kernel.launch({"b": 2, "m": 65, "n": 65, "k": 0}, 1)
     assert launch is not None and launch.tasks == 3 * 2
+
+
+def test_tiles_are_halved_until_every_multiprocessor_has_one() -> None:
+    ((kernel,),) = written(dense_gelu(Space()))
+    sizes = {"b": 1, "m": 128, "n": 256, "k": 32}
+    found = [kernel.launch(sizes, units) for units in (1, 9, 17, 132, 10_000)]
+    made = [launch for launch in found if launch is not None]
+    assert [launch.tasks for launch in made] == [8, 16, 32, 128 * 256 // 256, 128 * 256 // 256]
+    assert [(made[i].constants["ROWS"], made[i].constants["COLUMNS"]) for i in (0, 2, 4)] == [
+        (64, 64), (32, 32), (16, 16),
+    ]  # fmt: skip
+
+
+def test_large_tiles_have_more_warps() -> None:
+    short, long, tiled = written(softmax_of_rows(Space()))[0]
+    for columns, wanted in ((3, 4), (1024, 4), (4097, None), (16384, None)):
+        launch = short.launch({"b": 4096, "c": columns}, UNITS)
+        assert (launch and launch.warps) == wanted
+    for columns, wanted in ((4097, 16), (16384, 16), (16385, None)):
+        launch = long.launch({"b": 4096, "c": columns}, UNITS)
+        assert (launch and launch.warps) == wanted
+    launch = tiled.launch({"b": 4096, "c": 1 << 20}, UNITS)
+    assert launch is not None and launch.warps == 16
+
+
+def test_rows_that_are_apart_by_multiples_of_what_is_loaded_at_once() -> None:
+    ((kernel,),) = written(dense_gelu(Space()))
+    for n, k in ((48, 31), (33, 64), (1, 1), (64, 0)):
+        launch = kernel.launch({"b": 16, "m": 16, "n": n, "k": k}, UNITS)
+        assert launch is not None
+        wanted = ["b0", "size_k"] if k % 16 == 0 else []
+        wanted += ["b1", "b2", "o0", "size_n"] if n % 16 == 0 else []
+        assert sorted(launch.multiples) == sorted(wanted)
 
 
 # ---------------------------------------------------------------- text
@@ -233,7 +266,7 @@ def test_the_processor_lowers_the_same_kernel(name: str) -> None:
     ).variants
     first, again = (triton_kernels(kernel, graph.scope) for _ in range(2))
     assert first == again
-    assert all(made.launch(sizes) is not None for made in first)
+    assert all(made.launch(sizes, UNITS) is not None for made in first[:1])
     assert {node for made in first for _, node in made.reads} == set(kernel.reads)
 
 
@@ -273,16 +306,20 @@ def product(
     m_first = task % m_tiles * ROWS
     task = task // m_tiles
     m = (m_first + tl.arange(0, ROWS)).to(tl.int64)[:, None]
-    m_inside = m < size_b*size_m
+    m_end = tl.minimum(size_b*size_m - m_first, ROWS).to(tl.int32)
+    m_inside = tl.arange(0, ROWS)[:, None] < m_end
     n = (n_first + tl.arange(0, COLUMNS)).to(tl.int64)[None, :]
-    n_inside = n < size_n
+    n_end = tl.minimum(size_n - n_first, COLUMNS).to(tl.int32)
+    n_inside = tl.arange(0, COLUMNS)[None, :] < n_end
     sums = tl.zeros((ROWS, COLUMNS), tl.float32)
     for first in range(0, size_k, DEPTH):
         k_left = (first + tl.arange(0, DEPTH)).to(tl.int64)[None, :]
-        k_left_inside = k_left < size_k
+        k_left_end = tl.minimum(size_k - first, DEPTH).to(tl.int32)
+        k_left_inside = tl.arange(0, DEPTH)[None, :] < k_left_end
         v1 = tl.load(b0 + (m*size_k + k_left), mask=m_inside & k_left_inside, other=0.0)
         k_right = (first + tl.arange(0, DEPTH)).to(tl.int64)[:, None]
-        k_right_inside = k_right < size_k
+        k_right_end = tl.minimum(size_k - first, DEPTH).to(tl.int32)
+        k_right_inside = tl.arange(0, DEPTH)[:, None] < k_right_end
         v2 = tl.load(b1 + (k_right*size_n + n), mask=k_right_inside & n_inside, other=0.0)
         sums = tl.dot(v1, v2, sums, input_precision="ieee", out_dtype=tl.float32)
     v3 = tl.load(b2 + n, mask=n_inside, other=0.0)

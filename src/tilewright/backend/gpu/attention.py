@@ -69,7 +69,7 @@ class _Attention:
             self.writer.stores([*self.lowering.blocks[0].statements, *moves]),
         )
         self._write(axes, self.writer.stores(body))
-        return self.writer.kernel("attention", self.kernel, targets)
+        return self.writer.kernel("attention", self.kernel, targets, ("ROWS", "WIDTH"))
 
     def _moves(
         self, first: ContractionAccess, second: ContractionAccess, place: tuple[Expr, ...]

@@ -83,7 +83,10 @@ class Placer:
         place = "[:, None]" if along == 0 else "[None, :]"
         start = "" if first == "0" else f"{first} + "
         self.writer.line(f"{name} = ({start}tl.arange(0, {tile})).to(tl.int64){place}")
-        self.writer.line(f"{name}_inside = {name} < {self.extent(axis)}")
+        # Compared in 32 bits: in 64 they would take two registers for each element of a tile.
+        rest = self.extent(axis) if first == "0" else f"{self.extent(axis)} - {first}"
+        self.writer.line(f"{name}_end = tl.minimum({rest}, {tile}).to(tl.int32)")
+        self.writer.line(f"{name}_inside = tl.arange(0, {tile}){place} < {name}_end")
         return self.names(axis, Term(name, frozenset((along,)))), f"{name}_inside"
 
     def names(self, axis: Axis, position: Term) -> dict[str, Term]:

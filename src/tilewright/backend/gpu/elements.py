@@ -20,7 +20,7 @@ from tilewright.shape import Expr, constant
 from tilewright.tile.loops.loops import collapse, store_elements, target_buffers
 from tilewright.tile.values.lowering import Lowering
 
-AREA = 4096  # elements of a tile: 32 registers of each thread of 4 warps
+AREA = 4096  # elements of a tile: what 4 warps hold
 SIDE = 64  # elements of a tile along an axis beside another one
 
 
@@ -51,7 +51,7 @@ def write_elements(kernel: Kernel, lowering: Lowering) -> TritonKernel:
     tile = Tile(writer, (blocks[0], blocks[1]), inside, names)
     for store in stores:
         tile.store(store, frozenset(inside))
-    return writer.kernel("elements", kernel, targets)
+    return writer.kernel("elements", kernel, targets, list(writer.tiles))
 
 
 def _axis_of_runs(

@@ -8,7 +8,7 @@ from tilewright.backend.gpu.attention import write_attention
 from tilewright.backend.gpu.elements import write_elements
 from tilewright.backend.gpu.kernel import TritonKernel
 from tilewright.backend.gpu.products import write_product
-from tilewright.backend.gpu.rows import write_rows
+from tilewright.backend.gpu.rows import write_long_rows, write_rows, write_rows_in_tiles
 from tilewright.backend.gpu.writer import Writer
 from tilewright.ir.kernel import Kernel, KernelKind, Plan
 from tilewright.ir.row_product import row_product_of
@@ -38,7 +38,8 @@ def triton_kernels(kernel: Kernel, scope: Scope) -> tuple[TritonKernel, ...]:
         case KernelKind.LOOPS:
             return (write_elements(kernel, fresh()),)
         case KernelKind.ROWS:
-            return write_rows(kernel, fresh(), True), write_rows(kernel, fresh(), False)
+            ways = write_rows, write_long_rows, write_rows_in_tiles
+            return tuple(write(kernel, fresh()) for write in ways)
         case KernelKind.CONTRACTION:
             return (write_product(kernel, fresh()),)
         case KernelKind.ATTENTION:

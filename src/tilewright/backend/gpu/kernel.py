@@ -9,13 +9,18 @@ import hashlib
 import linecache
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node
-from tilewright.shape import Expr
+from tilewright.shape import Expr, symbol
 
 Sizes = Mapping[str, int]
+
+MULTIPLE = 16  # of bytes in a pointer, and of elements in a size, of which Triton makes use
+# Matrix units of Hopper are fed by four warps together; sixteen share the registers as 128 each.
+LEAST_WARPS, MOST_WARPS = 4, 16
 
 # How Triton writes element types, and pointers to them in signatures.
 TYPES = {
@@ -67,20 +72,28 @@ class TileSize:
 
 @dataclass(frozen=True)
 class Launch:
-    """A one-dimensional grid of ``tasks`` programs, and the constants of the text."""
+    """A one-dimensional grid of ``tasks`` programs, and what their code is compiled for.
+
+    That is the ``constants`` of the text, the arguments of which it may know that they are
+    ``multiples`` of ``MULTIPLE``, and how many ``warps`` of 32 threads run a program.
+    """
 
     tasks: int
     constants: dict[str, int]
+    multiples: tuple[str, ...]
+    warps: int
 
 
 @dataclass(frozen=True)
 class TritonKernel:
     """Triton source of a function ``name``, and what it is called with.
 
-    The arguments are pointers to ``reads``, then to ``writes``, all of them contiguous, then the
-    values of ``sizes`` as 64-bit integers, then the constants of ``tiles``. ``sizes`` and pointers
-    are named as in the text; a size comes with its symbol. There is one program for every tile of
-    the axes in ``tasks``, each with the constant that it is cut by, or None if by 1.
+    The arguments are pointers to ``reads``, then to ``writes``, all of them contiguous and at
+    multiples of ``MULTIPLE`` bytes, then the values of ``sizes`` as 64-bit integers, then the
+    constants of ``tiles``. ``sizes`` and pointers are named as in the text; a size comes with its
+    symbol. There is one program for every tile of the axes in ``tasks``, each with the constant
+    that it is cut by, or None if by 1. A program holds as many elements as the product of the
+    constants in ``held``, ``each`` of them a thread.
     """
 
     name: str
@@ -90,6 +103,21 @@ class TritonKernel:
     sizes: tuple[tuple[str, str], ...]
     tiles: tuple[TileSize, ...]
     tasks: tuple[tuple[Expr, str | None], ...]
+    held: tuple[str, ...]
+    each: int
+
+    @property
+    def pitches(self) -> dict[str, Expr]:
+        """How far the rows that a pointer leads to lie apart, and the sizes which that is.
+
+        Where it is a multiple of ``MULTIPLE``, every row begins at a multiple of what one
+        instruction loads, and threads read several elements at once. Where it is not, they must
+        not: neighbouring threads would read from different lines.
+        """
+        last = {name: n.shape[-1] for name, n in (*self.reads, *self.writes) if n.rank}
+        sizes = {name: symbol(text) for name, text in self.sizes}
+        apart = set(last.values())
+        return {**last, **{name: size for name, size in sizes.items() if size in apart}}
 
     @property
     def signature(self) -> dict[str, str]:
@@ -97,18 +125,36 @@ class TritonKernel:
         pointers = {name: TYPES[node.dtype][1] for name, node in (*self.reads, *self.writes)}
         return {**pointers, **{name: "i64" for name, _ in self.sizes}}
 
-    def launch(self, sizes: Sizes) -> Launch | None:
-        """How to launch it at some sizes, or None if a row does not fit the tile that it needs."""
+    def launch(self, sizes: Sizes, units: int) -> Launch | None:
+        """How to launch it at some sizes, or None if a row does not fit the tile that it needs.
+
+        Tiles are halved while there are fewer programs than multiprocessors (``units``).
+        """
         constants: dict[str, int] = {}
         for tile in self.tiles:
             size = tile.at(sizes, constants)
             if size is None:
                 return None
             constants[tile.name] = size
-        tasks = 1
-        for extent, tile in self.tasks:
-            tasks *= -(-extent.evaluate(sizes) // (1 if tile is None else constants[tile]))
-        return Launch(tasks, constants)
+        least = {tile.name: tile.least for tile in self.tiles if not tile.whole}
+        while 0 < (tasks := self._tasks(sizes, constants)) < units:
+            cut = [name for _, name in self.tasks if name in least]
+            large = [name for name in cut if constants[name] > least[name]]
+            if not large:
+                break
+            constants[max(large, key=lambda name: constants[name])] //= 2
+        multiples = tuple(
+            name for name, size in self.pitches.items() if size.evaluate(sizes) % MULTIPLE == 0
+        )
+        threads = prod(constants[name] for name in self.held) // self.each
+        warps = min(max(threads // 32, LEAST_WARPS), MOST_WARPS)
+        return Launch(tasks, constants, multiples, warps)
+
+    def _tasks(self, sizes: Sizes, constants: Mapping[str, int]) -> int:
+        return prod(
+            -(-extent.evaluate(sizes) // (1 if tile is None else constants[tile]))
+            for extent, tile in self.tasks
+        )
 
 
 def load_function(name: str, source: str) -> Any:

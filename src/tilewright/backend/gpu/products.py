@@ -23,7 +23,10 @@ from tilewright.tile.products.contraction import result_stores
 from tilewright.tile.products.frame import declare
 from tilewright.tile.values.lowering import Lowering
 
-SIDE, DEPTH = 64, 32  # the sums take 32 registers of each thread of 4 warps
+# Of a tile, and the sums that a thread holds: matrix units need larger tiles to be kept busy, and
+# have operands in shared memory, where other products have them in registers beside the sums.
+SIDE, DEPTH, SUMS = 64, 32, 16
+UNIT_SIDE, UNIT_DEPTH, UNIT_SUMS = 128, 64, 128
 LEAST = 16  # of each axis: what the instructions of matrix units need
 
 
@@ -47,16 +50,18 @@ def write_product(kernel: Kernel, lowering: Lowering) -> TritonKernel:
     made = [Axis(name, axes) for name, axes in zip(names, groups, strict=True)]
     axes, body = merged(lowering, made, writer.stores(moves))
     _write(writer, contract, axes, writer.stores(body))
-    return writer.kernel("product", kernel, targets)
+    sums = UNIT_SUMS if on_matrix_units(contract) else SUMS
+    return writer.kernel("product", kernel, targets, ("ROWS", "COLUMNS"), sums)
 
 
 def _write(writer: Writer, contract: Node, axes: list[Axis], moves: list[Store]) -> None:
     outer, m, n, k = axes
     left, right, *results = moves
+    side, most = (UNIT_SIDE, UNIT_DEPTH) if on_matrix_units(contract) else (SIDE, DEPTH)
     columns, rows, depth = (
-        TileSize("COLUMNS", n.extent, SIDE, LEAST),
-        TileSize("ROWS", m.extent, SIDE, LEAST),
-        TileSize("DEPTH", k.extent, DEPTH, LEAST),
+        TileSize("COLUMNS", n.extent, side, LEAST),
+        TileSize("ROWS", m.extent, side, LEAST),
+        TileSize("DEPTH", k.extent, most, LEAST),
     )
     placer = Placer(writer)
     first_column, first_row = placer.cut(n, columns), placer.cut(m, rows)
@@ -85,6 +90,11 @@ def _write(writer: Writer, contract: Node, axes: list[Axis], moves: list[Store])
     )  # fmt: skip
     for result in results:
         tile.store(result, BOTH)
+
+
+def on_matrix_units(product: Node) -> bool:
+    """Whether it is multiplied by other units than those of elementwise work."""
+    return all(operand.dtype is DType.BFLOAT16 for operand in product.inputs)
 
 
 def held(name: str, value: Value) -> Store:

@@ -1,9 +1,9 @@
 """Row kernels: softmax, normalisations and other reductions with the work around them.
 
-A program has a few rows. Where they fit one tile, each element is read once and all that is made of
-it stays in registers; otherwise every sweep of the kernel (``tile.row_stages``) goes over the rows
-tile by tile, with running values side by side that are combined at its end. Start with
-:func:`write_rows`.
+A program has a few short rows or a long one. Where they fit one tile, each element is read once and
+all that is made of it stays in registers; otherwise every sweep of the kernel (``tile.row_stages``)
+goes over the row tile by tile, with running values side by side that are combined at its end. Start
+with :func:`write_rows`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tilewright.backend.gpu.functions import identity
 from tilewright.backend.gpu.kernel import TileSize, TritonKernel
 from tilewright.backend.gpu.products import held, know
 from tilewright.backend.gpu.tile import BOTH, Tile
-from tilewright.backend.gpu.writer import Term, Writer
+from tilewright.backend.gpu.writer import EACH, Term, Writer
 from tilewright.ir.graph import Node
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.tile import Local, Store
@@ -25,19 +25,31 @@ from tilewright.tile.products.frame import declare
 from tilewright.tile.rows.stages import RowStages, Sweep, kind_of
 from tilewright.tile.values.lowering import Lowering
 
-AREA = 4096  # elements of a tile: 32 registers of each thread of 4 warps
-COLUMNS = 1024  # of a tile that does not hold whole rows
+AREA = 4096  # elements of a tile of several rows: what 4 warps hold
+COLUMNS = 16384  # of a tile of one row, which is alone on its multiprocessor, so all warps hold it
+FEW = 16  # elements that a thread holds of it
 
 
-def write_rows(kernel: Kernel, lowering: Lowering, whole: bool) -> TritonKernel:
-    """The kernel of rows that are in one tile as a ``whole``, or are gone over tile by tile."""
-    return _Rows(kernel, lowering, whole).kernel()
+def write_rows(kernel: Kernel, lowering: Lowering) -> TritonKernel:
+    """The kernel of rows of which a tile has at least one as a whole."""
+    return _Rows(kernel, lowering, AREA, True).kernel("rows_whole")
+
+
+def write_long_rows(kernel: Kernel, lowering: Lowering) -> TritonKernel:
+    """The kernel of longer rows that still are in one tile as a whole."""
+    return _Rows(kernel, lowering, COLUMNS, True).kernel("long_rows_whole")
+
+
+def write_rows_in_tiles(kernel: Kernel, lowering: Lowering) -> TritonKernel:
+    """The kernel of rows of any length, which are gone over tile by tile."""
+    return _Rows(kernel, lowering, COLUMNS, False).kernel("rows_in_tiles")
 
 
 @dataclass
 class _Rows:
     rows: Kernel
     lowering: Lowering
+    columns: int
     whole: bool
     stages: RowStages = field(init=False)
     writer: Writer = field(init=False)
@@ -46,7 +58,7 @@ class _Rows:
         self.stages = RowStages(self.rows, self.lowering, keeps=False)
         self.writer = Writer(self.lowering)
 
-    def kernel(self) -> TritonKernel:
+    def kernel(self, name: str) -> TritonKernel:
         """The whole text."""
         space, sizes = self.stages.space, self.stages.space.shape
         kept = tuple((f"_m{a}", sizes[a]) for a in space.kept)
@@ -62,8 +74,8 @@ class _Rows:
         groups = (Axis("m", kept), Axis("n", reduced))
         axes, body = merged(self.lowering, groups, self.writer.stores(moves))
         self._write(axes, sweeps, self.writer.stores(body))
-        name = "rows_whole" if self.whole else "rows_in_tiles"
-        return self.writer.kernel(name, self.rows, self.stages.targets)
+        held, each = ("ROWS", "COLUMNS"), EACH if self.columns == AREA else FEW
+        return self.writer.kernel(name, self.rows, self.stages.targets, held, each)
 
     def _moves(self, sweep: Sweep, index: list[Expr]) -> list[Store]:
         """The operands of the reductions of a sweep, then the elements that it writes."""
@@ -103,8 +115,7 @@ class _Rows:
     def _write(self, axes: list[Axis], sweeps: list[Sweep], moves: list[Store]) -> None:
         writer, (m, n) = self.writer, axes
         placer = Placer(writer)
-        most = AREA if self.whole else COLUMNS
-        columns = TileSize("COLUMNS", n.extent, most, whole=self.whole)
+        columns = TileSize("COLUMNS", n.extent, self.columns, whole=self.whole)
         rows = TileSize("ROWS", m.extent, AREA, beside=(columns.name, AREA))
         writer.tile(columns)
         first = placer.cut(m, rows)

@@ -19,6 +19,7 @@ from tilewright.shape import Expr
 from tilewright.support.errors import UnsupportedError
 from tilewright.tile.values.lowering import Lowering
 
+EACH = 32  # elements of a tile that a thread holds, one in each register
 _NO_NAME = re.compile(r"\W", re.ASCII)
 
 
@@ -104,8 +105,15 @@ class Writer:
                     raise self.unsupported("it has loops inside of an element")
         return found
 
-    def kernel(self, name: str, kernel: Kernel, targets: dict[Node, TileBuffer]) -> TritonKernel:
-        """The whole text, with what is above the body."""
+    def kernel(
+        self,
+        name: str,
+        kernel: Kernel,
+        targets: dict[Node, TileBuffer],
+        held: Sequence[str],
+        each: int = EACH,
+    ) -> TritonKernel:
+        """The whole text, with what is above the body; ``held`` and ``each`` are the kernel's."""
         reads = tuple((buffer.name, node) for node, buffer in self.lowering.buffers.items())
         writes = tuple((targets[node].name, node) for node in kernel.outputs)
         arguments = [*(n for n, _ in reads), *(n for n, _ in writes), *self.sizes.values()]
@@ -116,4 +124,5 @@ class Writer:
         source = "\n".join([*head, *self._lines]) + "\n"
         sizes = tuple((name, symbol) for symbol, name in self.sizes.items())
         tiles = tuple(self.tiles.values())
-        return TritonKernel(name, source, reads, writes, sizes, tiles, tuple(self.tasks))
+        tasks = tuple(self.tasks)
+        return TritonKernel(name, source, reads, writes, sizes, tiles, tasks, tuple(held), each)
