@@ -3,7 +3,9 @@
 A program has a tile of rows (queries) of one batch element and goes over the keys tile by tile,
 with a running maximum and a running total for each row (M. Milakov, N. Gimelshein, "Online
 normalizer calculation for softmax", 2018; T. Dao et al., "FlashAttention", 2022). Head sizes are
-whole in a tile. Start with :func:`write_attention`.
+whole in a tile. Both products are made by matrix units: unlike in a single product, whose operands
+would be split again for every tile of results, queries and weights are split where they are made.
+Start with :func:`write_attention`.
 """
 
 from __future__ import annotations
@@ -28,17 +30,40 @@ from tilewright.tile.products.contraction import result_stores
 from tilewright.tile.products.frame import declare
 from tilewright.tile.values.lowering import Lowering
 
-# A tile of sums is in registers, tiles of keys and values in shared memory.
-ROWS, KEYS, AREA = 32, 32, 2048
+
+@dataclass(frozen=True)
+class _Most:
+    """Of a tile: rows, keys, and elements of rows of sums and of keys.
+
+    The sums are in registers, queries, keys, values and weights in shared memory, split in two.
+    """
+
+    rows: int
+    keys: int
+    sums: int
+    area: int
+
+
+_LARGE = _Most(128, 64, 8192, 4096)  # 164 KiB of shared memory, as Ampere and Hopper servers have
+_SMALL = _Most(32, 32, 2048, 2048)  # 56 KiB
 WIDEST = 256  # head size of which the least tiles still fit
 _ROW = frozenset((0,))
 
 
 def write_attention(kernel: Kernel, lowering: Lowering) -> TritonKernel:
     """The kernel of an attention with its epilogue."""
+    return _Attention(kernel, lowering, _found(kernel), _LARGE).write("attention")
+
+
+def write_small_attention(kernel: Kernel, lowering: Lowering) -> TritonKernel:
+    """The same in tiles for GPUs with less shared memory."""
+    return _Attention(kernel, lowering, _found(kernel), _SMALL).write("small_attention")
+
+
+def _found(kernel: Kernel) -> Attention:
     found = attention_of(kernel.seed, kernel.seeds[-1], set(kernel.body))
     assert found is not None, f"{kernel.label}: not an attention"
-    return _Attention(kernel, lowering, found).write()
+    return found
 
 
 @dataclass
@@ -46,9 +71,10 @@ class _Attention:
     kernel: Kernel
     lowering: Lowering
     attention: Attention
+    most: _Most
     writer: Writer = field(init=False)
 
-    def write(self) -> TritonKernel:
+    def write(self, name: str) -> TritonKernel:
         """The whole text."""
         self.writer = Writer(self.lowering)
         targets, attention = target_buffers(self.kernel), self.attention
@@ -69,7 +95,7 @@ class _Attention:
             self.writer.stores([*self.lowering.blocks[0].statements, *moves]),
         )
         self._write(axes, self.writer.stores(body))
-        return self.writer.kernel("attention", self.kernel, targets, ("ROWS", "WIDTH"))
+        return self.writer.kernel(name, self.kernel, targets, ("ROWS", "WIDTH"))
 
     def _moves(
         self, first: ContractionAccess, second: ContractionAccess, place: tuple[Expr, ...]
@@ -102,10 +128,11 @@ class _Attention:
     def _write(self, axes: list[Axis], moves: list[Store]) -> None:
         outer, m, n, k, d = axes
         queries, keys, values, shown, *results = moves
+        most = self.most
         depth = TileSize("DEPTH", k.extent, WIDEST, LEAST, whole=True)
         width = TileSize("WIDTH", d.extent, WIDEST, LEAST, whole=True)
-        rows = TileSize("ROWS", m.extent, ROWS, LEAST, beside=(width.name, AREA))
-        block = TileSize("KEYS", n.extent, KEYS, LEAST, beside=(depth.name, AREA))
+        rows = TileSize("ROWS", m.extent, most.rows, LEAST, beside=(width.name, most.sums))
+        block = TileSize("KEYS", n.extent, most.keys, LEAST, beside=(depth.name, most.area))
         writer = self.writer
         for size in (depth, width, rows, block):
             writer.tile(size)
@@ -126,7 +153,7 @@ class _Attention:
             tile = Tile(writer, (depth.name, block.name), {0: depth_inside, 1: key_inside},
                         scalars | down | names)  # fmt: skip
             key = tile.operand(keys.value)
-            writer.line(f"scores = {dot(writer, query, key, self.attention.scores)}")
+            writer.line(f"scores = {dot(writer, query, key, self.attention.scores, split=True)}")
             tile = Tile(writer, (rows.name, block.name), {0: row_inside, 1: key_inside},
                         scalars_and_rows | names, {"scores": Term("scores", BOTH)})  # fmt: skip
             weights = self._weigh(tile, shown.value)
@@ -134,7 +161,7 @@ class _Attention:
             tile = Tile(writer, (block.name, width.name), {0: key_inside, 1: width_inside},
                         scalars | names | wide)  # fmt: skip
             value = tile.operand(values.value)
-            added = dot(writer, weights, value, self.attention.context)
+            added = dot(writer, weights, value, self.attention.context, split=True)
             writer.line(f"sums = sums * factor + {added}")
         known = {"sums": Term("sums", BOTH), "total": Term("total", _ROW)}
         tile = Tile(writer, (rows.name, width.name), {0: row_inside, 1: width_inside},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilewright.backend.gpu.attention import write_attention
+from tilewright.backend.gpu.attention import write_attention, write_small_attention
 from tilewright.backend.gpu.elements import write_elements
 from tilewright.backend.gpu.kernel import TritonKernel
 from tilewright.backend.gpu.products import write_product
@@ -24,7 +24,9 @@ def launched(plan: Plan) -> Iterator[Kernel]:
 
 
 def triton_kernels(kernel: Kernel, scope: Scope) -> tuple[TritonKernel, ...]:
-    """The variants of a kernel, the one to prefer first; each may have no launch at some sizes.
+    """The variants of a kernel, the one to prefer first.
+
+    Each may have no launch at some sizes, or no code on GPUs with little shared memory.
 
     Raises UnsupportedError for kernels that the GPU has no code for yet: those with positions read
     from data, convolutions, windows, concatenations, scatters, recurrences and
@@ -43,6 +45,6 @@ def triton_kernels(kernel: Kernel, scope: Scope) -> tuple[TritonKernel, ...]:
         case KernelKind.CONTRACTION:
             return (write_product(kernel, fresh()),)
         case KernelKind.ATTENTION:
-            return (write_attention(kernel, fresh()),)
+            return write_attention(kernel, fresh()), write_small_attention(kernel, fresh())
         case _:
             raise Writer(fresh()).unsupported(f"its kind is {kernel.kind.value}")

@@ -107,10 +107,22 @@ def know(lowering: Lowering, node: Node, index: Index, value: Value) -> None:
     lowering.cached[node] = lambda asked: value if asked == index else None
 
 
-def dot(writer: Writer, left: str, right: str, product: Node, sums: str | None = None) -> str:
-    """The product of two tiles, in the precision of their type, added to sums if there are any."""
+def dot(
+    writer: Writer,
+    left: str,
+    right: str,
+    product: Node,
+    sums: str | None = None,
+    split: bool = False,
+) -> str:
+    """The product of two tiles, in the precision of their type, added to sums if there are any.
+
+    With ``split``, matrix units multiply elements of float32 as sums of two shorter numbers each,
+    of which the product of the smaller ones, 2^-22 of the result, is left out.
+    """
     types = {*(operand.dtype for operand in product.inputs), product.dtype}
     if not all(dtype.is_float for dtype in types) or DType.FLOAT16 in types:
         raise writer.unsupported(f"it is a product of {product.inputs[0].dtype.value}")
     given = f"{left}, {right}" if sums is None else f"{left}, {right}, {sums}"
-    return f'tl.dot({given}, input_precision="ieee", out_dtype={TYPES[product.dtype][0]})'
+    precision = "tf32x3" if split and types == {DType.FLOAT32} else "ieee"
+    return f'tl.dot({given}, input_precision="{precision}", out_dtype={TYPES[product.dtype][0]})'
