@@ -11,8 +11,8 @@ with several ways to compute a part, the one that is best for all shapes is list
 The plan "measured" is the optimal one whose best choices were decided by running kernels.
 
 In the end: the rank correlation of modelled and measured times over all plans, shapes and models,
-and of how many pairs of plans of a model whose modelled times at a shape are more than 5 % apart the
-measured ones have the same order.
+and of how many pairs of plans of a model whose modelled times at a shape are more than 5 % apart
+the measured ones have the same order.
 """
 
 from __future__ import annotations
