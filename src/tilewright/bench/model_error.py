@@ -71,7 +71,7 @@ def measure_errors(setting: Setting, progress: Progress) -> Iterator[Priced | Un
     done = 0
     for group in drawn.groups:
         progress(done, group.cases[0].describe())
-        compiled = _Compiled.of(group, setting.threads)
+        compiled = _Compiled.of(group, setting)
         for case in group.cases:
             progress(done, case.describe())
             yield compiled.priced(case, each)
@@ -86,14 +86,17 @@ class _Compiled:
     made: Compilation
     model: CompiledModel
     threads: int
+    machine: Machine
 
     @staticmethod
-    def of(group: AnyGroup, threads: int) -> _Compiled:
+    def of(group: AnyGroup, setting: Setting) -> _Compiled:
         model, problem = group.prepare()
         dims = {name: Dim(low, high) for name, (low, high) in group.ranges.items()}
-        made = compile_stages(model, dims=dims, fallback="error")
+        target, threads = setting.target, setting.threads
+        made = compile_stages(model, dims=dims, fallback="error", target=target)
         ready = CompiledModel.from_contents(made.contents, num_threads=threads)
-        return _Compiled(problem, made, ready, threads)
+        machine = host_machine() if target is None else Machine(target)
+        return _Compiled(problem, made, ready, threads, machine)
 
     def priced(self, case: AnyCase, seconds: float) -> Priced | Unpriced:
         (compiled,) = self.made.levels.values()
@@ -116,7 +119,7 @@ class _Compiled:
 
     def _shares(self, sizes: Mapping[str, int], predicted: float) -> dict[str, float]:
         (compiled,) = self.made.levels.values()
-        machine = host_machine()
+        machine = self.machine
         found: dict[str, float] = {}
         for name, cheaper in without_each(machine).items():
             saved = sum(

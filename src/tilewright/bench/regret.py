@@ -24,7 +24,7 @@ from tilewright.compile import Compilation, compile_stages
 from tilewright.frontend.onnx import Dim
 from tilewright.ir.product_nest import ProductNest
 from tilewright.runtime.program import Program
-from tilewright.target import detect
+from tilewright.target import Target, detect
 
 
 @dataclass(frozen=True)
@@ -122,13 +122,14 @@ class _Compiled:
     variants: Variants
 
     @staticmethod
-    def of(group: AnyGroup, threads: int) -> _Compiled:
+    def of(group: AnyGroup, setting: Setting) -> _Compiled:
         model, problem = group.prepare()
         dims = {name: Dim(low, high) for name, (low, high) in group.ranges.items()}
-        made = compile_stages(model, dims=dims, fallback="error")
-        other = compile_stages(model, dims=dims, fallback="error", target=detect())
+        target = setting.target
+        made = compile_stages(model, dims=dims, fallback="error", target=target)
+        other = compile_stages(model, dims=dims, fallback="error", target=target or detect())
         (program,) = other.contents.programs.values()
-        return _Compiled(group, problem, made, program, Variants(made.contents, threads))
+        return _Compiled(group, problem, made, program, Variants(made.contents, setting.threads))
 
     def chosen_unmeasured(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
         """The variants chosen without measurements; by name, as lists may differ."""
@@ -148,11 +149,11 @@ class _Compiled:
         return [partial(self.variants.model(variants), *arrays) for variants in models]
 
 
-def has_choice(group: AnyGroup) -> bool:
+def has_choice(group: AnyGroup, target: Target | None = None) -> bool:
     """Whether a kernel of this program has several variants."""
     model, _ = group.prepare()
     dims = {name: Dim(low, high) for name, (low, high) in group.ranges.items()}
-    contents = compile_stages(model, dims=dims, fallback="error").contents
+    contents = compile_stages(model, dims=dims, fallback="error", target=target).contents
     return any(program.choices for program in contents.programs.values())
 
 
@@ -162,7 +163,7 @@ def draw(setting: Setting, progress: Progress) -> Drawn:
     def choosing(group: AnyGroup) -> bool:
         first = group.cases[0]
         progress(0, f"{first.suite}, {first.name}")
-        return has_choice(group)
+        return has_choice(group, setting.target)
 
     return draw_groups(setting, choosing)
 
@@ -176,7 +177,7 @@ def measure_regret(
     done = 0
     for group in groups:
         progress(done, group.cases[0].describe())
-        compiled = _Compiled.of(group, setting.threads)
+        compiled = _Compiled.of(group, setting)
         for case in group.cases:
             progress(done, case.describe())
             yield _sample(compiled, case, each, clock)

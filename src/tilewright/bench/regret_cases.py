@@ -15,6 +15,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from tilewright.backend.cpu.machine import host_level
 from tilewright.bench.operators import AnyGroup, Group
 from tilewright.bench.suites import AnyCase, Case, convolved
 from tilewright.bench.tables import (
@@ -26,9 +27,11 @@ from tilewright.bench.tables import (
     resize_case,
 )
 from tilewright.support.errors import InputError
+from tilewright.target import Target, detect, narrowed
 
 PRODUCTS = ("gemm", "bmm", "conv")
 KINDS = (*PRODUCTS, "attention", "memory")
+CODE_LEVELS = ("avx512", "avx2")
 LARGEST_BYTES = 1 << 30
 LARGEST_FLOPS = 4e9
 
@@ -66,7 +69,8 @@ class Setting:
 
     ``seconds`` are for all shapes, ``sizes`` is the range of an axis and ``most_bytes`` what a
     shape moves at most, both the kind's own if they are not given. ``families`` are those of which
-    programs are taken, all if it is empty.
+    programs are taken, all if it is empty. ``level`` is that of the code, if it is not this
+    machine's own.
     """
 
     kind: str = "gemm"
@@ -79,6 +83,17 @@ class Setting:
     largest_flops: float = LARGEST_FLOPS
     most_bytes: int | None = None
     families: tuple[str, ...] = ()
+    level: str = ""
+
+    @property
+    def code_level(self) -> str:
+        """The name of the level of the code."""
+        return self.level or host_level().name
+
+    @property
+    def target(self) -> Target | None:
+        """This machine as code with AVX2 sees it, where that is wanted; None: as it is."""
+        return narrowed(detect()) if self.level == "avx2" else None
 
     @property
     def range(self) -> tuple[int, int]:
@@ -109,6 +124,9 @@ def draw_groups(setting: Setting, has_choice: Callable[[AnyGroup], bool]) -> Dra
     ``has_choice`` says of a program of a table whether it has a kernel with several variants; the
     others get no shape.
     """
+    if setting.level and setting.level not in CODE_LEVELS:
+        hint = f"use {', '.join(CODE_LEVELS)}"
+        raise InputError(f"There is no level {setting.level!r} to choose.", hint=hint)
     if setting.kind not in KINDS:
         raise InputError(f"There is no kind {setting.kind!r}.", hint=f"use {', '.join(KINDS)}")
     low, high = setting.range

@@ -22,7 +22,7 @@ from tilewright.bench.model_error_report import (
     summarise_errors,
 )
 from tilewright.bench.operators import CONSTANTS
-from tilewright.bench.regret_cases import KINDS, Setting
+from tilewright.bench.regret_cases import CODE_LEVELS, KINDS, Setting
 from tilewright.cli.options import JsonFlag, QuietFlag, VerboseFlag
 from tilewright.cli.output import Output, load_plots, table
 from tilewright.cli.regret import axis_range, described
@@ -42,6 +42,9 @@ def model_error(
     ] = "none",
     threads: Annotated[int, typer.Option(min=1, help="Threads of a call.")] = 1,
     seed: Annotated[int, typer.Option(help="Of the shapes.")] = 0,
+    level: Annotated[
+        str, typer.Option(metavar="|".join(CODE_LEVELS), help="Of the code; this machine's own.")
+    ] = "",
     budget: Annotated[float, typer.Option(min=1.0, help="Seconds for all shapes, about.")] = 30.0,
     family: Annotated[
         list[str] | None,
@@ -66,7 +69,7 @@ def model_error(
     plots = None if save is None else load_plots()
     setting = Setting(
         kind, constant, samples, axis_range(sizes), threads, seed, budget,
-        families=tuple(family or ()),
+        families=tuple(family or ()), level=level,
     )  # fmt: skip
     with output.progress.steps("Timing", samples) as steps:
         found = list(measure_errors(setting, steps.at))
@@ -87,6 +90,7 @@ def _report(
 ) -> list[str | Table]:
     shown: list[str | Table] = [
         f"{setting.kind}, {len(priced)} shapes, seed {setting.seed}, threads: {setting.threads}, "
+        f"{setting.code_level}, "
         f"{describe_machine().processor}"
     ]
     if without:
@@ -134,6 +138,7 @@ def _document(
         "kind": setting.kind,
         "constant": setting.constant,
         "threads": setting.threads,
+        "level": setting.code_level,
         "seed": setting.seed,
         "without_a_price": without,
         **_numbers(summarise_errors(priced)),

@@ -15,7 +15,7 @@ from rich.table import Table
 from tilewright.bench.machine import describe_machine
 from tilewright.bench.operators import CONSTANTS
 from tilewright.bench.regret import Sample, draw, measure_regret
-from tilewright.bench.regret_cases import KINDS, LARGEST_FLOPS, Drawn, Setting
+from tilewright.bench.regret_cases import CODE_LEVELS, KINDS, LARGEST_FLOPS, Drawn, Setting
 from tilewright.bench.regret_report import (
     Regret,
     ablations,
@@ -45,6 +45,9 @@ def regret(
     ] = "none",
     threads: Annotated[int, typer.Option(min=1, help="Threads of a call.")] = 1,
     seed: Annotated[int, typer.Option(help="Of the shapes.")] = 0,
+    level: Annotated[
+        str, typer.Option(metavar="|".join(CODE_LEVELS), help="Of the code; this machine's own.")
+    ] = "",
     budget: Annotated[float, typer.Option(min=1.0, help="Seconds for all shapes, about.")] = 120.0,
     flops: Annotated[
         float, typer.Option(min=1.0, help="Operations of one product at most.")
@@ -81,7 +84,7 @@ def regret(
         raise InputError(f"{constant!r} is no operand.", hint=f"use {', '.join(CONSTANTS)}")
     setting = Setting(
         kind, constant, samples, axis_range(sizes), threads, seed, budget, flops,
-        most_bytes or None, tuple(family or ()),
+        most_bytes or None, tuple(family or ()), level,
     )  # fmt: skip
     _regret(setting, worst, output)
 
@@ -117,7 +120,8 @@ def _report(
     shown: list[str | Table] = [
         f"{setting.kind}, {len(samples)} shapes of {low}..{high} (at most "
         f"{setting.largest_flops:.2g} operations, {setting.budget:.2g} bytes), "
-        f"seed {setting.seed}, threads: {setting.threads}, {describe_machine().processor}"
+        f"seed {setting.seed}, threads: {setting.threads}, "
+        f"{setting.code_level}, {describe_machine().processor}"
     ]
     if drawn.alone:
         shown.append(
@@ -182,6 +186,7 @@ def _document(setting: Setting, drawn: Drawn, samples: Sequence[Sample]) -> dict
         "kind": setting.kind,
         "constant": setting.constant,
         "threads": setting.threads,
+        "level": setting.code_level,
         "seed": setting.seed,
         "programs_with_one_variant": len(drawn.alone),
         **_numbers(summarise(samples)),

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tilewright.cost.levels import line_rate
 from tilewright.cost.loops import statement_cycles
 from tilewright.cost.machine import Machine
 from tilewright.ir.product_nest import ProductNest
@@ -90,12 +91,35 @@ def right_time(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
     Those follow each other, so that it comes from the cache that holds one batch element of it.
     """
     elements, size = nest.n * nest.k, nest.dtype.bytes
+    if nest.right.panel:
+        return _panels_time(nest, machine, blocks)
     scattered = _scattered(nest, machine, blocks)
     rate = machine.reading(batch_size(nest) * elements, size, 2, scattered)
     if nest.batch:
         again = machine.reading(elements, size, 2, scattered)
         return elements // 64 * (rate + maximum(blocks.rows - 1, 0) * again)
     return elements * blocks.rows // 64 * rate
+
+
+def _panels_time(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
+    """Picoseconds to read panels, the last of which may be filled up with zeros.
+
+    Tiles need the lines with columns only, but beyond the second-level cache hardware fetches what
+    lies between them as well.
+    """
+    size, batch = nest.dtype.bytes, batch_size(nest)
+    line, width = LINE_BYTES // size, nest.registers.columns
+    needed = ceil_div(nest.n, line) * line * nest.k
+    fetched = ceil_div(nest.n, width) * width * nest.k
+
+    def once(count: Expr | int) -> Expr:
+        near = needed // 64 * machine.reading(needed * count, size, 2)
+        far = fetched // 64 * machine.reading(fetched * count, size, 3)
+        return select(machine.holds(2, needed * count, size), near, far)
+
+    if nest.batch:
+        return once(batch) + maximum(blocks.rows - 1, 0) * once(1)
+    return blocks.rows * once(1)
 
 
 def right_page_time(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
@@ -120,7 +144,7 @@ def left_time(nest: ProductNest, machine: Machine) -> Expr:
 
 
 def result_time(nest: ProductNest, machine: Machine) -> Expr:
-    """Picoseconds in which memory takes the results of one batch element, if no cache holds all.
+    """Picoseconds in which what holds all results takes those of one batch element.
 
     Their lines are read before they are written.
     """
@@ -128,10 +152,9 @@ def result_time(nest: ProductNest, machine: Machine) -> Expr:
     size = sum(buffer.dtype.bytes for buffer in buffers)
     if not size:
         return constant(0)
-    elements, moved = nest.m * nest.n, (1.0 + machine.core.loops.again) * LINE_BYTES
-    line = machine.picoseconds(moved / machine.target.levels[-1].bandwidth)
-    near = machine.holds(-2, batch_size(nest) * elements, size)
-    return select(near, 0, elements * size // LINE_BYTES * line)
+    moved = nest.m * nest.n * size
+    each = line_rate(machine, batch_size(nest) * moved)
+    return moved // LINE_BYTES * round(1.0 + machine.core.loops.again) * each
 
 
 def again_time(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
@@ -152,19 +175,25 @@ def again_time(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
     again = maximum(select(inside, blocks.rows, tiles) - 1, 0)
     rate = machine.reading(batch * elements, size, 3) * streams.again_right // 8
     time = elements * again // 64 * rate
-    panels = ceil_div(nest.n, nest.registers.columns)
-    far = select(
-        machine.holds(2, batch * elements, size),
-        0,
-        machine.picoseconds(machine.core.panels.unasked),
-    )
-    time = time + panels * blocks.depth * far // maximum(tiles, 1)
+    panels = ceil_div(nest.n, width)
+    waited = panels * blocks.depth * _unasked(nest, machine, deep) // maximum(tiles, 1)
+    time = time + select(machine.holds(2, batch * elements, size), 0, waited)
     if isinstance(nest.left, View) and not nest.left.panel:
         elements = nest.m * nest.k
         again = maximum(select(inside, blocks.columns, panels) - 1, 0)
         rate = machine.reading(batch * elements, size, 3) * streams.again_left // 8
         time = time + elements * again // 64 * rate
     return time
+
+
+def _unasked(nest: ProductNest, machine: Machine, deep: Expr) -> Expr:
+    """Picoseconds to wait for a block of a panel: no longer than memory takes for all of it.
+
+    Constants are taken to lie in memory, as those of other kernels use the last cache meanwhile.
+    """
+    panel = deep * nest.registers.columns * nest.dtype.bytes // LINE_BYTES
+    line = machine.picoseconds(LINE_BYTES / machine.target.levels[-1].bandwidth)
+    return minimum(panel * line, machine.picoseconds(machine.core.panels.unasked))
 
 
 def _scattered(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
@@ -239,7 +268,9 @@ def packing_time(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
         far = minimum(elements // (MEBIBYTE // nest.dtype.bytes), panels.farthest) * per_mebibyte
         block = maximum(blocks.columns, 1) * nest.registers.columns
         wide = minimum(maximum(ceil_div(nest.n, block), 1), panels.neighbours) - 1
-        return copied * nest.n * (machine.picoseconds(panels.transposed) + far * wide)
+        filling = statement_cycles(_over_all_blocks(nest, nest.steps.load), machine)
+        filling = blocks.rows * (filling * machine.picoseconds(1) // 1000)
+        return filling + copied * nest.n * far * wide
     near, far = (machine.picoseconds(cycles) for cycles in (panels.near_row, panels.far_row))
     inside = less_equal(elements * nest.dtype.bytes, machine.target.levels[2].capacity)
     rows = copied * (blocks.columns * select(inside, near, far))

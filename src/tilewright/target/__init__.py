@@ -8,7 +8,7 @@ import ``support`` and ``shape``. Start with ``description``.
 
 from tilewright.target.core_model import CoreModel, TileTime
 from tilewright.target.description import InstructionTile, MemoryLevel, Target
-from tilewright.target.detect import detect, with_clock
+from tilewright.target.detect import detect, narrowed, with_clock
 from tilewright.target.preset_cpus import barrier_ns
 from tilewright.target.presets import preset, preset_names
 from tilewright.target.toml import dump, load_target
@@ -23,6 +23,7 @@ __all__ = [
     "detect",
     "dump",
     "load_target",
+    "narrowed",
     "preset",
     "preset_names",
     "with_clock",

@@ -80,7 +80,7 @@ def _family(found: host.Processor) -> Target:
 def _with_features(target: Target, found: host.Processor) -> Target:
     """The preset without what this processor (or the system above it) does not offer."""
     if target.isa == "avx512" and not found.features >= _AVX512:
-        target = _narrowed(target)
+        target = narrowed(target)
     if target.isa == "avx2" and not found.features >= _AVX2:
         target = replace(preset("x86-64"), levels=target.levels, clock_ghz=target.clock_ghz)
     tiles = tuple(t for t in target.instruction_tiles if _has_instruction(t, found))
@@ -97,8 +97,13 @@ def _has_instruction(tile: InstructionTile, found: host.Processor) -> bool:
     return not needed or any(feature in found.features for feature in needed)
 
 
-def _narrowed(target: Target) -> Target:
-    """An AVX-512 processor as AVX2 sees it: two pipes of half the width, half of the registers."""
+def narrowed(target: Target) -> Target:
+    """An AVX-512 processor as AVX2 sees it: two pipes of half the width, half of the registers.
+
+    Clock, cores and memory stay. Others are returned as they are.
+    """
+    if target.isa != "avx512":
+        return target
     lanes = {"float32": 16.0, "float64": 8.0, "int8": 32.0}
     return replace(
         target,
