@@ -78,7 +78,9 @@ def _passed_on(user: Node, pieces: _Pieces) -> _Pieces | None:
         case Map() | Cast():
             return pieces
         case Reduce(axes=axes):
-            return tuple(sizes for axis, sizes in enumerate(pieces) if axis not in axes)
+            kept = tuple(sizes for axis, sizes in enumerate(pieces) if axis not in axes)
+            # What is left of a normalisation has nothing that anyone merged.
+            return kept if any(len(sizes) > 1 for sizes in kept) else None
         case Broadcast(shape=shape, axes=axes):
             made: list[tuple[Expr, ...]] = [(size,) for size in shape]
             for axis, sizes, size in zip(axes, pieces, user.inputs[0].shape, strict=True):
@@ -137,19 +139,24 @@ class _Finer:
             operand = self.made[x.inputs[0]]
             if isinstance(x.primitive, Reshape):
                 return reshape(operand, x.shape)
+            if isinstance(x.primitive, Reduce):
+                return reshape(self._reduced(x.primitive, x.inputs[0]), x.shape)
         return same(x, operands)
 
     def _member(self, x: Node, operands: tuple[Node, ...], pieces: _Pieces) -> Node:
         if isinstance(x.primitive, Reshape):
             return reshape(self.made.get(x.inputs[0], operands[0]), _joined(pieces))
         if isinstance(x.primitive, Reduce):
-            places = _places(self.regions[x.inputs[0]])
-            finer = tuple(place for axis in x.primitive.axes for place in places[axis])
-            return node(Reduce(x.primitive.kind, finer), self.made[x.inputs[0]])
+            return self._reduced(x.primitive, x.inputs[0])
         if isinstance(x.primitive, Broadcast):
             return self._spread(x, self.made[x.inputs[0]], pieces)
         rows = zip(x.inputs, operands, strict=True)
         return node(x.primitive, *(self._finer(before, made, pieces) for before, made in rows))
+
+    def _reduced(self, reduce: Reduce, operand: Node) -> Node:
+        places = _places(self.regions[operand])
+        axes = tuple(place for axis in reduce.axes for place in places[axis])
+        return node(Reduce(reduce.kind, axes), self.made[operand])
 
     def _finer(self, before: Node, made: Node, pieces: _Pieces) -> Node:
         """An operand, whose axes consist of ``pieces``, in those."""
