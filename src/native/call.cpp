@@ -1,16 +1,15 @@
 #include "call.hpp"
 
-#include <sys/syscall.h>
-#include <unistd.h>
 #include <xmmintrin.h>
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cstring>
+#include <optional>
 
+#include "control.hpp"
 #include "failure.hpp"
-#include "gil.hpp"
+#include "signals.hpp"
 #include "team.hpp"
 #include "tensors.hpp"
 
@@ -19,9 +18,8 @@ namespace {
 
 alignas(64) char no_elements[64];
 
-// Signals are looked at after this long in kernels, which is known only by the clock; that is looked
-// at after so much estimated work, of which every kernel counts as at least a little.
-constexpr std::int64_t kSignalTime = 100'000'000;
+// How long kernels have run is known only by the clock, which is looked at after so much estimated
+// work, of which every kernel counts as at least a little.
 constexpr std::int64_t kClockWork = 1'000'000;
 constexpr std::int64_t kLeastWork = 10'000;
 
@@ -40,15 +38,6 @@ class FloatControl {
  private:
   unsigned before_;
 };
-
-std::int64_t now() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
-
-// Python handles signals in the main thread only.
-bool is_main_thread() { return syscall(SYS_gettid) == getpid(); }
 
 void replace_all(std::string& text, const std::string& what, const std::string& by) {
   for (std::size_t at = text.find(what); at != std::string::npos;
@@ -73,7 +62,8 @@ std::int64_t read_as(const void* data, bool is_unsigned) {
   return is_unsigned ? static_cast<std::int64_t>(static_cast<Unsigned>(value)) : value;
 }
 
-// Element `index` of a buffer of integers; those of 2^63 and more are negative.
+}  // namespace
+
 std::int64_t read_integer(const BufferInfo& buffer, const void* data, std::int64_t index) {
   const void* const at = static_cast<const char*>(data) + index * buffer.item_size;
   switch (buffer.item_size) {
@@ -88,7 +78,16 @@ std::int64_t read_integer(const BufferInfo& buffer, const void* data, std::int64
   }
 }
 
-}  // namespace
+void handle_signals(WithoutGil* without_gil) {
+  const auto handle = [] {
+    if (PyErr_CheckSignals() != 0) throw nb::python_error();
+  };
+  if (without_gil != nullptr) {
+    without_gil->interrupt(handle);
+  } else {
+    handle();
+  }
+}
 
 nb::object Call::run(nb::tuple arguments, nb::dict keywords, nb::handle out) {
   std::fill(context_.needed.begin(), context_.needed.end(), 0);
@@ -96,9 +95,7 @@ nb::object Call::run(nb::tuple arguments, nb::dict keywords, nb::handle out) {
   if (times_ != nullptr) times_->assign(program_.steps.size(), -1);
   read_inputs(arguments, keywords);
   if (!out.is_none()) read_outputs(nb::borrow(out));
-  for (const SizeInfo& size : program_.sizes)
-    context_.symbols[size.slot] = context_.dims[program_.inputs[size.input]][size.axis];
-  for (std::uint32_t phase = 0; phase < program_.phases.size(); ++phase) run_phase(phase);
+  run_phases();
   const nb::object made = results();
   if (!is_converted_) return made;
   // Results follow the inputs: tensors come out where tensors went in.
@@ -106,9 +103,27 @@ nb::object Call::run(nb::tuple arguments, nb::dict keywords, nb::handle out) {
   return in_python([&] { return model_.adapt()(arguments, keywords, made, own); });
 }
 
+void Call::run_body(const std::vector<Tensor>& inputs) {
+  Model::forget_results(program_, context_);
+  std::fill(context_.needed.begin(), context_.needed.end(), 0);
+  context_.scratch_needed = context_.output_bytes = 0;
+  for (std::size_t input = 0; input < inputs.size(); ++input) {
+    const std::uint32_t number = program_.inputs[input];
+    context_.pointers[number] = const_cast<void*>(inputs[input].data);
+    context_.set_dims(number, inputs[input].dims, inputs[input].rank);
+  }
+  run_phases();
+}
+
+void Call::run_phases() {
+  for (const SizeInfo& size : program_.sizes)
+    context_.symbols[size.slot] = context_.dims[program_.inputs[size.input]][size.axis];
+  for (std::uint32_t phase = 0; phase < program_.phases.size(); ++phase) run_phase(phase);
+}
+
 void Call::run_phase(std::uint32_t number) {
   const PhaseInfo& phase = program_.phases[number];
-  const PhasePlan& plan = model_.plan(context_, number);
+  const PhasePlan& plan = model_.plan(context_, number, threads_);
   for (std::size_t position = 0; position < phase.buffers.size(); ++position) {
     const std::uint32_t buffer = phase.buffers[position];
     const std::int64_t* const dims = plan.dims.data() + plan.first_dim[position];
@@ -171,7 +186,7 @@ void Call::provide_memory(const PhaseInfo& phase, const PhasePlan& plan) {
     if (buffer.storage == Storage::output && context_.given[buffer.index].is_valid())
       context_.output_bytes -= align_up(plan.bytes[position]);
   }
-  if (model_.max_bytes > 0) check_limit();
+  if (max_bytes_ > 0) check_limit();
   Block& block = context_.blocks[phase.block];
   reserve(block, plan.arena_bytes);
   reserve(context_.scratch, context_.scratch_needed);
@@ -190,23 +205,30 @@ void Call::reserve(Block& block, std::int64_t bytes) {
   Memory& memory = Memory::shared();
   memory.give_back(Memory::Purpose::working, std::exchange(block, Block()));
   std::int64_t excess = std::max(kWorkingExcess * std::min(bytes, INT64_MAX / 4), kLeastExcess);
-  if (model_.max_bytes > 0) {
-    const std::int64_t left = model_.max_bytes - context_.claimed_bytes() - context_.output_bytes;
+  if (max_bytes_ > 0) {
+    const std::int64_t left =
+        max_bytes_ - outside_bytes_ - context_.claimed_bytes() - context_.output_bytes;
     // Later phases may need it.
     excess = program_.phases.size() > 1 ? 0 : std::clamp<std::int64_t>(left, 0, excess);
   }
   block = memory.take(Memory::Purpose::working, bytes, excess);
 }
 
-void Call::check_limit() const {
-  std::int64_t total = context_.scratch_needed + context_.output_bytes;
+// What this call and those around it need so far.
+std::int64_t Call::claimed_bytes() const {
+  std::int64_t total = outside_bytes_ + context_.scratch_needed + context_.output_bytes;
   for (const std::int64_t bytes : context_.needed) total += bytes;
-  if (total > model_.max_bytes)
+  return total;
+}
+
+void Call::check_limit(std::int64_t more) const {
+  const std::int64_t total = claimed_bytes() + more;
+  if (total > max_bytes_)
     throw Failure(FailureKind::resource,
                   "This call needs " + std::to_string(total) + " bytes for intermediate tensors (" +
                       std::to_string(total - context_.output_bytes) + ") and outputs (" +
                       std::to_string(context_.output_bytes) + "), but max_bytes is " +
-                      std::to_string(model_.max_bytes),
+                      std::to_string(max_bytes_),
                   {}, "Use smaller dimensions, fewer threads, or a larger max_bytes");
 }
 
@@ -214,13 +236,14 @@ void Call::run_kernels(const PhaseInfo& phase, const PhasePlan& plan, std::uint3
                        std::uint32_t end) {
   while (first < end) {
     first = run_stretch(phase, plan, first, end);
-    if (first < end && PyErr_CheckSignals() != 0) throw nb::python_error();
+    if (first < end) handle_signals(without_gil_);
   }
 }
 
 std::uint32_t Call::run_stretch(const PhaseInfo& phase, const PhasePlan& plan, std::uint32_t first,
                                 std::uint32_t end) {
-  const WithoutGil without_gil;
+  std::optional<WithoutGil> without_gil;
+  if (without_gil_ == nullptr) without_gil.emplace();
   const FloatControl float_control(float_control_);
   TeamLease lease;
   std::int64_t work = 0, deadline = 0;
@@ -310,6 +333,8 @@ void Call::run_opaque(std::uint32_t step, const OpaqueInfo& opaque, std::uint32_
   for (const std::uint32_t output : opaque.outputs) expected.push_back(context_.dims[output]);
   if (opaque.built_in != nullptr) {
     run_built_in(opaque);
+  } else if (opaque.control != nullptr) {
+    run_control(opaque);
   } else {
     run_in_python(step, opaque);
   }
@@ -354,27 +379,77 @@ class Call::StepWork final : public Work {
         opaque_(opaque) {}
 
   void* result(std::size_t index, ElementType type, const std::vector<std::int64_t>& dims) override {
-    const auto found = std::find(opaque_.results.begin(), opaque_.results.end(), index);
-    if (found == opaque_.results.end()) return nullptr;
-    Context& context = call_.context_;
-    const std::uint32_t number =
-        opaque_.outputs[static_cast<std::size_t>(found - opaque_.results.begin())];
-    const BufferInfo& buffer = call_.program_.buffers[number];
-    if (buffer.element != type || buffer.shape.size() != dims.size())
-      refuse("The result " + std::to_string(index) + " has another type than " + buffer.expected);
-    context.set_dims(number, dims.data(), static_cast<int>(dims.size()));
-    const std::int64_t bytes = call_.bytes_of(number);
-    context.output_bytes += align_up(bytes);
-    if (call_.model_.max_bytes > 0) call_.check_limit();
-    context.made[number] = Memory::shared().take(Memory::Purpose::output, bytes, bytes / 2);
-    context.pointers[number] = bytes > 0 ? context.made[number].data() : no_elements;
-    return context.pointers[number];
+    return call_.make_result(opaque_, index, type, dims);
   }
 
  private:
   Call& call_;
   const OpaqueInfo& opaque_;
 };
+
+const std::uint32_t* Call::output_for(const OpaqueInfo& opaque, std::size_t result) const {
+  const auto found = std::find(opaque.results.begin(), opaque.results.end(), result);
+  return found == opaque.results.end()
+             ? nullptr
+             : &opaque.outputs[static_cast<std::size_t>(found - opaque.results.begin())];
+}
+
+void Call::size_result(const OpaqueInfo& opaque, std::uint32_t number, ElementType type,
+                       const std::vector<std::int64_t>& dims) {
+  const BufferInfo& buffer = program_.buffers[number];
+  if (buffer.element != type || buffer.shape.size() != dims.size())
+    throw Failure(FailureKind::execution,
+                  "The result is " + std::string(name_of(type)) +
+                      shape_text(dims.data(), dims.size()) + ", but " + buffer.expected +
+                      " is expected",
+                  opaque.label);
+  context_.set_dims(number, dims.data(), static_cast<int>(dims.size()));
+  context_.output_bytes += align_up(bytes_of(number));
+  if (max_bytes_ > 0) check_limit();
+}
+
+char* Call::make_result(const OpaqueInfo& opaque, std::size_t result, ElementType type,
+                        const std::vector<std::int64_t>& dims) {
+  const std::uint32_t* const output = output_for(opaque, result);
+  if (output == nullptr) return nullptr;
+  const std::uint32_t number = *output;
+  size_result(opaque, number, type, dims);
+  const BufferInfo& buffer = program_.buffers[number];
+  const std::int64_t bytes = bytes_of(number);
+  char* data = no_elements;
+  if (body_outputs_ != nullptr && buffer.kind == BufferKind::output) {
+    data = body_outputs_->place(buffer.index, context_.dims[number], bytes);
+  } else if (bytes > 0) {
+    context_.made[number] = Memory::shared().take(Memory::Purpose::output, bytes, bytes / 2);
+    data = context_.made[number].data();
+  }
+  context_.pointers[number] = data;
+  return data;
+}
+
+void Call::adopt_result(const OpaqueInfo& opaque, std::size_t result, ElementType type,
+                        const std::vector<std::int64_t>& dims, Block block) {
+  const std::uint32_t* const output = output_for(opaque, result);
+  const bool is_elsewhere =
+      output != nullptr && body_outputs_ != nullptr &&
+      program_.buffers[*output].kind == BufferKind::output;
+  if (output == nullptr || is_elsewhere || block.data() == nullptr) {
+    char* const data = make_result(opaque, result, type, dims);
+    if (data != nullptr && block.data() != nullptr && bytes_of(*output) > 0)
+      std::memcpy(data, block.data(), static_cast<std::size_t>(bytes_of(*output)));
+    Memory::shared().give_back(Memory::Purpose::output, std::move(block));
+    return;
+  }
+  size_result(opaque, *output, type, dims);
+  context_.pointers[*output] = block.data();
+  context_.made[*output] = std::move(block);
+}
+
+void Call::run_control(const OpaqueInfo& opaque) {
+  std::optional<WithoutGil> without_gil;
+  if (without_gil_ == nullptr) without_gil.emplace();
+  ControlRun(*this, opaque, without_gil ? *without_gil : *without_gil_).run();
+}
 
 void Call::run_built_in(const OpaqueInfo& opaque) {
   std::vector<std::optional<Operand>> operands;
@@ -387,7 +462,8 @@ void Call::run_built_in(const OpaqueInfo& opaque) {
                        context_.pointers[number]};
   }
   StepWork work(*this, opaque, std::move(operands));
-  const WithoutGil without_gil;
+  std::optional<WithoutGil> without_gil;
+  if (without_gil_ == nullptr) without_gil.emplace();
   const FloatControl float_control(float_control_);
   opaque.built_in(work);
 }

@@ -34,12 +34,24 @@ class WithoutGil {
  public:
   WithoutGil() : state_(PyEval_SaveThread()) {}
   ~WithoutGil() {
-    in_python([this] { PyEval_RestoreThread(state_); });
+    if (state_ != nullptr) take_back();
   }
   WithoutGil(const WithoutGil&) = delete;
   WithoutGil& operator=(const WithoutGil&) = delete;
 
+  // Takes the lock back for a moment, in which `function` runs; and for good where that throws.
+  template <typename Function>
+  void interrupt(Function&& function) {
+    take_back();
+    std::forward<Function>(function)();
+    state_ = PyEval_SaveThread();
+  }
+
  private:
+  void take_back() {
+    in_python([this] { PyEval_RestoreThread(std::exchange(state_, nullptr)); });
+  }
+
   PyThreadState* state_;
 };
 

@@ -58,6 +58,10 @@ std::unique_ptr<Context> Model::acquire() {
     idle_.pop_back();
     return context;
   }
+  return make_context();
+}
+
+std::unique_ptr<Context> Model::make_context() const {
   auto context = std::make_unique<Context>();
   const std::size_t buffers = program_.buffers.size();
   context->symbols.resize(program_.symbols.size());
@@ -90,26 +94,38 @@ std::unique_ptr<Context> Model::acquire() {
     context->set_dims(static_cast<std::uint32_t>(number), sizes.data(),
                       static_cast<int>(sizes.size()));
   }
+  for (const Model* body : program_.bodies) context->bodies.push_back(body->make_context());
   return context;
 }
 
-void Model::release(std::unique_ptr<Context> context) {
-  for (std::size_t number = 0; number < program_.buffers.size(); ++number) {
-    if (program_.buffers[number].kind == BufferKind::constant) continue;
-    context->objects[number].reset();
-    context->dims[number] = nullptr;
+void Model::forget_results(const ProgramInfo& program, Context& context) {
+  for (std::size_t number = 0; number < program.buffers.size(); ++number) {
+    if (program.buffers[number].kind == BufferKind::constant) continue;
+    context.dims[number] = nullptr;
+    if (program.buffers[number].storage == Storage::made && context.made[number].data() != nullptr)
+      Memory::shared().give_back(Memory::Purpose::output,
+                                 std::exchange(context.made[number], Block()));
   }
-  for (nb::object& array : context->given) array.reset();
+}
+
+void Model::clear(Context& context) const {
+  forget_results(program_, context);
+  for (std::size_t number = 0; number < program_.buffers.size(); ++number)
+    if (program_.buffers[number].kind != BufferKind::constant) context.objects[number].reset();
+  for (nb::object& array : context.given) array.reset();
   // Other models may have the memory until the next call.
   Memory& memory = Memory::shared();
-  for (Block& block : context->made)
-    if (block.data() != nullptr)
-      memory.give_back(Memory::Purpose::output, std::exchange(block, Block()));
-  for (Block& block : context->outputs)
+  for (Block& block : context.outputs)
     memory.give_back(Memory::Purpose::output, std::exchange(block, Block()));
-  for (Block& block : context->blocks)
+  for (Block& block : context.blocks)
     memory.give_back(Memory::Purpose::working, std::exchange(block, Block()));
-  memory.give_back(Memory::Purpose::working, std::exchange(context->scratch, Block()));
+  memory.give_back(Memory::Purpose::working, std::exchange(context.scratch, Block()));
+  for (std::size_t body = 0; body < context.bodies.size(); ++body)
+    program_.bodies[body]->clear(*context.bodies[body]);
+}
+
+void Model::release(std::unique_ptr<Context> context) {
+  clear(*context);
   if (idle_.size() < kMostIdleContexts) idle_.push_back(std::move(context));
 }
 
@@ -129,23 +145,29 @@ nb::object Model::call(nb::tuple arguments, nb::dict keywords, nb::object out,
   return Call(*this, *lease.context, times).run(arguments, keywords, out);
 }
 
-const PhasePlan& Model::plan(Context& context, std::uint32_t number) {
+const PhasePlan& Model::plan(Context& context, std::uint32_t number, int threads) {
   const PhaseInfo& phase = program_.phases[number];
   std::vector<std::int64_t>& key = context.key;
   key.clear();
   key.push_back(number);
-  key.push_back(num_threads_);
+  key.push_back(threads);
   for (const std::uint32_t slot : phase.slots) key.push_back(context.symbols[slot]);
   Context::Memo& memo = context.memos[number];
-  std::shared_ptr<const PhasePlan> plan =
-      memo.plan != nullptr && memo.key == key ? memo.plan : plans_.find(key);
+  std::shared_ptr<const PhasePlan> plan;
+  if (memo.plan != nullptr && memo.key == key) {
+    plan = memo.plan;
+  } else {
+    const std::lock_guard lock(plans_mutex_);
+    plan = plans_.find(key);
+  }
   if (plan != nullptr) {
     ++plan_hits_;
     if (number == 0) context.symbols = plan->symbols;
   } else {
     if (number == 0) solve_symbols(program_, context.symbols);
-    plan = make_plan(program_, phase, context.symbols, num_threads_);
+    plan = make_plan(program_, phase, context.symbols, threads);
     ++plans_made_;
+    const std::lock_guard lock(plans_mutex_);
     plans_.insert(key, plan);
   }
   if (memo.plan != plan) {
@@ -215,8 +237,9 @@ nb::dict Model::stats() const {
   const MemoryUse memory = Memory::shared().use();
   nb::dict result;
   result["calls"] = calls_;
-  result["plans_made"] = plans_made_;
-  result["plan_hits"] = plan_hits_;
+  result["plans_made"] = plans_made_.load();
+  result["plan_hits"] = plan_hits_.load();
+  const std::lock_guard lock(plans_mutex_);
   result["plans_kept"] = plans_.size();
   result["threads"] = num_threads_;
   result["process_bytes"] = memory.held;
@@ -227,7 +250,10 @@ nb::dict Model::stats() const {
 
 void Model::shrink() {
   idle_.clear();
-  plans_.clear();
+  {
+    const std::lock_guard lock(plans_mutex_);
+    plans_.clear();
+  }
   Memory::shared().free_idle();
 }
 

@@ -1,12 +1,15 @@
 // A loaded model: its program, its code, its constants, and the contexts its calls run in.
 //
-// Everything here is guarded by the GIL; only kernels run without it.
+// Everything here is guarded by the GIL, but for what bodies of other models do without it: these
+// make plans and run in contexts of their own.
 #pragma once
 
 #include <nanobind/nanobind.h>
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -46,6 +49,7 @@ struct Context {
   std::vector<void*> arguments;  // of the kernels of the job that runs
   std::vector<Part> parts;       // of that job
   std::vector<std::int64_t> key;
+  std::vector<std::unique_ptr<Context>> bodies;  // those of the bodies that steps call
 
   void set_dims(std::uint32_t buffer, const std::int64_t* sizes, int rank);
   // What arena and scratch have, or will need where that is more.
@@ -100,10 +104,16 @@ class Model {
   nb::handle run_opaque() const { return run_opaque_; }
 
   // The plan of a phase at the context's symbols, from the context, the table, or made now.
-  const PhasePlan& plan(Context& context, std::uint32_t phase);
+  // Needs no GIL.
+  const PhasePlan& plan(Context& context, std::uint32_t phase, int threads);
+
+  // Forgets what a call has made, and gives memory back that is of use to nobody.
+  static void forget_results(const ProgramInfo& program, Context& context);
 
  private:
   std::unique_ptr<Context> acquire();
+  std::unique_ptr<Context> make_context() const;
+  void clear(Context& context) const;
   void release(std::unique_ptr<Context> context);
   nb::dict explain_phase(std::uint32_t number, const PhasePlan& plan,
                          std::vector<std::int64_t>& bytes) const;
@@ -115,9 +125,11 @@ class Model {
   std::vector<nb::object> input_names_;
   nb::object owner_, convert_, reject_, place_outputs_, adapt_, run_opaque_;
   std::vector<std::unique_ptr<Context>> idle_;
+  mutable std::mutex plans_mutex_;
   PlanTable plans_;
   int num_threads_ = 1;
-  std::int64_t calls_ = 0, plans_made_ = 0, plan_hits_ = 0;
+  std::int64_t calls_ = 0;
+  std::atomic<std::int64_t> plans_made_{0}, plan_hits_{0};
 };
 
 }  // namespace tilewright

@@ -354,6 +354,7 @@ std::shared_ptr<const PhasePlan> PlanTable::find(const std::vector<std::int64_t>
 }
 
 void PlanTable::insert(std::vector<std::int64_t> key, std::shared_ptr<const PhasePlan> plan) {
+  if (index_.contains(key)) return;  // another thread has made the same
   bytes_ += plan->footprint();
   entries_.push_front({std::move(key), std::move(plan)});
   index_[entries_.front().key] = entries_.begin();

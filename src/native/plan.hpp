@@ -48,7 +48,7 @@ void solve_symbols(const ProgramInfo& program, std::vector<std::int64_t>& symbol
 std::shared_ptr<const PhasePlan> make_plan(const ProgramInfo& program, const PhaseInfo& phase,
                                            const std::vector<std::int64_t>& symbols, int threads);
 
-// The plans made last, bounded in number and in bytes. Not locked: the GIL guards it.
+// The plans made last, bounded in number and in bytes. Not locked.
 class PlanTable {
  public:
   // Key: the number of the phase, that of threads, then the values of the phase's symbols. Null when not there.

@@ -146,7 +146,9 @@ void ProgramInfo::read_steps(nb::list items, const Image* image) {
           inconsistent("an opaque step binds a symbol from nowhere");
         opaque.bindings.push_back(binding);
       }
-      if (nb::cast<nb::dict>(item).contains("built_in")) read_built_in(item["built_in"], opaque);
+      const auto record = nb::cast<nb::dict>(item);
+      if (record.contains("built_in")) read_built_in(item["built_in"], opaque);
+      if (record.contains("control")) read_control(item["control"], opaque);
       steps.emplace_back(std::move(opaque));
     } else {
       BindInfo bind{get<std::uint32_t>(item, "buffer"),
@@ -164,11 +166,15 @@ void ProgramInfo::read_built_in(nb::handle item, OpaqueInfo& opaque) const {
   opaque.built_in = find_built_in(name);
   if (opaque.built_in == nullptr) inconsistent("there is no operator " + name + " in this version");
   opaque.operands = get<std::vector<std::int64_t>>(item, "operands");
-  opaque.results = get<std::vector<std::size_t>>(item, "results");
   opaque.attributes = get<std::vector<std::int64_t>>(item, "attributes");
   for (const std::int64_t operand : opaque.operands)
     if (operand < -1 || operand >= static_cast<std::int64_t>(opaque.inputs.size()))
       inconsistent("an operator has an operand from nowhere");
+  read_results(item, opaque);
+}
+
+void ProgramInfo::read_results(nb::handle item, OpaqueInfo& opaque) const {
+  opaque.results = get<std::vector<std::size_t>>(item, "results");
   if (opaque.results.size() != opaque.outputs.size())
     inconsistent("an operator has other results than its step has outputs");
   for (const std::uint32_t number : opaque.inputs)

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -20,6 +21,8 @@
 namespace tilewright {
 
 namespace nb = nanobind;
+
+class Model;
 
 enum class BufferKind { input, output, constant, intermediate };
 
@@ -56,6 +59,39 @@ struct KernelInfo {
   std::uint32_t grid, scratch, work, used;  // expressions
 };
 
+// An If, Loop or Scan whose bodies the extension calls itself.
+struct ControlInfo {
+  struct Body {
+    nb::object owner;
+    Model* model;
+    // What its inputs are given: a parameter, or -1 - n for input n of the step.
+    std::vector<std::int64_t> inputs;
+    std::size_t context;  // its number among those of all bodies of the program
+  };
+  // An array of which each turn is given its share along an axis.
+  struct Scanned {
+    std::uint32_t buffer;
+    int axis;
+    bool backward;
+  };
+  // What all turns have made, along a new axis.
+  struct Stacked {
+    int axis;
+    bool backward;
+    // Of what one turn makes, where none does: a buffer and its axis, or -1 and the size.
+    std::vector<std::pair<std::int64_t, std::int64_t>> sizes;
+  };
+  enum class Kind { branch, loop, scan };
+
+  Kind kind;
+  std::string name;  // of the operator
+  std::int64_t count, condition;  // buffers, or -1 for those that are left out
+  std::vector<std::uint32_t> states;  // buffers that the first turn is given
+  std::vector<Scanned> scanned;
+  std::vector<Stacked> stacked;
+  std::vector<Body> bodies;
+};
+
 struct OpaqueInfo {
   struct Binding {
     std::uint32_t output, axis, slot;
@@ -69,6 +105,8 @@ struct OpaqueInfo {
   std::vector<std::int64_t> operands;
   std::vector<std::size_t> results;
   std::vector<std::int64_t> attributes;
+  // Where it has bodies that the extension calls, or null.
+  std::unique_ptr<ControlInfo> control;
 };
 
 struct BindInfo {
@@ -134,6 +172,7 @@ struct ProgramInfo {
   std::vector<std::uint32_t> inputs, outputs;  // buffers by position
   std::uint32_t constant_count = 0;
   std::uint32_t block_count = 0;
+  std::vector<Model*> bodies;  // that its steps call, one for each body of each step
   std::int64_t threads_slot = -1;  // symbol that is the number of threads, or -1
 
  private:
@@ -141,6 +180,9 @@ struct ProgramInfo {
   void read_buffers(nb::list items);
   void read_steps(nb::list items, const Image* image);
   void read_built_in(nb::handle item, OpaqueInfo& opaque) const;
+  void read_results(nb::handle item, OpaqueInfo& opaque) const;
+  // In control_info.cpp.
+  void read_control(nb::handle item, OpaqueInfo& opaque);
   void read_sizes(nb::list items);
   void read_solving(nb::list items);
   void read_choosers(nb::list items, const Image* image);

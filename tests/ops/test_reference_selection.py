@@ -1,4 +1,4 @@
-"""NonMaxSuppression against loops over all pairs."""
+"""NonMaxSuppression against loops over all pairs, and classes drawn by their probabilities."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import onnx
 import pytest
 from onnx import helper
 
+import tilewright
 from tilewright.ops.reference import evaluate_payload
 from tilewright.support.errors import ExecutionError
 
@@ -124,3 +125,24 @@ def test_a_share_beyond_one_is_refused() -> None:
     given = [np.ones((1, 1, 4), np.float32), np.ones((1, 1, 1), np.float32), np.array([1])]
     with pytest.raises(ExecutionError, match=r"iou_threshold is 1\.5"):
         evaluate_payload(payload(4, False), [*given, np.array([1.5], np.float32)])
+
+
+@pytest.mark.parametrize("dtype", [onnx.TensorProto.INT32, onnx.TensorProto.INT64])
+def test_classes_are_drawn_as_often_as_they_are_likely(dtype: int) -> None:
+    made = helper.make_tensor_value_info
+    inputs = [made("x", onnx.TensorProto.FLOAT, ["b", "c"])]
+    outputs = [made("y", dtype, ["b", 4000])]
+    node = helper.make_node("Multinomial", ["x"], ["y"], sample_size=4000, seed=3.0, dtype=dtype)
+    graph = helper.make_graph([node], "g", inputs, outputs)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    compiled = tilewright.compile(model)
+    likely = np.array([[0.2, 0.0, 0.5, 0.3], [1.0, 0.0, 0.0, 0.0]], np.float32)
+    with np.errstate(divide="ignore"):
+        logarithms = np.log(likely) + np.float32([[7.0], [-200.0]])
+    drawn = compiled(logarithms)
+    assert drawn.shape == (2, 4000) and drawn.dtype == helper.tensor_dtype_to_np_dtype(dtype)
+    for row, expected in zip(drawn, likely, strict=True):
+        np.testing.assert_allclose(np.bincount(row, minlength=4) / 4000, expected, atol=0.03)
+        assert not set(row) & set(np.flatnonzero(expected == 0))
+    np.testing.assert_array_equal(compiled(logarithms), drawn)
+    assert compiled(logarithms[:0]).shape == (0, 4000)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from support.small_networks import BATCH, SPATIAL, Network, results
-from tilewright.ir.graph import node
-from tilewright.ir.primitives import Reduce, Reshape
+from tilewright.ir.graph import Node, node
+from tilewright.ir.primitives import Broadcast, Map, Reduce, Reshape
 from tilewright.rewrite.finer import common_axes, finer_axes
 from tilewright.shape import Expr, constant, symbol
 
@@ -71,3 +71,33 @@ def test_axes_that_nobody_splits_again_stay_merged() -> None:
     net.put(node(Reduce("sum", (1,)), rows))
     graph = net.graph()
     assert finer_axes(graph) is graph
+
+
+def test_axes_stay_apart_through_a_softmax_of_merged_axes() -> None:
+    """Of [2, 3] taps that are one axis, at places that are one."""
+    net = Network(channels=6)
+    places = SPATIAL[0] * SPATIAL[1]
+    apart = node(Reshape((BATCH, constant(2), constant(3), *SPATIAL)), net.map)
+    taps = node(Reshape((BATCH, constant(6), places)), apart)
+
+    def for_all(x: Node) -> Node:
+        return node(Broadcast(taps.shape, (0, 2)), x)
+
+    shifted = node(Map("subtract"), taps, for_all(node(Reduce("maximum", (1,)), taps)))
+    powers = node(Map("exponential"), shifted)
+    shares = node(Map("divide"), powers, for_all(node(Reduce("sum", (1,)), powers)))
+    first = node(Reshape((BATCH, constant(6), places)), net.convolution(6, 1))
+    wide = node(Broadcast((BATCH, constant(6), constant(6), places), (0, 1, 3)), first)
+    spread = node(Broadcast(wide.shape, (0, 2, 3)), shares)
+    total = node(Reduce("sum", (2,)), node(Map("multiply"), spread, wide))
+    net.put(node(Reshape((BATCH, constant(6), *SPATIAL)), total))
+    graph = net.graph()
+    after = finer_axes(graph)
+    reduced = [n for n in after.nodes() if isinstance(n.primitive, Reduce)]
+    assert len(reduced) == 3
+    for x in reduced:
+        assert x.inputs[0].shape[-4:] == sizes(2, 3, *SPATIAL)
+    for batch, height, width in ((2, 3, 5), (0, 3, 5), (1, 0, 4), (1, 1, 1)):
+        given = {"batch": batch, "height": height, "width": width}
+        for name, wanted in results(graph, given).items():
+            np.testing.assert_allclose(results(after, given)[name], wanted, rtol=1e-12, atol=1e-12)

@@ -16,7 +16,7 @@ from onnx.reference.ops.op_loop import Loop as ReferenceLoop
 from onnx.reference.ops.op_scan import Scan as ReferenceScan
 
 from tilewright.ops.reference_recurrent import GRU, LSTM, RNN
-from tilewright.ops.reference_selection import NonMaxSuppression, NonZero, TopK
+from tilewright.ops.reference_selection import Multinomial, NonMaxSuppression, NonZero, TopK
 
 Array = np.ndarray[Any, Any]
 
@@ -222,6 +222,7 @@ CORRECTIONS: tuple[type[OpRun], ...] = (
     LSTM,
     RNN,
     Loop,
+    Multinomial,
     NonMaxSuppression,
     NonZero,
     Normalizer,

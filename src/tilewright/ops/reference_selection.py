@@ -1,6 +1,6 @@
 """What finds elements: onnx's reference sorts all for TopK, and loops over pairs of boxes.
 
-Imports runtime, numpy and onnx. Start with :class:`TopK`.
+It draws none from a distribution. Imports runtime, numpy and onnx. Start with :class:`TopK`.
 """
 
 from __future__ import annotations
@@ -8,6 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from onnx import TensorProto
+from onnx.helper import tensor_dtype_to_np_dtype
 from onnx.reference.op_run import OpRun
 
 from tilewright.runtime.built_in import compute
@@ -67,8 +69,36 @@ class NonZero(OpRun):
         return (found,)
 
 
+class Multinomial(OpRun):
+    """Classes drawn by their probabilities, whose logarithms are given up to a sum; [batch, drawn].
+
+    The same for every call where there is a seed.
+    """
+
+    op_domain = ""
+
+    def _run(  # type: ignore[override]
+        self,
+        logarithms: Array,
+        dtype: int | None = None,
+        sample_size: int | None = None,
+        seed: float | None = None,
+    ) -> tuple[Array]:
+        kind = tensor_dtype_to_np_dtype(TensorProto.INT32 if dtype is None else dtype)
+        drawn = 1 if sample_size is None else sample_size
+        given = logarithms.astype(np.float64)
+        # Not numpy's newer generators, which may draw others from one version to the next.
+        source = np.random.RandomState(None if seed is None else int(seed))
+        made = np.empty((len(given), drawn), kind)
+        for row, values in enumerate(given):
+            ends = np.cumsum(np.exp(values - np.max(values)))
+            found = np.searchsorted(ends, source.random_sample(drawn) * ends[-1], side="right")
+            made[row] = np.minimum(found, len(values) - 1)
+        return (made,)
+
+
 def _present(attributes: dict[str, int | None]) -> dict[str, int]:
     return {name: value for name, value in attributes.items() if value is not None}
 
 
-__all__ = ["NonMaxSuppression", "NonZero", "TopK"]
+__all__ = ["Multinomial", "NonMaxSuppression", "NonZero", "TopK"]

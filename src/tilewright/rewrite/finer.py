@@ -40,8 +40,8 @@ def finer_axes(graph: Graph) -> Graph:
 def _regions(graph: Graph) -> dict[Node, _Pieces]:
     """The nodes that get finer axes, and what their axes consist of.
 
-    A region begins at a reshape, goes on through maps of the same shape, and is taken if it has a
-    reduction over axes that the reshape merged and ends in reshapes that split them again.
+    A region begins at a reshape, goes on through maps, reductions and broadcasts, and is taken if
+    it has a reduction over axes that the reshape merged and ends in reshapes that split them again.
     """
     read_by = users(graph.nodes())
     taken: dict[Node, _Pieces] = {}
@@ -51,23 +51,45 @@ def _regions(graph: Graph) -> dict[Node, _Pieces]:
         pieces = common_axes(x.inputs[0].shape, x.shape)
         if pieces is None or all(len(sizes) == 1 for sizes in pieces):
             continue
-        members, is_reduced, is_split = {x: None}, False, False
+        members: dict[Node, _Pieces] = {x: pieces}
+        is_reduced, is_split = False, False
         waiting = [x]
         while waiting:
-            for user in read_by[waiting.pop()]:
-                match user.primitive:
-                    case Map() | Cast() if user not in members:
-                        members[user] = None
-                        waiting.append(user)
-                    case Reduce(axes=axes):
-                        is_reduced |= any(len(pieces[axis]) > 1 for axis in axes)
-                    case Reshape():
-                        is_split |= common_axes(user.shape, x.shape) == pieces
-                    case _:
-                        pass
+            current = waiting.pop()
+            own = members[current]
+            for user in read_by[current]:
+                if isinstance(user.primitive, Reduce):
+                    is_reduced |= any(len(own[axis]) > 1 for axis in user.primitive.axes)
+                if isinstance(user.primitive, Reshape):
+                    split = common_axes(user.shape, current.shape)
+                    is_split |= split == own and any(len(sizes) > 1 for sizes in own)
+                following = _passed_on(user, own)
+                if following is not None and user not in members:
+                    members[user] = following
+                    waiting.append(user)
         if is_reduced and is_split and not any(member in taken for member in members):
-            taken |= dict.fromkeys(members, pieces)
+            taken |= members
     return taken
+
+
+def _passed_on(user: Node, pieces: _Pieces) -> _Pieces | None:
+    """What the axes of a node consist of whose operand's consist of these; None: a region ends."""
+    match user.primitive:
+        case Map() | Cast():
+            return pieces
+        case Reduce(axes=axes):
+            kept = tuple(sizes for axis, sizes in enumerate(pieces) if axis not in axes)
+            # What is left of a normalisation has nothing that anyone merged.
+            return kept if any(len(sizes) > 1 for sizes in kept) else None
+        case Broadcast(shape=shape, axes=axes):
+            made: list[tuple[Expr, ...]] = [(size,) for size in shape]
+            for axis, sizes, size in zip(axes, pieces, user.inputs[0].shape, strict=True):
+                if len(sizes) > 1 and size is not shape[axis]:
+                    return None
+                made[axis] = sizes if size is shape[axis] else (shape[axis],)
+            return tuple(made)
+        case _:
+            return None
 
 
 def common_axes(source: Shape, target: Shape) -> _Pieces | None:
@@ -115,32 +137,48 @@ class _Finer:
             return reshape(self.made[x], x.shape)
         if x.inputs and x.inputs[0] in self.made:
             operand = self.made[x.inputs[0]]
-            match x.primitive:
-                case Reshape():
-                    return reshape(operand, x.shape)
-                case Reduce(kind=kind, axes=axes):
-                    places = _places(self.regions[x.inputs[0]])
-                    finer = tuple(place for axis in axes for place in places[axis])
-                    return reshape(node(Reduce(kind, finer), operand), x.shape)
-                case _:
-                    pass
+            if isinstance(x.primitive, Reshape):
+                return reshape(operand, x.shape)
+            if isinstance(x.primitive, Reduce):
+                return reshape(self._reduced(x.primitive, x.inputs[0]), x.shape)
         return same(x, operands)
 
     def _member(self, x: Node, operands: tuple[Node, ...], pieces: _Pieces) -> Node:
         if isinstance(x.primitive, Reshape):
             return reshape(self.made.get(x.inputs[0], operands[0]), _joined(pieces))
+        if isinstance(x.primitive, Reduce):
+            return self._reduced(x.primitive, x.inputs[0])
+        if isinstance(x.primitive, Broadcast):
+            return self._spread(x, self.made[x.inputs[0]], pieces)
         rows = zip(x.inputs, operands, strict=True)
         return node(x.primitive, *(self._finer(before, made, pieces) for before, made in rows))
+
+    def _reduced(self, reduce: Reduce, operand: Node) -> Node:
+        places = _places(self.regions[operand])
+        axes = tuple(place for axis in reduce.axes for place in places[axis])
+        return node(Reduce(reduce.kind, axes), self.made[operand])
 
     def _finer(self, before: Node, made: Node, pieces: _Pieces) -> Node:
         """An operand, whose axes consist of ``pieces``, in those."""
         if self.regions.get(before) == pieces:
             return self.made[before]
-        if isinstance(made.primitive, Broadcast):
-            axes = [_places(pieces)[axis] for axis in made.primitive.axes]
-            if all(len(found) == 1 for found in axes):
-                return broadcast(made.inputs[0], _joined(pieces), [found[0] for found in axes])
+        if isinstance(before.primitive, Broadcast):
+            source, shape = before.inputs[0], before.shape
+            rows = list(zip(before.primitive.axes, source.shape, strict=True))
+            if all(size is shape[axis] or len(pieces[axis]) == 1 for axis, size in rows):
+                own = tuple(pieces[axis] if size is shape[axis] else (size,) for axis, size in rows)
+                if self.regions.get(source) == own:
+                    return self._spread(before, self.made[source], pieces)
+                if isinstance(made.primitive, Broadcast):
+                    return self._spread(before, reshape(made.inputs[0], _joined(own)), pieces)
         return reshape(made, _joined(pieces))
+
+    def _spread(self, x: Node, operand: Node, pieces: _Pieces) -> Node:
+        """A broadcast like ``x`` of an operand in finer axes."""
+        assert isinstance(x.primitive, Broadcast)
+        places = _places(pieces)
+        axes = [place for axis in x.primitive.axes for place in places[axis]]
+        return broadcast(operand, _joined(pieces), axes)
 
 
 def _joined(pieces: _Pieces) -> Shape:

@@ -2,20 +2,27 @@
 
 A step of such an operator has a payload that begins with ``CONTROL``, and the artifacts of its
 bodies are its last inputs. Bodies are compiled models, which are called as often as the
-operator says. Imports ``support``, numpy and the rest of the package. Start with
+operator says: by the native extension, or from here where a body has a step that needs Python.
+Imports ``support``, numpy and the rest of the package. Start with
 :class:`ControlStep` and :class:`ControlOperator`.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from tilewright.runtime.program import CONTROL
+from tilewright.runtime.program import (
+    CONTROL,
+    NATIVE_ITEM_SIZES,
+    Buffer,
+    OpaqueStep,
+    Program,
+)
 from tilewright.runtime.reading import integer, text
 from tilewright.runtime.tensors import native_dtype
 from tilewright.support.errors import ArtifactError
@@ -75,6 +82,54 @@ class ControlStep:
         except (TypeError, ValueError, RecursionError) as error:
             raise ArtifactError(f"The program is damaged: a step's payload ({error!r})") from error
 
+    @property
+    def states(self) -> tuple[int, ...]:
+        """The inputs of the step that the first turn is given as states."""
+        present = tuple(place for place in self.operands if place is not None)
+        if self.operator == "Scan":
+            return present[: -self.scanned]
+        carried = self.operands[2:] if self.operator == "Loop" else ()
+        return tuple(place for place in carried if place is not None)
+
+    def description(self, bodies: Sequence[Any], ranks: Sequence[int]) -> dict[str, Any]:
+        """What the native extension reads of it; ``ranks`` are those of the step's inputs.
+
+        ``bodies`` are native models. Raises ArtifactError where it contradicts itself.
+        """
+        try:
+            return self._described(bodies, ranks)
+        except (IndexError, ValueError, ZeroDivisionError) as error:
+            raise ArtifactError(f"The program is damaged: a step's payload ({error!r})") from error
+
+    def _described(self, bodies: Sequence[Any], ranks: Sequence[int]) -> dict[str, Any]:
+        present = [place for place in self.operands if place is not None]
+        scanned = present[len(self.states) :] if self.operator == "Scan" else []
+        first = {"If": len(self.results), "Loop": 1 + len(self.states)}
+        made = self.results[first.get(self.operator, len(self.states)) :]
+        axes = self.result_axes or (0,) * len(made)
+        backward = self.result_backward or (0,) * len(made)
+        return {
+            "operator": self.operator,
+            "count": self._place(0) if self.operator == "Loop" else -1,
+            "condition": self._place({"If": 0, "Loop": 1}.get(self.operator)),
+            "states": list(self.states),
+            "scanned": [
+                (place, axis % ranks[place], bool(back))
+                for place, axis, back in zip(scanned, self.axes, self.backward, strict=True)
+            ],
+            "stacked": [
+                (axis % (len(sizes) + 1), bool(back), [_known_from(size) for size in sizes])
+                for (_, sizes), axis, back in zip(made, axes, backward, strict=True)
+            ],
+            "bodies": list(zip(bodies, map(list, self.bodies), strict=True)),
+            "results": list(self.outputs),
+        }
+
+    def _place(self, operand: int | None) -> int:
+        """The input that an operand is; -1 for one that is left out."""
+        place = None if operand is None else self.operands[operand : operand + 1]
+        return -1 if not place or place[0] is None else place[0]
+
 
 class ControlOperator:
     """An operator with bodies, ready to run: ``bodies`` in the order of the step's."""
@@ -107,7 +162,7 @@ class ControlOperator:
 
     def _loop(self, inputs: Sequence[Array]) -> Sequence[Array]:
         count, condition = self._operand(inputs, 0), self._operand(inputs, 1)
-        states = [inputs[place] for place in self.step.operands[2:] if place is not None]
+        states = [inputs[place] for place in self.step.states]
         limit = None if count is None else int(count.reshape(-1)[0])
         going = condition is None or bool(condition.reshape(-1)[0])
         # Few bodies ask for the number of the turn or the condition, which take a while to make.
@@ -168,6 +223,19 @@ class ControlOperator:
         return made
 
 
+def are_native(buffers: Iterable[Buffer]) -> bool:
+    """Whether kernels can use all of these."""
+    return all(buffer.dtype in NATIVE_ITEM_SIZES for buffer in buffers)
+
+
+def is_native(program: Program, described: Container[int]) -> bool:
+    """Whether no step needs Python; of those in ``described`` the extension calls the bodies."""
+    opaque = {n: step for n, step in enumerate(program.steps) if isinstance(step, OpaqueStep)}
+    return are_native(program.buffers) and all(
+        step.is_built_in or number in described for number, step in opaque.items()
+    )
+
+
 def _columns(rows: Sequence[Sequence[Array]], count: int) -> list[list[Array]]:
     return [[row[column] for row in rows] for column in range(count)]
 
@@ -178,6 +246,10 @@ def _stack(elements: Sequence[Array]) -> Array:
     if not shape or any(element.shape != shape for element in elements):
         return np.stack(elements)
     return np.concatenate(elements).reshape(len(elements), *shape)
+
+
+def _known_from(size: int | tuple[int, int]) -> tuple[int, int]:
+    return (-1, size) if isinstance(size, int) else size
 
 
 def _size(given: Any) -> int | tuple[int, int]:

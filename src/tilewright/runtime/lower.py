@@ -8,7 +8,7 @@ each phase uses (a block is used again as soon as nothing in it is needed any mo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
@@ -36,13 +36,18 @@ _NEVER = -1
 SHAPELESS = "object"
 
 
-def lower(program: Program, constant_sizes: Sequence[int]) -> dict[str, Any]:
+def lower(
+    program: Program,
+    constant_sizes: Sequence[int],
+    control: Mapping[int, dict[str, Any]] | None = None,
+) -> dict[str, Any]:
     """The description of ``program``; ``constant_sizes`` in bytes, by position.
 
+    ``control`` describes those of its steps whose bodies the extension calls, by their numbers.
     Raises ArtifactError where the program contradicts itself.
     """
     try:
-        return _Lowering(program, constant_sizes).description()
+        return _Lowering(program, constant_sizes, control or {}).description()
     except DimensionError as error:
         # Of constants that depend on dimensions, or numbers that need more than 64 bits.
         why = f"The program contradicts itself: {error.message}"
@@ -56,7 +61,7 @@ class _Life:
     first: int = _NEVER
     last: int = _NEVER
     opaque: bool = False
-    built_in: bool = False
+    native: bool = False  # by an operator that the extension computes, or whose bodies it calls
 
 
 @dataclass
@@ -72,8 +77,14 @@ class _Phase:
 class _Lowering:
     """One pass each over steps, buffers and guards; collects numbered expressions."""
 
-    def __init__(self, program: Program, constant_sizes: Sequence[int]) -> None:
+    def __init__(
+        self,
+        program: Program,
+        constant_sizes: Sequence[int],
+        control: Mapping[int, dict[str, Any]],
+    ) -> None:
         self.program = program
+        self.control = control
         self.constant_sizes = constant_sizes
         self.inputs = sorted(
             (buffer for buffer in program.buffers if buffer.kind == "input"),
@@ -226,7 +237,7 @@ class _Lowering:
             self.read(number, buffer)
         for position, buffer in enumerate(step.outputs):
             self.write(number, buffer, opaque=True)
-            self.lives[buffer].built_in = step.is_built_in
+            self.lives[buffer].native = step.is_built_in or number in self.control
             for axis, size in enumerate(self.program.buffers[buffer].shape):
                 name = size.symbol_name
                 if name is None or name in self.known_from or name in learned:
@@ -278,7 +289,7 @@ class _Lowering:
         return phase
 
     def storage(self, buffer: Buffer, life: _Life) -> int:
-        if life.built_in:
+        if life.native:
             return _MADE
         if life.first == _NEVER or life.opaque:
             return _EXTERNAL
@@ -382,6 +393,8 @@ class _Lowering:
                 }
                 if step.is_built_in:
                     described["built_in"] = BuiltInStep.of(step.payload).description()
+                if number in self.control:
+                    described["control"] = self.control[number]
                 return described
             case BindStep():
                 slots = [self.slots[name] for name in step.symbols]

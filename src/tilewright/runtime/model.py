@@ -18,7 +18,7 @@ from tilewright.runtime import _native
 from tilewright.runtime.artifact import Artifact, ArtifactContents, open_artifact
 from tilewright.runtime.artifact_writer import describe, save_artifact
 from tilewright.runtime.constants import PlacedConstants, place_constants
-from tilewright.runtime.control import ControlOperator, ControlStep
+from tilewright.runtime.control import ControlOperator, ControlStep, are_native, is_native
 from tilewright.runtime.hooks import Evaluate, Hooks
 from tilewright.runtime.info import ArtifactInfo, buffers_of, specifications
 from tilewright.runtime.levels import choose_level
@@ -59,6 +59,7 @@ class CompiledModel:
         "_constant_bytes",
         "_contents",
         "_info",
+        "_is_native",
         "_native",
         "_output_names",
         "_outputs_type",
@@ -97,13 +98,20 @@ class CompiledModel:
         if image.functions:
             code = _native.Image(image.data, dict(image.functions), list(image.fixups))
         self._bodies: dict[int, CompiledModel] = {}
-        control = {
-            number: self._control(step, constants, evaluate)
-            for number, step in enumerate(program.steps)
-            if isinstance(step, OpaqueStep) and step.has_bodies
-        }
-        hooks = Hooks(program, evaluate, control)
-        description = lower(program, [size for _, size, _ in constants.entries])
+        called: dict[int, Callable[[list[Any]], list[Any]]] = {}
+        described: dict[int, dict[str, Any]] = {}
+        for number, step in enumerate(program.steps):
+            if not isinstance(step, OpaqueStep) or not step.has_bodies:
+                continue
+            operator = self._control(step, constants, evaluate)
+            if isinstance(operator, dict):
+                described[number] = operator
+            else:
+                called[number] = operator
+        self._is_native = is_native(program, described.keys())
+        hooks = Hooks(program, evaluate, called)
+        sizes = [size for _, size, _ in constants.entries]
+        description = lower(program, sizes, described)
         self._native = _native.Model(description, code, constants.entries, constants.owners, hooks)
         if artifact is not None and artifact.watch is not None:
             self._native.watch(artifact.watch)
@@ -123,13 +131,20 @@ class CompiledModel:
 
     def _control(
         self, step: OpaqueStep, constants: PlacedConstants, evaluate: Evaluate | None
-    ) -> Callable[[list[Any]], list[Any]]:
-        """An operator with bodies, whose artifacts are the last inputs of its step."""
+    ) -> Callable[[list[Any]], list[Any]] | dict[str, Any]:
+        """An operator with bodies, whose artifacts are the last inputs of its step.
+
+        What calls it, or its description where the extension calls the bodies itself.
+        """
         if step.payload.startswith(RAGGED):
             (body,) = self._bodies_of(step, 1, constants, evaluate)
             return RaggedOperator(RaggedStep.of(step.payload), body._into)
         control = ControlStep.of(step.payload)
         bodies = self._bodies_of(step, len(control.bodies), constants, evaluate)
+        own = [self._program.buffers[number] for number in (*step.inputs, *step.outputs)]
+        if all(body._is_native for body in bodies) and are_native(own):
+            ranks = [len(buffer.shape) for buffer in own]
+            return control.description([body._native for body in bodies], ranks)
         return ControlOperator(control, [body._results for body in bodies])
 
     def _bodies_of(
@@ -435,7 +450,7 @@ class CompiledModel:
                         scratch=scratch,
                         parameters=tuple(parameters),
                         variant=step.variant,
-                        padded=_padded(step, dims),
+                        padded=step.padded(dims),
                         steps=steps,
                     )
                 )
@@ -481,11 +496,3 @@ def _size(name: str, size: Any) -> int:
             hint="Give a whole number from 0 on",
         )
     return number
-
-
-def _padded(step: KernelStep, dims: Mapping[str, int]) -> float | None:
-    """The share of padding in the work of a contraction."""
-    if not dims.keys() >= {*step.useful.free_symbols, *step.spent.free_symbols}:
-        return None
-    useful = step.useful.evaluate(dims)
-    return step.spent.evaluate(dims) / useful - 1 if useful else None

@@ -100,6 +100,13 @@ class KernelStep:
     spent: Expr = _NONE
     kernel: int = 0
 
+    def padded(self, dims: Mapping[str, int]) -> float | None:
+        """The share of padding in the work of a contraction; None where it has no such work."""
+        if not dims.keys() >= {*self.useful.free_symbols, *self.spent.free_symbols}:
+            return None
+        useful = self.useful.evaluate(dims)
+        return self.spent.evaluate(dims) / useful - 1 if useful else None
+
 
 @dataclass(frozen=True)
 class OpaqueStep:

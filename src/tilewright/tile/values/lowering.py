@@ -36,6 +36,7 @@ from tilewright.ir.primitives import (
     Transpose,
     Window,
 )
+from tilewright.ir.progressions import is_known_below, known_integer
 from tilewright.ir.scalar import DIVISIONS
 from tilewright.ir.tile import (
     Accumulator,
@@ -91,6 +92,7 @@ class Lowering:
         self.sizes: dict[str, Expr] = {}
         self.cached: dict[Node, Callable[[Index], Value | None]] = {}
         self._symbols: dict[Value, frozenset[str]] = {}
+        self._below: dict[tuple[Node, Expr], bool] = {}  # whether all positions are known
         self._names = 0
         self._barrier = 0
 
@@ -288,13 +290,12 @@ class Lowering:
         """An index local holding element ``index`` of ``indices``, checked against ``limit``.
 
         It is found in the outermost body in which it is known, but only if the loops inside of
-        that run: there may be no such element otherwise, and no error in it.
+        that run: there may be no such element otherwise. What indices alone decide is no local.
         """
+        known = self._known(indices, index, limit)
+        if known is not None:
+            return self.scope.resolve(known)
         value = self.value(indices, index)
-        if isinstance(value, Literal) and self._within(constant(int(value.value)), limit):
-            return constant(int(value.value))
-        if isinstance(value, IndexValue) and self._within(value.expression, limit):
-            return value.expression
         name = self.name("g")
         message = f"{self.label}: index {{0}} is out of bounds for an axis of size {{1}}"
         level = self._level((*self.symbols(value), *limit.free_symbols))
@@ -314,9 +315,11 @@ class Lowering:
         self.blocks[level].positions[key] = made
         return made
 
-    def _within(self, expression: Expr, limit: Expr) -> bool:
-        below = self.scope.is_less(expression, limit) is Truth.YES
-        return below and self.scope.is_less_equal(0, expression) is Truth.YES
+    def _known(self, indices: Node, index: Index, limit: Expr) -> Expr | None:
+        key = (indices, limit)
+        if key not in self._below:
+            self._below[key] = is_known_below(indices, limit, self.scope)
+        return known_integer(indices, index, self.scope) if self._below[key] else None
 
     # ------------------------------------------------------------ private reductions
 
