@@ -192,6 +192,28 @@ def test_a_sum_is_an_instruction_more() -> None:
     assert cycles == pytest.approx(4 * costs.addition - max(costs.load, costs.addition), rel=0.05)
 
 
+def test_a_multiply_add_takes_the_pipes_that_do_both() -> None:
+    """There are fewer of those than of pipes for simple instructions."""
+
+    def cycles(function: str, count: int) -> float:
+        value = "b0[_i2]"
+        for _ in range(count):
+            value = function.format(value)
+        text = (
+            "buffer b0: float32\nresult o0: float32\nwork 1\ngrid _i1 < 1\n"
+            f"  for independent _i2 in 0 .. 4096\n    o0[_i2] = {value}\n"
+        )
+        computed = whole(text, {}, {"b0": 4096, "o0": 4096}).computed.value
+        return computed * MACHINE.target.clock_ghz / 1000 / (4096 / 16)
+
+    def each(function: str) -> float:
+        return (cycles(function, 40) - cycles(function, 20)) / 20
+
+    rate = MACHINE.target.multiply_adds_per_cycle("float32")
+    assert each("multiply_add({}, 2.0, 3.0)") == pytest.approx(16 / rate, rel=0.02)
+    assert each("multiply({}, 2.0)") == pytest.approx(MACHINE.core.loops.instruction, rel=0.02)
+
+
 def test_a_sweep_waits_for_the_one_before() -> None:
     """All of a chain is felt behind a long sweep, and a part of it behind a short one."""
     costs = MACHINE.core.loops

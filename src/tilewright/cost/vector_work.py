@@ -95,6 +95,11 @@ class Core:
         """Elements of ``size`` bytes in a vector."""
         return max(1, self.target.vector_bytes // size)
 
+    def multiply_add(self, dtype: DType) -> float:
+        """Cycles of a vector of multiply-adds; fewer pipes take them than simple instructions."""
+        rate = self.target.multiply_adds_per_cycle(dtype.value)
+        return self.lanes(dtype.bytes) / rate if rate else 0.0
+
 
 def is_vector(part: Statement) -> bool:
     """Whether a statement is a vector without a loop: the one around it hides behind its ports."""
@@ -429,6 +434,8 @@ def _divisions(expression: Expr, variable: str) -> int:
 
 def _add_function(core: Core, work: Work, name: str, dtype: DType, lanes: int) -> None:
     cycles, steps = function_cycles(core.costs, name, dtype, lanes)
+    if name == MULTIPLY_ADD:
+        cycles = max(cycles, core.multiply_add(dtype))
     work.arithmetic += cycles
     work.count += steps or 1
     if not steps:

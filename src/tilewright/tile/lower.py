@@ -34,12 +34,12 @@ from tilewright.tile.rows.rows import lower_rows
 from tilewright.tile.stitched.variants import row_product_variants
 from tilewright.tile.values.lowering import Lowering
 from tilewright.tile.variants import Accuracy, LoweredStep, Once, Variant, made_anew
+from tilewright.tile.windows.channel_tiles import channel_tiles, is_surely_best
 from tilewright.tile.windows.turned_windows import turned_windows
 from tilewright.tile.windows.windows import lower_windows
 
 _LOOPS: dict[KernelKind, Callable[[Kernel, Lowering], TileProgram]] = {
     KernelKind.LOOPS: lower_loops,
-    KernelKind.WINDOW: lower_windows,
     KernelKind.CONCAT: lower_concat,
     KernelKind.SCAN: lower_scan,
 }
@@ -114,11 +114,11 @@ def _generated(
 
 
 def _loops(kernel: Kernel, fresh: Callable[[], Lowering], machine: Machine) -> tuple[Variant, ...]:
+    if kernel.kind is KernelKind.WINDOW:
+        return _windows(kernel, fresh, machine)
     lowering = fresh()
     program = _LOOPS[kernel.kind](kernel, lowering)
     steps = _steps(program, lowering, kernel)
-    if kernel.kind is KernelKind.WINDOW:
-        return _windows(kernel, fresh(), program, steps)
     if kernel.kind in (KernelKind.LOOPS, KernelKind.CONCAT):
         steps = with_masks(with_streams(kernel, steps, lowering.scope, machine.target), machine)
     plain = Variant("loops", steps, constant(0))
@@ -142,14 +142,23 @@ def _steps(program: TileProgram, lowering: Lowering, kernel: Kernel) -> tuple[Lo
 
 
 def _windows(
-    kernel: Kernel,
-    lowering: Lowering,
-    plain: TileProgram,
-    steps: tuple[LoweredStep, ...],
+    kernel: Kernel, fresh: Callable[[], Lowering], machine: Machine
 ) -> tuple[Variant, ...]:
-    """Vectors along rows, and where small images can be turned, across these."""
-    along = Variant("loops", steps, constant(0))
-    program = turned_windows(kernel, lowering, plain)
-    if program is None:
-        return (along,)
-    return along, Variant("turned", _steps(program, lowering, kernel), constant(0))
+    """Vectors along rows or channels, across small images, and register tiles of many taps."""
+    lowering = fresh()
+    program = channel_tiles(kernel, lowering, machine.target)
+    tiles = [] if program is None else [_variant("tiles", program, lowering, kernel)]
+    if tiles and is_surely_best(kernel, machine.target):
+        return tuple(tiles)
+    lowering = fresh()
+    plain = lower_windows(kernel, lowering)
+    found = [_variant("loops", plain, lowering, kernel)]
+    lowering = fresh()
+    turned = turned_windows(kernel, lowering, plain)
+    if turned is not None:
+        found.append(_variant("turned", turned, lowering, kernel))
+    return (*found, *tiles)
+
+
+def _variant(name: str, program: TileProgram, lowering: Lowering, kernel: Kernel) -> Variant:
+    return Variant(name, _steps(program, lowering, kernel), constant(0))
