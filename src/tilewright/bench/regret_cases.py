@@ -69,8 +69,8 @@ class Setting:
 
     ``seconds`` are for all shapes, ``sizes`` is the range of an axis and ``most_bytes`` what a
     shape moves at most, both the kind's own if they are not given. ``families`` are those of which
-    programs are taken, all if it is empty. ``level`` is that of the code, this machine's own if it is
-    empty.
+    programs are taken, all if it is empty. ``level`` is that of the code, if it is not this
+    machine's own.
     """
 
     kind: str = "gemm"
@@ -92,7 +92,7 @@ class Setting:
 
     @property
     def target(self) -> Target | None:
-        """What code and prices are for: this machine as code with AVX2 sees it, or None: its own."""
+        """This machine as code with AVX2 sees it, where that is wanted; None: as it is."""
         return narrowed(detect()) if self.level == "avx2" else None
 
     @property

@@ -18,7 +18,8 @@ from tilewright.cost.attention import (
 )
 from tilewright.cost.codes import few_rows_time
 from tilewright.cost.contraction import contraction_time, contraction_work, tiles_time
-from tilewright.cost.loops import LoopPrice, loop_price, memory_time
+from tilewright.cost.levels import memory_time, of_memory
+from tilewright.cost.loops import LoopPrice, loop_price
 from tilewright.cost.machine import Machine, workers_for
 from tilewright.cost.operands import Blocks
 from tilewright.cost.row_product import apart_time, together_time
@@ -44,6 +45,7 @@ __all__ = [
     "function_cycles",
     "loop_price",
     "memory_time",
+    "of_memory",
     "score_cycles",
     "simulated",
     "softmax_time",

@@ -61,21 +61,30 @@ def contraction_time(
     workers = workers_for(1000 * contraction_work(nest, machine) + after, threads)
     rows = _Division.of(nest.m, blocks.rows, nest.registers.rows)
     columns = _Division.of(nest.n, blocks.columns, nest.registers.columns)
+    workers = minimum(workers, maximum(batch_size(nest) * rows.tasks * columns.tasks, 1))
     # Of one batch element, since all of them are alike, and their number may be anything.
-    each = alone // maximum(batch_size(nest), 1) // PARTS**2
-    task = each * rows.whole * columns.whole
-    last = each * maximum(rows.rest * columns.whole, rows.whole * columns.rest)
-    rounds = ceil_div(batch_size(nest) * rows.count * columns.count, workers)
+    each = alone // maximum(batch_size(nest), 1)
+    task = _share(each, rows.whole, columns.whole)
+    last = maximum(_share(each, rows.rest, columns.whole), _share(each, rows.whole, columns.rest))
+    whole, even = batch_size(nest) * rows.count * columns.count, alone // workers
+    # Whole tasks come first: what is left comes on top only where every thread has as many of them.
+    even = select(whole % workers, even, even + last - last // workers)
     waiting = minimum(workers - 1, 1) * task // machine.core.threads.waited
     begun = 1000 * machine.core.threads.call_ns
-    return maximum(alone // workers + last - last // workers, task * rounds) + waiting + begun
+    return maximum(even, task * ceil_div(whole, workers)) + waiting + begun
+
+
+def _share(time: Expr, rows: Expr, columns: Expr) -> Expr:
+    """The part of a time that a task has with so many ``PARTS`` of the rows and columns."""
+    return time * rows // PARTS * columns // PARTS
 
 
 @dataclass(frozen=True)
 class _Division:
-    """An axis as ``count`` whole blocks and a rest; parts of the axis in ``PARTS``."""
+    """An axis as ``count`` whole blocks and a rest, ``tasks`` together; parts in ``PARTS``."""
 
     count: Expr
+    tasks: Expr
     whole: Expr
     rest: Expr
 
@@ -86,7 +95,8 @@ class _Division:
         count = maximum(size // block, 1)
         rest = size - minimum(count * block, size)
         some = maximum(size, 1)
-        return _Division(count, minimum(block, size) * PARTS // some, rest * PARTS // some)
+        parts = minimum(block, size) * PARTS // some, rest * PARTS // some
+        return _Division(count, count + minimum(rest, 1), *parts)
 
 
 def contraction_work(nest: ProductNest, machine: Machine) -> Expr:

@@ -5,12 +5,10 @@ Imports shape and target. Start with :func:`line_rate`.
 
 from __future__ import annotations
 
-from tilewright.cost.machine import Machine
+from tilewright.cost.machine import SIXTEENTHS, Machine, beyond
 from tilewright.ir.tile import CACHE_LINE
-from tilewright.shape import Expr, constant, maximum, minimum
-from tilewright.target import MemoryLevel
+from tilewright.shape import Expr, constant
 
-SIXTEENTHS = 16
 PRIVATE = 0.5  # of a cache that nobody else uses: what is read again in turns is there still
 
 
@@ -28,7 +26,7 @@ def _line_rate(machine: Machine, distance: Expr) -> Expr:
     for level, following, share in zip(levels, levels[1:], costs.reached, strict=False):
         own = machine.picoseconds(CACHE_LINE / (following.bandwidth * share))
         kept = costs.kept if level is levels[-2] else PRIVATE
-        rate = rate + _beyond(distance, level, kept) * (own - before)
+        rate = rate + beyond(distance, level, kept) * (own - before)
         before = own
     return rate // SIXTEENTHS
 
@@ -36,25 +34,18 @@ def _line_rate(machine: Machine, distance: Expr) -> Expr:
 def memory_time(lines: Expr, whole: Expr, machine: Machine) -> Expr:
     """Picoseconds in which all cores together move ``lines`` of ``whole`` bytes from memory."""
     own = machine.picoseconds(CACHE_LINE / machine.target.levels[-1].total_bandwidth)
-    return _of_memory(lines * own, whole, machine)
+    return of_memory(lines * own, whole, machine)
 
 
 def pieces_time(pieces: Expr, whole: Expr, machine: Machine) -> Expr:
     """What so many runs of neighbouring lines take more than one, of ``whole`` bytes in memory."""
-    return _of_memory(pieces * machine.picoseconds(machine.core.loops.piece), whole, machine)
+    return of_memory(pieces * machine.picoseconds(machine.core.loops.piece), whole, machine)
 
 
-def _of_memory(time: Expr, whole: Expr, machine: Machine) -> Expr:
+def of_memory(time: Expr, whole: Expr, machine: Machine) -> Expr:
     """The part of a time that falls to what the last cache does not hold."""
-    beyond = _beyond(whole, machine.target.levels[-2], machine.core.loops.kept)
-    return time * beyond // SIXTEENTHS
+    missed = beyond(whole, machine.target.levels[-2], machine.core.loops.kept)
+    return time * missed // SIXTEENTHS
 
 
-def _beyond(distance: Expr, level: MemoryLevel, kept: float) -> Expr:
-    """Sixteenths of what is not in a level: none of a share of what it holds, then more."""
-    first = round(kept * level.capacity)
-    part = max((level.capacity - first) // SIXTEENTHS, 1)
-    return minimum(maximum((distance - first) // part, 0), SIXTEENTHS)
-
-
-__all__ = ["SIXTEENTHS", "line_rate", "memory_time", "pieces_time"]
+__all__ = ["SIXTEENTHS", "line_rate", "memory_time", "of_memory", "pieces_time"]

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING
 from tilewright.cost.tiles import TileLine, derived_tiles, tile_line, word_line
 from tilewright.ir.dtype import DType
 from tilewright.shape import Expr, constant, less_equal, maximum, minimum, select
-from tilewright.target import CoreModel, InstructionTile, Target
+from tilewright.target import CoreModel, InstructionTile, MemoryLevel, Target
 from tilewright.target.core_model import LINE_BYTES, THREAD_NS, usual_core
 
 if TYPE_CHECKING:
     from tilewright.cost.loops import LoopPrice
+
+SIXTEENTHS = 16
 
 
 @dataclass(frozen=True)
@@ -79,16 +81,14 @@ class Machine:
         """
         levels = self.target.levels
         rates = [self.picoseconds(64 * size / level.bandwidth) for level in levels]
+        last, part = len(levels) - 2, self.core.streams.scattered_near
         rate = constant(rates[-1]) * scattered // 2
-        last = len(levels) - 2
-        for number in range(last, nearest - 1, -1):
-            near = constant(rates[number])
-            share = 1
-            if number == last:
-                part = self.core.streams.scattered_near
-                near = near * (scattered + part - 2) // part
-                share = self.core.streams.last_share
-            rate = select(self.holds(number, elements * share, size), near, rate)
+        if nearest <= last:
+            near = constant(rates[last]) * (scattered + part - 2) // part
+            kept = self.core.loops.kept
+            rate = near + beyond(elements * size, levels[last], kept) * (rate - near) // SIXTEENTHS
+        for number in range(last - 1, nearest - 1, -1):
+            rate = select(self.holds(number, elements, size), rates[number], rate)
         return rate
 
     @cached_property
@@ -102,9 +102,16 @@ class Machine:
         return max(2, round(2 * least * memory.bandwidth))
 
 
+def beyond(distance: Expr, level: MemoryLevel, kept: float) -> Expr:
+    """Sixteenths of so many bytes that are not in a level: none of a share of it, then more."""
+    first = round(kept * level.capacity)
+    part = max((level.capacity - first) // SIXTEENTHS, 1)
+    return minimum(maximum((distance - first) // part, 0), SIXTEENTHS)
+
+
 def workers_for(alone: Expr, threads: Expr | int) -> Expr:
     """How many threads share what takes so many picoseconds on one, as the runtime decides it."""
     return maximum(minimum(threads, alone // (1000 * THREAD_NS)), 1)
 
 
-__all__ = ["Machine", "workers_for"]
+__all__ = ["SIXTEENTHS", "Machine", "beyond", "workers_for"]

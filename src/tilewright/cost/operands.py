@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tilewright.cost.levels import line_rate
 from tilewright.cost.loops import statement_cycles
 from tilewright.cost.machine import Machine
 from tilewright.ir.product_nest import ProductNest
@@ -120,7 +121,7 @@ def left_time(nest: ProductNest, machine: Machine) -> Expr:
 
 
 def result_time(nest: ProductNest, machine: Machine) -> Expr:
-    """Picoseconds in which memory takes the results of one batch element, if no cache holds all.
+    """Picoseconds in which what holds all results takes those of one batch element.
 
     Their lines are read before they are written.
     """
@@ -128,10 +129,9 @@ def result_time(nest: ProductNest, machine: Machine) -> Expr:
     size = sum(buffer.dtype.bytes for buffer in buffers)
     if not size:
         return constant(0)
-    elements, moved = nest.m * nest.n, (1.0 + machine.core.loops.again) * LINE_BYTES
-    line = machine.picoseconds(moved / machine.target.levels[-1].bandwidth)
-    near = machine.holds(-2, batch_size(nest) * elements, size)
-    return select(near, 0, elements * size // LINE_BYTES * line)
+    moved = nest.m * nest.n * size
+    each = line_rate(machine, batch_size(nest) * moved)
+    return moved // LINE_BYTES * round(1.0 + machine.core.loops.again) * each
 
 
 def again_time(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
@@ -239,7 +239,9 @@ def packing_time(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
         far = minimum(elements // (MEBIBYTE // nest.dtype.bytes), panels.farthest) * per_mebibyte
         block = maximum(blocks.columns, 1) * nest.registers.columns
         wide = minimum(maximum(ceil_div(nest.n, block), 1), panels.neighbours) - 1
-        return copied * nest.n * (machine.picoseconds(panels.transposed) + far * wide)
+        filling = statement_cycles(_over_all_blocks(nest, nest.steps.load), machine)
+        filling = blocks.rows * (filling * machine.picoseconds(1) // 1000)
+        return filling + copied * nest.n * far * wide
     near, far = (machine.picoseconds(cycles) for cycles in (panels.near_row, panels.far_row))
     inside = less_equal(elements * nest.dtype.bytes, machine.target.levels[2].capacity)
     rows = copied * (blocks.columns * select(inside, near, far))

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.target import InstructionTile, Target, TileTime
+from tilewright.target.core_model import is_halved
 from tilewright.target.description import element_bytes
 
 WORD_BYTES = 4  # of a word of narrow elements, which is as long as a sum
@@ -60,8 +61,16 @@ def derived_tiles(target: Target, dtype: str, columns: int) -> tuple[TileTime, .
 
 def _derived(target: Target, height: int, vectors: int) -> float:
     adding = height * vectors / target.fma_pipes
-    loading = (height + vectors) / target.loads_per_cycle
-    return max(adding, loading) / target.clock_ghz
+    return max(adding, _loading(target, height, vectors)) / target.clock_ghz
+
+
+def _loading(target: Target, height: int, vectors: int) -> float:
+    """Cycles of the loads of a step: vectors of the right operand, elements of the left one.
+
+    Where vectors are computed in halves a port takes a whole one in two turns, an element in one.
+    """
+    elements = height / 2 if is_halved(target.vector_bytes, target.fma_pipes) else height
+    return (elements + vectors) / target.loads_per_cycle
 
 
 def unit_of(target: Target, narrow: str) -> InstructionTile | None:
@@ -95,7 +104,7 @@ def _words(
 ) -> float:  # fmt: skip
     """Nanoseconds of a step of ``tile`` (rows, vectors): its busiest pipes decide."""
     height, vectors = tile
-    loading = (height + vectors) / target.loads_per_cycle
+    loading = _loading(target, height, vectors)
     if unit is not None:
         starts = unit.per_cycle / (unit.m * unit.n * unit.k)
         return max(height * vectors / starts, loading) / target.clock_ghz

@@ -30,7 +30,7 @@ _PASSES = (3, 80)  # at least and at most so many samples of each in a block
 _FEWEST_PASSES = 3  # for times that are worth keeping after an interrupt
 _ALIGNMENT = 4096
 _MOST_STEPS, _STEP_UNIT = 512, 32
-_RESIDENT = 0.5  # of the first level for one panel of both operands
+_RESIDENT = 0.25  # of the first level for a panel of both operands: of half, some is lost again
 _STREAMED = 0.5  # of the second level for all panels
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from tilewright.cost import Machine, workers_for
+from tilewright.cost import Machine, of_memory, workers_for
 from tilewright.ir.access import Access, ContractionAccess, contraction_access
 from tilewright.ir.dtype import DType
 from tilewright.ir.kernel import Kernel
@@ -129,7 +129,7 @@ def dots_time(kernel: Kernel, tile: RegisterTile, machine: Machine, threads: Exp
     within = machine.holds(2, columns * depth // 2, size)
     alone = maximum(sums, moved + met) + select(within, 0, minimum(sums, met))
     shown = select(less_equal(depth, costs.short_row // size), *costs.memory_shown)
-    alone = alone + select(cached, 0, minimum(sums, moved) * shown // 8)
+    alone = alone + of_memory(minimum(sums, moved) * shown // 8, read * size, machine)
     alone = alone + batch * rows * columns * machine.picoseconds(costs.result)
     tasks = maximum(batch * ceil_div(rows, _row_block(rows, heights[0])), 1)
     alone = alone + tasks * machine.picoseconds(machine.core.loops.task)
