@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilewright.cost.levels import line_rate
+from tilewright.cost.levels import line_rate, of_memory
 from tilewright.cost.loops import statement_cycles
 from tilewright.cost.machine import Machine
 from tilewright.ir.product_nest import ProductNest
@@ -153,12 +153,8 @@ def again_time(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
     rate = machine.reading(batch * elements, size, 3) * streams.again_right // 8
     time = elements * again // 64 * rate
     panels = ceil_div(nest.n, nest.registers.columns)
-    far = select(
-        machine.holds(2, batch * elements, size),
-        0,
-        machine.picoseconds(machine.core.panels.unasked),
-    )
-    time = time + panels * blocks.depth * far // maximum(tiles, 1)
+    unasked = panels * blocks.depth * machine.picoseconds(machine.core.panels.unasked)
+    time = time + of_memory(unasked // maximum(tiles, 1), batch * elements * size, machine)
     if isinstance(nest.left, View) and not nest.left.panel:
         elements = nest.m * nest.k
         again = maximum(select(inside, blocks.columns, panels) - 1, 0)

@@ -158,7 +158,7 @@ class _Writer(AttentionFrame):
         the others are gone over, too.
         """
         lowering, keys = self.lowering, self.block.keys
-        visible = self._visible()
+        visible = self.visible()
         if visible is None:
             self._blocks((constant(0), ceil_div(self.key_count, keys)), constant(0), self.key_count)
             return

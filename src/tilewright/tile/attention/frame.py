@@ -230,7 +230,7 @@ class AttentionFrame:
         self._rows_here(line)
         return plain, constant(0), across
 
-    def _visible(self) -> VisibleKeys | None:
+    def visible(self) -> VisibleKeys | None:
         """Up to which key rows see any, if what is shown of scores tells."""
         lowering = self.lowering
         index = self._any_score()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from tilewright.cost import AttentionSizes, Machine, attention_time, softmax_time
 from tilewright.ir.access import Axes, contraction_access
@@ -21,9 +22,9 @@ from tilewright.ir.tile import CACHE_LINE
 from tilewright.policy import ALONE, FEW, BlockSizes, Extents, Kept, Problem, Space
 from tilewright.policy.candidates import attention_blocks
 from tilewright.policy.space import BLOCK_COLUMNS, BLOCK_ROWS
-from tilewright.shape import Expr, Scope, constant, product, symbol
+from tilewright.shape import Expr, Scope, ceil_div, constant, maximum, minimum, product, symbol
 from tilewright.tile.attention.attention import lower_attention
-from tilewright.tile.attention.frame import AttentionBlock
+from tilewright.tile.attention.frame import ROW, AttentionBlock, AttentionFrame
 from tilewright.tile.products.frame import RegisterTile
 from tilewright.tile.products.variants import contraction_variants
 from tilewright.tile.rows.rows import lower_rows
@@ -92,16 +93,35 @@ class _Whole:
     def _sizes(self, rows: Expr, keys: Expr) -> AttentionSizes:
         first = contraction_access(self.attention.scores, self.scope)
         second = contraction_access(self.attention.context, self.scope)
+        queries, all_keys = _size(first.rows), _size(first.columns)
         return AttentionSizes(
             _size(first.batch),
-            _size(first.rows),
-            _size(first.columns),
+            queries,
+            self._seen(queries, all_keys, rows),
             _size(first.summed),
             _size(second.columns),
             rows,
             keys,
             CACHE_LINE // self._dtype.bytes,
         )
+
+    @cached_property
+    def _last_key(self) -> Expr | None:
+        """The last key that a row sees, by its number; None where it sees all of them."""
+        lowering = Lowering(self.kernel, self.scope)
+        line = CACHE_LINE // self._dtype.bytes
+        frame = AttentionFrame(self.kernel, self.attention, lowering, AttentionBlock(line, line))
+        visible = frame.visible()
+        return None if visible is None else visible.last
+
+    def _seen(self, queries: Expr, keys: Expr, rows: Expr) -> Expr:
+        """How many keys a block of so many rows goes over, in the mean: those of its last row."""
+        if self._last_key is None:
+            return keys
+        block = ceil_div(queries, maximum(ceil_div(queries, rows), 1))
+        middle = maximum((queries + block) // 2 - 1, 0)  # the last row of the middle block
+        last = self._last_key.substitute({ROW: middle})
+        return minimum(maximum(last + 1, 0), keys)
 
     def _time(self, sizes: AttentionSizes, threads: Expr | int) -> Expr:
         own, shown = self.tile.for_type(self._dtype), _operations(self.attention)
