@@ -91,12 +91,35 @@ def right_time(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
     Those follow each other, so that it comes from the cache that holds one batch element of it.
     """
     elements, size = nest.n * nest.k, nest.dtype.bytes
+    if nest.right.panel:
+        return _panels_time(nest, machine, blocks)
     scattered = _scattered(nest, machine, blocks)
     rate = machine.reading(batch_size(nest) * elements, size, 2, scattered)
     if nest.batch:
         again = machine.reading(elements, size, 2, scattered)
         return elements // 64 * (rate + maximum(blocks.rows - 1, 0) * again)
     return elements * blocks.rows // 64 * rate
+
+
+def _panels_time(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
+    """Picoseconds to read panels, the last of which may be filled up with zeros.
+
+    Tiles need the lines with columns only, but beyond the second-level cache hardware fetches what
+    lies between them as well.
+    """
+    size, batch = nest.dtype.bytes, batch_size(nest)
+    line, width = LINE_BYTES // size, nest.registers.columns
+    needed = ceil_div(nest.n, line) * line * nest.k
+    fetched = ceil_div(nest.n, width) * width * nest.k
+
+    def once(count: Expr | int) -> Expr:
+        near = needed // 64 * machine.reading(needed * count, size, 2)
+        far = fetched // 64 * machine.reading(fetched * count, size, 3)
+        return select(machine.holds(2, needed * count, size), near, far)
+
+    if nest.batch:
+        return once(batch) + maximum(blocks.rows - 1, 0) * once(1)
+    return blocks.rows * once(1)
 
 
 def right_page_time(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
