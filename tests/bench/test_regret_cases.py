@@ -91,6 +91,7 @@ def test_what_is_not_defined_is_not_drawn() -> None:
 def test_unknown_kinds_families_and_ranges_are_named() -> None:
     for setting in (
         Setting("sums"),
+        Setting(level="sse"),
         Setting("memory", families=("sums",)),
         Setting("gemm", families=("sums",)),
         Setting(sizes=(5, 4)),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilewright.cost.levels import line_rate, of_memory
+from tilewright.cost.levels import line_rate
 from tilewright.cost.loops import statement_cycles
 from tilewright.cost.machine import Machine
 from tilewright.ir.product_nest import ProductNest
@@ -175,15 +175,25 @@ def again_time(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
     again = maximum(select(inside, blocks.rows, tiles) - 1, 0)
     rate = machine.reading(batch * elements, size, 3) * streams.again_right // 8
     time = elements * again // 64 * rate
-    panels = ceil_div(nest.n, nest.registers.columns)
-    unasked = panels * blocks.depth * machine.picoseconds(machine.core.panels.unasked)
-    time = time + of_memory(unasked // maximum(tiles, 1), batch * elements * size, machine)
+    panels = ceil_div(nest.n, width)
+    waited = panels * blocks.depth * _unasked(nest, machine, deep) // maximum(tiles, 1)
+    time = time + select(machine.holds(2, batch * elements, size), 0, waited)
     if isinstance(nest.left, View) and not nest.left.panel:
         elements = nest.m * nest.k
         again = maximum(select(inside, blocks.columns, panels) - 1, 0)
         rate = machine.reading(batch * elements, size, 3) * streams.again_left // 8
         time = time + elements * again // 64 * rate
     return time
+
+
+def _unasked(nest: ProductNest, machine: Machine, deep: Expr) -> Expr:
+    """Picoseconds to wait for a block of a panel: no longer than memory takes for all of it.
+
+    Constants are taken to lie in memory, as those of other kernels use the last cache meanwhile.
+    """
+    panel = deep * nest.registers.columns * nest.dtype.bytes // LINE_BYTES
+    line = machine.picoseconds(LINE_BYTES / machine.target.levels[-1].bandwidth)
+    return minimum(panel * line, machine.picoseconds(machine.core.panels.unasked))
 
 
 def _scattered(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:

@@ -72,7 +72,7 @@ class PanelCosts:
     of a block more, in the second-level cache or beyond. ``transposed``: an element that is
     transposed, and ``reach`` more for each MiB of the operand up to ``farthest``, since its rows
     lie on pages of their own, with up to ``neighbours`` register tiles side by side. ``unpacked``:
-    an element taken out of a word of several. ``unasked``: a panel in memory that is not asked for.
+    an element taken out of a word of several. ``unasked``: a panel that nothing asked for, at most.
     Elements that are computed, or picked from lines, cost what the loops around them do.
     """
 
