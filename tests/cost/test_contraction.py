@@ -103,3 +103,11 @@ def test_memory_reads_and_writes_the_lines_of_large_results() -> None:
 @pytest.mark.parametrize("name", [n for n in preset_names() if preset(n).kind == "cpu"])
 def test_nothing_is_read_faster_for_being_unforeseen(name: str) -> None:
     assert Machine(preset(name)).unforeseen >= 2
+
+
+def test_what_is_one_task_takes_no_less_and_no_more_on_several_threads() -> None:
+    sizes = {"b": 1, "m": 6, "n": 16, "k": 3000}
+    for variant in batched(Machine(preset("zen4"))):
+        if variant.name != "dots":
+            one, two = (variant.cost.evaluate({**sizes, THREADS: threads}) for threads in (1, 2))
+            assert one == two, variant.name

@@ -12,7 +12,7 @@ from tilewright.support.processors import (
     usable_processors,
     usable_units,
 )
-from tilewright.target import detect, preset
+from tilewright.target import detect, narrowed, preset
 from tilewright.target.description import check
 
 
@@ -140,3 +140,12 @@ def test_the_stated_clock(tmp_path: Path) -> None:
 def test_lists_of_processors() -> None:
     assert processor_list("0-3,8,10-11\n") == (0, 1, 2, 3, 8, 10, 11)
     assert processor_list("") == () and processor_list("x") == ()
+
+
+def test_a_processor_with_wide_vectors_is_seen_as_one_without() -> None:
+    wide = preset("zen4")
+    seen = narrowed(wide)
+    assert (seen.isa, seen.vector_bytes) == ("avx2", 32)
+    assert (seen.clock_ghz, seen.levels[1:]) == (wide.clock_ghz, wide.levels[1:])
+    assert seen.peak_flops("float32") == wide.peak_flops("float32")
+    assert narrowed(preset("zen3")) == preset("zen3")
