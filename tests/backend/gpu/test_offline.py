@@ -81,7 +81,7 @@ def test_programs_that_need_more_shared_memory_than_there_is_are_refused(
     ((kernel, *_),) = written(attention(Space(), "none", 256, 256))
     with pytest.raises(UnsupportedError, match="262144 bytes of shared memory") as caught:
         compile_offline(kernel, NOTHING, preset("a100"))
-    assert caught.value.hint == "Take a variant of the kernel with smaller tiles"
+    assert caught.value.hint == "Choose a variant of the kernel with smaller tiles"
 
 
 @pytest.mark.parametrize("target", ["t4", "zen4"])

@@ -59,7 +59,7 @@ def compile_offline(kernel: TritonKernel, launch: Launch, target: Target) -> Bin
             f"A program of {kernel.name} needs {shared} bytes of shared memory, and {target.name} "
             f"has {target.block_shared_bytes}",
             where=f"constants {launch.constants}",
-            hint="Take a variant of the kernel with smaller tiles",
+            hint="Choose a variant of the kernel with smaller tiles",
         )
     threads = 32 * int(made.metadata.num_warps)
     ptx, cubin = made.asm["ptx"], made.asm["cubin"]
