@@ -41,7 +41,6 @@ from tilewright.support.errors import UnsupportedError
 from tilewright.target import preset
 
 Array = np.ndarray[Any, Any]
-INTERPRETER = "interpreter"  # what runs kernels where there is no GPU
 UNITS = 8  # multiprocessors: few, so that tests have tiles of all sizes
 BORDER = 1 << 12  # elements before and after every buffer
 _MISSING = [name for name in ("triton", "torch") if importlib.util.find_spec(name) is None]
@@ -51,7 +50,7 @@ needs_triton = pytest.mark.skipif(
 
 
 class Launcher:
-    """A process that launches kernels on a ``device``: a GPU's name, or the interpreter."""
+    """A process that launches kernels on a ``device``, a GPU by its name; None: the interpreter."""
 
     def __init__(self) -> None:
         script = Path(__file__).with_name("triton_child.py")
@@ -64,7 +63,7 @@ class Launcher:
         )
         atexit.register(self.process.kill)
         assert self.process.stdout is not None
-        self.device: str = pickle.load(self.process.stdout)
+        self.device: str | None = pickle.load(self.process.stdout)
 
     def run(self, job: Mapping[str, Any]) -> list[Array]:
         """The buffers of a launch afterwards."""

@@ -1,7 +1,7 @@
 """Runs Triton kernels: on a GPU where PyTorch finds one, else under Triton's interpreter.
 
-A process of its own, as that is chosen when Triton is imported. It writes the name of what runs
-kernels, then reads launches from its input and writes results to its output, all pickled; see
+A process of its own, as that is chosen when Triton is imported. It writes the name of the GPU or
+None, then reads launches from its input and writes results to its output, all pickled; see
 ``gpu_kit``.
 """
 
@@ -66,7 +66,7 @@ def main() -> None:
     gpu = torch.cuda.is_available()
     if not gpu:
         os.environ["TRITON_INTERPRET"] = "1"
-    send(answers, torch.cuda.get_device_name() if gpu else "interpreter")
+    send(answers, torch.cuda.get_device_name() if gpu else None)
     device = torch.device("cuda" if gpu else "cpu")
     while True:
         try:
