@@ -16,8 +16,6 @@
 namespace tilewright {
 namespace {
 
-alignas(64) char no_elements[64];
-
 // How long kernels have run is known only by the clock, which is looked at after so much estimated
 // work, of which every kernel counts as at least a little.
 constexpr std::int64_t kClockWork = 1'000'000;

@@ -10,8 +10,6 @@
 namespace tilewright {
 namespace {
 
-alignas(64) char no_elements[64];
-
 // How many turns a stack has room for at first, at least, and how many bytes: most loops make few
 // turns, and what they make is small.
 constexpr std::int64_t kFirstTurns = 4;

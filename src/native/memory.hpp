@@ -13,6 +13,9 @@
 
 namespace tilewright {
 
+// What pointers to no elements lead to.
+alignas(64) inline char no_elements[64];
+
 // 64-byte aligned memory; counted by Memory for as long as it exists.
 class Block {
  public:

@@ -7,6 +7,8 @@
 #include <memory>
 #include <vector>
 
+#include "memory.hpp"
+
 namespace tilewright {
 namespace {
 
@@ -49,8 +51,6 @@ struct DlVersionedTensor {
 
 constexpr std::uint32_t kKnownMajor = 1;
 constexpr std::uint64_t kReadOnlyFlag = 1;
-
-alignas(64) char no_elements[64];
 
 bool same_type(int actual, int expected) {
   if (actual == expected) return true;
