@@ -19,7 +19,15 @@ import pytest
 
 from support.text_models import model
 from tilewright.bench.explain import Explained, ModelReport, signed_seconds
-from tilewright.bench.figures import kernel_bars, latency_lines, roofline, standalone
+from tilewright.bench.figures import (
+    PHONE,
+    WINDOW,
+    Paper,
+    kernel_bars,
+    latency_lines,
+    roofline,
+    standalone,
+)
 from tilewright.cli import main
 from tilewright.support.errors import InputError
 
@@ -95,17 +103,23 @@ def texts(figure: str) -> list[str]:
     return ["".join(found.itertext()) for found in root.iter(f"{NAMESPACE}text")]
 
 
-def test_figures_are_drawings_within_their_box(report: ModelReport) -> None:
-    bars, points = kernel_bars(report), roofline(report)
+@pytest.mark.parametrize("paper", [WINDOW, PHONE])
+def test_figures_are_drawings_within_their_box(report: ModelReport, paper: Paper) -> None:
+    bars, points = kernel_bars(report, paper), roofline(report, paper)
+    lines = latency_lines("n", {"onnxruntime": [(1, 1e-5), (50_000, 1.2)]}, paper)
     assert len(re.findall("fill='var\\(--own\\)'", bars)) == len(report.kernels)
     assert report.kernels[0].label in texts(bars)[0] or len(report.kernels) > 1
     assert len(re.findall("<circle", points)) == len(report.kernels)
-    for figure in (bars, points):
+    for figure in (bars, points, lines):
         root = ElementTree.fromstring(figure)
         _, _, width, height = map(float, root.attrib["viewBox"].split())
         for found in root.iter():
             for name, most in (("x", width), ("cx", width), ("y", height), ("cy", height)):
                 assert 0 <= float(found.attrib.get(name, 0)) <= most
+            ends = found.attrib.get("text-anchor", "start")
+            if found.tag == f"{NAMESPACE}text" and ends != "middle":
+                characters = len(found.text or "") * (6 if ends == "start" else -6)
+                assert 0 <= float(found.attrib["x"]) + characters <= width
     assert "--own: " in standalone(bars) and texts(standalone(bars))
 
 

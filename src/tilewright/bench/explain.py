@@ -7,10 +7,12 @@ machine allows. May import compile and the rest of the package. Start with :clas
 
 from __future__ import annotations
 
+import os
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, Unpack, cast
 
 from tilewright.backend.cpu.machine import LEVELS
@@ -162,6 +164,7 @@ class Explained:
         self.model = CompiledModel.from_contents(
             self.made.contents, evaluate=evaluate_payload, num_threads=threads
         )
+        self.name = Path(source).stem if isinstance(source, str | os.PathLike) else self.model.name
         self.is_ragged = self.model.program.ragged is not None
         self.machine: Machine = host_machine()
         self.plan = self.made.plans[self.model.level]
@@ -209,7 +212,7 @@ class Explained:
             other = _other_choice(rejected.beside(kernel))
             kernels.append(self._report(number, kernel, lowered, own, measured, prices, other))
         return ModelReport(
-            model.name, dict(shape), model.level, target.name, self.plan_name, threads, call,
+            self.name, dict(shape), model.level, target.name, self.plan_name, threads, call,
             tuple(kernels), sum(times.values()), model.memory(**shape),
             target.peak_flops("float32", threads) / 2,
             target.bytes_per_second(target.levels[-1].name, threads), self.plan.lost,
@@ -231,7 +234,7 @@ class Explained:
         labels = {step.step: step.label for step in model.profile(**inputs)}
         steps = tuple((labels[number], time) for number, time in times.items() if number in labels)
         return ModelReport(
-            model.name, dict(shape), model.level, target.name, self.plan_name, threads, call, (),
+            self.name, dict(shape), model.level, target.name, self.plan_name, threads, call, (),
             0.0, model.memory(**shape), target.peak_flops("float32", threads) / 2,
             target.bytes_per_second(target.levels[-1].name, threads), self.plan.lost,
             steps=steps,

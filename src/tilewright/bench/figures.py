@@ -1,13 +1,14 @@
 """Figures as SVG text, without a library: bars of kernels, lines over sizes, strips of choices.
 
-Colours are CSS variables, which a page sets for light and dark; a figure alone brings its own.
-Start with :func:`kernel_bars`.
+Each is drawn for a :class:`Paper`, as wide as a window or as a phone. Colours are CSS variables,
+which a page sets for light and dark; a figure alone brings its own. Start with :func:`kernel_bars`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
 from itertools import pairwise
 
@@ -16,7 +17,46 @@ from tilewright.bench.explain import KernelReport, ModelReport, signed_seconds
 from tilewright.support.text import format_seconds
 
 _Format = Callable[[float], str]
-WIDTH = 720
+
+
+@dataclass(frozen=True)
+class Paper:
+    """How many pixels a figure is wide, and what of it is for names, times and engines.
+
+    Names stand above what they name where there is no room for them beside it.
+    """
+
+    width: int
+    names: int
+    times: int
+    engines: int
+
+    @property
+    def above(self) -> int:
+        """The height of a name that stands above."""
+        return 0 if self.names else 16
+
+    @property
+    def left(self) -> int:
+        """Where strips begin: so that the number below their end is whole."""
+        return self.names or 6
+
+    @property
+    def name_characters(self) -> int:
+        """How many characters of a name are shown."""
+        return int((self.names or self.width) / _CHARACTER) - 4
+
+    def name(self, text: str, y: float, title: str = "") -> str:
+        """A name beside what has its base line at ``y``, or above it."""
+        where = f"x='{self.names - 8}' y='{y:g}' text-anchor='end'"
+        if not self.names:
+            where = f"x='0' y='{y:g}'"
+        tip = f"<title>{escape(title)}</title>" if title else ""
+        return f"<text {where} fill='var(--ink)' {_TEXT}>{tip}{escape(text)}</text>"
+
+
+WINDOW = Paper(720, 250, 170, 110)
+PHONE = Paper(360, 0, 150, 94)
 COLOURS = """
 :root { --ink: #1c2330; --soft: #6b7484; --line: #d5dae3; --paper: #ffffff;
   --own: #2864c7; --deep: #163a75; --mark: #c2410c; --other1: #7a8899; --other2: #a16207;
@@ -27,11 +67,11 @@ COLOURS = """
 """
 _OTHERS = ("var(--other1)", "var(--other2)", "var(--other3)", "var(--other4)")
 _TEXT = "font-family='system-ui, sans-serif' font-size='12'"
-_ROW, _LABEL, _TIMES, _MOST_BARS = 20, 250, 170, 30
+_ROW, _MOST_BARS = 20, 30
 _SMALL = "font-family='system-ui, sans-serif' font-size='11'"
 _STRIP, MOST_STRIPS, _CHARACTER, _FEWEST_SHOWN, _TICKS_APART = 24, 16, 6.2, 6, 30
 _PIECES = ("var(--own)", "var(--other2)", "var(--other4)", "var(--other3)", "var(--mark)")
-_LEFT, _RIGHT, _TOP, _BOTTOM, _HEIGHT = 62, 110, 12, 34, 260
+_LEFT, _TOP, _BOTTOM, _HEIGHT = 62, 12, 34, 260
 
 
 def standalone(figure: str) -> str:
@@ -39,24 +79,25 @@ def standalone(figure: str) -> str:
     return figure.replace("<title>", f"<style>{COLOURS}</style><title>", 1)
 
 
-def kernel_bars(report: ModelReport, most: int = _MOST_BARS) -> str:
+def kernel_bars(report: ModelReport, paper: Paper = WINDOW) -> str:
     """A bar for each of the slowest kernels: its time, the part that is the limit, the model's.
 
     Beside it stands what it saves, by the model, beside the best choice of kernels without it.
     """
-    kernels = sorted(report.kernels, key=lambda k: -k.measured)[:most]
+    kernels = sorted(report.kernels, key=lambda k: -k.measured)[:_MOST_BARS]
     longest = max((max(k.measured, k.modelled) for k in kernels), default=1.0) or 1.0
-    scale = (WIDTH - _LABEL - _TIMES) / longest
-    rows = [_bar(k, n * _ROW + 4, scale) for n, k in enumerate(kernels)]
+    scale = (paper.width - paper.names - paper.times) / longest
+    row = _ROW + paper.above
+    rows = [_bar(paper, k, n * row + 4, scale) for n, k in enumerate(kernels)]
     title = f"Time of the {len(kernels)} slowest kernels"
-    return _figure(title, len(kernels) * _ROW + 10, rows)
+    return _figure(paper, title, len(kernels) * row + 10, rows)
 
 
-def _bar(kernel: KernelReport, y: int, scale: float) -> str:
-    name = _shortened(kernel.label, 36)
-    end = _LABEL + scale * kernel.measured
+def _bar(paper: Paper, kernel: KernelReport, top: int, scale: float) -> str:
+    left, y = paper.names, top + paper.above
+    end = left + scale * kernel.measured
     limit = min(kernel.limit, kernel.measured)
-    mark = _LABEL + scale * kernel.modelled
+    mark = left + scale * kernel.modelled
     tip = (
         f"{kernel.label}: {format_seconds(kernel.measured)}, modelled "
         f"{format_seconds(kernel.modelled)}, limit {format_seconds(kernel.limit)}"
@@ -68,11 +109,10 @@ def _bar(kernel: KernelReport, y: int, scale: float) -> str:
         tip += f"; saves {saved} beside {kernel.rejected.described}"
     return (
         f"<g><title>{escape(tip)}</title>"
-        f"<text x='{_LABEL - 8}' y='{y + 12}' text-anchor='end' fill='var(--ink)' {_TEXT}>"
-        f"{escape(name)}</text>"
-        f"<rect x='{_LABEL}' y='{y + 2}' height='13' width='{scale * kernel.measured:.1f}' "
+        f"{paper.name(_shortened(kernel.label, paper.name_characters), top + 12)}"
+        f"<rect x='{left}' y='{y + 2}' height='13' width='{scale * kernel.measured:.1f}' "
         "fill='var(--own)'/>"
-        f"<rect x='{_LABEL}' y='{y + 2}' height='13' width='{scale * limit:.1f}' "
+        f"<rect x='{left}' y='{y + 2}' height='13' width='{scale * limit:.1f}' "
         "fill='var(--deep)'/>"
         f"<line x1='{mark:.1f}' x2='{mark:.1f}' y1='{y}' y2='{y + 17}' stroke='var(--mark)' "
         "stroke-width='2'/>"
@@ -81,7 +121,7 @@ def _bar(kernel: KernelReport, y: int, scale: float) -> str:
     )
 
 
-def roofline(report: ModelReport) -> str:
+def roofline(report: ModelReport, paper: Paper = WINDOW) -> str:
     """Multiply-adds in a second over multiply-adds for a byte, below what the machine allows."""
     kernels = [k for k in report.kernels if k.multiply_adds and k.bytes and k.measured]
     points = [(k.multiply_adds / k.bytes, k.multiply_adds / k.measured, k) for k in kernels]
@@ -90,7 +130,7 @@ def roofline(report: ModelReport) -> str:
     bottom = min([report.peak / 30, *(y for _, y, _ in points)])
     # Algorithms with fewer multiply-adds than the plain one, as Winograd's, may lie above the peak.
     top = max([report.peak, *(y for _, y, _ in points)]) * 1.5
-    axes = _Axes(low, high, bottom, top)
+    axes = _Axes(paper, low, high, bottom, top)
     roof = [(low, low * report.bandwidth), (report.peak / report.bandwidth, report.peak)]
     roof.append((high, report.peak))
     shown = axes.ticks("multiply-adds for a byte", _plain, lambda v: f"{v / 1e9:g} G/s")
@@ -103,14 +143,16 @@ def roofline(report: ModelReport) -> str:
             f"<circle cx='{axes.x(x):.1f}' cy='{axes.y(y):.1f}' r='{radius:.1f}' "
             f"fill='var(--own)' fill-opacity='0.5'><title>{escape(tip)}</title></circle>"
         )
-    return _figure("Multiply-adds of kernels below the roofline", _HEIGHT, shown)
+    return _figure(paper, "Multiply-adds of kernels below the roofline", _HEIGHT, shown)
 
 
-def latency_lines(name: str, lines: Mapping[str, Sequence[tuple[int, float]]]) -> str:
+def latency_lines(
+    name: str, lines: Mapping[str, Sequence[tuple[int, float]]], paper: Paper = WINDOW
+) -> str:
     """Seconds over the sizes of one dimension, a line for each engine; the first is our own."""
     every = [point for points in lines.values() for point in points]
     sizes, times = [x for x, _ in every], [y for _, y in every]
-    axes = _Axes(min(sizes), max(sizes), min(times) / 1.3, max(times) * 1.3)
+    axes = _Axes(paper, min(sizes), max(sizes), min(times) / 1.3, max(times) * 1.3)
     shown = axes.ticks(name, _plain, format_seconds)
     last = [(points[-1][1], engine) for engine, points in lines.items()]
     places = _spread_out([axes.y(y) for y, _ in last])
@@ -124,38 +166,35 @@ def latency_lines(name: str, lines: Mapping[str, Sequence[tuple[int, float]]]) -
                 f"fill='{colour}'><title>{escape(tip)}</title></circle>"
             )
         shown.append(
-            f"<text x='{WIDTH - _RIGHT + 8}' y='{places[number] + 4:.1f}' fill='{colour}' {_TEXT}>"
+            f"<text x='{axes.end + 8}' y='{places[number] + 4:.1f}' fill='{colour}' {_TEXT}>"
             f"{escape(engine)}</text>"
         )
-    return _figure(f"Time of a call over {name}", _HEIGHT, shown)
+    return _figure(paper, f"Time of a call over {name}", _HEIGHT, shown)
 
 
-def region_strips(regions: Regions, most: int = MOST_STRIPS) -> str:
+def region_strips(regions: Regions, paper: Paper = WINDOW) -> str:
     """What each choice that varies along a dimension takes at its sizes, a strip for each.
 
     The dashed line is the size at which the rest of a page is about.
     """
-    shown = regions.varying[:most]
+    shown = regions.varying[:MOST_STRIPS]
     low, last_size = min(regions.sizes), max(regions.sizes)
     before = max((size for size in regions.sizes if size < last_size), default=1)
     high = max(last_size**2 / before, last_size + 1)  # as wide a piece for the last as before it
-    height = len(shown) * _STRIP + 40
+    row = _STRIP + paper.above
+    height = len(shown) * row + 40
     base = height - 34
 
     def place(size: float) -> float:
         share = math.log(min(max(size, low), high) / low) / math.log(high / low)
-        return _LABEL + share * (WIDTH - _LABEL - 12)
+        return paper.left + share * (paper.width - paper.left - 12)
 
     parts: list[str] = []
     for number, region in enumerate(shown):
-        parts += _strip(regions, region, number * _STRIP + 4, place)
-    last = -math.inf
-    for value in _round_numbers(low, last_size):
-        if place(value) - last < _TICKS_APART:
-            continue
-        last = place(value)
+        parts += _strip(paper, regions, region, number * row + 4, place)
+    for value in _apart(_round_numbers(low, last_size), place):
         parts.append(
-            f"<text x='{last:.1f}' y='{base + 14}' text-anchor='middle' fill='var(--soft)' "
+            f"<text x='{place(value):.1f}' y='{base + 14}' text-anchor='middle' fill='var(--soft)' "
             f"{_TEXT}>{_plain(value)}</text>"
         )
     at = regions.base[regions.dimension]
@@ -165,23 +204,21 @@ def region_strips(regions: Regions, most: int = MOST_STRIPS) -> str:
             "stroke='var(--mark)' stroke-width='1.5' stroke-dasharray='4 3'/>"
         )
     parts.append(
-        f"<text x='{(_LABEL + WIDTH) / 2:.0f}' y='{height - 4}' text-anchor='middle' "
+        f"<text x='{(paper.left + paper.width) / 2:.0f}' y='{height - 4}' text-anchor='middle' "
         f"fill='var(--ink)' {_TEXT}>{escape(regions.dimension)}</text>"
     )
-    return _figure(f"Choices along {regions.dimension}", height, parts)
+    return _figure(paper, f"Choices along {regions.dimension}", height, parts)
 
 
 def _strip(
-    regions: Regions, region: Region, y: int, place: Callable[[float], float]
+    paper: Paper, regions: Regions, region: Region, top: int, place: Callable[[float], float]
 ) -> Iterator[str]:
     """One choice: its name, and a piece for each stretch of sizes at which it falls on the same."""
     others = len(region.kernels) - 1
     more = f" and {others} more" if others else ""
-    name = _shortened(region.kernels[0], 36 - len(more)) + more
-    yield (
-        f"<text x='{_LABEL - 8}' y='{y + 15}' text-anchor='end' fill='var(--ink)' {_TEXT}>"
-        f"<title>{escape('; '.join(region.kernels))}</title>{escape(name)}</text>"
-    )
+    name = _shortened(region.kernels[0], paper.name_characters - len(more)) + more
+    y = top + paper.above
+    yield paper.name(name, top + 15 - paper.above / 4, "; ".join(region.kernels))
     colours = {n: _PIECES[k % len(_PIECES)] for k, n in enumerate(dict.fromkeys(region.taken))}
     following = {size: after for size, after in pairwise(regions.sizes)}
     for first, last, taken in region.stretches(regions.sizes):
@@ -208,15 +245,16 @@ def _shortened(text: str, most: int) -> str:
 
 
 class _Axes:
-    """Logarithmic axes."""
+    """Logarithmic axes, up to ``end`` from the left."""
 
-    def __init__(self, left: float, right: float, bottom: float, top: float) -> None:
+    def __init__(self, paper: Paper, left: float, right: float, bottom: float, top: float) -> None:
+        self.end = paper.width - paper.engines
         self.left, self.right = left, max(right, left * 1.01)
         self.bottom, self.top = bottom, max(top, bottom * 1.01)
 
     def x(self, value: float) -> float:
         share = math.log(value / self.left) / math.log(self.right / self.left)
-        return _LEFT + share * (WIDTH - _LEFT - _RIGHT)
+        return _LEFT + share * (self.end - _LEFT)
 
     def y(self, value: float) -> float:
         share = math.log(value / self.bottom) / math.log(self.top / self.bottom)
@@ -229,8 +267,8 @@ class _Axes:
     def ticks(self, label: str, of_x: _Format, of_y: _Format) -> list[str]:
         """Lines and numbers of both axes, and what the horizontal one is."""
         shown: list[str] = []
-        base, end = _HEIGHT - _BOTTOM, WIDTH - _RIGHT
-        for value in _round_numbers(self.left, self.right):
+        base, end = _HEIGHT - _BOTTOM, self.end
+        for value in _apart(_round_numbers(self.left, self.right), self.x):
             shown.append(
                 f"<line x1='{self.x(value):.1f}' x2='{self.x(value):.1f}' y1='{_TOP}' y2='{base}' "
                 "stroke='var(--line)' stroke-width='0.5'/>"
@@ -264,6 +302,15 @@ def _round_numbers(low: float, high: float) -> list[float]:
     return [value for value in every if low <= value <= high]
 
 
+def _apart(values: Iterable[float], place: Callable[[float], float]) -> Iterator[float]:
+    """Those of ascending numbers whose texts below an axis do not touch the one before."""
+    last = -math.inf
+    for value in values:
+        if place(value) - last >= _TICKS_APART:
+            last = place(value)
+            yield value
+
+
 def _spread_out(places: Sequence[float], apart: float = 14.0) -> list[float]:
     """The places moved down as far as needed for none to cover another."""
     moved = list(places)
@@ -273,9 +320,10 @@ def _spread_out(places: Sequence[float], apart: float = 14.0) -> list[float]:
     return moved
 
 
-def _figure(title: str, height: int, parts: Sequence[str]) -> str:
+def _figure(paper: Paper, title: str, height: int, parts: Sequence[str]) -> str:
+    box = f"viewBox='0 0 {paper.width} {height}'"
     return (
-        f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {WIDTH} {height}' role='img'>"
+        f"<svg xmlns='http://www.w3.org/2000/svg' {box} role='img'>"
         f"<title>{escape(title)}</title>{''.join(parts)}</svg>"
     )
 
@@ -283,6 +331,9 @@ def _figure(title: str, height: int, parts: Sequence[str]) -> str:
 __all__ = [
     "COLOURS",
     "MOST_STRIPS",
+    "PHONE",
+    "WINDOW",
+    "Paper",
     "kernel_bars",
     "latency_lines",
     "region_strips",

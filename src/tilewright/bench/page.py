@@ -6,8 +6,9 @@ The page needs nothing else: styles and figures are in it, and nothing is loaded
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from html import escape
 
 from tilewright.bench.choices import Regions, Regrets, named_alike
@@ -15,6 +16,9 @@ from tilewright.bench.explain import KernelReport, ModelReport, signed_seconds
 from tilewright.bench.figures import (
     COLOURS,
     MOST_STRIPS,
+    PHONE,
+    WINDOW,
+    Paper,
     kernel_bars,
     latency_lines,
     region_strips,
@@ -35,12 +39,14 @@ body { margin: 0 auto; max-width: 60rem; padding: 1rem; background: var(--paper)
 h1 { font-size: 1.5rem; margin: 0 0 .3rem; } h2 { font-size: 1.1rem; margin: 2rem 0 .3rem; }
 p { margin: .3rem 0 .8rem; } .soft { color: var(--soft); }
 svg { width: 100%; height: auto; }
-.wide { overflow-x: auto; } .wide svg { min-width: 40rem; }
+.wide { overflow-x: auto; } .phone { display: none; max-width: 30rem; }
 table { border-collapse: collapse; font-size: .85rem; white-space: nowrap; }
 td, th { padding: .2rem .6rem .2rem 0; text-align: right; border-bottom: 1px solid var(--line); }
 th { color: var(--soft); font-weight: 500; }
 td.name, th.name { text-align: left; white-space: normal; min-width: 11rem; }
 summary { cursor: pointer; } details { margin: .2rem 0 1.2rem; }
+@media (max-width: 44rem) { .window { display: none; } .phone { display: block; }
+  td.name, th.name { min-width: 6rem; } }
 """
 )
 
@@ -78,6 +84,11 @@ def page(contents: PageContents) -> str:
         f"<title>{escape(report.name)}, tilewright</title><style>{_STYLE}</style></head>\n"
         f"<body>{''.join(parts)}</body></html>\n"
     )
+
+
+def _drawn(figure: Callable[[Paper], str]) -> str:
+    """A figure twice, of which a window or a phone shows the one that is drawn for it."""
+    return f"<div class='window'>{figure(WINDOW)}</div><div class='phone'>{figure(PHONE)}</div>"
 
 
 def _shape(sizes: Mapping[str, int]) -> str:
@@ -124,8 +135,8 @@ def _latencies(contents: PageContents) -> list[str]:
             continue
         others = {key: size for key, size in shapes[0].items() if key != name}
         beside = f" at {_shape(others)}" if others else ""
-        figure = latency_lines(name, lines)
-        shown.append(f"<p>Along {escape(name)}{escape(beside)}</p><div class='wide'>{figure}</div>")
+        figure = partial(latency_lines, name, lines)
+        shown.append(f"<p>Along {escape(name)}{escape(beside)}</p>{_drawn(figure)}")
     shown += [f"<p class='soft'>{escape(text)}</p>" for text in _failures(contents.latencies)]
     return ["<h2>Time of a call</h2>", *shown] if shown else []
 
@@ -155,8 +166,9 @@ def _kernels(report: ModelReport) -> list[str]:
         other = f"<p>Operators without a kernel take {format_seconds(report.other)}.</p>"
     return [
         f"<h2>Time of each kernel at {escape(_shape(report.shape))}</h2>", legend,
-        f"<div class='wide'>{kernel_bars(report)}</div>", other,
-        f"<details><summary>All {len(slowest)} kernels</summary><p class='soft'>Instead: the best "
+        _drawn(partial(kernel_bars, report)), other,
+        f"<details><summary>All {format_count(len(slowest), 'kernel')}</summary>"
+        "<p class='soft'>Instead: the best "
         "choice of kernels without this one; saves: what that would take more, by the model. One "
         "by one: what the operators of the kernel would take more as kernels of their own. "
         "Runner-up: the variant that the model puts second, and how much longer it would take.</p>"
@@ -213,7 +225,7 @@ def _roofline(report: ModelReport) -> list[str]:
         "<h2>Roofline</h2><p class='soft'>A circle is a kernel with a product, as large as its "
         "share of the time. The line is the bandwidth of memory and the peak of the processor; "
         "what stays in a cache may lie above the bandwidth.</p>",
-        f"<div class='wide'>{roofline(report)}</div>",
+        _drawn(partial(roofline, report)),
     ]
 
 
@@ -266,11 +278,12 @@ def _regions(contents: PageContents) -> list[str]:
         if not regions.varying:
             parts.append(f"<p>Along {name}{beside}: all of {steady} fall on the same.</p>")
             continue
+        more = f"; {steady} more fall on the same everywhere" if regions.steady else ""
         hidden = len(regions.varying) - MOST_STRIPS
-        more = f", {hidden} more strips are not shown" if hidden > 0 else ""
+        more += f"; {hidden} more strips are not shown" if hidden > 0 else ""
         parts.append(
-            f"<p>Along {name}{beside}; {steady} more fall on the same everywhere{more}.</p>"
-            f"<div class='wide'>{region_strips(regions)}</div>{_stretches(regions)}"
+            f"<p>Along {name}{beside}{more}.</p>"
+            f"{_drawn(partial(region_strips, regions))}{_stretches(regions)}"
         )
     return parts
 
