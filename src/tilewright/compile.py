@@ -34,7 +34,7 @@ from tilewright.ir.value_ranges import range_texts
 from tilewright.ops.reference import evaluate_payload
 from tilewright.options import CompileOptions, FallbackName, PlanName, PolicyName, complete
 from tilewright.plan.layouts import Layouts, laid_out_by_price
-from tilewright.plan.planners import Planner, planner_within
+from tilewright.plan.planners import BY_PRICE, Planner, planner_within
 from tilewright.plan.prepare import prepare
 from tilewright.plan.rewriting import Applied, rewritten_by_price
 from tilewright.policy import POLICIES
@@ -233,11 +233,11 @@ class _Pipeline:
     ) -> Layouts:  # fmt: skip
         """The graph with its tensors in the orders that are cheapest, or by the rule.
 
-        Prices decide for the optimal plan alone, which takes its time to lower kernels. A narrow
+        Prices decide for plans made by them alone, which take their time to lower kernels. A narrow
         precision keeps to the rule, by which its products are found, and so does a plan that is
         held to a limit, since tensors that are converted need memory twice.
         """
-        is_priced = self.origin.plan == "optimal" and self.precision is Precision.FLOAT32
+        is_priced = self.origin.plan in BY_PRICE and self.precision is Precision.FLOAT32
         if simplified is None or not is_priced or self.options["max_arena"] is not None:
             return Layouts(by_rule)
         made = laid_out_by_price(simplified, by_rule, lowerings)
@@ -249,7 +249,7 @@ class _Pipeline:
     ) -> tuple[Graph, tuple[Applied, ...]]:
         """The form of the graph that is cheapest on all machines, if one is to be looked for."""
         given = self.options["rewriting"]
-        wanted = self.origin.plan == "optimal" if given is None else switch("rewriting", given)
+        wanted = self.origin.plan in BY_PRICE if given is None else switch("rewriting", given)
         if not wanted:
             return graph, ()
         made = rewritten_by_price(graph, lowerings)

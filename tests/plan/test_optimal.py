@@ -26,7 +26,14 @@ from tilewright.plan.parts import LEAST, parts
 from tilewright.plan.planners import PLANNERS
 from tilewright.plan.prepare import prepare
 from tilewright.plan.prices import KernelPrices, points_of
-from tilewright.plan.problem import Problem, Row, all_computed, made_by, orchestration
+from tilewright.plan.problem import (
+    Problem,
+    Row,
+    all_computed,
+    computed_once,
+    made_by,
+    orchestration,
+)
 from tilewright.plan.quick import QuickPrices
 from tilewright.plan.solver import solve
 from tilewright.plan.verify import problems
@@ -125,6 +132,24 @@ def test_the_solver_finds_what_brute_force_finds(count: int) -> None:
         assert solved(graph, problem, costs)[1] == pytest.approx(
             cheapest(graph, without_what_follows(graph, problem), costs), rel=2e-4
         )
+
+
+def test_a_partition_computes_nothing_twice() -> None:
+    chance = np.random.default_rng(19)
+    repeated = 0
+    for _ in range(40):
+        graph = random_graph(chance)
+        kernels = every(graph)
+        nodes = Anchors(graph).nodes
+        free = orchestration(kernels, graph.roots)
+        once = free.within(computed_once(kernels, nodes))
+        costs = chance.uniform(0.5, 3.0, len(kernels)).tolist()
+        plan, price = solved(graph, once, costs)
+        assert all(sum(node in k.body for k in plan.kernels) <= 1 for node in nodes)
+        usual, least = solved(graph, free, costs)
+        assert price >= least * (1 - 2e-4)
+        repeated += any(sum(node in k.body for k in usual.kernels) > 1 for node in nodes)
+    assert repeated
 
 
 def without_what_follows(graph: Graph, problem: Problem) -> Problem:

@@ -97,7 +97,7 @@ PolicyOption = Annotated[
 PlanOption = Annotated[
     str,
     typer.Option(
-        metavar="greedy|optimal|backbone|none",
+        metavar="greedy|optimal|partition|backbone|none",
         help="How operators are joined to kernels; optimal takes longer to compile.",
     ),
 ]

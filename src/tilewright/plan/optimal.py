@@ -33,7 +33,7 @@ from tilewright.plan.measuring import Decided, Measure, Measuring
 from tilewright.plan.memory import Fullest, PlanMemory
 from tilewright.plan.parts import parts
 from tilewright.plan.prices import LONGEST, KernelPrices, points_of
-from tilewright.plan.problem import Problem, made_by, orchestration
+from tilewright.plan.problem import Problem, computed_once, made_by, orchestration
 from tilewright.plan.quick import QuickPrices
 from tilewright.plan.regions import MOST_WAYS, ways
 from tilewright.plan.solver import NoChoice
@@ -83,16 +83,18 @@ def plan_optimally(
     lowering: LoweringOnce,
     limit: int | None = None,
     measure: Measure | None = None,
+    recomputes: bool = True,
 ) -> OptimalPlan:
     """The plan with the least modelled time for the machine that ``lowering`` is for.
 
-    With ``measure`` the best choices of every part are decided by running their kernels.
+    With ``measure`` the best choices of every part are decided by running their kernels. Unless it
+    ``recomputes``, no anchor is computed by two kernels.
 
     With ``limit``, that of those which need no more bytes between kernels, at the ends of all
     ranges, with one way for all shapes; kernels that need more together are forbidden as they are
     found. Raises ResourceError if there is none, or none is found.
     """
-    search = _Search(graph, lowering, measure)
+    search = _Search(graph, lowering, measure, recomputes)
     return search.found() if limit is None else _within(search, PlanMemory(graph, lowering), limit)
 
 
@@ -123,8 +125,11 @@ def _within(search: _Search, memory: PlanMemory, limit: int) -> OptimalPlan:
 
 
 class _Search:
-    def __init__(self, graph: Graph, lowering: LoweringOnce, measure: Measure | None) -> None:
+    def __init__(
+        self, graph: Graph, lowering: LoweringOnce, measure: Measure | None, recomputes: bool
+    ) -> None:
         self.graph = graph
+        self.recomputes = recomputes
         machine = lowering.machine
         self.greedy = plan_greedily(graph).kernels
         apart = partial(is_computed, scope=graph.scope, machine=machine)
@@ -172,6 +177,8 @@ class _Search:
             own = dict.fromkeys(n for n in needed if self.part_of.get(n) == number)
             start = [k for k in self.greedy if self.part_of[k.outputs[0]] == number]
             problem = orchestration(kernels, own, partial(self._is_earlier, number))
+            if not self.recomputes:
+                problem = problem.within(computed_once(kernels, self.parts[number]))
             self._problems[number] = kernels, problem
             least = NEAR / alike[len(kernels)]
             planned = self._planned(self._allowed(problem), start, least)
@@ -201,7 +208,7 @@ class _Search:
         by_shape = float(sum(np.min(part, axis=0) @ self.weights for part in prices))
         total = float(self._prices(self.greedy) @ self.weights)
         plan = Plan(self.greedy)
-        if by_shape <= total or self.forbidden:
+        if by_shape <= total or self.forbidden or not self.recomputes:
             plan = _joined(self.graph, taken)
         else:
             price = by_shape = total

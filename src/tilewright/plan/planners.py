@@ -21,7 +21,10 @@ PLANNERS: Mapping[str, Planner] = {
     "none": lambda graph, _: plan_without_fusion(graph),
     "backbone": lambda graph, _: plan_by_backbones(graph),
     "optimal": lambda graph, lowering: plan_optimally(graph, lowering).plan,
+    "partition": lambda graph, lowering: plan_optimally(graph, lowering, recomputes=False).plan,
 }
+
+BY_PRICE = frozenset({"optimal", "partition"})  # those that lower kernels to price them
 
 
 def planner_within(name: str, limit: int | None, measure: Measure | None = None) -> Planner:
@@ -47,4 +50,4 @@ def planner_within(name: str, limit: int | None, measure: Measure | None = None)
     return plan
 
 
-__all__ = ["PLANNERS", "Planner", "planner_within"]
+__all__ = ["BY_PRICE", "PLANNERS", "Planner", "planner_within"]

@@ -63,15 +63,19 @@ class Problem:
     kernels: tuple[Kernel, ...]
     rows: tuple[Row, ...]
 
+    def within(self, rows: Iterable[Row]) -> Problem:
+        """The problem with more constraints."""
+        return replace(self, rows=tuple(dict.fromkeys((*self.rows, *rows))))
+
     def without(self, ring: Sequence[int]) -> Problem:
         """The problem in which not all kernels of a ring, which wait for each other, are chosen."""
         ones = (1.0,) * len(ring)
-        return replace(self, rows=(*self.rows, Row(tuple(ring), ones, None, len(ring) - 1.0)))
+        return self.within([Row(tuple(ring), ones, None, len(ring) - 1.0)])
 
     def without_any(self, kernels: Sequence[int]) -> Problem:
         """The problem in which none of some kernels is chosen."""
         ones = (1.0,) * len(kernels)
-        return replace(self, rows=(*self.rows, Row(tuple(kernels), ones, None, 0.0)))
+        return self.within([Row(tuple(kernels), ones, None, 0.0)])
 
     def of(self, numbers: Sequence[int]) -> Problem:
         """The problem in which no other kernels than these are chosen, numbered in their order."""
@@ -140,13 +144,24 @@ def all_computed(
     def operands(node: Node) -> tuple[Node, ...]:
         return tuple(n for n in map(made_by, node.inputs) if not is_there(n))
 
-    computing: dict[Node, list[int]] = {node: [] for node in topological(wanted, operands)}
+    rows = _computing(kernels, topological(wanted, operands))
+    return [Row(numbers, (1.0,) * len(numbers), 1.0, None) for numbers in rows if numbers]
+
+
+def computed_once(kernels: Sequence[Kernel], nodes: Iterable[Node]) -> list[Row]:
+    """That none of ``nodes`` is computed by two of the kernels that are launched."""
+    rows = dict.fromkeys(numbers for numbers in _computing(kernels, nodes) if len(numbers) > 1)
+    return [Row(numbers, (1.0,) * len(numbers), None, 1.0) for numbers in rows]
+
+
+def _computing(kernels: Sequence[Kernel], nodes: Iterable[Node]) -> list[tuple[int, ...]]:
+    """The kernels that compute each node."""
+    found: dict[Node, list[int]] = {node: [] for node in nodes}
     for number, kernel in enumerate(kernels):
         for node in kernel.body:
-            if node in computing:
-                computing[node].append(number)
-    rows = (tuple(numbers) for numbers in computing.values())
-    return [Row(numbers, (1.0,) * len(numbers), 1.0, None) for numbers in rows if numbers]
+            if node in found:
+                found[node].append(number)
+    return [tuple(numbers) for numbers in found.values()]
 
 
 def made_by(node: Node) -> Node:
@@ -167,4 +182,12 @@ def _read(writers: Mapping[Node, Sequence[int]], source: Node, readers: Sequence
     return Row((*numbers, *readers), coefficients, 0.0, None)
 
 
-__all__ = ["Problem", "Row", "Solution", "all_computed", "made_by", "orchestration"]
+__all__ = [
+    "Problem",
+    "Row",
+    "Solution",
+    "all_computed",
+    "computed_once",
+    "made_by",
+    "orchestration",
+]
