@@ -12,12 +12,13 @@ The plan "measured" is the optimal one whose best choices were decided by runnin
 
 In the end: the rank correlation of modelled and measured times over all plans, shapes and models,
 and of how many pairs of plans of a model whose modelled times at a shape are more than 5 % apart
-the measured ones have the same order.
+the measured ones have the same order. ``--save`` writes every time there.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import statistics
 import time
@@ -137,6 +138,17 @@ def ratios(own: Sequence[float], base: Sequence[float]) -> str:
     return f"{mean:6.3f} ({min(found):.3f} to {max(found):.3f})"
 
 
+def saved(path: Path, found: Mapping[str, Results]) -> list[dict[str, object]]:
+    """Every plan of a model in plain numbers: seconds, picoseconds by the model, bytes of code."""
+    return [
+        {
+            "model": path.stem, "plan": name, "kernels": own.kernels, "code": own.code,
+            "compiled": own.seconds, "modelled": own.modelled, "measured": own.measured,
+        }
+        for name, own in found.items()
+    ]  # fmt: skip
+
+
 def agreement(found: Iterable[Sequence[Results]]) -> str:
     """How far the model of the machine orders plans as the clock does."""
     pairs: list[tuple[float, float]] = []
@@ -166,6 +178,7 @@ def main() -> None:
     parser.add_argument("--plans", type=lambda text: text.split(","), default=[*PLANNERS, MEASURED])
     parser.add_argument("--shapes", default="random:6", help="as of the verb verify")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--save", type=Path, metavar="FILE.json", help="every time, as JSON")
     parser.add_argument("--seconds", type=float, default=2.0, help="for each shape")
     parser.add_argument(
         "--without-rewriting", dest="forms", action="store_const", const=(False, True),
@@ -173,9 +186,11 @@ def main() -> None:
     )  # fmt: skip
     given = parser.parse_args()
     everything: list[Sequence[Results]] = []
+    rows: list[dict[str, object]] = []
     for path in given.models:
         found = compared(path, given)
         everything.append(tuple(found.values()))
+        rows += saved(path, found)
         base = next(iter(found.values()))
         print(f"{path.name}: time as a part of {next(iter(found))}'s")
         print(f"{'plan':14} {'kernels':>7} {'modelled':>24} {'measured':>24} {'code':>9} {'s':>6}")
@@ -186,6 +201,8 @@ def main() -> None:
                 flush=True,
             )
     print(agreement(everything))
+    if given.save is not None:
+        given.save.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
