@@ -250,8 +250,9 @@ def test_runs_of_few_channels_cost_more_than_one_run() -> None:
     ):
         space = Space()
         variants = priced(space, with_channels_last(space, convolution(space, case)))
-        (direct,) = [v for v in variants if v.name == "gathered"]
-        prices.append(direct.cost.evaluate({"n": 2, "h": 9, "w": 9, THREADS: 1}))
+        direct = [v for v in variants if not v.name.startswith("winograd")]
+        sizes = {"n": 2, "h": 9, "w": 9, THREADS: 1}
+        prices.append(min(variant.cost.evaluate(sizes) for variant in direct))
     assert prices[0] > 1.05 * prices[1]
 
 

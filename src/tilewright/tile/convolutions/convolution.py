@@ -90,18 +90,15 @@ def lower_convolution(
     """
     primitive = kernel.seed.primitive
     assert isinstance(primitive, Convolve)
+    choice = Choice(machine, policy, fresh().scope)
     if primitive.channels_last:
-        shape = kernel_tiles(
-            tile, lambda size: lower_channels_last(kernel, fresh(), size), fresh().scope, machine
-        )
-        step = lower_channels_last(kernel, fresh(), shape)
-        direct = Variant("gathered", (step,), gathered_time(step, kernel.seed, machine))
+        direct = _direct_variants(kernel, fresh, tile, choice)
         direct_only = accuracy is Accuracy.STRICT or primitive.sums is not None
         others = () if direct_only else winograd_variants(kernel, fresh, tile, machine)
         narrow = _narrow_variants(kernel, fresh().scope, tile, machine, narrower)
         if narrow:
-            return _needed((direct, *others, *narrow), machine, fresh().scope)
-        return best_somewhere((direct, *others))
+            return _needed((*direct, *others, *narrow), machine, fresh().scope)
+        return best_somewhere((*direct, *others))
 
     def lower(blocking: Blocking) -> tuple[LoweredStep, ...]:
         return (_packed(kernel, fresh(), tile, blocking),)
@@ -113,8 +110,26 @@ def lower_convolution(
     ways, _ = plain_ways(lower)
     turned = turned_way(kernel, fresh, tile, machine)
     ways = ways if turned is None else (*ways, turned)
-    choice = Choice(machine, policy, fresh().scope)
     return best_somewhere(choice.blocked_variants(ways))
+
+
+def _direct_variants(
+    kernel: Kernel, fresh: Callable[[], Lowering], tile: RegisterTile, choice: Choice
+) -> tuple[Variant, ...]:
+    """The plain algorithm with the channels last: what one tap of every pixel is, a product."""
+    node, machine = kernel.seed, choice.machine
+    shape = kernel_tiles(
+        tile, lambda size: lower_channels_last(kernel, fresh(), size), choice.scope, machine
+    )
+
+    def lower(blocking: Blocking | None = None) -> tuple[LoweredStep, ...]:
+        return (lower_channels_last(kernel, fresh(), shape, blocking),)
+
+    if is_pointwise(node) and fresh().is_stored(node.inputs[0]):
+        ways, _ = plain_ways(lower)
+        return choice.blocked_variants(ways)
+    (step,) = lower()
+    return (Variant("gathered", (step,), gathered_time(step, node, machine)),)
 
 
 def _narrow_variants(

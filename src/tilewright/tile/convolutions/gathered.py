@@ -102,10 +102,13 @@ class Reading(Enum):
     COPIES = "copies"  # the same of lines that are copied between their padding
 
 
-def lower_channels_last(kernel: Kernel, lowering: Lowering, tile: RegisterTile) -> LoweredStep:
+def lower_channels_last(
+    kernel: Kernel, lowering: Lowering, tile: RegisterTile, blocking: Blocking | None = None
+) -> LoweredStep:
     """The tile program of a Convolve with its epilogue.
 
-    Its data is in memory, or is the transposition of data with the channels first that is.
+    Its data is in memory, or is the transposition of data with the channels first that is. Without
+    a ``blocking`` it has blocks that suit most sizes.
     """
     node = kernel.seed
     primitive = node.primitive
@@ -119,7 +122,8 @@ def lower_channels_last(kernel: Kernel, lowering: Lowering, tile: RegisterTile) 
     depth = product(weights.shape[1:]) // word
     reading = _reading(node, lowering)
     whole = reading is not Reading.TABLE
-    blocking = Blocking(columns=LINE_COLUMNS) if whole else Blocking()
+    if blocking is None:
+        blocking = Blocking(columns=LINE_COLUMNS) if whole else Blocking()
     size = tile.for_product(node)
     if not is_pointwise(node):
         size = replace(size, rows=min(size.rows, LISTED))
