@@ -73,6 +73,9 @@ from tilewright.tile.variants import (
 
 # How far narrow and other variants that are kept may be from the best of all.
 CLOSE = Bound(mean=0.005, worst=0.05, most=8)
+# Blocks that read weights once, which in a network come from farther away than prices know, stay
+# unless others are faster by this part, a fiftieth.
+FELT = 50
 
 
 def lower_convolution(
@@ -125,10 +128,11 @@ def _direct_variants(
     def lower(blocking: Blocking | None = None) -> tuple[LoweredStep, ...]:
         return (lower_channels_last(kernel, fresh(), shape, blocking),)
 
-    if is_pointwise(node) and fresh().is_stored(node.inputs[0]):
-        ways, _ = plain_ways(lower)
-        return choice.blocked_variants(ways)
     (step,) = lower()
+    if is_pointwise(node) and fresh().is_stored(node.inputs[0]):
+        ways, nest = plain_ways(lower)
+        time = contraction_time(nest, machine, symbol(THREADS))
+        return choice.blocked_variants(ways, (Variant("gathered", (step,), time - time // FELT),))
     return (Variant("gathered", (step,), gathered_time(step, node, machine)),)
 
 
