@@ -1,6 +1,7 @@
 """Checks of tile programs: bounds of every access, scratch written before it is read, one writer.
 
-Where a result lies where an operand did, no task may read what another one writes.
+Where a result lies where an operand did, no task may read what another one writes, unless that is
+one of an earlier round.
 
 What follows from the facts about sizes is *proved*. What does not is tried at a few sizes, at the
 ends of all loops: an access that is outside there is *wrong*, and the sizes are told. All the rest
@@ -68,7 +69,7 @@ def verify_tile(
     found = trace(program, facts)
     if found.problems:
         return [*found.problems]
-    return _Questions(found, dict(sizes), facts, samples, findings).problems()
+    return _Questions(found, dict(sizes), facts, samples, findings, program.in_rounds).problems()
 
 
 def unfilled(
@@ -112,7 +113,9 @@ class _Questions(AccessProofs):
         scope: Scope,
         samples: Sequence[Sample],
         findings: Findings,
+        in_rounds: bool,
     ) -> None:
+        self.in_rounds = in_rounds
         self.samples = [Corners(Point(sample)) for sample in samples]
         super().__init__(found, scope, self._happens)
         self.found = found
@@ -293,14 +296,17 @@ class _Questions(AccessProofs):
             for point in sample.of(read):
                 there = point.of(read.offset)
                 if there is not None:
-                    readers[there] = tuple(point.values[a.name] for a in read.nest if a.task)
+                    task = tuple(point.values[a.name] for a in read.nest if a.task)
+                    readers[there] = min(task, readers.get(there, task))
             for write in writes:
                 if [a for a in write.nest if a.task] != [a for a in read.nest if a.task]:
                     continue
                 for point in sample.of(write):
                     there = point.of(write.offset)
                     task = tuple(point.values[a.name] for a in write.nest if a.task)
-                    if there is not None and readers.get(there, task) != task:
+                    reader = task if there is None else readers.get(there, task)
+                    is_before = self.in_rounds and task[0] < reader[0]
+                    if reader != task and not is_before:
                         told = _told(sample.sizes, read)
                         return f"{there} of {read.buffer.name} at {told}: {read}"
         return None

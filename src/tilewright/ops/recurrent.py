@@ -106,12 +106,14 @@ def _rnn_step(d: _Direction, inputs: Node, state: State) -> State:
 def _gru_step(d: _Direction, inputs: Node, state: State) -> State:
     """Gates: update z, reset r, hidden h."""
     b, (hidden,) = d.b, state
-    both = d.plus_bias(d.recur(hidden, 0, 2), d.recurrent_bias, 0, 2)
+    is_linear_first = b.context.integer("linear_before_reset", 0) != 0
+    count = 3 if is_linear_first else 2
+    sums = d.plus_bias(d.recur(hidden, 0, count), d.recurrent_bias, 0, count)
     update, reset = (
-        d.activations[0](d.clipped(b.add(d.gate(inputs, i), d.gate(both, i)))) for i in (0, 1)
+        d.activations[0](d.clipped(b.add(d.gate(inputs, i), d.gate(sums, i)))) for i in (0, 1)
     )
-    if b.context.integer("linear_before_reset", 0):
-        kept = b.multiply(reset, d.plus_bias(d.recur(hidden, 2, 1), d.recurrent_bias, 2))
+    if is_linear_first:
+        kept = b.multiply(reset, d.gate(sums, 2))
     else:
         kept = d.plus_bias(d.recur(b.multiply(reset, hidden), 2, 1), d.recurrent_bias, 2)
     proposed = d.activations[1](d.clipped(b.add(d.gate(inputs, 2), kept)))
