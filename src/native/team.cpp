@@ -53,7 +53,7 @@ class Patience {
   }
 
  private:
-  static constexpr int kTurns = 4096;
+  static constexpr int kTurns = 1024;
   int turns_ = 0;
 };
 
@@ -344,11 +344,9 @@ void Team::run_round(int rank, int share, std::int64_t round) {
 
 // Waits until all shares of so many rounds have been run.
 void Team::await_round(std::int64_t round) const {
-  for (int other = 0; other < job_.threads; ++other) {
-    const Slot& slot = slots_[other];
-    for (Patience patience; slot.rounds_run.load(std::memory_order_acquire) < round;)
-      patience.wait();
-  }
+  Patience patience;
+  for (int other = 0; other < job_.threads; ++other)
+    while (slots_[other].rounds_run.load(std::memory_order_acquire) < round) patience.wait();
 }
 
 void Team::await_completion() {

@@ -15,8 +15,6 @@ from tilewright.ir.dtype import DType
 from tilewright.ir.tile import CACHE_LINE
 from tilewright.shape import Expr, ceil_div, constant, maximum, minimum, select
 
-LEAST_SHARE = 2  # meetings of threads that each task of a round has to be worth
-
 
 @dataclass(frozen=True)
 class StepSizes:
@@ -47,9 +45,9 @@ def shared_units_time(sizes: StepSizes, machine: Machine, threads: Expr) -> Expr
 
 
 def step_tasks(sizes: StepSizes, machine: Machine, threads: Expr) -> Expr:
-    """How many tasks a step is worth: each a few meetings of the threads at least."""
+    """How many tasks a step is worth: each takes as long as a meeting of the threads at least."""
     alone = _step_time(sizes, sizes.batch, constant(1), machine)
-    least = LEAST_SHARE * round(1000 * machine.target.sync_ns)
+    least = round(1000 * machine.target.sync_ns)
     return maximum(minimum(threads, alone // max(least, 1)), 1)
 
 

@@ -292,24 +292,27 @@ class _Questions(AccessProofs):
     def _crossing(self, read: Access, writes: Sequence[Access]) -> str | None:
         """An element that a task reads and another one writes, at some sample of sizes."""
         for sample in self.samples:
-            readers: dict[int, tuple[int, ...]] = {}
+            readers: dict[int, set[tuple[int, ...]]] = {}
             for point in sample.of(read):
                 there = point.of(read.offset)
                 if there is not None:
                     task = tuple(point.values[a.name] for a in read.nest if a.task)
-                    readers[there] = min(task, readers.get(there, task))
+                    readers.setdefault(there, set()).add(task)
             for write in writes:
                 if [a for a in write.nest if a.task] != [a for a in read.nest if a.task]:
                     continue
                 for point in sample.of(write):
                     there = point.of(write.offset)
                     task = tuple(point.values[a.name] for a in write.nest if a.task)
-                    reader = task if there is None else readers.get(there, task)
-                    is_before = self.in_rounds and task[0] < reader[0]
-                    if reader != task and not is_before:
+                    others = () if there is None else readers.get(there, ())
+                    if any(task != o and not self._is_after(o, task) for o in others):
                         told = _told(sample.sizes, read)
                         return f"{there} of {read.buffer.name} at {told}: {read}"
         return None
+
+    def _is_after(self, task: tuple[int, ...], other: tuple[int, ...]) -> bool:
+        """Whether a task is one of a later round."""
+        return self.in_rounds and other[0] < task[0]
 
     def _is_one_to_one(self, write: Access) -> bool:
         """Whether different values of the axes mean different elements."""

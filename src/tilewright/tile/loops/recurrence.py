@@ -326,9 +326,9 @@ class _Steps:
         line = constant(self._sums_of_a_row(number))
         first = zero if number >= self.stitched else block * weights.columns
         each = weights.columns // len(weights.views)
-        columns = constant(each) if len(weights.views) == 1 else self._units_of(block)
         for gate, view in enumerate(weights.views):
             right = replace(view, offset=view.offset + block * weights.block)
+            columns = constant(each) if view.panel else self._units_of(block)
             target = Sums(self.sums[number], first + gate * each, line, NEVER)
             bounds = (zero, self.here), (zero, columns), (zero, constant(self.hidden))
             self.lowering.emit(Product(self.output.dtype, left, right, *bounds, target))
