@@ -34,7 +34,7 @@ Activation = Callable[[Node], Node]
 
 @dataclass(frozen=True)
 class _Direction:
-    """Weights of one direction: ``recurrent`` [G * H, H], biases [G * H], activations."""
+    """Weights of one of ``directions``: ``recurrent`` [G * H, H], biases [G * H], activations."""
 
     b: Builder
     hidden: Expr
@@ -43,6 +43,7 @@ class _Direction:
     recurrent_bias: Node | None
     peepholes: Node | None
     activations: tuple[Activation, ...]
+    directions: int
     recorded: list[tuple[StepProduct, tuple[int, int]]] | None = None
 
     def gate(self, x: Node, index: int) -> Node:
@@ -243,7 +244,7 @@ def _recurrence(
         ragged = [cast(b.reshape(lengths, [inputs.shape[1]]), DType.INT64)]
     body, gates = _body(d, inputs.shape[2], len(state), wide, step)
     history = node(
-        Recurrence(body, backward, bool(ragged)),
+        Recurrence(body, backward, bool(ragged), d.directions),
         cast(inputs, wide),
         *(transpose(d.rows(first, count), [1, 0]) for first, count in gates),
         *ragged,
@@ -329,7 +330,7 @@ def _direction(
         peepholes = _part(b, peepholes, index)
     own_weights = b.reshape(_part(b, recurrent, index), [hidden * gates, hidden])
     activations = _activations(b, index, defaults, count)
-    return _Direction(b, hidden, own_weights, *biases, peepholes, activations)
+    return _Direction(b, hidden, own_weights, *biases, peepholes, activations, count)
 
 
 # ---------------------------------------------------------------- activations

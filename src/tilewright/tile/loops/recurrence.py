@@ -69,7 +69,7 @@ def lower_recurrence(
     rows = made.own_rows(machine.target)
     if not made.may_share_units:
         return (Variant("rows", rows, constant(0)),)
-    threads = symbol(THREADS)
+    threads = made.threads
     units = _Steps(kernel, fresh(), tile).shared_units(machine)
     return (
         Variant("rows", rows, own_rows_time(made.sizes, machine, threads)),
@@ -131,6 +131,8 @@ class _Steps:
         states = len(self.steps.states)
         self.initial, self.extras = others[:states], others[states:]
         self.targets = target_buffers(kernel)
+        # Directions are computed side by side.
+        self.threads = maximum(symbol(THREADS) // primitive.directions, 1)
         # From this product on, all that follows from a block of units needs no other sums.
         self.stitched = max(
             (n for n, p in enumerate(self.steps.products) if p.vector not in self.steps.states),
@@ -178,7 +180,7 @@ class _Steps:
         lowering.open()
         rounds = self.length + 1
         number = lowering.variable(rounds)
-        wanted = minimum(step_tasks(self.sizes, machine, symbol(THREADS)), self.blocks)
+        wanted = minimum(step_tasks(self.sizes, machine, self.threads), self.blocks)
         share = lowering.scope.resolve(ceil_div(self.blocks, wanted))
         tasks = ceil_div(self.blocks, share)
         task = lowering.variable(tasks)
