@@ -30,12 +30,23 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGES = {"index.md": "README.md", "architecture.md": "ARCHITECTURE.md"}
 DOMAINS = {"": "ONNX", "ai.onnx.ml": "ONNX-ML"}
 FILLED_IN = "…"  # a part of a message that is known only for a node
-# The importer runs these itself: constants are read, and bodies are models of their own.
+UNKNOWN_ELEMENTS = "the elements of the sequence are known in a call only"
+NEEDED = "the sequence is needed as a whole: a result, say"
+# The importer runs these itself: constants are read, bodies are models of their own, and sequences
+# are taken apart.
 IMPORTED = {
     "Constant": "",
     "If": "a branch handles sequences, optionals or strings",
     "Loop": "the body handles sequences, optionals or strings",
     "Scan": "the body handles sequences, optionals or strings, or the opset is below 9",
+    "ConcatFromSequence": UNKNOWN_ELEMENTS,
+    "SequenceAt": f"{UNKNOWN_ELEMENTS}, or the position is, or it is outside",
+    "SequenceConstruct": NEEDED,
+    "SequenceEmpty": NEEDED,
+    "SequenceErase": f"{UNKNOWN_ELEMENTS}, or the position is, or it is outside; {NEEDED}",
+    "SequenceInsert": f"{UNKNOWN_ELEMENTS}, or the position is, or it is outside; {NEEDED}",
+    "SequenceLength": UNKNOWN_ELEMENTS,
+    "SplitToSequence": f"the number of parts is known in a call only; {NEEDED}",
 }
 
 INTRODUCTION = """\

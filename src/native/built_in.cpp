@@ -110,7 +110,7 @@ void Work::share_tasks(std::int64_t tasks, std::int64_t nanoseconds, Task task) 
   const Part part{function, nullptr, buffers, tasks, threads, 0,
                   pieces_per_thread(work, tasks, threads)};
   std::vector<Status> statuses(static_cast<std::size_t>(threads));
-  lease.team().run({&part, 1, nullptr, 0, statuses.data(), threads, _mm_getcsr()});
+  lease.team().run({&part, 1, 1, nullptr, 0, statuses.data(), threads, _mm_getcsr()});
   for (const Status& status : statuses)
     if (status.code != 0) throw std::bad_alloc();
 }

@@ -276,7 +276,7 @@ std::int64_t Call::run_job(const PhaseInfo& phase, const PhasePlan& plan, std::u
   std::array<const KernelInfo*, kMostParts> kernels{};
   Part* const parts = context_.parts.data();
   void** arguments = context_.arguments.data();
-  std::int64_t work = 0, stride = 0;
+  std::int64_t work = 0, stride = 0, rounds = 1;
   int count = 0, next_thread = 0;
   bool is_checked = false;
   for (std::uint32_t step = first; step < end; ++step) {
@@ -285,20 +285,21 @@ std::int64_t Call::run_job(const PhaseInfo& phase, const PhasePlan& plan, std::u
     const auto& kernel = *std::get_if<KernelInfo>(&program_.steps[step]);
     const int own = std::min(numbers.threads, threads);
     parts[count] = {kernel.function, plan.parameters.data() + numbers.parameters, arguments,
-                    numbers.grid, own, own == threads ? 0 : next_thread,
-                    pieces_per_thread(numbers.work, numbers.grid, own)};
+                    numbers.grid / numbers.rounds, own, own == threads ? 0 : next_thread,
+                    pieces_per_thread(numbers.work, numbers.grid / numbers.rounds, own)};
     if (own < threads) next_thread = (next_thread + own) % threads;
     for (const std::uint32_t buffer : kernel.buffers) *arguments++ = context_.pointers[buffer];
     kernels[count++] = &kernel;
     is_checked |= !kernel.checks.empty();
     stride = std::max(stride, numbers.scratch);
+    rounds = numbers.rounds;  // those of a job have the same number
     work += std::max(numbers.work, kLeastWork);
   }
   std::vector<Status>& statuses = context_.statuses;
   if (team != nullptr) {
-    team->run({parts, count, scratch, stride, statuses.data(), threads, float_control_});
+    team->run({parts, count, rounds, scratch, stride, statuses.data(), threads, float_control_});
   } else {
-    parts->function(parts->parameters, parts->buffers, 0, parts->grid, scratch, statuses.data());
+    parts->function(parts->parameters, parts->buffers, 0, parts->grid * rounds, scratch, statuses.data());
   }
   for (int thread = 0; is_checked && thread < threads; ++thread) {
     const Status status = statuses[thread];

@@ -168,6 +168,7 @@ class Planner {
     if (value(kernel.used) == 0) return plan;
     plan.grid = size(kernel.grid, kernel.label);
     if (plan.grid == 0) return plan;
+    plan.rounds = std::max<std::int64_t>(size(kernel.rounds, kernel.label), 1);
     for (const std::uint32_t parameter : kernel.parameters)
       plan_->parameters.push_back(value(parameter));
     plan.scratch = align_up(size(kernel.scratch, kernel.label));
@@ -176,7 +177,7 @@ class Planner {
                     kernel.label, "smaller dimensions");
     plan.work = std::max<std::int64_t>(0, value(kernel.work));
     const std::int64_t threads =
-        std::min({plan.grid, std::max<std::int64_t>(1, plan.work / kWorkPerThread),
+        std::min({plan.grid / plan.rounds, std::max<std::int64_t>(1, plan.work / kWorkPerThread),
                   static_cast<std::int64_t>(kMaximumThreads)});
     plan.threads = static_cast<std::int32_t>(threads);
     return plan;
@@ -225,9 +226,9 @@ class Planner {
       const bool is_alone = kernel->is_foreign || !find_places(*kernel, own);
       if (is_alone || !may_join(job, numbers, own, scratch)) {
         job.places.clear();
-        job = {at, 0, 0, 0, 0, std::move(job.places)};
+        job = {at, 0, 0, numbers.rounds, 0, 0, std::move(job.places)};
       }
-      job.grid += numbers.grid;
+      job.grid += numbers.grid / numbers.rounds;
       job.work += numbers.work;
       job.scratch = std::max(job.scratch, numbers.scratch);
       job.places.insert(job.places.end(), own.begin(), own.end());
@@ -243,7 +244,7 @@ class Planner {
   struct Joined {
     std::uint32_t first;
     int parts;
-    std::int64_t grid, work, scratch;
+    std::int64_t grid, rounds, work, scratch;  // the tasks are those of a round
     std::vector<Place> places;
   };
 
@@ -256,12 +257,12 @@ class Planner {
   // `scratch` is what there may be for all threads.
   bool may_join(const Joined& job, const KernelPlan& kernel, const std::vector<Place>& places,
                 std::int64_t scratch) const {
-    if (job.parts == 0 || job.parts == kMostParts) return false;
+    if (job.parts == 0 || job.parts == kMostParts || kernel.rounds != job.rounds) return false;
     for (const Place& place : places)
       for (const Place& other : job.places)
         if (place.conflicts(other)) return false;
-    const Joined whole{job.first, job.parts + 1, job.grid + kernel.grid, job.work + kernel.work,
-                    std::max(job.scratch, kernel.scratch), {}};
+    const Joined whole{job.first, job.parts + 1, job.grid + kernel.grid / kernel.rounds, job.rounds,
+                    job.work + kernel.work, std::max(job.scratch, kernel.scratch), {}};
     return whole.scratch * job_threads(whole) <= scratch;
   }
 

@@ -12,7 +12,8 @@
 namespace tilewright {
 
 struct KernelPlan {
-  std::int64_t grid;
+  std::int64_t grid;         // tasks of all rounds
+  std::int64_t rounds;       // 1, or how many there are, one after the other
   std::int64_t scratch;      // bytes per thread, a multiple of the alignment
   std::int64_t work;         // nanoseconds
   std::uint32_t parameters;  // position of the first one in PhasePlan::parameters

@@ -121,11 +121,13 @@ void ProgramInfo::read_steps(nb::list items, const Image* image) {
       kernel.written = get<std::vector<std::uint32_t>>(item, "written");
       kernel.is_foreign = address != 0;
       kernel.grid = get<std::uint32_t>(item, "grid");
+      kernel.rounds = get<std::uint32_t>(item, "rounds");
       kernel.scratch = get<std::uint32_t>(item, "scratch");
       kernel.work = get<std::uint32_t>(item, "work");
       kernel.used = get<std::uint32_t>(item, "used");
       check(kernel.parameters, expressions.size(), "expression");
-      check({kernel.grid, kernel.scratch, kernel.work, kernel.used}, expressions.size(), "expression");
+      check({kernel.grid, kernel.rounds, kernel.scratch, kernel.work, kernel.used}, expressions.size(),
+            "expression");
       check(kernel.buffers, buffers.size(), "buffer");
       for (const std::uint32_t number : kernel.buffers)
         if (!buffers[number].native) inconsistent("a kernel uses a buffer of Python objects");

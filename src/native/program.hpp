@@ -56,7 +56,7 @@ struct KernelInfo {
   std::vector<std::uint32_t> buffers;
   std::vector<std::uint32_t> written;  // those of them that it writes
   bool is_foreign;                     // a function of another library
-  std::uint32_t grid, scratch, work, used;  // expressions
+  std::uint32_t grid, rounds, scratch, work, used;  // expressions; the tasks are those of all rounds
 };
 
 // An If, Loop or Scan whose bodies the extension calls itself.

@@ -40,6 +40,23 @@ bool spin(Ready ready) {
   return false;
 }
 
+// Waits for what another thread, which is running, does in less than a microsecond as a rule; the
+// system may have taken it off its processor.
+class Patience {
+ public:
+  void wait() {
+    if (++turns_ < kTurns) {
+      _mm_pause();
+    } else {
+      sched_yield();
+    }
+  }
+
+ private:
+  static constexpr int kTurns = 1024;
+  int turns_ = 0;
+};
+
 std::uint32_t sequence_of(std::uint64_t range) { return static_cast<std::uint32_t>(range >> 32); }
 
 }  // namespace
@@ -117,6 +134,13 @@ void Team::run(const Job& job) {
   std::uint32_t pieces = 0;
   for (int part = 0; part < job.part_count; ++part)
     pieces += static_cast<std::uint32_t>(job.parts[part].pieces_per_thread);
+  if (job.rounds > 1) {  // a thread has its share of all parts
+    pieces = 1;
+    for (int rank = 0; rank < job.threads; ++rank) {
+      slots_[rank].rounds_run.store(0, std::memory_order_relaxed);
+      slots_[rank].first_round.store(-1, std::memory_order_relaxed);
+    }
+  }
   job_ = job;
   pieces_per_thread_ = pieces;
   if (++sequence_ == 0) sequence_ = 1;
@@ -204,10 +228,14 @@ void Team::participate(int rank, std::uint32_t sequence) {
   // A piece is held, so the job stays as it is until `remaining` is lowered below.
   if (rank != 0) _mm_setcsr(job_.float_control);
   std::uint32_t finished = 0;
-  do {
-    run_piece(rank, piece);
-    ++finished;
-  } while (take(rank, sequence, piece) || take_over(rank, sequence, piece));
+  if (job_.rounds > 1) {
+    finished = run_rounds(rank, sequence);
+  } else {
+    do {
+      run_piece(rank, piece);
+      ++finished;
+    } while (take(rank, sequence, piece) || take_over(rank, sequence, piece));
+  }
   if (progress_.remaining.fetch_sub(finished, std::memory_order_seq_cst) == finished && rank != 0 &&
       owner_parked_.load(std::memory_order_seq_cst) != 0)
     futex_wake(progress_.remaining);
@@ -230,6 +258,13 @@ void Team::run_piece(int rank, std::uint32_t piece) {
   // What does not divide evenly is spread over the pieces of all threads.
   const std::int64_t begin = place * share + place * extra / pieces;
   const std::int64_t end = (place + 1) * share + (place + 1) * extra / pieces;
+  run_part(rank, number, begin, end);
+}
+
+// Runs tasks of a part.
+void Team::run_part(int rank, int number, std::int64_t begin, std::int64_t end) {
+  const Job& job = job_;
+  const Part& part = job.parts[number];
   // The first part that fails is the one that is told of.
   Status& status = job.statuses[rank];
   Status later{};
@@ -237,6 +272,81 @@ void Team::run_piece(int rank, std::uint32_t piece) {
   part.function(part.parameters, part.buffers, begin, end, job.scratch + rank * job.scratch_stride,
                 is_first ? &status : &later);
   if (is_first && status.code != 0) status.kernel = number + 1;
+}
+
+// Runs the rounds of a job for the thread `rank`, which holds its share; how many shares it ends.
+//
+// The owner runs the shares of those that have not come yet, and tells who comes from which round on
+// the share is its own, so that a worker that has to be woken, or that there is none of, delays
+// nobody. After each round all threads wait until every share of it is done.
+std::uint32_t Team::run_rounds(int rank, std::uint32_t sequence) {
+  if (rank == 0) return lead_rounds(sequence);
+  Slot& slot = slots_[rank];
+  std::int64_t round = -1;
+  for (Patience patience; round < 0; patience.wait())
+    round = slot.first_round.load(std::memory_order_acquire);
+  for (const std::int64_t rounds = job_.rounds; round < rounds; ++round) {
+    run_round(rank, rank, round);
+    if (round + 1 < rounds) await_round(round + 1);
+  }
+  return 1;
+}
+
+std::uint32_t Team::lead_rounds(std::uint32_t sequence) {
+  const std::int64_t rounds = job_.rounds;
+  int absent = job_.threads - 1;
+  for (std::int64_t round = 0; round < rounds; ++round) {
+    run_round(0, 0, round);
+    for (int other = 1; absent > 0 && other < job_.threads; ++other) {
+      Slot& slot = slots_[other];
+      if (slot.first_round.load(std::memory_order_relaxed) >= 0) continue;
+      if (has_come(other)) {
+        slot.first_round.store(round, std::memory_order_release);
+        --absent;
+      } else {
+        run_round(0, other, round);
+      }
+    }
+    await_round(round + 1);
+  }
+  // Who comes now finds no share, or that all has been done.
+  std::uint32_t finished = 1, piece = 0;
+  for (int other = 1; absent > 0 && other < job_.threads; ++other) {
+    Slot& slot = slots_[other];
+    if (slot.first_round.load(std::memory_order_relaxed) >= 0) continue;
+    if (take(other, sequence, piece)) {
+      ++finished;
+    } else {
+      slot.first_round.store(rounds, std::memory_order_release);
+    }
+  }
+  return finished;
+}
+
+// Whether a worker has taken its share.
+bool Team::has_come(int rank) const {
+  const std::uint64_t range = slots_[rank].range.load(std::memory_order_acquire);
+  return (range >> 16 & 0xffff) == (range & 0xffff);
+}
+
+// Runs the share of one thread in a round, of all parts.
+void Team::run_round(int rank, int share, std::int64_t round) {
+  for (int number = 0; number < job_.part_count; ++number) {
+    const Part& part = job_.parts[number];
+    const int turn = (share - part.first_thread + job_.threads) % job_.threads;
+    if (turn >= part.threads) continue;
+    const std::int64_t first = round * part.grid;
+    run_part(rank, number, first + part.grid * turn / part.threads,
+             first + part.grid * (turn + 1) / part.threads);
+  }
+  slots_[share].rounds_run.store(round + 1, std::memory_order_release);
+}
+
+// Waits until all shares of so many rounds have been run.
+void Team::await_round(std::int64_t round) const {
+  Patience patience;
+  for (int other = 0; other < job_.threads; ++other)
+    while (slots_[other].rounds_run.load(std::memory_order_acquire) < round) patience.wait();
 }
 
 void Team::await_completion() {

@@ -57,6 +57,7 @@ class SignalsBlocked {
 using Processors = std::array<cpu_set_t, 8>;
 
 // A kernel of a job. Its pieces belong to `first_thread` and to those after it, round the team.
+// `grid` are the tasks of a round, where the job has several.
 struct Part {
   KernelFunction function;
   const std::int64_t* parameters;
@@ -76,6 +77,7 @@ int pieces_per_thread(std::int64_t work, std::int64_t tasks, int threads);
 struct Job {
   const Part* parts;
   int part_count;               // 1 … kMostParts
+  std::int64_t rounds;          // no task of a round begins before all of the one before have ended
   char* scratch;                // of thread 0
   std::int64_t scratch_stride;  // bytes from one thread's scratch to the next one's
   Status* statuses;             // one per thread; `kernel` becomes 1 + the part that failed
@@ -108,6 +110,11 @@ class Team {
     std::atomic<std::uint32_t> parked{0};
     Team* team = nullptr;
     pthread_t thread{};
+    // Of a job in rounds, in a line of its own, since all threads look at it after every round: how
+    // many rounds of this thread's share have been run, by whomever.
+    alignas(64) std::atomic<std::int64_t> rounds_run{0};
+    // From which round on the thread runs its share itself; -1 as long as the owner does.
+    alignas(64) std::atomic<std::int64_t> first_round{-1};
   };
 
   // What all threads of a job write, in one line: how many pieces are not yet finished, and which
@@ -127,6 +134,12 @@ class Team {
   void wake_two(int rank, std::uint32_t sequence);
   void participate(int rank, std::uint32_t sequence);
   void run_piece(int rank, std::uint32_t piece);
+  std::uint32_t run_rounds(int rank, std::uint32_t sequence);
+  void run_round(int rank, int share, std::int64_t round);
+  void run_part(int rank, int number, std::int64_t begin, std::int64_t end);
+  std::uint32_t lead_rounds(std::uint32_t sequence);
+  void await_round(std::int64_t round) const;
+  bool has_come(int rank) const;
   void await_completion();
   bool take(int rank, std::uint32_t sequence, std::uint32_t& piece);
   bool take_over(int rank, std::uint32_t sequence, std::uint32_t& piece);

@@ -254,14 +254,14 @@ def test_operators_that_onnx_defines_by_others_are_expanded():
 def test_strings_and_sequences_pass_between_references_only():
     nodes = [
         NODE("SequenceConstruct", ["x", "x"], ["s"]),
-        NODE("SequenceAt", ["s", "one"], ["z"]),
+        NODE("SequenceAt", ["s", "at"], ["z"]),
         NODE("Neg", ["z"], ["y"]),
     ]
-    proto = model(nodes, [tensor("x", ["n"])], [tensor("y", ["n"])], weights={"one": np.array(1)})
+    proto = model(nodes, [tensor("x", ["n"]), tensor("at", [], INT64)], [tensor("y", ["n"])])
     graph, report = import_model(proto)
     assert report.opaque == {"SequenceAt": 1, "SequenceConstruct": 1}
     x = x_like(3)
-    assert np.array_equal(run(graph, x=x)["y"], -x)
+    assert np.array_equal(run(graph, x=x, at=np.array(1))["y"], -x)
 
 
 def test_fallback_error_lists_every_operator():

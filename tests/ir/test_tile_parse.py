@@ -164,6 +164,7 @@ ALL = program(
     *(statement for body in STATEMENTS.values() for statement in body),
     checks=("first", "second"),
     work=N * N,
+    in_rounds=True,
 )  # fmt: skip
 PROGRAMS["everything at once"] = ALL
 

@@ -91,6 +91,23 @@ def test_a_copy_is_proved_whole() -> None:
     assert str(findings) == "bounds 2 proved and 0 unknown, writers 1 proved and 0 unknown"
 
 
+def test_what_another_task_writes_is_read_in_a_later_round_only() -> None:
+    grid = ("_t", ROWS), ("_j", COLUMNS)
+    own = symbol("_t") * COLUMNS + COLUMN
+    for other, is_right in (
+        ((symbol("_t") - 1) * COLUMNS, True),
+        ((symbol("_t") - 1) * COLUMNS + COLUMN, True),
+        (symbol("_t") * COLUMNS, False),
+        ((symbol("_t") + 1) * COLUMNS, False),
+    ):
+        there = logical_and(less_equal(0, other), less(other, ROWS * COLUMNS))
+        read = Guarded(there, Load(TARGET, other), Literal(0.0, F32))
+        made = program(Store(TARGET, own, read), grid=grid)
+        found = wrong(replace(made, in_rounds=True))
+        assert any("another one writes" in text for text in found) is not is_right, (other, found)
+        assert any("another one writes" in text for text in wrong(made))
+
+
 def test_an_access_outside_is_found_with_the_sizes_at_which_it_is() -> None:
     beyond = over_columns(COPY, end=COLUMNS + 1)
     found = wrong(program(beyond))

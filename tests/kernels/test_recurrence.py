@@ -19,6 +19,7 @@ from tilewright.backend.cpu.machine import host_levels
 from tilewright.frontend.onnx import import_model
 from tilewright.plan.prepare import prepare
 from tilewright.rewrite import simplify
+from tilewright.tile.lower import LoweredKernel
 from tilewright.tile.variants import THREADS
 
 SIZES = [(1, 1), (0, 3), (5, 0), (2, 7), (3, 8), (9, 33)]  # steps and rows
@@ -136,15 +137,44 @@ def test_weights_that_are_inputs_and_halves() -> None:
 @pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", STATES)
 @pytest.mark.parametrize("sizes", [(3, 40), (2, 70)])
-def test_machine_code_is_what_the_tile_program_means(name: str, sizes: Sizes) -> None:
-    """With panels of weights that are not full, and rows that do not come out even."""
+@pytest.mark.parametrize("variant", ["rows", "units"])
+def test_machine_code_is_what_the_tile_program_means(name: str, sizes: Sizes, variant: str) -> None:
+    """With panels of weights that are not full, and rows and units that do not come out even."""
     weights = _weights(name, 1, *sizes)
-    graph = prepare(simplify(import_model(_model(name, weights, {})).graph))
+    attributes = {"linear_before_reset": 1} if name == "GRU" else {}
+    graph = prepare(simplify(import_model(_model(name, weights, attributes)).graph))
+
+    def number(lowered: LoweredKernel) -> int:
+        names = [v.name for v in lowered.variants]
+        return names.index(variant) if variant in names else 0
+
     for level in turns.taken([level for level in host_levels() if level.serves(None)]):
         compiled = Compiled(graph, (level.name,))
         run = TileRun(graph, compiled.levels[level.name].lowered)
+        choices = compiled.levels[level.name].program.choices
+        chosen = {c.symbol: c.names.index(variant) for c in choices if variant in c.names}
+        assert chosen
         for steps, rows in SIZES:
             given, feeds = {"steps": steps, "rows": rows}, _feeds(name, weights, (steps, rows))
-            want = run.outputs(feeds, {**given, THREADS: 2}, lambda _: 0)
-            got = compiled.guarded(level.name, feeds, given)
+            want = run.outputs(feeds, {**given, THREADS: 2}, number)
+            got = compiled.guarded(level.name, feeds, given, chosen=chosen, pieces=2)
             compare_outputs(graph, got, want, (sum(sizes) * (steps + 1), 4.0), f"{steps}, {rows}")
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_threads_that_share_the_units_of_each_step(threads: int) -> None:
+    """Long sequences of few rows, with as many threads as there are processors, and with more."""
+    weights = _weights("LSTM", 1, 4, 200)
+    model = tw.compile(_model("LSTM", weights, {}), num_threads=threads)
+    for steps, rows in ((90, 1), (7, 3)):
+        feeds = _feeds("LSTM", weights, (steps, rows))
+        used = [k for k in model.explain(steps=steps, rows=rows) if k.variant == "units"]
+        assert bool(used) is (threads > 1)
+        states = [feeds["h0"], feeds["h1"]]
+        operands = [feeds["x"], weights["w"], weights["r"], weights["b"], None, *states]
+        wanted = naive("LSTM", [*operands, weights["p"]], feeds["lengths"].astype(int), False)
+        for _ in range(5):
+            found = list(model.run(feeds).values())
+            own = [found[0][:, 0], *(state[0] for state in found[1:])]
+            for got, expected in zip(own, wanted, strict=True):
+                compare(got, expected, length=204 * steps)

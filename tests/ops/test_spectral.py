@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from support.operator_harness import Array, check_node, compare, fission, run
+from tilewright.ir.graph import Node, topological
+from tilewright.ir.primitives import Input
 from tilewright.support.errors import DimensionError, InvalidModelError
 
 
@@ -111,3 +113,30 @@ def test_windows(name: str, periodic: int) -> None:
         compare(run(graph, [np.array(size)])[0], expected, absolute=1e-6)
     doubles = fission(name, [np.array(10)], {"output_datatype": 11}, opset=17)
     assert run(doubles, [np.array(10)])[0].dtype == np.float64
+
+
+@pytest.mark.parametrize("inverse", [0, 1])
+@pytest.mark.parametrize("onesided", [0, 1])
+@pytest.mark.parametrize("components", [1, 2])
+@pytest.mark.parametrize("size", [240, 252, 450])
+def test_lengths_with_factors(size: int, components: int, onesided: int, inverse: int) -> None:
+    """Two steps of shorter transforms, along any axis, of signals that are cut or filled up."""
+    if inverse and onesided:
+        pytest.skip("that takes half a spectrum, in one step")
+    for own, axis in ((size, 1), (size - 3, 0), (size + 5, 1)):
+        shape = (own, 3) if axis == 0 else (3, own)
+        x = _random(*shape, components, seed=own)
+        operands: list[Array | None] = [x, np.array(size), np.array(axis)]
+        attributes = {"onesided": onesided, "inverse": inverse}
+        graph = fission("DFT", operands, attributes, opset=20, constants=(1, 2))
+        signal = x[..., 0] + (1j * x[..., 1] if components == 2 else 0)
+        expected = (np.fft.ifft if inverse else np.fft.fft)(signal, size, axis)
+        if onesided:
+            expected = np.take(expected, range(size // 2 + 1), axis)
+        compare(run(graph, operands)[0], _pair(expected), length=size)
+    assert max(n.shape[-2].value for n in graph.nodes() if _is_table(n)) <= 60
+
+
+def _is_table(x: Node) -> bool:
+    """What a product is with: a tensor that no input is part of."""
+    return x.rank >= 4 and not any(isinstance(n.primitive, Input) for n in topological((x,)))

@@ -41,7 +41,7 @@ bool runs_everything(tilewright::Team& team, int threads) {
   void* buffers[] = {counts.data()};
   std::vector<tilewright::Status> statuses(16);
   const tilewright::Part part{count, nullptr, buffers, 1000, threads, 0, 4};
-  team.run({&part, 1, nullptr, 0, statuses.data(), threads, 0x1f80});
+  team.run({&part, 1, 1, nullptr, 0, statuses.data(), threads, 0x1f80});
   return std::all_of(counts.begin(), counts.end(), [](char number) { return number == 1; });
 }
 
@@ -59,10 +59,53 @@ bool runs_all_parts(tilewright::Team& team, int threads) {
   }
   for (std::size_t part = 0; part < parts.size(); ++part) parts[part].buffers = buffers[part].data();
   std::vector<tilewright::Status> statuses(static_cast<std::size_t>(threads));
-  team.run({parts.data(), static_cast<int>(parts.size()), nullptr, 0, statuses.data(), threads,
-            0x1f80});
+  team.run({parts.data(), static_cast<int>(parts.size()), 1, nullptr, 0, statuses.data(),
+            threads, 0x1f80});
   for (const std::vector<char>& own : counts)
     if (std::any_of(own.begin(), own.end(), [](char number) { return number != 1; })) return false;
+  return true;
+}
+
+constexpr std::int64_t kRounds = 23;
+
+struct Rounds {
+  std::vector<std::atomic<char>> counts;
+  std::int64_t tasks = 0;  // of a round
+  std::atomic<bool> is_early = false;
+};
+
+// Counts tasks, and notes whether one begins before all of the round before have ended.
+void count_in_rounds(const std::int64_t*, void* const* buffers, std::int64_t begin,
+                     std::int64_t end, void*, tilewright::Status*) {
+  auto& rounds = *static_cast<Rounds*>(buffers[0]);
+  for (std::int64_t task = begin; task < end; ++task) {
+    const std::int64_t first = task / rounds.tasks * rounds.tasks;
+    for (std::int64_t before = std::max<std::int64_t>(first - rounds.tasks, 0); before < first;
+         ++before)
+      if (rounds.counts[before] != 1) rounds.is_early = true;
+    ++rounds.counts[task];
+  }
+}
+
+// Rounds of two kernels side by side, the second of which has fewer threads; workers may be asleep.
+bool runs_in_rounds(tilewright::Team& team, int threads, bool are_asleep) {
+  if (are_asleep) usleep(1000);
+  Rounds made[2];
+  void* buffers[2][1];
+  std::vector<tilewright::Part> parts;
+  for (int number = 0; number < 2; ++number) {
+    made[number].tasks = threads + 3 * (1 - number);
+    made[number].counts = std::vector<std::atomic<char>>(made[number].tasks * kRounds);
+    buffers[number][0] = &made[number];
+    const int own = number == 0 ? threads : (threads + 1) / 2;
+    parts.push_back({count_in_rounds, nullptr, buffers[number], made[number].tasks, own, number, 1});
+  }
+  std::vector<tilewright::Status> statuses(static_cast<std::size_t>(threads));
+  team.run({parts.data(), 2, kRounds, nullptr, 0, statuses.data(), threads, 0x1f80});
+  for (const Rounds& rounds : made)
+    if (rounds.is_early || std::any_of(rounds.counts.begin(), rounds.counts.end(),
+                                       [](const auto& number) { return number != 1; }))
+      return false;
   return true;
 }
 
@@ -79,7 +122,7 @@ bool tells_what_failed(tilewright::Team& team) {
                                     {fail_at_once, nullptr, buffers, 2, 2, 0, 1},
                                     {fail_at_once, nullptr, buffers, 1, 1, 1, 1}};
   std::vector<tilewright::Status> statuses(2);
-  team.run({parts, 3, nullptr, 0, statuses.data(), 2, 0x1f80});
+  team.run({parts, 3, 1, nullptr, 0, statuses.data(), 2, 0x1f80});
   bool is_told = false;
   for (const tilewright::Status& status : statuses) {
     if ((status.code != 0) != (status.kernel != 0)) return false;
@@ -115,7 +158,7 @@ int arrive(tilewright::Team& team, tilewright::KernelFunction function, int thre
   void* buffers[] = {&together};
   std::vector<tilewright::Status> statuses(static_cast<std::size_t>(threads));
   const tilewright::Part part{function, nullptr, buffers, together.awaited, threads, 0, pieces};
-  team.run({&part, 1, nullptr, 0, statuses.data(), threads, 0x1f80});
+  team.run({&part, 1, 1, nullptr, 0, statuses.data(), threads, 0x1f80});
   return together.arrived;
 }
 
@@ -196,6 +239,8 @@ int main() {
     wrong += expect(arrive(team, hold, threads, 8) == threads * 8, "others take over what is left");
     wrong += expect(runs_all_parts(team, threads), "every task of every part runs once");
     wrong += expect(tells_what_failed(team), "what failed first is told of");
+    for (int turn = 0; turn < 20; ++turn)
+      wrong += expect(runs_in_rounds(team, threads, turn % 4 == 0), "rounds follow each other");
     team.release();
   }
   return wrong;

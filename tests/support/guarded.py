@@ -190,8 +190,15 @@ def _run(
     status = (ctypes.c_int64 * 4)()
     function = _KERNEL(address)
     scratch_bytes = step.scratch.evaluate(symbols)
-    bounds = [grid * piece // pieces for piece in range(pieces + 1)]
-    for begin, end in reversed(list(pairwise(bounds))):
+    rounds = step.rounds.evaluate(symbols)
+    each = grid // rounds
+    bounds = [each * piece // pieces for piece in range(pieces + 1)]
+    ranges = [
+        (number * each + begin, number * each + end)
+        for number in range(rounds)
+        for begin, end in reversed(list(pairwise(bounds)))
+    ]
+    for begin, end in ranges:
         scratch = Guarded(scratch_bytes, at_end, poison, 64)
         function(parameters, buffers, begin, end, scratch.address, status)
         scratch.pages.close()

@@ -208,7 +208,9 @@ def _step(label: str, step: LoweredStep, machine: Machine) -> _Step:
         if axis.role is Role.PARALLEL
     }
     one = constant(1)
-    axes = tuple((size, *blocks.get(name, (size, one))) for name, size in program.grid)
+    # A thread has the same tasks in all rounds.
+    grid = program.grid[1:] if program.in_rounds else program.grid
+    axes = tuple((size, *blocks.get(name, (size, one))) for name, size in grid)
     return _Step(label, axes, weight, memory, program.work)
 
 

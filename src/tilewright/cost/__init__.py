@@ -2,10 +2,10 @@
 
 ``machine`` is a target with the price list of its cores. ``tiles`` holds the innermost level,
 measured or derived from a target; ``contraction`` the levels above it, with ``operands`` that are
-read and packed; ``attention`` products around a softmax, ``row_product`` a product and its rows.
-What has no product has one price, which ``loops`` finds by walking its program. ``workers``
-simulates threads that share priced tasks. Imports ir, shape and target. Start with
-:func:`contraction_time` and :func:`loop_price`.
+read and packed; ``attention`` products around a softmax, ``row_product`` a product and its rows,
+``recurrence`` steps that follow each other. What has no product has one price, which ``loops``
+finds by walking its program. ``workers`` simulates threads that share priced tasks. Imports ir,
+shape and target. Start with :func:`contraction_time` and :func:`loop_price`.
 """
 
 from __future__ import annotations
@@ -22,6 +22,12 @@ from tilewright.cost.levels import memory_time, of_memory
 from tilewright.cost.loops import LoopPrice, loop_price
 from tilewright.cost.machine import Machine, workers_for
 from tilewright.cost.operands import Blocks
+from tilewright.cost.recurrence import (
+    StepSizes,
+    own_rows_time,
+    shared_units_time,
+    step_tasks,
+)
 from tilewright.cost.row_product import apart_time, together_time
 from tilewright.cost.vector_work import combination_cycles, function_cycles
 from tilewright.cost.workers import CallRun, Loss, SharedStep, StepRun, Tasks, simulated
@@ -35,6 +41,7 @@ __all__ = [
     "Machine",
     "SharedStep",
     "StepRun",
+    "StepSizes",
     "Tasks",
     "apart_time",
     "attention_time",
@@ -46,9 +53,12 @@ __all__ = [
     "loop_price",
     "memory_time",
     "of_memory",
+    "own_rows_time",
     "score_cycles",
+    "shared_units_time",
     "simulated",
     "softmax_time",
+    "step_tasks",
     "tiles_time",
     "together_time",
     "workers_for",

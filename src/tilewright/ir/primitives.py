@@ -421,12 +421,13 @@ class Recurrence:
     ``ragged`` the length of each row [B], the first states [B, H], and further vectors that steps
     read. Entry i + 1 follows from entry i, backwards entry i from i + 1: what a step leaves lies
     beside the one it leads to, the first states at the end that is left over. Beyond its length a
-    row keeps its states.
+    row keeps its states. It is one of ``directions`` that need nothing of each other.
     """
 
     steps: Steps
     backward: bool
     ragged: bool
+    directions: int = 1
 
     def result(self, *operands: TensorType) -> TensorType:
         steps, (inputs, *others) = self.steps, operands

@@ -479,7 +479,9 @@ class TileProgram:
     """Statements under a grid: one task per point of ``grid`` (row-major), each running ``body``.
 
     ``buffers`` are the tensors in the order in which they are handed in, results last
-    (``results`` of them). ``checks`` are messages. ``work`` is a rough time in nanoseconds.
+    (``results`` of them). ``checks`` are messages. ``work`` is a rough time in nanoseconds. With
+    ``in_rounds`` the first axis of the grid counts rounds: no task of a round begins before all
+    tasks of the one before have ended.
     """
 
     buffers: tuple[TileBuffer, ...]
@@ -489,3 +491,9 @@ class TileProgram:
     scratch: tuple[TileBuffer, ...]
     checks: tuple[str, ...]
     work: Expr
+    in_rounds: bool = False
+
+    @property
+    def rounds(self) -> Expr:
+        """How many rounds of tasks there are, one after the other."""
+        return self.grid[0][1] if self.in_rounds else constant(1)

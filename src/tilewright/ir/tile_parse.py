@@ -129,12 +129,15 @@ class _Reader:
             else:
                 break
             self._end(cursor)
-        grid = self._grid(self._line(0, "grid"))
+        cursor = self._line(0, "grid")
+        in_rounds = cursor.take("rounds")
+        grid = self._grid(cursor)
         body = self._statements(len(STEP))
         for cursor in self._block(0):
             cursor.fail("the end of the program")
         buffers = (*tensors, *results)
-        return TileProgram(buffers, len(results), grid, body, tuple(scratch), tuple(checks), work)
+        own = tuple(scratch), tuple(checks)
+        return TileProgram(buffers, len(results), grid, body, *own, work, in_rounds)
 
     def _definition(self, cursor: Cursor) -> None:
         name = cursor.reference("$", "a name such as $1")

@@ -227,7 +227,8 @@ class _Printer:
         lines += [f"result {self._buffer(b)}" for b in program.buffers[tensors:]]
         lines += [f"scratch {self._buffer(b)}" for b in program.scratch]
         grid = ", ".join(f"{name} < {self.expression(size)}" for name, size in program.grid)
-        return [*lines, *notes, f"grid {grid}".rstrip(), *self._block(program.body)]
+        head = "grid rounds" if program.in_rounds else "grid"
+        return [*lines, *notes, f"{head} {grid}".rstrip(), *self._block(program.body)]
 
     def _buffer(self, buffer: TileBuffer) -> str:
         size = "" if buffer.elements is None else f" of {self.expression(buffer.elements)}"

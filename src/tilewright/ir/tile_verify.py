@@ -1,6 +1,7 @@
 """Checks of tile programs: bounds of every access, scratch written before it is read, one writer.
 
-Where a result lies where an operand did, no task may read what another one writes.
+Where a result lies where an operand did, no task may read what another one writes, unless that is
+one of an earlier round.
 
 What follows from the facts about sizes is *proved*. What does not is tried at a few sizes, at the
 ends of all loops: an access that is outside there is *wrong*, and the sizes are told. All the rest
@@ -68,7 +69,7 @@ def verify_tile(
     found = trace(program, facts)
     if found.problems:
         return [*found.problems]
-    return _Questions(found, dict(sizes), facts, samples, findings).problems()
+    return _Questions(found, dict(sizes), facts, samples, findings, program.in_rounds).problems()
 
 
 def unfilled(
@@ -112,7 +113,9 @@ class _Questions(AccessProofs):
         scope: Scope,
         samples: Sequence[Sample],
         findings: Findings,
+        in_rounds: bool,
     ) -> None:
+        self.in_rounds = in_rounds
         self.samples = [Corners(Point(sample)) for sample in samples]
         super().__init__(found, scope, self._happens)
         self.found = found
@@ -289,21 +292,27 @@ class _Questions(AccessProofs):
     def _crossing(self, read: Access, writes: Sequence[Access]) -> str | None:
         """An element that a task reads and another one writes, at some sample of sizes."""
         for sample in self.samples:
-            readers: dict[int, tuple[int, ...]] = {}
+            readers: dict[int, set[tuple[int, ...]]] = {}
             for point in sample.of(read):
                 there = point.of(read.offset)
                 if there is not None:
-                    readers[there] = tuple(point.values[a.name] for a in read.nest if a.task)
+                    task = tuple(point.values[a.name] for a in read.nest if a.task)
+                    readers.setdefault(there, set()).add(task)
             for write in writes:
                 if [a for a in write.nest if a.task] != [a for a in read.nest if a.task]:
                     continue
                 for point in sample.of(write):
                     there = point.of(write.offset)
                     task = tuple(point.values[a.name] for a in write.nest if a.task)
-                    if there is not None and readers.get(there, task) != task:
+                    others = () if there is None else readers.get(there, ())
+                    if any(task != o and not self._is_after(o, task) for o in others):
                         told = _told(sample.sizes, read)
                         return f"{there} of {read.buffer.name} at {told}: {read}"
         return None
+
+    def _is_after(self, task: tuple[int, ...], other: tuple[int, ...]) -> bool:
+        """Whether a task is one of a later round."""
+        return self.in_rounds and other[0] < task[0]
 
     def _is_one_to_one(self, write: Access) -> bool:
         """Whether different values of the axes mean different elements."""

@@ -34,7 +34,7 @@ Activation = Callable[[Node], Node]
 
 @dataclass(frozen=True)
 class _Direction:
-    """Weights of one direction: ``recurrent`` [G * H, H], biases [G * H], activations."""
+    """Weights of one of ``directions``: ``recurrent`` [G * H, H], biases [G * H], activations."""
 
     b: Builder
     hidden: Expr
@@ -43,6 +43,7 @@ class _Direction:
     recurrent_bias: Node | None
     peepholes: Node | None
     activations: tuple[Activation, ...]
+    directions: int
     recorded: list[tuple[StepProduct, tuple[int, int]]] | None = None
 
     def gate(self, x: Node, index: int) -> Node:
@@ -106,12 +107,14 @@ def _rnn_step(d: _Direction, inputs: Node, state: State) -> State:
 def _gru_step(d: _Direction, inputs: Node, state: State) -> State:
     """Gates: update z, reset r, hidden h."""
     b, (hidden,) = d.b, state
-    both = d.plus_bias(d.recur(hidden, 0, 2), d.recurrent_bias, 0, 2)
+    is_linear_first = b.context.integer("linear_before_reset", 0) != 0
+    count = 3 if is_linear_first else 2
+    sums = d.plus_bias(d.recur(hidden, 0, count), d.recurrent_bias, 0, count)
     update, reset = (
-        d.activations[0](d.clipped(b.add(d.gate(inputs, i), d.gate(both, i)))) for i in (0, 1)
+        d.activations[0](d.clipped(b.add(d.gate(inputs, i), d.gate(sums, i)))) for i in (0, 1)
     )
-    if b.context.integer("linear_before_reset", 0):
-        kept = b.multiply(reset, d.plus_bias(d.recur(hidden, 2, 1), d.recurrent_bias, 2))
+    if is_linear_first:
+        kept = b.multiply(reset, d.gate(sums, 2))
     else:
         kept = d.plus_bias(d.recur(b.multiply(reset, hidden), 2, 1), d.recurrent_bias, 2)
     proposed = d.activations[1](d.clipped(b.add(d.gate(inputs, 2), kept)))
@@ -241,7 +244,7 @@ def _recurrence(
         ragged = [cast(b.reshape(lengths, [inputs.shape[1]]), DType.INT64)]
     body, gates = _body(d, inputs.shape[2], len(state), wide, step)
     history = node(
-        Recurrence(body, backward, bool(ragged)),
+        Recurrence(body, backward, bool(ragged), d.directions),
         cast(inputs, wide),
         *(transpose(d.rows(first, count), [1, 0]) for first, count in gates),
         *ragged,
@@ -327,7 +330,7 @@ def _direction(
         peepholes = _part(b, peepholes, index)
     own_weights = b.reshape(_part(b, recurrent, index), [hidden * gates, hidden])
     activations = _activations(b, index, defaults, count)
-    return _Direction(b, hidden, own_weights, *biases, peepholes, activations)
+    return _Direction(b, hidden, own_weights, *biases, peepholes, activations, count)
 
 
 # ---------------------------------------------------------------- activations

@@ -20,8 +20,10 @@ from tilewright.ops.onnx_types import element_type
 from tilewright.ops.record import RuleContext, operator
 from tilewright.ops.sizes import size_of
 from tilewright.ops.types import require_native
-from tilewright.shape import Expr, Truth, constant, less, less_equal, maximum, minimum
+from tilewright.shape import Expr, Truth, ceil_div, constant, less, less_equal, maximum, minimum
 from tilewright.support.errors import InvalidModelError
+
+LEAST_GAIN = 7  # times less depth of two steps' products, which are small and move points twice
 
 
 @operator("DFT", since=17)
@@ -69,18 +71,62 @@ def _complex(b: Builder, x: Node) -> Node:
 
 
 def _transform(b: Builder, x: Node, axis: int, length: Expr, inverse: bool, onesided: bool) -> Node:
-    """The transform along ``axis`` with ``length`` points: one contraction with a matrix."""
+    """The transform along ``axis`` with ``length`` points, by products with tables of rotations."""
     half = length // 2 + 1
     taken = half if inverse and onesided else length
     given = half if onesided and not inverse else length
     signal = _fitted(b, x, axis, b.scope.resolve(taken))
-    components = signal.shape[-1].value
-    table = _table(b, signal.dtype, [taken, given], length, components, inverse, onesided)
-    product = contract(b, signal, table, [(axis, 0), (signal.rank - 1, 1)])
+    factors = None if inverse and onesided else _factors(length)
+    if factors is None:
+        components = signal.shape[-1].value
+        table = _table(b, signal.dtype, [taken, given], length, components, inverse, onesided)
+        product = contract(b, signal, table, [(axis, 0), (signal.rank - 1, 1)])
+    else:
+        others = [a for a in range(signal.rank - 1) if a != axis]
+        moved = transpose(signal, [*others, axis, signal.rank - 1])
+        product = _in_two_steps(b, moved, factors, b.scope.resolve(given), inverse)
     # [other axes…, points, components]: the points go back to where they were.
     order = list(range(product.rank))
     order.insert(axis, order.pop(product.rank - 2))
     return transpose(product, order)
+
+
+def _factors(length: Expr) -> tuple[int, int] | None:
+    """Two factors of a length with which two steps are far less work than one; None without."""
+    if not length.is_constant:
+        return None
+    points = length.value
+    first = next(n for n in range(math.isqrt(points), 0, -1) if points % n == 0)
+    second = points // first
+    return (first, second) if LEAST_GAIN * (first + second) <= points else None
+
+
+def _in_two_steps(
+    b: Builder, signal: Node, factors: tuple[int, int], given: Expr, inverse: bool
+) -> Node:
+    """The first ``given`` points of the transform of [other axes…, first * second, components].
+
+    Point j = second * j1 + j2 goes into point k = k1 + first * k2: transforms over j1 first, then
+    over j2, whose rotations are those of j2 * k (Cooley and Tukey, 1965).
+    """
+    first, second = map(constant, factors)
+    others, (points, components) = signal.shape[:-2], signal.shape[-2:]
+    rank = len(others)
+    parts = b.reshape(signal, [*others, first, second, components])
+    table = _table(b, signal.dtype, [first, first], first, components.value, inverse, False)
+    inner = contract(b, parts, table, [(rank, 0), (rank + 2, 1)])  # [others…, j2, k1, 2]
+    rows = ceil_div(given, first)
+    sizes = [first, second, rows]
+    k = b.add(b.iota(sizes, 0), b.multiply(b.iota(sizes, 2), dimension(first)))
+    turns = b.map("remainder", b.multiply(b.iota(sizes, 1), k), dimension(points))
+    whole = cast(dimension(second), signal.dtype)
+    factor = b.divide(scalar(1, signal.dtype), whole) if inverse else None
+    outer = _rotations(b, turns, points, signal.dtype, (2, 2), factor)
+    made = contract(b, inner, outer, [(rank, 1), (rank + 2, 2)], [(rank + 1, 0)])
+    # [k1, others…, k2, 2]
+    order = [*range(1, rank + 2), 0, rank + 2]
+    made = b.reshape(transpose(made, order), [*others, rows * first, 2])
+    return with_size(b, b.slice_axis(made, rank, 0, given), rank, given)
 
 
 def _fitted(b: Builder, x: Node, axis: int, size: Expr) -> Node:
@@ -103,9 +149,7 @@ def _table(
     b.context.require(less(0, length), "a transform needs at least one point")
     count = b.iota(sizes, 0)
     turns = b.map("remainder", b.multiply(count, b.iota(sizes, 1)), dimension(length))
-    cosine, sine = (
-        b.gather(_circle(b, function, length, dtype), turns, 0) for function in ("cosine", "sine")
-    )
+    factor: Node | None = None
     if inverse:
         factor = b.divide(scalar(1, dtype), cast(dimension(length), dtype))
         if onesided:
@@ -114,14 +158,31 @@ def _table(
             alone = b.map("equal", doubled, scalar(0, DType.INT64))
             weight = b.select(alone, scalar(1, dtype), scalar(2, dtype))
             factor = b.multiply(weight, factor)
+    outputs = 1 if inverse and onesided else 2
+    return _rotations(b, turns, length, dtype, (components, outputs), factor)
+
+
+def _rotations(
+    b: Builder, turns: Node, length: Expr, dtype: DType, parts: tuple[int, int],
+    factor: Node | None,
+) -> Node:  # fmt: skip
+    """[…, components, given, components out] of turns […, given] by parts of the circle.
+
+    Forwards, or backwards with the ``factor`` of an inverse transform.
+    """
+    components, outputs = parts
+    cosine, sine = (
+        b.gather(_circle(b, function, length, dtype), turns, 0) for function in ("cosine", "sine")
+    )
+    if factor is not None:
         cosine, sine = b.multiply(cosine, factor), b.multiply(sine, factor)
     opposite = b.map("negate", sine)
-    from_real = [cosine, sine if inverse else opposite]
-    from_imaginary = [opposite if inverse else sine, cosine]
-    outputs = 1 if inverse and onesided else 2
+    from_real = [cosine, opposite if factor is None else sine]
+    from_imaginary = [sine if factor is None else opposite, cosine]
     rows = [from_real[:outputs], from_imaginary[:outputs]][:components]
-    columns = [b.concat([b.unsqueeze(part, [2]) for part in row], 2) for row in rows]
-    return b.concat([b.unsqueeze(column, [1]) for column in columns], 1)
+    last = turns.rank
+    columns = [b.concat([b.unsqueeze(part, [last]) for part in row], last) for row in rows]
+    return b.concat([b.unsqueeze(column, [last - 1]) for column in columns], last - 1)
 
 
 def _circle(b: Builder, function: str, length: Expr, dtype: DType) -> Node:

@@ -38,7 +38,7 @@ from tilewright.support.errors import ArtifactError
 from tilewright.support.files import ARTIFACT, require
 from tilewright.support.files import ARTIFACT_MAGIC as MAGIC
 
-FORMAT = 7
+FORMAT = 8
 ALIGNMENT = 64
 # Magic, format, size of the header, size of the manifest, size of the file, hash of the manifest.
 HEADER = struct.Struct("<8sIIQQ32s")

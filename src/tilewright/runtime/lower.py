@@ -220,8 +220,7 @@ class _Lowering:
         self.phases.append(_Phase(step, learned=learned))
 
     def walk_kernel(self, number: int, step: KernelStep) -> None:
-        sizes = (step.grid, step.scratch, step.work, step.used)
-        self.require((*step.parameters, *sizes), len(self.phases) - 1, step.label)
+        self.require((*step.parameters, *step.sizes), len(self.phases) - 1, step.label)
         for buffer in step.buffers:
             if buffer not in step.outputs:
                 self.read(number, buffer)
@@ -379,6 +378,7 @@ class _Lowering:
                     "buffers": list(step.buffers),
                     "written": list(step.outputs),
                     "grid": self.number(step.grid),
+                    "rounds": self.number(step.rounds),
                     "scratch": self.number(step.scratch),
                     "work": self.number(step.work),
                     "used": self.number(step.used),
@@ -427,7 +427,7 @@ class _Lowering:
         used: set[str] = set()
         for step in self.program.steps[phase.first_step : phase.end_step]:
             if isinstance(step, KernelStep):
-                sizes = (*step.parameters, step.grid, step.scratch, step.work, step.used)
+                sizes = (*step.parameters, *step.sizes)
                 used.update(name for size in sizes for name in size.free_symbols)
         for number in phase.buffers:
             buffer = self.program.buffers[number]

@@ -82,7 +82,8 @@ class KernelStep:
     ``variant`` names the variant of a choice that the step belongs to, if there are several, and
     ``used`` is 1 where that is the variant chosen, else 0, and nothing else of the step counts.
     ``useful`` and ``spent`` are the multiply-adds of a contraction, without and with those on
-    padding. ``kernel`` is the number of the kernel that the step belongs to, in the plan.
+    padding. ``kernel`` is the number of the kernel that the step belongs to, in the plan. The tasks
+    are those of ``rounds``, of which each begins when all tasks of the one before have ended.
     """
 
     function: str
@@ -99,6 +100,12 @@ class KernelStep:
     useful: Expr = _NONE
     spent: Expr = _NONE
     kernel: int = 0
+    rounds: Expr = _ALWAYS
+
+    @property
+    def sizes(self) -> tuple[Expr, ...]:
+        """What is evaluated for a call, beside the parameters."""
+        return self.grid, self.rounds, self.scratch, self.work, self.used
 
     def padded(self, dims: Mapping[str, int]) -> float | None:
         """The share of padding in the work of a contraction; None where it has no such work."""
@@ -315,7 +322,7 @@ class _Writer:
                     "parameters": self.expressions(step.parameters),
                     "buffers": list(step.buffers),
                     "outputs": list(step.outputs),
-                    "sizes": self.expressions((step.grid, step.scratch, step.work, step.used)),
+                    "sizes": self.expressions(step.sizes),
                     "label": step.label,
                     "checks": list(step.checks),
                     "variant": step.variant,
@@ -410,7 +417,7 @@ class _Reader:
     def step(self, item: Mapping[str, Any]) -> Step:
         match item["step"]:
             case "kernel":
-                grid, scratch, work, used = self.expressions(item["sizes"])
+                grid, rounds, scratch, work, used = self.expressions(item["sizes"])
                 useful, spent = self.expressions(item["multiply_adds"])
                 return KernelStep(
                     function=text(item["function"]),
@@ -418,6 +425,7 @@ class _Reader:
                     buffers=integers(item["buffers"]),
                     outputs=integers(item["outputs"]),
                     grid=grid,
+                    rounds=rounds,
                     scratch=scratch,
                     work=work,
                     used=used,

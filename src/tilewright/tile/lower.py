@@ -105,8 +105,7 @@ def _generated(
     if kernel.kind is KernelKind.SCATTER:
         return LoweredKernel(kernel, lower_scatter(kernel, fresh, machine))
     if kernel.kind is KernelKind.RECURRENCE:
-        steps = lower_recurrence(kernel, fresh(), tile, machine.target)
-        return LoweredKernel(kernel, (Variant("loops", steps, constant(0)),))
+        return LoweredKernel(kernel, lower_recurrence(kernel, fresh, tile, machine))
     variants = _loops(kernel, fresh, machine)
     # Where nothing is chosen, an estimate of the work is enough for the number of threads, and is
     # evaluated sooner.

@@ -28,11 +28,14 @@ from tilewright.shape import Expr, encode_least, product
 
 @dataclass(frozen=True)
 class KernelCode:
-    """How to call a kernel: its function, the parameters, its tasks and its scratch bytes."""
+    """How to call a kernel: its function, the parameters, its tasks in all and in how many rounds,
+    and its scratch bytes.
+    """
 
     function: str
     parameters: tuple[Expr, ...]
     grid: Expr
+    rounds: Expr
     scratch: Expr
 
 
@@ -60,7 +63,8 @@ class CodeGenerator:
             name, Unit(key, lambda module: self._write(module, name, general, symbols))
         )
         tasks, scratch = product([size for _, size in program.grid]), kernel_scratch(program)
-        return KernelCode(name, tuple(parameters.values()), tasks, scratch_bytes(scratch))
+        own = tasks, program.rounds, scratch_bytes(scratch)
+        return KernelCode(name, tuple(parameters.values()), *own)
 
     def add_choice(self, costs: tuple[Expr, ...]) -> tuple[str, tuple[str, ...]]:
         """The function that finds the least of ``costs``, and the names of its arguments."""

@@ -235,13 +235,13 @@ class _Builder:
         else:
             tasks = product([size for _, size in lowered.program.grid])
             given = lowered.external
-            made = KernelCode(given.name, given.parameters, tasks, constant(0))
+            made = KernelCode(given.name, given.parameters, tasks, constant(1), constant(0))
         reads = tuple(self.operand(source) for source in lowered.reads)
         writes = tuple(self.places[target] for target in lowered.writes)
         return KernelStep(
             made.function, made.parameters, reads + writes, writes, made.grid, made.scratch,
             lowered.program.work, kernel.label, lowered.program.checks, name, used,
-            *self.multiply_adds(lowered.program), self.numbers[kernel],
+            *self.multiply_adds(lowered.program), self.numbers[kernel], made.rounds,
         )  # fmt: skip
 
     def multiply_adds(self, program: TileProgram) -> tuple[Expr, Expr]:

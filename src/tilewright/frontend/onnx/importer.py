@@ -29,6 +29,7 @@ from tilewright.frontend.onnx.ranges import implied
 from tilewright.frontend.onnx.report import Fallback, ImportReport
 from tilewright.frontend.onnx.rules import by_rule
 from tilewright.frontend.onnx.scan import captured_values, is_random, require_known, subgraphs
+from tilewright.frontend.onnx.sequences import by_elements, left_over
 from tilewright.frontend.onnx.source import Source, read_model
 from tilewright.frontend.onnx.state import CallFrame, State, Use
 from tilewright.frontend.onnx.tensor_types import type_proto
@@ -171,6 +172,7 @@ class _Importer:
                 made = self._copied(made, where)
             outputs.append((value.name or "", made))
         state = self.state
+        state.fallbacks += left_over(state, [made for _, made in outputs])
         return finished(
             Graph(
                 self.name,
@@ -307,7 +309,7 @@ class _Importer:
 
     def _operator(self, use: Use) -> Sequence[Node | None]:
         """Primitives by rule or by ONNX's own definition, else a call of the reference."""
-        made = by_rule(self.state, use)
+        made = by_elements(self.state, use) or by_rule(self.state, use)
         if not isinstance(made, str):
             self._count(use)
             return made

@@ -69,7 +69,9 @@ class State:
     """What has been learnt about the model so far.
 
     ``objects`` holds the ONNX types of sequences and optionals, ``opaque`` the calls of the
-    reference in their order; ``structural`` names inputs that would have to be constants.
+    reference in their order, ``sequences`` those that make sequences of known elements, which are
+    left only where something needs them; ``structural`` names inputs that would have to be
+    constants.
     """
 
     scope: Scope = field(default_factory=Scope)
@@ -78,6 +80,7 @@ class State:
     inputs: list[Node] = field(default_factory=list[Node])
     objects: dict[Node, onnx.TypeProto] = field(default_factory=dict[Node, onnx.TypeProto])
     opaque: list[Node] = field(default_factory=list[Node])
+    sequences: dict[Node, Fallback] = field(default_factory=dict[Node, Fallback])
     labels: dict[Node, str] = field(default_factory=dict[Node, str])
     compiled: dict[str, int] = field(default_factory=dict[str, int])
     fallbacks: list[Fallback] = field(default_factory=list[Fallback])
