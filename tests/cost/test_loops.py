@@ -225,6 +225,28 @@ def test_a_sweep_waits_for_the_one_before() -> None:
     assert 1 < sweeps("_r3", 16) - sweeps("0.5", 16) < costs.wait / 2
 
 
+def test_a_load_waits_for_what_no_store_hands_on() -> None:
+    """Stored across two lines, under a mask, or met beside a line; not where vectors are whole."""
+
+    def computed(stored: int, loaded: int, length: str, n: int = 64) -> float:
+        text = (
+            "buffer b0: float32\nresult o0: float32\nscratch s0: float32 of 4096, fixed\nwork 1\n"
+            "grid _i1 < rows\n"
+            f"  for masked _i2 in 0 .. {length}\n    s0[_i2 + {stored}] = b0[_i2]\n"
+            f"  for masked _i3 in 0 .. {length}\n    o0[_i3] = s0[_i3 + {loaded}]\n"
+        )
+        price = whole(text, {"rows": 1, "n": n}, {"b0": 4096, "o0": 4096})
+        return price.computed.value * MACHINE.target.clock_ghz / 1000
+
+    handed = MACHINE.core.loops.handed
+    together = computed(0, 0, "64")
+    assert computed(0, 16, "64") == pytest.approx(together, rel=0.01)
+    assert computed(3, 3, "64") - together > 0.9 * handed
+    assert computed(0, 3, "64") - together > 0.9 * handed
+    assert computed(0, 0, "n", 65) - computed(0, 0, "n", 64) > handed
+    assert computed(3, 0, "n", 0) < handed
+
+
 LEFT_OVER = """\
 buffer b0: float32
 result o0: float32

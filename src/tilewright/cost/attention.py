@@ -54,8 +54,9 @@ def attention_time(
     passes = ceil_div(sizes.keys, sizes.block_keys)
     # Between blocks of keys the sums of all rows are raised to the new maximum, and left behind.
     sums = minimum(sizes.queries, sizes.rows) * wide * machine.picoseconds(core.tile.spilled)
-    passes = passes * machine.picoseconds(core.attention.block) + (passes - 1) * sums
-    task = sizes.keys * each_key + turned + passes + machine.picoseconds(core.attention.task)
+    block, own = core.attention.block * core.tile.block, core.attention.task * core.tile.block
+    passes = passes * machine.picoseconds(block) + (passes - 1) * sums
+    task = sizes.keys * each_key + turned + passes + machine.picoseconds(own)
     task = task + _moved(sizes, blocks, dtype, machine)
     tasks = maximum(sizes.batch * blocks, 1)
     workers = workers_for(tasks * task, threads)

@@ -26,6 +26,7 @@ from tilewright.cost.accesses import (
     origin_of,
     touched_by_all,
 )
+from tilewright.cost.handed import HandOvers, largest
 from tilewright.cost.lengths import known, short
 from tilewright.cost.levels import SIXTEENTHS, line_rate, memory_time, pieces_time
 from tilewright.cost.machine import Machine, workers_for
@@ -134,6 +135,7 @@ class _Walk:
         self.around: list[str] = []
         self.origins: dict[str, frozenset[str]] = {}
         self.begins: dict[str, Expr] = {}
+        self.handed = HandOvers(self.core, self.middle, self.extent)
         self.applied: frozenset[Atom] = frozenset()
 
     # ------------------------------------------------------------ loops
@@ -202,7 +204,9 @@ class _Walk:
         """Each statement: what an earlier one has touched comes from nearer."""
         parts = [self.statement(statement) for statement in body]
         loops = [(n, s) for n, s in enumerate(body) if isinstance(s, Loop)]
-        waiting = waits(self.core, body, {n: self.length(s.begin, s.end) for n, s in loops})
+        lengths = {n: self.length(s.begin, s.end) for n, s in loops}
+        computed = {n: parts[n].cycles for n, _ in loops}
+        waiting = largest((waits(self.core, body, lengths), self.handed.waits(body, computed)))
         repeated = self._merge(parts)
         everything = [access for part in parts for access in part.accesses]
         for number, part in enumerate(parts):
@@ -292,7 +296,7 @@ class _Walk:
         made.cycles = made.cycles + round(1000 * (own + steps))
         self.around.pop()
         made = self._repeated(made, loop.variable, length)
-        if not is_plain and length is not ONE:
+        if not (is_plain and length.is_constant) and length is not ONE:
             made.cycles = made.cycles + self._entered(length)
         made.cycles = made.cycles + self._bounds(loop)
         return made

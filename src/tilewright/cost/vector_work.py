@@ -321,7 +321,7 @@ def _add_store(core: Core, work: Work, store: Store, variable: str, lanes: int) 
     work.count += 1
     size = store.buffer.dtype.bytes
     if step == 1:
-        aligned = _is_aligned(core, store.offset, variable, size)
+        aligned = is_aligned(core, store.offset, variable, size)
         each = core.costs.aligned_store if aligned else core.costs.store
         work.store += each * lanes * size / core.target.vector_bytes
     elif step is None:
@@ -371,7 +371,7 @@ def _add(
             pass
 
 
-def _is_aligned(core: Core, offset: Expr, variable: str, size: int) -> bool:
+def is_aligned(core: Core, offset: Expr, variable: str, size: int) -> bool:
     """Whether vectors begin on a line, as buffers do: all before them is whole vectors."""
     lanes, own = core.lanes(size), symbol(variable)
     return all(coefficient % lanes == 0 for _, coefficient in (offset - own).terms)
@@ -390,7 +390,7 @@ def _add_load(core: Core, work: Work, load: Load, variable: str | None, lanes: i
     if variable is None:
         return
     step = stride(load.offset, variable)
-    each = costs.aligned_load if _is_aligned(core, load.offset, variable, size) else costs.load
+    each = costs.aligned_load if is_aligned(core, load.offset, variable, size) else costs.load
     if step == 1:
         work.load += each * lanes * size / core.target.vector_bytes
     elif step is not None and 1 < abs(step) <= MOST_PICKED:

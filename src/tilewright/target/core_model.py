@@ -194,14 +194,14 @@ class MoveCosts:
 
 @dataclass(frozen=True)
 class AttentionCosts:
-    """What attention takes beside its products.
+    """What attention takes beside its products, in times of a product's block (``TileCosts``).
 
     ``block``: a block of keys: two calls of products, short loops over rows. ``task``: a block of
     rows.
     """
 
-    block: float = 400.0
-    task: float = 600.0
+    block: float = 8 / 3
+    task: float = 4.0
 
 
 @dataclass(frozen=True)
@@ -245,9 +245,6 @@ WIDE_DOTS = DotCosts(known_group=(6.0, 1.1), any_group=(6.0, 1.1), masked=4.0, s
 # Measured on a Zen 4 core: its second-level cache gives all that a loop asks for, and lanes of wide
 # vectors are combined in four steps, each of which waits for both halves of the one before.
 HALVED_TILES = TileCosts(call=10.0, part=12.0, part_vector=4.2, block=45.0)
-# Of an attention with few rows and keys, which has little else, a block and a task take as much
-# less than elsewhere as a block of a product does.
-HALVED_ATTENTION = AttentionCosts(block=120.0, task=180.0)
 HALVED_DOTS = replace(WIDE_DOTS, any_group=(38.0, 1.6), stream_share=1.25)
 
 
@@ -273,7 +270,6 @@ def usual_core(vector_bytes: int, pipes: float) -> CoreModel:
         tile=HALVED_TILES if halved else TileCosts(part=5.0, part_vector=2.0),
         streams=StreamCosts(left_shown=4, scattered_rows=(), streamed=0.0),
         dots=HALVED_DOTS if halved else WIDE_DOTS,
-        attention=HALVED_ATTENTION if halved else AttentionCosts(),
         loops=HALVED if halved else WIDE,
     )
 

@@ -24,12 +24,14 @@ class LoopCosts:
     least. ``wait``: from the end of a long sweep along a row until a value that needs its sum is
     there, ``chained``: more for each function between them, as a quotient or a root. ``window``:
     how many vector instructions may wait for their operands while later ones start, which hides
-    waits of short sweeps. ``gather``: an element that is loaded on its own into a vector.
-    ``index``: an element at a position that is read; ``checked``: if that position is checked, too.
-    ``divide``: a division of a position. ``running``: a vector of running sums, each of which needs
-    the one before. ``turns``: (rows, a vector of so many elements in a square of so many rows that
-    is turned in registers). ``turn_call``: a call of the function that turns blocks. ``task``: the
-    place of a task in the grid and its first addresses.
+    waits of short sweeps. ``handed``: more for a load of what was stored just before it where the
+    store cannot hand it on, as it crosses two lines or is under a mask. ``gather``: an element that
+    is loaded on its own into a vector. ``index``: an element at a position that is read;
+    ``checked``: if that position is checked, too. ``divide``: a division of a position.
+    ``running``: a vector of running sums, each of which needs the one before. ``turns``: (rows, a
+    vector of so many elements in a square of so many rows that is turned in registers).
+    ``turn_call``: a call of the function that turns blocks. ``task``: the place of a task in the
+    grid and its first addresses.
 
     ``shown``: the share of computing that does not hide behind reading memory, or the other way
     round. ``again``: the bytes that move for each that is stored where its line is in no near
@@ -60,6 +62,7 @@ class LoopCosts:
     wait: float
     chained: float
     window: float
+    handed: float
     gather: float
     index: float
     checked: float
@@ -92,8 +95,9 @@ class LoopCosts:
 # Loads and stores follow from a copy (1.3 cycles) and a sum of two rows (1.8), aligned ones from
 # the core's data sheet; what the last cache keeps was not measured, and ``piece`` follows from rows
 # in pieces, which took 1.2 times as long as whole ones. ``wait`` and ``chained`` are those of the
-# Zen 4 core below, less what additions are faster by; ``window`` are the places of the schedulers
-# for vectors, and ``addition`` the pipes that add, by AMD's guide for the family.
+# Zen 4 core below, less what additions are faster by, ``handed`` is that core's; ``window`` are the
+# places of the schedulers for vectors, and ``addition`` the pipes that add, by AMD's guide for the
+# family.
 _WIDE_FUNCTIONS = (
     ("divide", 2.0), ("square_root", 3.6), ("exponential", 4.0), ("logarithm", 4.8),
     ("error_function", 6.4), ("hyperbolic_tangent", 6.9), ("sine", 7.5), ("cosine", 7.5),
@@ -105,7 +109,7 @@ _WIDE_FUNCTIONS = (
 WIDE = LoopCosts(
     instruction=0.39, addition=0.5, load=0.9, store=1.3, aligned_load=0.5, aligned_store=1.0,
     latency=2.0, scalar=0.25, enter=1.25, combine=0.5, extreme=2.0, wait=20.0, chained=11.0,
-    window=114.0, gather=0.7, index=0.81, checked=1.65, divide=5.2, running=21.0,
+    window=114.0, handed=16.0, gather=0.7, index=0.81, checked=1.65, divide=5.2, running=21.0,
     turns=((16, 2.1), (8, 1.8), (4, 1.5), (1, 1.8)),
     turn_call=12.0, task=1.7, shown=0.1, again=1.0, reached=(1.1, 1.05, 1.1), kept=0.5,
     convert=2.1, narrow=4.2, compare=4.3, double=2.6,
@@ -128,7 +132,7 @@ _HALVED_FUNCTIONS = (
 HALVED = LoopCosts(
     instruction=0.78, addition=1.0, load=1.65, store=2.53, aligned_load=1.08, aligned_store=2.0,
     latency=4.4, scalar=0.31, enter=2.6, combine=0.0, extreme=2.2, wait=26.0, chained=13.0,
-    window=56.0, gather=1.4, index=1.04, checked=1.2, divide=6.4, running=26.5,
+    window=56.0, handed=16.0, gather=1.4, index=1.04, checked=1.2, divide=6.4, running=26.5,
     turns=((16, 4.8), (8, 3.6), (4, 3.6), (1, 2.4)),
     turn_call=47.0, task=3.7, shown=0.03, again=1.0, reached=(0.94, 1.0, 0.97), kept=0.25,
     convert=2.6, narrow=4.4, compare=2.1, double=2.3, whole=10.5, ahead=0, piece=165.0, guard=2.0,

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from operator import itemgetter
 
 from tilewright.backend.cpu.machine import Level
+from tilewright.cost.handed import LOADED
 from tilewright.target import Target
 from tilewright.target.core_model import PAGE_BYTES
 from tilewright.target.loop_costs import WIDE, LoopCosts
@@ -110,7 +111,7 @@ def _probes(target: Target) -> dict[str, Probe]:
     for count in MIXED:
         made[f"mixed {count}"] = _along(_mixed(count))
     made["added"] = _along(_added(MIXED[0]))
-    made["maxima"] = _along("maximum(maximum(b0[_i2], b0[_i2 + 16]), b0[_i2 + 32])")
+    made["maxima"] = _along("maximum(maximum(b0[_i2], b0[_i2 + 16]), b0[_i1*16 + _i2])")
     for name, shift in (("", 0), (" across", 1)):
         made[f"store{name}"] = _along("1.0", shift=shift)
         made[f"sum{name}"] = _reduced("sum", LONG, shift)
@@ -126,6 +127,8 @@ def _probes(target: Target) -> dict[str, Probe]:
     for n in (SHORT[-1], LONG):
         for name, total in _NEEDED.items():
             made[f"{name} {n}"] = _rows(_TWICE.format(total), n, LONG * 4 // n)
+    for name, scratch in _HANDED.items():
+        made[name] = _handed(scratch)
     made["gather"] = _along("b0[5*_i2 + 0*m]", sizes={"m": 5}, kind="").spread(5)
     made["index"] = _picked("")
     made["checked"] = _picked(" else check 0")
@@ -209,6 +212,22 @@ def _rows(body: str, n: int, rows: int = ROWS) -> Probe:
     text = f"buffer b0: float32\nresult o0: float32\nwork 1\ngrid _i1 < rows\n{body}"
     room = rows * n + 64
     return Probe(text, {"rows": rows, "n": n}, {"b0": room, "o0": room})
+
+
+# What is loaded where a vector was stored across two lines, or where nothing was.
+_HANDED = {"handed": "s0", "not handed": "s1"}
+
+
+def _handed(scratch: str) -> Probe:
+    text = (
+        "buffer b0: float32\nresult o0: float32\nscratch s0: float32 of 64\n"
+        "scratch s1: float32 of 64\nwork 1\ngrid _i1 < rows\n"
+        "  for independent _i2 in 0 .. 16\n    s0[_i2 + m] = b0[_i1*16 + _i2]\n"
+        "  for independent _i3 in 0 .. 16\n"
+        f"    o0[_i1*16 + _i3] = add({scratch}[_i3 + m + 1], 1.0)\n"
+    )
+    room = ROWS * 16
+    return Probe(text, {"rows": ROWS, "m": 3}, {"b0": room, "o0": room})
 
 
 def _picked(check: str) -> Probe:
@@ -298,6 +317,7 @@ def _costs(m: _Measured, target: Target) -> LoopCosts:
         wait=wait,
         chained=max(0.0, _waited(m, "chained", LONG) - wait) / _CHAINED,
         window=_window(m, wait),
+        handed=_not_handed(m),
         gather=m.element("gather"),
         index=m.element("index"),
         checked=m.element("checked"),
@@ -337,6 +357,12 @@ def _window(m: _Measured, wait: float) -> float:
     n = SHORT[-1]
     count = SWEEP * _whole(m, n) + 2 * (m.lanes.bit_length() - 1)
     return min(max(count * wait / max(_waited(m, "waiting", n), 0.1), LEAST_WINDOW), MOST_WINDOW)
+
+
+def _not_handed(m: _Measured) -> float:
+    """What a load waits beside the latency of what needs it, or all else if that is more."""
+    chain = (LOADED + 1) * 4 * m.vector("sum")
+    return max(0.0, m.row("handed") - max(chain, m.row("not handed")))
 
 
 def _whole(m: _Measured, n: int) -> int:
