@@ -249,9 +249,10 @@ class _Copies:
         result = select(self.parts, begin + number // padded.taps, begin)
         reached = select(self.parts, tap * padded.axis.dilation, number)
         line = result * padded.axis.stride + reached
-        copy = self.of_line(before + result)
-        copy += self.of_taps([*taps, select(self.parts, tap, constant(0))])
-        copy += select(self.parts, 0, number)
+        outside = linear(taps, padded.planes)
+        own = (before + result - first) * padded.around + outside * padded.taps + tap
+        whole = plane * padded.met(padded.size) + line - self.begin + outside * self.most
+        copy = select(self.parts, own, whole)
         positions, inside = tap_position(
             [*geometry(primitive)[: len(taps)], Tap(1, 1, 1)], [*outputs, line],
             [*taps, constant(0)], primitive.low[:-1] or (constant(0),),
