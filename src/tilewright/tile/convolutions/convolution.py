@@ -45,6 +45,7 @@ from tilewright.tile.convolutions.gathered import gathered_time, lower_channels_
 from tilewright.tile.convolutions.pointwise import turned_way
 from tilewright.tile.convolutions.winograd import winograd_variants
 from tilewright.tile.narrow import narrow_kernel
+from tilewright.tile.passes.masks import with_masks
 from tilewright.tile.products.contraction import (
     PACKED_DEPTH,
     assemble,
@@ -94,7 +95,7 @@ def lower_convolution(
         shape = kernel_tiles(
             tile, lambda size: lower_channels_last(kernel, fresh(), size), fresh().scope, machine
         )
-        step = lower_channels_last(kernel, fresh(), shape)
+        (step,) = with_masks((lower_channels_last(kernel, fresh(), shape),), machine)
         direct = Variant("gathered", (step,), gathered_time(step, kernel.seed, machine))
         direct_only = accuracy is Accuracy.STRICT or primitive.sums is not None
         others = () if direct_only else winograd_variants(kernel, fresh, tile, machine)

@@ -356,7 +356,7 @@ def _copied_line(
 
     def cleared(first: Expr, last: Expr) -> Statement:
         zero = Store(copies.buffer, place + symbol("_z"), Literal(0.0, node.dtype))
-        return Loop("_z", first * channels, last * channels, (zero,), masked=True)
+        return Loop("_z", first * channels, last * channels, (zero,))
 
     index = (*at, begin + before, constant(0))
     target = place + before * channels
@@ -372,7 +372,7 @@ def _copied(
     if lowering.is_stored(data):
         source = Load(lowering.stored(data), linear(index, data.shape) + symbol("_z"))
         copied = Store(target[0], target[1] + symbol("_z"), source)
-        return Loop("_z", constant(0), pixels * channels, (copied,), masked=True)
+        return Loop("_z", constant(0), pixels * channels, (copied,))
     (first,) = data.inputs
     sample, *position, channel = index
     origin = linear((sample, channel, *position), first.shape)
