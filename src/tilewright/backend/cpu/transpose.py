@@ -252,11 +252,12 @@ class _Writer:
         self._loop(word(0), self.rows, word(1), element)
 
     def _whole(self, row: ir.Value, column: ir.Value) -> None:
+        """A square, loaded in pieces where its source is far away and a register has several."""
         builder = self.builder
         if not self.along_target:
             self._prefetch(row, column)
         turns = PIECE_BYTES // self.dtype.bytes
-        if self.lanes < FEW_PIECES * turns:
+        if self.along_target or self.lanes < FEW_PIECES * turns:
             self._turn_rows(row, column)
             return
 
