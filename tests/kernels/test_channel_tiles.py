@@ -15,7 +15,7 @@ from tilewright.cost import Machine
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node, node
 from tilewright.ir.kernel import Kernel
-from tilewright.ir.primitives import Broadcast, Convolve
+from tilewright.ir.primitives import Broadcast, Convolve, Transpose
 from tilewright.plan.greedy import plan_greedily
 from tilewright.shape import constant
 from tilewright.target import Target, preset
@@ -132,6 +132,16 @@ def test_groups_with_bias_and_clamp(case: Case, last: bool) -> None:
     space, length = Space(), taps(case) * case.members
     graph = space.graph(clipped(biased(convolved(space, case, last), last)))
     check(graph, case.rows(), length=length, scale=length**0.5, levels=TILED)
+
+
+@pytest.mark.usefixtures("tiled")
+@pytest.mark.parametrize("case", [GROUPED[3]])
+def test_results_leave_with_the_channels_first(case: Case) -> None:
+    space, length = Space(), taps(case) * case.members
+    made = clipped(biased(convolved(space, case, last=True), last=True))
+    graph = space.graph(node(Transpose((0, 3, 1, 2)), made))
+    compiled = check(graph, case.rows(), length=length, scale=length**0.5, levels=TILED)
+    assert kinds(compiled) == ["contraction"]
 
 
 def test_few_channels_in_a_group_are_compared_and_many_are_products() -> None:

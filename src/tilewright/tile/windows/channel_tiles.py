@@ -12,14 +12,12 @@ what is made for each is turned back on its way out. Start with :class:`ChannelT
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import prod
 
-import numpy as np
-
-from tilewright.ir.graph import Node, node
+from tilewright.ir.graph import Node
 from tilewright.ir.kernel import Kernel
-from tilewright.ir.primitives import Constant, Convolve
+from tilewright.ir.primitives import Convolve
 from tilewright.ir.tile import (
     MULTIPLY_ADD,
     Apply,
@@ -46,14 +44,18 @@ from tilewright.shape import (
 from tilewright.target import Target
 from tilewright.tile.loops.loops import target_buffers
 from tilewright.tile.values.lowering import Lowering
-from tilewright.tile.windows.bands import Geometry
+from tilewright.tile.windows.group_geometry import (
+    COLUMNS,
+    channels_come_first,
+    group_vectors,
+    most_rows,
+    tile_geometry,
+)
 
 TOGETHER = 64  # multiply-adds of one loop body; of more, LLVM moves loads ahead and sums to memory
 IN_FLIGHT = 2  # registers for what is read, one of them ahead
 OUTPUTS = 8  # of a tile: as many sums are in flight
 PIECE = 4  # channels that are moved together where fewer are left than a vector has
-COLUMNS = 64  # of outputs in a task at most
-ROWS = 16  # of outputs in a task at most; as many as windows reach beyond them, if these are more
 
 
 Lines = Callable[[Callable[[Expr], None]], None]  # the lines of taps, given what to do of each
@@ -74,7 +76,7 @@ class ChannelTiles:
         self.lanes = target.vector_bytes // self.seed.dtype.bytes
         self.free = target.free_registers
         self.near = target.levels[1].capacity
-        self.weights = _vectors(self.seed.inputs[1], primitive.groups, self.lanes)
+        self.weights = group_vectors(self.seed.inputs[1], primitive.groups, self.lanes)
         self.last = len(self.geometry.kernel) - 1
         self.grid: list[tuple[str, Expr]] = []
         self.batch = self._task(self.seed.shape[0])
@@ -84,7 +86,7 @@ class ChannelTiles:
         self.count = minimum(self.lanes, groups - self.group)
         self.pitch = self.geometry.span(-1, COLUMNS).value
         line_bytes = self.members * self.pitch * target.vector_bytes
-        self.most_rows = _most_rows(self.geometry, target.levels[2].capacity // 2 // line_bytes)
+        self.most_rows = most_rows(self.geometry, target.levels[2].capacity // 2 // line_bytes)
         self.row, self.rows = constant(0), constant(1)
         if self.last:
             self.row, self.rows = self._outputs(0, self.most_rows, 1)
@@ -390,12 +392,37 @@ class ChannelTiles:
                 full = self._finish((self.batch, *rows, self.column + x, channel),
                                     Load(sums, x * (self.made * self.lanes) + lane))  # fmt: skip
                 for output in self.kernel.outputs:
+                    if output in turned:
+                        made = self.lowering.value(output.inputs[0], full)
+                        self.put(sums, x * self.made, lane, made)
+                        continue
                     made = self.lowering.value(output, full)
                     self.lowering.store(self.targets[output], linear(full, self.seed.shape), made)
 
             self.channels(self.count * self.made, self.made, body)
 
+        turned = [output for output in self.kernel.outputs if channels_come_first(output)]
         self.loop(0, self.columns, COLUMNS, pixel)
+        channel, count = self.group * self.made, self.count * self.made
+        for output in turned:
+            self._leave((sums, constant(0)), self.made, output, (channel, *rows), (1, count))
+
+    def _leave(
+        self, sums: tuple[TileBuffer, Expr], vectors: int, output: Node, first: Sequence[Expr],
+        channels: tuple[int, Expr],
+    ) -> None:  # fmt: skip
+        """Turn a row of sums, of ``vectors`` for each pixel, into results with the channels first.
+
+        They begin at ``first``, with so many ``channels`` at a distance.
+        """
+        place, (distance, count) = (self.batch, *first, self.column), channels
+        offset = self.lowering.scope.resolve(linear(place, output.shape))
+        self.lowering.emit(
+            TransposeBlock(
+                *sums, constant(vectors * self.lanes), self.targets[output], offset,
+                product(output.shape[2:]) * distance, self.columns, count,
+            )
+        )  # fmt: skip
 
     def _finish(self, place: Index, value: Value) -> Index:
         """Note the sum that is finished at a place of the results."""
@@ -414,7 +441,7 @@ class ChannelTiles:
 
     def _turned_results(self, made: Expr, row: Expr, rows: list[Expr]) -> None:
         """Results with the channels first: one channel of each group."""
-        lowering, seed, (output,) = self.lowering, self.seed, self.kernel.outputs
+        lowering, (output,) = self.lowering, self.kernel.outputs
         base = made * COLUMNS
 
         def pixel(x: Expr) -> None:
@@ -429,14 +456,8 @@ class ChannelTiles:
             self.channels(self.count, 1, body)
 
         self.loop(0, self.columns, COLUMNS, pixel)
-        place = (self.batch, self.group * self.made + made, *rows, self.column)
-        lowering.emit(
-            TransposeBlock(
-                self.sums, base * self.lanes, constant(self.lanes),
-                self.targets[output], lowering.scope.resolve(linear(place, seed.shape)),
-                self.made * product(seed.shape[2:]), self.columns, self.count,
-            )
-        )  # fmt: skip
+        first = (self.group * self.made + made, *rows)
+        self._leave((self.sums, base * self.lanes), 1, output, first, (self.made, self.count))
 
     def _is_of_channel(self, value: Value, pixel: tuple[Expr, Expr]) -> bool:
         """Whether what is read beside the sums is of the channel alone."""
@@ -447,40 +468,4 @@ class ChannelTiles:
         )
 
 
-def _most_rows(geometry: Geometry, lines: int) -> int:
-    """Rows of outputs in a task, of at most so many ``lines`` in scratch if they can be fewer.
-
-    What windows reach beyond them is copied twice at most, but where memory is short.
-    """
-    if len(geometry.kernel) == 1:
-        return 1
-    most = (lines - geometry.reach(0) - 1) // geometry.strides[0] + 1
-    return max(1, min(most, max(ROWS, geometry.reach(0))))
-
-
-def tile_geometry(seed: Node) -> Geometry:
-    """The window of a Convolve."""
-    primitive = seed.primitive
-    assert isinstance(primitive, Convolve)
-    data, weights = seed.inputs
-    kernel = tuple(size.value for size in weights.shape[2:])
-    strides, dilations = primitive.strides, primitive.dilations
-    return Geometry("sum", kernel, strides, dilations, primitive.low, data, primitive.spatial.start)
-
-
-def _vectors(weights: Node, groups: int, lanes: int) -> Node:
-    """Constant weights [channel, member, kernel…] as [block, made, member, kernel…, lane].
-
-    Lanes are groups, those that are missing at the end zeros.
-    """
-    primitive = weights.primitive
-    assert isinstance(primitive, Constant)
-    taps = primitive.array
-    blocks, made = -(-groups // lanes), taps.shape[0] // groups
-    padded = np.zeros((blocks * lanes, made, *taps.shape[1:]), taps.dtype)
-    padded[:groups] = taps.reshape(groups, made, *taps.shape[1:])
-    split = padded.reshape(blocks, lanes, *padded.shape[1:])
-    return node(Constant.of(np.moveaxis(split, 1, -1), weights.dtype))
-
-
-__all__ = ["COLUMNS", "ROWS", "ChannelTiles", "tile_geometry"]
+__all__ = ["ChannelTiles"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
 from math import prod
 
 from tilewright.ir.dtype import DType
@@ -13,9 +12,13 @@ from tilewright.ir.views import is_view
 from tilewright.target import Target
 from tilewright.tile.loops.loops import finish
 from tilewright.tile.values.lowering import Lowering
-from tilewright.tile.windows.bands import Geometry
-from tilewright.tile.windows.channel_tiles import COLUMNS, ROWS, ChannelTiles, tile_geometry
+from tilewright.tile.windows.channel_tiles import ChannelTiles
 from tilewright.tile.windows.channel_windows import UNROLLED_TAPS
+from tilewright.tile.windows.group_geometry import (
+    channels_come_first,
+    most_copied,
+    tile_geometry,
+)
 
 LEAST_VECTOR = 32  # bytes; with shorter ones there are too few registers for sums and weights
 
@@ -47,17 +50,18 @@ def _is_fit(kernel: Kernel, lowering: Lowering, target: Target) -> bool:
         return False
     if any(spread != 1 for spread in primitive.spread) or primitive.sums is not None:
         return False
-    if any(output.shape != seed.shape or is_view(output) for output in kernel.outputs):
-        return False
     if target.vector_bytes < LEAST_VECTOR:
         return False
-    if primitive.channels_last:
-        return members == 1 or lowering.is_stored(data)
-    return (
-        len(kernel.outputs) == 1
-        and kernel.outputs[0].dtype is seed.dtype
-        and data in lowering.memory
-    )
+    outputs = [output.dtype for output in kernel.outputs]
+    if not primitive.channels_last:
+        plain = not any(map(is_view, kernel.outputs))
+        return plain and outputs == [seed.dtype] and data in lowering.memory
+    views = [output for output in kernel.outputs if is_view(output)]
+    if views:
+        alone = outputs == [seed.dtype] and channels_come_first(views[0])
+        if not alone or is_view(views[0].inputs[0]):
+            return False
+    return members == 1 or lowering.is_stored(data)
 
 
 def is_surely_best(kernel: Kernel, target: Target) -> bool:
@@ -75,16 +79,7 @@ def is_surely_best(kernel: Kernel, target: Target) -> bool:
     if not channels.is_constant or channels.value != primitive.groups or channels.value % lanes:
         return False
     lines = prod(geometry.kernel[:-1])
-    return prod(geometry.kernel) > UNROLLED_TAPS and 2 * _most_copied(geometry) <= lines
-
-
-def _most_copied(geometry: Geometry) -> Fraction:
-    """Elements of the operand that a large task copies for each output."""
-    rows = max(ROWS, geometry.reach(0))
-    copied = geometry.span(-1, COLUMNS).value
-    if len(geometry.kernel) > 1:
-        copied *= geometry.span(0, rows).value
-    return Fraction(copied, rows * COLUMNS)
+    return prod(geometry.kernel) > UNROLLED_TAPS and 2 * most_copied(geometry) <= lines
 
 
 __all__ = ["channel_tiles", "is_surely_best"]
