@@ -160,7 +160,9 @@ class ChannelTiles:
         whole = count // self.lanes
         self.loop(
             0, whole, most,
-            lambda number: self.vector(lambda lane: body(number * self.lanes + lane)),
+            lambda number: self.vector(
+                lambda lane: body(lane if most == 1 else number * self.lanes + lane)
+            ),
         )  # fmt: skip
         done = whole * self.lanes
         pieces = (count - done) // PIECE
