@@ -28,13 +28,13 @@ from tilewright.tile.passes.streams import with_streams
 from tilewright.tile.passes.tables import with_tables
 from tilewright.tile.prices import priced
 from tilewright.tile.products.frame import RegisterTile
-from tilewright.tile.products.variants import contraction_variants
+from tilewright.tile.products.variants import best_somewhere, contraction_variants
 from tilewright.tile.rows.columns import lower_columns
 from tilewright.tile.rows.rows import lower_rows
 from tilewright.tile.stitched.variants import row_product_variants
 from tilewright.tile.values.lowering import Lowering
 from tilewright.tile.variants import Accuracy, LoweredStep, Once, Variant, made_anew
-from tilewright.tile.windows.channel_tiles import channel_tiles, is_surely_best
+from tilewright.tile.windows.many_groups import channel_tiles, is_surely_best
 from tilewright.tile.windows.turned_windows import turned_windows
 from tilewright.tile.windows.windows import lower_windows
 
@@ -92,9 +92,12 @@ def _generated(
         )
     if kernel.kind is KernelKind.CONTRACTION:
         if isinstance(kernel.seed.primitive, Convolve):
-            return LoweredKernel(
-                kernel, lower_convolution(kernel, fresh, tile, accuracy, machine, policy, narrower)
-            )
+            tiles = _tiles(kernel, fresh, machine)
+            if tiles and is_surely_best(kernel, machine.target):
+                return LoweredKernel(kernel, tiles)
+            products = lower_convolution(kernel, fresh, tile, accuracy, machine, policy, narrower)
+            others = (*products, *priced(tiles, machine))
+            return LoweredKernel(kernel, best_somewhere(others) if tiles else products)
         return LoweredKernel(
             kernel, contraction_variants(kernel, fresh, tile, machine, policy, narrower)
         )
@@ -144,11 +147,9 @@ def _windows(
     kernel: Kernel, fresh: Callable[[], Lowering], machine: Machine
 ) -> tuple[Variant, ...]:
     """Vectors along rows or channels, across small images, and register tiles of many taps."""
-    lowering = fresh()
-    program = channel_tiles(kernel, lowering, machine.target)
-    tiles = [] if program is None else [_variant("tiles", program, lowering, kernel)]
+    tiles = _tiles(kernel, fresh, machine)
     if tiles and is_surely_best(kernel, machine.target):
-        return tuple(tiles)
+        return tiles
     lowering = fresh()
     plain = lower_windows(kernel, lowering)
     found = [_variant("loops", plain, lowering, kernel)]
@@ -157,6 +158,13 @@ def _windows(
     if turned is not None:
         found.append(_variant("turned", turned, lowering, kernel))
     return (*found, *tiles)
+
+
+def _tiles(kernel: Kernel, fresh: Callable[[], Lowering], machine: Machine) -> tuple[Variant, ...]:
+    """Register tiles of convolutions in many groups, where they fit."""
+    lowering = fresh()
+    program = channel_tiles(kernel, lowering, machine.target)
+    return () if program is None else (_variant("tiles", program, lowering, kernel),)
 
 
 def _variant(name: str, program: TileProgram, lowering: Lowering, kernel: Kernel) -> Variant:

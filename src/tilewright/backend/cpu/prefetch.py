@@ -54,7 +54,8 @@ class Prefetcher:
         self.dtype = nest.dtype
         self.columns = nest.registers.columns
         left = nest.left
-        self.asks_right = nest.right.panel > 0
+        alone = nest.n.is_constant and nest.n.value <= nest.registers.columns
+        self.asks_right = nest.right.panel > 0 and not alone
         self.asks_left = isinstance(left, View) and not left.panel and left.depth is constant(1)
         self.later: list[_Later] = []
 

@@ -29,10 +29,12 @@ WORD = 4  # bytes
 SHORT_BYTES = 252  # rows that begin no farther apart share pages, and most of them lines
 LEAST_COLUMNS = 8  # of words that are made in registers
 PIECE_BYTES = 16  # parts of registers, within which elements of two of them are interleaved
+FEW_PIECES = 4  # of a register, below which whole rows are loaded as fast
 NARROW_BYTES = 2  # elements no wider may be turned by pieces, where a square of registers fits
 COPIED_ROWS = 8  # of such a square in a turn of the loop that copies them
 # (source, elements between its rows, target, elements between its rows, rows, columns)
 ARGUMENTS = (POINTER, I64, POINTER, I64, I64, I64)
+Place = Callable[[int, ir.Value], ir.Value]  # where a row of a square has a column
 
 
 def transpose_function(
@@ -250,9 +252,24 @@ class _Writer:
         self._loop(word(0), self.rows, word(1), element)
 
     def _whole(self, row: ir.Value, column: ir.Value) -> None:
+        """A square, loaded in pieces where its source is far away and a register has several."""
         builder = self.builder
         if not self.along_target:
             self._prefetch(row, column)
+        turns = PIECE_BYTES // self.dtype.bytes
+        if self.along_target or self.lanes < FEW_PIECES * turns:
+            self._turn_rows(row, column)
+            return
+
+        def place(number: int, first: ir.Value) -> ir.Value:
+            return self._source(builder.add(row, word(number)), builder.add(column, first))
+
+        for first in range(0, self.lanes, turns):
+            self._turn_pieces(row, column, (word(first), turns), place)
+
+    def _turn_rows(self, row: ir.Value, column: ir.Value) -> None:
+        """A square whose rows are loaded whole."""
+        builder = self.builder
         values = [
             self.vector.load(self._source(builder.add(row, word(i)), column), self.dtype)
             for i in range(self.lanes)
@@ -288,24 +305,38 @@ class _Writer:
                 place = self.scalar.gep(scratch, self.dtype, builder.mul(number, word(lanes)))
                 self.vector.store(value, place, self.dtype, alignment=self.level.vector_bytes)
 
+        def place(number: int, first: ir.Value) -> ir.Value:
+            at = builder.add(first, word(number * lanes))
+            return self.scalar.gep(scratch, self.dtype, at)
+
         def turned(first: ir.Value) -> None:
-            values = [self._pieces(scratch, first, i, turns) for i in range(turns)]
-            for _ in range(turns.bit_length() - 1):
-                values = self._interleaved_pieces(values)
-            for j, value in enumerate(values):
-                beside = builder.add(builder.add(column, first), word(j))
-                self.vector.store(value, self._target(row, beside), self.dtype)
+            self._turn_pieces(row, column, (first, turns), place)
 
         self._loop(word(0), word(lanes), word(COPIED_ROWS), copied)
         self._loop(word(0), word(lanes), word(turns), turned)
 
-    def _pieces(self, scratch: ir.Value, first: ir.Value, row: int, distance: int) -> ir.Value:
+    def _turn_pieces(
+        self, row: ir.Value, column: ir.Value, piece: tuple[ir.Value, int], place: Place
+    ) -> None:
+        """A piece of all rows of a square: its first column, and how many it has.
+
+        Registers are loaded in pieces of several rows, which takes half the steps from them away.
+        """
+        first, turns = piece
+        values = [self._pieces(place, first, i, turns) for i in range(turns)]
+        for _ in range(turns.bit_length() - 1):
+            values = self._interleaved_pieces(values)
+        for j, value in enumerate(values):
+            beside = self.builder.add(self.builder.add(column, first), word(j))
+            self.vector.store(value, self._target(row, beside), self.dtype)
+
+    def _pieces(self, place: Place, first: ir.Value, row: int, distance: int) -> ir.Value:
         """A register with pieces from element ``first`` of rows so far apart."""
         narrow = Emitter(self.builder, self.level, distance)
-        parts: list[ir.Value] = []
-        for number in range(row, self.lanes, distance):
-            place = self.builder.add(first, word(number * self.lanes))
-            parts.append(narrow.load(self.scalar.gep(scratch, self.dtype, place), self.dtype))
+        parts = [
+            narrow.load(place(number, first), self.dtype)
+            for number in range(row, self.lanes, distance)
+        ]
         width = distance
         while len(parts) > 1:
             width *= 2

@@ -45,6 +45,7 @@ from tilewright.tile.convolutions.gathered import gathered_time, lower_channels_
 from tilewright.tile.convolutions.pointwise import turned_way
 from tilewright.tile.convolutions.winograd import winograd_variants
 from tilewright.tile.narrow import narrow_kernel
+from tilewright.tile.passes.masks import with_masks
 from tilewright.tile.products.contraction import (
     PACKED_DEPTH,
     assemble,
@@ -128,7 +129,7 @@ def _direct_variants(
     def lower(blocking: Blocking | None = None) -> tuple[LoweredStep, ...]:
         return (lower_channels_last(kernel, fresh(), shape, blocking),)
 
-    (step,) = lower()
+    (step,) = with_masks(lower(), machine)
     if is_pointwise(node) and fresh().is_stored(node.inputs[0]):
         ways, nest = plain_ways(lower)
         time = contraction_time(nest, machine, symbol(THREADS))

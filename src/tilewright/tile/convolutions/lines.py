@@ -130,7 +130,7 @@ def windows_in_place(frame: Frame, node: Node, base: Expr, runs: Runs, row: Expr
     assert isinstance(primitive, Convolve)
     channels = data.shape[-1] // elements_per_word(node)
     shape = (*data.shape[:-1], channels)
-    sample, *outer = unflatten(symbol("_q"), _outer(node))
+    sample, *outer = unflatten(symbol("_q"), [("", size) for size in node.shape[:-2]])
     first = [o * stride for o, stride in zip(outer, primitive.strides, strict=False)]
     *taps, part = map(symbol, runs.names)
     reach = [tap * dilation for tap, dilation in zip(taps, primitive.dilations, strict=False)]
@@ -175,8 +175,9 @@ def pixels_of_copies(frame: Frame, node: Node, elements: Expr, most: Expr) -> Ex
     across, padded = _across(node), _PaddedLines.of(node)
     lines = padded.results(elements // (_reach(node, across) * channels))
     lines = minimum(lines, most // across)
-    part = elements // (product(padded.taps) * primitive.strides[-1] * channels)
-    part = maximum(minimum(part, most) // height, 1) * height
+    part = elements // (padded.around * primitive.strides[-1] * channels)
+    part = minimum(minimum(part, most), across - 1)
+    part = maximum(part // height, 1) * height
     whole = balanced(product(node.shape[:-2]), maximum(lines, 1), 1) * across
     return select(less(0, lines), whole, balanced(frame.m, part, height))
 
@@ -185,16 +186,17 @@ def pixels_of_copies(frame: Frame, node: Node, elements: Expr, most: Expr) -> Ex
 class _Copies:
     """The lines of its data that a block of pixels meets, copied between their padding.
 
-    Lines are counted as if those of all images followed each other with their padding. A block of
-    a line or more has copies of all lines from ``begin``. One of less than a line (``parts``) meets
-    no line twice: it has of every line of data the part for its own pixels, in the order of the
-    lines of results and of the taps. Copies are ``size`` elements apart.
+    For each tap of the planes that lines lie in there are copies of their own. Of a block of a
+    line or more they are all lines from ``begin`` on, ``most`` at the most. One of less than a line
+    (``parts``) meets no line twice: it has of every line of data the part for its own pixels, in
+    the order of the lines of results and of the taps. Copies are ``size`` elements apart.
     """
 
     node: Node
     padded: _PaddedLines
     parts: Expr
     begin: Expr
+    most: Expr
     buffer: TileBuffer
     size: Expr
 
@@ -203,11 +205,12 @@ class _Copies:
         """The copies for blocks of ``row`` pixels."""
         across, padded = _across(node), _PaddedLines.of(node)
         parts = less(row, across)
-        begin = padded.of_result(unflatten(symbol("_m0") // across, _outer(node)))
+        begin = padded.of_result(symbol("_m0") // across)
         size = _reach(node, select(parts, row, across)) * node.inputs[1].shape[1]
-        count = select(parts, 2 * product(padded.taps), padded.most(ceil_div(row, across) + 1))
+        most = padded.most(ceil_div(row, across) + 1)
+        count = select(parts, 2 * padded.around, product(padded.planes) * most)
         buffer = frame.lowering.scratch_buffer(node.dtype, count * size)
-        return _Copies(node, padded, parts, begin, buffer, size)
+        return _Copies(node, padded, parts, begin, most, buffer, size)
 
     @property
     def pixels(self) -> tuple[Expr, Expr]:
@@ -217,40 +220,60 @@ class _Copies:
 
     def of_line(self, line: Expr) -> Expr:
         """The number of the copy that a line of results begins with."""
-        own = (line - BlockLines.of(self.node).lines[0]) * product(self.padded.taps)
-        whole = self.padded.of_result(unflatten(line, _outer(self.node))) - self.begin
-        return select(self.parts, own, whole)
+        own = (line - BlockLines.of(self.node).lines[0]) * self.padded.around
+        return select(self.parts, own, self.padded.of_result(line) - self.begin)
 
     def of_taps(self, taps: Sequence[Expr]) -> Expr:
         """How many copies later a tap reads."""
-        return select(self.parts, linear(taps, self.padded.taps), self.padded.of_taps(taps))
+        if not taps:
+            return constant(0)
+        *planes, tap = taps
+        plane = linear(planes, self.padded.planes)
+        whole = plane * self.most + tap * self.padded.axis.dilation
+        return select(self.parts, plane * self.padded.taps + tap, whole)
 
     def filled(self, frame: Frame) -> Statement:
-        """The loop over all copies."""
-        number, axes = frame.lowering.scope.declare("_v", 0), self.padded.taps
-        block, around = BlockLines.of(self.node), product(axes)
-        result = block.lines[0] + number // around
-        own = self.padded.of_result(unflatten(result, _outer(self.node)))
-        own += self.padded.of_taps(unflatten(number % around, [("", size) for size in axes]))
-        line = select(self.parts, own, self.begin + number)
-        last = self.padded.of_result(
-            unflatten((symbol("_m1") - 1) // _across(self.node), _outer(self.node))
+        """The loops over all copies: planes of results, taps of planes, lines."""
+        scope, padded, primitive = frame.lowering.scope, self.padded, self.node.primitive
+        assert isinstance(primitive, Convolve)
+        first, last = BlockLines.of(self.node).lines
+        plane, number = scope.declare("_s", 0), scope.declare("_v", 0)
+        planes = (first // padded.size, ceil_div(last, padded.size))
+        outer = self.node.shape[: len(padded.planes) + 1]
+        sample, *outputs = unflatten(plane, [("", size) for size in outer])
+        names = [f"_u{axis}" for axis in range(len(padded.planes))]
+        taps = [declare_index(scope, *tap) for tap in zip(names, padded.planes, strict=True)]
+        before = plane * padded.size
+        begin, end = maximum(first - before, 0), minimum(last - before, padded.size)
+        tap = number % padded.taps
+        result = select(self.parts, begin + number // padded.taps, begin)
+        reached = select(self.parts, tap * padded.axis.dilation, number)
+        line = result * padded.axis.stride + reached
+        outside = linear(taps, padded.planes)
+        own = (before + result - first) * padded.around + outside * padded.taps + tap
+        whole = plane * padded.met(padded.size) + line - self.begin + outside * self.most
+        copy = select(self.parts, own, whole)
+        positions, inside = tap_position(
+            [*geometry(primitive)[: len(taps)], Tap(1, 1, 1)], [*outputs, line],
+            [*taps, constant(0)], primitive.low[:-1] or (constant(0),),
+            self.node.inputs[0].shape[1:-2] or (constant(1),), scope,
+        )  # fmt: skip
+        pixels = [bound.substitute({"_q": before + result}) for bound in self.pixels]
+        index = (sample, *positions[: len(primitive.low) - 1])
+        made: Statement = Loop(
+            "_v",
+            constant(0),
+            select(self.parts, (end - begin) * padded.taps, padded.met(end - begin)),
+            _copied_line(frame, self, copy, (index, inside), (pixels[0], pixels[1])),
         )
-        lines = last + self.padded.of_taps([size - 1 for size in axes]) + 1 - self.begin
-        count = select(self.parts, (block.lines[1] - block.lines[0]) * around, lines)
-        pixels = [bound.substitute({"_q": result}) for bound in self.pixels]
-        body = _copied_line(frame, self, (number, line), (pixels[0], pixels[1]))
-        return Loop("_v", constant(0), count, body)
+        for name, count in reversed(list(zip(names, padded.planes, strict=True))):
+            made = Loop(name, constant(0), count, (made,))
+        return Loop("_s", *planes, (made,))
 
 
 def _across(node: Node) -> Expr:
     """How many results a line has, at least one."""
     return maximum(node.shape[-2], 1)
-
-
-def _outer(node: Node) -> list[tuple[str, Expr]]:
-    """The axes of the lines of a Convolve's results."""
-    return [("", size) for size in node.shape[:-2]]
 
 
 def _reach(node: Node, pixels: Expr) -> Expr:
@@ -262,79 +285,67 @@ def _reach(node: Node, pixels: Expr) -> Expr:
 
 @dataclass(frozen=True)
 class _PaddedLines:
-    """Numbers of lines of data with their padding, one image after the other.
+    """Numbers of lines of data with their padding, one plane of results after the other.
 
-    For every axis but the last: how many results an image has, the taps, and where they meet.
+    A plane has ``size`` lines of results; ``taps`` lines of data meet in one along ``axis``.
+    ``planes`` are the taps of the axes that planes follow each other along. The lines of data in
+    one dimension are planes of one line.
     """
 
-    sizes: tuple[Expr, ...]
-    taps: tuple[Expr, ...]
-    axes: tuple[Tap, ...]
+    size: Expr
+    taps: Expr
+    axis: Tap
+    planes: tuple[Expr, ...]
 
     @staticmethod
     def of(node: Node) -> _PaddedLines:
         primitive = node.primitive
         assert isinstance(primitive, Convolve)
-        sizes = tuple(maximum(size, 1) for size in node.shape[1:-2])
-        return _PaddedLines(sizes, node.inputs[1].shape[2:-1], tuple(geometry(primitive)[:-1]))
+        *axes, _ = geometry(primitive)
+        if not axes:
+            return _PaddedLines(constant(1), constant(1), Tap(1, 1, 1), ())
+        *planes, taps = node.inputs[1].shape[2:-1]
+        return _PaddedLines(maximum(node.shape[-3], 1), taps, axes[-1], tuple(planes))
 
     @property
-    def reached(self) -> list[Expr]:
-        """Over how many positions the results of an image reach along each axis."""
-        rows = zip(self.sizes, self.taps, self.axes, strict=True)
-        return [(n - 1) * axis.stride + (taps - 1) * axis.dilation + 1 for n, taps, axis in rows]
+    def around(self) -> Expr:
+        """How many lines of data meet in one of results."""
+        return product(self.planes) * self.taps
 
-    def of_result(self, position: Sequence[Expr]) -> Expr:
-        """The first line that the results at an image and outer positions read."""
-        line, *outer = position
-        for at, axis, reached in zip(outer, self.axes, self.reached, strict=True):
-            line = line * reached + at * axis.stride
-        return line
+    def met(self, results: Expr) -> Expr:
+        """Over how many lines of data so many neighbouring results of a plane reach."""
+        return (results - 1) * self.axis.stride + (self.taps - 1) * self.axis.dilation + 1
 
-    def of_taps(self, taps: Sequence[Expr]) -> Expr:
-        """How many lines later a tap reads."""
-        line = constant(0)
-        for tap, axis, reached in zip(taps, self.axes, self.reached, strict=True):
-            line = line * reached + tap * axis.dilation
-        return line
+    def of_result(self, line: Expr) -> Expr:
+        """The first line of a plane of data that a line of results reads."""
+        plane = line // self.size
+        return plane * self.met(self.size) + (line - plane * self.size) * self.axis.stride
 
-    def position(self, line: Expr) -> list[Expr]:
-        """An image, and positions from the beginning of its padding."""
-        return unflatten(line, [("", constant(0)), *(("", size) for size in self.reached)])
-
-    def results(self, lines: Expr) -> Expr:
-        """For how many lines of results so many neighbouring lines of data are enough."""
-        if not self.axes:
-            return lines
-        axis, (_, *inner) = self.axes[0], self.sizes
-        planes = lines // product(self.reached[1:]) - (self.taps[0] - 1) * axis.dilation - 1
-        return maximum(planes + axis.stride, 0) // axis.stride * product(inner)
+    def results(self, copies: Expr) -> Expr:
+        """For how many lines of results so many copies are enough."""
+        lines = copies // maximum(product(self.planes), 1) - self.met(constant(1))
+        return maximum(lines + self.axis.stride, 0) // self.axis.stride
 
     def most(self, results: Expr) -> Expr:
         """As many lines as so many neighbouring lines of results read, or a few more."""
-        if not self.axes:
-            return results
-        for size in reversed(self.sizes[1:]):
-            results = results // size + 2
-        axis, reach = self.axes[0], (self.taps[0] - 1) * self.axes[0].dilation + 1
-        # From one image to the next, lines are skipped or met again.
-        again = maximum(reach - axis.stride, 0) * (results // self.sizes[0] + 2)
-        return (results * axis.stride + again + reach) * product(self.reached[1:])
+        reach = self.met(constant(1))
+        # From one plane to the next, lines are skipped or met again.
+        again = maximum(reach - self.axis.stride, 0) * (results // self.size + 2)
+        return results * self.axis.stride + again + reach
 
 
 def _copied_line(
-    frame: Frame, copies: _Copies, copy: tuple[Expr, Expr], pixels: tuple[Expr, Expr]
+    frame: Frame,
+    copies: _Copies,
+    number: Expr,
+    line: tuple[Index, Expr],
+    pixels: tuple[Expr, Expr],
 ) -> tuple[Statement, ...]:
-    """A copy, its number and line given: zeros, elements, zeros. Of a line outside none is read."""
-    node, padded = copies.node, copies.padded
+    """Copy ``number``: zeros, elements, zeros. Of a line that is not inside none is read."""
+    node = copies.node
     primitive, (data, weights) = node.primitive, node.inputs
     assert isinstance(primitive, Convolve)
-    number, line = copy
-    sample, *positions = padded.position(line)
-    plain, zeros = [Tap(1, 1, 1)] * len(positions), [constant(0)] * len(positions)
-    scope = frame.lowering.scope
-    low, sizes = primitive.low[: len(positions)], data.shape[1:-2]
-    at, inside = tap_position(plain, positions, zeros, low, sizes, scope)
+    at, inside = line
     begin = pixels[0] * primitive.strides[-1] - primitive.low[-1]
     length = _reach(node, pixels[1] - pixels[0])
     before = minimum(maximum(-begin, 0), length)
@@ -347,7 +358,7 @@ def _copied_line(
         zero = Store(copies.buffer, place + symbol("_z"), Literal(0.0, node.dtype))
         return Loop("_z", first * channels, last * channels, (zero,))
 
-    index = (sample, *at, begin + before, constant(0))
+    index = (*at, begin + before, constant(0))
     target = place + before * channels
     middle = _copied(frame, data, index, (copies.buffer, target), after - before)
     return cleared(constant(0), before), middle, cleared(after, length)

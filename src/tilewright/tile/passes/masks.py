@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from tilewright.cost.machine import Machine
 from tilewright.cost.vector_work import Core, masks_pay
-from tilewright.ir.tile import Let, Loop, Statement, Store
+from tilewright.ir.tile import Let, Loop, Stage, Statement, Store
 from tilewright.ir.tile_walk import is_innermost, is_side_by_side, may_fault, value_parts
 from tilewright.target.core_model import MASKED_VECTOR_BYTES
 from tilewright.tile.variants import LoweredStep
@@ -31,7 +31,18 @@ def with_masks(steps: Iterable[LoweredStep], machine: Machine) -> tuple[LoweredS
 
 
 def _statements(body: Iterable[Statement], core: Core) -> tuple[Statement, ...]:
-    return tuple(_loop(part, core) if isinstance(part, Loop) else part for part in body)
+    return tuple(_statement(part, core) for part in body)
+
+
+def _statement(part: Statement, core: Core) -> Statement:
+    match part:
+        case Loop():
+            return _loop(part, core)
+        case Stage(load=load, body=body, store=store):
+            made = (_statements(each, core) for each in (load, body, store))
+            return Stage(part.axes, *made)
+        case _:
+            return part
 
 
 def _loop(loop: Loop, core: Core) -> Loop:

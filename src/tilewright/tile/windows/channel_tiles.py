@@ -1,32 +1,29 @@
-"""Depthwise convolution in register tiles: vectors are channels, a tile several outputs of a row.
+"""Convolution in many groups in register tiles: vectors are groups, a tile some outputs of a row.
 
-A task is a block of neighbouring outputs for as many channels as a vector has. What their windows
+A task is a block of neighbouring outputs for as many groups as a vector has. What their windows
 reach is copied into scratch, where the vectors of a row lie side by side with zeros around them:
 that turns images with the channels first, and brings pixels together that lie apart with the
 channels last. A tile then reads every vector of a row once for all taps that meet it, and holds the
 weights of as many taps as outputs share it: it loads far less than it multiplies, however many taps
-there are. Start with :func:`channel_tiles`.
+there are. The groups of a depthwise convolution are its channels. Groups of several channels, the
+*members*, have a copy for each of them, so that no lane of a vector is empty however few they are;
+what is made for each is turned back on its way out. Start with :class:`ChannelTiles`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from fractions import Fraction
+from collections.abc import Callable, Sequence
 from math import prod
 
-import numpy as np
-
-from tilewright.ir.dtype import DType
-from tilewright.ir.graph import Node, node
+from tilewright.ir.graph import Node
 from tilewright.ir.kernel import Kernel
-from tilewright.ir.primitives import Constant, Convolve
+from tilewright.ir.primitives import Convolve
 from tilewright.ir.tile import (
     MULTIPLY_ADD,
     Apply,
     Load,
     Loop,
     TileBuffer,
-    TileProgram,
     TransposeBlock,
     Value,
     neutral_element,
@@ -37,7 +34,6 @@ from tilewright.shape import (
     Expr,
     ceil_div,
     constant,
-    equal,
     less,
     less_equal,
     maximum,
@@ -46,18 +42,23 @@ from tilewright.shape import (
     select,
 )
 from tilewright.target import Target
-from tilewright.tile.loops.loops import finish, target_buffers
+from tilewright.tile.loops.loops import target_buffers
 from tilewright.tile.values.lowering import Lowering
-from tilewright.tile.windows.bands import Geometry
-from tilewright.tile.windows.channel_windows import UNROLLED_TAPS
+from tilewright.tile.windows.group_geometry import (
+    COLUMNS,
+    channels_come_first,
+    group_vectors,
+    most_rows,
+    tile_geometry,
+)
 
 TOGETHER = 64  # multiply-adds of one loop body; of more, LLVM moves loads ahead and sums to memory
 IN_FLIGHT = 2  # registers for what is read, one of them ahead
 OUTPUTS = 8  # of a tile: as many sums are in flight
-LEAST_VECTOR = 32  # bytes; with shorter ones there are too few registers for sums and weights
 PIECE = 4  # channels that are moved together where fewer are left than a vector has
-COLUMNS = 64  # of outputs in a task at most
-ROWS = 16  # of outputs in a task at most; as many as windows reach beyond them, if these are more
+
+
+Lines = Callable[[Callable[[Expr], None]], None]  # the lines of taps, given what to do of each
 
 
 class ChannelTiles:
@@ -67,33 +68,35 @@ class ChannelTiles:
         self.kernel, self.lowering, self.seed = kernel, lowering, kernel.seed
         primitive = self.seed.primitive
         assert isinstance(primitive, Convolve)
-        self.geometry = _geometry(self.seed)
+        self.geometry = tile_geometry(self.seed)
         self.channels_last = primitive.channels_last
+        self.members = self.seed.inputs[1].shape[1].value
+        self.made = self.seed.inputs[1].shape[0].value // primitive.groups
         self.targets = target_buffers(kernel)
         self.lanes = target.vector_bytes // self.seed.dtype.bytes
         self.free = target.free_registers
         self.near = target.levels[1].capacity
-        self.weights = _vectors(self.seed.inputs[1], self.lanes)
+        self.weights = group_vectors(self.seed.inputs[1], primitive.groups, self.lanes)
         self.last = len(self.geometry.kernel) - 1
         self.grid: list[tuple[str, Expr]] = []
-        channel_axis = self.seed.rank - 1 if self.channels_last else 1
         self.batch = self._task(self.seed.shape[0])
-        channels = self.seed.shape[channel_axis]
-        self.block = self._task(ceil_div(channels, self.lanes))
-        self.channel = self.block * self.lanes
-        self.count = minimum(self.lanes, channels - self.channel)
-        self.most_rows = _most_rows(self.geometry)
+        groups = constant(primitive.groups)
+        self.block = self._task(ceil_div(groups, self.lanes))
+        self.group = self.block * self.lanes
+        self.count = minimum(self.lanes, groups - self.group)
+        self.pitch = self.geometry.span(-1, COLUMNS).value
+        line_bytes = self.members * self.pitch * target.vector_bytes
+        self.most_rows = most_rows(self.geometry, target.levels[2].capacity // 2 // line_bytes)
         self.row, self.rows = constant(0), constant(1)
         if self.last:
             self.row, self.rows = self._outputs(0, self.most_rows, 1)
         self.column, self.columns = self._outputs(self.last, COLUMNS, OUTPUTS)
         lowering.open()
         stride = self.geometry.strides[-1]
-        self.pitch = self.geometry.span(-1, COLUMNS).value
         self.height = self.geometry.span(0, self.most_rows).value if self.last else 1
-        self.band_bytes = self.height * self.pitch * target.vector_bytes
-        self.band = self._scratch(self.height * self.pitch)
-        self.sums = self._scratch(COLUMNS)
+        self.band_bytes = self.height * line_bytes
+        self.band = self._scratch(self.members * self.height * self.pitch)
+        self.sums = self._scratch(self.made * COLUMNS)
         self.reached = self.geometry.span(-1, ceil_div(self.columns, OUTPUTS) * OUTPUTS)
         origin = self.column * stride - self.geometry.low[-1]
         size = self.geometry.operand.shape[self.geometry.lead + self.last]
@@ -136,6 +139,13 @@ class ChannelTiles:
         body(variable)
         self.lowering.emit(Loop(str(variable), first, last, self.lowering.close()))
 
+    def each(self, count: int, body: Callable[[Expr], None]) -> None:
+        """``body`` for every number below ``count``."""
+        if count == 1:
+            body(constant(0))
+        else:
+            self.loop(0, count, count, body)
+
     def vector(self, body: Callable[[Expr], None], lanes: int | None = None) -> None:
         """``body`` for every lane of one vector."""
         lanes = lanes or self.lanes
@@ -145,16 +155,22 @@ class ChannelTiles:
         inside = self.lowering.close()
         self.lowering.emit(Loop(str(lane), constant(0), constant(lanes), inside, independent=True))
 
-    def channels(self, body: Callable[[Expr], None]) -> None:
-        """``body`` for the lanes that are channels, in vectors as long as they fill."""
-        whole = equal(self.count, self.lanes)
-        self.loop(0, whole, 1, lambda _: self.vector(body))
-        pieces = select(whole, 0, self.count // PIECE)
+    def channels(self, count: Expr, most: int, body: Callable[[Expr], None]) -> None:
+        """``body`` for ``count`` channels, ``most`` vectors or less, as far as they fill any."""
+        whole = count // self.lanes
+        self.loop(
+            0, whole, most,
+            lambda number: self.vector(
+                lambda lane: body(lane if most == 1 else number * self.lanes + lane)
+            ),
+        )  # fmt: skip
+        done = whole * self.lanes
+        pieces = (count - done) // PIECE
         self.loop(
             0, pieces, self.lanes // PIECE,
-            lambda number: self.vector(lambda lane: body(number * PIECE + lane), PIECE),
+            lambda number: self.vector(lambda lane: body(done + number * PIECE + lane), PIECE),
         )  # fmt: skip
-        self.loop(select(whole, self.count, pieces * PIECE), self.count, self.lanes, body)
+        self.loop(done + pieces * PIECE, count, most * self.lanes, body)
 
     def put(self, buffer: TileBuffer, vector: Expr, lane: Expr, value: Value) -> None:
         self.lowering.store(buffer, vector * self.lanes + lane, value)
@@ -186,36 +202,66 @@ class ChannelTiles:
         return self.is_same
 
     def _copied(self, row: Expr) -> None:
-        """A row of the operand in scratch."""
-        base, zero = row * self.pitch, constant(0)
+        """A row of the operand in scratch, of each member of the groups."""
+        self.each(self.members, lambda member: self._cleared(self._line(member, row)))
+        rows = [self.top + row] if self.last else []
+        if not self.channels_last:
+            self.each(self.members, lambda member: self._turned(member, row, rows))
+        elif self.members == 1:
+            self.loop(self.begin, self.end, self.pitch, lambda x: self._pixel(x, row, rows))
+        else:
+            self.loop(self.begin, self.end, self.pitch, lambda x: self._apart(x, row, rows))
+
+    def _line(self, member: Expr, row: Expr) -> Expr:
+        """The first vector of a row of the scratch, which has the rows of one member in turn."""
+        return (member * self.height + row) * self.pitch
+
+    def _cleared(self, base: Expr) -> None:
+        """Zeros around a row; all over it where lanes stay empty."""
         partly = less(self.count, self.lanes)
         cleared = select(partly, self.reached, self.begin)
-        self.clear(self.band, zero, cleared, self.pitch, base)
+        self.clear(self.band, constant(0), cleared, self.pitch, base)
         self.clear(
             self.band, select(partly, self.reached, self.end), self.reached, self.pitch, base
         )
+
+    def _turned(self, member: Expr, row: Expr, rows: list[Expr]) -> None:
+        """A row of data that has its channels first."""
         operand, shape = self.geometry.operand, self.geometry.operand.shape
-        rows = [self.top + row] if self.last else []
-        if not self.channels_last:
-            place = (self.batch, self.channel, *rows, self.origin + self.begin)
-            offset = self.lowering.scope.resolve(linear(place, shape))
-            self.lowering.emit(
-                TransposeBlock(
-                    self.lowering.buffer(operand), offset, product(shape[2:]),
-                    self.band, (base + self.begin) * self.lanes, constant(self.lanes),
-                    self.count, self.end - self.begin,
-                )
-            )  # fmt: skip
-            return
+        channel = self.group * self.members + member
+        place = (self.batch, channel, *rows, self.origin + self.begin)
+        base = self._line(member, row) + self.begin
+        self.lowering.emit(
+            TransposeBlock(
+                self.lowering.buffer(operand), self.lowering.scope.resolve(linear(place, shape)),
+                self.members * product(shape[2:]), self.band, base * self.lanes,
+                constant(self.lanes), self.count, self.end - self.begin,
+            )
+        )  # fmt: skip
 
-        def pixel(x: Expr) -> None:
-            def copy(lane: Expr) -> None:
-                index = (self.batch, *rows, self.origin + x, self.channel + lane)
-                self.put(self.band, base + x, lane, self.lowering.value(operand, index))
+    def _pixel(self, x: Expr, row: Expr, rows: list[Expr]) -> None:
+        """A pixel of data that has its channels last, one in a group."""
 
-            self.channels(copy)
+        def copy(lane: Expr) -> None:
+            index = (self.batch, *rows, self.origin + x, self.group + lane)
+            value = self.lowering.value(self.geometry.operand, index)
+            self.put(self.band, self._line(constant(0), row) + x, lane, value)
 
-        self.loop(self.begin, self.end, self.pitch, pixel)
+        self.channels(self.count, 1, copy)
+
+    def _apart(self, x: Expr, row: Expr, rows: list[Expr]) -> None:
+        """A pixel of data that has its channels last, with the members of its groups apart."""
+        operand, shape = self.geometry.operand, self.geometry.operand.shape
+        place = (self.batch, *rows, self.origin + x, self.group * self.members)
+        self.lowering.emit(
+            TransposeBlock(
+                self.lowering.stored(operand), self.lowering.scope.resolve(linear(place, shape)),
+                constant(self.members), self.band,
+                (self._line(constant(0), row) + x) * self.lanes,
+                constant(self.height * self.pitch * self.lanes), self.count,
+                constant(self.members),
+            )
+        )  # fmt: skip
 
     def _row(self, row: Expr) -> None:
         """One row of outputs."""
@@ -228,28 +274,32 @@ class ChannelTiles:
 
         zero = neutral_element("sum", self.seed.dtype)
 
-        def cleared(start: Expr, outputs: int) -> None:
+        def cleared(start: Expr, outputs: int, made: Expr) -> None:
+            first = made * COLUMNS + start
             for output in range(outputs):
-                self.vector(lambda lane, o=output: self.put(self.sums, start + o, lane, zero))
+                self.vector(lambda lane, o=output: self.put(self.sums, first + o, lane, zero))
 
-        def nested(start: Expr, outputs: int) -> None:
+        def summed(start: Expr, outputs: int, made: Expr, lines: Lines) -> None:
+            def member(number: Expr) -> None:
+                place = self._line(number, above)
+                for taps in self._blocks(outputs):
+                    self._along(taps, lambda first, count: lines(lambda tap: self._tile(
+                        (place, tap), (made, number), first, count, start, outputs)))  # fmt: skip
+
+            self.each(self.members, member)
+
+        def nested(start: Expr, outputs: int, made: Expr) -> None:
             """All taps of one tile after the other: its sums stay in registers."""
-            cleared(start, outputs)
-            for taps in self._blocks(outputs):
-                self._along(taps, lambda first, count: self.loop(begin, end, most, lambda tap:
-                    self._tile((above, tap), first, count, start, outputs)))  # fmt: skip
-
-        def added(start: Expr, outputs: int, tap: Expr) -> None:
-            for taps in self._blocks(outputs):
-                self._along(taps, lambda first, count:
-                    self._tile((above, tap), first, count, start, outputs))  # fmt: skip
+            cleared(start, outputs, made)
+            summed(start, outputs, made, lambda body: self.loop(begin, end, most, body))
 
         if self._is_near():
             self._tiles(nested)
         else:
             self._tiles(cleared)
             self.loop(begin, end, most, lambda tap: self._tiles(
-                lambda start, outputs: added(start, outputs, tap)))  # fmt: skip
+                lambda start, outputs, made: summed(
+                    start, outputs, made, lambda body: body(tap))))  # fmt: skip
         self._results(row)
 
     def _is_near(self) -> bool:
@@ -258,16 +308,20 @@ class ChannelTiles:
         If not, all tiles of a row meet one line of taps before the next line.
         """
         window = self.geometry.span(-1, OUTPUTS).value * prod(self.geometry.kernel[:-1])
-        touched = window + prod(self.geometry.kernel)
+        touched = self.members * (window + prod(self.geometry.kernel))
         return touched * self.lanes * self.seed.dtype.bytes <= self.near
 
-    def _tiles(self, body: Callable[[Expr, int], None]) -> None:
-        """Tiles that cover a row; a small rest is a tile of half as many outputs."""
+    def _tiles(self, body: Callable[[Expr, int, Expr], None]) -> None:
+        """Tiles that cover a row, of each channel made; a small rest is one of half the outputs."""
         half, rest = OUTPUTS // 2, self.columns % OUTPUTS
         halves = less_equal(1, rest) * less_equal(rest, half)
         whole = ceil_div(self.columns, OUTPUTS) - halves
-        self.loop(0, whole, COLUMNS // OUTPUTS, lambda n: body(n * OUTPUTS, OUTPUTS))
-        self.loop(0, halves, 1, lambda _: body(whole * OUTPUTS, half))
+
+        def each(start: Expr, outputs: int) -> None:
+            self.each(self.made, lambda made: body(start, outputs, made))
+
+        self.loop(0, whole, COLUMNS // OUTPUTS, lambda n: each(n * OUTPUTS, OUTPUTS))
+        self.loop(0, halves, 1, lambda _: each(whole * OUTPUTS, half))
 
     def _blocks(self, outputs: int) -> list[tuple[int, int, int]]:
         """The taps along a row in blocks of which registers hold the weights.
@@ -291,20 +345,23 @@ class ChannelTiles:
         self.loop(0, number, number, lambda n: body(first + n * count, count))
 
     def _tile(
-        self, line: tuple[Expr, Expr], first: Expr, count: int, start: Expr, outputs: int
-    ) -> None:
+        self, line: tuple[Expr, Expr], channel: tuple[Expr, Expr], first: Expr, count: int,
+        start: Expr, outputs: int,
+    ) -> None:  # fmt: skip
         """Some taps of a line, for neighbouring outputs.
 
-        The ``line`` are the row of the band of the first line, and which one it is.
+        The ``line`` are the first vector of the first line, and which one it is, the ``channel``
+        which one is made of a group, and of which member.
         """
         geometry, (above, tap) = self.geometry, line
         stride, dilation = geometry.strides[-1], geometry.dilations[-1]
-        place = (above + tap * (geometry.dilations[0] if self.last else 0)) * self.pitch
+        place = above + tap * ((geometry.dilations[0] if self.last else 0) * self.pitch)
         base = place + start * stride + first * dilation
-        outer = [tap] if self.last else []
+        outer = [*channel, tap] if self.last else [*channel]
+        sums_at = channel[0] * COLUMNS + start
 
         def body(lane: Expr) -> None:
-            sums = [self.at(self.sums, start + o, lane) for o in range(outputs)]
+            sums = [self.at(self.sums, sums_at + o, lane) for o in range(outputs)]
             pairs = [
                 (o * stride + t * dilation, o, t) for o in range(outputs) for t in range(count)
             ]
@@ -317,7 +374,7 @@ class ChannelTiles:
                     Apply(MULTIPLY_ADD, (read, weight, sums[o]), self.seed.dtype)
                 )
             for o, value in enumerate(sums):
-                self.put(self.sums, start + o, lane, value)
+                self.put(self.sums, sums_at + o, lane, value)
 
         self.vector(body)
 
@@ -325,38 +382,84 @@ class ChannelTiles:
 
     def _results(self, row: Expr) -> None:
         """What the kernel makes of a row of sums."""
-        lowering, seed = self.lowering, self.seed
         rows = [self.row + row] if self.last else []
+        if not self.channels_last:
+            self.each(self.made, lambda made: self._turned_results(made, row, rows))
+            return
+        sums = self.sums if self.made == 1 else self._together()
 
         def pixel(x: Expr) -> None:
             def body(lane: Expr) -> None:
-                outputs, channel = [*rows, self.column + x], self.channel + lane
-                place = [self.batch, *outputs, channel]
-                if not self.channels_last:
-                    place = [self.batch, channel, *outputs]
-                full = tuple(lowering.scope.resolve(i) for i in place)
-                self.finished[full] = self.at(self.sums, x, lane)
+                channel = self.group * self.made + lane
+                full = self._finish((self.batch, *rows, self.column + x, channel),
+                                    Load(sums, x * (self.made * self.lanes) + lane))  # fmt: skip
                 for output in self.kernel.outputs:
-                    made = lowering.value(output, full)
-                    if self.channels_last:
-                        lowering.store(self.targets[output], linear(full, seed.shape), made)
-                    else:
-                        self.is_same &= self._is_of_channel(made, (row, x))
-                        self.put(self.sums, x, lane, made)
+                    if output in turned:
+                        made = self.lowering.value(output.inputs[0], full)
+                        self.put(sums, x * self.made, lane, made)
+                        continue
+                    made = self.lowering.value(output, full)
+                    self.lowering.store(self.targets[output], linear(full, self.seed.shape), made)
 
-            self.channels(body)
+            self.channels(self.count * self.made, self.made, body)
+
+        turned = [output for output in self.kernel.outputs if channels_come_first(output)]
+        self.loop(0, self.columns, COLUMNS, pixel)
+        channel, count = self.group * self.made, self.count * self.made
+        for output in turned:
+            self._leave((sums, constant(0)), self.made, output, (channel, *rows), (1, count))
+
+    def _leave(
+        self, sums: tuple[TileBuffer, Expr], vectors: int, output: Node, first: Sequence[Expr],
+        channels: tuple[int, Expr],
+    ) -> None:  # fmt: skip
+        """Turn a row of sums, of ``vectors`` for each pixel, into results with the channels first.
+
+        They begin at ``first``, with so many ``channels`` at a distance.
+        """
+        place, (distance, count) = (self.batch, *first, self.column), channels
+        offset = self.lowering.scope.resolve(linear(place, output.shape))
+        self.lowering.emit(
+            TransposeBlock(
+                *sums, constant(vectors * self.lanes), self.targets[output], offset,
+                product(output.shape[2:]) * distance, self.columns, count,
+            )
+        )  # fmt: skip
+
+    def _finish(self, place: Index, value: Value) -> Index:
+        """Note the sum that is finished at a place of the results."""
+        full = tuple(self.lowering.scope.resolve(index) for index in place)
+        self.finished[full] = value
+        return full
+
+    def _together(self) -> TileBuffer:
+        """The sums of a row with the channels of a pixel side by side, group after group."""
+        together = self._scratch(self.made * COLUMNS)
+        self.loop(0, self.columns, COLUMNS, lambda x: self.lowering.emit(TransposeBlock(
+            self.sums, x * self.lanes, constant(COLUMNS * self.lanes),
+            together, x * (self.made * self.lanes), constant(self.made),
+            constant(self.made), self.count)))  # fmt: skip
+        return together
+
+    def _turned_results(self, made: Expr, row: Expr, rows: list[Expr]) -> None:
+        """Results with the channels first: one channel of each group."""
+        lowering, (output,) = self.lowering, self.kernel.outputs
+        base = made * COLUMNS
+
+        def pixel(x: Expr) -> None:
+            def body(lane: Expr) -> None:
+                channel = (self.group + lane) * self.made + made
+                place = (self.batch, channel, *rows, self.column + x)
+                full = self._finish(place, self.at(self.sums, base + x, lane))
+                value = lowering.value(output, full)
+                self.is_same &= self._is_of_channel(value, (row, x))
+                self.put(self.sums, base + x, lane, value)
+
+            self.channels(self.count, 1, body)
 
         self.loop(0, self.columns, COLUMNS, pixel)
-        if not self.channels_last:
-            place = (self.batch, self.channel, *rows, self.column)
-            offset = lowering.scope.resolve(linear(place, seed.shape))
-            self.lowering.emit(
-                TransposeBlock(
-                    self.sums, constant(0), constant(self.lanes),
-                    self.targets[self.kernel.outputs[0]], offset, product(seed.shape[2:]),
-                    self.columns, self.count,
-                )
-            )  # fmt: skip
+        first = (self.group * self.made + made, *rows)
+        self._leave((self.sums, base * self.lanes), 1, output, first, (self.made, self.count))
 
     def _is_of_channel(self, value: Value, pixel: tuple[Expr, Expr]) -> bool:
         """Whether what is read beside the sums is of the channel alone."""
@@ -367,83 +470,4 @@ class ChannelTiles:
         )
 
 
-def _most_rows(geometry: Geometry) -> int:
-    """Rows of outputs in a task: what windows reach beyond them is copied twice at most."""
-    return max(ROWS, geometry.reach(0)) if len(geometry.kernel) > 1 else 1
-
-
-def _most_copied(geometry: Geometry) -> Fraction:
-    """Elements of the operand that a large task copies for each output."""
-    rows = _most_rows(geometry)
-    copied = geometry.span(-1, COLUMNS).value
-    if len(geometry.kernel) > 1:
-        copied *= geometry.span(0, rows).value
-    return Fraction(copied, rows * COLUMNS)
-
-
-def _geometry(seed: Node) -> Geometry:
-    primitive = seed.primitive
-    assert isinstance(primitive, Convolve)
-    data, weights = seed.inputs
-    kernel = tuple(size.value for size in weights.shape[2:])
-    strides, dilations = primitive.strides, primitive.dilations
-    return Geometry("sum", kernel, strides, dilations, primitive.low, data, primitive.spatial.start)
-
-
-def _vectors(weights: Node, lanes: int) -> Node:
-    """Constant weights [channel, 1, kernel…] as [block, kernel…, lane], with zeros at the end."""
-    primitive = weights.primitive
-    assert isinstance(primitive, Constant)
-    taps = primitive.array[:, 0]
-    blocks = -(-taps.shape[0] // lanes)
-    padded = np.zeros((blocks * lanes, *taps.shape[1:]), taps.dtype)
-    padded[: taps.shape[0]] = taps
-    split = padded.reshape(blocks, lanes, *taps.shape[1:])
-    return node(Constant.of(np.moveaxis(split, 1, -1), weights.dtype))
-
-
-def channel_tiles(kernel: Kernel, lowering: Lowering, target: Target) -> TileProgram | None:
-    """The program of a depthwise convolution; None of another kernel, and where there are none."""
-    if not _is_fit(kernel, lowering, target):
-        return None
-    task = ChannelTiles(kernel, lowering, target)
-    if task.band_bytes > target.levels[2].capacity // 2 or not task.write():
-        return None
-    body = [s for block in lowering.blocks for s in block.statements]
-    return finish(lowering, kernel, task.grid, body, task.targets)
-
-
-def _is_fit(kernel: Kernel, lowering: Lowering, target: Target) -> bool:
-    seed, primitive = kernel.seed, kernel.seed.primitive
-    if not isinstance(primitive, Convolve) or seed.dtype not in (DType.FLOAT32, DType.FLOAT64):
-        return False
-    data, weights = seed.inputs
-    if not isinstance(weights.primitive, Constant) or weights.primitive.codes is not None:
-        return False
-    channels, _, *taps = (size.value for size in weights.shape)
-    if channels != primitive.groups or len(taps) > 2 or min(channels, *taps) < 1:
-        return False
-    if target.vector_bytes < LEAST_VECTOR:
-        return False
-    if primitive.channels_last:
-        return True
-    one = len(kernel.outputs) == 1 and kernel.outputs[0].shape == seed.shape
-    return one and kernel.outputs[0].dtype is seed.dtype and data in lowering.memory
-
-
-def is_surely_best(kernel: Kernel, target: Target) -> bool:
-    """Whether tiles, if there are any, need no comparison with sums in scratch.
-
-    With the channels last, other loops over many taps load and store every sum once for each line
-    of taps, beside multiply-adds; tiles copy the operand once, before them, which may take twice as
-    long. Channels are whole vectors, or there would be more work.
-    """
-    seed, primitive = kernel.seed, kernel.seed.primitive
-    if not isinstance(primitive, Convolve) or not primitive.channels_last:
-        return False
-    geometry = _geometry(seed)
-    channels = seed.shape[-1]
-    if not channels.is_constant or channels.value % (target.vector_bytes // seed.dtype.bytes):
-        return False
-    lines = prod(geometry.kernel[:-1])
-    return prod(geometry.kernel) > UNROLLED_TAPS and 2 * _most_copied(geometry) <= lines
+__all__ = ["ChannelTiles"]

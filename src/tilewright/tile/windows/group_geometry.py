@@ -1,0 +1,68 @@
+"""What register tiles with groups as lanes read and make, in numbers.
+
+Start with :func:`tile_geometry`.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+
+from tilewright.ir.graph import Node, node
+from tilewright.ir.primitives import Constant, Convolve, Transpose
+from tilewright.tile.windows.bands import Geometry
+
+COLUMNS = 64  # of outputs in a task at most
+ROWS = 16  # of outputs in a task at most; as many as windows reach beyond them, if these are more
+
+
+def tile_geometry(seed: Node) -> Geometry:
+    """The window of a Convolve."""
+    primitive = seed.primitive
+    assert isinstance(primitive, Convolve)
+    data, weights = seed.inputs
+    kernel = tuple(size.value for size in weights.shape[2:])
+    strides, dilations = primitive.strides, primitive.dilations
+    return Geometry("sum", kernel, strides, dilations, primitive.low, data, primitive.spatial.start)
+
+
+def most_rows(geometry: Geometry, lines: int) -> int:
+    """Rows of outputs in a task, of at most so many ``lines`` in scratch if they can be fewer.
+
+    What windows reach beyond them is copied twice at most, but where memory is short.
+    """
+    if len(geometry.kernel) == 1:
+        return 1
+    most = (lines - geometry.reach(0) - 1) // geometry.strides[0] + 1
+    return max(1, min(most, max(ROWS, geometry.reach(0))))
+
+
+def most_copied(geometry: Geometry) -> Fraction:
+    """Elements of the operand that a large task copies for each output."""
+    rows = max(ROWS, geometry.reach(0)) if len(geometry.kernel) > 1 else 1
+    copied = geometry.span(-1, COLUMNS).value
+    if len(geometry.kernel) > 1:
+        copied *= geometry.span(0, rows).value
+    return Fraction(copied, rows * COLUMNS)
+
+
+def group_vectors(weights: Node, groups: int, lanes: int) -> Node:
+    """Constant weights [channel, member, kernel…] as [block, made, member, kernel…, lane].
+
+    Lanes are groups, those that are missing at the end zeros.
+    """
+    primitive = weights.primitive
+    assert isinstance(primitive, Constant)
+    taps = primitive.array
+    blocks, made = -(-groups // lanes), taps.shape[0] // groups
+    padded = np.zeros((blocks * lanes, made, *taps.shape[1:]), taps.dtype)
+    padded[:groups] = taps.reshape(groups, made, *taps.shape[1:])
+    split = padded.reshape(blocks, lanes, *padded.shape[1:])
+    return node(Constant.of(np.moveaxis(split, 1, -1), weights.dtype))
+
+
+def channels_come_first(output: Node) -> bool:
+    """Whether a result is the transposition of one that has its channels last."""
+    last = output.rank - 1
+    return output.primitive == Transpose((0, last, *range(1, last)))

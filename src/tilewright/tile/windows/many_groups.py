@@ -1,0 +1,85 @@
+"""Which convolutions register tiles with groups as lanes fit. Start with :func:`channel_tiles`."""
+
+from __future__ import annotations
+
+from math import prod
+
+from tilewright.ir.dtype import DType
+from tilewright.ir.kernel import Kernel
+from tilewright.ir.primitives import Constant, Convolve
+from tilewright.ir.tile import TileProgram
+from tilewright.ir.views import is_view
+from tilewright.target import Target
+from tilewright.tile.loops.loops import finish
+from tilewright.tile.values.lowering import Lowering
+from tilewright.tile.windows.channel_tiles import ChannelTiles
+from tilewright.tile.windows.channel_windows import UNROLLED_TAPS
+from tilewright.tile.windows.group_geometry import (
+    channels_come_first,
+    most_copied,
+    tile_geometry,
+)
+
+LEAST_VECTOR = 32  # bytes; with shorter ones there are too few registers for sums and weights
+
+
+def channel_tiles(kernel: Kernel, lowering: Lowering, target: Target) -> TileProgram | None:
+    """The program of a depthwise convolution; None of another kernel, and where there are none."""
+    if not _is_fit(kernel, lowering, target):
+        return None
+    task = ChannelTiles(kernel, lowering, target)
+    if task.band_bytes > target.levels[2].capacity // 2 or not task.write():
+        return None
+    body = [s for block in lowering.blocks for s in block.statements]
+    return finish(lowering, kernel, task.grid, body, task.targets)
+
+
+def _is_fit(kernel: Kernel, lowering: Lowering, target: Target) -> bool:
+    seed, primitive = kernel.seed, kernel.seed.primitive
+    if not isinstance(primitive, Convolve) or seed.dtype not in (DType.FLOAT32, DType.FLOAT64):
+        return False
+    data, weights = seed.inputs
+    if not isinstance(weights.primitive, Constant) or weights.primitive.codes is not None:
+        return False
+    channels, members, *taps = (size.value for size in weights.shape)
+    lanes = target.vector_bytes // seed.dtype.bytes
+    few = max(members, channels // max(primitive.groups, 1)) < lanes and primitive.groups > 1
+    if not few and (channels, members) != (primitive.groups, 1):
+        return False
+    if len(taps) > 2 or min(channels, members, *taps) < 1:
+        return False
+    if any(spread != 1 for spread in primitive.spread) or primitive.sums is not None:
+        return False
+    if target.vector_bytes < LEAST_VECTOR:
+        return False
+    outputs = [output.dtype for output in kernel.outputs]
+    if not primitive.channels_last:
+        plain = not any(map(is_view, kernel.outputs))
+        return plain and outputs == [seed.dtype] and data in lowering.memory
+    views = [output for output in kernel.outputs if is_view(output)]
+    if views:
+        alone = outputs == [seed.dtype] and channels_come_first(views[0])
+        if not alone or is_view(views[0].inputs[0]):
+            return False
+    return members == 1 or lowering.is_stored(data)
+
+
+def is_surely_best(kernel: Kernel, target: Target) -> bool:
+    """Whether tiles, if there are any, need no comparison with sums in scratch.
+
+    With the channels last, other loops over many taps load and store every sum once for each line
+    of taps, beside multiply-adds; tiles copy the operand once, before them, which may take twice as
+    long. Channels are whole vectors, or there would be more work.
+    """
+    seed, primitive = kernel.seed, kernel.seed.primitive
+    if not isinstance(primitive, Convolve) or not primitive.channels_last:
+        return False
+    geometry = tile_geometry(seed)
+    channels, lanes = seed.shape[-1], target.vector_bytes // seed.dtype.bytes
+    if not channels.is_constant or channels.value != primitive.groups or channels.value % lanes:
+        return False
+    lines = prod(geometry.kernel[:-1])
+    return prod(geometry.kernel) > UNROLLED_TAPS and 2 * most_copied(geometry) <= lines
+
+
+__all__ = ["channel_tiles", "is_surely_best"]
