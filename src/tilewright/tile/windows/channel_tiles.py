@@ -129,9 +129,12 @@ class ChannelTiles:
     def loop(
         self, begin: Expr | int, end: Expr | int, extent: int, body: Callable[[Expr], None]
     ) -> None:
-        """``body`` for a variable in [begin, end), which lies within [0, extent)."""
-        resolve = self.lowering.scope.resolve
-        first, last = resolve(constant(0) + begin), resolve(constant(0) + end)
+        """``body`` for a variable in [begin, end), which lies within [0, extent).
+
+        Ends of images are left as they are written: proving what cannot be simpler takes longer
+        than all else.
+        """
+        first, last = constant(0) + begin, constant(0) + end
         if first.is_constant and last.is_constant and last.value <= first.value:
             return
         self.lowering.open()
@@ -157,7 +160,8 @@ class ChannelTiles:
 
     def channels(self, count: Expr, most: int, body: Callable[[Expr], None]) -> None:
         """``body`` for ``count`` channels, ``most`` vectors or less, as far as they fill any."""
-        whole = count // self.lanes
+        resolve = self.lowering.scope.resolve
+        whole = resolve(count // self.lanes)
         self.loop(
             0, whole, most,
             lambda number: self.vector(
@@ -165,12 +169,12 @@ class ChannelTiles:
             ),
         )  # fmt: skip
         done = whole * self.lanes
-        pieces = (count - done) // PIECE
+        pieces = resolve((count - done) // PIECE)
         self.loop(
             0, pieces, self.lanes // PIECE,
             lambda number: self.vector(lambda lane: body(done + number * PIECE + lane), PIECE),
         )  # fmt: skip
-        self.loop(done + pieces * PIECE, count, most * self.lanes, body)
+        self.loop(resolve(done + pieces * PIECE), resolve(count), most * self.lanes, body)
 
     def put(self, buffer: TileBuffer, vector: Expr, lane: Expr, value: Value) -> None:
         self.lowering.store(buffer, vector * self.lanes + lane, value)
