@@ -256,6 +256,21 @@ def test_whole_rows_are_taken_where_threads_would_meet() -> None:
     assert chosen(4, 4) == chosen(24, 4) == 1
 
 
+def test_prices_are_those_of_sizes_alone() -> None:
+    """What a row of one batch waits for is asked where the batch is no loop of the program."""
+    space = Space()
+    b, m, n = space.dimension("b"), space.dimension("m"), space.dimension("n", 1)
+    left, right = space.input("l", F32, b, m, 20), space.input("r", F32, b, n, 20)
+    scores = node(Contract(((0, 0),), ((2, 2),)), left, right)
+    ways = _ways(space, softmax(apply("add", scores, space.input("mask", F32, m, n))))
+    every = (
+        *ways.apart(),
+        *(ways.together(RowBlocking(Blocking(12), turned)) for turned in (False, True)),
+    )
+    for variant in every:
+        assert set(variant.cost.free_symbols) <= {"b", "m", "n", THREADS}, variant.name
+
+
 def test_policies_with_scores_of_their_own_have_two_steps() -> None:
     space = Space()
     ways = _ways(space, softmax(product(space, 100, 512)), policy="dietcode")

@@ -117,9 +117,17 @@ def loop_price(
     return walk.price(phases, product([size for _, size in program.grid]))
 
 
-def statement_cycles(statements: Iterable[Statement], machine: Machine) -> Expr:
-    """Thousandths of cycles of statements that run once, whatever it takes to read."""
-    return _Walk(machine, {}).statements(statements).cycles
+def statement_cycles(
+    statements: Iterable[Statement], machine: Machine, around: Iterable[tuple[str, Expr]] = ()
+) -> Expr:
+    """Thousandths of cycles of statements that run once, whatever it takes to read.
+
+    They may name variables ``around`` them, each with its number of values: a usual turn counts.
+    """
+    walk = _Walk(machine, {})
+    for name, size in around:
+        walk.declare(name, ZERO, size)
+    return walk.statements(statements).cycles
 
 
 class _Walk:
@@ -162,11 +170,15 @@ class _Walk:
                 made.append(_Touched())
         return made
 
-    def _enter(self, name: str, begin: Expr, length: Expr) -> None:
+    def declare(self, name: str, begin: Expr, length: Expr) -> None:
+        """Say what values a variable has."""
         outer = {n: self.middle[n] for n in begin.free_symbols if n in self.middle}
         first = begin.substitute(outer) if outer else begin
         self.middle[name] = first + maximum(length - 1, 0) // 2
         self.extent[name] = length
+
+    def _enter(self, name: str, begin: Expr, length: Expr) -> None:
+        self.declare(name, begin, length)
         self.around.append(name)
         if begin is not ZERO:
             self.begins[name] = begin

@@ -268,14 +268,14 @@ def packing_time(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
         far = minimum(elements // (MEBIBYTE // nest.dtype.bytes), panels.farthest) * per_mebibyte
         block = maximum(blocks.columns, 1) * nest.registers.columns
         wide = minimum(maximum(ceil_div(nest.n, block), 1), panels.neighbours) - 1
-        filling = statement_cycles(_over_all_blocks(nest, nest.steps.load), machine)
+        filling = statement_cycles(_over_all_blocks(nest, nest.steps.load), machine, nest.batch)
         filling = blocks.rows * (filling * machine.picoseconds(1) // 1000)
         return filling + copied * nest.n * far * wide
     near, far = (machine.picoseconds(cycles) for cycles in (panels.near_row, panels.far_row))
     inside = less_equal(elements * nest.dtype.bytes, machine.target.levels[2].capacity)
     rows = copied * (blocks.columns * select(inside, near, far))
     if not _is_copy(nest.steps.load):
-        filling = statement_cycles(_over_all_blocks(nest, nest.steps.load), machine)
+        filling = statement_cycles(_over_all_blocks(nest, nest.steps.load), machine, nest.batch)
         return blocks.rows * (filling * machine.picoseconds(1) // 1000) + rows
     return copied * nest.n * machine.picoseconds(panels.copied) + rows
 
@@ -287,7 +287,7 @@ def block_moves_time(nest: ProductNest, machine: Machine, blocks: Blocks) -> Exp
     and results that are turned on their way out.
     """
     loads, stores = (
-        statement_cycles(_over_all_blocks(nest, moves), machine)
+        statement_cycles(_over_all_blocks(nest, moves), machine, nest.batch)
         for moves in (nest.blocks.load, nest.blocks.store)
     )
     return (loads * maximum(blocks.columns, 1) + stores) * machine.picoseconds(1) // 1000
