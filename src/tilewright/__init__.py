@@ -85,14 +85,13 @@ def compile(
     known (see ``tilewright tune``) for its own levels, and usual ones for others.
 
     ``policy`` names the method that chooses the block sizes of matrix products: "auto", or for
-    comparison "vortex", which keeps more of them, "dietcode" or "ftuner".
-    ``plan`` names the way operators are joined to kernels: "greedy", or "optimal", which takes the
-    kernels whose modelled time is least and compiles for seconds longer; for comparison
-    "partition", the same where nothing is computed twice, "backbone", which joins them around
-    products and reductions, or "none". ``rewriting=True`` also looks for cheaper forms of parts of
-    the model, as ``plan="optimal"`` does unless it is False;
-    ``measure=True`` runs kernels of the best plans to decide. ``max_arena``, such as "64M", limits
-    the bytes between its kernels at all declared shapes; ResourceError says how many are needed.
+    comparison "vortex", which keeps more of them, "dietcode" or "ftuner". ``plan`` names the way
+    operators are joined to kernels: "greedy", or "optimal", which takes the kernels whose modelled
+    time is least; for comparison "partition", the same where nothing is computed twice, "backbone",
+    which joins them around products and reductions, or "none". ``rewriting=True`` also looks for
+    cheaper forms of parts, as ``plan="optimal"`` does unless it is False; ``measure=True`` runs
+    kernels of the best plans to decide. ``max_arena``, such as "64M", limits the bytes between its
+    kernels at all declared shapes; ResourceError says how many are needed.
     ``accuracy="strict"`` does without faster algorithms whose rounding errors are larger.
     ``precision="bfloat16"`` rounds constant weights, and the data they are multiplied by, to
     bfloat16 and sums products in float32; ``"int8"`` quantises them, data anew for every row, and

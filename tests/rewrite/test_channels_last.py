@@ -428,6 +428,8 @@ def _grow(net: Network, layer: str, outputs: list[Node]) -> None:
             net.joined(before, before)
         case "output":
             outputs.append(before)
+        case "without_first" if net.map.shape[2].evaluate(SIZES) == 0:
+            pass  # no pixel is left to be left out
         case _:
             getattr(net, layer)()
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tilewright.ir.tile import CACHE_LINE, TileBuffer
+from tilewright.ir.tile_walk import stride
 from tilewright.shape import (
     Expr,
     constant,
@@ -201,6 +202,12 @@ def gathered(again: Sequence[tuple[Expr, Expr]]) -> list[tuple[Expr, Expr]]:
     return [(moved, distance) for distance, moved in found.items()]
 
 
+def known_steps(offset: Expr, names: Iterable[str]) -> dict[str, Expr]:
+    """The distances that are known of a position which others than these make no line."""
+    found = {name: stride(offset, name) for name in names}
+    return {name: constant(step) for name, step in found.items() if step is not None}
+
+
 __all__ = [
     "TURNED",
     "Access",
@@ -208,6 +215,7 @@ __all__ = [
     "extended",
     "gathered",
     "is_near",
+    "known_steps",
     "most_pieces",
     "one_of",
     "origin_of",

@@ -21,6 +21,7 @@ from tilewright.cost.accesses import (
     extended,
     gathered,
     is_near,
+    known_steps,
     most_pieces,
     one_of,
     origin_of,
@@ -57,7 +58,7 @@ from tilewright.ir.tile import (
     TransposeBlock,
     Value,
 )
-from tilewright.ir.tile_walk import is_innermost, stride, value_loads, value_symbols
+from tilewright.ir.tile_walk import is_innermost, value_loads, value_symbols
 from tilewright.shape import (
     Expr,
     ceil_div,
@@ -397,7 +398,7 @@ class _Walk:
         names = self._variables(offset.free_symbols)
         direct = [name for name in self.around if name in offset.free_symbols]
         affine = offset.affine(direct)
-        steps, rest = affine if affine is not None else (_steps(offset, direct), ZERO)
+        steps, rest = affine if affine is not None else (known_steps(offset, direct), ZERO)
         pending: dict[str, str] = {}
         for name in self.around:
             if name in names:
@@ -474,8 +475,7 @@ class _Walk:
             moved = short(self._lines(own.values()))
             runs = short(total(pieces[buffer] for buffer in own))
             read = moved * rate + pieces_time(runs, whole, self.machine) + self._again(phase)
-            cycles = short(phase.cycles * self.machine.picoseconds(1) // 1000)
-            read = short(read)
+            cycles, read = short(phase.cycles * self.machine.picoseconds(1) // 1000), short(read)
             both = minimum(read, cycles) * shown // SIXTEENTHS
             alone = alone + short(maximum(read, cycles) + both)
             computed, lines = computed + cycles, lines + moved
@@ -484,25 +484,15 @@ class _Walk:
 
     def _lines(self, regions: Iterable[tuple[Expr, bool]]) -> Expr:
         """Lines that memory moves the first time: what is written is read before."""
-        moved = ZERO
-        for size, written in regions:
-            moved = moved + size * round(4 * (self.costs.again if written else 1))
-        return moved // (4 * CACHE_LINE)
+        again = round(4 * self.costs.again)
+        return total(size * (again if written else 4) for size, written in regions) // (
+            4 * CACHE_LINE
+        )
 
     def _again(self, phase: _Touched) -> Expr:
         """Picoseconds of what comes from nearer, as it was touched before."""
-        read = ZERO
-        for moved, distance in gathered(phase.again):
-            rate = line_rate(self.machine, distance)
-            if rate is not ZERO:
-                read = read + short(moved // CACHE_LINE) * rate
-        return read
-
-
-def _steps(offset: Expr, names: Iterable[str]) -> dict[str, Expr]:
-    """The distances that are known of a position which others than these make no line."""
-    found = {name: stride(offset, name) for name in names}
-    return {name: constant(step) for name, step in found.items() if step is not None}
+        rates = [(moved, line_rate(self.machine, d)) for moved, d in gathered(phase.again)]
+        return total(short(moved // CACHE_LINE) * rate for moved, rate in rates if rate is not ZERO)
 
 
 __all__ = ["LoopPrice", "loop_price", "memory_time", "statement_cycles"]
