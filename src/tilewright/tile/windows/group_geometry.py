@@ -35,16 +35,21 @@ def most_rows(geometry: Geometry, lines: int) -> int:
     if len(geometry.kernel) == 1:
         return 1
     most = (lines - geometry.reach(0) - 1) // geometry.strides[0] + 1
-    return max(1, min(most, max(ROWS, geometry.reach(0))))
+    return max(1, min(most, _usual_rows(geometry)))
 
 
 def most_copied(geometry: Geometry) -> Fraction:
     """Elements of the operand that a large task copies for each output."""
-    rows = max(ROWS, geometry.reach(0)) if len(geometry.kernel) > 1 else 1
     copied = geometry.span(-1, COLUMNS).value
-    if len(geometry.kernel) > 1:
-        copied *= geometry.span(0, rows).value
-    return Fraction(copied, rows * COLUMNS)
+    if len(geometry.kernel) == 1:
+        return Fraction(copied, COLUMNS)
+    rows = _usual_rows(geometry)
+    return Fraction(copied * geometry.span(0, rows).value, rows * COLUMNS)
+
+
+def _usual_rows(geometry: Geometry) -> int:
+    """Rows of outputs in a task where memory is not short."""
+    return max(ROWS, geometry.reach(0))
 
 
 def group_vectors(weights: Node, groups: int, lanes: int) -> Node:

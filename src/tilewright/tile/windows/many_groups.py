@@ -24,7 +24,7 @@ LEAST_VECTOR = 32  # bytes; with shorter ones there are too few registers for su
 
 
 def channel_tiles(kernel: Kernel, lowering: Lowering, target: Target) -> TileProgram | None:
-    """The program of a depthwise convolution; None of another kernel, and where there are none."""
+    """The program of a convolution in many groups; None of other kernels, and where none fits."""
     if not _is_fit(kernel, lowering, target):
         return None
     task = ChannelTiles(kernel, lowering, target)
