@@ -14,9 +14,16 @@ from support.onnx_models import BOOL, INT64, model, run, tensor
 from tilewright.compile import compile_model
 from tilewright.frontend.onnx import StructuralInputs, import_model, importer
 from tilewright.frontend.onnx.values import tensor_array
-from tilewright.ir.primitives import Constant, Opaque
+from tilewright.ir.primitives import Concat, Constant, Opaque, Reshape, Slice
 from tilewright.ir.verify import problems
-from tilewright.support.errors import InputError, InternalError, InvalidModelError, UnsupportedError
+from tilewright.rewrite import simplify
+from tilewright.support.errors import (
+    DimensionError,
+    InputError,
+    InternalError,
+    InvalidModelError,
+    UnsupportedError,
+)
 
 NODE = helper.make_node
 
@@ -51,6 +58,27 @@ def test_shape_arithmetic_becomes_symbolic_sizes():
     for b, s in ((0, 3), (2, 0), (1, 1), (2, 5)):
         x = x_like(b, s, 12)
         assert np.array_equal(run(graph, x=x)["y"], x.reshape(b * s, 3, 4))
+
+
+def test_sizes_that_prove_equal_late_leave_no_reshape():
+    """Pixels taken apart by their parity, as detectors begin: halves of an axis that is even."""
+    source = """<ir_version: 10, opset_import: ["": 23]>
+    halves (float[n,w] x) => (float[a,b] y) <int64[1] zero = {0}, int64[1] one = {1},
+            int64[1] two = {2}, int64[1] end = {9223372036854775807}> {
+        even = Slice(x, zero, end, one, two)
+        odd = Slice(x, one, end, one, two)
+        y = Concat<axis = 0>(even, odd)
+    }"""
+    graph = import_model(parser.parse_model(source)).graph
+    (slices,) = {n.inputs for n in graph.nodes() if isinstance(n.primitive, Concat)}
+    assert len({n.shape for n in graph.nodes() if isinstance(n.primitive, Slice)}) == 1
+    kept = simplify(graph).nodes()
+    assert len(slices) == 2 and not any(isinstance(n.primitive, Reshape) for n in kept)
+    for rows, columns in ((0, 4), (3, 0), (2, 2), (3, 10)):
+        x = x_like(rows, columns)
+        assert np.array_equal(run(graph, x=x)["y"], np.concatenate([x[:, ::2], x[:, 1::2]]))
+    with pytest.raises(DimensionError, match='"w" = 3'):
+        run(graph, x=x_like(2, 3))
 
 
 def test_a_shape_of_run_time_values_is_bound():

@@ -170,6 +170,16 @@ def test_equalities_without_a_lone_symbol(scope: Scope):
     assert scope.is_equal(-2 * n * m, -24 * batch * wide) is YES
 
 
+def test_of_two_operations_the_longer_one_is_replaced():
+    short, long = ceil_div(n, 2), ceil_div(n - minimum(1, n), 2)
+    for sides in ((short, long), (long, short)):
+        scope = Scope()
+        scope.declare("n", 0, 100)
+        scope.assume_equal(*sides)
+        assert scope.resolve(long + 1) is short + 1
+        assert scope.resolve(short) is short
+
+
 def test_equalities_that_cannot_hold_are_refused(scope: Scope):
     with pytest.raises(DimensionError, match="cannot hold"):
         scope.assume_equal(batch, 65)

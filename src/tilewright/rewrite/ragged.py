@@ -323,7 +323,7 @@ class _Builder:
         of = self.of
         operands = tuple(self.packed[i] for i in current.inputs)
         if of.run[current] is _Run.PACKED:
-            return node(with_sizes(current.primitive, of.of_all), *operands)
+            return node(with_sizes(current.primitive, lambda size: size.substitute(of.of_all)), *operands)
         return same(current, operands)
 
     def _share(self, current: Node) -> Share:
@@ -396,7 +396,9 @@ class _Builder:
                 stack += reversed(missing)
                 continue
             operands = tuple(made[i] for i in current.inputs)
-            made[current] = node(with_sizes(current.primitive, self.of.of_one), *operands)
+            of_one = self.of.of_one
+            primitive = with_sizes(current.primitive, lambda size: size.substitute(of_one))
+            made[current] = node(primitive, *operands)
             stack.pop()
 
     def _give(self, current: Node, made: dict[Node, Node], given: dict[Node, Node]) -> None:

@@ -189,7 +189,8 @@ class Scope:
     def assume_equal(self, left: int | Expr, right: int | Expr) -> None:
         """State that two expressions are equal.
 
-        Where one is a symbol, or a symbol can be isolated, the symbol is replaced from now on.
+        Where one is a symbol, or a symbol can be isolated, the symbol is replaced from now on; else
+        the longer one by the shorter one, if it is an operation.
         :class:`DimensionError` if they cannot be equal.
         """
         first, second = self.resolve(as_expr(left)), self.resolve(as_expr(right))
@@ -207,7 +208,8 @@ class Scope:
         if isolated is not None:
             self._replace(*isolated)
             return
-        for one, other in ((first, second), (second, first)):
+        sides = sorted((first, second), key=_length, reverse=True)
+        for one, other in (sides, reversed(sides)):
             atom = one.atom
             if atom is not None and not _occurs(atom, other):
                 self._rewrites[atom] = other
@@ -407,6 +409,12 @@ def _primitive(difference: Expr) -> Expr:
     """The non-zero expression divided by the greatest common divisor of its coefficients."""
     factor = gcd(*(size for _, size in difference.terms))
     return from_terms({monomial: size // factor for monomial, size in difference.terms})
+
+
+def _length(expression: Expr) -> int:
+    """How many symbols and operations an expression is made of."""
+    atoms = [atom for monomial, _ in expression.terms for atom in monomial.atoms]
+    return len(atoms) + sum(_length(operand) for atom in atoms for operand in atom.operands)
 
 
 def _occurs(atom: Atom, expression: Expr) -> bool:

@@ -1,25 +1,27 @@
 """The last step of importing: facts learnt late are written into the whole graph.
 
-While nodes are imported, two dimensions may turn out to be equal. :func:`finished` rebuilds the
-graph with such dimensions replaced everywhere, so that equal shapes are the same objects.
+While nodes are imported, two sizes may turn out to be equal: dimensions, or what is computed of
+them. :func:`finished` rebuilds the graph with one of them in the place of the other everywhere, so
+that equal shapes are the same objects, and no reshape stands between them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Binding, Graph, Node, expressions_of, node, topological
-from tilewright.ir.primitives import Input, PrimitiveError
+from tilewright.ir.primitives import Input, Primitive, PrimitiveError
 from tilewright.ir.sizes import with_sizes
 from tilewright.shape import Expr, symbol
 
 
 def finished(graph: Graph, opaque: Sequence[Node] = ()) -> Graph:
-    """The graph with the equalities of its scope applied to the dimensions of its inputs.
+    """The graph with the equalities of its scope applied to all its sizes.
 
-    ``opaque`` are the opaque nodes in the order in which they were made: those that decide a size
+    Those of inputs stay patterns from which dimensions are found: only their symbols are replaced.
+    No size comes to depend on what is found later than what it depended on before. ``opaque`` are the opaque nodes in the order in which they were made: those that decide a size
     which anything names become measured ones.
     """
     graph = _with_measured(graph, opaque)
@@ -29,13 +31,22 @@ def finished(graph: Graph, opaque: Sequence[Node] = ()) -> Graph:
         value = graph.scope.resolve(symbol(name))
         if value is not symbol(name) and set(value.free_symbols) <= known:
             replaced[name] = value
-    guards = tuple(dict.fromkeys(graph.guards))
-    if not replaced:
-        return replace(graph, guards=guards)
+    graph = replace(graph, guards=tuple(dict.fromkeys(graph.guards)))
+
+    def resolved(size: Expr) -> Expr:
+        found = graph.scope.resolve(size)
+        is_known = set(found.free_symbols) <= known.union(size.free_symbols)
+        return found if is_known else size.substitute(replaced)
+
+    def changed(primitive: Primitive) -> Primitive:
+        if isinstance(primitive, Input):
+            return with_sizes(primitive, lambda size: size.substitute(replaced))
+        return with_sizes(primitive, resolved)
+
     try:
-        return _rebuilt(replace(graph, guards=guards), replaced)
+        return _rebuilt(graph, changed)
     except PrimitiveError:
-        return replace(graph, guards=guards)
+        return graph
 
 
 def _with_measured(graph: Graph, opaque: Sequence[Node]) -> Graph:
@@ -56,11 +67,11 @@ def _with_measured(graph: Graph, opaque: Sequence[Node]) -> Graph:
         graph = replace(graph, measured=tuple(n for n in opaque if n in taken))
 
 
-def _rebuilt(graph: Graph, replaced: dict[str, Expr]) -> Graph:
+def _rebuilt(graph: Graph, changed: Callable[[Primitive], Primitive]) -> Graph:
     new: dict[Node, Node] = {}
     for current in topological((*graph.inputs, *graph.roots)):
         operands = tuple(new[i] for i in current.inputs)
-        new[current] = node(with_sizes(current.primitive, replaced), *operands)
+        new[current] = node(changed(current.primitive), *operands)
     labels: dict[Node, str] = {}
     for old, text in graph.labels.items():
         if old in new:
