@@ -9,7 +9,7 @@ of all positions in the place of the length. Start with :func:`split_ragged`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Literal
@@ -323,7 +323,7 @@ class _Builder:
         of = self.of
         operands = tuple(self.packed[i] for i in current.inputs)
         if of.run[current] is _Run.PACKED:
-            return node(with_sizes(current.primitive, lambda size: size.substitute(of.of_all)), *operands)
+            return node(with_sizes(current.primitive, _substituting(of.of_all)), *operands)
         return same(current, operands)
 
     def _share(self, current: Node) -> Share:
@@ -396,8 +396,7 @@ class _Builder:
                 stack += reversed(missing)
                 continue
             operands = tuple(made[i] for i in current.inputs)
-            of_one = self.of.of_one
-            primitive = with_sizes(current.primitive, lambda size: size.substitute(of_one))
+            primitive = with_sizes(current.primitive, _substituting(self.of.of_one))
             made[current] = node(primitive, *operands)
             stack.pop()
 
@@ -444,6 +443,11 @@ class _Builder:
         if of.place(current) is None:
             return current.type
         return TensorType(current.dtype, tuple(s.substitute(sizes) for s in current.shape))
+
+
+def _substituting(replaced: Mapping[str, Expr | int]) -> Callable[[Expr], Expr]:
+    """Gives sizes with the symbols in them replaced."""
+    return lambda size: size.substitute(replaced)
 
 
 def _unused(name: str, taken: set[str]) -> str:

@@ -21,8 +21,9 @@ def finished(graph: Graph, opaque: Sequence[Node] = ()) -> Graph:
     """The graph with the equalities of its scope applied to all its sizes.
 
     Those of inputs stay patterns from which dimensions are found: only their symbols are replaced.
-    No size comes to depend on what is found later than what it depended on before. ``opaque`` are the opaque nodes in the order in which they were made: those that decide a size
-    which anything names become measured ones.
+    No size comes to depend on what is found later than what it depended on before. ``opaque`` are
+    the opaque nodes in the order in which they were made: those that decide a size which anything
+    names become measured ones.
     """
     graph = _with_measured(graph, opaque)
     known = {s for n in graph.inputs for e in n.shape for s in e.free_symbols}
