@@ -1,4 +1,4 @@
-"""Kernels without reuse: one value per output element, concatenation and running sums.
+"""Kernels without reuse: one value per output element, and running sums.
 
 The axes of the output become loops; neighbouring axes that every access walks contiguously are
 collapsed into one; the last loop is cut into chunks, and all but the chunk is the grid. Start with
@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import reduce
 
 from tilewright.ir.graph import Node
 from tilewright.ir.kernel import Kernel
-from tilewright.ir.primitives import Concat, Reshape, Scan
+from tilewright.ir.primitives import Reshape, Scan
 from tilewright.ir.scalar import COMBINE
 from tilewright.ir.tile import (
     Apply,
@@ -27,7 +26,7 @@ from tilewright.ir.tile import (
 )
 from tilewright.ir.tile_walk import ExpressionMap, expressions
 from tilewright.ir.views import linear
-from tilewright.shape import Expr, Truth, ceil_div, constant, maximum, minimum, product
+from tilewright.shape import Expr, Truth, ceil_div, constant, maximum, minimum
 from tilewright.tile.loops.interchange import Columns, interchanged, reduces_across
 from tilewright.tile.loops.pixels import as_pixels
 from tilewright.tile.loops.turned import in_blocks, turned_orders
@@ -278,90 +277,7 @@ def _mergeable(outer: str, inner: str, size: Expr, statements: Sequence[Statemen
     return True
 
 
-# ---------------------------------------------------------------- concatenation
-
-
-def lower_concat(kernel: Kernel, lowering: Lowering) -> TileProgram:
-    """One inner nest per part; the grid is every other axis but the last."""
-    output = kernel.outputs[0]
-    primitive = output.primitive
-    assert isinstance(primitive, Concat)
-    axis = primitive.axis
-    if all(lowering.is_stored(operand) for operand in output.inputs):
-        return _joined_runs(kernel, lowering, output, axis)
-    targets = target_buffers(kernel)
-    inner = [axis] if axis == output.rank - 1 else [axis, output.rank - 1]
-    grid: list[tuple[str, Expr]] = []
-    fixed: dict[int, Expr] = {}
-    for a, size in enumerate(output.shape):
-        if a not in inner:
-            lowering.open()
-            fixed[a] = lowering.variable(size)
-            grid.append((str(fixed[a]), size))
-    begin = constant(0)
-    for operand in output.inputs:
-        _copy_part(lowering, targets[output], output, operand, (fixed, inner, axis), begin)
-        begin = begin + operand.shape[axis]
-    body: list[Statement] = [*lowering.blocks[0].statements]
-    for block in lowering.blocks[1:]:
-        body.extend(block.statements)
-    return finish(lowering, kernel, grid, body, targets)
-
-
-def _joined_runs(kernel: Kernel, lowering: Lowering, output: Node, axis: int) -> TileProgram:
-    """Parts that lie in memory: what each has below the axes outside is one run, in the result too.
-
-    A task copies a piece of every run.
-    """
-    targets = target_buffers(kernel)
-    grid: list[tuple[str, Expr]] = []
-    outside: list[Expr] = []
-    runs = [product(operand.shape[axis:]) for operand in output.inputs]
-    pieces = maximum(ceil_div(reduce(maximum, runs), CHUNK), 1)
-    for size, stem in (*((size, "i") for size in output.shape[:axis]), (pieces, "c")):
-        lowering.open()
-        outside.append(lowering.variable(size, stem))
-        grid.append((str(outside[-1]), size))
-    *outside, piece = outside
-    origin = linear((*outside, *[constant(0)] * (output.rank - axis)), output.shape)
-    for operand, run in zip(output.inputs, runs, strict=True):
-        first = linear((*outside, *[constant(0)] * (operand.rank - axis)), operand.shape)
-        name = lowering.name("i")
-        place = lowering.opened(name, run)
-        load = Load(lowering.stored(operand), lowering.scope.resolve(first + place))
-        lowering.store(targets[output], origin + place, load)
-        bounds = minimum(piece * CHUNK, run), minimum((piece + 1) * CHUNK, run)
-        lowering.emit(Loop(name, *bounds, lowering.close()))
-        origin = origin + run
-    return finish(lowering, kernel, grid, lowering.blocks[-1].statements, targets)
-
-
-def _copy_part(
-    lowering: Lowering,
-    target: TileBuffer,
-    output: Node,
-    operand: Node,
-    place: tuple[dict[int, Expr], list[int], int],
-    begin: Expr,
-) -> None:
-    fixed, inner, axis = place
-    index: list[Expr] = [fixed.get(a, constant(0)) for a in range(output.rank)]
-    depth = len(lowering.blocks)
-    loops: list[tuple[Expr, Expr]] = []
-    for a in inner:
-        lowering.open()
-        index[a] = lowering.variable(operand.shape[a])
-        loops.append((index[a], operand.shape[a]))
-    value = lowering.value(operand, index)
-    shifted = [i + begin if a == axis else i for a, i in enumerate(index)]
-    lowering.store(target, linear(shifted, output.shape), value)
-    while len(lowering.blocks) > depth:
-        variable, size = loops.pop()
-        body = lowering.close()
-        lowering.emit(Loop(str(variable), constant(0), size, body))
-
-
-# ---------------------------------------------------------------- scatter and scan
+# ---------------------------------------------------------------- running sums
 
 
 def lower_scan(kernel: Kernel, lowering: Lowering) -> TileProgram:
