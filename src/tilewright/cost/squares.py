@@ -22,7 +22,7 @@ from tilewright.shape import (
 # As backend/cpu/transpose.py has them: rows or columns that are turned without squares (THIN), and
 # the bytes of a piece. Elements of one byte are turned by pieces wherever they lie; of two bytes
 # only where that pays, which is not modelled.
-MOST_THIN, ALWAYS_PIECES_BYTES, PIECE_BYTES = 3, 1, 16
+MOST_THIN, ALWAYS_PIECES_BYTES, PIECE_BYTES = 4, 1, 16
 
 
 def squares_cycles(
@@ -69,7 +69,7 @@ def _by_pieces(core: Core, size: int) -> float:
 def _thin(
     core: Core, block: TransposeBlock, usual: tuple[Expr, Expr], squares: Expr, lanes: int
 ) -> Expr:
-    """The same, for two or three columns or rows side by side by the vector."""
+    """The same, for two to four columns or rows side by side by the vector."""
     each = round(1000 * max(cycles for size, cycles in core.costs.turns if size <= lanes))
     tall, wide = usual
     sides = (

@@ -1,6 +1,6 @@
 """Transposing a block of memory through registers: squares of vectors, the rest element by element.
 
-Two or three columns of rows that lie side by side are picked out of whole vectors, and two or three
+Two to four columns of rows that lie side by side are picked out of whole vectors, and two to four
 rows are woven into such vectors: squares of so few would store a part of a vector each. Four rows
 of bytes become words, through rows as long as a register. Elements of one byte, and of two where
 that pays, are turned in squares as wide as a register, each of which takes pieces of several rows
@@ -23,7 +23,7 @@ from tilewright.target.core_model import PAGE_BYTES
 
 POINTER = ir.PointerType()
 SQUARES = {16: (8, 4), 32: (16, 8, 4)}  # rows and columns of squares that so many registers hold
-THIN = (2, 3)  # rows or columns, too few for any square
+THIN = (2, 3, 4)  # rows or columns, too few for any square
 WIDEST = 16  # elements of a vector of them: few of those that pick from two registers take longer
 WORD = 4  # bytes
 SHORT_BYTES = 252  # rows that begin no farther apart share pages, and most of them lines
