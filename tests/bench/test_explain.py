@@ -210,3 +210,16 @@ def test_the_page_loads_nothing_and_is_well_formed(
     command(
         "report", saved, "-o", to, "--dim", "n=1..4", "--rounds", "1"
     )  # its own may be replaced
+
+
+def test_sizes_that_depend_on_values_are_assumed_in_prices() -> None:
+    found = model(
+        """g (float[n, 8] x, int64[2] s) => (float[a, b] y) {
+            r = Reshape (x, s)
+            y = Softmax <axis = -1> (r)
+        }"""
+    )
+    inputs = {"x": np.ones((6, 8), np.float32), "s": np.array([3, 16])}
+    report = Explained(found, 1).at({"n": 6}, inputs, 0.02)
+    assert report.assumed and all(name.startswith("value_") for name in report.assumed)
+    assert report.kernels and all(kernel.modelled > 0 for kernel in report.kernels)

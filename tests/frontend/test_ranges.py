@@ -160,3 +160,17 @@ def test_empty_images_go_through_convolutions_with_enough_padding():
     assert imported.report.dimensions[1].low == 0
     (y,) = run(imported.graph, x=np.ones((2, 4, 0), np.float32)).values()
     assert y.shape == (2, 4, 0)
+
+
+@pytest.mark.parametrize("dims", [None, {"t": Dim(0, 50)}])
+def test_sizes_of_inputs_are_not_negative(dims):
+    """A table of distances, between -(t - 1) and t - 1, is there for one position or more."""
+    nodes = [NODE("Shape", ["d"], ["s"]), NODE("Reshape", ["d", "s"], ["y"])]
+    inputs = [tensor("x", ["t"]), tensor("d", ["2*t - 1", 4])]
+    graph, report = import_model(model(nodes, inputs, [tensor("y", [None, None])]), dims=dims)
+    (row,) = report.dimensions
+    assert (row.low, row.origin) == ((1, "model") if dims is None else (0, "given"))
+    assert graph.scope.bounds(symbol("t")).low == 1
+    assert graph.bindings == ()  # 2t - 1 is no -1 that Reshape would have to find out
+    d = np.ones((5, 4), np.float32)
+    assert np.array_equal(run(graph, x=np.ones(3, np.float32), d=d)["y"], d)

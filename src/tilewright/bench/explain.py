@@ -7,11 +7,12 @@ machine allows. May import compile and the rest of the package. Start with :clas
 
 from __future__ import annotations
 
+import math
 import os
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Unpack, cast
 
@@ -30,11 +31,11 @@ from tilewright.plan.planners import PLANNERS
 from tilewright.plan.prices import KernelPrices
 from tilewright.plan.quick import QuickPrices, is_product, multiply_adds
 from tilewright.plan.rejected import Instead, Rejected
-from tilewright.policy.prices import evaluated_at
+from tilewright.policy.prices import evaluated_at, range_of
 from tilewright.runtime.model import CompiledModel
 from tilewright.runtime.program import KernelStep
 from tilewright.runtime.results import KernelUse, Memory
-from tilewright.shape import Expr, product
+from tilewright.shape import Expr, Scope, product, symbol
 from tilewright.support.errors import InputError
 from tilewright.support.text import format_seconds
 from tilewright.tile.alike import LoweringOnce
@@ -117,7 +118,8 @@ class ModelReport:
     is the part of its modelled time that the planner may have lost by dividing the graph.
     ``layouts`` says which parts have their tensors in other orders than by the rule that counts
     conversions. ``steps`` are names and times where kernels are not told apart: in models of ragged
-    batches.
+    batches. ``assumed`` are sizes that depend on values, as those of NonZero do, for which prices
+    take the middle of their range.
     """
 
     name: str
@@ -135,6 +137,7 @@ class ModelReport:
     lost: float = 0.0
     layouts: tuple[LaidOut, ...] = ()
     steps: tuple[tuple[str, float], ...] = ()
+    assumed: Mapping[str, int] = field(default_factory=dict[str, int])
 
     @property
     def limit(self) -> float:
@@ -195,7 +198,8 @@ class Explained:
         threads = min(model.num_threads, target.units)
         call = _median(lambda: model.run(inputs), seconds / 2)
         times = self._profiled(inputs, seconds / 2)
-        point = {**shape, THREADS: threads}
+        assumed = _middles(self.made.graph.scope, shape)
+        point = {**assumed, **shape, THREADS: threads}
         prices = _PointPrices(self.machine, self._lowering, point)
         uses: dict[int, list[KernelUse]] = {}
         for use in model.explain(**shape):
@@ -216,7 +220,7 @@ class Explained:
             tuple(kernels), sum(times.values()), model.memory(**shape),
             target.peak_flops("float32", threads) / 2,
             target.bytes_per_second(target.levels[-1].name, threads), self.plan.lost,
-            self.made.layouts.parts,
+            self.made.layouts.parts, assumed=assumed,
         )  # fmt: skip
 
     def steps_at(
@@ -291,6 +295,14 @@ class Explained:
             threads=max((use.threads for use in uses), default=1),
             is_measured=number in dict(self.plan.corrections),
         )
+
+
+def _middles(scope: Scope, known: Mapping[str, int]) -> dict[str, int]:
+    """The middle, by ratio, of the range of every size that is not known."""
+    unknown = [name for name in scope.symbols if name not in known]
+    sizes = [scope.resolve(symbol(name)) for name in unknown]
+    free = [name for name, size in zip(unknown, sizes, strict=True) if size is symbol(name)]
+    return {name: math.isqrt(math.prod(range_of(scope, name))) for name in free}
 
 
 def _other_choice(instead: Instead | None) -> OtherChoice | None:

@@ -215,6 +215,7 @@ def _shown(found: ModelReport, most: int) -> list[RenderableType]:
     columns = ("kernel", "kind", ">takes", ">modelled", ">of limit", "instead", ">saves", "variant",
                "runner-up", ">bytes", ">padded")  # fmt: skip
     shape = ", ".join(f"{name}={size}" for name, size in found.shape.items())
+    assumed = ", ".join(f"{name}={size}" for name, size in found.assumed.items())
     total = sum(kernel.measured for kernel in found.kernels)
     where = f" at {shape}" if shape else ""
     measured = [kernel.label for kernel in found.kernels if kernel.is_measured]
@@ -227,6 +228,7 @@ def _shown(found: ModelReport, most: int) -> list[RenderableType]:
         f"{format_seconds(found.limit)}",
         *([f"Planned in parts, which lose at most {100 * found.lost:.2f} %"] if found.lost else []),
         *(f"Layout by price: {part}" for part in found.layouts),
+        *([f"Modelled for sizes that depend on values: {assumed}"] if assumed else []),
         *([f"Priced by measurement: {named(measured)}"] if measured else []),
         *([f"Without a kernel: {format_seconds(found.other)}"] if found.other else []),
         f"Memory: {format_bytes(found.memory.constants)} of weights, "

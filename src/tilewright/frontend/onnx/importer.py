@@ -23,9 +23,9 @@ from tilewright.frontend.onnx.dims import Dim, Implied
 from tilewright.frontend.onnx.finish import deciding_inputs, finished
 from tilewright.frontend.onnx.functions import bind, definition
 from tilewright.frontend.onnx.gradient import gradient
-from tilewright.frontend.onnx.interface import check_output, make_inputs
+from tilewright.frontend.onnx.interface import check_output, make_inputs, negative_sizes
 from tilewright.frontend.onnx.opaque import OpaqueCall, opaque_nodes
-from tilewright.frontend.onnx.ranges import implied
+from tilewright.frontend.onnx.ranges import implied, relied_on
 from tilewright.frontend.onnx.report import Fallback, ImportReport
 from tilewright.frontend.onnx.rules import by_rule
 from tilewright.frontend.onnx.scan import captured_values, is_random, require_known, subgraphs
@@ -160,6 +160,9 @@ class _Importer:
     ) -> Graph:
         """The graph of the model; raises if an output is stated with another element type."""
         inputs = make_inputs(self.model, self.state, dims, narrower, constants)
+        facts = negative_sizes(inputs.values())
+        if found := relied_on(facts, self.state.dimensions, self.state.scope):
+            raise _Narrower(found)
         self.main.values.update(inputs)
         self.body(self.model.graph, self.main)
         outputs: list[tuple[str, Node]] = []

@@ -5,7 +5,7 @@ Start with :func:`make_inputs`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import cast
 
 import numpy as np
@@ -18,7 +18,7 @@ from tilewright.frontend.onnx.values import constant_input, input_sizes, proto_o
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node, node
 from tilewright.ir.primitives import Input
-from tilewright.shape import Expr
+from tilewright.shape import Expr, Guard, less_equal
 from tilewright.support.arguments import show
 from tilewright.support.errors import InputError, InvalidModelError
 
@@ -51,6 +51,23 @@ def make_inputs(
     shapes = table.settle()
     state.dimensions = table.report()
     return {value: _input(value, state, shapes, constants) for value in free}
+
+
+def negative_sizes(inputs: Iterable[Node]) -> list[Guard]:
+    """That no size of an input is negative, of sizes that are more than a dimension.
+
+    An array has no such size, so that no call can fail by it, but dimensions have fewer values.
+    """
+    sizes = {
+        size: (cast("Input", made.primitive).name, axis)
+        for made in inputs
+        for axis, size in enumerate(made.shape)
+        if size.free_symbols and size.symbol_name is None
+    }
+    return [
+        Guard(less_equal(0, size), f'Input "{name}", axis {axis}: {size} is a size, and at least 0')
+        for size, (name, axis) in sizes.items()
+    ]
 
 
 def _input(

@@ -9,7 +9,8 @@ call.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 from tilewright.frontend.onnx.dims import Dim, Implied
 from tilewright.frontend.onnx.report import DimensionReport
@@ -41,6 +42,20 @@ def implied(guards: Iterable[Guard], dimensions: Iterable[DimensionReport]) -> d
         if after != before:
             found[row.text] = Implied(after, guard.message)
     return found
+
+
+def relied_on(
+    facts: Sequence[Guard], dimensions: Sequence[DimensionReport], scope: Scope
+) -> dict[str, Implied]:
+    """The narrower ranges of what holds in every call; ``scope`` learns those of given ranges.
+
+    A range that the caller gave is shown as it was given.
+    """
+    for row in dimensions:
+        for known in implied(facts, [replace(row, origin="model")]).values():
+            if row.origin == "given":
+                scope.declare(row.name, known.dim.low, known.dim.high)
+    return implied(facts, dimensions)
 
 
 def _narrowed(condition: Expr, name: str, dim: Dim) -> Dim:
