@@ -14,6 +14,7 @@ namespace {
 
 constexpr auto kSpinTime = std::chrono::microseconds(50);
 constexpr auto kLookUpTime = std::chrono::milliseconds(100);
+constexpr auto kMoveTime = std::chrono::milliseconds(10);
 
 std::atomic<Team*> instance{nullptr};
 
@@ -95,7 +96,9 @@ int Team::try_acquire(int threads) noexcept {
     // The main thread of a process has its number.
     if (sched_getaffinity(getpid(), sizeof allowed, allowed.data()) >= 0 &&
         std::memcmp(&allowed, &processors_, sizeof allowed) != 0) {
+      const std::lock_guard lock(placing_);
       processors_ = allowed;
+      processor_count_ = CPU_COUNT_S(sizeof allowed, allowed.data());
       place(1);
     }
   }
@@ -113,13 +116,28 @@ void Team::start(int threads) noexcept {
     pthread_detach(slot.thread);
     ++threads_;
   }
+  const std::lock_guard lock(placing_);
   place(first);
 }
 
-// Tells the workers from `first` on where they may run.
+// Tells the workers from `first` on where they may run; with `placing_`.
 void Team::place(int first) noexcept {
   for (int rank = first; rank < threads_; ++rank)
     pthread_setaffinity_np(slots_[rank].thread, sizeof processors_, processors_.data());
+}
+
+// Moves the calling worker away from the processor of the owner, on which it would only run while
+// the owner does not. Systems leave both together for long, even where other processors are idle.
+void Team::step_aside(Slot& slot, int processor) noexcept {
+  const auto now = std::chrono::steady_clock::now();
+  if (now - slot.moved < kMoveTime) return;
+  slot.moved = now;
+  const std::lock_guard lock(placing_);
+  Processors others = processors_;
+  constexpr int size = sizeof others;
+  CPU_CLR_S(static_cast<std::size_t>(processor), size, others.data());
+  if (pthread_setaffinity_np(slot.thread, size, others.data()) == 0)
+    pthread_setaffinity_np(slot.thread, size, processors_.data());
 }
 
 void* Team::enter(void* slot) {
@@ -141,6 +159,8 @@ void Team::run(const Job& job) {
       slots_[rank].first_round.store(-1, std::memory_order_relaxed);
     }
   }
+  owner_processor_.store(job.threads <= processor_count_ ? sched_getcpu() : -1,
+                         std::memory_order_relaxed);
   job_ = job;
   pieces_per_thread_ = pieces;
   if (++sequence_ == 0) sequence_ = 1;
@@ -368,6 +388,8 @@ void Team::work(int rank) {
   for (;;) {
     last = sequence_of(await_job(slot, last));
     wake_two(rank, last);
+    const int processor = sched_getcpu();
+    if (processor == owner_processor_.load(std::memory_order_relaxed)) step_aside(slot, processor);
     participate(rank, last);
   }
 }

@@ -16,6 +16,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 
 #include "kernel.hpp"
 
@@ -110,6 +111,7 @@ class Team {
     std::atomic<std::uint32_t> parked{0};
     Team* team = nullptr;
     pthread_t thread{};
+    std::chrono::steady_clock::time_point moved{};  // when it last left the owner's processor
     // Of a job in rounds, in a line of its own, since all threads look at it after every round: how
     // many rounds of this thread's share have been run, by whomever.
     alignas(64) std::atomic<std::int64_t> rounds_run{0};
@@ -128,6 +130,7 @@ class Team {
   Team();
   void start(int threads) noexcept;
   void place(int first) noexcept;
+  void step_aside(Slot& slot, int processor) noexcept;
   static void* enter(void* slot);
   void work(int rank);
   std::uint64_t await_job(Slot& slot, std::uint32_t last);
@@ -148,12 +151,17 @@ class Team {
   std::atomic<bool> busy_{false};
   // Guarded by ownership:
   int threads_ = 1;  // started, the owner's included
-  Processors processors_{};
+  int processor_count_ = 0;
   std::chrono::steady_clock::time_point looked_up_{};
   std::uint32_t sequence_ = 0;
   Job job_{};
   std::uint32_t pieces_per_thread_ = 1;  // of all parts
   Progress progress_;
+  // On which the owner was when it offered the job; -1 where not every thread has one of its own.
+  std::atomic<int> owner_processor_{-1};
+  // Where threads may run: changed by the owner, and read by workers that move, with `placing_`.
+  std::mutex placing_;
+  Processors processors_{};
   alignas(64) std::atomic<std::uint32_t> owner_parked_{0};
 };
 

@@ -114,7 +114,10 @@ def test_what_multiplies_nothing_is_measured_by_a_copy() -> None:
     assert report.roofline_share(row) == pytest.approx(0.2)
     # 515 x 129 numbers are read and six times as many written.
     assert case.bytes == 7 * 515 * 129 * 4
-    assert "tile rows=515 1.000 1.9 GB/s 20 % 2.00× x" in text_of(report)
+    assert "tile rows=515 1.000 1.9 GB/s 20 % 20 % 2.00× x" in text_of(report)
+    heavy = replace(row, computing_seconds=5e-4)
+    assert report.roofline_share(heavy) == pytest.approx(0.5)
+    assert heavy.copy_share == pytest.approx(0.2)
 
 
 def test_failures_of_the_subject_are_counted() -> None:
@@ -174,8 +177,8 @@ def test_what_people_read() -> None:
     )
     text = text_of(report)
     for part in (
-        "a 2 2.00× 0.50× 0.50× 0 % 100 % 20 %",
-        "m100 M=100 N=10 K=100 1.000 0.2 GFLOP/s 20 % 0.50× y",
+        "a 2 2.00× 0.50× 0.50× 0 % 100 % – 20 %",
+        "m100 M=100 N=10 K=100 1.000 0.2 GFLOP/s – 20 % 0.50× y",
         "interrupted: 4 cases not measured",
         "skipped, needs 440 GiB: big m1073741824",
         "tilewright failed at a m5: UnsupportedError: no such thing",

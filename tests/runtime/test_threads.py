@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -100,6 +101,42 @@ def test_workers_sleep_after_a_call() -> None:
     before = time.process_time()
     time.sleep(0.2)
     assert time.process_time() - before < 0.05
+
+
+def test_a_worker_leaves_the_processor_of_the_caller() -> None:
+    allowed = os.sched_getaffinity(0)
+    if len(allowed) < 2:
+        pytest.skip("there is one processor")
+    compiled = model(chain_program(LENGTH, 10_000_000), num_threads=2)
+    x = samples(1)[0]
+    compiled(x)
+    own = min(allowed)
+    apart: list[bool] = []
+
+    def call() -> None:
+        os.sched_setaffinity(0, {own})  # of this thread alone
+        workers = _workers()
+        for worker in workers:
+            os.sched_setaffinity(worker, {own})
+        until = time.monotonic() + 10
+        while not any(apart) and time.monotonic() < until:
+            compiled(x)
+            time.sleep(0.001)
+            apart.append(any(os.sched_getaffinity(worker) == allowed for worker in workers))
+
+    caller = threading.Thread(target=call)
+    caller.start()
+    caller.join()
+    for worker in _workers():
+        os.sched_setaffinity(worker, allowed)
+    assert any(apart)
+
+
+def _workers() -> list[int]:
+    """The numbers of the team's threads."""
+    tasks = Path("/proc/self/task")
+    names = {int(task.name): (task / "comm").read_text().strip() for task in tasks.iterdir()}
+    return [number for number, name in names.items() if name == "tilewright"]
 
 
 def test_float_control_of_the_caller_does_not_matter() -> None:

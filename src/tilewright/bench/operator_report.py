@@ -37,7 +37,8 @@ class OperatorRow:
 
     ``differences`` are the peers' results against the subject's, relative to the largest magnitude;
     ``self_ratio`` is a second instance of the subject against the first, where there was one.
-    ``copy_seconds`` are those of a plain copy of as many bytes, where nothing is multiplied.
+    ``copy_seconds`` are those of a plain copy of as many bytes, where nothing is multiplied;
+    ``computing_seconds`` the least that its functions take (see `arithmetic`).
     ``repeated`` further rounds do not count. Without rounds the subject failed.
     """
 
@@ -50,6 +51,7 @@ class OperatorRow:
     self_ratio: float | None
     micro_kernel: str | None
     copy_seconds: float | None = None
+    computing_seconds: float = 0.0
     compile_seconds: float = 0.0
     repeated: int = 0
 
@@ -62,9 +64,14 @@ class OperatorRow:
         return statistics.median(self.rounds[contender])
 
     def least_seconds(self, limits: Limits) -> float:
-        """Of the plain algorithm; those of the copy, where nothing is multiplied."""
+        """Of the plain algorithm; of copying or computing, where nothing is multiplied."""
         copied = self.copy_seconds
-        return limits.seconds(self.case) if copied is None else copied
+        return limits.seconds(self.case) if copied is None else max(copied, self.computing_seconds)
+
+    @property
+    def copy_share(self) -> float | None:
+        """The time of the copy divided by the subject's."""
+        return None if self.copy_seconds is None else self.copy_seconds / self.seconds()
 
     def roofline_share(self, limits: Limits) -> float:
         """The least possible time divided by the subject's."""
@@ -128,7 +135,8 @@ class Summary:
     """Statistics over the rows of one suite. Means are geometric; None where no peer ran.
 
     ``best`` is the speed-up over the best peer of each case, ``ceiling`` what it would be with all
-    calls at the roofline: nobody can win more than that by the plain algorithm.
+    calls at their limit: nobody can win more than that by the plain algorithm. ``copy`` is the
+    share of a plain copy's speed, where nothing is multiplied.
     """
 
     suite: str
@@ -139,6 +147,7 @@ class Summary:
     won: float | None
     slow: float | None
     roofline: float | None
+    copy: float | None
 
 
 @dataclass(frozen=True)
@@ -191,6 +200,7 @@ class OperatorReport:
             won=sum(ratio > 1 for ratio in best) / len(best) if best else None,
             slow=sum(ratio < SLOW for ratio in best) / len(best) if best else None,
             roofline=geometric_mean([self.roofline_share(row) for row in ran]),
+            copy=geometric_mean([row.copy_share for row in ran if row.copy_share is not None]),
         )
 
     def worst(self, suite: str) -> tuple[OperatorRow, ...]:
@@ -239,6 +249,7 @@ class OperatorReport:
             "self_ratio": row.self_ratio,
             "micro_kernel": row.micro_kernel,
             "copy_seconds": row.copy_seconds,
+            "computing_seconds": row.computing_seconds,
             "compile_seconds": row.compile_seconds,
             "repeated": row.repeated,
             "roofline_share": self.roofline_share(row) if row.rounds else None,
@@ -276,6 +287,7 @@ def flat_row(row: OperatorRow, peers: Sequence[str], limits: Limits) -> dict[str
     for peer in peers:
         flat[f"ratio_{peer}"] = row.ratios.get(peer, "")
     flat["copy_seconds"] = row.copy_seconds or ""
+    flat["computing_seconds"] = row.computing_seconds
     flat["best_peer"] = row.best_peer or ""
     flat["ratio_best"] = row.best_ratio or ""
     flat["roofline_share"] = row.roofline_share(limits) if row.rounds else ""
@@ -319,7 +331,7 @@ def render(report: OperatorReport) -> RenderableType:
 def _summary_table(report: OperatorReport) -> Table:
     table = _table("Speed-up over each peer, geometric means")
     table.add_column("suite")
-    shares = ("best peer", "won", f"below {SLOW}", "of roofline", "at roofline")
+    shares = ("best peer", "won", f"below {SLOW}", "of copy", "of limit", "at limit")
     for name in ("cases", *report.peers, *shares):
         table.add_column(name, justify="right")
     for summary in report.summaries():
@@ -330,6 +342,7 @@ def _summary_table(report: OperatorReport) -> Table:
             _ratio(summary.best),
             _percent(summary.won),
             _percent(summary.slow),
+            _percent(summary.copy),
             _percent(summary.roofline),
             _ratio(summary.ceiling),
         )
@@ -340,7 +353,7 @@ def _worst_table(report: OperatorReport) -> Table:
     table = _table(f"The {_WORST} worst cases of each suite")
     for name in ("suite", "case", "sizes"):
         table.add_column(name)
-    for name in ("ms", "rate", "of roofline", "ratio"):
+    for name in ("ms", "rate", "of copy", "of limit", "ratio"):
         table.add_column(name, justify="right")
     table.add_column("best peer")
     for suite in dict.fromkeys(row.case.suite for row in report.rows):
@@ -351,6 +364,7 @@ def _worst_table(report: OperatorReport) -> Table:
                 Text(row.case.describe()),
                 f"{1000 * row.seconds():.3f}",
                 _rate(report, row),
+                _percent(row.copy_share),
                 _percent(report.roofline_share(row)),
                 _ratio(row.best_ratio),
                 row.best_peer or "",

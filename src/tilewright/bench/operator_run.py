@@ -3,8 +3,8 @@
 
 Contenders alternate in short blocks (see ``measure``); in some cases a second instance of the
 subject runs along, which shows how far ratios can be trusted; what multiplies nothing has a plain
-copy of as many bytes along, which is its limit. Memory is given back after each case. May import
-the rest of the package and compile. Start with `run_groups`.
+copy of as many bytes along, which is its limit unless computing takes longer. Memory is given back
+after each case. May import the rest of the package and compile. Start with `run_groups`.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from types import ModuleType
 import numpy as np
 import onnx
 
+from tilewright.bench.arithmetic import computing_seconds
 from tilewright.bench.clock import Clock, SystemClock
 from tilewright.bench.compare import TWIN, first_line, largest_difference
 from tilewright.bench.contender import as_arrays
@@ -146,6 +147,7 @@ def _run_case(
         self_ratio=measured.ratio(*twins).median if twins else None,
         micro_kernel=used_micro_kernel(model),
         copy_seconds=measured.seconds(COPY).median if COPY in calls else None,
+        computing_seconds=computing_seconds(compiled.graph, case.sizes, detect(), plan.threads),
         repeated=measured.repeated,
     )
 

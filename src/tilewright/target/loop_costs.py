@@ -132,7 +132,7 @@ _HALVED_FUNCTIONS = (
 HALVED = LoopCosts(
     instruction=0.78, addition=1.0, load=1.65, store=2.53, aligned_load=1.08, aligned_store=2.0,
     latency=4.4, scalar=0.31, enter=2.6, combine=0.0, extreme=2.2, wait=26.0, chained=13.0,
-    window=56.0, handed=16.0, gather=1.4, index=1.04, checked=1.2, divide=6.4, running=26.5,
+    window=56.0, handed=16.0, gather=1.4, index=1.04, checked=1.2, divide=6.4, running=9.5,
     turns=((16, 4.8), (8, 3.6), (4, 3.6), (1, 2.4)),
     turn_call=47.0, task=3.7, shown=0.03, again=1.0, reached=(0.94, 1.0, 0.97), kept=0.25,
     convert=2.6, narrow=4.4, compare=2.1, double=2.3, whole=10.5, ahead=0, piece=165.0, guard=2.0,
