@@ -44,6 +44,7 @@ from tilewright.shape import (
     minimum,
     select,
 )
+from tilewright.target.core_model import ends_in_half
 
 PARTS = 1024  # by which a task is measured
 
@@ -117,9 +118,8 @@ def tiles_time(nest: ProductNest, machine: Machine, last_rows: int) -> Expr:
     hide behind reading the right operand once, and calls come on top of both.
     """
     columns, width = nest.n.value, nest.registers.columns
-    lanes = _lanes(nest, machine)
     steps, tiles = constant(0), constant(0)
-    last = -(-(columns % width) // lanes) * lanes
+    last = _held(columns % width, nest, machine)
     for panels, wide, rows in (
         (columns // width, width, nest.registers.rows),
         (1, last, last_rows),
@@ -199,21 +199,35 @@ def _lanes(nest: ProductNest, machine: Machine) -> int:
     return max(1, machine.target.vector_bytes // nest.dtype.bytes)
 
 
+def _held(columns: int, nest: ProductNest, machine: Machine) -> int:
+    """The lanes of the vectors that hold so many columns, whose number is known."""
+    lanes = _lanes(nest, machine)
+    whole = -(-columns // lanes) * lanes
+    is_half = nest.product.narrow is None
+    is_half = is_half and ends_in_half(columns, lanes, machine.target.vector_bytes)
+    return whole - lanes // 2 if is_half else whole
+
+
 def _filled_columns(nest: ProductNest, machine: Machine) -> Expr:
     """Panels in sixteenths: the last one costs less where fewer vectors hold its columns."""
-    width = nest.registers.columns
+    width, tail = nest.registers.columns, nest.registers.tail
     lanes = _lanes(nest, machine)
-    rest = nest.n % width
     height = nest.registers.rows
     held = nest.product.narrow
     whole = machine.line(nest.dtype, width, height, held).at(height)
-    last = constant(16)
-    for vectors in range(width // lanes - 1, 0, -1):
+
+    def share(columns: int) -> int:
         # Where the number of columns is known, tiles of few vectors are made twice as high.
-        high = 2 if nest.registers.tail is not None and vectors <= 2 else 1
-        part = machine.line(nest.dtype, vectors * lanes, high * height, held).at(high * height)
-        share = min(16, round(16 * part / (high * whole)))
-        last = select(less_equal(rest, vectors * lanes), share, last)
+        high = 2 if tail is not None and columns <= 2 * lanes else 1
+        part = machine.line(nest.dtype, columns, high * height, held).at(high * height)
+        return min(16, round(16 * part / (high * whole)))
+
+    if tail is not None:
+        last = constant(share(_held(tail, nest, machine)) if tail else 0)
+        return nest.n // width * 16 + last
+    rest, last = nest.n % width, constant(16)
+    for columns in range(width - lanes, 0, -lanes):
+        last = select(less_equal(rest, columns), share(columns), last)
     return nest.n // width * 16 + select(rest, last, 0)
 
 

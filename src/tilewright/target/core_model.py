@@ -257,6 +257,15 @@ def is_halved(vector_bytes: int, pipes: float) -> bool:
     return vector_bytes >= WIDE_VECTOR_BYTES and pipes < 2
 
 
+def ends_in_half(columns: int, lanes: int, vector_bytes: int) -> bool:
+    """Whether code computes the last of so many columns in half of a vector.
+
+    It does where vectors are wide: cores that compute them in halves take half the time for it, and
+    others as long as for a whole one.
+    """
+    return vector_bytes >= WIDE_VECTOR_BYTES and 0 < columns % lanes <= lanes // 2
+
+
 def usual_core(vector_bytes: int, pipes: float) -> CoreModel:
     """The preset for a core by the width of its vectors, which its masks and misses go with.
 
