@@ -23,6 +23,7 @@ from tilewright.ir.dtype import DType
 from tilewright.policy.tiles import tallest
 
 UNROLL = 4  # steps along k per iteration of a full tile: hides the loop's own instructions
+MOST_PASSED = 16  # vectors that a call passes in registers
 LINE_BYTES = 64
 
 
@@ -107,8 +108,12 @@ class TileShape:
 
     @property
     def unroll(self) -> int:
-        """Steps along k per iteration. Of narrow tiles LLVM would spill what it reads ahead."""
-        tall = self.vectors > 1 and self.height * self.vectors >= 8
+        """Steps along k per iteration. Of narrow tiles LLVM would spill what it reads ahead.
+
+        So it would of those with many sums, whose steps hide the instructions of the loop as well.
+        """
+        sums = self.height * self.vectors
+        tall = self.vectors > 1 and 8 <= sums <= MOST_PASSED
         return UNROLL if tall else self.copies
 
 
@@ -376,7 +381,7 @@ class TileLoop:
 
     def _prefetch(self, k: ir.Value) -> None:
         """Ask for what comes next."""
-        if self.operands.ahead is not None and self.shape.unroll >= UNROLL:
+        if self.operands.ahead is not None and self.shape.height * self.shape.vectors >= 8:
             self._prefetch_right(k, self.operands.ahead)
         if self.operands.left_ahead is not None:
             self._prefetch_left(k, self.operands.left_ahead)
@@ -395,13 +400,15 @@ class TileLoop:
         """
         builder, dtype, step = self.builder, self.shape.dtype, self.operands.ahead_step
         assert step is not None
-        turn = builder.udiv(k, word(self.shape.unroll))
-        first = self.scalar.gep(ahead, dtype, builder.mul(turn, step))
-        second = self.scalar.gep(first, dtype, builder.lshr(step, word(1)))
-        for place in (first, second):
-            for line in range(max(1, self.shape.vectors * self.level.vector_bytes // LINE_BYTES)):
-                address = self.scalar.gep(place, dtype, word(line * LINE_BYTES // dtype.bytes))
-                self.scalar.prefetch(address)
+        turns = UNROLL // self.shape.unroll
+        first = builder.lshr(builder.mul(k, step), word(UNROLL.bit_length() - 1))
+        whole = max(1, self.shape.vectors * self.level.vector_bytes // LINE_BYTES)
+        lines = -(-2 * whole // turns)
+        for line in range(lines):
+            beside = word(line % whole * LINE_BYTES // dtype.bytes)
+            place = builder.add(first, builder.lshr(step, word(1))) if line >= whole else first
+            place = self.scalar.gep(ahead, dtype, builder.add(place, beside))
+            self.scalar.prefetch(place)
 
     def _loop(
         self, name: str, bounds: tuple[ir.Value, ir.Value, int], start: list[Sums], body: object
