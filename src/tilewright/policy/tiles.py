@@ -2,10 +2,10 @@
 
 The filters are those of Vortex (FilterByISA, section 5.1) and FTuner (compute-to-memory ratio,
 section IV): the sums of a tile, a row of columns and one value of the left operand fit the
-registers, the general registers hold where its rows begin, its loads hide behind its multiply-adds,
-and it loads little more for each sum than the best of all. Of each width the tallest tile counts,
-since rows are covered by two neighbouring heights. Imports target. Start with
-:func:`product_tiles`.
+registers, with the copies of few sums that hide latencies, the general registers hold where its
+rows begin, its loads hide behind its multiply-adds, and it loads little more for each sum than the
+best of all. Of each width the tallest tile counts, since rows are covered by two neighbouring
+heights. Imports target. Start with :func:`product_tiles`.
 """
 
 from __future__ import annotations
@@ -66,6 +66,15 @@ def tallest(registers: int, vectors: int, parts: int = 1, *, listed: bool = Fals
     return max(1, min(LISTED if listed else ADDRESSES, free // vectors))
 
 
+def copies_of(rows: int) -> int:
+    """How many copies of the sums of so many rows take turns along k: a power of two.
+
+    It depends on the rows alone, so that all columns of a row are summed in one order, whatever the
+    width of the tile that they fall into.
+    """
+    return {1: 4, 2: 2, 3: 2}.get(rows, 1)
+
+
 def product_tiles(target: Target, dtype: str) -> Sieved:
     """The register tiles for products of ``dtype`` with the vectors of ``target``.
 
@@ -78,7 +87,7 @@ def product_tiles(target: Target, dtype: str) -> Sieved:
         (rows, vectors)
         for vectors in range(1, registers)
         for rows in range(1, registers)
-        if rows * vectors + vectors + 1 <= registers
+        if rows * vectors * copies_of(rows) + vectors + 1 <= registers
     ]
     addressed = [(rows, vectors) for rows, vectors in fitting if rows <= ADDRESSES]
     highest = [size for size in addressed if size[0] == tallest(registers, size[1])]

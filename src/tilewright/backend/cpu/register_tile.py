@@ -20,7 +20,7 @@ from tilewright.backend.cpu.machine import Level
 from tilewright.backend.cpu.math_arithmetic import call_intrinsic
 from tilewright.backend.cpu.narrow_dots import Parts, dots_of, parts_of_word
 from tilewright.ir.dtype import DType
-from tilewright.policy.tiles import tallest
+from tilewright.policy.tiles import copies_of, tallest
 
 UNROLL = 4  # steps along k per iteration of a full tile: hides the loop's own instructions
 MOST_PASSED = 16  # vectors that a call passes in registers
@@ -99,12 +99,8 @@ class TileShape:
 
     @property
     def copies(self) -> int:
-        """How many copies of the sums take turns along k: a power of two.
-
-        It depends on the height alone, so that all columns of a row are summed in one order,
-        whatever the width of the tile that they fall into.
-        """
-        return {1: 4, 2: 2, 3: 2}.get(self.height, 1)
+        """How many copies of the sums take turns along k."""
+        return copies_of(self.height)
 
     @property
     def unroll(self) -> int:
