@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilewright.cost.machine import Machine, workers_for
+from tilewright.cost.machine import SIXTEENTHS, Machine, workers_for
 from tilewright.cost.operands import (
     Blocks,
     again_time,
@@ -44,7 +44,7 @@ from tilewright.shape import (
     minimum,
     select,
 )
-from tilewright.target.core_model import ends_in_half
+from tilewright.target.core_model import LINE_BYTES, ends_in_half
 
 PARTS = 1024  # by which a task is measured
 
@@ -72,7 +72,20 @@ def contraction_time(
     even = select(whole % workers, even, even + last - last // workers)
     waiting = minimum(workers - 1, 1) * task // machine.core.threads.waited
     begun = 1000 * machine.core.threads.call_ns
+    even = maximum(even, _contested_time(nest, machine, workers, columns.tasks))
     return maximum(even, task * ceil_div(whole, workers)) + waiting + begun
+
+
+def _contested_time(nest: ProductNest, machine: Machine, workers: Expr, columns: Expr) -> Expr:
+    """Picoseconds for lines that two threads write, where rows of results end within one.
+
+    With as many blocks of columns as threads, or a part of them, threads write neighbouring blocks
+    of the same rows at the same time.
+    """
+    alike = logical_and(less(1, columns), less_equal(workers % maximum(columns, 1), 0))
+    inside = nest.n % (LINE_BYTES // nest.dtype.bytes)
+    lines = batch_size(nest) * nest.m * (1000 * machine.core.threads.contested_ns)
+    return select(logical_and(alike, inside), lines, 0)
 
 
 def _share(time: Expr, rows: Expr, columns: Expr) -> Expr:
@@ -153,7 +166,6 @@ def _alone(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
     first = machine.picoseconds(costs.call) - again
     steps = tiles * step_penalty(nest, machine, blocks) * nest.k
     stored = nest.m * nest.n * machine.picoseconds(_store_cycles(nest, machine))
-    stored = maximum(stored, result_time(nest, machine))
     compute, packed = nest.k * sixteenths * panel // 16, constant(0)
     left = left_time(nest, machine)
     shown = machine.core.streams.left_shown
@@ -180,7 +192,11 @@ def _alone(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
     streamed = streaming_time(nest, machine) + page_time(nest, machine, blocks)
     moved = block_moves_time(nest, machine, blocks) + runs_time(nest, machine)
     streamed = streamed + moved
-    return batch_size(nest) * (compute + called + begun + steps + stored + packed + streamed)
+    own = compute + called + begun + steps + stored + packed + streamed
+    written = result_time(nest, machine)  # while later tiles are computed
+    shown = round(SIXTEENTHS * machine.core.loops.shown)
+    own = maximum(own, written) + minimum(own, written) * shown // SIXTEENTHS
+    return batch_size(nest) * own
 
 
 def _has_parts(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:

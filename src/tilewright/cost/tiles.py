@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.target import InstructionTile, Target, TileTime
-from tilewright.target.core_model import ends_in_half, is_halved
+from tilewright.target.core_model import copies_of, ends_in_half, is_halved
 from tilewright.target.description import element_bytes
 
 WORD_BYTES = 4  # of a word of narrow elements, which is as long as a sum
@@ -65,7 +65,8 @@ def derived_tiles(target: Target, dtype: str, columns: int) -> tuple[TileTime, .
 
 def _derived(target: Target, height: int, vectors: float) -> float:
     adding = height * vectors / target.fma_pipes
-    return max(adding, _loading(target, height, vectors)) / target.clock_ghz
+    waiting = target.fma_latency / copies_of(height)  # for the sums of the step before
+    return max(adding, waiting, _loading(target, height, vectors)) / target.clock_ghz
 
 
 def _loading(target: Target, height: int, vectors: float) -> float:

@@ -19,6 +19,7 @@ from tilewright.policy.cover import Bound, cover
 from tilewright.policy.prices import other_prices, samples_of
 from tilewright.policy.space import Problem
 from tilewright.target import Target
+from tilewright.target.core_model import copies_of
 
 ADDRESSES = 12  # rows whose places general registers hold beside the loop's own words
 LISTED = 7  # rows whose places come from a table, which takes registers as well
@@ -64,15 +65,6 @@ def tallest(registers: int, vectors: int, parts: int = 1, *, listed: bool = Fals
     """
     free = registers - (vectors + 1) * parts
     return max(1, min(LISTED if listed else ADDRESSES, free // vectors))
-
-
-def copies_of(rows: int) -> int:
-    """How many copies of the sums of so many rows take turns along k: a power of two.
-
-    It depends on the rows alone, so that all columns of a row are summed in one order, whatever the
-    width of the tile that they fall into.
-    """
-    return {1: 4, 2: 2, 3: 2}.get(rows, 1)
 
 
 def product_tiles(target: Target, dtype: str) -> Sieved:

@@ -20,7 +20,8 @@ from tilewright.backend.cpu.machine import Level
 from tilewright.backend.cpu.math_arithmetic import call_intrinsic
 from tilewright.backend.cpu.narrow_dots import Parts, dots_of, parts_of_word
 from tilewright.ir.dtype import DType
-from tilewright.policy.tiles import copies_of, tallest
+from tilewright.policy.tiles import tallest
+from tilewright.target.core_model import copies_of
 
 UNROLL = 4  # steps along k per iteration of a full tile: hides the loop's own instructions
 MOST_PASSED = 16  # vectors that a call passes in registers
