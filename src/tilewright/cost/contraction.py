@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilewright.cost.machine import Machine, workers_for
+from tilewright.cost.machine import SIXTEENTHS, Machine, workers_for
 from tilewright.cost.operands import (
     Blocks,
     again_time,
@@ -44,6 +44,7 @@ from tilewright.shape import (
     minimum,
     select,
 )
+from tilewright.target.core_model import LINE_BYTES, ends_in_half
 
 PARTS = 1024  # by which a task is measured
 
@@ -71,7 +72,20 @@ def contraction_time(
     even = select(whole % workers, even, even + last - last // workers)
     waiting = minimum(workers - 1, 1) * task // machine.core.threads.waited
     begun = 1000 * machine.core.threads.call_ns
+    even = maximum(even, _contested_time(nest, machine, workers, columns.tasks))
     return maximum(even, task * ceil_div(whole, workers)) + waiting + begun
+
+
+def _contested_time(nest: ProductNest, machine: Machine, workers: Expr, columns: Expr) -> Expr:
+    """Picoseconds for lines that two threads write, where rows of results end within one.
+
+    With as many blocks of columns as threads, or a part of them, threads write neighbouring blocks
+    of the same rows at the same time.
+    """
+    alike = logical_and(less(1, columns), less_equal(workers % maximum(columns, 1), 0))
+    inside = nest.n % (LINE_BYTES // nest.dtype.bytes)
+    lines = batch_size(nest) * nest.m * (1000 * machine.core.threads.contested_ns)
+    return select(logical_and(alike, inside), lines, 0)
 
 
 def _share(time: Expr, rows: Expr, columns: Expr) -> Expr:
@@ -117,9 +131,8 @@ def tiles_time(nest: ProductNest, machine: Machine, last_rows: int) -> Expr:
     hide behind reading the right operand once, and calls come on top of both.
     """
     columns, width = nest.n.value, nest.registers.columns
-    lanes = _lanes(nest, machine)
     steps, tiles = constant(0), constant(0)
-    last = -(-(columns % width) // lanes) * lanes
+    last = _held(columns % width, nest, machine)
     for panels, wide, rows in (
         (columns // width, width, nest.registers.rows),
         (1, last, last_rows),
@@ -153,7 +166,6 @@ def _alone(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
     first = machine.picoseconds(costs.call) - again
     steps = tiles * step_penalty(nest, machine, blocks) * nest.k
     stored = nest.m * nest.n * machine.picoseconds(_store_cycles(nest, machine))
-    stored = maximum(stored, result_time(nest, machine))
     compute, packed = nest.k * sixteenths * panel // 16, constant(0)
     left = left_time(nest, machine)
     shown = machine.core.streams.left_shown
@@ -180,7 +192,11 @@ def _alone(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
     streamed = streaming_time(nest, machine) + page_time(nest, machine, blocks)
     moved = block_moves_time(nest, machine, blocks) + runs_time(nest, machine)
     streamed = streamed + moved
-    return batch_size(nest) * (compute + called + begun + steps + stored + packed + streamed)
+    own = compute + called + begun + steps + stored + packed + streamed
+    written = result_time(nest, machine)  # while later tiles are computed
+    shown = round(SIXTEENTHS * machine.core.loops.shown)
+    own = maximum(own, written) + minimum(own, written) * shown // SIXTEENTHS
+    return batch_size(nest) * own
 
 
 def _has_parts(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
@@ -199,21 +215,35 @@ def _lanes(nest: ProductNest, machine: Machine) -> int:
     return max(1, machine.target.vector_bytes // nest.dtype.bytes)
 
 
+def _held(columns: int, nest: ProductNest, machine: Machine) -> int:
+    """The lanes of the vectors that hold so many columns, whose number is known."""
+    lanes = _lanes(nest, machine)
+    whole = -(-columns // lanes) * lanes
+    is_half = nest.product.narrow is None
+    is_half = is_half and ends_in_half(columns, lanes, machine.target.vector_bytes)
+    return whole - lanes // 2 if is_half else whole
+
+
 def _filled_columns(nest: ProductNest, machine: Machine) -> Expr:
     """Panels in sixteenths: the last one costs less where fewer vectors hold its columns."""
-    width = nest.registers.columns
+    width, tail = nest.registers.columns, nest.registers.tail
     lanes = _lanes(nest, machine)
-    rest = nest.n % width
     height = nest.registers.rows
     held = nest.product.narrow
     whole = machine.line(nest.dtype, width, height, held).at(height)
-    last = constant(16)
-    for vectors in range(width // lanes - 1, 0, -1):
+
+    def share(columns: int) -> int:
         # Where the number of columns is known, tiles of few vectors are made twice as high.
-        high = 2 if nest.registers.tail is not None and vectors <= 2 else 1
-        part = machine.line(nest.dtype, vectors * lanes, high * height, held).at(high * height)
-        share = min(16, round(16 * part / (high * whole)))
-        last = select(less_equal(rest, vectors * lanes), share, last)
+        high = 2 if tail is not None and columns <= 2 * lanes else 1
+        part = machine.line(nest.dtype, columns, high * height, held).at(high * height)
+        return min(16, round(16 * part / (high * whole)))
+
+    if tail is not None:
+        last = constant(share(_held(tail, nest, machine)) if tail else 0)
+        return nest.n // width * 16 + last
+    rest, last = nest.n % width, constant(16)
+    for columns in range(width - lanes, 0, -lanes):
+        last = select(less_equal(rest, columns), share(columns), last)
     return nest.n // width * 16 + select(rest, last, 0)
 
 

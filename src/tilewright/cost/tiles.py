@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.target import InstructionTile, Target, TileTime
-from tilewright.target.core_model import is_halved
+from tilewright.target.core_model import copies_of, ends_in_half, is_halved
 from tilewright.target.description import element_bytes
 
 WORD_BYTES = 4  # of a word of narrow elements, which is as long as a sum
@@ -54,17 +54,23 @@ class TileLine:
 
 def derived_tiles(target: Target, dtype: str, columns: int) -> tuple[TileTime, ...]:
     """All heights of one width, as the multiply-adds and loads of ``target`` allow."""
-    vectors = -(-columns // target.lanes(dtype))
+    lanes = target.lanes(dtype)
+    vectors = -(-columns // lanes)
     heights = range(1, max(3, min(_MOST_ROWS, (target.vector_registers - 1) // vectors)) + 1)
-    return tuple(TileTime(height, columns, _derived(target, height, vectors)) for height in heights)
+    is_half = is_halved(target.vector_bytes, target.fma_pipes)
+    # Half a vector by itself waits for the elements of the rows: tables of seven gained nothing.
+    is_half = is_half and vectors > 1 and ends_in_half(columns, lanes, target.vector_bytes)
+    taken = vectors - 0.5 if is_half else vectors
+    return tuple(TileTime(height, columns, _derived(target, height, taken)) for height in heights)
 
 
-def _derived(target: Target, height: int, vectors: int) -> float:
+def _derived(target: Target, height: int, vectors: float) -> float:
     adding = height * vectors / target.fma_pipes
-    return max(adding, _loading(target, height, vectors)) / target.clock_ghz
+    waiting = target.fma_latency / copies_of(height)  # for the sums of the step before
+    return max(adding, waiting, _loading(target, height, vectors)) / target.clock_ghz
 
 
-def _loading(target: Target, height: int, vectors: int) -> float:
+def _loading(target: Target, height: int, vectors: float) -> float:
     """Cycles of the loads of a step: vectors of the right operand, elements of the left one.
 
     Where vectors are computed in halves a port takes a whole one in two turns, an element in one.

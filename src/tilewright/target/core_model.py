@@ -210,13 +210,15 @@ class ThreadCosts:
 
     ``waited``: the part of a task for which they wait for each other at the end, one over so much.
     ``step_ns``: a step more in one kernel, beside the meeting of the threads; ``kernel_ns``: a
-    kernel more; ``call_ns``: one beside its tasks.
+    kernel more; ``call_ns``: one beside its tasks. ``contested_ns``: a line of results that two of
+    them write at about the same time (1,523 rows of 153 sums took 8 to 38 for each row).
     """
 
     waited: int = 8
     step_ns: int = 300
     kernel_ns: int = 500
     call_ns: int = 40
+    contested_ns: int = 20
 
 
 @dataclass(frozen=True)
@@ -255,6 +257,24 @@ def is_halved(vector_bytes: int, pipes: float) -> bool:
     cycle.
     """
     return vector_bytes >= WIDE_VECTOR_BYTES and pipes < 2
+
+
+def ends_in_half(columns: int, lanes: int, vector_bytes: int) -> bool:
+    """Whether code computes the last of so many columns in half of a vector.
+
+    It does where vectors are wide: cores that compute them in halves take half the time for it, and
+    others as long as for a whole one.
+    """
+    return vector_bytes >= WIDE_VECTOR_BYTES and 0 < columns % lanes <= lanes // 2
+
+
+def copies_of(rows: int) -> int:
+    """How many copies of the sums of so many rows take turns along k: a power of two.
+
+    It depends on the rows alone, so that all columns of a row are summed in one order, whatever the
+    width of the tile that they fall into.
+    """
+    return {1: 4, 2: 2, 3: 2}.get(rows, 1)
 
 
 def usual_core(vector_bytes: int, pipes: float) -> CoreModel:

@@ -20,6 +20,7 @@ from tilewright.backend.cpu.register_tile import TileShape, most_rows
 from tilewright.cost import Machine
 from tilewright.ir.dtype import DType
 from tilewright.target import Target
+from tilewright.target.core_model import ends_in_half
 from tilewright.target.loop_costs import LoopCosts
 from tilewright.tune.blocks import BLOCKS, spread, typical
 from tilewright.tune.peak import LevelReads
@@ -93,7 +94,7 @@ class Profile:
 def standard_shapes(
     level: Level, target: Target | None = None, dtype: DType = DType.FLOAT32
 ) -> tuple[TileShape, ...]:
-    """Every height with a packed right operand, whole and masked, of all widths that are in use.
+    """Every height with a packed right operand of all widths in use: whole, masked and halved.
 
     They go up to the widest of the register tiles that code for ``level`` may have on ``target``, a
     usual machine of the level unless it is given: those whose loads hide by analysis may still be
@@ -102,11 +103,13 @@ def standard_shapes(
     lanes = level.lanes(dtype.bytes)
     tiles = register_tile(level, None if target is None else Machine(target)).sizes()
     widest = max(tile.columns for tile in tiles) // level.lanes(DType.FLOAT32.bytes)
+    kinds = [{"masked": False}, {"masked": True}]
+    kinds += [{"halved": True}] if ends_in_half(1, lanes, level.vector_bytes) else []
     return tuple(
-        TileShape(dtype, height, vectors, 1, vectors * lanes, masked)
+        replace(TileShape(dtype, height, vectors, 1, vectors * lanes), **kind)
         for vectors in range(1, widest + 1)
         for height in range(1, most_rows(level, vectors) + 1)
-        for masked in (False, True)
+        for kind in kinds
     )
 
 
@@ -215,7 +218,7 @@ class _Tile:
         steps, calls, streamed = zip(*blocks, strict=True)
         step, shape = typical(steps), self.shape
         return TileTiming(
-            shape.name, shape.height, shape.vectors * lanes, shape.masked, shape.gathered,
+            shape.name, shape.height, shape.width(lanes), shape.masked, shape.gathered,
             step, typical(calls), max(step, typical(streamed)), spread(steps),
         )  # fmt: skip
 

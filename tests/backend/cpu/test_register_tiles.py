@@ -18,6 +18,7 @@ from tilewright.backend.cpu.shared import KernelModule
 from tilewright.backend.cpu.tile_functions import TILE_PLACE, call_sums, store_sums
 from tilewright.ir.dtype import DType
 from tilewright.runtime import _native
+from tilewright.target.core_model import WIDE_VECTOR_BYTES
 
 POINTER = ir.PointerType()
 # The tiles of AVX-512, each vector made of two, for machines without it.
@@ -80,6 +81,8 @@ def shapes(level: Level) -> list[TileShape]:
         for height in range(1, most_rows(level, vectors) + 1):
             plain = TileShape(DType.FLOAT32, height, vectors, 1, None)
             out += [plain, replace(plain, left_depth=None, masked=True)]
+            if level.vector_bytes >= WIDE_VECTOR_BYTES:
+                out += [replace(plain, halved=True), replace(plain, halved=True, masked=True)]
             if height in (1, 2, most_rows(level, vectors)):
                 out += [replace(plain, gathered=True), replace(plain, prefetches=True)]
                 out += [replace(plain, streams=True), replace(plain, gathered=True, shifted=True)]
@@ -102,8 +105,8 @@ def _check(
     tiles: Tiles, level: Level, shape: TileShape, depth: int, random: np.random.Generator
 ) -> None:
     lanes, kind = level.lanes(shape.dtype.bytes), shape.dtype.numpy
-    columns = shape.vectors * lanes
-    valid = columns - 3 if shape.masked else columns
+    columns, width = shape.vectors * lanes, shape.width(lanes)
+    valid = width - 3 if shape.masked else width
     runs = 3 if shape.gathered else 1
     deep = depth * runs
     step = shape.left_depth or 3

@@ -37,6 +37,7 @@ from tilewright.shape import (
     product,
     symbol,
 )
+from tilewright.target.core_model import ends_in_half
 
 NEAR_PANELS = 20 << 10  # bytes of packed panels that stay in the first-level cache
 NEAR_RESULTS = 1 << 19  # bytes of results that stay in a cache until the next kernel reads them
@@ -75,6 +76,14 @@ class FinishedProduct:
         self.vectors = self.registers.columns // self.lanes
         self.prefetcher = Prefetcher(frame, nest)
         self.is_matrix = bool(self.level.matrix) and self.registers.rows == matrix_unit.ROWS
+        self.is_halved = self._is_halved()
+
+    def _is_halved(self) -> bool:
+        """Whether half of the last vector is enough for the columns that are left."""
+        tail = self.registers.tail
+        if tail is None or self.product.narrow is not None:
+            return False
+        return ends_in_half(tail, self.lanes, self.level.vector_bytes)
 
     def index(self, expression: Expr) -> ir.Value:
         return self.frame.index(expression)
@@ -169,24 +178,27 @@ class FinishedProduct:
         if right.panel:
             self._narrow(columns)
         elif tail is not None:
-            self._moved_back(columns, -(-tail // self.lanes))
+            self._moved_back(columns, -(-tail // self.lanes), self.is_halved)
         else:
 
             def moved_back(vectors: int) -> None:
-                self._moved_back(columns, vectors)
+                self._moved_back(columns, vectors, False)
 
             by_vectors(self.builder, columns, self.lanes, self.vectors, moved_back)
 
-    def _moved_back(self, columns: ir.Value, vectors: int) -> None:
-        """The last panel of so many vectors, full ones if the block has that many columns."""
+    def _moved_back(self, columns: ir.Value, vectors: int, halved: bool) -> None:
+        """The last panel of so many vectors, full ones if the block has that many columns.
+
+        Of the last vector half counts where it is ``halved``.
+        """
         builder, frame = self.builder, self.frame
-        width = word(vectors * self.lanes)
+        width = word(vectors * self.lanes - (self.lanes // 2 if halved else 0))
         there = builder.icmp_signed(">=", builder.sub(frame.names[N1], frame.names[N0]), width)
         with builder.if_else(there) as (full, part):
             with full:
-                self._rows(width, vectors, True, builder.sub(width, columns))
+                self._rows(width, vectors, True, builder.sub(width, columns), halved=halved)
             with part:
-                self._rows(columns, vectors, False)
+                self._rows(columns, vectors, False, halved=halved)
 
     def _narrow(self, columns: ir.Value) -> None:
         """The last of the packed panels, with no more vectors than its columns need."""
@@ -194,15 +206,17 @@ class FinishedProduct:
         if tail is None:
             self._rows(columns, self.vectors, False)
         else:
-            self._rows(word(tail), -(-tail // self.lanes), tail % self.lanes == 0)
+            full = tail % self.lanes == 0
+            self._rows(word(tail), -(-tail // self.lanes), full, halved=self.is_halved)
 
     def _rows(
-        self, columns: ir.Value, vectors: int, full: bool, back: ir.Value | None = None
-    ) -> None:
+        self, columns: ir.Value, vectors: int, full: bool, back: ir.Value | None = None, *,
+        halved: bool = False,
+    ) -> None:  # fmt: skip
         """All rows of the block under one panel; heights cover them exactly.
 
-        ``full`` says that the columns fill the vectors, ``back`` by how many columns the panel is
-        moved back for that.
+        ``full`` says that the columns fill the vectors, of which the last one may be ``halved``,
+        ``back`` by how many columns the panel is moved back for that.
         """
         builder, frame = self.builder, self.frame
         frame.enter()
@@ -219,7 +233,7 @@ class FinishedProduct:
             tall = height(m)
             number = builder.udiv(builder.sub(m, frame.names[M0]), tall)
             place = Place(m, first, tall, columns, number)
-            self._tile(place, vectors, full, most)
+            self._tile(place, vectors, full, most, halved=halved)
 
         self._loop("_mp", frame.names[M0], frame.names[M1], height, body)
         frame.leave()
@@ -247,7 +261,9 @@ class FinishedProduct:
 
     # ------------------------------------------------------------ one tile
 
-    def _tile(self, place: Place, vectors: int, full: bool, most: int) -> None:
+    def _tile(
+        self, place: Place, vectors: int, full: bool, most: int, *, halved: bool = False
+    ) -> None:
         builder, frame = self.builder, self.frame
         sums, row = self._sums(place)
         resume = builder.icmp_signed(">", frame.names[K0], word(0))
@@ -264,15 +280,16 @@ class FinishedProduct:
             self.dtype, 1, vectors, self._known_left(), self._known_right(), masked,
             gathered, gathered and left.shifts is not None, self.prefetcher.asks_right,
             self.prefetcher.asks_left, self.product.narrow,
-            padded=isinstance(left, RunTable) and left.zeros is not None,
+            padded=isinstance(left, RunTable) and left.zeros is not None, halved=halved,
         )  # fmt: skip
         target = [sums, row, resume]
         tail = self.registers.tail
         light = self.epilogue.is_light and (full or tail is not None)
         part = 0 if full or tail is None else tail % self.lanes
+        part = self.lanes // 2 if full and halved else part
         tallest = shape.with_height(most)
         if light:
-            self._prefetch(place, last, vectors)
+            self._prefetch(place, last, shape.width(self.lanes))
 
         def made(height: int) -> None:
             values = call_sums(builder, self.level, shape.with_height(height), operands, target)
@@ -313,12 +330,12 @@ class FinishedProduct:
             where = [place.m, place.n, place.height, place.columns, *sums, self.environment]
             self.builder.call(self.epilogue.rows(), where)
 
-    def _prefetch(self, place: Place, last: ir.Value, vectors: int) -> None:
+    def _prefetch(self, place: Place, last: ir.Value, columns: int) -> None:
         """Ask for the lines that the tile will be stored to, where they are far away."""
         builder = self.builder
         far = builder.trunc(self.frame.names[FAR], ir.IntType(1))
         with builder.if_then(builder.and_(far, last)):
-            end = builder.add(place.n, word(vectors * self.lanes - 1))
+            end = builder.add(place.n, word(columns - 1))
             where = [place.m, place.height, place.n, end, self.environment]
             builder.call(self.epilogue.prefetch(), where)
 

@@ -17,11 +17,14 @@ from tilewright.backend.cpu.emitter import Emitter
 from tilewright.backend.cpu.indices import I64, word
 from tilewright.backend.cpu.internal import POINTER
 from tilewright.backend.cpu.machine import Level
+from tilewright.backend.cpu.math_arithmetic import call_intrinsic
 from tilewright.backend.cpu.narrow_dots import Parts, dots_of, parts_of_word
 from tilewright.ir.dtype import DType
 from tilewright.policy.tiles import tallest
+from tilewright.target.core_model import copies_of
 
 UNROLL = 4  # steps along k per iteration of a full tile: hides the loop's own instructions
+MOST_PASSED = 16  # vectors that a call passes in registers
 LINE_BYTES = 64
 
 
@@ -54,7 +57,8 @@ class TileShape:
     right operand is after this panel, ``streams`` for the rows of the left operand after these.
     With ``narrow`` every step takes words of several elements of that type; see ``narrow_dots``.
     ``beside`` says that rows of the left operand are one element apart: their places differ by
-    constants then, and take one register in all.
+    constants then, and take one register in all. ``halved`` says that the last vector has half of
+    its lanes, as no more columns are left; those of its sums beyond them are zeros.
     """
 
     dtype: DType
@@ -70,6 +74,7 @@ class TileShape:
     narrow: DType | None = None
     beside: bool = False
     padded: bool = False
+    halved: bool = False
 
     @property
     def name(self) -> str:
@@ -81,6 +86,7 @@ class TileShape:
         kind += "_padded" if self.padded else ""
         kind += "_prefetches" if self.prefetches else ""
         kind += "_streams" if self.streams else ""
+        kind += "_halved" if self.halved else ""
         kind += f"_of_{self.narrow.value}" if self.narrow else ""
         return f"tile_{self.dtype.value}_{self.height}x{self.vectors}_{strides}{kind}"
 
@@ -88,19 +94,23 @@ class TileShape:
         """The same with another number of rows."""
         return replace(self, height=height)
 
+    def width(self, lanes: int) -> int:
+        """The columns that its vectors hold."""
+        return self.vectors * lanes - (lanes // 2 if self.halved else 0)
+
     @property
     def copies(self) -> int:
-        """How many copies of the sums take turns along k: a power of two.
-
-        It depends on the height alone, so that all columns of a row are summed in one order,
-        whatever the width of the tile that they fall into.
-        """
-        return {1: 4, 2: 2, 3: 2}.get(self.height, 1)
+        """How many copies of the sums take turns along k."""
+        return copies_of(self.height)
 
     @property
     def unroll(self) -> int:
-        """Steps along k per iteration. Of narrow tiles LLVM would spill what it reads ahead."""
-        tall = self.vectors > 1 and self.height * self.vectors >= 8
+        """Steps along k per iteration. Of narrow tiles LLVM would spill what it reads ahead.
+
+        So it would of those with many sums, whose steps hide the instructions of the loop as well.
+        """
+        sums = self.height * self.vectors
+        tall = self.vectors > 1 and 8 <= sums <= MOST_PASSED
         return UNROLL if tall else self.copies
 
 
@@ -198,6 +208,8 @@ class TileLoop:
         self.operands = operands
         self.lanes = level.lanes(shape.dtype.bytes)
         self.vector = Emitter(builder, level, self.lanes)
+        last = self.vector.with_lanes(self.lanes // 2) if shape.halved else self.vector
+        self.columns = [*[self.vector] * (shape.vectors - 1), last]
         self.scalar = Emitter(builder, level)
         self.left_depth = word(shape.left_depth) if shape.left_depth else operands.left_depth
         self.right_depth = word(shape.right_depth) if shape.right_depth else operands.right_depth
@@ -208,8 +220,9 @@ class TileLoop:
 
     def sums(self, start: Sums) -> Sums:
         """``start`` plus the products, row by row: ``height * vectors`` vectors."""
-        zero: ir.Value = self.vector.constant(0.0, self.shape.dtype)
-        zeros: Sums = [zero for _ in start]
+        start = [self._cut(value, j) for j, value in self._numbered(start)]
+        dtype = self.shape.dtype
+        zeros: Sums = [self.columns[j].constant(0.0, dtype) for j, _ in self._numbered(start)]
         copies = [start, *[zeros for _ in range(self.shape.copies - 1)]]
         if self.shape.gathered:
             copies = self._runs(copies)
@@ -220,7 +233,31 @@ class TileLoop:
             half = len(copies) // 2
             pairs = zip(copies[:half], copies[half:], strict=True)
             copies = [self._added(one, other) for one, other in pairs]
-        return copies[0]
+        return [self._relaned(value, self.lanes) for value in copies[0]]
+
+    def _numbered(self, sums: Sums) -> list[tuple[int, ir.Value]]:
+        """Sums, each with the number of its vector of columns."""
+        return [(number % self.shape.vectors, value) for number, value in enumerate(sums)]
+
+    def _cut(self, vector: ir.Value, j: int) -> ir.Value:
+        """The lanes of a whole vector that vector ``j`` of columns has."""
+        return self._relaned(vector, self.columns[j].lanes)
+
+    def _relaned(self, vector: ir.Value, lanes: int) -> ir.Value:
+        """The first so many lanes; those that there are not are zeros."""
+        if not self.shape.halved:
+            return vector
+        zeros = ir.Constant(vector.type, None)
+        order = ir.Constant(ir.VectorType(ir.IntType(32), lanes), list(range(lanes)))
+        return self.builder.shuffle_vector(vector, zeros, order)
+
+    def _fenced(self, vector: ir.Value) -> ir.Value:
+        """The same: LLVM would make a vector of fewer lanes by itself, and then this one of it."""
+        if not self.shape.halved or self.shape.vectors == 1:
+            return vector
+        return call_intrinsic(
+            self.builder, "arithmetic.fence", vector.type, [vector.type], [vector]
+        )
 
     def _added(self, one: Sums, other: Sums) -> Sums:
         add = self.builder.fadd if self.shape.dtype.is_float else self.builder.add
@@ -230,8 +267,8 @@ class TileLoop:
         columns = self.operands.columns
         assert columns is not None
         return [
-            self.vector.lane_mask(self.builder.sub(columns, word(j * self.lanes)))
-            for j in range(self.shape.vectors)
+            vector.lane_mask(self.builder.sub(columns, word(j * self.lanes)))
+            for j, vector in enumerate(self.columns)
         ]
 
     def _row(self, i: int) -> ir.Value:
@@ -331,7 +368,7 @@ class TileLoop:
         builder, operands = self.builder, self.operands
         if operands.columns is None:
             return operands.steps
-        missing = builder.sub(word(self.shape.vectors * self.lanes), operands.columns)
+        missing = builder.sub(word(self.shape.width(self.lanes)), operands.columns)
         forward = builder.icmp_signed(">", self.right_depth, word(0))
         depth = builder.select(forward, self.right_depth, word(1))
         rows = builder.udiv(builder.add(missing, builder.sub(depth, word(1))), depth)
@@ -341,7 +378,7 @@ class TileLoop:
 
     def _prefetch(self, k: ir.Value) -> None:
         """Ask for what comes next."""
-        if self.operands.ahead is not None and self.shape.unroll >= UNROLL:
+        if self.operands.ahead is not None and self.shape.height * self.shape.vectors >= 8:
             self._prefetch_right(k, self.operands.ahead)
         if self.operands.left_ahead is not None:
             self._prefetch_left(k, self.operands.left_ahead)
@@ -360,13 +397,15 @@ class TileLoop:
         """
         builder, dtype, step = self.builder, self.shape.dtype, self.operands.ahead_step
         assert step is not None
-        turn = builder.udiv(k, word(self.shape.unroll))
-        first = self.scalar.gep(ahead, dtype, builder.mul(turn, step))
-        second = self.scalar.gep(first, dtype, builder.lshr(step, word(1)))
-        for place in (first, second):
-            for line in range(max(1, self.shape.vectors * self.level.vector_bytes // LINE_BYTES)):
-                address = self.scalar.gep(place, dtype, word(line * LINE_BYTES // dtype.bytes))
-                self.scalar.prefetch(address)
+        turns = UNROLL // self.shape.unroll
+        first = builder.lshr(builder.mul(k, step), word(UNROLL.bit_length() - 1))
+        whole = max(1, self.shape.vectors * self.level.vector_bytes // LINE_BYTES)
+        lines = -(-2 * whole // turns)
+        for line in range(lines):
+            beside = word(line % whole * LINE_BYTES // dtype.bytes)
+            place = builder.add(first, builder.lshr(step, word(1))) if line >= whole else first
+            place = self.scalar.gep(ahead, dtype, builder.add(place, beside))
+            self.scalar.prefetch(place)
 
     def _loop(
         self, name: str, bounds: tuple[ir.Value, ir.Value, int], start: list[Sums], body: object
@@ -405,18 +444,19 @@ class TileLoop:
         builder, dtype = self.builder, self.shape.dtype
         row = self.scalar.gep(self.right, dtype, builder.mul(k, self.right_depth))
         columns: list[Parts] = []
-        for j in range(self.shape.vectors):
+        for j, vector in enumerate(self.columns):
             address = self.scalar.gep(row, dtype, word(j * self.lanes))
             if masked:
-                column = self.vector.masked_load(address, dtype, self.masks[j])
+                column = vector.masked_load(address, dtype, self.masks[j])
             else:
-                column = self.vector.load(address, dtype)
+                column = vector.load(address, dtype)
             columns.append(self.dots.right(column))
         place = builder.mul(k, self.left_depth)
         out: Sums = []
         for i in range(self.shape.height):
             scalar = self.scalar.load(self.scalar.gep(self.rows[i], dtype, place), dtype)
-            broadcast = self.dots.left(self.vector.splat(scalar))
-            for j in range(self.shape.vectors):
-                out.append(self.dots.add(broadcast, columns[j], sums[len(out)]))
+            broadcast = self.dots.left(self._fenced(self.vector.splat(scalar)))
+            for j, column in enumerate(columns):
+                left = tuple(self._cut(part, j) for part in broadcast)
+                out.append(self.dots.add(left, column, sums[len(out)]))
         return out

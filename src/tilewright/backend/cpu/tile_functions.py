@@ -16,10 +16,15 @@ from tilewright.backend.cpu.emitter import Emitter, register_type
 from tilewright.backend.cpu.indices import I64, word
 from tilewright.backend.cpu.internal import POINTER, internal_function
 from tilewright.backend.cpu.machine import Level
-from tilewright.backend.cpu.register_tile import Sums, TileLoop, TileOperands, TileShape
+from tilewright.backend.cpu.register_tile import (
+    MOST_PASSED,
+    Sums,
+    TileLoop,
+    TileOperands,
+    TileShape,
+)
 from tilewright.backend.cpu.shared import SharedFunction, shared_function
 
-MOST_PASSED = 16  # vectors that a call passes in registers
 TILE_PLACE = (POINTER, I64, ir.IntType(1))  # tile, elements between its rows, add to it?
 
 

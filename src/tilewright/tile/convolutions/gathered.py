@@ -86,12 +86,42 @@ def gathered_time(step: LoweredStep, node: Node, machine: Machine) -> Expr:
     """
     machine = machine.limited(lambda unit: unit.m == 1)  # rows lie apart, where tables say
     nest = ProductNest.of(step.program)
+    if isinstance(nest.left, RunTable) and nest.left.zeros is not None:
+        met = replace(nest.depth, extent=_met_depth(nest, node))
+        nest = replace(nest, steps=replace(nest.steps, axes=(met, *nest.steps.axes[1:])))
     elements, size = product(node.inputs[0].shape), nest.dtype.bytes
     read = constant(0)
     if isinstance(nest.left, RunTable):
         shown = machine.core.streams.left_shown
         read = elements // 64 * machine.reading(elements, size, 2) * shown // 8
     return contraction_time(nest, machine, symbol(THREADS), after=read)
+
+
+def _met_depth(nest: ProductNest, node: Node) -> Expr:
+    """The depth that tiles go through: runs are left out that lie outside for all their pixels.
+
+    A tile has some neighbouring outputs along the last axis, on one line or on several.
+    """
+    primitive, weights = node.primitive, node.inputs[1]
+    assert isinstance(primitive, Convolve)
+    axes = zip(
+        geometry(primitive), primitive.low, weights.shape[2:], node.inputs[0].shape[1:-1],
+        node.shape[1:-1], strict=True,
+    )  # fmt: skip
+    depth, beside = nest.k, constant(nest.registers.rows)
+    for tap, low, taps, size, outputs in reversed(list(axes)):
+        some = maximum(outputs, 1)
+        met = constant(0)
+        for number in range(taps.value if tap.spread == 1 else 0):
+            first = low - number * tap.dilation
+            begin = maximum(ceil_div(first, tap.stride), 0)
+            end = minimum(ceil_div(size + first, tap.stride), outputs)
+            inside = maximum(end - begin, 0)
+            met = met + minimum(inside, 1) * minimum(inside + beside - 1, outputs)
+        if tap.spread == 1:
+            depth = depth // taps * met // some
+        beside = ceil_div(beside, some)
+    return maximum(depth, 1)
 
 
 class Reading(Enum):

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tilewright.cost import Machine, contraction_time
+from tilewright.cost import Machine, contraction_time, contraction_work, workers_for
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node
 from tilewright.ir.kernel import Kernel
@@ -28,8 +28,10 @@ from tilewright.ir.tile import Local, Store, TileBuffer, View
 from tilewright.shape import (
     Expr,
     constant,
+    product,
     symbol,
 )
+from tilewright.target.core_model import LINE_BYTES
 from tilewright.tile.convolutions.winograd_tiles import (
     CHANNEL_UNIT,
     DataTransform,
@@ -134,7 +136,22 @@ def winograd_time(steps: tuple[LoweredStep, ...], machine: Machine) -> Expr:
     threads = symbol(THREADS)
     data, products, results = steps
     transforms = (step_price(step, machine).time(machine, threads) for step in (data, results))
-    return sum(transforms, contraction_time(ProductNest.of(products.program), machine, threads))
+    nest = ProductNest.of(products.program)
+    times = sum(transforms, contraction_time(nest, machine, threads))
+    return times + _handed_time(nest, machine, threads)
+
+
+def _handed_time(nest: ProductNest, machine: Machine, threads: Expr) -> Expr:
+    """Picoseconds for what a thread takes over from others between the steps.
+
+    Tasks of the steps divide what lies between them in other ways, so that of each line one of the
+    threads is the last that has it; it is handed on to be written and to be read.
+    """
+    batch = product([size for _, size in nest.batch])
+    size = batch * nest.m * (nest.k + nest.n) * nest.dtype.bytes
+    workers = workers_for(1000 * contraction_work(nest, machine), threads)
+    line = machine.picoseconds(LINE_BYTES / machine.core.moves.handed_bytes)
+    return 2 * (size // LINE_BYTES) * line * (workers - 1) // (workers * workers)
 
 
 # ---------------------------------------------------------------- contractions
