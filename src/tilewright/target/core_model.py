@@ -209,13 +209,12 @@ class ThreadCosts:
     """Threads that share a kernel.
 
     ``waited``: the part of a task for which they wait for each other at the end, one over so much.
-    ``step_ns``: a step more in one kernel, beside the meeting of the threads; ``kernel_ns``: a
-    kernel more; ``call_ns``: one beside its tasks.
+    ``step_ns``: a step more in one kernel, beside the meeting of the threads; ``call_ns``: one
+    beside its tasks.
     """
 
     waited: int = 8
     step_ns: int = 300
-    kernel_ns: int = 500
     call_ns: int = 40
 
 
