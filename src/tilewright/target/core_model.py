@@ -244,6 +244,7 @@ WIDE_DOTS = DotCosts(known_group=(6.0, 1.1), any_group=(6.0, 1.1), masked=4.0, s
 # Measured on a Zen 4 core: its second-level cache gives all that a loop asks for, and lanes of wide
 # vectors are combined in four steps, each of which waits for both halves of the one before.
 HALVED_TILES = TileCosts(call=10.0, part=12.0, part_vector=4.2, block=45.0)
+NARROW_TILES = TileCosts(call=10.0, part=12.0, part_vector=4.2, block=45.0)
 HALVED_DOTS = replace(WIDE_DOTS, any_group=(38.0, 1.6), stream_share=1.25)
 
 
@@ -262,7 +263,7 @@ def usual_core(vector_bytes: int, pipes: float) -> CoreModel:
     ``pipes`` are multiply-adds of whole vectors that start in a cycle.
     """
     if vector_bytes < WIDE_VECTOR_BYTES:
-        return CoreModel("derived from measurements of Zen 3")
+        return CoreModel("derived from measurements of Zen 3 and Zen 4", tile=NARROW_TILES)
     halved = is_halved(vector_bytes, pipes)
     return CoreModel(
         "derived from measurements of Zen 4 and Zen 5",
