@@ -64,9 +64,7 @@ def attention_time(
     return ceil_div(tasks, workers) * task
 
 
-def _of_row(
-    sizes: AttentionSizes, wide: Expr, dtype: DType, machine: Machine
-) -> tuple[Expr, Expr]:
+def _of_row(sizes: AttentionSizes, wide: Expr, dtype: DType, machine: Machine) -> tuple[Expr, Expr]:
     """Picoseconds of a row beside its scores: in each block of keys, and once.
 
     Its sums pass through memory twice in a block, to be raised and to be added to. Once they are
