@@ -90,10 +90,10 @@ class TileShape:
 
     @property
     def copies(self) -> int:
-        """How many copies of the sums take turns along k: a power of two.
+        """How many copies of the sums take turns along k, if registers hold them: a power of two.
 
         It depends on the height alone, so that all columns of a row are summed in one order,
-        whatever the width of the tile that they fall into.
+        whatever the width of the tile that they fall into, as long as that is not among the widest.
         """
         return {1: 4, 2: 2, 3: 2}.get(self.height, 1)
 
@@ -210,7 +210,7 @@ class TileLoop:
         """``start`` plus the products, row by row: ``height * vectors`` vectors."""
         zero: ir.Value = self.vector.constant(0.0, self.shape.dtype)
         zeros: Sums = [zero for _ in start]
-        copies = [start, *[zeros for _ in range(self.shape.copies - 1)]]
+        copies = [start, *[zeros for _ in range(self._copies() - 1)]]
         if self.shape.gathered:
             copies = self._runs(copies)
         else:
@@ -221,6 +221,14 @@ class TileLoop:
             pairs = zip(copies[:half], copies[half:], strict=True)
             copies = [self._added(one, other) for one, other in pairs]
         return copies[0]
+
+    def _copies(self) -> int:
+        """Copies of the sums that fit the registers, with a row of columns and one more value."""
+        count, vectors = self.shape.copies, self.shape.vectors
+        free = self.level.registers - vectors - 1
+        while count > 1 and count * self.shape.height * vectors > free:
+            count //= 2
+        return count
 
     def _added(self, one: Sums, other: Sums) -> Sums:
         add = self.builder.fadd if self.shape.dtype.is_float else self.builder.add

@@ -135,8 +135,10 @@ def dots_time(
     alone = alone + batch * rows * columns * machine.picoseconds(costs.result)
     tasks = maximum(batch * ceil_div(rows, _row_block(rows, heights[0])), 1)
     alone = alone + tasks * machine.picoseconds(_task_cycles(machine, len(heights)))
+    workers = workers_for(alone, threads)
     begun = 1000 * machine.core.threads.call_ns
-    return alone // tasks * ceil_div(tasks, workers_for(alone, threads)) + begun, alone
+    begun = begun + minimum(workers - 1, 1) * round(1000 * machine.target.sync_ns)
+    return alone // tasks * ceil_div(tasks, workers) + begun, alone
 
 
 def _task_cycles(machine: Machine, heights: int) -> float:
