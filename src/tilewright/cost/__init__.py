@@ -14,7 +14,6 @@ from tilewright.cost.attention import (
     AttentionSizes,
     attention_time,
     score_cycles,
-    softmax_time,
 )
 from tilewright.cost.codes import few_rows_time
 from tilewright.cost.contraction import contraction_time, contraction_work, tiles_time
@@ -57,7 +56,6 @@ __all__ = [
     "score_cycles",
     "shared_units_time",
     "simulated",
-    "softmax_time",
     "step_tasks",
     "tiles_time",
     "together_time",

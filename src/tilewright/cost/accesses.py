@@ -30,6 +30,7 @@ LINE_ELEMENTS = CACHE_LINE // 4  # of four bytes
 TURNED = ("turned rows", "turned columns")
 LEAST_PIECE = 512  # bytes; shorter ones share what is fetched ahead (assumed, not measured)
 JOINED_PIECE = PAGE_BYTES // 2  # hardware follows neighbouring runs within a page together
+TURNED_TOGETHER = 8  # rows of a square at the least: what they wait for to begin, they wait once
 NEAR_TAPS = 64  # elements between two accesses that touch mostly the same
 NEAR_ROWS = 2  # the same where one of them is in the next row: a tap beside, in the next line
 
@@ -87,7 +88,7 @@ class Access:
             made = moved // maximum(run * self.buffer.dtype.bytes, LEAST_PIECE)
             distance = self.distances.get(text)
             if text in TURNED:
-                found.append((ONE, made))
+                found.append((ONE, made // TURNED_TOGETHER))
                 break
             if distance is None:
                 break

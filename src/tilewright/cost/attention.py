@@ -52,15 +52,31 @@ def attention_time(
     each_key = each_key + minimum(sizes.queries, sizes.rows) * (wide * step // columns)
     turned = sizes.depth * lanes * machine.picoseconds(core.panels.transposed)
     passes = ceil_div(sizes.keys, sizes.block_keys)
-    # Between blocks of keys the sums of all rows are raised to the new maximum, and left behind.
-    sums = minimum(sizes.queries, sizes.rows) * wide * machine.picoseconds(core.tile.spilled)
+    # In each block of keys the sums of all rows are raised to the new maximum, and added to.
     block, own = core.attention.block * core.tile.block, core.attention.task * core.tile.block
-    passes = passes * machine.picoseconds(block) + (passes - 1) * sums
-    task = sizes.keys * each_key + turned + passes + machine.picoseconds(own)
+    rows = minimum(sizes.queries, sizes.rows)
+    raised, divided = _of_row(sizes, wide, dtype, machine)
+    passes = passes * (machine.picoseconds(block) + rows * raised)
+    task = sizes.keys * each_key + turned + passes + rows * divided + machine.picoseconds(own)
     task = task + _moved(sizes, blocks, dtype, machine)
     tasks = maximum(sizes.batch * blocks, 1)
     workers = workers_for(tasks * task, threads)
     return ceil_div(tasks, workers) * task
+
+
+def _of_row(sizes: AttentionSizes, wide: Expr, dtype: DType, machine: Machine) -> tuple[Expr, Expr]:
+    """Picoseconds of a row beside its scores: in each block of keys, and once.
+
+    Its sums pass through memory twice in a block, to be raised and to be added to. Once they are
+    zeroed, divided and stored.
+    """
+    costs, tile = machine.core.loops, machine.core.tile
+    vectors = max(1, machine.target.vector_bytes // dtype.bytes)
+    swept = max(costs.aligned_load, costs.aligned_store, costs.instruction)
+    spilled = wide * machine.picoseconds(tile.spilled + swept / vectors)
+    zeroed = wide * machine.picoseconds((costs.aligned_store + max(costs.store, swept)) / vectors)
+    divided = costs.enter + (costs.function("divide") or 0.0)
+    return spilled + machine.picoseconds(costs.enter), zeroed + machine.picoseconds(divided)
 
 
 def _moved(sizes: AttentionSizes, blocks: Expr, dtype: DType, machine: Machine) -> Expr:
@@ -76,12 +92,6 @@ def _moved(sizes: AttentionSizes, blocks: Expr, dtype: DType, machine: Machine) 
     streams = machine.core.streams
     shown = rows * streams.again_left + columns * streams.again_right
     return shown // 8 // 64 * each
-
-
-def softmax_time(elements: Expr, dtype: DType, machine: Machine, threads: Expr | int) -> Expr:
-    """Picoseconds of the softmax of rows that are in cache, with so many threads."""
-    alone = elements * _of_score(dtype, 0, machine)
-    return alone // workers_for(alone, threads)
 
 
 def _of_score(dtype: DType, shown: int, machine: Machine) -> int:
@@ -106,4 +116,4 @@ def score_cycles(machine: Machine, dtype: DType = DType.FLOAT32) -> float:
     return SWEEPS * each + simple * costs.instruction + exponential
 
 
-__all__ = ["AttentionSizes", "attention_time", "score_cycles", "softmax_time"]
+__all__ = ["AttentionSizes", "attention_time", "score_cycles"]

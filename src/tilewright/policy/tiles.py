@@ -2,10 +2,10 @@
 
 The filters are those of Vortex (FilterByISA, section 5.1) and FTuner (compute-to-memory ratio,
 section IV): the sums of a tile, a row of columns and one value of the left operand fit the
-registers, with the copies of few sums that hide latencies, the general registers hold where its
-rows begin, its loads hide behind its multiply-adds, and it loads little more for each sum than the
-best of all. Of each width the tallest tile counts, since rows are covered by two neighbouring
-heights. Imports target. Start with :func:`product_tiles`.
+registers, the general registers hold where its rows begin, its loads hide behind its multiply-adds,
+and it loads little more for each sum than the best of all. Of each width the tallest tile counts,
+since rows are covered by two neighbouring heights. Imports target. Start with
+:func:`product_tiles`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from tilewright.policy.cover import Bound, cover
 from tilewright.policy.prices import other_prices, samples_of
 from tilewright.policy.space import Problem
 from tilewright.target import Target
-from tilewright.target.core_model import copies_of
 
 ADDRESSES = 12  # rows whose places general registers hold beside the loop's own words
 LISTED = 7  # rows whose places come from a table, which takes registers as well
@@ -79,7 +78,7 @@ def product_tiles(target: Target, dtype: str) -> Sieved:
         (rows, vectors)
         for vectors in range(1, registers)
         for rows in range(1, registers)
-        if rows * vectors * copies_of(rows) + vectors + 1 <= registers
+        if rows * vectors + vectors + 1 <= registers
     ]
     addressed = [(rows, vectors) for rows, vectors in fitting if rows <= ADDRESSES]
     highest = [size for size in addressed if size[0] == tallest(registers, size[1])]

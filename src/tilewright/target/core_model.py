@@ -209,14 +209,13 @@ class ThreadCosts:
     """Threads that share a kernel.
 
     ``waited``: the part of a task for which they wait for each other at the end, one over so much.
-    ``step_ns``: a step more in one kernel, beside the meeting of the threads; ``kernel_ns``: a
-    kernel more; ``call_ns``: one beside its tasks. ``contested_ns``: a line of results that two of
-    them write at about the same time (1,523 rows of 153 sums took 8 to 38 for each row).
+    ``step_ns``: a step more in one kernel, beside the meeting of the threads; ``call_ns``: one
+    beside its tasks. ``contested_ns``: a line of results that two of them write at about the same
+    time (1,523 rows of 153 sums took 8 to 38 for each row).
     """
 
     waited: int = 8
     step_ns: int = 300
-    kernel_ns: int = 500
     call_ns: int = 40
     contested_ns: int = 20
 
@@ -247,6 +246,8 @@ WIDE_DOTS = DotCosts(known_group=(6.0, 1.1), any_group=(6.0, 1.1), masked=4.0, s
 # Measured on a Zen 4 core: its second-level cache gives all that a loop asks for, and lanes of wide
 # vectors are combined in four steps, each of which waits for both halves of the one before.
 HALVED_TILES = TileCosts(call=10.0, part=12.0, part_vector=4.2, block=45.0)
+# Calls were measured on a Zen 4 core, whose bounds of a block take as long as with wide vectors.
+NARROW_TILES = TileCosts(call=10.0, block=45.0)
 HALVED_DOTS = replace(WIDE_DOTS, any_group=(38.0, 1.6), stream_share=1.25)
 
 
@@ -272,7 +273,8 @@ def copies_of(rows: int) -> int:
     """How many copies of the sums of so many rows take turns along k: a power of two.
 
     It depends on the rows alone, so that all columns of a row are summed in one order, whatever the
-    width of the tile that they fall into.
+    width of the tile that they fall into; only tiles so wide that registers hold no copies have
+    fewer.
     """
     return {1: 4, 2: 2, 3: 2}.get(rows, 1)
 
@@ -283,7 +285,7 @@ def usual_core(vector_bytes: int, pipes: float) -> CoreModel:
     ``pipes`` are multiply-adds of whole vectors that start in a cycle.
     """
     if vector_bytes < WIDE_VECTOR_BYTES:
-        return CoreModel("derived from measurements of Zen 3")
+        return CoreModel("derived from measurements of Zen 3 and Zen 4", tile=NARROW_TILES)
     halved = is_halved(vector_bytes, pipes)
     return CoreModel(
         "derived from measurements of Zen 4 and Zen 5",

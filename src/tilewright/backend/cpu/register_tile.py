@@ -100,7 +100,11 @@ class TileShape:
 
     @property
     def copies(self) -> int:
-        """How many copies of the sums take turns along k."""
+        """How many copies of the sums take turns along k, if registers hold them: a power of two.
+
+        It depends on the height alone, so that all columns of a row are summed in one order,
+        whatever the width of the tile that they fall into, as long as that is not among the widest.
+        """
         return copies_of(self.height)
 
     @property
@@ -111,7 +115,7 @@ class TileShape:
         """
         sums = self.height * self.vectors
         tall = self.vectors > 1 and 8 <= sums <= MOST_PASSED
-        return UNROLL if tall else self.copies
+        return UNROLL if tall else self.copies if sums <= MOST_PASSED else 1
 
 
 @dataclass(frozen=True)
@@ -223,7 +227,7 @@ class TileLoop:
         start = [self._cut(value, j) for j, value in self._numbered(start)]
         dtype = self.shape.dtype
         zeros: Sums = [self.columns[j].constant(0.0, dtype) for j, _ in self._numbered(start)]
-        copies = [start, *[zeros for _ in range(self.shape.copies - 1)]]
+        copies = [start, *[zeros for _ in range(self._copies() - 1)]]
         if self.shape.gathered:
             copies = self._runs(copies)
         else:
@@ -258,6 +262,14 @@ class TileLoop:
         return call_intrinsic(
             self.builder, "arithmetic.fence", vector.type, [vector.type], [vector]
         )
+
+    def _copies(self) -> int:
+        """Copies of the sums that fit the registers, with a row of columns and one more value."""
+        count, vectors = self.shape.copies, self.shape.vectors
+        free = self.level.registers - vectors - 1
+        while count > 1 and count * self.shape.height * vectors > free:
+            count //= 2
+        return count
 
     def _added(self, one: Sums, other: Sums) -> Sums:
         add = self.builder.fadd if self.shape.dtype.is_float else self.builder.add

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from tilewright.cost import AttentionSizes, Machine, attention_time, softmax_time
+from tilewright.cost import AttentionSizes, Machine, attention_time
 from tilewright.ir.access import Axes, contraction_access
 from tilewright.ir.attention import Attention, attention_of
 from tilewright.ir.dtype import DType
@@ -170,10 +170,9 @@ def _separate(
         return _of_few_rows(once(part, "product of few rows", make))
 
     rows = once(middle, "rows", lambda: lower_rows(middle, _fresh(middle, scope), machine))[0]
-    work = softmax_time(product(weights.shape), weights.dtype, machine, symbol(THREADS))
     scores, context = product_of(first), product_of(last)
     steps = (*scores.steps, *rows.steps, *context.steps)
-    cost = scores.cost + work + context.cost + 2000 * machine.core.threads.kernel_ns
+    cost = scores.cost + rows.cost + context.cost
     name = f"separate: {scores.name}; rows; {context.name}"
     return Variant(name, tuple(between(step, spaces) for step in steps), cost)
 

@@ -95,8 +95,10 @@ def _is_mirrored(rows: Expr, columns: Expr) -> bool:
     return rows.is_constant and rows.value < columns.value
 
 
-def dots_time(kernel: Kernel, tile: RegisterTile, machine: Machine, threads: Expr | int) -> Expr:
-    """Picoseconds of the step of :func:`lower_dots`."""
+def dots_time(
+    kernel: Kernel, tile: RegisterTile, machine: Machine, threads: Expr | int
+) -> tuple[Expr, Expr]:
+    """Picoseconds of the step of :func:`lower_dots`: with so many threads, and on one alone."""
     seed = kernel.seed
     access = contraction_access(seed, Scope())
     rows, columns = _size(access.rows), _size(access.columns)
@@ -132,9 +134,20 @@ def dots_time(kernel: Kernel, tile: RegisterTile, machine: Machine, threads: Exp
     alone = alone + of_memory(minimum(sums, moved) * shown // 8, read * size, machine)
     alone = alone + batch * rows * columns * machine.picoseconds(costs.result)
     tasks = maximum(batch * ceil_div(rows, _row_block(rows, heights[0])), 1)
-    alone = alone + tasks * machine.picoseconds(machine.core.loops.task)
+    alone = alone + tasks * machine.picoseconds(_task_cycles(machine, len(heights)))
+    workers = workers_for(alone, threads)
     begun = 1000 * machine.core.threads.call_ns
-    return alone // tasks * ceil_div(tasks, workers_for(alone, threads)) + begun
+    begun = begun + minimum(workers - 1, 1) * round(1000 * machine.target.sync_ns)
+    return alone // tasks * ceil_div(tasks, workers) + begun, alone
+
+
+def _task_cycles(machine: Machine, heights: int) -> float:
+    """Cycles of a task beside its sums: its loops, and the wait of its epilogue for single sums.
+
+    They are stored one by one, and the epilogue loads vectors of them at once.
+    """
+    costs = machine.core.loops
+    return costs.task + heights * costs.enter + costs.handed
 
 
 def _group_time(columns: Expr, depth: Expr, height: int, size: int, machine: Machine) -> Expr:

@@ -227,7 +227,9 @@ def _other_variants(
     few = plain.n.is_constant and plain.n.value <= FEW_COLUMNS
     dots = lower_dots(kernel, fresh, tile) if few or plain.is_packing else None
     if dots is not None:
-        found.append(Variant("dots", dots, dots_time(kernel, tile, machine, threads)))
+        (step,), (cost, alone) = dots, dots_time(kernel, tile, machine, threads)
+        step = replace(step, program=replace(step.program, work=alone // 1000 + 1))
+        found.append(Variant("dots", (step,), cost))
     split = lower_split_depth(kernel, fresh, tile) if few and _may_be_deep(plain.k) else None
     if split is not None:
         deepest = ProductNest.of(longest_part(split[0].program))
