@@ -127,14 +127,13 @@ def dots_time(
     met = batch * columns * again * depth // 64 * machine.reading(columns * depth, size, 1)
     # Reading again from beyond the second-level cache does not hide behind sums, nor does most of
     # what comes from memory, as each of many streams is short.
-    sums = batch * sums
+    tasks = maximum(batch * ceil_div(rows, _row_block(rows, heights[0])), 1)
+    sums = batch * (sums + rows * columns * machine.picoseconds(costs.result))
+    sums = sums + tasks * machine.picoseconds(_task_cycles(machine, len(heights)))
     within = machine.holds(2, columns * depth // 2, size)
     alone = maximum(sums, moved + met) + select(within, 0, minimum(sums, met))
     shown = select(less_equal(depth, costs.short_row // size), *costs.memory_shown)
     alone = alone + of_memory(minimum(sums, moved) * shown // 8, read * size, machine)
-    alone = alone + batch * rows * columns * machine.picoseconds(costs.result)
-    tasks = maximum(batch * ceil_div(rows, _row_block(rows, heights[0])), 1)
-    alone = alone + tasks * machine.picoseconds(_task_cycles(machine, len(heights)))
     workers = workers_for(alone, threads)
     begun = 1000 * machine.core.threads.call_ns
     begun = begun + minimum(workers - 1, 1) * round(1000 * machine.target.sync_ns)
