@@ -180,7 +180,9 @@ class _Exchange:
                 made.append(Let(name, rewrite.value(statement.value)))
                 rewrite.scalars[statement.name] = Local(name, statement.value.dtype)
             for position, a in enumerate(loop.accumulators):
-                operands = (running[position], rewrite.value(a.value))
+                # What is loaded where the result is stored comes second: LLVM would store all but
+                # its NaNs, under a mask, which takes some cores ten times as long.
+                operands = (rewrite.value(a.value), running[position])
                 running[position] = Apply(COMBINE[a.kind], operands, a.value.dtype)
         stores = zip(loop.accumulators, running, strict=True)
         return [*made, *(Store(self.running[a.name], variable, value) for a, value in stores)]

@@ -359,7 +359,7 @@ class _Columns:
             read = self._read(place, column)
             value = read if value is None else self._combined(value, read)
         assert value is not None
-        return value if before is None else self._combined(before, value)
+        return value if before is None else self._combined(value, before)
 
     def _combined(self, left: Value, right: Value) -> Value:
         return Apply(COMBINE[self._kind], (left, right), self.seed.dtype)

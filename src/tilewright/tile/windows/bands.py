@@ -300,4 +300,4 @@ class Band:
     def step(self, old: Value | None, value: Value) -> Value:
         if old is None:
             return value
-        return Apply(COMBINE[self.geometry.kind], (old, value), self.seed.dtype)
+        return Apply(COMBINE[self.geometry.kind], (value, old), self.seed.dtype)

@@ -138,7 +138,7 @@ class TurnedWindows:
         def add(x: Expr, tap: Expr) -> None:
             def value(lane: Expr) -> Value:
                 read = self._at(self.source, place(x, tap), lane)
-                return self._combined(self._at(self.line, x, lane), read)
+                return self._combined(read, self._at(self.line, x, lane))
 
             self._put(self.line, x, value)
 
