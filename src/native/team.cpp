@@ -136,8 +136,8 @@ void Team::step_aside(Slot& slot, int processor) noexcept {
   Processors others = processors_;
   constexpr int size = sizeof others;
   CPU_CLR_S(static_cast<std::size_t>(processor), size, others.data());
-  if (pthread_setaffinity_np(slot.thread, size, others.data()) == 0)
-    pthread_setaffinity_np(slot.thread, size, processors_.data());
+  if (pthread_setaffinity_np(pthread_self(), size, others.data()) == 0)
+    pthread_setaffinity_np(pthread_self(), size, processors_.data());
 }
 
 void* Team::enter(void* slot) {

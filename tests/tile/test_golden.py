@@ -173,6 +173,11 @@ def test_positions_of_maxima_in_columns_run_along_the_columns() -> None:
     rows = ["", " + columns", " + 2*columns", " + 3*columns"]
     first = [b0.format("_i7", "_i8", row) for row in rows]
     second = [b0.format("_i11", "_i12", row) for row in rows]
+
+    def found(number: int) -> str:
+        place = f"4*_i11 + {number}" if number else "4*_i11"
+        return f"select(equal({second[number]}, s0[_i12]), int32([{place}]), int32([rows]))"
+
     assert text == "\n".join(
         [
             "buffer b0: int32",
@@ -184,28 +189,21 @@ def test_positions_of_maxima_in_columns_run_along_the_columns() -> None:
             "    s0[_i10] = identity:maximum:int32",
             "  for _i7 in 0 .. rows//4",
             "    for independent _i8 in 0 .. COUNT",
-            "      s0[_i8] = maximum(maximum(maximum(maximum("
-            f"s0[_i8], {first[0]}), {first[1]}), {first[2]}), {first[3]})",
+            f"      s0[_i8] = maximum({first[3]}, maximum({first[2]}, maximum({first[1]}, "
+            f"maximum({first[0]}, s0[_i8]))))",
             "  for _k3 in max(0, 4*(rows//4)) .. rows",
             "    for independent _i9 in 0 .. COUNT",
-            "      s0[_i9] = maximum(s0[_i9], b0[_c6*BLOCK + _k3*columns + _i9])",
+            "      s0[_i9] = maximum(b0[_c6*BLOCK + _k3*columns + _i9], s0[_i9])",
             "  for independent _i14 in 0 .. COUNT",
             "    s1[_i14] = identity:minimum:int32",
             "  for _i11 in 0 .. rows//4",
             "    for independent _i12 in 0 .. COUNT",
-            "      s1[_i12] = minimum(minimum(minimum("
-            f"minimum(s1[_i12], select(equal({second[0]}, s0[_i12]), "
-            "int32([4*_i11]), int32([rows]))), "
-            f"select(equal({second[1]}, s0[_i12]), "
-            "int32([4*_i11 + 1]), int32([rows]))), "
-            f"select(equal({second[2]}, s0[_i12]), "
-            "int32([4*_i11 + 2]), int32([rows]))), "
-            f"select(equal({second[3]}, s0[_i12]), "
-            "int32([4*_i11 + 3]), int32([rows])))",
+            f"      s1[_i12] = minimum({found(3)}, minimum({found(2)}, minimum({found(1)}, "
+            f"minimum({found(0)}, s1[_i12]))))",
             "  for _k5 in max(0, 4*(rows//4)) .. rows",
             "    for independent _i13 in 0 .. COUNT",
-            "      s1[_i13] = minimum(s1[_i13], select(equal("
-            "b0[_c6*BLOCK + _k5*columns + _i13], s0[_i13]), int32([_k5]), int32([rows])))",
+            "      s1[_i13] = minimum(select(equal("
+            "b0[_c6*BLOCK + _k5*columns + _i13], s0[_i13]), int32([_k5]), int32([rows])), s1[_i13])",
             "  for independent _i15 in 0 .. COUNT",
             "    o0[_c6*BLOCK + _i15] = (int64(s1[_i15]) if 1 <= rows else 0)",
         ]
