@@ -202,8 +202,9 @@ def test_positions_of_maxima_in_columns_run_along_the_columns() -> None:
             f"minimum({found(0)}, s1[_i12]))))",
             "  for _k5 in max(0, 4*(rows//4)) .. rows",
             "    for independent _i13 in 0 .. COUNT",
-            "      s1[_i13] = minimum(select(equal("
-            "b0[_c6*BLOCK + _k5*columns + _i13], s0[_i13]), int32([_k5]), int32([rows])), s1[_i13])",
+            "      s1[_i13] = minimum(select("
+            "equal(b0[_c6*BLOCK + _k5*columns + _i13], s0[_i13]), "
+            "int32([_k5]), int32([rows])), s1[_i13])",
             "  for independent _i15 in 0 .. COUNT",
             "    o0[_c6*BLOCK + _i15] = (int64(s1[_i15]) if 1 <= rows else 0)",
         ]
