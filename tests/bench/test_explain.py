@@ -190,7 +190,8 @@ def test_the_plan_as_a_model_of_functions(command: Callable[..., str], saved: Pa
     for node in made.graph.node:
         told = {a.name: a.s.decode() for a in node.attribute}
         assert float(told["takes_us"]) > 0 and told["operators"]
-        assert float(told["saves_us"]) < 1e6 and "contraction" in told["instead"]
+        # Nothing is saved where the variant that is chosen is what separate kernels are.
+        assert re.fullmatch(r"-?\d+\.\d", told["saves_us"]) and "contraction" in told["instead"]
     assert main(["explain", str(saved), "--onnx", str(saved), "--seconds", "0.1"]) != 0
     assert onnx.load(saved).graph.node[0].op_type == "MatMul"
 

@@ -3,13 +3,14 @@
 Every function of a graph is counted once for each element that it has, every element that is
 reduced once, and every tap of a window or of a convolution in groups; moving data, positions and
 what a loop takes beside that count as nothing. Cycles are those of whole vectors (`LoopCosts`), of
-which threads share all. May import ir, shape and target. Start with `computing_seconds`.
+which threads share all. May import cost, ir, shape and target. Start with `computing_seconds`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tilewright.cost.vector_work import Core
 from tilewright.ir.graph import Graph, Node
 from tilewright.ir.primitives import (
     ArgReduce,
@@ -68,10 +69,12 @@ def _work(node: Node, target: Target, costs: LoopCosts) -> tuple[Expr, float]:
             # Of every axis by itself: the others' results are shared by neighbouring windows.
             return own * sum(extent - 1 for extent in kernel), _combination(kind, costs)
         case Convolve():
-            return own * product(operands[1].shape[1:]), _multiply_add(node, target)
+            return own * product(operands[1].shape[1:]), Core(target, costs).multiply_add(
+                node.dtype
+            )
         case Contract(summed=summed):
             depth = product(operands[0].shape[axis] for axis, _ in summed)
-            return own * depth, _multiply_add(node, target)
+            return own * depth, Core(target, costs).multiply_add(node.dtype)
         case _:
             return constant(0), 0.0
 
@@ -87,8 +90,3 @@ def _function(name: str, node: Node, costs: LoopCosts) -> float:
 
 def _combination(kind: str, costs: LoopCosts) -> float:
     return costs.addition if kind == "sum" else costs.instruction
-
-
-def _multiply_add(node: Node, target: Target) -> float:
-    rate = target.multiply_adds_per_cycle(node.dtype.value)
-    return target.lanes(node.dtype.value) / rate if rate else 0.0

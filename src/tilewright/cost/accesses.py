@@ -30,7 +30,9 @@ LINE_ELEMENTS = CACHE_LINE // 4  # of four bytes
 TURNED = ("turned rows", "turned columns")
 LEAST_PIECE = 512  # bytes; shorter ones share what is fetched ahead (assumed, not measured)
 JOINED_PIECE = PAGE_BYTES // 2  # hardware follows neighbouring runs within a page together
-TURNED_TOGETHER = 8  # rows of a square at the least: what they wait for to begin, they wait once
+# Rows of a square that is turned, of which all wait at once for where they begin (assumed: squares
+# have 4 to 16; not measured by itself).
+TURNED_TOGETHER = 8
 NEAR_TAPS = 64  # elements between two accesses that touch mostly the same
 NEAR_ROWS = 2  # the same where one of them is in the next row: a tap beside, in the next line
 

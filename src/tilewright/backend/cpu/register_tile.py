@@ -100,11 +100,7 @@ class TileShape:
 
     @property
     def copies(self) -> int:
-        """How many copies of the sums take turns along k, if registers hold them: a power of two.
-
-        It depends on the height alone, so that all columns of a row are summed in one order,
-        whatever the width of the tile that they fall into, as long as that is not among the widest.
-        """
+        """How many copies of the sums take turns along k, if registers hold them."""
         return copies_of(self.height)
 
     @property
@@ -114,8 +110,9 @@ class TileShape:
         So it would of those with many sums, whose steps hide the instructions of the loop as well.
         """
         sums = self.height * self.vectors
-        tall = self.vectors > 1 and 8 <= sums <= MOST_PASSED
-        return UNROLL if tall else self.copies if sums <= MOST_PASSED else 1
+        if sums > MOST_PASSED:
+            return 1
+        return UNROLL if self.vectors > 1 and sums >= 8 else self.copies
 
 
 @dataclass(frozen=True)

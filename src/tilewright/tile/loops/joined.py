@@ -223,11 +223,14 @@ class _Turned:
         if group:
             yield group, True
 
-    def _place(self, pixel: Expr, column: Expr) -> Expr:
-        """Where an element of the result is."""
+    def _index(self, pixel: Expr, column: Expr) -> list[Expr]:
         index = [*self.index[:-1], column]
         index[self.axis] = pixel
-        return linear(index, self.output.shape)
+        return index
+
+    def _place(self, pixel: Expr, column: Expr) -> Expr:
+        """Where an element of the result is."""
+        return linear(self._index(pixel, column), self.output.shape)
 
     def _compute(self, group: Sequence[Node], begin: Expr) -> None:
         (operand,) = group
@@ -276,6 +279,4 @@ class _Turned:
         )
 
     def _value(self, operand: Node, pixel: _InnerLoop, column: _InnerLoop) -> Value:
-        index = [*self.index[:-1], column.variable]
-        index[self.axis] = pixel.variable
-        return self.lowering.value(operand, index)
+        return self.lowering.value(operand, self._index(pixel.variable, column.variable))
