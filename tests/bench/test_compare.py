@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import csv
 import importlib
+import io
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -66,6 +67,20 @@ def test_ratios_and_best_peer(fakes: SimpleNamespace) -> None:
     assert report.geometric_mean("slow") == pytest.approx(3.0)
     assert report.geometric_mean() == pytest.approx(0.8)
     assert report.is_quiet
+
+
+def test_times_beside_the_roofline(fakes: SimpleNamespace, tmp_path: Path) -> None:
+    clock = fakes.Clock()
+    report = run(fakes.Contender("ours", clock, fakes.constant(0.01)), [])
+    assert "roofline" not in shown(report)
+    report = report.beside([0.008, None])
+    assert [row.roofline_share for row in report.rows] == [pytest.approx(0.8), None]
+    assert "batch=1, seq=5 roofline 8.000 ms, 80% of it" in " ".join(shown(report).split())
+    rows = json.loads(report.to_json())["rows"]
+    assert [row["least"] for row in rows] == [0.008, None]
+    report.save_csv(tmp_path / "rows.csv")
+    lines = list(csv.DictReader(io.StringIO((tmp_path / "rows.csv").read_text())))
+    assert [line["least"] for line in lines] == ["0.008", ""]
 
 
 def test_noise_is_reported_loudly(fakes: SimpleNamespace) -> None:

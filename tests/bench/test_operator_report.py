@@ -13,14 +13,13 @@ from rich.console import Console
 from tilewright.bench.machine import Machine
 from tilewright.bench.operator_report import (
     SUBJECT,
-    Limits,
     OperatorReport,
     OperatorRow,
-    Reads,
     geometric_mean,
     render,
 )
 from tilewright.bench.report import Failure
+from tilewright.bench.roofline import Limits, Reads
 from tilewright.bench.suites import Case
 from tilewright.bench.tables import read_table
 
@@ -99,9 +98,9 @@ def test_the_level_that_holds_the_operands_bounds_them() -> None:
     small, large = case_of("a", 2000), case_of("a", 20000)
     # Two operations for each element of four bytes.
     assert thin.bytes < 1 << 20 and thin.bytes > thin.flops
-    assert LIMITS.seconds(thin) == pytest.approx(thin.bytes / 1e9)
-    assert LIMITS.seconds(small) == pytest.approx(small.flops / 1e9)
-    assert LIMITS.seconds(large) == pytest.approx(large.bytes / 1e8)
+    assert LIMITS.seconds(thin.flops, thin.bytes) == pytest.approx(thin.bytes / 1e9)
+    assert LIMITS.seconds(small.flops, small.bytes) == pytest.approx(small.flops / 1e9)
+    assert LIMITS.seconds(large.flops, large.bytes) == pytest.approx(large.bytes / 1e8)
     other = Limits(2e9, (Reads("L1", 1 << 20, 5e8), Reads("memory", None, 2e8)))
     best = Limits(2e9, (Reads("L1", 1 << 20, 1e9), Reads("memory", None, 2e8)))
     assert LIMITS.larger(other) == other.larger(LIMITS) == best

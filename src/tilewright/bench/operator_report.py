@@ -22,6 +22,7 @@ from rich.text import Text
 
 from tilewright.bench.machine import Machine
 from tilewright.bench.report import Failure, repeated_rounds
+from tilewright.bench.roofline import Limits
 from tilewright.bench.suites import AnyCase
 from tilewright.support.text import format_bytes, format_count
 
@@ -66,7 +67,9 @@ class OperatorRow:
     def least_seconds(self, limits: Limits) -> float:
         """Of the plain algorithm; of copying or computing, where nothing is multiplied."""
         copied = self.copy_seconds
-        return limits.seconds(self.case) if copied is None else max(copied, self.computing_seconds)
+        if copied is None:
+            return limits.seconds(self.case.flops, self.case.bytes)
+        return max(copied, self.computing_seconds)
 
     @property
     def copy_share(self) -> float | None:
@@ -91,43 +94,6 @@ class OperatorRow:
     def largest_difference(self) -> float:
         """Of all peers that ran."""
         return max(self.differences.values(), default=0.0)
-
-
-@dataclass(frozen=True)
-class Reads:
-    """A level of memory: its name, its bytes (None: unbounded), and bytes read per second."""
-
-    name: str
-    capacity: int | None
-    bytes_per_second: float
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What the machine can do with the threads of the run; ``reads`` from the nearest level on."""
-
-    flops: float
-    reads: tuple[Reads, ...]
-
-    def larger(self, other: Limits) -> Limits:
-        """The larger of two measurements of one machine."""
-        pairs = zip(self.reads, other.reads, strict=True)
-        reads = [max(pair, key=_bytes_per_second) for pair in pairs]
-        return Limits(max(self.flops, other.flops), tuple(reads))
-
-    def seconds(self, case: AnyCase) -> float:
-        """The least time of the plain algorithm.
-
-        All operands are multiplied at the best speed or read once from the level that holds them,
-        whichever takes longer.
-        """
-        reads = [r for r in self.reads if r.capacity is None or case.bytes <= r.capacity]
-        fastest = max(r.bytes_per_second for r in reads)
-        return max(case.flops / self.flops, case.bytes / fastest)
-
-
-def _bytes_per_second(reads: Reads) -> float:
-    return reads.bytes_per_second
 
 
 @dataclass(frozen=True)

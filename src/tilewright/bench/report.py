@@ -11,8 +11,8 @@ import csv
 import dataclasses
 import json
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rich.console import Group, RenderableType
@@ -58,7 +58,8 @@ class Row:
 
     `self_ratio` is a second instance of the subject against the first; `is_quiet` says whether it
     came out at 1, without which the row's ratios should not be believed. `repeated` further rounds
-    do not count, as two processors shared no cache meanwhile.
+    do not count, as two processors shared no cache meanwhile. `least` are the seconds that the
+    machine allows the plain algorithm, the roofline; None where that is not known.
     """
 
     case: Mapping[str, int]
@@ -67,6 +68,7 @@ class Row:
     self_ratio: Spread
     is_quiet: bool
     repeated: int = 0
+    least: float | None = None
 
     def timing(self, contender: str) -> Timing | None:
         """The timing of one contender, None where it failed."""
@@ -76,6 +78,11 @@ class Row:
     def best_peer(self) -> Timing | None:
         """The fastest of the peers at this case."""
         return min(self.timings[1:], key=_median_ratio, default=None)
+
+    @property
+    def roofline_share(self) -> float | None:
+        """The least possible time divided by the subject's."""
+        return None if self.least is None else self.least / self.timings[0].seconds.median
 
 
 def _median_ratio(timing: Timing) -> float:
@@ -108,12 +115,18 @@ class Report:
         logarithms = [math.log(timing.ratio.median) for timing in timings if timing is not None]
         return math.exp(sum(logarithms) / len(logarithms)) if logarithms else None
 
+    def beside(self, least: Sequence[float | None]) -> Report:
+        """The report with the least seconds of every row."""
+        rows = zip(self.rows, least, strict=True)
+        return replace(self, rows=tuple(replace(row, least=seconds) for row, seconds in rows))
+
     def to_json(self) -> str:
         """Everything, the medians of the rounds included, as JSON."""
         document = dataclasses.asdict(self)
         document["is_quiet"] = self.is_quiet
         document["geometric_mean_over_best_peer"] = self.geometric_mean()
         for row, written in zip(self.rows, document["rows"], strict=True):
+            written["roofline_share"] = row.roofline_share
             written["best_peer"] = row.best_peer.contender if row.best_peer else None
             for timing in written["timings"]:
                 # JSON has no infinity: outputs that do not even agree in shape are written as text.
@@ -139,7 +152,7 @@ class Report:
 
 _CSV_COLUMNS = (
     "contender", "first", "median", "p90", "p99", "ratio", "ratio_low", "ratio_high",
-    "difference", "self_ratio", "is_quiet",
+    "difference", "self_ratio", "is_quiet", "least",
 )  # fmt: skip
 
 
@@ -149,7 +162,7 @@ def _csv_cells(row: Row, timing: Timing) -> list[object]:
         timing.contender, timing.first, timing.seconds.median, timing.p90, timing.p99,
         ratio.median, ratio.low, ratio.high,
         "" if timing.difference is None else timing.difference,
-        row.self_ratio.median, int(row.is_quiet),
+        row.self_ratio.median, int(row.is_quiet), "" if row.least is None else row.least,
     ]  # fmt: skip
 
 
@@ -183,7 +196,7 @@ def _columns() -> Table:
 
 
 def _case_line(row: Row) -> Text:
-    """The sizes of a case, how far the outputs are apart, and whether to believe the times."""
+    """The sizes of a case, what its outputs and times are beside, and whether to believe them."""
     line = Text(format_sizes(list(row.case.items())), style="bold")
     differences = [timing.difference for timing in row.timings if timing.difference is not None]
     if differences:
@@ -191,6 +204,9 @@ def _case_line(row: Row) -> Text:
         text = "disagree" if math.isinf(worst) else f"differ by {worst:.1e}"
         style = "bold red" if math.isinf(worst) else "red" if worst > 1e-3 else "dim"
         line.append(f"  outputs {text}", style=style)
+    share = row.roofline_share
+    if row.least is not None and share is not None:
+        line.append(f"  roofline {_milliseconds(row.least)} ms, {share:.0%} of it", style="dim")
     if not row.is_quiet:
         line.append(f"  noisy: itself {row.self_ratio.median:.2f} !", style="bold red")
     return line

@@ -26,6 +26,7 @@ from tilewright.bench import (
     render_table,
 )
 from tilewright.bench.contender import Contender
+from tilewright.bench.roofline import ModelWork, measure_limits
 from tilewright.cli.options import (
     CheckFlag,
     ConstantOptions,
@@ -183,12 +184,16 @@ def _timed(
     path: Path,
 ) -> Report:
     subject = opened.model
+    work = None
+    if opened.compilation is not None and subject.info.precision == "float32":
+        work = ModelWork.of(opened.compilation.graph)
+    limits = None if work is None else measure_limits(subject.num_threads)
 
     def second() -> CompiledModel:
         return another(opened, path)
 
     with output.progress.steps("Timing", len(cases)) as steps:
-        return compare(
+        report = compare(
             ModelContender(subject, second),
             peers,
             cases,
@@ -199,3 +204,8 @@ def _timed(
             progress=lambda done, _, case: steps.at(done, case),
             precision=subject.info.precision,
         )
+    if work is None or limits is None:
+        return report
+    # Somebody else may have had the cores the first time.
+    limits = limits.larger(measure_limits(subject.num_threads))
+    return report.beside([work.seconds(case, limits) for case in cases])

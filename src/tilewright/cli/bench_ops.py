@@ -14,17 +14,11 @@ from typing import Annotated
 import typer
 
 from tilewright.bench.machine import describe_machine
-from tilewright.bench.operator_report import (
-    Limits,
-    OperatorReport,
-    OperatorRow,
-    Reads,
-    render,
-    save_rows,
-)
+from tilewright.bench.operator_report import OperatorReport, OperatorRow, render, save_rows
 from tilewright.bench.operator_run import QUICK, Plan, run_groups
 from tilewright.bench.operators import AnyGroup, group_cases
 from tilewright.bench.peers.operators import OPERATOR_PEERS, load_peers
+from tilewright.bench.roofline import Limits, measure_limits
 from tilewright.bench.suites import (
     LARGEST_BYTES,
     AnyCase,
@@ -40,8 +34,6 @@ from tilewright.cli.output import Output, load_plots
 from tilewright.support.errors import InputError
 from tilewright.support.progress import Steps
 from tilewright.support.text import format_seconds
-from tilewright.target import detect
-from tilewright.tune.peak import measure_peak
 
 _SAVE_SECONDS = 20.0
 _SUITES = "|".join((*TABLES, "FILE.csv"))
@@ -115,14 +107,14 @@ def _measure(
     output: Output,
     folder: Path | None,
 ) -> OperatorReport:
-    peers, limits = tuple(plan.peers), _limits(plan.threads)
+    peers, limits = tuple(plan.peers), measure_limits(plan.threads)
     skipped = tuple(case for case in cases if case.bytes > LARGEST_BYTES)
     count = len(cases) - len(skipped)
     with output.progress.steps("Timing", count) as steps:
         found = run_groups(groups, plan, _Remaining(steps, count).at)
         rows = _collect(found, peers, limits, folder)
     # Somebody else may have had the core the first time.
-    limits = limits.larger(_limits(plan.threads))
+    limits = limits.larger(measure_limits(plan.threads))
     return OperatorReport(
         peers, rows, skipped, plan.threads, describe_machine(), limits, count - len(rows)
     )
@@ -172,14 +164,6 @@ def _cases(
             hint='give --suite memory, --suite FILE.csv or --shapes "M=5,N=64,K=64"',
         )
     return cases
-
-
-def _limits(threads: int) -> Limits:
-    peak = measure_peak()
-    capacities = {level.name: level.capacity for level in detect().levels}
-    reads = [Reads(name, capacities[name], threads * speed) for name, speed in peak.reads]
-    reads.append(Reads("memory", None, threads * peak.bytes_per_second))
-    return Limits(threads * peak.flops, tuple(reads))
 
 
 class _Remaining:
