@@ -18,7 +18,7 @@ import onnx
 import pytest
 
 from support.text_models import model
-from tilewright.bench.explain import Explained, ModelReport, signed_seconds
+from tilewright.bench.explain import Called, Explained, ModelReport, signed_seconds
 from tilewright.bench.figures import (
     PHONE,
     WINDOW,
@@ -55,7 +55,7 @@ def report() -> ModelReport:
         "w": np.ones((64, 96), np.float32),
         "v": np.ones((96, 32), np.float32),
     }
-    return explained.at(SHAPE, inputs, 0.02)
+    return explained.at(SHAPE, explained.called(inputs, 0.02))
 
 
 def test_figures_of_kernels_agree_with_each_other(report: ModelReport) -> None:
@@ -94,7 +94,7 @@ def test_a_ragged_model_is_refused() -> None:
     text = "g (float[n, m, 8] x) => (float[n, m, 8] y) { y = Tanh (x) }"
     explained = Explained(model(text), dims={"m": Dim(0, 8, ragged="n")})
     with pytest.raises(InputError, match="ragged"):
-        explained.at({"n": 2, "m": 3}, {})
+        explained.at({"n": 2, "m": 3}, Called(0.0, {}, {}))
 
 
 def texts(figure: str) -> list[str]:
@@ -221,6 +221,7 @@ def test_sizes_that_depend_on_values_are_assumed_in_prices() -> None:
         }"""
     )
     inputs = {"x": np.ones((6, 8), np.float32), "s": np.array([3, 16])}
-    report = Explained(found, 1).at({"n": 6}, inputs, 0.02)
+    explained = Explained(found, 1)
+    report = explained.at({"n": 6}, explained.called(inputs, 0.02))
     assert report.assumed and all(name.startswith("value_") for name in report.assumed)
     assert report.kernels and all(kernel.modelled > 0 for kernel in report.kernels)

@@ -152,6 +152,15 @@ class ModelReport:
         return {**document, "limit": self.limit}
 
 
+@dataclass(frozen=True)
+class Called:
+    """Median seconds of whole calls, and of every step that ran, by its number, with its label."""
+
+    call: float
+    times: Mapping[int, float]
+    labels: Mapping[int, str]
+
+
 class Explained:
     """A model, compiled for this machine, that can be explained at any shape."""
 
@@ -184,8 +193,23 @@ class Explained:
         self._optional = self.plan.memberships()
         self._apart = {kernel.outputs[0]: kernel for kernel in apart.kernels}
 
-    def at(self, shape: Mapping[str, int], inputs: Inputs, seconds: float = 1.0) -> ModelReport:
-        """The report of calls with ``inputs``, which have a shape, for about so many seconds.
+    def called(self, inputs: Inputs, seconds: float = 1.0) -> Called:
+        """The times of calls with ``inputs``, for about so many seconds."""
+        call = _median(lambda: self.model.run(inputs), seconds / 2)
+        found: dict[int, list[float]] = {}
+        labels: dict[int, str] = {}
+        started = time.perf_counter()
+        calls = 0
+        while calls < _FEWEST_CALLS or time.perf_counter() - started < seconds / 2:
+            for step in self.model.profile(**inputs):
+                found.setdefault(step.step, []).append(step.nanoseconds / 1e9)
+                labels[step.step] = step.label
+            calls += 1
+        medians = {step: statistics.median(times) for step, times in found.items()}
+        return Called(call, medians, labels)
+
+    def at(self, shape: Mapping[str, int], called: Called) -> ModelReport:
+        """The report of calls at a shape, beside the prices of all that could be there instead.
 
         Raises InputError for a model of ragged batches: see :meth:`steps_at`.
         """
@@ -196,8 +220,7 @@ class Explained:
             )
         model, target = self.model, self.machine.target
         threads = min(model.num_threads, target.units)
-        call = _median(lambda: model.run(inputs), seconds / 2)
-        times = self._profiled(inputs, seconds / 2)
+        times = dict(called.times)
         assumed = _middles(self.made.graph.scope, shape)
         point = {**assumed, **shape, THREADS: threads}
         prices = _PointPrices(self.machine, self._lowering, point)
@@ -216,16 +239,14 @@ class Explained:
             other = _other_choice(rejected.beside(kernel))
             kernels.append(self._report(number, kernel, lowered, own, measured, prices, other))
         return ModelReport(
-            self.name, dict(shape), model.level, target.name, self.plan_name, threads, call,
+            self.name, dict(shape), model.level, target.name, self.plan_name, threads, called.call,
             tuple(kernels), sum(times.values()), model.memory(**shape),
             target.peak_flops("float32", threads) / 2,
             target.bytes_per_second(target.levels[-1].name, threads), self.plan.lost,
             self.made.layouts.parts, assumed=assumed,
         )  # fmt: skip
 
-    def steps_at(
-        self, shape: Mapping[str, int], inputs: Inputs, seconds: float = 1.0
-    ) -> ModelReport:
+    def steps_at(self, shape: Mapping[str, int], called: Called) -> ModelReport:
         """The same without anything of kernels, whatever the model: each step with its time alone.
 
         A step of a ragged batch computes all positions at once, or its kernels once for each
@@ -233,13 +254,10 @@ class Explained:
         """
         model, target = self.model, self.machine.target
         threads = min(model.num_threads, target.units)
-        call = _median(lambda: model.run(inputs), seconds / 2)
-        times = self._profiled(inputs, seconds / 2)
-        labels = {step.step: step.label for step in model.profile(**inputs)}
-        steps = tuple((labels[number], time) for number, time in times.items() if number in labels)
+        steps = tuple((called.labels[number], time) for number, time in called.times.items())
         return ModelReport(
-            self.name, dict(shape), model.level, target.name, self.plan_name, threads, call, (),
-            0.0, model.memory(**shape), target.peak_flops("float32", threads) / 2,
+            self.name, dict(shape), model.level, target.name, self.plan_name, threads, called.call,
+            (), 0.0, model.memory(**shape), target.peak_flops("float32", threads) / 2,
             target.bytes_per_second(target.levels[-1].name, threads), self.plan.lost,
             steps=steps,
         )  # fmt: skip
@@ -254,17 +272,6 @@ class Explained:
         return CompiledModel.from_contents(
             self.made.contents, evaluate=evaluate_payload, num_threads=self.model.num_threads
         )
-
-    def _profiled(self, inputs: Inputs, seconds: float) -> dict[int, float]:
-        """The median time of every step that runs."""
-        found: dict[int, list[float]] = {}
-        started = time.perf_counter()
-        calls = 0
-        while calls < _FEWEST_CALLS or time.perf_counter() - started < seconds:
-            for step in self.model.profile(**inputs):
-                found.setdefault(step.step, []).append(step.nanoseconds / 1e9)
-            calls += 1
-        return {step: statistics.median(times) for step, times in found.items()}
 
     def _report(
         self, number: int, kernel: Kernel, lowered: LoweredKernel, uses: Sequence[KernelUse],
@@ -367,4 +374,4 @@ def _median(call: Callable[[], object], seconds: float) -> float:
     return statistics.median(times)
 
 
-__all__ = ["Explained", "KernelReport", "ModelReport", "OtherChoice", "signed_seconds"]
+__all__ = ["Called", "Explained", "KernelReport", "ModelReport", "OtherChoice", "signed_seconds"]

@@ -98,7 +98,9 @@ def explain(
     sizes = _sizes(explained.model, shape, inputs)
     with output.progress.activity("Calling the model"):
         feeds = inputs_for(explained.model, inputs, 0).at(sizes)
-        report = explained.at(sizes, feeds, seconds)
+        called = explained.called(feeds, seconds)
+    with output.progress.activity("Pricing other choices of kernels"):
+        report = explained.at(sizes, called)
     if svg is not None:
         svg.write_text(standalone(kernel_bars(report)) + "\n", encoding="utf-8")
     if to_onnx is not None:
@@ -173,8 +175,10 @@ def _contents(
     """What a page shows, the times of calls included."""
     model = explained.model
     with output.progress.activity("Profiling"):
+        called = explained.called(feeds, 2.0)
+    with output.progress.activity("Pricing other choices of kernels"):
         look = explained.steps_at if explained.is_ragged else explained.at
-        found = look(base, feeds, 2.0)
+        found = look(base, called)
     regions = [regions_along(model.program, base, d, found.threads) for d in model.dimensions]
     with output.progress.activity("Timing variants"):
         lost = regrets_at(explained.made.contents, model, base, feeds, _REGRET_SECONDS)
