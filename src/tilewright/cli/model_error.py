@@ -21,36 +21,39 @@ from tilewright.bench.model_error_report import (
     farthest,
     summarise_errors,
 )
-from tilewright.bench.operators import CONSTANTS
-from tilewright.bench.regret_cases import CODE_LEVELS, KINDS, Setting
+from tilewright.bench.regret_cases import Setting
 from tilewright.cli.options import JsonFlag, QuietFlag, VerboseFlag
 from tilewright.cli.output import Output, load_plots, table
-from tilewright.cli.regret import axis_range, described
-from tilewright.support.errors import InputError
+from tilewright.cli.sampling import (
+    BudgetOption,
+    CallThreadsOption,
+    ConstantOption,
+    FamilyOption,
+    KindOption,
+    LevelOption,
+    RangeOption,
+    SamplesOption,
+    ShapeSeedOption,
+    WorstOption,
+    axis_range,
+    checked_constant,
+    described,
+)
 
 _SHOWN = 3  # resources of a shape
 
 
 def model_error(
-    kind: Annotated[str, typer.Option(metavar="|".join(KINDS), help="What to time.")] = "gemm",
-    samples: Annotated[int, typer.Option(min=1, help="Shapes to draw.")] = 100,
-    sizes: Annotated[
-        str, typer.Option("--range", metavar="LOW..HIGH", help="The range of every axis.")
-    ] = "",
-    constant: Annotated[
-        str, typer.Option(help="The operand of a gemm known when compiling: right, left or none.")
-    ] = "none",
-    threads: Annotated[int, typer.Option(min=1, help="Threads of a call.")] = 1,
-    seed: Annotated[int, typer.Option(help="Of the shapes.")] = 0,
-    level: Annotated[
-        str, typer.Option(metavar="|".join(CODE_LEVELS), help="Of the code; this machine's own.")
-    ] = "",
-    budget: Annotated[float, typer.Option(min=1.0, help="Seconds for all shapes, about.")] = 30.0,
-    family: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="Only this family of attention or memory; repeatable."),
-    ] = None,
-    worst: Annotated[int, typer.Option(min=0, help="How many of the worst shapes to show.")] = 5,
+    kind: KindOption = "gemm",
+    samples: SamplesOption = 100,
+    sizes: RangeOption = "",
+    constant: ConstantOption = "none",
+    threads: CallThreadsOption = 1,
+    seed: ShapeSeedOption = 0,
+    level: LevelOption = "",
+    budget: BudgetOption = 30.0,
+    family: FamilyOption = None,
+    worst: WorstOption = 5,
     save: Annotated[
         Path | None, typer.Option(metavar="FILE.png", help="Draw all shapes there.")
     ] = None,
@@ -64,11 +67,9 @@ def model_error(
     Example: tilewright model-error --kind gemm --samples 300 --save gemm.png
     """
     output = Output(as_json=as_json, quiet=quiet, verbose=verbose)
-    if constant not in CONSTANTS:
-        raise InputError(f"{constant!r} is no operand.", hint=f"use {', '.join(CONSTANTS)}")
     plots = None if save is None else load_plots()
     setting = Setting(
-        kind, constant, samples, axis_range(sizes), threads, seed, budget,
+        kind, checked_constant(constant), samples, axis_range(sizes), threads, seed, budget,
         families=tuple(family or ()), level=level,
     )  # fmt: skip
     with output.progress.steps("Timing", samples) as steps:

@@ -13,9 +13,8 @@ import typer
 from rich.table import Table
 
 from tilewright.bench.machine import describe_machine
-from tilewright.bench.operators import CONSTANTS
 from tilewright.bench.regret import Sample, draw, measure_regret
-from tilewright.bench.regret_cases import CODE_LEVELS, KINDS, LARGEST_FLOPS, Drawn, Setting
+from tilewright.bench.regret_cases import LARGEST_FLOPS, Drawn, Setting
 from tilewright.bench.regret_report import (
     Regret,
     ablations,
@@ -24,42 +23,43 @@ from tilewright.bench.regret_report import (
     wins_of,
     worst_of,
 )
-from tilewright.bench.suites import AnyCase
 from tilewright.bench.sweep import Sweep, measure_sweep
 from tilewright.cli.options import JsonFlag, QuietFlag, VerboseFlag
 from tilewright.cli.output import Output, load_plots, table
-from tilewright.support.errors import InputError
+from tilewright.cli.sampling import (
+    BudgetOption,
+    CallThreadsOption,
+    ConstantOption,
+    FamilyOption,
+    KindOption,
+    LevelOption,
+    RangeOption,
+    SamplesOption,
+    ShapeSeedOption,
+    WorstOption,
+    axis_range,
+    checked_constant,
+    described,
+)
 
 
 def regret(
-    kind: Annotated[str, typer.Option(metavar="|".join(KINDS), help="What to time.")] = "gemm",
-    samples: Annotated[int, typer.Option(min=1, help="Shapes to draw.")] = 100,
-    sizes: Annotated[
-        str,
-        typer.Option(
-            "--range", metavar="LOW..HIGH", help="The range of every axis; without it the kind's."
-        ),
-    ] = "",
-    constant: Annotated[
-        str, typer.Option(help="The operand of a gemm known when compiling: right, left or none.")
-    ] = "none",
-    threads: Annotated[int, typer.Option(min=1, help="Threads of a call.")] = 1,
-    seed: Annotated[int, typer.Option(help="Of the shapes.")] = 0,
-    level: Annotated[
-        str, typer.Option(metavar="|".join(CODE_LEVELS), help="Of the code; this machine's own.")
-    ] = "",
-    budget: Annotated[float, typer.Option(min=1.0, help="Seconds for all shapes, about.")] = 120.0,
+    kind: KindOption = "gemm",
+    samples: SamplesOption = 100,
+    sizes: RangeOption = "",
+    constant: ConstantOption = "none",
+    threads: CallThreadsOption = 1,
+    seed: ShapeSeedOption = 0,
+    level: LevelOption = "",
+    budget: BudgetOption = 120.0,
     flops: Annotated[
         float, typer.Option(min=1.0, help="Operations of one product at most.")
     ] = LARGEST_FLOPS,
     most_bytes: Annotated[
         int, typer.Option("--bytes", help="Of operands and results at most; 0 for the kind's own.")
     ] = 0,
-    family: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="Only this family of attention or memory; repeatable."),
-    ] = None,
-    worst: Annotated[int, typer.Option(min=0, help="How many of the worst shapes to show.")] = 5,
+    family: FamilyOption = None,
+    worst: WorstOption = 5,
     sweep: Annotated[
         str,
         typer.Option(metavar="SHAPES", help="Speed along an axis instead: M=1..600,N=2304,K=768."),
@@ -80,10 +80,8 @@ def regret(
     if sweep:
         _sweep(sweep, threads, budget, save, output)
         return
-    if constant not in CONSTANTS:
-        raise InputError(f"{constant!r} is no operand.", hint=f"use {', '.join(CONSTANTS)}")
     setting = Setting(
-        kind, constant, samples, axis_range(sizes), threads, seed, budget, flops,
+        kind, checked_constant(constant), samples, axis_range(sizes), threads, seed, budget, flops,
         most_bytes or None, tuple(family or ()), level,
     )  # fmt: skip
     _regret(setting, worst, output)
@@ -100,17 +98,6 @@ def _regret(setting: Setting, worst: int, output: Output) -> None:
         return
     output.document(_document(setting, drawn, found))
     output.show(*_report(setting, drawn, found, worst))
-
-
-def axis_range(text: str) -> tuple[int, int] | None:
-    """The two ends in "1..4096", None for nothing. Raises InputError."""
-    if not text:
-        return None
-    low, _, high = text.partition("..")
-    try:
-        return int(low), int(high)
-    except ValueError:
-        raise InputError(f"{text!r} is no range.", hint="write 1..4096, for example") from None
 
 
 def _report(
@@ -159,12 +146,6 @@ def _worst(samples: Sequence[Sample], count: int) -> Table:
         for sample in worst_of(samples, count)
     ]
     return table(">regret", "shape", "chosen", "best", ">takes", rows=rows)
-
-
-def described(case: AnyCase) -> str:
-    """A shape and where it is from."""
-    name = f"{case.suite}: " if case.name.isdecimal() else f"{case.suite}: {case.name}, "
-    return name + case.describe()
 
 
 def _percent(share: float) -> str:

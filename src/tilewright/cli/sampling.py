@@ -1,0 +1,79 @@
+"""What the commands share that time kernels at random shapes: their options, and how a shape reads.
+
+Start with :func:`checked_constant` and the options above it.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from tilewright.bench.operators import CONSTANTS
+from tilewright.bench.regret_cases import CODE_LEVELS, KINDS
+from tilewright.bench.suites import AnyCase
+from tilewright.support.errors import InputError
+
+KindOption = Annotated[str, typer.Option(metavar="|".join(KINDS), help="What to time.")]
+SamplesOption = Annotated[int, typer.Option(min=1, help="Shapes to draw.")]
+RangeOption = Annotated[
+    str,
+    typer.Option(
+        "--range", metavar="LOW..HIGH", help="The range of every axis; without it the kind's."
+    ),
+]
+ConstantOption = Annotated[
+    str, typer.Option(help="The operand of a gemm known when compiling: right, left or none.")
+]
+CallThreadsOption = Annotated[int, typer.Option(min=1, help="Threads of a call.")]
+ShapeSeedOption = Annotated[int, typer.Option(help="Of the shapes.")]
+LevelOption = Annotated[
+    str, typer.Option(metavar="|".join(CODE_LEVELS), help="Of the code; this machine's own.")
+]
+BudgetOption = Annotated[float, typer.Option(min=1.0, help="Seconds for all shapes, about.")]
+FamilyOption = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME", help="Only this family of attention or memory; repeatable."),
+]
+WorstOption = Annotated[int, typer.Option(min=0, help="How many of the worst shapes to show.")]
+
+
+def checked_constant(constant: str) -> str:
+    """The operand of a gemm that is known. Raises InputError for another word."""
+    if constant not in CONSTANTS:
+        raise InputError(f"{constant!r} is no operand.", hint=f"use {', '.join(CONSTANTS)}")
+    return constant
+
+
+def axis_range(text: str) -> tuple[int, int] | None:
+    """The two ends in "1..4096", None for nothing. Raises InputError."""
+    if not text:
+        return None
+    low, _, high = text.partition("..")
+    try:
+        return int(low), int(high)
+    except ValueError:
+        raise InputError(f"{text!r} is no range.", hint="write 1..4096, for example") from None
+
+
+def described(case: AnyCase) -> str:
+    """A shape and where it is from."""
+    name = f"{case.suite}: " if case.name.isdecimal() else f"{case.suite}: {case.name}, "
+    return name + case.describe()
+
+
+__all__ = [
+    "BudgetOption",
+    "CallThreadsOption",
+    "ConstantOption",
+    "FamilyOption",
+    "KindOption",
+    "LevelOption",
+    "RangeOption",
+    "SamplesOption",
+    "ShapeSeedOption",
+    "WorstOption",
+    "axis_range",
+    "checked_constant",
+    "described",
+]
