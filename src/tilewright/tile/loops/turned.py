@@ -136,8 +136,8 @@ class _Block:
         self.order = order
         fast, slow = sizes[order.fast], sizes[order.slow]
         self.parts = {
-            order.slow: self._part(slow, SLOW * _shorter(fast, FAST), grid),
-            order.fast: self._part(fast, FAST * _shorter(slow, SLOW), grid),
+            order.slow: self._part(slow, SLOW, _shorter(fast, FAST), grid),
+            order.fast: self._part(fast, FAST, _shorter(slow, SLOW), grid),
         }
         self.row = self.parts[order.fast].most
         self.scratch: dict[Access, TileBuffer] = {}
@@ -145,9 +145,10 @@ class _Block:
             elements = self.parts[order.slow].most * self.row
             self.scratch[buffer, offset] = lowering.scratch_buffer(buffer.dtype, elements)
 
-    def _part(self, size: Expr, most: Expr, grid: list[tuple[str, Expr]]) -> _Part:
-        if size.is_constant and most.is_constant and size.value <= most.value:
+    def _part(self, size: Expr, usual: int, times: Expr, grid: list[tuple[str, Expr]]) -> _Part:
+        if size.is_constant and size.value <= usual:
             return _Part(ZERO, size, size)
+        most = times * usual
         number = self.lowering.variable(ceil_div(size, most), "t")
         grid.append((str(number), ceil_div(size, most)))
         return _Part(number * most, minimum(size - number * most, most), minimum(size, most))
