@@ -15,11 +15,10 @@ from dataclasses import dataclass
 from tilewright.cost.vector_work import MOST_PICKED
 from tilewright.ir.tile import Let, Load, Loop, Statement, Store, TileBuffer, TransposeBlock, Value
 from tilewright.ir.tile_walk import ExpressionMap, value_parts
-from tilewright.shape import Expr, ceil_div, constant, maximum, minimum
-from tilewright.tile.moves.transposes import SIZES
+from tilewright.shape import Expr, ceil_div, constant, minimum
+from tilewright.tile.moves.transposes import SIZES, STRIP, columns_of_task
 from tilewright.tile.values.lowering import Lowering
 
-SLOW, FAST = 32, 256  # elements of a block: runs of the latter are long, a quarter of L2 holds it
 NARROW = 16  # a loop of fewer elements fills no vector of 64 bytes
 PIXEL = 8  # LLVM stores whole pixels of fewer elements, faster than squares are (seen with AVX-512)
 
@@ -136,8 +135,8 @@ class _Block:
         self.order = order
         fast, slow = sizes[order.fast], sizes[order.slow]
         self.parts = {
-            order.slow: self._part(slow, SLOW, _shorter(fast, FAST), grid),
-            order.fast: self._part(fast, FAST, _shorter(slow, SLOW), grid),
+            order.slow: self._part(slow, fast, grid),
+            order.fast: self._part(fast, slow, grid),
         }
         self.row = self.parts[order.fast].most
         self.scratch: dict[Access, TileBuffer] = {}
@@ -145,10 +144,10 @@ class _Block:
             elements = self.parts[order.slow].most * self.row
             self.scratch[buffer, offset] = lowering.scratch_buffer(buffer.dtype, elements)
 
-    def _part(self, size: Expr, usual: int, times: Expr, grid: list[tuple[str, Expr]]) -> _Part:
-        if size.is_constant and size.value <= usual:
+    def _part(self, size: Expr, other: Expr, grid: list[tuple[str, Expr]]) -> _Part:
+        if size.is_constant and size.value <= STRIP:
             return _Part(ZERO, size, size)
-        most = times * usual
+        most = columns_of_task(other)
         number = self.lowering.variable(ceil_div(size, most), "t")
         grid.append((str(number), ceil_div(size, most)))
         return _Part(number * most, minimum(size - number * most, most), minimum(size, most))
@@ -197,11 +196,6 @@ class _Block:
         self.lowering.close()
         along = Loop(str(inner), ZERO, fast.count, rewritten)
         return Loop(str(outer), ZERO, slow.count, (along,))
-
-
-def _shorter(size: Expr, usual: int) -> Expr:
-    """How many times an axis is shorter than the usual part of it, so that the other has more."""
-    return maximum(usual // maximum(size, 1), 1)
 
 
 class _InScratch(ExpressionMap):
