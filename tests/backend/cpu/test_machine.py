@@ -96,6 +96,28 @@ def test_superword_vectorisation_is_a_choice() -> None:
     assert "addps" in machine.assembly(module, level, slp=True)
 
 
+def test_a_loop_that_copies_calls_no_function() -> None:
+    text = """
+        define void @f(ptr noalias %source, ptr noalias %target, i64 %count) {
+        entry:
+          br label %loop
+        loop:
+          %i = phi i64 [0, %entry], [%next, %loop]
+          %from = getelementptr float, ptr %source, i64 %i
+          %to = getelementptr float, ptr %target, i64 %i
+          %value = load float, ptr %from
+          store float %value, ptr %to
+          %next = add nsw i64 %i, 1
+          %more = icmp slt i64 %next, %count
+          br i1 %more, label %loop, label %done
+        done:
+          ret void
+        }
+    """
+    code = machine.assembly(text, machine.LEVELS["avx512"])
+    assert "memcpy" not in code and "%zmm" in code
+
+
 def test_wide_registers_are_used_on_avx512(loops: Any) -> None:
     level = machine.LEVELS["avx512"]
     module = ir.Module("test")

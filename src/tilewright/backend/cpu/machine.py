@@ -156,6 +156,10 @@ def _initialise() -> None:
             # Loops are written with the addresses they need; LLVM's rewriting of them takes most
             # of the time of code generation and gains nothing.
             llvm.set_option("", "-disable-lsr")
+            # A loop that copies stays one. The C library takes a string instruction for more than
+            # short rows, which takes twelve times as long where the target begins less than a line
+            # after the source, pages aside (Zen 4), and its call takes longer than a short row.
+            llvm.set_option("", "-disable-loop-idiom-memcpy")
             _STATE.done = True
 
 

@@ -3,7 +3,8 @@
 Along a padded axis nearly all elements are a plain copy, and only some at the ends are filled or
 read elsewhere. Under a few demands on the loop variable, each position is affine in it and lies
 within its axis: where all are met, the loop needs neither guards nor checks, and LLVM sees a copy.
-The borders keep the statements as they were. Start with :func:`with_borders`.
+The borders keep the statements as they were. All parts are cut once more where a comparison of
+positions changes (``comparisons``). Start with :func:`with_borders`.
 """
 
 from __future__ import annotations
@@ -11,14 +12,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tilewright.ir.dtype import DType
 from tilewright.ir.tile import (
-    Apply,
     Guarded,
-    IndexValue,
     Let,
     LetIndex,
-    Literal,
     Loop,
     Statement,
     Store,
@@ -37,17 +34,23 @@ from tilewright.shape import (
 )
 from tilewright.shape.expr import Atom, apply_operation, rebuild
 from tilewright.shape.table import Operation
+from tilewright.tile.passes.comparisons import cut_at_comparisons
+from tilewright.tile.passes.positions import as_index
 
 
 def with_borders(program: TileProgram, scope: Scope) -> TileProgram:
     """The program with its innermost loops cut, where that leaves a simpler interior."""
     out: list[Statement] = []
     for statement in program.body:
-        out += _cut(statement, scope) if isinstance(statement, Loop) else [statement]
+        if not isinstance(statement, Loop):
+            out.append(statement)
+            continue
+        for part in _cut(statement, scope):
+            out += cut_at_comparisons(part, scope)
     return replace(program, body=tuple(out))
 
 
-def _cut(loop: Loop, scope: Scope) -> Sequence[Statement]:
+def _cut(loop: Loop, scope: Scope) -> Sequence[Loop]:
     """The loop as three that follow each other and cover the same range; or as it was.
 
     Only a loop over a whole axis is cut: where a task has a part of one, the loops over the borders
@@ -107,7 +110,7 @@ class _Interior(ExpressionMap):
         return tuple(out)
 
     def _is_known(self, statement: LetIndex) -> bool:
-        found = _as_index(statement.value)
+        found = as_index(statement.value)
         if found is None or self._line(statement.limit)[0]:
             return False
         position = self._simplified(found)
@@ -181,35 +184,3 @@ def _conjuncts(predicate: Expr) -> Sequence[Expr]:
     atom = predicate.atom
     is_joined = atom is not None and atom.operation is Operation.AND
     return atom.operands if atom is not None and is_joined else [predicate]
-
-
-def _as_index(value: Value) -> Expr | None:
-    """A computed int64 value as an index expression, if it can be one."""
-    match value:
-        case IndexValue(expression=expression):
-            return expression
-        case Literal(value=number, dtype=DType.INT64):
-            return constant(int(number))
-        case Apply(function=function, operands=(left, right), dtype=DType.INT64):
-            one, other = _as_index(left), _as_index(right)
-            return None if one is None or other is None else _applied(function, one, other)
-        case _:
-            return None
-
-
-def _applied(function: str, one: Expr, other: Expr) -> Expr | None:
-    match function:
-        case "add":
-            return one + other
-        case "subtract":
-            return one - other
-        case "multiply":
-            return one * other
-        case "minimum":
-            return minimum(one, other)
-        case "maximum":
-            return maximum(one, other)
-        case "remainder" if other is not constant(0):
-            return one % other
-        case _:
-            return None

@@ -40,6 +40,7 @@ BAND_ROWS, BAND_COLUMNS = 16, 512  # of the operand, about: the band stays in th
 LEAST_ROWS = 4  # of outputs in a band: few rows of the operand are copied twice
 WIDEST_STRIDE = 4  # further apart, neighbouring outputs do not lie in few vectors
 UNROLLED_TAPS = 64  # in one loop body; windows with more go tap by tap, with sums in scratch
+SHARING_ROWS = 4  # of outputs in one pass: what they share is read once, and loops are fewer
 
 Taps = tuple[Expr, ...]
 
@@ -88,6 +89,12 @@ class Geometry:
         end = minimum(taps, ceil_div(before + size, dilation))
         return begin, maximum(begin, end)
 
+    def whole(self, axis: int) -> tuple[Expr, Expr]:
+        """The outputs [begin, end) along an axis, begin perhaps above end, with all taps inside."""
+        size, stride = self.operand.shape[self.lead + axis], self.strides[axis]
+        end = ceil_div(size + self.low[axis] - self.reach(axis), stride)
+        return ceil_div(self.low[axis], stride), end
+
     def position(self, axis: int, output: Expr, tap: Expr) -> Expr:
         """Where in the operand a tap of an output lies."""
         return output * self.strides[axis] - self.low[axis] + tap * self.dilations[axis]
@@ -101,7 +108,7 @@ class Band:
     ``part``: elements whose places in the operand leave the same rest.
     """
 
-    together = 1  # rows of outputs in one pass
+    together = SHARING_ROWS  # rows of outputs in one pass
 
     def __init__(self, kernel: Kernel, lowering: Lowering) -> None:
         self.kernel = kernel
@@ -211,6 +218,21 @@ class Band:
             limit = less(length, unit)
         self.loop(begin, select(limit, end, begin), most, body)
 
+    def shared_rows(
+        self, begin: Expr, end: Expr, most: int, body: Callable[[Sequence[Expr]], None]
+    ) -> None:
+        """``body`` for rows in [begin, end), a few at a time, for some of them twice."""
+        length, few = end - begin, self.together
+        passes = select(less_equal(few, length), ceil_div(length, few), 0)
+
+        def several(number: Expr) -> None:
+            first = minimum(begin + number * few, end - few)
+            body([first + i for i in range(few)])
+
+        self.loop(constant(0), passes, ceil_div(constant(most), few).value, several)
+        left = select(less(length, few), end, begin)
+        self.loop(begin, left, most, lambda row: body([row]))
+
     def _overlapping(
         self, number: Expr, begin: Expr, last: Expr, unit: int, body: Callable[[Expr], None]
     ) -> None:
@@ -244,19 +266,33 @@ class Band:
 
         self.vectors(ceil_div(self.reached, self.phases), self.part, body)
 
-    def clear_line(self, line: TileBuffer, start: Expr) -> None:
-        """Neutral elements in a row that is not in phases yet."""
-        length = self._whole(ceil_div(self.reached, self.phases)) * self.phases
-        self.vectors(length, self.pitch, lambda x: self.put(line, start + x, self.neutral()))
+    def clear_ends(self, line: TileBuffer, start: Expr) -> None:
+        """Neutral elements at both ends of a row that is not in phases.
 
-    def separate(self, buffer: TileBuffer, base: Expr, line: TileBuffer, start: Expr) -> None:
-        """A row from a line, in phases."""
+        They may reach up to a vector into the columns inside, which are to be written afterwards.
+        """
+        length = self._whole(ceil_div(self.reached, self.phases)) * self.phases
+        for begin, end in ((constant(0), self.begin), (self.end, length)):
+            self.loop(
+                constant(0), ceil_div(end - begin, self.unit), self.pitch // self.unit,
+                partial(self._cleared, line=line, start=start + begin),
+            )  # fmt: skip
+
+    def _cleared(self, number: Expr, line: TileBuffer, start: Expr) -> None:
+        self.lanes(start + number * self.unit, self.unit,
+                    lambda x: self.put(line, x, self.neutral()))  # fmt: skip
+
+    def separate(
+        self, buffer: TileBuffer, line: TileBuffer, places: Sequence[tuple[Expr, Expr]]
+    ) -> None:
+        """Rows in phases from lines; ``places`` are where a row and where its line begins."""
 
         def body(x: Expr) -> None:
-            for phase in range(self.phases):
-                place = start + x * self.phases + phase
-                value = Load(line, self.lowering.scope.resolve(place))
-                self.put(buffer, base + phase * self.part + x, value)
+            for base, start in places:
+                for phase in range(self.phases):
+                    place = start + x * self.phases + phase
+                    value = Load(line, self.lowering.scope.resolve(place))
+                    self.put(buffer, base + phase * self.part + x, value)
 
         self.vectors(ceil_div(self.reached, self.phases), self.part, body)
 

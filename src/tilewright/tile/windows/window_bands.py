@@ -32,9 +32,7 @@ from tilewright.shape import (
     select,
 )
 from tilewright.tile.values.lowering import Lowering
-from tilewright.tile.windows.bands import UNROLLED_TAPS, Band, Geometry, Taps
-
-SHARING_ROWS = 4  # of outputs in one pass: as many sums, and what they share is read once
+from tilewright.tile.windows.bands import SHARING_ROWS, UNROLLED_TAPS, Band, Geometry, Taps
 
 
 class WindowBands(Band):
@@ -50,23 +48,15 @@ class WindowBands(Band):
         self.shape = tuple(map(constant, (*geometry.kernel[: max(self.last - 1, 0)],
                                           self.height, self.pitch)))  # fmt: skip
         self.band = self.fixed(product(self.shape).value)
-        self.sums = self.fixed(self.most_rows * self.most_columns)
+        self.sums = self.fixed(self.together * self.most_columns)
 
     def write(self) -> None:
         """All statements of the task."""
         if self.phases > 1:
-            self.clear_line(self.line, constant(0))
+            self.clear_ends(self.line, constant(0))
         outer = [(constant(0), constant(k)) for k in self.geometry.kernel[: max(self.last - 1, 0)]]
         self.nested(outer, (), self._copies)
-        passes = ceil_div(self.rows, self.together)
-        self.loop(constant(0), passes, self.most_rows // self.together, self._windows)
-        self.loop(constant(0), self.rows, self.most_rows, self._results)
-
-    def _results(self, row: Expr) -> None:
-        def body(x: Expr) -> None:
-            self.result(row, x, Load(self.sums, row * self.most_columns + x))
-
-        self.exactly(constant(0), self.columns, self.most_columns, body)
+        self.shared_rows(constant(0), self.rows, self.most_rows, self._windows)
 
     def _at(self, place: Sequence[Expr]) -> Expr:
         return self.lowering.scope.resolve(linear(place, self.shape))
@@ -82,8 +72,7 @@ class WindowBands(Band):
             inside = logical_and(inside, logical_and(less_equal(begin, tap), less(tap, end)))
         needed, begin, end, origin = constant(1), constant(0), constant(1), constant(0)
         if self.last:
-            rows = ceil_div(self.rows, self.together) * self.together
-            needed = self.geometry.span(-2, rows)
+            needed = self.geometry.span(-2, self.rows)
             origin = self.row * self.geometry.strides[-2] - self.geometry.low[-2]
             size = self.geometry.operand.shape[-2]
             begin = minimum(needed, maximum(0, -origin))
@@ -96,71 +85,87 @@ class WindowBands(Band):
             base = self._at((*taps, row, constant(0)))
             target, start = (self.line, constant(0)) if self.phases > 1 else (self.band, base)
             if self.phases == 1:
-                self.clear(self.band, base)
+                self.clear_ends(self.band, base)
             where = [*places, origin + row] if self.last else []
             self.exactly(self.begin, self.end, self.pitch,
                           lambda x: self.put(target, start + x, self.operand(where, x)),
             )  # fmt: skip
             if self.phases > 1:
-                self.separate(self.band, base, self.line, constant(0))
+                self.separate(self.band, self.line, [(base, constant(0))])
 
         self.loop(constant(0), begin, self.height, clear)
         self.loop(begin, end, self.height, copy)
         self.loop(end, needed, self.height, clear)
 
-    def _windows(self, number: Expr) -> None:
-        """Sums of a few rows of outputs."""
-        rows = [number * self.together + r for r in range(self.together)]
-        kernel, most = self.geometry.kernel, self.most_columns
-        along = self.vectors if self.dense else partial(self.loop, constant(0))
+    def _windows(self, rows: Sequence[Expr]) -> None:
+        """A few rows of outputs: in registers where a loop has all taps and rows fill vectors."""
+        kernel, zero = self.geometry.kernel, constant(0)
         loops = next(n for n in range(len(kernel) + 1) if prod(kernel[n:]) <= UNROLLED_TAPS)
+        if loops:
+            self._in_scratch(rows, loops)
+            return
+
+        def finish(x: Expr) -> None:
+            for row, total in zip(rows, self._totals(rows, self._taps((), 0), x), strict=True):
+                self.result(row, x, total)
+
+        if not self.dense:
+            self.loop(zero, self.columns, self.most_columns, finish)
+            return
+        fits = less_equal(self.unit, self.columns)
+        passes = select(fits, ceil_div(self.columns, self.unit), 0)
+        self.loop(
+            zero, passes, self.most_columns // self.unit,
+            partial(self._overlapping, begin=zero, last=self.columns - self.unit, unit=self.unit,
+                    body=finish),
+        )  # fmt: skip
+        self.loop(fits, constant(1), 1, lambda _: self._in_scratch(rows, 0))
+
+    def _in_scratch(self, rows: Sequence[Expr], loops: int) -> None:
+        """Sums of a few rows in scratch, in loops over the taps of some axes, and then results."""
+        most = self.most_columns
+        places = [r * most for r in range(len(rows))]
+        along = self.vectors if self.dense else partial(self.loop, constant(0))
 
         def clear(x: Expr) -> None:
-            for row in rows:
-                self.put(self.sums, row * most + x, self.neutral())
+            for place in places:
+                self.put(self.sums, place + x, self.neutral())
 
         def add(outer: Taps) -> None:
-            inner = combinations(*map(range, kernel[loops:]))
-            every = [(*outer, *map(constant, taps)) for taps in inner]
-            self._all_columns(rows, every, loops > 0)
+            def body(x: Expr) -> None:
+                old = [Load(self.sums, place + x) for place in places] if loops else None
+                totals = self._totals(rows, self._taps(outer, loops), x, old)
+                for place, total in zip(places, totals, strict=True):
+                    self.put(self.sums, place + x, total)
+
+            along(self.columns, most, body)
+
+        def finish(x: Expr) -> None:
+            for row, place in zip(rows, places, strict=True):
+                self.result(row, x, Load(self.sums, place + x))
 
         if loops:
             along(self.columns, most, clear)
-        bounds = [(constant(0), constant(k)) for k in kernel[:loops]]
+        bounds = [(constant(0), constant(k)) for k in self.geometry.kernel[:loops]]
         self.nested(bounds, (), add)
+        self.exactly(constant(0), self.columns, most, finish)
 
-    def _all_columns(self, rows: Sequence[Expr], every: Sequence[Taps], more: bool) -> None:
-        """Some taps of a few rows, on top of what is in scratch if ``more``.
+    def _taps(self, outer: Taps, loops: int) -> list[Taps]:
+        """All taps, but for those of the first axes, which are given."""
+        inner = combinations(*map(range, self.geometry.kernel[loops:]))
+        return [(*outer, *map(constant, taps)) for taps in inner]
 
-        Vectors are counted from the start of the band, not of its row, so that all places of a
-        loop body differ by numbers known when compiling, which instructions add by themselves.
-        """
-        if not self.dense:
-            self.loop(constant(0), self.columns, self.most_columns,
-                       lambda x: self._add(rows, every, (x, self.stride * x), more))  # fmt: skip
-            return
-        first = self._row_start(rows[0], every[0])
-        size, passes = product(self.shape).value, ceil_div(self.columns, self.unit)
-        start = self.lowering.scope.resolve(first // self.unit)
-
-        def vector(number: Expr) -> None:
-            self.lanes(number * self.unit, self.unit,
-                        lambda x: self._add(rows, every, (x - first, x - first), more))  # fmt: skip
-
-        self.loop(start, start + passes, size // self.unit, vector)
-
-    def _add(
-        self, rows: Sequence[Expr], every: Sequence[Taps], where: tuple[Expr, Expr], more: bool
-    ) -> None:
-        """One column: ``where`` it is among the results, and in a row of the band.
+    def _totals(
+        self, rows: Sequence[Expr], every: Sequence[Taps], x: Expr,
+        old: Sequence[Value] | None = None,
+    ) -> list[Value]:  # fmt: skip
+        """The sums of some taps of one column, on top of what there is.
 
         Taps along the row come one after another: the weights above each other are in registers
         while every row of the band is read once.
         """
-        x, column = where
         strides, dilations = self.geometry.strides, self.geometry.dilations
-        places = [row * self.most_columns + x for row in rows]
-        sums: list[Value | None] = [Load(self.sums, p) if more else None for p in places]
+        totals: list[Value | None] = [None] * len(rows) if old is None else list(old)
 
         def order(pair: tuple[int, Taps]) -> tuple[int, ...]:
             known = [tap.value if tap.is_constant else 0 for tap in pair[1]]
@@ -169,17 +174,14 @@ class WindowBands(Band):
             return (*known[:-2], known[-1], pair[0] * strides[-2] + known[-2] * dilations[-2])
 
         for r, taps in sorted(combinations(range(len(rows)), every), key=order):
-            place = self._row_start(rows[r], taps) + column + self.along(constant(0), taps[-1])
-            read = Load(self.band, self.lowering.scope.resolve(place))
-            weight = self._weight(taps)
-            old = sums[r]
-            pair = (read, weight)
+            place = self._row_start(rows[r], taps) + self.along(x, taps[-1])
+            pair = (Load(self.band, self.lowering.scope.resolve(place)), self._weight(taps))
+            before = totals[r]
             made = Apply("multiply", pair, self.seed.dtype)
-            if old is not None:
-                made = Apply(MULTIPLY_ADD, (*pair, old), self.seed.dtype)
-            sums[r] = self.lowering.let(made)
-        for place, total in zip(places, sums, strict=True):
-            self.put(self.sums, place, self.neutral() if total is None else total)
+            if before is not None:
+                made = Apply(MULTIPLY_ADD, (*pair, before), self.seed.dtype)
+            totals[r] = self.lowering.let(made)
+        return [self.neutral() if total is None else total for total in totals]
 
     def _weight(self, taps: Taps) -> Value:
         weights = self.seed.inputs[1]

@@ -1,14 +1,15 @@
 """Windows without weights, channels first: combined along the outer axes first, then along the row.
 
-For every row of outputs, a line of columns is combined straight from the operand, in one pass where
-all taps of the outer axes are inside, tap by tap at the borders. The lines of a task come first,
-then the windows of them all. Windows that lie side by side, all
+For every row of outputs, a line of columns is combined straight from the operand: several rows at
+a time where all taps of the outer axes are inside, a row tap by tap at the borders. The lines of a
+few rows come first, then the windows of them all. Windows that lie side by side, all
 of them inside, share nothing: each is read straight from the operand. Start with
 :class:`WindowLines`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from itertools import product as combinations
 from math import prod
@@ -17,6 +18,7 @@ from tilewright.ir.tile import (
     Load,
     Value,
 )
+from tilewright.ir.views import Index
 from tilewright.shape import (
     Expr,
     Truth,
@@ -26,8 +28,9 @@ from tilewright.shape import (
     logical_and,
     maximum,
     minimum,
+    select,
 )
-from tilewright.tile.windows.bands import UNROLLED_TAPS, Band, Taps
+from tilewright.tile.windows.bands import SHARING_ROWS, UNROLLED_TAPS, Band, Taps
 
 TOGETHER = 1024  # elements of outputs, about, that are made in one step: they stay in L1
 
@@ -44,8 +47,12 @@ class WindowLines(Band):
         if self.phases > 1:
             self.parts = self.fixed(self.most_rows * self.pitch)
         self.sums = self.fixed(self.most_columns)
-        together = maximum(TOGETHER // maximum(self.columns, 1), 1)
+        together = maximum(TOGETHER // maximum(self.columns, 1), SHARING_ROWS)
         together = self.lowering.scope.resolve(minimum(together, self.most_rows))
+        lines = minimum(together, self.rows)
+        # All steps leave the ends as they are.
+        self.loop(constant(0), lines, self.most_rows,
+                   lambda number: self.clear_ends(self.lines, number * self.pitch))  # fmt: skip
         groups = ceil_div(self.rows, together)
         self.loop(constant(0), groups, self.most_rows, lambda group: self._group(group, together))
 
@@ -53,8 +60,14 @@ class WindowLines(Band):
         """A few rows, step by step: what is loaded across two stores waits for both of them."""
         first = group * together
         rows = minimum(together, self.rows - first)
-        for step in (self._columns, *[self._separate] * (self.phases > 1), self._windows):
-            self.loop(constant(0), rows, self.most_rows, partial(step, first=first))
+        self._columns(first, rows)
+        if self.phases > 1:
+            self.shared_rows(constant(0), rows, self.most_rows, self._separate)
+        if self.geometry.kernel[-1] > UNROLLED_TAPS:
+            long = partial(self._long_windows, first=first)
+            self.loop(constant(0), rows, self.most_rows, long)
+            return
+        self.shared_rows(constant(0), rows, self.most_rows, partial(self._windows, first=first))
 
     def _is_tiled(self) -> bool:
         """Whether windows share no columns, leave none out, and end inside along all axes."""
@@ -84,15 +97,21 @@ class WindowLines(Band):
 
         self.exactly(constant(0), self.columns, self.most_columns, body)
 
-    def _windows(self, number: Expr, first: Expr) -> None:
-        """The windows of a line, as the row of outputs."""
-        row, start = first + number, number * self.pitch
+    # ------------------------------------------------------------ along the row
+
+    def _windows(self, numbers: Sequence[Expr], first: Expr) -> None:
+        """The windows of some lines, as rows of outputs."""
+
+        def body(x: Expr) -> None:
+            for number in numbers:
+                self.result(first + number, x, self._window(number * self.pitch, x))
+
+        self.exactly(constant(0), self.columns, self.most_columns, body)
+
+    def _long_windows(self, number: Expr, first: Expr) -> None:
+        """Those of one line, tap by tap."""
+        row, start, most = first + number, number * self.pitch, self.most_columns
         taps = self.geometry.kernel[-1]
-        if taps <= UNROLLED_TAPS:
-            self.exactly(constant(0), self.columns, self.most_columns,
-                          lambda x: self.result(row, x, self._window(start, x)))  # fmt: skip
-            return
-        most = self.most_columns
         along = self.vectors if self.dense else partial(self.loop, constant(0))
         along(self.columns, most, lambda x: self.put(self.sums, x, self.neutral()))
 
@@ -108,11 +127,10 @@ class WindowLines(Band):
         self.exactly(constant(0), self.columns, most,
                       lambda x: self.result(row, x, Load(self.sums, x)))  # fmt: skip
 
-    def _separate(self, number: Expr, first: Expr) -> None:
-        """A line in phases; all groups have theirs at the same place."""
-        del first
-        start = number * self.pitch
-        self.separate(self.parts, start, self.lines, start)
+    def _separate(self, numbers: Sequence[Expr]) -> None:
+        """Lines in phases; all groups have theirs at the same place."""
+        places = [number * self.pitch for number in numbers]
+        self.separate(self.parts, self.lines, list(zip(places, places, strict=True)))
 
     def _window(self, start: Expr, x: Expr) -> Value:
         value: Value | None = None
@@ -122,46 +140,93 @@ class WindowLines(Band):
         assert value is not None
         return value
 
-    def _columns(self, number: Expr, first: Expr) -> None:
-        """The line: columns of the operand, combined along the outer axes."""
-        row, start = first + number, number * self.pitch
-        self.clear_line(self.lines, start)
-        outputs, kernel = self.outputs(row), self.geometry.kernel[:-1]
-        bounds = [self.inside(axis, output) for axis, output in enumerate(outputs)]
-        whole = constant(int(prod(kernel) <= UNROLLED_TAPS))
-        for (begin, end), taps in zip(bounds, kernel, strict=True):
-            whole = logical_and(whole, equal(end - begin, taps))
+    # ------------------------------------------------------------ along the outer axes
 
-        def read(taps: Taps, x: Expr) -> Value:
-            places = [self.position(a, o, t) for (a, o), t in
-                      zip(enumerate(outputs), taps, strict=True)]  # fmt: skip
-            return self.operand(places, x)
+    def _columns(self, first: Expr, rows: Expr) -> None:
+        """Lines of some rows of outputs: columns of the operand, combined along the outer axes."""
+        begin, end = self._whole_rows(first, rows)
+        border = partial(self._border_line, first=first)
+        self.loop(constant(0), begin, self.most_rows, border)
 
-        def every(_: Expr) -> None:
+        def several(numbers: Sequence[Expr]) -> None:
             def body(x: Expr) -> None:
-                value: Value | None = None
-                for taps in combinations(*map(range, kernel)):
-                    value = self.step(value, read(tuple(map(constant, taps)), x))
-                assert value is not None
-                self.put(self.lines, start + x, value)
+                values = self._combined([self._read(first + n) for n in numbers], x)
+                for number, value in zip(numbers, values, strict=True):
+                    self.put(self.lines, number * self.pitch + x, value)
 
             self.exactly(self.begin, self.end, self.pitch, body)
 
-        def some(_: Expr) -> None:
-            def clear(x: Expr) -> None:
-                self.put(self.lines, start + x, self.neutral())
+        if prod(self.geometry.kernel[:-1]) <= UNROLLED_TAPS:
+            self.shared_rows(begin, end, self.most_rows, several)
+        self.loop(end, rows, self.most_rows, border)
 
-            def add(taps: Taps) -> None:
-                def body(x: Expr) -> None:
-                    old = Load(self.lines, self.lowering.scope.resolve(start + x))
-                    self.put(self.lines, start + x, self.step(old, read(taps, x)))
+    def _whole_rows(self, first: Expr, rows: Expr) -> tuple[Expr, Expr]:
+        """The rows, counted from the first, of which all taps of the outer axes are inside."""
+        outer = self.geometry.kernel[:-1]
+        if not outer:
+            return constant(0), rows
+        if prod(outer) > UNROLLED_TAPS:
+            return constant(0), constant(0)
+        whole = constant(1)
+        *others, output = self.outputs(first)
+        for axis, other in enumerate(others):
+            low, high = self.inside(axis, other)
+            whole = logical_and(whole, equal(high - low, outer[axis]))
+        inside = self.geometry.whole(len(others))
+        begin = minimum(rows, maximum(0, inside[0] - output))
+        end = maximum(begin, minimum(rows, inside[1] - output))
+        return begin, select(whole, end, begin)
 
-                self.loop(self.begin, self.end, self.pitch, body)
+    def _read(self, row: Expr) -> list[Index]:
+        """Where in the operand all taps of the outer axes lie, for a row of outputs."""
+        outputs, resolve = self.outputs(row), self.lowering.scope.resolve
+        return [
+            tuple(resolve(self.position(a, o, constant(t)))
+                  for a, (o, t) in enumerate(zip(outputs, taps, strict=True)))
+            for taps in combinations(*map(range, self.geometry.kernel[:-1]))
+        ]  # fmt: skip
 
-            self.loop(self.begin, self.end, self.pitch, clear)
-            self.nested(bounds, (), add)
+    def _combined(self, rows: Sequence[list[Index]], x: Expr) -> list[Value]:
+        """The taps of each row in column ``x``; what two rows share is combined once."""
+        made: list[Value] = []
+        for one, other in zip(rows[::2], [*rows[1::2], []], strict=False):
+            shared = [place for place in one if place in other]
+            start: Value | None = None
+            if len(shared) > 1:
+                start = self.lowering.let(self._added(None, shared, x))
+            else:
+                shared = []
+            made += [
+                self._added(start, [place for place in row if place not in shared], x)
+                for row in (one, other)
+                if row
+            ]
+        return made
 
-        if prod(kernel) <= UNROLLED_TAPS:
-            self.loop(constant(0), whole, 1, every)
-        if kernel:
-            self.loop(whole, constant(1), 1, some)
+    def _added(self, value: Value | None, places: Sequence[Index], x: Expr) -> Value:
+        for place in places:
+            value = self.step(value, self.operand(place, x))
+        assert value is not None
+        return value
+
+    def _border_line(self, number: Expr, first: Expr) -> None:
+        """The line of a row of which taps lie outside: tap by tap."""
+        start = number * self.pitch
+        outputs = self.outputs(first + number)
+        bounds = [self.inside(axis, output) for axis, output in enumerate(outputs)]
+
+        def clear(x: Expr) -> None:
+            self.put(self.lines, start + x, self.neutral())
+
+        def add(taps: Taps) -> None:
+            places = [self.position(a, o, t) for (a, o), t in
+                      zip(enumerate(outputs), taps, strict=True)]  # fmt: skip
+
+            def body(x: Expr) -> None:
+                old = Load(self.lines, self.lowering.scope.resolve(start + x))
+                self.put(self.lines, start + x, self.step(old, self.operand(places, x)))
+
+            self.loop(self.begin, self.end, self.pitch, body)
+
+        self.loop(self.begin, self.end, self.pitch, clear)
+        self.nested(bounds, (), add)
