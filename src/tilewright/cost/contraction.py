@@ -19,6 +19,7 @@ from tilewright.cost.operands import (
     batch_size,
     block_moves_time,
     column_step,
+    exposed_time,
     left_time,
     packing_time,
     page_time,
@@ -176,7 +177,8 @@ def _alone(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
     elif nest.is_packing:  # which waits for what it reads; tiles do not
         packed = maximum(packing_time(nest, machine, blocks), moved)
     elif nest.right.panel:
-        compute = maximum(compute, moved) + again_time(nest, machine, blocks)
+        exposed = exposed_time(nest, compute, moved, blocks)
+        compute = compute + exposed + again_time(nest, machine, blocks)
     else:  # tiles of many rows wait as well: too few loads are under way at a time
         moved = maximum(moved, right_page_time(nest, machine, blocks))
         few = less_equal(nest.m, machine.core.streams.few_rows)

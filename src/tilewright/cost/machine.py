@@ -24,10 +24,14 @@ SIXTEENTHS = 16
 
 @dataclass(frozen=True)
 class Machine:
-    """A target and the price list of its cores: as measured, or else the one of cores like it."""
+    """A target and the price list of its cores: as measured, or else the one of cores like it.
+
+    A call reads ``constants`` bytes of weights: so much is between two uses of each of them.
+    """
 
     target: Target
     own_core: CoreModel | None = None
+    constants: int = 0
 
     @cached_property
     def core(self) -> CoreModel:

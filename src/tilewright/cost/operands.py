@@ -112,14 +112,14 @@ def _panels_time(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
     needed = ceil_div(nest.n, line) * line * nest.k
     fetched = ceil_div(nest.n, width) * width * nest.k
 
-    def once(count: Expr | int) -> Expr:
-        near = needed // 64 * machine.reading(needed * count, size, 2)
-        far = fetched // 64 * machine.reading(fetched * count, size, 3)
-        return select(machine.holds(2, needed * count, size), near, far)
+    def read(count: Expr | int, between: int) -> Expr:
+        touched, brought = (maximum(each * count, between // size) for each in (needed, fetched))
+        near = needed // 64 * machine.reading(touched, size, 2)
+        far = fetched // 64 * machine.reading(brought, size, 3)
+        return select(machine.holds(2, touched, size), near, far)
 
-    if nest.batch:
-        return once(batch) + maximum(blocks.rows - 1, 0) * once(1)
-    return blocks.rows * once(1)
+    again = maximum(blocks.rows - 1, 0) * read(1, 0)
+    return read(batch if nest.batch else 1, machine.constants) + again
 
 
 def right_page_time(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
@@ -175,25 +175,24 @@ def again_time(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
     again = maximum(select(inside, blocks.rows, tiles) - 1, 0)
     rate = machine.reading(batch * elements, size, 3) * streams.again_right // 8
     time = elements * again // 64 * rate
-    panels = ceil_div(nest.n, width)
-    waited = panels * blocks.depth * _unasked(nest, machine, deep) // maximum(tiles, 1)
-    time = time + select(machine.holds(2, batch * elements, size), 0, waited)
     if isinstance(nest.left, View) and not nest.left.panel:
         elements = nest.m * nest.k
-        again = maximum(select(inside, blocks.columns, panels) - 1, 0)
+        again = maximum(select(inside, blocks.columns, ceil_div(nest.n, width)) - 1, 0)
         rate = machine.reading(batch * elements, size, 3) * streams.again_left // 8
         time = time + elements * again // 64 * rate
     return time
 
 
-def _unasked(nest: ProductNest, machine: Machine, deep: Expr) -> Expr:
-    """Picoseconds to wait for a block of a panel: no longer than memory takes for all of it.
+def exposed_time(nest: ProductNest, compute: Expr, moved: Expr, blocks: Blocks) -> Expr:
+    """The part of ``moved`` that ``compute`` does not hide: picoseconds to read panels, and tiles.
 
-    Constants are taken to lie in memory, as those of other kernels use the last cache meanwhile.
+    Tiles ask for the next panel, but not those of a panel with fewer than two whole ones: there
+    the first tile waits for memory alone, behind which the second has nothing to read.
     """
-    panel = deep * nest.registers.columns * nest.dtype.bytes // LINE_BYTES
-    line = machine.picoseconds(LINE_BYTES / machine.target.levels[-1].bandwidth)
-    return minimum(panel * line, machine.picoseconds(machine.core.panels.unasked))
+    rows = ceil_div(nest.m, maximum(blocks.rows, 1))
+    first = select(less_equal(rows, nest.registers.rows), compute, compute // 2)
+    asked = less_equal(2 * nest.registers.rows, rows)
+    return maximum(moved - select(asked, compute, first), 0)
 
 
 def _scattered(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:

@@ -72,8 +72,8 @@ class PanelCosts:
     of a block more, in the second-level cache or beyond. ``transposed``: an element that is
     transposed, and ``reach`` more for each MiB of the operand up to ``farthest``, since its rows
     lie on pages of their own, with up to ``neighbours`` register tiles side by side. ``unpacked``:
-    an element taken out of a word of several. ``unasked``: a panel that nothing asked for, at most.
-    Elements that are computed, or picked from lines, cost what the loops around them do.
+    an element taken out of a word of several. Elements that are computed, or picked from lines,
+    cost what the loops around them do.
     """
 
     copied: float = 0.33
@@ -84,7 +84,6 @@ class PanelCosts:
     farthest: int = 30
     neighbours: int = 3
     unpacked: float = 0.3
-    unasked: float = 4000.0
 
 
 @dataclass(frozen=True)
@@ -210,13 +209,17 @@ class ThreadCosts:
 
     ``waited``: the part of a task for which they wait for each other at the end, one over so much.
     ``step_ns``: a step more in one kernel, beside the meeting of the threads; ``call_ns``: one
-    beside its tasks. ``contested_ns``: a line of results that two of them write at about the same
-    time (1,523 rows of 153 sums took 8 to 38 for each row).
+    beside its tasks. ``taken_ns``: a line that is written after another thread has read it, which
+    its cache gives up first (measured on Zen 4 by two threads in turns: 3.5 to 6.9, however many
+    lines in a row; to read what another has written takes 0.2 to 0.7 longer). ``contested_ns``: a
+    line of results that two of them write at about the same time (1,523 rows of 153 sums took 8 to
+    38 for each row).
     """
 
     waited: int = 8
     step_ns: int = 300
     call_ns: int = 40
+    taken_ns: float = 5.5
     contested_ns: int = 20
 
 

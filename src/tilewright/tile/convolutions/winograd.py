@@ -39,7 +39,7 @@ from tilewright.tile.convolutions.winograd_tiles import (
     Tiles,
 )
 from tilewright.tile.convolutions.winograd_transforms import Form, transformed_weights
-from tilewright.tile.prices import step_price
+from tilewright.tile.prices import shared_out, step_price
 from tilewright.tile.products.contraction import (
     COLUMN_BLOCK,
     DEPTH_BLOCK,
@@ -106,7 +106,7 @@ def winograd_variants(
     made: list[Variant] = []
     for form in forms:
         if form.stride == 1 or _weight_bytes(node, form) <= MOST_WEIGHTS:
-            steps = winograd_steps(kernel, fresh, tile, form)
+            steps = _shared_out(winograd_steps(kernel, fresh, tile, form), machine)
             made.append(Variant(f"winograd{form.size}", steps, winograd_time(steps, machine)))
     return tuple(made)
 
@@ -120,7 +120,7 @@ def _weight_bytes(node: Node, form: Form) -> int:
 def winograd_steps(
     kernel: Kernel, fresh: Callable[[], Lowering], tile: RegisterTile, form: Form
 ) -> tuple[LoweredStep, ...]:
-    """The steps of a Convolve in one of its forms."""
+    """The steps of a Convolve in one of its forms, each for one thread."""
     tiles = Tiles.of(kernel.seed, form)
     data = Workspace(f"data{form.size}", kernel.seed.dtype, tiles.planes(tiles.channels))
     sums = Workspace(f"sums{form.size}", kernel.seed.dtype, tiles.planes(tiles.outputs))
@@ -129,6 +129,14 @@ def winograd_steps(
         _products(kernel, fresh(), tile, tiles, (data, sums)),
         ResultTransform(kernel, fresh(), tiles, tile.room).step(sums),
     )
+
+
+def _shared_out(steps: tuple[LoweredStep, ...], machine: Machine) -> tuple[LoweredStep, ...]:
+    """The steps with the work by which they get threads: as many as their prices count on."""
+    data, products, results = steps
+    first, last = (step_price(step, machine).alone // 1000 + 1 for step in (data, results))
+    works = (first, contraction_work(ProductNest.of(products.program), machine), last)
+    return tuple(shared_out(step, work) for step, work in zip(steps, works, strict=True))
 
 
 def winograd_time(steps: tuple[LoweredStep, ...], machine: Machine) -> Expr:
@@ -144,14 +152,14 @@ def winograd_time(steps: tuple[LoweredStep, ...], machine: Machine) -> Expr:
 def _handed_time(nest: ProductNest, machine: Machine, threads: Expr) -> Expr:
     """Picoseconds for what a thread takes over from others between the steps.
 
-    Tasks of the steps divide what lies between them in other ways, so that of each line one of the
-    threads is the last that has it; it is handed on to be written and to be read.
+    Tasks of the steps divide what lies between them in other ways, so that each line was last read
+    by any of the threads when the next call writes it.
     """
     batch = product([size for _, size in nest.batch])
-    size = batch * nest.m * (nest.k + nest.n) * nest.dtype.bytes
+    lines = batch * nest.m * (nest.k + nest.n) * nest.dtype.bytes // LINE_BYTES
     workers = workers_for(1000 * contraction_work(nest, machine), threads)
-    line = machine.picoseconds(LINE_BYTES / machine.core.moves.handed_bytes)
-    return 2 * (size // LINE_BYTES) * line * (workers - 1) // (workers * workers)
+    taken = round(1000 * machine.core.threads.taken_ns)
+    return lines * taken * (workers - 1) // (workers * workers)
 
 
 # ---------------------------------------------------------------- contractions
@@ -190,6 +198,6 @@ def _products(
         (left, right),
         (Store(sums, place, Local("accumulator", node.dtype)),),
         ((data, right.buffer), (sums,)),
-        tiles.count * (tiles.products**2 * tiles.outputs * (tiles.depth + 8) // 48) + 1,
+        constant(1),
     )
     return LoweredStep(program, tuple(sources), (spaces[1],))
