@@ -36,7 +36,7 @@ class Machine:
     @cached_property
     def core(self) -> CoreModel:
         """What everything beside the peak rates costs."""
-        return self.own_core or usual_core(self.target.vector_bytes, self.target.fma_pipes)
+        return self.own_core or usual_core(self.target)
 
     @cached_property
     def known_prices(self) -> dict[Hashable, LoopPrice]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilewright.cost.levels import line_rate
+from tilewright.cost.levels import line_rate, of_memory
 from tilewright.cost.loops import statement_cycles
 from tilewright.cost.machine import Machine
 from tilewright.ir.product_nest import ProductNest
@@ -21,6 +21,7 @@ from tilewright.shape import (
     less,
     less_equal,
     logical_and,
+    logical_not,
     logical_or,
     maximum,
     minimum,
@@ -143,18 +144,39 @@ def left_time(nest: ProductNest, machine: Machine) -> Expr:
     return elements // 64 * machine.reading(batch_size(nest) * elements, nest.dtype.bytes, 2)
 
 
-def result_time(nest: ProductNest, machine: Machine) -> Expr:
+def result_time(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
     """Picoseconds in which what holds all results takes those of one batch element.
 
-    Their lines are read before they are written.
+    Their lines are read before they are written, and twice where a block of columns ends within
+    them and all rows of the next one come later. Nothing overlaps with those of the first tile of a
+    task in memory: a core that is about to begin it has nothing else under way.
     """
     buffers = [store.buffer for store in nest.finish.stores if not store.buffer.scratch]
     size = sum(buffer.dtype.bytes for buffer in buffers)
     if not size:
         return constant(0)
-    moved = nest.m * nest.n * size
+    moved, columns = nest.m * nest.n * size, maximum(blocks.columns, 1)
     each = line_rate(machine, batch_size(nest) * moved)
-    return moved // LINE_BYTES * round(1.0 + machine.core.loops.again) * each
+    ends = logical_and(nest.n * size % LINE_BYTES, less(1, columns))
+    ends = logical_and(ends, logical_not(machine.holds(2, nest.m * nest.n // columns, size)))
+    lines = moved // LINE_BYTES + select(ends, nest.m * columns, 0)
+    time = lines * round(1.0 + machine.core.loops.again) * each + _paged_time(nest, machine, blocks)
+    tile = minimum(nest.registers.rows, nest.m)
+    tile = tile * ceil_div(minimum(nest.registers.columns, nest.n) * size, LINE_BYTES)
+    latency = machine.target.levels[-1].latency / machine.core.streams.misses
+    first = blocks.rows * columns * tile * machine.picoseconds(latency)
+    return time + of_memory(first, batch_size(nest) * moved, machine)
+
+
+def _paged_time(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
+    """Picoseconds that results of many rows at a time cost, each on a page of its own."""
+    tiles, size = machine.core.tile, nest.dtype.bytes
+    results = batch_size(nest) * nest.m * nest.n
+    far, near = (machine.picoseconds(cycles) for cycles in (tiles.far_page, tiles.near_page))
+    each = select(machine.holds(-2, results, size), near, far)
+    each = select(machine.holds(2, results, size), 0, each)
+    paged = nest.m * ceil_div(nest.n, nest.registers.columns) * each
+    return select(_are_many_pages(nest, machine, blocks), paged, 0)
 
 
 def again_time(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
@@ -228,27 +250,19 @@ def streaming_time(nest: ProductNest, machine: Machine) -> Expr:
     return select(logical_or(fits, short), 0, elements * machine.picoseconds(streams.streamed))
 
 
-def page_time(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
-    """Picoseconds that many rows at a time cost, each on pages of its own, where they are far."""
-    tiles = machine.core.tile
+def left_page_time(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
+    """Picoseconds that rows of the left operand cost, each on pages of its own, where it is far."""
     streams = machine.core.streams
-    size, batch = nest.dtype.bytes, batch_size(nest)
-    results = batch * nest.m * nest.n
-    far, near = (machine.picoseconds(cycles) for cycles in (tiles.far_page, tiles.near_page))
-    each = select(machine.holds(-2, results, size), near, far)
-    each = select(machine.holds(2, results, size), 0, each)
-    paged = nest.m * ceil_div(nest.n, nest.registers.columns) * each
-    paged = select(_are_many_pages(nest, machine, blocks), paged, 0)
-    if isinstance(nest.left, View) and not nest.left.panel:
-        far, near = streams.far_left_page, streams.near_left_page
-        elements = batch * nest.m * nest.k
-        inside = machine.holds(-2, elements * streams.last_share, size)
-        each = select(inside, machine.picoseconds(near), machine.picoseconds(far))
-        short = less_equal(nest.k, SHORT_ROW_BYTES // size)
-        few = logical_or(machine.holds(2, elements, size), short)
-        few = logical_or(few, less_equal(nest.m, tiles.pages * blocks.rows))
-        paged = paged + select(few, 0, nest.m * blocks.depth * each)
-    return paged
+    if not isinstance(nest.left, View) or nest.left.panel:
+        return constant(0)
+    size, elements = nest.dtype.bytes, batch_size(nest) * nest.m * nest.k
+    far, near = streams.far_left_page, streams.near_left_page
+    inside = machine.holds(-2, elements * streams.last_share, size)
+    each = select(inside, machine.picoseconds(near), machine.picoseconds(far))
+    short = less_equal(nest.k, SHORT_ROW_BYTES // size)
+    few = logical_or(machine.holds(2, elements, size), short)
+    few = logical_or(few, less_equal(nest.m, machine.core.tile.pages * blocks.rows))
+    return select(few, 0, nest.m * blocks.depth * each)
 
 
 def _are_many_pages(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from tilewright.target.description import Target
 from tilewright.target.loop_costs import HALVED, NARROW, WIDE, LoopCosts
 
 LINE_BYTES = 64  # of a cache, on every processor that code is generated for
@@ -245,6 +246,7 @@ class CoreModel:
     measured: tuple[str, ...] = ()
 
 
+WIDE_STREAMS = StreamCosts(left_shown=4, scattered_rows=(), streamed=0.0)
 WIDE_DOTS = DotCosts(known_group=(6.0, 1.1), any_group=(6.0, 1.1), masked=4.0, sums=20)
 # Measured on a Zen 4 core: its second-level cache gives all that a loop asks for, and lanes of wide
 # vectors are combined in four steps, each of which waits for both halves of the one before.
@@ -283,18 +285,21 @@ def copies_of(rows: int) -> int:
     return {1: 4, 2: 2, 3: 2}.get(rows, 1)
 
 
-def usual_core(vector_bytes: int, pipes: float) -> CoreModel:
-    """The preset for a core by the width of its vectors, which its masks and misses go with.
+def usual_core(target: Target) -> CoreModel:
+    """The preset for the cores of a target by the width of their vectors.
 
-    ``pipes`` are multiply-adds of whole vectors that start in a cycle.
+    Their masks go with those of the code, their misses with those that the core has.
     """
-    if vector_bytes < WIDE_VECTOR_BYTES:
-        return CoreModel("derived from measurements of Zen 3 and Zen 4", tile=NARROW_TILES)
-    halved = is_halved(vector_bytes, pipes)
+    own = max(target.core_bytes, target.vector_bytes)
+    streams = WIDE_STREAMS if own >= WIDE_VECTOR_BYTES else StreamCosts()
+    if target.vector_bytes < WIDE_VECTOR_BYTES:
+        origin = "derived from measurements of Zen 3 and Zen 4"
+        return CoreModel(origin, tile=NARROW_TILES, streams=streams)
+    halved = is_halved(target.vector_bytes, target.fma_pipes)
     return CoreModel(
         "derived from measurements of Zen 4 and Zen 5",
         tile=HALVED_TILES if halved else TileCosts(part=5.0, part_vector=2.0),
-        streams=StreamCosts(left_shown=4, scattered_rows=(), streamed=0.0),
+        streams=streams,
         dots=HALVED_DOTS if halved else WIDE_DOTS,
         loops=HALVED if halved else WIDE,
     )
