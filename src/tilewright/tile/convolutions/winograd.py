@@ -106,7 +106,7 @@ def winograd_variants(
     made: list[Variant] = []
     for form in forms:
         if form.stride == 1 or _weight_bytes(node, form) <= MOST_WEIGHTS:
-            steps = _shared_out(winograd_steps(kernel, fresh, tile, form), machine)
+            steps = winograd_steps(kernel, fresh, tile, form, machine)
             made.append(Variant(f"winograd{form.size}", steps, winograd_time(steps, machine)))
     return tuple(made)
 
@@ -118,25 +118,18 @@ def _weight_bytes(node: Node, form: Form) -> int:
 
 
 def winograd_steps(
-    kernel: Kernel, fresh: Callable[[], Lowering], tile: RegisterTile, form: Form
+    kernel: Kernel, fresh: Callable[[], Lowering], tile: RegisterTile, form: Form, machine: Machine
 ) -> tuple[LoweredStep, ...]:
-    """The steps of a Convolve in one of its forms, each for one thread."""
+    """The steps of a Convolve in one of its forms, which get threads as their prices expect."""
     tiles = Tiles.of(kernel.seed, form)
     data = Workspace(f"data{form.size}", kernel.seed.dtype, tiles.planes(tiles.channels))
     sums = Workspace(f"sums{form.size}", kernel.seed.dtype, tiles.planes(tiles.outputs))
-    return (
-        DataTransform(kernel, fresh(), tiles, tile.room).step(data),
-        _products(kernel, fresh(), tile, tiles, (data, sums)),
-        ResultTransform(kernel, fresh(), tiles, tile.room).step(sums),
-    )
-
-
-def _shared_out(steps: tuple[LoweredStep, ...], machine: Machine) -> tuple[LoweredStep, ...]:
-    """The steps with the work by which they get threads: as many as their prices count on."""
-    data, products, results = steps
-    first, last = (step_price(step, machine).alone // 1000 + 1 for step in (data, results))
-    works = (first, contraction_work(ProductNest.of(products.program), machine), last)
-    return tuple(shared_out(step, work) for step, work in zip(steps, works, strict=True))
+    first = DataTransform(kernel, fresh(), tiles, tile.room).step(data)
+    products = _products(kernel, fresh(), tile, tiles, (data, sums))
+    last = ResultTransform(kernel, fresh(), tiles, tile.room).step(sums)
+    before, after = (step_price(step, machine).alone // 1000 + 1 for step in (first, last))
+    work = contraction_work(ProductNest.of(products.program), machine)
+    return shared_out(first, before), shared_out(products, work), shared_out(last, after)
 
 
 def winograd_time(steps: tuple[LoweredStep, ...], machine: Machine) -> Expr:
