@@ -89,17 +89,15 @@ def step_penalty(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
 def right_time(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
     """Picoseconds to read the right operand: once from where it lies, then for more blocks of rows.
 
-    Those follow each other, so that it comes from the cache that holds one batch element of it.
+    Those follow each other, so that it comes from the cache that holds a block of its columns.
     """
     elements, size = nest.n * nest.k, nest.dtype.bytes
     if nest.right.panel:
         return _panels_time(nest, machine, blocks)
     scattered = _scattered(nest, machine, blocks)
     rate = machine.reading(batch_size(nest) * elements, size, 2, scattered)
-    if nest.batch:
-        again = machine.reading(elements, size, 2, scattered)
-        return elements // 64 * (rate + maximum(blocks.rows - 1, 0) * again)
-    return elements * blocks.rows // 64 * rate
+    again = machine.reading(elements // maximum(blocks.columns, 1), size, 2, scattered)
+    return elements // 64 * (rate + maximum(blocks.rows - 1, 0) * again)
 
 
 def _panels_time(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
@@ -113,14 +111,15 @@ def _panels_time(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
     needed = ceil_div(nest.n, line) * line * nest.k
     fetched = ceil_div(nest.n, width) * width * nest.k
 
-    def read(count: Expr | int, between: int) -> Expr:
-        touched, brought = (maximum(each * count, between // size) for each in (needed, fetched))
+    def read(touched: Expr, brought: Expr) -> Expr:
         near = needed // 64 * machine.reading(touched, size, 2)
         far = fetched // 64 * machine.reading(brought, size, 3)
         return select(machine.holds(2, touched, size), near, far)
 
-    again = maximum(blocks.rows - 1, 0) * read(1, 0)
-    return read(batch if nest.batch else 1, machine.constants) + again
+    between, columns = constant(machine.constants // size), maximum(blocks.columns, 1)
+    first = read(maximum(needed * batch, between), maximum(fetched * batch, between))
+    again = read(needed // columns, fetched // columns)
+    return first + maximum(blocks.rows - 1, 0) * again
 
 
 def right_page_time(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
@@ -133,7 +132,9 @@ def right_page_time(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr
     share = minimum(nest.n * size, PAGE_BYTES)
     panels = ceil_div(nest.n, nest.registers.columns)
     paged = panels * nest.k * share // 64 * (64 * row // PAGE_BYTES)
-    return select(machine.holds(-2, elements, size), 0, paged * maximum(blocks.rows, 1))
+    near = machine.holds(-2, nest.n * nest.k // maximum(blocks.columns, 1), size)
+    times = select(near, 1, maximum(blocks.rows, 1))
+    return select(machine.holds(-2, elements, size), 0, paged * times)
 
 
 def left_time(nest: ProductNest, machine: Machine) -> Expr:

@@ -29,6 +29,7 @@ from tilewright.shape import (
     Expr,
     constant,
     product,
+    select,
     symbol,
 )
 from tilewright.target.core_model import LINE_BYTES
@@ -146,13 +147,14 @@ def _handed_time(nest: ProductNest, machine: Machine, threads: Expr) -> Expr:
     """Picoseconds for what a thread takes over from others between the steps.
 
     Tasks of the steps divide what lies between them in other ways, so that each line was last read
-    by any of the threads when the next call writes it.
+    by any of the threads when the next call writes it, and is in a cache of that one still if all
+    of them hold everything.
     """
-    batch = product([size for _, size in nest.batch])
-    lines = batch * nest.m * (nest.k + nest.n) * nest.dtype.bytes // LINE_BYTES
-    workers = workers_for(1000 * contraction_work(nest, machine), threads)
-    taken = round(1000 * machine.core.threads.taken_ns)
-    return lines * taken * (workers - 1) // (workers * workers)
+    elements = product([size for _, size in nest.batch]) * nest.m * (nest.k + nest.n)
+    workers, size = workers_for(1000 * contraction_work(nest, machine), threads), nest.dtype.bytes
+    line = round(1000 * machine.core.threads.taken_ns)
+    taken = elements * size // LINE_BYTES * line * (workers - 1) // (workers * workers)
+    return select(machine.holds(2, elements // workers, size), taken, 0)
 
 
 # ---------------------------------------------------------------- contractions
