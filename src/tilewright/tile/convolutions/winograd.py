@@ -17,6 +17,7 @@ the map are zeros and nothing else.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from tilewright.cost import Machine, contraction_time, contraction_work, workers_for
 from tilewright.ir.dtype import DType
@@ -108,7 +109,10 @@ def winograd_variants(
     for form in forms:
         if form.stride == 1 or _weight_bytes(node, form) <= MOST_WEIGHTS:
             steps = winograd_steps(kernel, fresh, tile, form, machine)
-            made.append(Variant(f"winograd{form.size}", steps, winograd_time(steps, machine)))
+            own = product(node.inputs[1].shape).value * node.dtype.bytes
+            larger = _weight_bytes(node, form) - own
+            with_these = replace(machine, constants=max(machine.constants + larger, 0))
+            made.append(Variant(f"winograd{form.size}", steps, winograd_time(steps, with_these)))
     return tuple(made)
 
 
