@@ -21,7 +21,12 @@ from tilewright.backend.cpu.machine import LEVELS, host_level, host_levels
 from tilewright.backend.cpu.pack import ConstantStore
 from tilewright.backend.cpu.program import Bodies, CompiledProgram, build_program, lowering_of
 from tilewright.compile_bodies import compiled_bodies, ragged_bodies
-from tilewright.compile_graphs import graph_by_rule, graph_with_known, simplified_graph
+from tilewright.compile_graphs import (
+    graph_by_rule,
+    graph_with_known,
+    simplified_graph,
+    weight_bytes,
+)
 from tilewright.cost import Machine
 from tilewright.frontend.onnx import Dim, ImportReport, as_constants, as_dims, import_model
 from tilewright.frontend.onnx.bodies import Body
@@ -187,9 +192,11 @@ class _Pipeline:
         may be cheaper.
         """
         policy = POLICIES[self.origin.policy]
+        weights = weight_bytes(graph)
+        machines = {n: replace(m, constants=weights) for n, m in self.machines.items()}
         lowerings = {
             name: lowering_of(graph, LEVELS[name], self.accuracy, machine, policy, self.precision)
-            for name, machine in self.machines.items()
+            for name, machine in machines.items()
         }
         layouts = self._laid_out(simplified, graph, list(lowerings.values()), stages)
         graph = graph_with_known(layouts.graph, stages.graph)

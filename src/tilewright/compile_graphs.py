@@ -6,7 +6,10 @@ every graph with the name of its stage. Start with :func:`simplified_graph`.
 
 from __future__ import annotations
 
+from math import prod
+
 from tilewright.ir.graph import Graph
+from tilewright.ir.primitives import Constant, Contract, Convolve
 from tilewright.plan.greedy import plan_greedily
 from tilewright.plan.known import with_known_kernels
 from tilewright.plan.prepare import prepare
@@ -50,9 +53,27 @@ def graph_with_known(graph: Graph, see: Observe = _nothing) -> Graph:
     return known
 
 
+def weight_bytes(graph: Graph) -> int:
+    """Bytes of the constants that products and convolutions of a graph read in each call."""
+    weights = {
+        operand: prod(size.value for size in operand.shape) * operand.dtype.bytes
+        for node in graph.nodes()
+        if isinstance(node.primitive, Contract | Convolve)
+        for operand in node.inputs
+        if isinstance(operand.primitive, Constant)
+    }
+    return sum(weights.values())
+
+
 def narrowed_graph(imported: Graph, precision: str) -> Graph:
     """The graph in which products have the narrowest operands that a compiled model's may have."""
     return narrow_products(graph_by_rule(simplified_graph(imported)), Precision(precision))
 
 
-__all__ = ["graph_by_rule", "graph_with_known", "narrowed_graph", "simplified_graph"]
+__all__ = [
+    "graph_by_rule",
+    "graph_with_known",
+    "narrowed_graph",
+    "simplified_graph",
+    "weight_bytes",
+]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.graph_kit import fixed
 from tilewright.backend.cpu.machine import LEVELS
 from tilewright.backend.cpu.program import CompiledProgram, build_program, lowering_of
 from tilewright.cost import Machine
@@ -16,7 +19,7 @@ from tilewright.ir.primitives import Contract, Input
 from tilewright.plan.greedy import plan_greedily
 from tilewright.runtime.artifact import ArtifactContents
 from tilewright.runtime.model import CompiledModel
-from tilewright.shape import Scope
+from tilewright.shape import Scope, constant
 from tilewright.target import preset, preset_names
 from tilewright.tile.variants import THREADS, Variant
 
@@ -98,6 +101,37 @@ def test_memory_reads_and_writes_the_lines_of_large_results() -> None:
     moved = 2 * 4 * 12 * 3346 * 2248 / machine.target.levels[-1].bandwidth
     for variant in batched(machine):
         assert variant.cost.evaluate(sizes) > machine.picoseconds(moved), variant.name
+
+
+def test_tasks_with_results_in_memory_wait_for_their_first_lines() -> None:
+    """Many small blocks cost more than few large ones, although as much is written."""
+    sizes = {"b": 48, "m": 526, "n": 808, "k": 5, THREADS: 1}
+    costs = {v.name: v.cost.evaluate(sizes) for v in batched(Machine(preset("zen4")))}
+    blocks = {n: [int(s) for s in n.split(",")[0].split(" x ")] for n in costs if n != "dots"}
+    small = min(blocks, key=lambda name: blocks[name][0] * blocks[name][1])
+    large = max(blocks, key=lambda name: blocks[name][0] * blocks[name][1])
+    assert costs[small] > 1.1 * costs[large]
+
+
+def weighted(machine: Machine) -> tuple[Variant, ...]:
+    """The variants of [m, 300] by a constant [300, 400]."""
+    scope = Scope()
+    x = node(Input("x", DType.FLOAT32, (scope.declare("m", 0, 1 << 20), constant(300))))
+    made = node(Contract((), ((1, 0),)), x, fixed(np.zeros((300, 400), np.float32)))
+    graph = Graph("weighted", (x,), (("z", made),), scope)
+    (kernel,) = plan_greedily(graph).kernels
+    return lowering_of(graph, LEVELS["avx512"], machine=machine).lowered(kernel).variants
+
+
+def test_weights_come_from_where_those_of_a_call_lie() -> None:
+    """Of one row, which waits for nothing else: its weights fit a cache, those of the call none."""
+    machine = Machine(preset("zen4"))
+    near, far = (
+        min(v.cost.evaluate({"m": 1, THREADS: 1}) for v in weighted(each))
+        for each in (machine, replace(machine, constants=1 << 28))
+    )
+    moved = machine.picoseconds(4 * 300 * 400 / machine.target.levels[-1].bandwidth)
+    assert near < moved < far
 
 
 @pytest.mark.parametrize("name", [n for n in preset_names() if preset(n).kind == "cpu"])

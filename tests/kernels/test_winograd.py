@@ -71,6 +71,7 @@ MOSTLY_SLOW = pytest.mark.parametrize(
     ],
 )
 SMALL = Form(2, 3, 1)
+MACHINE = Machine(preset("zen4"))
 
 
 def convolution(
@@ -114,7 +115,7 @@ def only(monkeypatch: pytest.MonkeyPatch) -> Callable[[Form], None]:
         ) -> LoweredKernel:  # fmt: skip
             if not (kernel.seeds and isinstance(kernel.seed.primitive, Convolve)):
                 return lower_kernel(kernel, scope, tile, *others)
-            steps = winograd_steps(kernel, lambda: Lowering(kernel, scope), tile, form)
+            steps = winograd_steps(kernel, lambda: Lowering(kernel, scope), tile, form, MACHINE)
             return LoweredKernel(kernel, (Variant("winograd", steps, constant(0)),))
 
         monkeypatch.setattr(alike, "lower_kernel", lower)

@@ -13,6 +13,7 @@ from tilewright.support.processors import (
     usable_units,
 )
 from tilewright.target import detect, narrowed, preset
+from tilewright.target.core_model import usual_core
 from tilewright.target.description import check
 
 
@@ -149,3 +150,6 @@ def test_a_processor_with_wide_vectors_is_seen_as_one_without() -> None:
     assert (seen.clock_ghz, seen.levels[1:]) == (wide.clock_ghz, wide.levels[1:])
     assert seen.peak_flops("float32") == wide.peak_flops("float32")
     assert narrowed(preset("zen3")) == preset("zen3")
+    costs = usual_core(seen)
+    assert costs.streams == usual_core(wide).streams != usual_core(preset("zen3")).streams
+    assert costs.loops == usual_core(preset("zen3")).loops

@@ -30,7 +30,7 @@ def test_levels_are_read_as_measured_at_the_measured_clock() -> None:
     # What was not measured keeps its bytes a cycle, as caches go with the clock.
     assert target.level("L2").bandwidth == given.level("L2").bandwidth
     assert core.measured == ("clock_ghz", "levels.L1", "levels.memory")
-    assert core.panels == usual_core(64, 1).panels
+    assert core.panels == usual_core(preset("zen4")).panels
 
 
 def test_the_shortest_step_of_a_size_counts() -> None:

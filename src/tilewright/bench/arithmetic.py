@@ -36,7 +36,7 @@ def computing_seconds(
 
     0.0 where data decides how much there is.
     """
-    costs = usual_core(target.vector_bytes, target.fma_pipes).loops
+    costs = usual_core(target).loops
     cycles = 0.0
     for node in graph.nodes():
         steps, each = _work(node, target, costs)

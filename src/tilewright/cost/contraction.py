@@ -19,9 +19,10 @@ from tilewright.cost.operands import (
     batch_size,
     block_moves_time,
     column_step,
+    exposed_time,
+    left_page_time,
     left_time,
     packing_time,
-    page_time,
     result_time,
     right_page_time,
     right_time,
@@ -176,7 +177,8 @@ def _alone(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
     elif nest.is_packing:  # which waits for what it reads; tiles do not
         packed = maximum(packing_time(nest, machine, blocks), moved)
     elif nest.right.panel:
-        compute = maximum(compute, moved) + again_time(nest, machine, blocks)
+        exposed = exposed_time(nest, compute, moved, blocks)
+        compute = compute + exposed + again_time(nest, machine, blocks)
     else:  # tiles of many rows wait as well: too few loads are under way at a time
         moved = maximum(moved, right_page_time(nest, machine, blocks))
         few = less_equal(nest.m, machine.core.streams.few_rows)
@@ -189,14 +191,14 @@ def _alone(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
     part = select(parts, part, 0)
     called = tiles * (blocks.depth * again) + tiles * first + part
     begun = blocks.columns * blocks.rows * machine.picoseconds(costs.block)
-    streamed = streaming_time(nest, machine) + page_time(nest, machine, blocks)
+    streamed = streaming_time(nest, machine) + left_page_time(nest, machine, blocks)
     moved = block_moves_time(nest, machine, blocks) + runs_time(nest, machine)
     streamed = streamed + moved
-    own = compute + called + begun + steps + stored + packed + streamed
-    written = result_time(nest, machine)  # while later tiles are computed
+    own = compute + called + steps + stored + packed + streamed
+    written = result_time(nest, machine, blocks)  # while later tiles are computed
     shown = round(SIXTEENTHS * machine.core.loops.shown)
     own = maximum(own, written) + minimum(own, written) * shown // SIXTEENTHS
-    return batch_size(nest) * own
+    return batch_size(nest) * (own + begun)
 
 
 def _has_parts(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:

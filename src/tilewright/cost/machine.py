@@ -24,15 +24,19 @@ SIXTEENTHS = 16
 
 @dataclass(frozen=True)
 class Machine:
-    """A target and the price list of its cores: as measured, or else the one of cores like it."""
+    """A target and the price list of its cores: as measured, or else the one of cores like it.
+
+    A call reads ``constants`` bytes of weights: so much is between two uses of each of them.
+    """
 
     target: Target
     own_core: CoreModel | None = None
+    constants: int = 0
 
     @cached_property
     def core(self) -> CoreModel:
         """What everything beside the peak rates costs."""
-        return self.own_core or usual_core(self.target.vector_bytes, self.target.fma_pipes)
+        return self.own_core or usual_core(self.target)
 
     @cached_property
     def known_prices(self) -> dict[Hashable, LoopPrice]:

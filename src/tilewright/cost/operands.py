@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilewright.cost.levels import line_rate
+from tilewright.cost.levels import line_rate, of_memory
 from tilewright.cost.loops import statement_cycles
 from tilewright.cost.machine import Machine
 from tilewright.ir.product_nest import ProductNest
@@ -21,6 +21,7 @@ from tilewright.shape import (
     less,
     less_equal,
     logical_and,
+    logical_not,
     logical_or,
     maximum,
     minimum,
@@ -88,17 +89,15 @@ def step_penalty(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
 def right_time(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
     """Picoseconds to read the right operand: once from where it lies, then for more blocks of rows.
 
-    Those follow each other, so that it comes from the cache that holds one batch element of it.
+    Those follow each other, so that it comes from the cache that holds a block of its columns.
     """
     elements, size = nest.n * nest.k, nest.dtype.bytes
     if nest.right.panel:
         return _panels_time(nest, machine, blocks)
     scattered = _scattered(nest, machine, blocks)
     rate = machine.reading(batch_size(nest) * elements, size, 2, scattered)
-    if nest.batch:
-        again = machine.reading(elements, size, 2, scattered)
-        return elements // 64 * (rate + maximum(blocks.rows - 1, 0) * again)
-    return elements * blocks.rows // 64 * rate
+    again = machine.reading(elements // maximum(blocks.columns, 1), size, 2, scattered)
+    return elements // 64 * (rate + maximum(blocks.rows - 1, 0) * again)
 
 
 def _panels_time(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
@@ -112,14 +111,15 @@ def _panels_time(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
     needed = ceil_div(nest.n, line) * line * nest.k
     fetched = ceil_div(nest.n, width) * width * nest.k
 
-    def once(count: Expr | int) -> Expr:
-        near = needed // 64 * machine.reading(needed * count, size, 2)
-        far = fetched // 64 * machine.reading(fetched * count, size, 3)
-        return select(machine.holds(2, needed * count, size), near, far)
+    def read(touched: Expr, brought: Expr) -> Expr:
+        near = needed // 64 * machine.reading(touched, size, 2)
+        far = fetched // 64 * machine.reading(brought, size, 3)
+        return select(machine.holds(2, touched, size), near, far)
 
-    if nest.batch:
-        return once(batch) + maximum(blocks.rows - 1, 0) * once(1)
-    return blocks.rows * once(1)
+    between, columns = constant(machine.constants // size), maximum(blocks.columns, 1)
+    first = read(maximum(needed * batch, between), maximum(fetched * batch, between))
+    again = read(needed // columns, fetched // columns)
+    return first + maximum(blocks.rows - 1, 0) * again
 
 
 def right_page_time(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
@@ -132,7 +132,9 @@ def right_page_time(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr
     share = minimum(nest.n * size, PAGE_BYTES)
     panels = ceil_div(nest.n, nest.registers.columns)
     paged = panels * nest.k * share // 64 * (64 * row // PAGE_BYTES)
-    return select(machine.holds(-2, elements, size), 0, paged * maximum(blocks.rows, 1))
+    near = machine.holds(-2, nest.n * nest.k // maximum(blocks.columns, 1), size)
+    times = select(near, 1, maximum(blocks.rows, 1))
+    return select(machine.holds(-2, elements, size), 0, paged * times)
 
 
 def left_time(nest: ProductNest, machine: Machine) -> Expr:
@@ -143,18 +145,39 @@ def left_time(nest: ProductNest, machine: Machine) -> Expr:
     return elements // 64 * machine.reading(batch_size(nest) * elements, nest.dtype.bytes, 2)
 
 
-def result_time(nest: ProductNest, machine: Machine) -> Expr:
+def result_time(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
     """Picoseconds in which what holds all results takes those of one batch element.
 
-    Their lines are read before they are written.
+    Their lines are read before they are written, and twice where a block of columns ends within
+    them and all rows of the next one come later. Nothing overlaps with those of the first tile of a
+    task in memory: a core that is about to begin it has nothing else under way.
     """
     buffers = [store.buffer for store in nest.finish.stores if not store.buffer.scratch]
     size = sum(buffer.dtype.bytes for buffer in buffers)
     if not size:
         return constant(0)
-    moved = nest.m * nest.n * size
+    moved, columns = nest.m * nest.n * size, maximum(blocks.columns, 1)
     each = line_rate(machine, batch_size(nest) * moved)
-    return moved // LINE_BYTES * round(1.0 + machine.core.loops.again) * each
+    ends = logical_and(nest.n * size % LINE_BYTES, less(1, columns))
+    ends = logical_and(ends, logical_not(machine.holds(2, nest.m * nest.n // columns, size)))
+    lines = moved // LINE_BYTES + select(ends, nest.m * columns, 0)
+    time = lines * round(1.0 + machine.core.loops.again) * each + _paged_time(nest, machine, blocks)
+    tile = minimum(nest.registers.rows, nest.m)
+    tile = tile * ceil_div(minimum(nest.registers.columns, nest.n) * size, LINE_BYTES)
+    latency = machine.target.levels[-1].latency / machine.core.streams.misses
+    first = blocks.rows * columns * tile * machine.picoseconds(latency)
+    return time + of_memory(first, batch_size(nest) * moved, machine)
+
+
+def _paged_time(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
+    """Picoseconds that results of many rows at a time cost, each on a page of its own."""
+    tiles, size = machine.core.tile, nest.dtype.bytes
+    results = batch_size(nest) * nest.m * nest.n
+    far, near = (machine.picoseconds(cycles) for cycles in (tiles.far_page, tiles.near_page))
+    each = select(machine.holds(-2, results, size), near, far)
+    each = select(machine.holds(2, results, size), 0, each)
+    paged = nest.m * ceil_div(nest.n, nest.registers.columns) * each
+    return select(_are_many_pages(nest, machine, blocks), paged, 0)
 
 
 def again_time(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
@@ -175,25 +198,24 @@ def again_time(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
     again = maximum(select(inside, blocks.rows, tiles) - 1, 0)
     rate = machine.reading(batch * elements, size, 3) * streams.again_right // 8
     time = elements * again // 64 * rate
-    panels = ceil_div(nest.n, width)
-    waited = panels * blocks.depth * _unasked(nest, machine, deep) // maximum(tiles, 1)
-    time = time + select(machine.holds(2, batch * elements, size), 0, waited)
     if isinstance(nest.left, View) and not nest.left.panel:
         elements = nest.m * nest.k
-        again = maximum(select(inside, blocks.columns, panels) - 1, 0)
+        again = maximum(select(inside, blocks.columns, ceil_div(nest.n, width)) - 1, 0)
         rate = machine.reading(batch * elements, size, 3) * streams.again_left // 8
         time = time + elements * again // 64 * rate
     return time
 
 
-def _unasked(nest: ProductNest, machine: Machine, deep: Expr) -> Expr:
-    """Picoseconds to wait for a block of a panel: no longer than memory takes for all of it.
+def exposed_time(nest: ProductNest, compute: Expr, moved: Expr, blocks: Blocks) -> Expr:
+    """The part of ``moved`` that ``compute`` does not hide: picoseconds to read panels, and tiles.
 
-    Constants are taken to lie in memory, as those of other kernels use the last cache meanwhile.
+    Tiles ask for the next panel, but not those of a panel with fewer than two whole ones: there
+    the first tile waits for memory alone, behind which the second has nothing to read.
     """
-    panel = deep * nest.registers.columns * nest.dtype.bytes // LINE_BYTES
-    line = machine.picoseconds(LINE_BYTES / machine.target.levels[-1].bandwidth)
-    return minimum(panel * line, machine.picoseconds(machine.core.panels.unasked))
+    rows = ceil_div(nest.m, maximum(blocks.rows, 1))
+    first = select(less_equal(rows, nest.registers.rows), compute, compute // 2)
+    asked = less_equal(2 * nest.registers.rows, rows)
+    return maximum(moved - select(asked, compute, first), 0)
 
 
 def _scattered(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
@@ -229,27 +251,19 @@ def streaming_time(nest: ProductNest, machine: Machine) -> Expr:
     return select(logical_or(fits, short), 0, elements * machine.picoseconds(streams.streamed))
 
 
-def page_time(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
-    """Picoseconds that many rows at a time cost, each on pages of its own, where they are far."""
-    tiles = machine.core.tile
+def left_page_time(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
+    """Picoseconds that rows of the left operand cost, each on pages of its own, where it is far."""
     streams = machine.core.streams
-    size, batch = nest.dtype.bytes, batch_size(nest)
-    results = batch * nest.m * nest.n
-    far, near = (machine.picoseconds(cycles) for cycles in (tiles.far_page, tiles.near_page))
-    each = select(machine.holds(-2, results, size), near, far)
-    each = select(machine.holds(2, results, size), 0, each)
-    paged = nest.m * ceil_div(nest.n, nest.registers.columns) * each
-    paged = select(_are_many_pages(nest, machine, blocks), paged, 0)
-    if isinstance(nest.left, View) and not nest.left.panel:
-        far, near = streams.far_left_page, streams.near_left_page
-        elements = batch * nest.m * nest.k
-        inside = machine.holds(-2, elements * streams.last_share, size)
-        each = select(inside, machine.picoseconds(near), machine.picoseconds(far))
-        short = less_equal(nest.k, SHORT_ROW_BYTES // size)
-        few = logical_or(machine.holds(2, elements, size), short)
-        few = logical_or(few, less_equal(nest.m, tiles.pages * blocks.rows))
-        paged = paged + select(few, 0, nest.m * blocks.depth * each)
-    return paged
+    if not isinstance(nest.left, View) or nest.left.panel:
+        return constant(0)
+    size, elements = nest.dtype.bytes, batch_size(nest) * nest.m * nest.k
+    far, near = streams.far_left_page, streams.near_left_page
+    inside = machine.holds(-2, elements * streams.last_share, size)
+    each = select(inside, machine.picoseconds(near), machine.picoseconds(far))
+    short = less_equal(nest.k, SHORT_ROW_BYTES // size)
+    few = logical_or(machine.holds(2, elements, size), short)
+    few = logical_or(few, less_equal(nest.m, machine.core.tile.pages * blocks.rows))
+    return select(few, 0, nest.m * blocks.depth * each)
 
 
 def _are_many_pages(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from tilewright.target.description import Target
 from tilewright.target.loop_costs import HALVED, NARROW, WIDE, LoopCosts
 
 LINE_BYTES = 64  # of a cache, on every processor that code is generated for
@@ -72,8 +73,8 @@ class PanelCosts:
     of a block more, in the second-level cache or beyond. ``transposed``: an element that is
     transposed, and ``reach`` more for each MiB of the operand up to ``farthest``, since its rows
     lie on pages of their own, with up to ``neighbours`` register tiles side by side. ``unpacked``:
-    an element taken out of a word of several. ``unasked``: a panel that nothing asked for, at most.
-    Elements that are computed, or picked from lines, cost what the loops around them do.
+    an element taken out of a word of several. Elements that are computed, or picked from lines,
+    cost what the loops around them do.
     """
 
     copied: float = 0.33
@@ -84,7 +85,6 @@ class PanelCosts:
     farthest: int = 30
     neighbours: int = 3
     unpacked: float = 0.3
-    unasked: float = 4000.0
 
 
 @dataclass(frozen=True)
@@ -210,13 +210,17 @@ class ThreadCosts:
 
     ``waited``: the part of a task for which they wait for each other at the end, one over so much.
     ``step_ns``: a step more in one kernel, beside the meeting of the threads; ``call_ns``: one
-    beside its tasks. ``contested_ns``: a line of results that two of them write at about the same
-    time (1,523 rows of 153 sums took 8 to 38 for each row).
+    beside its tasks. ``taken_ns``: a line that is written after another thread has read it, which
+    its cache gives up first (measured on Zen 4 by two threads in turns: 3.5 to 6.9, however many
+    lines in a row; to read what another has written takes 0.2 to 0.7 longer). ``contested_ns``: a
+    line of results that two of them write at about the same time (1,523 rows of 153 sums took 8 to
+    38 for each row).
     """
 
     waited: int = 8
     step_ns: int = 300
     call_ns: int = 40
+    taken_ns: float = 5.5
     contested_ns: int = 20
 
 
@@ -242,6 +246,7 @@ class CoreModel:
     measured: tuple[str, ...] = ()
 
 
+WIDE_STREAMS = StreamCosts(left_shown=4, scattered_rows=(), streamed=0.0)
 WIDE_DOTS = DotCosts(known_group=(6.0, 1.1), any_group=(6.0, 1.1), masked=4.0, sums=20)
 # Measured on a Zen 4 core: its second-level cache gives all that a loop asks for, and lanes of wide
 # vectors are combined in four steps, each of which waits for both halves of the one before.
@@ -250,6 +255,9 @@ HALVED_TILES = TileCosts(call=10.0, part=12.0, part_vector=4.2, block=45.0)
 # rest is of Zen 3, and closer to what products of few columns take on Zen 4 than its own probes.
 NARROW_TILES = TileCosts(block=45.0)
 HALVED_DOTS = replace(WIDE_DOTS, any_group=(38.0, 1.6), stream_share=1.25)
+# Measured on the same core with vectors of 32 bytes: depths of 1 to 8, and of over 1,400, with 4
+# to 12 sums in a loop.
+NARROWED_DOTS = DotCosts(any_group=(40.0, 0.8), stream_share=1.6)
 
 
 def is_halved(vector_bytes: int, pipes: float) -> bool:
@@ -280,18 +288,28 @@ def copies_of(rows: int) -> int:
     return {1: 4, 2: 2, 3: 2}.get(rows, 1)
 
 
-def usual_core(vector_bytes: int, pipes: float) -> CoreModel:
-    """The preset for a core by the width of its vectors, which its masks and misses go with.
+def usual_core(target: Target) -> CoreModel:
+    """The preset for the cores of a target by the width of their vectors.
 
-    ``pipes`` are multiply-adds of whole vectors that start in a cycle.
+    Masks go with the vectors of the code, caches and misses with those that the core has.
     """
-    if vector_bytes < WIDE_VECTOR_BYTES:
-        return CoreModel("derived from measurements of Zen 3 and Zen 4", tile=NARROW_TILES)
-    halved = is_halved(vector_bytes, pipes)
+    is_narrow = target.vector_bytes < WIDE_VECTOR_BYTES
+    own, pipes = target.vector_bytes, target.fma_pipes
+    if target.core_bytes > own:
+        own, pipes = target.core_bytes, target.core_pipes
+    halved = is_halved(own, pipes)
+    streams = WIDE_STREAMS if own >= WIDE_VECTOR_BYTES else StreamCosts()
+    if is_narrow:
+        return CoreModel(
+            "derived from measurements of Zen 3 and Zen 4",
+            tile=NARROW_TILES,
+            streams=streams,
+            dots=NARROWED_DOTS if halved else DotCosts(),
+        )
     return CoreModel(
         "derived from measurements of Zen 4 and Zen 5",
         tile=HALVED_TILES if halved else TileCosts(part=5.0, part_vector=2.0),
-        streams=StreamCosts(left_shown=4, scattered_rows=(), streamed=0.0),
+        streams=streams,
         dots=HALVED_DOTS if halved else WIDE_DOTS,
         loops=HALVED if halved else WIDE,
     )

@@ -82,7 +82,9 @@ class Target:
     vectors. ``multiply_adds`` lists (dtype, multiply-adds per cycle) of the vector pipes;
     ``instruction_tiles`` the matrix instructions with their own rates. ``levels`` go from the
     registers to memory. ``sync_ns`` is one barrier of all units, ``launch_ns`` what it costs to
-    start them. The block limits are those of a GPU (1 and 1 elsewhere).
+    start them. The block limits are those of a GPU (1 and 1 elsewhere). ``core_bytes`` is the width
+    of the core's own vectors where code has narrower ones, ``core_pipes`` how many multiply-adds of
+    them start in a cycle (else 0): with these goes what kind of core it is.
     """
 
     name: str
@@ -103,6 +105,8 @@ class Target:
     launch_ns: float
     block_threads: int = 1
     block_shared_bytes: int = 0
+    core_bytes: int = 0
+    core_pipes: float = 0.0
 
     @property
     def free_registers(self) -> int:
@@ -183,7 +187,7 @@ def _scalars(target: Target) -> _Problem | None:
     for key in ("clock_ghz", "fma_pipes", "fma_latency", "loads_per_cycle", "stores_per_cycle"):
         if not getattr(target, key) > 0:
             return key, f"'{key}' is {getattr(target, key)}", "a number above 0"
-    for key in ("sync_ns", "launch_ns", "block_shared_bytes"):
+    for key in ("sync_ns", "launch_ns", "block_shared_bytes", "core_bytes", "core_pipes"):
         if not getattr(target, key) >= 0:
             return key, f"'{key}' is {getattr(target, key)}", "a number of at least 0"
     if target.vector_bytes & (target.vector_bytes - 1) or target.vector_bytes < 8:

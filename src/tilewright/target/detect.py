@@ -100,7 +100,7 @@ def _has_instruction(tile: InstructionTile, found: host.Processor) -> bool:
 def narrowed(target: Target) -> Target:
     """An AVX-512 processor as AVX2 sees it: two pipes of half the width, half of the registers.
 
-    Clock, cores and memory stay. Others are returned as they are.
+    Clock, memory and the kind of core stay. Others are returned as they are.
     """
     if target.isa != "avx512":
         return target
@@ -116,6 +116,8 @@ def narrowed(target: Target) -> Target:
         multiply_adds=tuple(lanes.items()),
         instruction_tiles=(),
         levels=(replace(target.levels[0], capacity=512), *target.levels[1:]),
+        core_bytes=target.vector_bytes,
+        core_pipes=target.fma_pipes,
     )
 
 

@@ -22,7 +22,7 @@ def priced(variants: Iterable[Variant], machine: Machine) -> tuple[Variant, ...]
     for variant in variants:
         prices = [step_price(step, machine) for step in variant.steps]
         steps = tuple(
-            replace(step, program=replace(step.program, work=price.alone // 1000 + 1))
+            shared_out(step, price.alone // 1000 + 1)
             for step, price in zip(variant.steps, prices, strict=True)
         )
         cost = total(price.time(machine, symbol(THREADS)) for price in prices)
@@ -50,6 +50,11 @@ def step_price(step: LoweredStep, machine: Machine) -> LoopPrice:
     if price is None:
         price = machine.known_prices[key] = loop_price(program, machine, sizes)
     return price
+
+
+def shared_out(step: LoweredStep, work: Expr) -> LoweredStep:
+    """The step with ``work`` nanoseconds on one thread: as many get it as its price has."""
+    return replace(step, program=replace(step.program, work=work))
 
 
 def near_prices(steps: Iterable[LoweredStep], machine: Machine) -> tuple[LoopPrice, ...]:

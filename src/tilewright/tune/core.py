@@ -15,7 +15,7 @@ from tilewright.tune.profile import Profile
 
 def measured_machine(profile: Profile, target: Target) -> tuple[Target, CoreModel]:
     """``target`` and its cores as ``profile`` found them."""
-    core = usual_core(target.vector_bytes, target.fma_pipes)
+    core = usual_core(target)
     tiles = _tiles(profile)
     measured = ("clock_ghz", *(f"levels.{reads.name}" for reads in profile.reads))
     measured += ("tiles",) if tiles else ()

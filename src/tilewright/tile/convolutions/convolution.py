@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from tilewright.cost import Machine, contraction_time
+from tilewright.cost import Machine, contraction_time, contraction_work
 from tilewright.ir.graph import Node
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Constant, Convolve
@@ -46,6 +46,7 @@ from tilewright.tile.convolutions.pointwise import turned_way
 from tilewright.tile.convolutions.winograd import winograd_variants
 from tilewright.tile.narrow import narrow_kernel
 from tilewright.tile.passes.masks import with_masks
+from tilewright.tile.prices import shared_out
 from tilewright.tile.products.contraction import (
     PACKED_DEPTH,
     assemble,
@@ -108,9 +109,10 @@ def lower_convolution(
         return (_packed(kernel, fresh(), tile, blocking),)
 
     if not has_one_tap(kernel.seed):
-        steps = lower(Blocking())
-        nest = ProductNest.of(steps[0].program)
-        return (Variant("packed", steps, contraction_time(nest, machine, symbol(THREADS))),)
+        (step,) = lower(Blocking())
+        nest = ProductNest.of(step.program)
+        time = contraction_time(nest, machine, symbol(THREADS))
+        return (Variant("packed", (shared_out(step, contraction_work(nest, machine)),), time),)
     ways, _ = plain_ways(lower)
     turned = turned_way(kernel, fresh, tile, machine)
     ways = ways if turned is None else (*ways, turned)
@@ -134,6 +136,7 @@ def _direct_variants(
         ways, nest = plain_ways(lower)
         time = contraction_time(nest, machine, symbol(THREADS))
         return choice.blocked_variants(ways, (Variant("gathered", (step,), time - time // FELT),))
+    step = shared_out(step, contraction_work(ProductNest.of(step.program), machine))
     return (Variant("gathered", (step,), gathered_time(step, node, machine)),)
 
 

@@ -17,6 +17,7 @@ the map are zeros and nothing else.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from tilewright.cost import Machine, contraction_time, contraction_work, workers_for
 from tilewright.ir.dtype import DType
@@ -29,6 +30,7 @@ from tilewright.shape import (
     Expr,
     constant,
     product,
+    select,
     symbol,
 )
 from tilewright.target.core_model import LINE_BYTES
@@ -39,7 +41,7 @@ from tilewright.tile.convolutions.winograd_tiles import (
     Tiles,
 )
 from tilewright.tile.convolutions.winograd_transforms import Form, transformed_weights
-from tilewright.tile.prices import step_price
+from tilewright.tile.prices import shared_out, step_price
 from tilewright.tile.products.contraction import (
     COLUMN_BLOCK,
     DEPTH_BLOCK,
@@ -106,8 +108,11 @@ def winograd_variants(
     made: list[Variant] = []
     for form in forms:
         if form.stride == 1 or _weight_bytes(node, form) <= MOST_WEIGHTS:
-            steps = winograd_steps(kernel, fresh, tile, form)
-            made.append(Variant(f"winograd{form.size}", steps, winograd_time(steps, machine)))
+            steps = winograd_steps(kernel, fresh, tile, form, machine)
+            own = product(node.inputs[1].shape).value * node.dtype.bytes
+            larger = _weight_bytes(node, form) - own
+            with_these = replace(machine, constants=max(machine.constants + larger, 0))
+            made.append(Variant(f"winograd{form.size}", steps, winograd_time(steps, with_these)))
     return tuple(made)
 
 
@@ -118,17 +123,18 @@ def _weight_bytes(node: Node, form: Form) -> int:
 
 
 def winograd_steps(
-    kernel: Kernel, fresh: Callable[[], Lowering], tile: RegisterTile, form: Form
+    kernel: Kernel, fresh: Callable[[], Lowering], tile: RegisterTile, form: Form, machine: Machine
 ) -> tuple[LoweredStep, ...]:
-    """The steps of a Convolve in one of its forms."""
+    """The steps of a Convolve in one of its forms, which get threads as their prices expect."""
     tiles = Tiles.of(kernel.seed, form)
     data = Workspace(f"data{form.size}", kernel.seed.dtype, tiles.planes(tiles.channels))
     sums = Workspace(f"sums{form.size}", kernel.seed.dtype, tiles.planes(tiles.outputs))
-    return (
-        DataTransform(kernel, fresh(), tiles, tile.room).step(data),
-        _products(kernel, fresh(), tile, tiles, (data, sums)),
-        ResultTransform(kernel, fresh(), tiles, tile.room).step(sums),
-    )
+    first = DataTransform(kernel, fresh(), tiles, tile.room).step(data)
+    products = _products(kernel, fresh(), tile, tiles, (data, sums))
+    last = ResultTransform(kernel, fresh(), tiles, tile.room).step(sums)
+    before, after = (step_price(step, machine).alone // 1000 + 1 for step in (first, last))
+    work = contraction_work(ProductNest.of(products.program), machine)
+    return shared_out(first, before), shared_out(products, work), shared_out(last, after)
 
 
 def winograd_time(steps: tuple[LoweredStep, ...], machine: Machine) -> Expr:
@@ -144,14 +150,15 @@ def winograd_time(steps: tuple[LoweredStep, ...], machine: Machine) -> Expr:
 def _handed_time(nest: ProductNest, machine: Machine, threads: Expr) -> Expr:
     """Picoseconds for what a thread takes over from others between the steps.
 
-    Tasks of the steps divide what lies between them in other ways, so that of each line one of the
-    threads is the last that has it; it is handed on to be written and to be read.
+    Tasks of the steps divide what lies between them in other ways, so that each line was last read
+    by any of the threads when the next call writes it, and is in a cache of that one still if all
+    of them hold everything.
     """
-    batch = product([size for _, size in nest.batch])
-    size = batch * nest.m * (nest.k + nest.n) * nest.dtype.bytes
-    workers = workers_for(1000 * contraction_work(nest, machine), threads)
-    line = machine.picoseconds(LINE_BYTES / machine.core.moves.handed_bytes)
-    return 2 * (size // LINE_BYTES) * line * (workers - 1) // (workers * workers)
+    elements = product([size for _, size in nest.batch]) * nest.m * (nest.k + nest.n)
+    workers, size = workers_for(1000 * contraction_work(nest, machine), threads), nest.dtype.bytes
+    line = round(1000 * machine.core.threads.taken_ns)
+    taken = elements * size // LINE_BYTES * line * (workers - 1) // (workers * workers)
+    return select(machine.holds(2, elements // workers, size), taken, 0)
 
 
 # ---------------------------------------------------------------- contractions
@@ -190,6 +197,6 @@ def _products(
         (left, right),
         (Store(sums, place, Local("accumulator", node.dtype)),),
         ((data, right.buffer), (sums,)),
-        tiles.count * (tiles.products**2 * tiles.outputs * (tiles.depth + 8) // 48) + 1,
+        constant(1),
     )
     return LoweredStep(program, tuple(sources), (spaces[1],))

@@ -169,9 +169,7 @@ class _Transform:
     def load(self, buffer: TileBuffer, offset: Expr) -> Value:
         return Load(buffer, self.lowering.scope.resolve(offset))
 
-    def program(
-        self, results: Sequence[TileBuffer], others: Sequence[TileBuffer], work: Expr
-    ) -> TileProgram:
+    def program(self, results: Sequence[TileBuffer], others: Sequence[TileBuffer]) -> TileProgram:
         body: list[Statement] = [s for block in self.lowering.blocks for s in block.statements]
         reads = (*others, *self.lowering.buffers.values())
         return TileProgram(
@@ -181,7 +179,7 @@ class _Transform:
             tuple(body),
             tuple(self.lowering.scratch),
             tuple(self.lowering.checks),
-            work,
+            constant(1),
         )
 
 
@@ -221,9 +219,7 @@ class DataTransform(_Transform):
         target = TileBuffer("o0", self.dtype)
         self._down_columns()
         self._along_rows(target)
-        tiles = self.tiles
-        work = tiles.count * (tiles.products**2 * tiles.channels) // 8 + 1
-        program = self.program((target,), (), work)
+        program = self.program((target,), ())
         return LoweredStep(program, tuple(self.lowering.buffers), (space,))
 
     def _line(self, line: Expr | int, pixel: Expr, channel: Expr) -> Expr:
@@ -361,9 +357,7 @@ class ResultTransform(_Transform):
         self.loop((0, self.here), self.across, lambda t: self._tile(source, t))
         targets = {o: TileBuffer(f"o{i}", o.dtype) for i, o in enumerate(self.kernel.outputs)}
         self._epilogue(targets)
-        tiles = self.tiles
-        work = tiles.count * (tiles.products**2 * tiles.outputs) // 8 + 1
-        program = self.program(tuple(targets.values()), (source,), work)
+        program = self.program(tuple(targets.values()), (source,))
         reads = (space, *self.lowering.buffers)
         return LoweredStep(program, reads, tuple(self.kernel.outputs))
 

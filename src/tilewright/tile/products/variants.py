@@ -30,6 +30,7 @@ from tilewright.shape import (
     symbol,
 )
 from tilewright.tile.narrow import narrow_kernel
+from tilewright.tile.prices import shared_out
 from tilewright.tile.products.contraction import column_blocks, lower_contraction
 from tilewright.tile.products.dots import WIDEST, dots_time, lower_dots
 from tilewright.tile.products.few_rows import few_rows_variant
@@ -179,7 +180,7 @@ class Choice:
         blocking = Blocking(sizes.rows, sizes.columns, sizes.depth, way.packed)
         *before, last = way.lower(blocking)
         work = contraction_work(ProductNest.of(last.program), self.machine)
-        last = replace(last, program=replace(last.program, work=work))
+        last = shared_out(last, work)
         name = f"{sizes.rows} x {sizes.columns} x {sizes.depth}{way.name}"
         return Variant(name, (*before, last), kept.cost)
 
@@ -228,7 +229,7 @@ def _other_variants(
     dots = lower_dots(kernel, fresh, tile) if few or plain.is_packing else None
     if dots is not None:
         (step,), (cost, alone) = dots, dots_time(kernel, tile, machine, threads)
-        step = replace(step, program=replace(step.program, work=alone // 1000 + 1))
+        step = shared_out(step, alone // 1000 + 1)
         found.append(Variant("dots", (step,), cost))
     split = lower_split_depth(kernel, fresh, tile) if few and _may_be_deep(plain.k) else None
     if split is not None:
