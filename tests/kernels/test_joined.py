@@ -69,3 +69,28 @@ def test_short_runs(widths: tuple[int, int]) -> None:
     n = space.dimension("n")
     x, y = (space.input(name, F32, n, constant(w)) for name, w in zip("xy", widths, strict=True))
     check(space.graph(node(Concat(1), x, y, x)), [{"n": n} for n in (0, 1, 2, 63, 1031)])
+
+
+@pytest.mark.parametrize("along", [0, 1])
+@pytest.mark.parametrize("dtype", [F32, F64])
+def test_tokens_beside_turned_pixels(along: int, dtype: DType) -> None:
+    """Parts that follow each other along pixels, or along images."""
+    space = Space()
+    n, p, k = space.dimensions("n p k")
+    pixels = node(Transpose((0, 2, 1)), space.input("x", dtype, n, k, p))
+    others = apply("negate", node(Transpose((0, 2, 1)), space.input("y", dtype, n, k, p)))
+    shape = (n, constant(1), k) if along else (constant(1), p, k)
+    token = space.input("t", dtype, *shape)
+    graph = space.graph(node(Concat(along), token, pixels, token, others))
+    assert squares(graph) == 2
+    check(graph, EDGES)
+
+
+@pytest.mark.parametrize("pixels", [1, 3, 64])
+def test_turned_pixels_of_few_known_channels(pixels: int) -> None:
+    space = Space()
+    n, p = space.dimensions("n p")
+    turned = node(Transpose((0, 2, 1)), space.input("x", F32, n, constant(3), p))
+    some = space.input("t", F32, n, constant(pixels), constant(3))
+    graph = space.graph(node(Concat(1), turned, some))
+    check(graph, [{"n": n, "p": p} for n, p in ((0, 1), (1, 0), (2, 63), (1, 65), (3, 1365))])

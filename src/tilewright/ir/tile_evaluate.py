@@ -245,6 +245,8 @@ class _Task:
             finals = self._in_turn(loop, point, (begin, end), starts)
         for accumulator, final in zip(loop.accumulators, finals, strict=True):
             point.locals[accumulator.name] = final
+            if accumulator.name in self.running:
+                self.running[accumulator.name] = final
 
     def _all_points(
         self, loop: Loop, point: Point, bounds: tuple[int, int], starts: list[object]

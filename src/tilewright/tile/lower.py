@@ -139,7 +139,7 @@ def _other_order(kernel: Kernel, lowering: Lowering, machine: Machine) -> tuple[
 
 
 def _steps(program: TileProgram, lowering: Lowering, kernel: Kernel) -> tuple[LoweredStep, ...]:
-    program = with_borders(program, lowering.scope)
+    program = with_borders(program, lowering)
     *first, last = with_tables(program, lowering, kernel.outputs)
     return (*first, with_checks_first(with_gather_rows(last, lowering), lowering))
 

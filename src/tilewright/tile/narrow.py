@@ -113,6 +113,6 @@ def _converted(kernel: Kernel, scope: Scope, machine: Machine) -> tuple[Variant,
     if kernel.seeds:
         return with_costs(lower_rows(kernel, fresh, machine), machine)
     lowering = fresh()
-    program = with_borders(lower_loops(kernel, lowering), scope)
+    program = with_borders(lower_loops(kernel, lowering), lowering)
     steps = tuple(with_tables(program, lowering, kernel.outputs))
     return priced((Variant("", steps, constant(0)),), machine)

@@ -32,6 +32,7 @@ from tilewright.ir.tile import (
     IDENTITY,
     MULTIPLY_ADD,
     NEVER,
+    Accumulator,
     Apply,
     Check,
     CodeView,
@@ -360,19 +361,21 @@ class FunctionFrame:
         running = running_step(loop)
         if running is not None:
             bounds = write_running(self, loop, running, bounds), bounds[1]
-        values = [
-            self.running[a.name]
-            if a.name in self.running
-            else self.emitter.identity(a.kind, a.value.dtype)
-            for a in loop.accumulators
-        ]
+        carried, nothing = self.running.get, self.emitter.identity
+        values = [carried(a.name, nothing(a.kind, a.value.dtype)) for a in loop.accumulators]
         if loop.masked and self.level.vector_bytes >= MASKED_VECTOR_BYTES:
             whole = self._end_of_vectors(*bounds)
             values = self._iterations(loop, (bounds[0], whole), values, masked=False)
             bounds = whole, bounds[1]
         values = self._iterations(loop, bounds, values, masked=loop.masked)
         for accumulator, value in zip(loop.accumulators, values, strict=True):
-            self.locals[accumulator.name] = value
+            self._bind_running(accumulator, value)
+
+    def _bind_running(self, accumulator: Accumulator, value: ir.Value) -> None:
+        """A loop has left a value: what is around it goes on from there."""
+        self.locals[accumulator.name] = value
+        if accumulator.name in self.running:
+            self.running[accumulator.name] = value
 
     def _beside_lines(
         self, loop: Loop, row: RowLoop | None, begin: ir.Value, end: ir.Value
@@ -474,11 +477,9 @@ class FunctionFrame:
         """What a loop's accumulators are after it, which began with nothing."""
         for accumulator, total in zip(loop.accumulators, totals, strict=True):
             start, dtype = self.running.get(accumulator.name), accumulator.value.dtype
-            self.locals[accumulator.name] = (
-                total
-                if start is None
-                else self.emitter.combine(accumulator.kind, dtype, start, total)
-            )
+            if start is not None:
+                total = self.emitter.combine(accumulator.kind, dtype, start, total)
+            self._bind_running(accumulator, total)
 
     def _accumulator_phis(
         self, loop: Loop, starts: list[ir.Value], before: ir.Block

@@ -8,7 +8,7 @@ planes of pixels are: they go through scratch memory and register squares. Start
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
@@ -46,9 +46,9 @@ def lower_concat(kernel: Kernel, lowering: Lowering) -> TileProgram:
     if all(lowering.is_stored(operand) for operand in output.inputs):
         grid = _joined_runs(lowering, target, output, axis)
     else:
-        turned = _turned_parts(kernel, lowering, output, axis)
+        turned = _turned_parts(kernel, lowering, output)
         if turned is not None:
-            grid = _Turned(lowering, target, output, *turned).write()
+            grid = _Turned(lowering, target, output, axis, *turned).write()
         else:
             grid = _joined_values(lowering, target, output, axis)
     body = [s for block in lowering.blocks for s in block.statements]
@@ -143,10 +143,10 @@ class _InnerLoop:
 
 
 def _turned_parts(
-    kernel: Kernel, lowering: Lowering, output: Node, axis: int
+    kernel: Kernel, lowering: Lowering, output: Node
 ) -> tuple[int, list[bool]] | None:
     """The axis along which parts lie contiguously in the place of the last one, and which do."""
-    if axis != output.rank - 1 or output.dtype.bytes not in SIZES:
+    if output.dtype.bytes not in SIZES:
         return None
     turned = [_planes(kernel, lowering, operand) for operand in output.inputs]
     along = {found for found in turned if found is not None}
@@ -181,38 +181,58 @@ def _nested(body: Sequence[Statement]) -> Iterator[Statement]:
 
 @dataclass
 class _Turned:
-    """A task is a block of pixels: planes are turned by strips of them, other parts copied."""
+    """A task is a block of pixels: planes are turned by strips of them, other parts copied.
+
+    Parts follow each other along the axis ``along``: that of planes, of pixels, or another one.
+    """
 
     lowering: Lowering
     target: TileBuffer
     output: Node
+    along: int
     axis: int  # of pixels
     turned: Sequence[bool]
 
     def write(self) -> list[tuple[str, Expr]]:
         """All parts, and the grid."""
-        last = self.output.rank - 1
-        self.grid, self.index = _opened_grid(self.lowering, self.output, (self.axis, last))
-        pixels, width = self.output.shape[self.axis], self.output.shape[last]
-        most = columns_of_task(width)
+        self.last = self.output.rank - 1
+        inner = {self.axis, self.last, self.along}
+        self.grid, self.index = _opened_grid(self.lowering, self.output, tuple(inner))
+        pixels = self.output.shape[self.axis]
+        most = columns_of_task(self.output.shape[self.last])
         self.lowering.open()
         number = self.lowering.variable(ceil_div(pixels, most), "t")
         self.grid.append((str(number), ceil_div(pixels, most)))
         self.first, self.row = number * most, minimum(pixels, most)
-        self.end = minimum(self.first + most, pixels)
         begin = ZERO
         for group, is_turned in self._groups():
-            widths = [operand.shape[last] for operand in group]
-            (self._turn if is_turned else self._compute)(group, begin)
-            begin = begin + total(widths)
+            self._part(group, begin, self._turn if is_turned else self._compute)
+            begin = begin + total(operand.shape[self.along] for operand in group)
         return self.grid
+
+    def _part(
+        self, group: Sequence[Node], begin: Expr, write: Callable[[Sequence[Node]], None]
+    ) -> None:
+        """Parts of a task, of which the first has its first element at ``begin``."""
+        pixels = group[0].shape[self.axis]
+        shift = begin if self.along == self.axis else ZERO
+        self.begin = begin
+        self.low = minimum(maximum(self.first - shift, ZERO), pixels)
+        self.high = minimum(maximum(self.first + self.row - shift, ZERO), pixels)
+        if self.along in (self.axis, self.last):
+            write(group)
+            return
+        place = _InnerLoop.over(self.lowering, self.along, group[0].shape[self.along])
+        self.index[self.along] = place.variable
+        write(group)
+        place.close(self.lowering, ZERO, group[0].shape[self.along])
 
     def _groups(self) -> Iterator[tuple[list[Node], bool]]:
         """Parts by themselves, but for planes of one strip that follow each other."""
         group: list[Node] = []
         for operand, is_turned in zip(self.output.inputs, self.turned, strict=True):
             width = total(part.shape[-1] for part in (*group, operand))
-            is_strip = width.is_constant and width.value <= STRIP
+            is_strip = width.is_constant and width.value <= STRIP and self.along == self.last
             if group and not (is_turned and is_strip):
                 yield group, True
                 group = []
@@ -229,52 +249,52 @@ class _Turned:
         return index
 
     def _place(self, pixel: Expr, column: Expr) -> Expr:
-        """Where an element of the result is."""
-        return linear(self._index(pixel, column), self.output.shape)
+        """Where an element of a part is in the result."""
+        index = self._index(pixel, column)
+        index[self.along] = index[self.along] + self.begin
+        return linear(index, self.output.shape)
 
-    def _compute(self, group: Sequence[Node], begin: Expr) -> None:
+    def _compute(self, group: Sequence[Node]) -> None:
         (operand,) = group
         pixel = _InnerLoop.over(self.lowering, self.axis, operand.shape[self.axis])
-        column = _InnerLoop.over(self.lowering, self.output.rank - 1, operand.shape[-1])
+        column = _InnerLoop.over(self.lowering, self.last, operand.shape[-1])
         value = self._value(operand, pixel, column)
-        self.lowering.store(
-            self.target, self._place(pixel.variable, column.variable + begin), value
-        )
+        self.lowering.store(self.target, self._place(pixel.variable, column.variable), value)
         column.close(self.lowering, ZERO, operand.shape[-1])
-        pixel.close(self.lowering, self.first, self.end)
+        pixel.close(self.lowering, self.low, self.high)
 
-    def _turn(self, group: Sequence[Node], begin: Expr) -> None:
+    def _turn(self, group: Sequence[Node]) -> None:
         """Planes in one strip, or in as many as it takes."""
         width = total(operand.shape[-1] for operand in group)
         if width.is_constant and width.value <= STRIP:
-            self._turn_strip(group, begin, ZERO, width)
+            self._turn_strip(group, ZERO, width)
             return
         count = ceil_div(width, STRIP)
         strips = _InnerLoop.over(self.lowering, -1, count)
         first = strips.variable * STRIP
-        self._turn_strip(group, begin, first, minimum(width - first, STRIP))
+        self._turn_strip(group, first, minimum(width - first, STRIP))
         strips.close(self.lowering, ZERO, count)
 
-    def _turn_strip(self, group: Sequence[Node], begin: Expr, first: Expr, count: Expr) -> None:
+    def _turn_strip(self, group: Sequence[Node], first: Expr, count: Expr) -> None:
         """Planes from ``first`` on, written to scratch memory and turned."""
         most = count if count.is_constant else constant(STRIP)
         scratch = self.lowering.scratch_buffer(self.output.dtype, most * self.row)
         before = ZERO
         for operand in group:
             own = operand.shape[-1]
-            column = _InnerLoop.over(self.lowering, self.output.rank - 1, own)
+            column = _InnerLoop.over(self.lowering, self.last, own)
             pixel = _InnerLoop.over(self.lowering, self.axis, operand.shape[self.axis])
             value = self._value(operand, pixel, column)
             row = (before + column.variable - first) * self.row
-            self.lowering.store(scratch, row + pixel.variable - self.first, value)
-            pixel.close(self.lowering, self.first, self.end)
+            self.lowering.store(scratch, row + pixel.variable - self.low, value)
+            pixel.close(self.lowering, self.low, self.high)
             column.close(self.lowering, first, minimum(first + most, own))
             before = before + own
-        place = self._place(self.first, begin + first)
-        step = self._place(self.first + 1, begin + first) - place
+        place = self._place(self.low, first)
+        step = self._place(self.low + 1, first) - place
         self.lowering.emit(
             TransposeBlock(
-                scratch, ZERO, self.row, self.target, place, step, count, self.end - self.first
+                scratch, ZERO, self.row, self.target, place, step, count, self.high - self.low
             )
         )
 

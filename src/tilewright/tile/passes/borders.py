@@ -9,10 +9,11 @@ positions changes (``comparisons``). Start with :func:`with_borders`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from tilewright.ir.tile import (
+    Accumulator,
     Guarded,
     Let,
     LetIndex,
@@ -25,7 +26,6 @@ from tilewright.ir.tile import (
 from tilewright.ir.tile_walk import ExpressionMap, value_symbols
 from tilewright.shape import (
     Expr,
-    Scope,
     ceil_div,
     constant,
     logical_and,
@@ -36,46 +36,84 @@ from tilewright.shape.expr import Atom, apply_operation, rebuild
 from tilewright.shape.table import Operation
 from tilewright.tile.passes.comparisons import cut_at_comparisons
 from tilewright.tile.passes.positions import as_index
+from tilewright.tile.passes.wraps import carried, in_parts
+from tilewright.tile.values.lowering import Lowering
 
 
-def with_borders(program: TileProgram, scope: Scope) -> TileProgram:
-    """The program with its innermost loops cut, where that leaves a simpler interior."""
+def with_borders(program: TileProgram, lowering: Lowering) -> TileProgram:
+    """The program with its innermost loops cut, where that leaves simpler parts."""
+    return replace(program, body=_statements(program.body, lowering, _cut_whole))
+
+
+_Way = Callable[[Loop, Lowering], Sequence[Statement]]
+
+
+def _statements(body: Sequence[Statement], lowering: Lowering, way: _Way) -> tuple[Statement, ...]:
+    """Statements with what innermost loops among them become; ``way`` takes those without wraps."""
     out: list[Statement] = []
-    for statement in program.body:
+    for statement in body:
         if not isinstance(statement, Loop):
             out.append(statement)
-            continue
-        for part in _cut(statement, scope):
-            out += cut_at_comparisons(part, scope)
-    return replace(program, body=tuple(out))
+        elif any(isinstance(part, Loop) for part in statement.body):
+            inside = _as_it_is if way is _cut_whole else way
+            out.append(replace(statement, body=_statements(statement.body, lowering, inside)))
+        else:
+            out += _without_wraps(statement, lowering) or way(statement, lowering)
+    return tuple(out)
 
 
-def _cut(loop: Loop, scope: Scope) -> Sequence[Loop]:
-    """The loop as three that follow each other and cover the same range; or as it was.
+def _as_it_is(loop: Loop, _: Lowering) -> Sequence[Statement]:
+    return [loop]
 
-    Only a loop over a whole axis is cut: where a task has a part of one, the loops over the borders
-    would hardly ever run, but be asked for in every task. That pays where a turn of the loop stores
-    several elements.
+
+def _without_wraps(loop: Loop, lowering: Lowering) -> Sequence[Statement]:
+    """The loop in parts in which no position wraps around, and these cut; nothing if none does."""
+    found = in_parts(loop, lowering)
+    if not found:
+        return found
+    parts, *rest = found
+    return _joined([*_statements((parts,), lowering, _cut), *rest], loop, lowering)
+
+
+def _joined(parts: Sequence[Statement], loop: Loop, lowering: Lowering) -> Sequence[Statement]:
+    """Parts of a loop; what it reduces is carried from one to the next by a loop around them."""
+    if len(parts) == 1 or not loop.accumulators:
+        return parts
+    only = str(lowering.variable(constant(1), "w"))
+    return [Loop(only, constant(0), constant(1), tuple(parts), carried(loop.accumulators))]
+
+
+def _cut_whole(loop: Loop, lowering: Lowering) -> Sequence[Statement]:
+    """A loop over a whole axis as up to three that follow each other; or as it was.
+
+    Where a task has a part of an axis, the loops over the borders would hardly ever run, but be
+    asked for in every task. That pays where a turn of the loop stores several elements.
     """
-    whole = [loop]
     is_part = loop.begin is not constant(0)
-    if loop.accumulators or (is_part and sum(isinstance(x, Store) for x in loop.body) < 2):
-        return whole
+    is_whole = is_part and sum(isinstance(x, Store) for x in loop.body) < 2
+    parts = [loop] if is_whole else _cut(loop, lowering)
+    found = [part for cut in parts for part in cut_at_comparisons(cut, lowering.scope)]
+    return _joined(found, loop, lowering)
+
+
+def _cut(loop: Loop, lowering: Lowering) -> Sequence[Loop]:
+    """The loop as up to three that follow each other and cover the same range."""
+    whole, scope = [loop], lowering.scope
     if not all(isinstance(part, Let | LetIndex | Store) for part in loop.body):
         return whole
     interior = _Interior(loop.variable)
     body = interior.body(loop.body)
+    accumulators = tuple(interior.accumulator(a) for a in loop.accumulators)
     if not interior.is_simpler:
         return whole
-    low, high = interior.bounds(loop.end)
-    if is_part:
-        low, high = maximum(low, loop.begin), minimum(high, loop.end)
-    low, high = scope.resolve(low), scope.resolve(high)
-    return [
-        replace(loop, end=scope.resolve(minimum(low, loop.end))),
-        replace(loop, begin=low, end=high, body=body),
-        replace(loop, begin=scope.resolve(maximum(low, high))),
-    ]
+    low, high = map(scope.resolve, interior.bounds(loop.begin, loop.end))
+    border = replace(loop, masked=False) if loop.accumulators else loop
+    made = [replace(loop, begin=low, end=high, body=body, accumulators=accumulators)]
+    if low is not loop.begin:
+        made.insert(0, replace(border, end=scope.resolve(minimum(low, loop.end))))
+    if high is not loop.end:
+        made.append(replace(border, begin=scope.resolve(maximum(low, high))))
+    return made
 
 
 class _Interior(ExpressionMap):
@@ -88,9 +126,9 @@ class _Interior(ExpressionMap):
         self._demands: dict[Expr, None] = {}
         self._positions: dict[str, Expr] = {}
 
-    def bounds(self, end: Expr) -> tuple[Expr, Expr]:
-        """The range [low, high) of the variable, within [0, end), in which the demands are met."""
-        low, high = constant(0), end
+    def bounds(self, begin: Expr, end: Expr) -> tuple[Expr, Expr]:
+        """The part [low, high) of a range of the variable in which the demands are met."""
+        low, high = begin, end
         for demand in self._demands:
             slope, rest = self._line(demand)
             if slope > 0:
@@ -108,6 +146,10 @@ class _Interior(ExpressionMap):
             else:
                 out.append(self.statement(statement))
         return tuple(out)
+
+    def accumulator(self, accumulator: Accumulator) -> Accumulator:
+        """What a loop reduces, in the interior."""
+        return replace(accumulator, value=self.value(accumulator.value))
 
     def _is_known(self, statement: LetIndex) -> bool:
         found = as_index(statement.value)

@@ -74,7 +74,7 @@ def lower_rows(
 
 def _steps(program: TileProgram, task: RowTask, kernel: Kernel) -> tuple[LoweredStep, ...]:
     lowering = task.lowering
-    return with_tables(with_borders(program, lowering.scope), lowering, kernel.outputs)
+    return with_tables(with_borders(program, lowering), lowering, kernel.outputs)
 
 
 def _whole(kernel: Kernel, fresh: Callable[[], Lowering]) -> tuple[MakeTask, RowTask, TileProgram]:
