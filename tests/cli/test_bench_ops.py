@@ -6,16 +6,17 @@ from typing import Any
 
 import pytest
 
+from tilewright.bench.roofline import Limits, Reads
 from tilewright.cli import bench_ops
-from tilewright.tune.peak import Peak
 
 Command = Callable[..., Any]
 
 
 @pytest.fixture(autouse=True)
-def no_peak(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The peak of this machine takes half a second and is not of interest here."""
-    monkeypatch.setattr(bench_ops, "measure_peak", lambda: Peak("avx2", 1e11, 1e10, ()))
+def no_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To measure the limits of this machine takes seconds, and they are not of interest here."""
+    limits = Limits(1e11, (Reads("memory", None, 1e10),))
+    monkeypatch.setattr(bench_ops, "measure_limits", lambda _: limits)
 
 
 def test_help_has_an_example(command: Command) -> None:
