@@ -37,8 +37,8 @@ SHORT = 8  # iterations: to divide in each of fewer takes no longer than to go o
 def in_parts(loop: Loop, lowering: Lowering) -> tuple[Loop, ...]:
     """A loop around the parts of an innermost one, which divides less; none if it does not divide.
 
-    Where parts may be short, the loop as it was follows, which runs in their place then. A loop that
-    divides in several ways stays as it is: parts of parts grow in number with each of them.
+    Where parts may be short, the loop as it was follows, which runs in their place then. A loop
+    that divides in several ways stays as it is: parts of parts grow in number with each of them.
     """
     divisions = list(dict.fromkeys(_divisions(loop)))
     if len(divisions) != 1 or not all(isinstance(p, Let | LetIndex | Store) for p in loop.body):
