@@ -12,7 +12,7 @@ from tilewright.target import preset
 from tilewright.target.core_model import usual_core
 
 ZEN = preset("zen4")
-COSTS = usual_core(ZEN.vector_bytes, ZEN.fma_pipes).loops
+COSTS = usual_core(ZEN).loops
 LANES = ZEN.vector_bytes // 4
 
 
