@@ -6,8 +6,6 @@ every graph with the name of its stage. Start with :func:`simplified_graph`.
 
 from __future__ import annotations
 
-from math import prod
-
 from tilewright.ir.graph import Graph
 from tilewright.ir.primitives import Constant, Contract, Convolve
 from tilewright.plan.greedy import plan_greedily
@@ -22,6 +20,7 @@ from tilewright.rewrite.pooled_bytes import pooled_bytes
 from tilewright.rewrite.precision import Precision, narrow_products
 from tilewright.rewrite.requantise import quotients_into_scales
 from tilewright.rewrite.unsigned import without_signs
+from tilewright.shape import product
 
 
 def _nothing(_: str, __: Graph) -> None:
@@ -56,7 +55,7 @@ def graph_with_known(graph: Graph, see: Observe = _nothing) -> Graph:
 def weight_bytes(graph: Graph) -> int:
     """Bytes of the constants that products and convolutions of a graph read in each call."""
     weights = {
-        operand: prod(size.value for size in operand.shape) * operand.dtype.bytes
+        operand: product(operand.shape).value * operand.dtype.bytes
         for node in graph.nodes()
         if isinstance(node.primitive, Contract | Convolve)
         for operand in node.inputs

@@ -8,9 +8,10 @@ import pytest
 
 from support.graph_kit import F32, Sizes, Space, apply, check, scalar, softmax
 from tilewright.ir.dtype import DType
-from tilewright.ir.graph import Node, node
+from tilewright.ir.graph import Graph, Node, node
 from tilewright.ir.primitives import Dimension, Gather, Iota, Pad, Reduce, Reshape, Slice
 from tilewright.ir.tile import Loop, Statement
+from tilewright.ir.tile_print import print_program
 from tilewright.ir.tile_walk import expressions
 from tilewright.plan.greedy import plan_greedily
 from tilewright.shape import Expr, constant
@@ -23,11 +24,11 @@ LENGTHS = [{"n": n, "t": t} for n, t in
            ((0, 3), (2, 0), (1, 1), (3, 2), (2, 7), (2, 8), (1, 16), (2, 17), (1, 67))]  # fmt: skip
 
 
-def shifted(scores: Node, n: Expr, t: Expr) -> Node:
-    """Every row one further to the left than the one before it, as positions relative to it."""
+def shifted(scores: Node, n: Expr, t: Expr, by: int = 1) -> Node:
+    """Every row further to the left than the one before it, as positions relative to it."""
     zero, one, none = scalar(0.0, scores.dtype), constant(1), constant(0)
-    padded = node(Pad((none, none, one), (none, none, none)), scores, zero)
-    rows = node(Reshape((n, t + 1, t)), padded)
+    padded = node(Pad((none, none, constant(by)), (none, none, none)), scores, zero)
+    rows = node(Reshape((n, t + by, t)), padded)
     return node(Slice((none, one, none), (n, t, t), (one,) * 3), rows)
 
 
@@ -61,6 +62,24 @@ def test_relative_positions_of_a_softmax() -> None:
     moved = shifted(scores, n, t)
     graph = space.graph(softmax(moved), softmax(apply("add", moved, bias)))
     check(graph, LENGTHS, length=lambda sizes: max(sizes["t"], 1))
+
+
+def test_rows_of_several_lengths_are_divided_as_before() -> None:
+    """Parts of parts would grow in number with each length, and pricing them take minutes."""
+    space = Space()
+    n, t = space.dimensions("n t")
+    x = space.input("x", F32, n, t, t)
+    once = shifted(x, n, t)
+    assert "for _q" in printed(space.graph(once))
+    graph = space.graph(apply("add", once, shifted(x, n, t, 2)))
+    assert "for _q" not in printed(graph)
+    check(graph, LENGTHS)
+
+
+def printed(graph: Graph) -> str:
+    (kernel,) = plan_greedily(graph).kernels
+    (step,) = lower_kernel(kernel, graph.scope, TILE).variants[0].steps
+    return print_program(step.program)
 
 
 @pytest.mark.parametrize("kind", ["sum", "product", "maximum", "minimum"])

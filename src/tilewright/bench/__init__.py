@@ -6,7 +6,8 @@ imported only by its own module in ``peers``, and only when it is asked for. Sta
 (the whole of it), then ``measure`` (the alternation), ``clock`` (when times can be
 compared), ``report`` (results, JSON, table), ``inputs`` (shapes and random inputs). Single
 operators in suites: ``suites`` and ``operators`` (contractions), ``tables`` and ``table_reference``
-(models that come along), ``operator_run``, ``operator_report``.
+(models that come along), ``operator_run``, ``operator_report``. What the machine allows at least:
+``roofline``.
 What choices between variants cost: ``regret_cases``, ``regret``, ``regret_report``, ``variants``.
 """
 

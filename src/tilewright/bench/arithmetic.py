@@ -3,7 +3,8 @@
 Every function of a graph is counted once for each element that it has, every element that is
 reduced once, and every tap of a window or of a convolution in groups; moving data, positions and
 what a loop takes beside that count as nothing. Cycles are those of whole vectors (`LoopCosts`), of
-which threads share all. May import cost, ir, shape and target. Start with `computing_seconds`.
+which threads share all. May import cost, ir, plan, shape and target. Start with
+`computing_seconds`.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from tilewright.ir.primitives import (
     Window,
 )
 from tilewright.ir.scalar import DIVISIONS
+from tilewright.plan.quick import multiply_adds
 from tilewright.shape import Expr, constant, product
 from tilewright.target import Target
 from tilewright.target.core_model import usual_core
@@ -68,13 +70,8 @@ def _work(node: Node, target: Target, costs: LoopCosts) -> tuple[Expr, float]:
         case Window(kind=kind, kernel=kernel):
             # Of every axis by itself: the others' results are shared by neighbouring windows.
             return own * sum(extent - 1 for extent in kernel), _combination(kind, costs)
-        case Convolve():
-            return own * product(operands[1].shape[1:]), Core(target, costs).multiply_add(
-                node.dtype
-            )
-        case Contract(summed=summed):
-            depth = product(operands[0].shape[axis] for axis, _ in summed)
-            return own * depth, Core(target, costs).multiply_add(node.dtype)
+        case Convolve() | Contract():
+            return multiply_adds(node), Core(target, costs).multiply_add(node.dtype)
         case _:
             return constant(0), 0.0
 

@@ -13,13 +13,11 @@ from dataclasses import dataclass
 from tilewright.ir.constants import Constant
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Graph, Node, users
-from tilewright.ir.primitives import Gather, GatherElements, GatherND, Recurrence, Slice
-from tilewright.plan.quick import is_product, multiply_adds
+from tilewright.ir.primitives import Recurrence
+from tilewright.plan.quick import is_product, multiply_adds, reads_a_part
 from tilewright.shape import Expr, product, total
 from tilewright.target import detect
 from tilewright.tune.peak import measure_peak, measure_reads
-
-_PICKING = (Gather, GatherElements, GatherND, Slice)
 
 
 @dataclass(frozen=True)
@@ -120,8 +118,7 @@ def _of_steps(recurrence: Recurrence, node: Node) -> Expr:
 
 def _read_of(whole: Node, readers: Sequence[Node]) -> Iterable[Node]:
     """What is read of a tensor: the parts that its readers take, or all of it."""
-    picked = [r for r in readers if isinstance(r.primitive, _PICKING) and r.inputs[0] is whole]
-    return picked if len(picked) == len(readers) else (whole,)
+    return readers if all(reads_a_part(reader, whole) for reader in readers) else (whole,)
 
 
 def _bytes(node: Node) -> Expr:

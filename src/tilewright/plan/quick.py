@@ -136,14 +136,17 @@ def _picked(kernel: Kernel) -> dict[Node, Node]:
     for node in kernel.body:
         for operand in node.inputs:
             readers.setdefault(operand, []).append(node)
-    picking = (Gather, GatherElements, GatherND, Slice)
     return {
         read: using[0]
         for read in kernel.reads
-        if len(using := readers[read]) == 1
-        and isinstance(using[0].primitive, picking)
-        and using[0].inputs[0] is read
+        if len(using := readers[read]) == 1 and reads_a_part(using[0], read)
     }
+
+
+def reads_a_part(reader: Node, whole: Node) -> bool:
+    """Whether a node reads of a tensor no more than it hands on."""
+    picking = (Gather, GatherElements, GatherND, Slice)
+    return isinstance(reader.primitive, picking) and reader.inputs[0] is whole
 
 
 def is_product(node: Node) -> bool:
@@ -163,4 +166,4 @@ def multiply_adds(node: Node) -> Expr:
     return product(node.shape) * depth
 
 
-__all__ = ["QuickPrices", "is_product", "multiply_adds"]
+__all__ = ["QuickPrices", "is_product", "multiply_adds", "reads_a_part"]

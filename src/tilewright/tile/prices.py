@@ -53,7 +53,7 @@ def step_price(step: LoweredStep, machine: Machine) -> LoopPrice:
 
 
 def shared_out(step: LoweredStep, work: Expr) -> LoweredStep:
-    """The step with ``work`` nanoseconds on one thread: as many get it as its price has."""
+    """The step of ``work``, nanoseconds on one thread, by which calls give it threads."""
     return replace(step, program=replace(step.program, work=work))
 
 

@@ -197,6 +197,6 @@ def _products(
         (left, right),
         (Store(sums, place, Local("accumulator", node.dtype)),),
         ((data, right.buffer), (sums,)),
-        constant(1),
+        constant(1),  # the work is known once the step has a price
     )
     return LoweredStep(program, tuple(sources), (spaces[1],))

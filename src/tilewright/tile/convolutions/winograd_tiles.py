@@ -179,7 +179,7 @@ class _Transform:
             tuple(body),
             tuple(self.lowering.scratch),
             tuple(self.lowering.checks),
-            constant(1),
+            constant(1),  # the work is known once the step has a price
         )
 
 

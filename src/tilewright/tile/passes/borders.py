@@ -32,11 +32,11 @@ from tilewright.shape import (
     maximum,
     minimum,
 )
-from tilewright.shape.expr import Atom, apply_operation, rebuild
+from tilewright.shape.expr import Atom, apply_operation
 from tilewright.shape.table import Operation
 from tilewright.tile.passes.comparisons import cut_at_comparisons
-from tilewright.tile.passes.positions import as_index
-from tilewright.tile.passes.wraps import carried, in_parts
+from tilewright.tile.passes.positions import as_index, with_pieces
+from tilewright.tile.passes.wraps import in_parts, once
 from tilewright.tile.values.lowering import Lowering
 
 
@@ -79,19 +79,18 @@ def _joined(parts: Sequence[Statement], loop: Loop, lowering: Lowering) -> Seque
     """Parts of a loop; what it reduces is carried from one to the next by a loop around them."""
     if len(parts) == 1 or not loop.accumulators:
         return parts
-    only = str(lowering.variable(constant(1), "w"))
-    return [Loop(only, constant(0), constant(1), tuple(parts), carried(loop.accumulators))]
+    return [once(constant(1), parts, loop, lowering)]
 
 
 def _cut_whole(loop: Loop, lowering: Lowering) -> Sequence[Statement]:
-    """A loop over a whole axis as up to three that follow each other; or as it was.
+    """A loop cut at its borders, if it is over a whole axis, and where comparisons change.
 
     Where a task has a part of an axis, the loops over the borders would hardly ever run, but be
     asked for in every task. That pays where a turn of the loop stores several elements.
     """
     is_part = loop.begin is not constant(0)
-    is_whole = is_part and sum(isinstance(x, Store) for x in loop.body) < 2
-    parts = [loop] if is_whole else _cut(loop, lowering)
+    has_few = sum(isinstance(part, Store) for part in loop.body) < 2
+    parts = [loop] if is_part and has_few else _cut(loop, lowering)
     found = [part for cut in parts for part in cut_at_comparisons(cut, lowering.scope)]
     return _joined(found, loop, lowering)
 
@@ -165,10 +164,7 @@ class _Interior(ExpressionMap):
 
     def _simplified(self, expression: Expr) -> Expr:
         """The expression with the part of each clamp or remainder that holds in the interior."""
-        expression = expression.substitute(self._positions)
-        atoms = dict.fromkeys(a for monomial, _ in expression.terms for a in monomial.atoms)
-        pieces = {a: self._piece(a) for a in atoms if a.operation is not Operation.SYMBOL}
-        return rebuild(expression, pieces) if pieces else expression
+        return with_pieces(expression.substitute(self._positions), self._piece)
 
     def _piece(self, atom: Atom) -> Expr:
         operands = tuple(map(self._simplified, atom.operands))

@@ -1,10 +1,14 @@
-"""Computed whole numbers that are positions. Start with :func:`as_index`."""
+"""Whole numbers that are positions. Start with :func:`as_index` and :func:`with_pieces`."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from tilewright.ir.dtype import DType
 from tilewright.ir.tile import Apply, IndexValue, Literal, Value
 from tilewright.shape import Expr, constant, maximum, minimum
+from tilewright.shape.expr import Atom, rebuild
+from tilewright.shape.table import Operation
 
 
 def as_index(value: Value) -> Expr | None:
@@ -39,4 +43,11 @@ def _applied(function: str, one: Expr, other: Expr) -> Expr | None:
             return None
 
 
-__all__ = ["as_index"]
+def with_pieces(expression: Expr, piece: Callable[[Atom], Expr]) -> Expr:
+    """The expression with ``piece`` of each of its operations in the place of that."""
+    atoms = dict.fromkeys(a for monomial, _ in expression.terms for a in monomial.atoms)
+    pieces = {a: piece(a) for a in atoms if a.operation is not Operation.SYMBOL}
+    return rebuild(expression, pieces) if pieces else expression
+
+
+__all__ = ["as_index", "with_pieces"]
