@@ -132,6 +132,10 @@ def _logic_cases() -> Iterator[Case]:
 SMALL = {"a": (-3, 3)}
 EVEN = {"a": (None, None, 2), "c": (0, None, 4)}
 INDEX = {"b": (1, None), "j": (0, "b - 1")}
+DIGIT = {"b": (0, 3), "c": (1, None)}  # the last of a number
+DIGITS = {"b": (1, None), "c": (1, None), "j": (0, "b - 1")}
+ONCE = {"b": (0, 3), "c": (0, None), "d": (0, None)}
+COUNTED = ONCE | {"a": (0, "(5*c*(d//3))//(b + 1) - 1")}  # so that c and d//3 are not 0
 SCOPED_CASES = (
     Case("decided_by_bounds", OP.FLOORDIV, ("a", "4"), {"a": (-4, -1)}),
     Case("decided_by_bounds", OP.MOD, ("a", "b"), {"a": (3, 3), "b": (4, 9)}),
@@ -160,6 +164,11 @@ SCOPED_CASES = (
     Case("quotient_of_scaled_index", OP.FLOORDIV, ("-6*a + b + 7", "12"), {"b": (-1, 4)}),
     Case("remainder_of_scaled_index", OP.MOD, ("4*a + b", "8"), {"b": (0, 3)}),
     Case("remainder_of_scaled_index", OP.MOD, ("-6*a + 2*b + 9", "12"), {"b": (0, 1)}),
+    Case("quotient_of_scaled_index", OP.FLOORDIV, ("4*a + b", "8*c"), DIGIT, False),
+    Case("remainder_of_scaled_index", OP.MOD, ("4*a + b - 4", "8*c"), DIGIT, False),
+    Case("quotient_of_scaled_index", OP.FLOORDIV, ("a*b + j", "2*b*c"), DIGITS, False),
+    Case("remainder_of_scaled_index", OP.MOD, ("a*b + j", "2*b*c"), DIGITS, False),
+    Case("quotient_of_scaled_index", OP.FLOORDIV, ("4*a + b", "8*c*(d//3)"), COUNTED, False),
     Case("drop_dominated", OP.MINIMUM, ("a", "b"), {"a": (None, 3), "b": (3, None)}),
     Case("drop_dominated", OP.MINIMUM, ("j", "b", "c"), INDEX),
     Case("drop_dominated", OP.MAXIMUM, ("a", "b//2", "b"), {"b": (0, None)}),
@@ -194,6 +203,15 @@ REFUSED_CASES = (
     Case("quotient_of_scaled_index", OP.FLOORDIV, ("4*a + b", "8"), {"b": (0, 4)}),
     Case("quotient_of_scaled_index", OP.FLOORDIV, ("4*a + b", "8"), {"b": (-1, 3)}),
     Case("remainder_of_scaled_index", OP.MOD, ("4*a + b", "8"), {"b": (0, 4)}),
+    Case("quotient_of_scaled_index", OP.FLOORDIV, ("4*a + b", "8*c"), DIGIT | {"c": (0, None)}),
+    Case("remainder_of_scaled_index", OP.MOD, ("4*a + b", "8*c"), DIGIT | {"c": (None, -1)}),
+    Case("quotient_of_scaled_index", OP.FLOORDIV, ("a*b + j", "2*b*c"), DIGITS | {"j": (0, "b")}),
+    Case(
+        "quotient_of_scaled_index",
+        OP.FLOORDIV,
+        ("4*a + b", "8*c*(d//3)"),
+        ONCE | {"a": (0, "(c + d//3)//(b + 1) - 1")},
+    ),
     Case("drop_dominated", OP.MINIMUM, ("a", "b"), {"a": (None, 3), "b": (2, None)}),
     Case("select_of_equals", OP.SELECT, ("a//2 == 2", "max(1, a)", "a//2"), {}),
     Case("select_of_equals", OP.SELECT, ("a <= 1", "max(1, a)", "1"), {}),

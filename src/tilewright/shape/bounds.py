@@ -148,6 +148,7 @@ class Bounds:
         self._sums: dict[Expr, Interval] = {}
         self._atoms: dict[Atom, Interval] = {}
         self._divisors: dict[Expr, int] = {}
+        self._with_sizes: dict[tuple[Expr, ...], Bounds | None] = {}
 
     # --- divisors --------------------------------------------------------------------------------
 
@@ -208,9 +209,47 @@ class Bounds:
         if len(expression.terms) == 1 and len(expression.terms[0][0].atoms) > 1:
             atoms = expression.terms[0][0].atoms
             return all(self.proves_nonzero(from_atoms((atom,)), context) for atom in atoms)
-        return self.proves_nonnegative(expression - 1, context) or self.proves_nonnegative(
+        if self.proves_nonnegative(expression - 1, context) or self.proves_nonnegative(
             -expression - 1, context
-        )
+        ):
+            return True
+        occupied = self._occupied(context)
+        low = None if occupied is None else occupied.low(expression)
+        return low is not None and low > 0
+
+    def _occupied(self, context: Sequence[Expr]) -> Bounds | None:
+        """What holds where the symbols of `context` have values; None where that adds nothing.
+
+        The range of a loop variable has a size of 1 or more then, and so has what it is a product
+        or a quotient of.
+        """
+        sizes: dict[Expr, None] = {}
+        for name in dict.fromkeys(name for operand in context for name in operand.free_symbols):
+            lowest = self.declarations.interval(name).low
+            if lowest is not None:
+                for limit in self.declarations.limits.get(name, ()):
+                    sizes |= dict.fromkeys(self._positive_with(limit - lowest + 1))
+        key = tuple(sizes)
+        if key not in self._with_sizes:
+            facts: Declarations | None = self.declarations if sizes else None
+            for size in sizes:
+                facts = facts and facts.narrowed(size, Interval(1, None))
+            self._with_sizes[key] = facts and Bounds(facts)
+        return self._with_sizes[key]
+
+    def _positive_with(self, size: Expr) -> list[Expr]:
+        """Atoms that are 1 or more where a size is."""
+        if len(size.terms) != 1 or size.terms[0][1] < 0:
+            return []
+        found: list[Expr] = []
+        for atom in size.terms[0][0].atoms:
+            low = self._atom(atom).low
+            if low is None or low < 0:
+                return []
+            found.append(from_atoms((atom,)))
+            if atom.operation is Operation.FLOORDIV and self.proves_nonnegative(atom.operands[1]):
+                found += self._positive_with(atom.operands[0])
+        return found
 
     def where(self, expression: Expr, bounds: Interval) -> Bounds | None:
         """What holds where the value lies in `bounds` too; None where it surely never does."""

@@ -6,9 +6,11 @@ it. The operands are resolved already. May import `structural` and `facts`.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import gcd
 
 from tilewright.shape.expr import (
+    Atom,
     Expr,
     Monomial,
     apply_operation,
@@ -171,23 +173,20 @@ def split_off_divisible(operation: Operation, operands: Operands, facts: Prover)
 
 @scoped_rule(
     FLOORDIV,
-    formula="(g*s + r)//(g*d) = s//d",
-    precondition="g > 1 and d > 0 constant, 0 <= r < g",
+    formula="(g*s + r)//(g*q) = s//q",
+    precondition="g > 0 one term, g*q > 0, 0 <= r < g",
 )
 def quotient_of_scaled_index(
     operation: Operation, operands: Operands, facts: Prover
 ) -> Expr | None:
     found = _scaled_index(operands, facts)
-    if found is None:
-        return None
-    scale, index, _ = found
-    return index // (_positive(operands[1]) // scale)
+    return None if found is None else found.index // found.denominator
 
 
 @scoped_rule(
     MOD,
-    formula="(g*s + r) % (g*d) = g*(s % d) + r",
-    precondition="g > 1 and d > 0 constant, 0 <= r < g",
+    formula="(g*s + r) % (g*q) = g*(s % q) + r",
+    precondition="g > 0 one term, g*q > 0, 0 <= r < g",
 )
 def remainder_of_scaled_index(
     operation: Operation, operands: Operands, facts: Prover
@@ -195,35 +194,66 @@ def remainder_of_scaled_index(
     found = _scaled_index(operands, facts)
     if found is None:
         return None
-    scale, index, rest = found
-    return (index % (_positive(operands[1]) // scale)) * scale + rest
+    return (found.index % found.denominator) * found.scale + found.rest
 
 
-def _scaled_index(operands: Operands, facts: Prover) -> tuple[int, Expr, Expr] | None:
-    """(g, s, r) of the two rules above with the greatest g, or None."""
+@dataclass(frozen=True)
+class _ScaledIndex:
+    """g, s, r and q of the two rules above."""
+
+    scale: Expr
+    index: Expr
+    rest: Expr
+    denominator: Expr
+
+
+def _scaled_index(operands: Operands, facts: Prover) -> _ScaledIndex | None:
+    """Numerator and denominator as multiples of the greatest common scale, or None."""
     numerator, denominator = operands
-    divisor = _positive(denominator)
-    if not divisor:
-        return None
-    factors = {gcd(size, divisor) for monomial, size in numerator.terms if monomial.atoms}
-    for factor in sorted(factors, reverse=True):
-        if factor == 1:
-            break
-        scaled: dict[Monomial, int] = {}
-        for monomial, size in numerator.terms:
-            if monomial.atoms:
-                scaled[monomial] = size // factor if size % factor == 0 else 0
-            else:
-                scaled[monomial] = size // factor
-        index = from_terms(scaled)
-        rest = numerator - index * factor
+    positive = denominator.is_constant and denominator.value > 0
+    for scale in _common_factors(numerator, denominator):
+        index, rest = divide_polynomials(numerator, scale)
+        if scale.is_constant:
+            index += rest.constant_term // scale.value
+            rest = numerator - index * scale
         if (
-            rest is not numerator
-            and facts.proves_nonnegative(rest, operands)
-            and facts.proves_nonnegative(factor - 1 - rest, operands)
+            facts.proves_nonnegative(rest, operands)
+            and facts.proves_nonnegative(scale - 1 - rest, operands)
+            and (positive or _is_above_zero(denominator, operands, facts))
         ):
-            return factor, index, rest
+            quotient, _ = divide_polynomials(denominator, scale)
+            return _ScaledIndex(scale, index, rest, quotient)
     return None
+
+
+def _is_above_zero(expression: Expr, operands: Operands, facts: Prover) -> bool:
+    return facts.proves_nonnegative(expression) and facts.proves_nonzero(expression, operands)
+
+
+def _common_factors(numerator: Expr, denominator: Expr) -> list[Expr]:
+    """Single terms that divide the denominator and a term of the numerator, the longest first."""
+    if not denominator.terms:
+        return []
+    size = gcd(*(size for _, size in denominator.terms))
+    atoms = denominator.terms[0][0].atoms
+    for monomial, _ in denominator.terms[1:]:
+        atoms = _shared_atoms(atoms, monomial.atoms)
+    found: dict[tuple[int, int, Expr], None] = {}
+    for monomial, times in numerator.terms:
+        if monomial.atoms:
+            shared, factor = _shared_atoms(monomial.atoms, atoms), gcd(times, size)
+            if shared or factor > 1:
+                found[len(shared), factor, from_atoms(shared) * factor] = None
+    return [scale for *_, scale in sorted(found, key=lambda f: f[:2], reverse=True)]
+
+
+def _shared_atoms(first: tuple[Atom, ...], second: tuple[Atom, ...]) -> tuple[Atom, ...]:
+    left, shared = list(second), list[Atom]()
+    for atom in first:
+        if atom in left:
+            left.remove(atom)
+            shared.append(atom)
+    return tuple(shared)
 
 
 def _divides(divisor: int, expression: Expr, facts: Prover) -> bool:
