@@ -30,6 +30,7 @@ from tilewright.shape.table import Operation
 # Atoms are eliminated one by one, some in two ways; with more than this the effort is not worth it.
 _MOST_APPLICATIONS = 4
 _MOST_ELIMINATIONS = 200  # in one question: each may ask two more, so without end they double
+_LONGEST = 500  # symbols and operations of a sum that is looked into so
 _WITH_ENDS = (
     Operation.FLOORDIV,
     Operation.CEILDIV,
@@ -277,7 +278,8 @@ class Bounds:
         self._lows[expression] = found
         terms = expression.terms
         if not plain.is_point and any(size < 0 and monomial.atoms for monomial, size in terms):
-            better = self._by_elimination(expression) if len(terms) > 1 else None
+            looked_into = len(terms) > 1 and expression.length <= _LONGEST
+            better = self._by_elimination(expression) if looked_into else None
             if better is None and any(len(monomial.atoms) > 1 for monomial, _ in terms):
                 better = self._from_lower_ends(expression)
             found = _greater(found, better)

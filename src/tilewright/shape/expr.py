@@ -141,15 +141,17 @@ class Expr(_Frozen):
     `int` on either side. `//` and `%` by the constant zero raise :class:`DimensionError`.
     """
 
-    __slots__ = ("__weakref__", "_free_symbols", "_key", "terms")
+    __slots__ = ("__weakref__", "_free_symbols", "_key", "_length", "terms")
     terms: tuple[Term, ...]
     _free_symbols: tuple[str, ...] | None
     _key: Key | None
+    _length: int | None
 
     def __init__(self, terms: tuple[Term, ...]) -> None:
         _set(self, "terms", terms)
         _set(self, "_free_symbols", None)
         _set(self, "_key", None)
+        _set(self, "_length", None)
 
     @property
     def key(self) -> Key:
@@ -218,6 +220,20 @@ class Expr(_Frozen):
                         names.update(operand.free_symbols)
             found = tuple(sorted(names))
             _set(self, "_free_symbols", found)
+        return found
+
+    @property
+    def length(self) -> int:
+        """How many symbols and operations the text has; parts that are shared count each time."""
+        found = self._length
+        if found is None:
+            found = 0
+            for monomial, _ in self.terms:
+                for atom in monomial.atoms:
+                    found += 1
+                    for operand in atom.operands:
+                        found += operand.length
+            _set(self, "_length", found)
         return found
 
     def __add__(self, other: Expr | int) -> Expr:

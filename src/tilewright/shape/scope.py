@@ -208,7 +208,7 @@ class Scope:
         if isolated is not None:
             self._replace(*isolated)
             return
-        sides = sorted((first, second), key=_length, reverse=True)
+        sides = sorted((first, second), key=lambda side: side.length, reverse=True)
         for one, other in (sides, reversed(sides)):
             atom = one.atom
             if atom is not None and not _occurs(atom, other):
@@ -409,12 +409,6 @@ def _primitive(difference: Expr) -> Expr:
     """The non-zero expression divided by the greatest common divisor of its coefficients."""
     factor = gcd(*(size for _, size in difference.terms))
     return from_terms({monomial: size // factor for monomial, size in difference.terms})
-
-
-def _length(expression: Expr) -> int:
-    """How many symbols and operations an expression is made of."""
-    atoms = [atom for monomial, _ in expression.terms for atom in monomial.atoms]
-    return len(atoms) + sum(_length(operand) for atom in atoms for operand in atom.operands)
 
 
 def _occurs(atom: Atom, expression: Expr) -> bool:
