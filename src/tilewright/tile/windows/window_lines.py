@@ -31,6 +31,7 @@ from tilewright.shape import (
     select,
 )
 from tilewright.tile.windows.bands import SHARING_ROWS, UNROLLED_TAPS, Band, Taps
+from tilewright.tile.windows.shared_parts import combined_in_pairs
 
 TOGETHER = 1024  # elements of outputs, about, that are made in one step: they stay in L1
 
@@ -188,26 +189,15 @@ class WindowLines(Band):
 
     def _combined(self, rows: Sequence[list[Index]], x: Expr) -> list[Value]:
         """The taps of each row in column ``x``; what two rows share is combined once."""
-        made: list[Value] = []
-        for one, other in zip(rows[::2], [*rows[1::2], []], strict=False):
-            shared = [place for place in one if place in other]
-            start: Value | None = None
-            if len(shared) > 1:
-                start = self.lowering.let(self._added(None, shared, x))
-            else:
-                shared = []
-            made += [
-                self._added(start, [place for place in row if place not in shared], x)
-                for row in (one, other)
-                if row
-            ]
-        return made
 
-    def _added(self, value: Value | None, places: Sequence[Index], x: Expr) -> Value:
-        for place in places:
-            value = self.step(value, self.operand(place, x))
-        assert value is not None
-        return value
+        def added(value: Value | None, places: Sequence[Index]) -> Value | None:
+            for place in places:
+                value = self.step(value, self.operand(place, x))
+            return value
+
+        made = combined_in_pairs(rows, added, self.lowering.let)
+        assert all(value is not None for value in made)
+        return [value for value in made if value is not None]
 
     def _border_line(self, number: Expr, first: Expr) -> None:
         """The line of a row of which taps lie outside: tap by tap."""
