@@ -221,15 +221,11 @@ def _average_pool(context: RuleContext) -> Sequence[Node]:
     x = context.operand(0)
     g = _geometry(b, x)
     include = context.integer("count_include_pad", 0) != 0
-    return [b.multiply(_window("sum", x, g), _share(b, g, include, x.dtype))]
+    return [b.divide(_window("sum", x, g), _divisor(b, g, include, x.dtype))]
 
 
-def _share(b: Builder, g: Geometry, include_padding: bool, dtype: DType) -> Node:
-    """One over the elements that each window averages, shaped to broadcast with [N, C, out…].
-
-    A quotient of counts for each position of an axis, and products for each element, where a
-    division would take most of the time; an average is 2.5 units in the last place off at most.
-    """
+def _divisor(b: Builder, g: Geometry, include_padding: bool, dtype: DType) -> Node:
+    """Number of elements that each window averages, shaped to broadcast with [N, C, out…]."""
     whole = 1
     counts: list[Node] = []
     for axis in range(g.rank):
@@ -240,10 +236,10 @@ def _share(b: Builder, g: Geometry, include_padding: bool, dtype: DType) -> Node
         else:
             count = cast(_taps_inside(b, g, axis, low, high), dtype)
             counts.append(b.unsqueeze(count, range(1, g.rank - axis)))
-    share = scalar(1 / whole, dtype)
+    divisor = scalar(whole, dtype)
     for count in counts:
-        share = b.multiply(share, b.divide(1.0, count))
-    return share
+        divisor = b.multiply(divisor, count)
+    return divisor
 
 
 def _covered(b: Builder, g: Geometry, axis: int, low: Expr, high: Expr) -> bool:
