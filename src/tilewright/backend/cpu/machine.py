@@ -160,8 +160,6 @@ def _initialise() -> None:
             # short rows, which takes twelve times as long where the target begins less than a line
             # after the source, pages aside (Zen 4), and its call takes longer than a short row.
             llvm.set_option("", "-disable-loop-idiom-memcpy")
-            # So does one that fills: most are the ends of short rows, a vector or two.
-            llvm.set_option("", "-disable-loop-idiom-memset")
             _STATE.done = True
 
 
