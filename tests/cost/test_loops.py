@@ -214,6 +214,27 @@ def test_a_multiply_add_takes_the_pipes_that_do_both() -> None:
     assert each("multiply({}, 2.0)") == pytest.approx(MACHINE.core.loops.instruction, rel=0.02)
 
 
+def test_a_multiply_add_does_not_take_as_long_as_a_mixture() -> None:
+    """Vectors of 32 bytes: two a cycle, though additions among multiplications come slower."""
+    narrow = Machine(preset("zen3"))
+    text = (
+        "buffer b0: float32\nresult o0: float32\nwork 1\ngrid _i1 < 1\n"
+        "  for independent _i2 in 0 .. 4096\n    o0[_i2] = {}\n"
+    )
+
+    def cycles(count: int) -> float:
+        value = "b0[_i2]"
+        for _ in range(count):
+            value = f"multiply_add({value}, 2.0, 3.0)"
+        sizes = {"b0": constant(4096), "o0": constant(4096)}
+        computed = loop_price(parse_program(text.format(value)), narrow, sizes).computed.value
+        return computed * narrow.target.clock_ghz / 1000 / (4096 / 8)
+
+    each = (cycles(40) - cycles(20)) / 20
+    assert each == pytest.approx(8 / narrow.target.multiply_adds_per_cycle("float32"), rel=0.02)
+    assert each < narrow.core.loops.instruction
+
+
 def test_a_sweep_waits_for_the_one_before() -> None:
     """All of a chain is felt behind a long sweep, and a part of it behind a short one."""
     costs = MACHINE.core.loops

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +14,9 @@ from support.window_cases import WindowCase
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node, node
 from tilewright.ir.primitives import Broadcast, Convolve, Transpose, Window
+from tilewright.ir.tile import Apply, Literal, Value
 from tilewright.shape import constant
+from tilewright.tile.windows.shared_parts import combined_in_pairs
 
 pytestmark = pytest.mark.sampled(5)
 
@@ -180,6 +183,25 @@ def test_pooling(case: Case, kind: str) -> None:
     graph = space.graph(pooling(space, case, kind))
     compiled = check(graph, case.rows(), length=taps(case), fill=sprinkled)
     assert kinds(compiled) == ["window"]
+
+
+def test_what_neighbouring_windows_share_is_combined_once() -> None:
+    """Four windows of 3x3 have six columns of two maxima, and six more along the row."""
+    columns = [[0, 1, 2], [1, 2, 3], [2, 3, 4], [3, 4, 5]]
+    read = [Literal(float(number), F32) for number in range(6)]
+    count = 0
+
+    def added(value: Value | None, places: Sequence[int]) -> Value | None:
+        nonlocal count
+        for place in places:
+            count += value is not None
+            value = read[place] if value is None else Apply("maximum", (value, read[place]), F32)
+        return value
+
+    made = combined_in_pairs(columns, added, lambda value: value)
+    assert len(made) == 4 and count == 6
+    assert len(combined_in_pairs(columns[:3], added, lambda value: value)) == 3
+    assert combined_in_pairs([[]], added, lambda value: value) == [None]
 
 
 @pytest.mark.slow

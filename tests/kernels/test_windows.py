@@ -20,6 +20,8 @@ from tilewright.ir.tile import Load, Store, TileBuffer, TileProgram
 from tilewright.plan.greedy import plan_greedily
 from tilewright.shape import Expr, constant, symbol
 from tilewright.tile.lower import lower_kernel
+from tilewright.tile.values.lowering import Lowering
+from tilewright.tile.windows.window_lines import WindowLines
 
 pytestmark = pytest.mark.sampled(5)
 
@@ -117,6 +119,22 @@ def test_windows_side_by_side_are_read_in_place(name: str) -> None:
     (kernel,) = plan_greedily(graph).kernels
     (variant,) = lower_kernel(kernel, graph.scope, register_tile(LEVELS["avx512"])).variants
     assert variant.steps[0].program.scratch == ()
+
+
+def test_extremes_at_borders_take_a_line_twice() -> None:
+    asked = {
+        ("three", "maximum"): True,
+        ("three-stride", "minimum"): True,
+        ("three", "sum"): False,
+        ("beyond", "maximum"): False,  # windows may lie beside the map
+        ("dilated", "maximum"): False,  # the first line may be no line of the window
+    }
+    cases = {case.name: case for case in CASES}
+    for (name, kind), is_held in asked.items():
+        space = Space()
+        graph = space.graph(pooling(space, cases[name], kind))
+        (kernel,) = plan_greedily(graph).kernels
+        assert WindowLines(kernel, Lowering(kernel, graph.scope)).is_held == is_held, name
 
 
 @pytest.mark.parametrize("case", mostly_slow(CASES, *QUICK))

@@ -96,7 +96,11 @@ class Core:
         return max(1, self.target.vector_bytes // size)
 
     def multiply_add(self, dtype: DType) -> float:
-        """Cycles of a vector of multiply-adds; fewer pipes take them than simple instructions."""
+        """Cycles of a vector of multiply-adds, 0.0 where the target does not say.
+
+        They have pipes of their own, unlike the mixture that ``LoopCosts.instruction`` is measured
+        with: a core may take longer for one of the mixture, or for a multiply-add.
+        """
         rate = self.target.multiply_adds_per_cycle(dtype.value)
         return self.lanes(dtype.bytes) / rate if rate else 0.0
 
@@ -435,7 +439,7 @@ def _divisions(expression: Expr, variable: str) -> int:
 def _add_function(core: Core, work: Work, name: str, dtype: DType, lanes: int) -> None:
     cycles, steps = function_cycles(core.costs, name, dtype, lanes)
     if name == MULTIPLY_ADD:
-        cycles = max(cycles, core.multiply_add(dtype))
+        cycles = core.multiply_add(dtype) or cycles
     work.arithmetic += cycles
     work.count += steps or 1
     if not steps:

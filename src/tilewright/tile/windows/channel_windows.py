@@ -44,6 +44,7 @@ from tilewright.shape import (
 )
 from tilewright.tile.loops.loops import finish, target_buffers
 from tilewright.tile.values.lowering import Lowering
+from tilewright.tile.windows.shared_parts import combined_in_pairs
 
 CHANNEL_BLOCK = 256  # channels per task at most: nine taps of weights stay in the first-level cache
 CHANNEL_UNIT = 16  # blocks are multiples of a cache line
@@ -383,6 +384,8 @@ class _Row:
         In the order of the data that is read, row by row: an element is in a register only while
         the few outputs that it belongs to use it, and weights only for a row.
         """
+        if self.geometry.weights is None:
+            return self._combined(before, pixels, rows, inner, channel)
         stride, dilation = self.geometry.strides[self.last], self.geometry.dilations[self.last]
         order = sorted(
             combinations(range(len(pixels)), range(len(inner))),
@@ -394,6 +397,53 @@ class _Row:
             values[p] = self.lowering.let(made)
         neutral = neutral_element(self.geometry.kind, self.seed.dtype)
         return [neutral if value is None else value for value in values]
+
+    def _combined(
+        self,
+        before: Sequence[Value | None],
+        pixels: list[Expr],
+        rows: Sequence[tuple[Expr, ...]],
+        inner: list[Expr],
+        channel: tuple[Expr, int],
+    ) -> list[Value]:
+        """The same without weights: what outputs share is combined once.
+
+        The elements above each other come first, then those columns along the row.
+        """
+        stride, dilation = self.geometry.strides[self.last], self.geometry.dilations[self.last]
+        windows = [
+            [p * stride + t * dilation for t in range(len(inner))] for p in range(len(pixels))
+        ]
+        columns: dict[int, Value] = {}
+        for p, t in sorted(
+            combinations(range(len(pixels)), range(len(inner))),
+            key=lambda pair: windows[pair[0]][pair[1]],
+        ):
+            if windows[p][t] in columns:
+                continue
+            column: Value | None = None
+            for row in rows:
+                column = self._step(column, pixels[p], (*row, inner[t]), channel)
+            if column is not None:
+                columns[windows[p][t]] = self.lowering.let(column)
+
+        def added(value: Value | None, places: Sequence[int]) -> Value | None:
+            for place in places:
+                value = self._joined(value, columns[place])
+            return value
+
+        inside = [[place for place in window if place in columns] for window in windows]
+        neutral = neutral_element(self.geometry.kind, self.seed.dtype)
+        made = combined_in_pairs(inside, added, self.lowering.let)
+        return [
+            neutral if own is None else self._joined(old, own)
+            for old, own in zip(before, made, strict=True)
+        ]
+
+    def _joined(self, value: Value | None, other: Value) -> Value:
+        if value is None:
+            return other
+        return Apply(COMBINE[self.geometry.kind], (value, other), self.seed.dtype)
 
     def _step(
         self, value: Value | None, pixel: Expr, taps: Sequence[Expr], channel: tuple[Expr, int]
@@ -414,9 +464,7 @@ class _Row:
             if value is not None:
                 return Apply(MULTIPLY_ADD, (read, weight, value), self.seed.dtype)
             return Apply("multiply", (read, weight), self.seed.dtype)
-        if value is None:
-            return read
-        return Apply(COMBINE[geometry.kind], (value, read), self.seed.dtype)
+        return self._joined(value, read)
 
     def _results(self, pixel: Expr, channel: Expr, copy: int, value: Value) -> None:
         """Store what the kernel makes of a finished sum."""

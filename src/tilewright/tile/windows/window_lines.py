@@ -1,16 +1,16 @@
 """Windows without weights, channels first: combined along the outer axes first, then along the row.
 
 For every row of outputs, a line of columns is combined straight from the operand: several rows at
-a time where all taps of the outer axes are inside, a row tap by tap at the borders. The lines of a
-few rows come first, then the windows of them all. Windows that lie side by side, all
-of them inside, share nothing: each is read straight from the operand. Start with
-:class:`WindowLines`.
+a time where all taps of the outer axes are inside, a row tap by tap at the borders; extremes take
+the line at the border again instead. The lines of a few rows come first, then the windows of them
+all. Windows that lie side by side, all of them inside, share nothing: each is read straight from
+the operand. Start with :class:`WindowLines`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
+from functools import cached_property, partial
 from itertools import product as combinations
 from math import prod
 
@@ -31,6 +31,7 @@ from tilewright.shape import (
     select,
 )
 from tilewright.tile.windows.bands import SHARING_ROWS, UNROLLED_TAPS, Band, Taps
+from tilewright.tile.windows.shared_parts import combined_in_pairs
 
 TOGETHER = 1024  # elements of outputs, about, that are made in one step: they stay in L1
 
@@ -146,7 +147,8 @@ class WindowLines(Band):
         """Lines of some rows of outputs: columns of the operand, combined along the outer axes."""
         begin, end = self._whole_rows(first, rows)
         border = partial(self._border_line, first=first)
-        self.loop(constant(0), begin, self.most_rows, border)
+        if not self.is_held:
+            self.loop(constant(0), begin, self.most_rows, border)
 
         def several(numbers: Sequence[Expr]) -> None:
             def body(x: Expr) -> None:
@@ -158,7 +160,8 @@ class WindowLines(Band):
 
         if prod(self.geometry.kernel[:-1]) <= UNROLLED_TAPS:
             self.shared_rows(begin, end, self.most_rows, several)
-        self.loop(end, rows, self.most_rows, border)
+        if not self.is_held:
+            self.loop(end, rows, self.most_rows, border)
 
     def _whole_rows(self, first: Expr, rows: Expr) -> tuple[Expr, Expr]:
         """The rows, counted from the first, of which all taps of the outer axes are inside."""
@@ -167,6 +170,8 @@ class WindowLines(Band):
             return constant(0), rows
         if prod(outer) > UNROLLED_TAPS:
             return constant(0), constant(0)
+        if self.is_held:
+            return constant(0), rows
         whole = constant(1)
         *others, output = self.outputs(first)
         for axis, other in enumerate(others):
@@ -177,37 +182,56 @@ class WindowLines(Band):
         end = maximum(begin, minimum(rows, inside[1] - output))
         return begin, select(whole, end, begin)
 
+    @cached_property
+    def is_held(self) -> bool:
+        """Whether taps above and below the operand may read its first and last line instead.
+
+        An extreme may take an element twice. So that the line is one of the window, taps follow
+        each other, and one of every window is inside.
+        """
+        geometry, scope = self.geometry, self.lowering.scope
+        is_extreme = geometry.kind in ("maximum", "minimum")
+        if not is_extreme or prod(geometry.kernel[:-1]) > UNROLLED_TAPS:
+            return False
+        for axis, taps in enumerate(geometry.kernel[:-1]):
+            outputs, size = (
+                node.shape[geometry.lead + axis] for node in (self.seed, geometry.operand)
+            )
+            last = geometry.position(axis, outputs - 1, constant(0))
+            inside = (geometry.low[axis], constant(taps - 1)), (last, size - 1)
+            if geometry.dilations[axis] != 1 or any(
+                scope.is_less_equal(*pair) is not Truth.YES for pair in inside
+            ):
+                return False
+        return True
+
     def _read(self, row: Expr) -> list[Index]:
         """Where in the operand all taps of the outer axes lie, for a row of outputs."""
         outputs, resolve = self.outputs(row), self.lowering.scope.resolve
+
+        def place(axis: int, tap: int) -> Expr:
+            position = self.position(axis, outputs[axis], constant(tap))
+            if self.is_held:
+                last = self.geometry.operand.shape[self.geometry.lead + axis] - 1
+                position = minimum(maximum(position, 0), last)
+            return resolve(position)
+
         return [
-            tuple(resolve(self.position(a, o, constant(t)))
-                  for a, (o, t) in enumerate(zip(outputs, taps, strict=True)))
+            tuple(place(axis, tap) for axis, tap in enumerate(taps))
             for taps in combinations(*map(range, self.geometry.kernel[:-1]))
-        ]  # fmt: skip
+        ]
 
     def _combined(self, rows: Sequence[list[Index]], x: Expr) -> list[Value]:
         """The taps of each row in column ``x``; what two rows share is combined once."""
-        made: list[Value] = []
-        for one, other in zip(rows[::2], [*rows[1::2], []], strict=False):
-            shared = [place for place in one if place in other]
-            start: Value | None = None
-            if len(shared) > 1:
-                start = self.lowering.let(self._added(None, shared, x))
-            else:
-                shared = []
-            made += [
-                self._added(start, [place for place in row if place not in shared], x)
-                for row in (one, other)
-                if row
-            ]
-        return made
 
-    def _added(self, value: Value | None, places: Sequence[Index], x: Expr) -> Value:
-        for place in places:
-            value = self.step(value, self.operand(place, x))
-        assert value is not None
-        return value
+        def added(value: Value | None, places: Sequence[Index]) -> Value | None:
+            for place in places:
+                value = self.step(value, self.operand(place, x))
+            return value
+
+        made = combined_in_pairs(rows, added, self.lowering.let)
+        assert all(value is not None for value in made)
+        return [value for value in made if value is not None]
 
     def _border_line(self, number: Expr, first: Expr) -> None:
         """The line of a row of which taps lie outside: tap by tap."""
