@@ -90,7 +90,9 @@ def row_loop(frame: RowScalars, loop: Loop) -> RowLoop | None:
         and not any(may_fault(part) for part in parts)
     ):
         return None
-    dtypes = [part.dtype for part in parts] + [s.buffer.dtype for s in stores]
+    # Positions are computed in the type that they become.
+    dtypes = [part.dtype for part in parts if not isinstance(part, IndexValue)]
+    dtypes += [s.buffer.dtype for s in stores]
     heavy = sum(isinstance(p, Apply) and p.function not in _ARITHMETIC for p in parts)
     count, widest = loop.end - loop.begin, max(dtype.bytes for dtype in dtypes)
     length = max(count.value, 0) if count.is_constant else None
@@ -118,7 +120,7 @@ def _lies_near(part: Value, variable: str, picks: bool) -> bool:
             step = stride(offset, variable)
             return step in (0, 1) or (picks and is_picked(step))
         case IndexValue(expression=expression):
-            return variable not in expression.free_symbols
+            return stride(expression, variable) is not None
         case _:
             return True
 

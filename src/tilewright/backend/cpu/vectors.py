@@ -203,6 +203,12 @@ class VectorFrame:
     def _lanes_of_index(self, expression: Expr) -> ir.Value:
         if self.place.variable not in expression.free_symbols:
             return self.vector.splat(self.frame.index(expression))
+        step = stride(expression, self.place.variable)
+        if step is not None:
+            names = self.frame.names | {self.place.variable: self.place.first}
+            first = self.vector.splat(self.frame.indices.emit(expression, names))
+            kind = ir.VectorType(I64, self.lanes)
+            return self.builder.add(first, ir.Constant(kind, [n * step for n in range(self.lanes)]))
         made: ir.Value = ir.Constant(ir.VectorType(I64, self.lanes), ir.Undefined)
         for lane in range(self.lanes):
             names = self.frame.names | {self.place.variable: self._column(lane)}
