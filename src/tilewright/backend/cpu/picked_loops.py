@@ -197,16 +197,30 @@ class _WholeRows:
 
     def _register(self, row: _Row, base: ir.Value, number: int) -> ir.Value:
         """Elements of a row from ``base`` on, or as many registers later, as 32 bits each."""
-        first = self.builder.add(base, word(number * self.lanes))
         buffer, offset = row
+        kind = _WORDS[buffer.dtype.bytes]
+        first = self.builder.add(base, word(number * self.lanes))
+        is_filled = buffer.scratch and offset is _ROW
+        if is_filled:
+            first = self._within(first)
         address = address_of(self.frame, buffer, offset, {str(_ROW): first})
-        word_type = _WORDS[buffer.dtype.bytes]
-        read = self._read(address, word_type, self.builder.sub(self.limit, first))
+        if is_filled:
+            read = self.vector.load(address, kind)
+        else:
+            read = self._read(address, kind, self.builder.sub(self.limit, first))
         return self.builder.zext(read, lanes_of(_I32, self.lanes))
 
-    def _read(self, address: ir.Value, dtype: DType, left: ir.Value) -> ir.Value:
+    def _within(self, first: ir.Value) -> ir.Value:
+        """Where a register of a row in scratch begins, which has whole lines; 0 for one beyond.
+
+        A load under a mask would wait until what was stored has left the core.
+        """
+        begins = self.builder.icmp_signed("<", first, self.limit)
+        return self.builder.select(begins, first, word(0))
+
+    def _read(self, address: ir.Value, kind: DType, left: ir.Value) -> ir.Value:
         """A register of memory of which so many elements are ``left``."""
-        return self.vector.masked_load(address, dtype, self.vector.lane_mask(left))
+        return self.vector.masked_load(address, kind, self.vector.lane_mask(left))
 
     def _permuted(self, row: Sequence[ir.Value], places: ir.Value, dtype: DType) -> ir.Value:
         """What lies at some places of two registers."""
@@ -233,18 +247,9 @@ class _Windows(_WholeRows):
         place = VectorPlace(self.picking.loop.variable, first, count, is_rest=count is not None)
         made = VectorFrame(self.frame, lanes, place, {})
         places = {n: made.value(p) for n, p in self.picking.positions.items()}
-        firsts = [builder.extract_element(each, ir.Constant(_I32, 0)) for each in places.values()]
-        last = builder.sub(self.limit, word(REGISTERS * lanes))
-        base = reduce(partial(_least, builder), [*(builder.sext(f, I64) for f in firsts), last])
-        start = self.vector.splat(builder.trunc(base, _I32))
-        counted = {name: builder.sub(each, start) for name, each in places.items()}
-        size = ir.Constant(start.type, REGISTERS * lanes)
-        near = [builder.icmp_unsigned("<", each, size) for each in counted.values()]
-        all_near = reduce(builder.and_, near)
-        if count is not None:
-            all_near = builder.or_(all_near, builder.not_(self.vector.lane_mask(count)))
-        whole = call_intrinsic(builder, "vector.reduce.and", _I1, [all_near.type], [all_near])
-        with builder.if_else(whole) as (picks, looks_up):
+        base = self._base(places)
+        counted = self._counted(places, base)
+        with builder.if_else(self._all_near(counted, count)) as (picks, looks_up):
             with picks:
                 self._pick(made, counted, base)
                 picked = builder.block
@@ -257,8 +262,31 @@ class _Windows(_WholeRows):
         step.add_incoming(word(AS_USUAL * lanes), looked_up)
         return step
 
-    def _read(self, address: ir.Value, dtype: DType, left: ir.Value) -> ir.Value:
-        return self.vector.load(address, dtype)
+    def _base(self, places: dict[str, ir.Value]) -> ir.Value:
+        """Where registers begin: at what the first lane picks, or not beyond the last two."""
+        builder = self.builder
+        firsts = [builder.extract_element(each, ir.Constant(_I32, 0)) for each in places.values()]
+        first = builder.sext(reduce(partial(_least, builder), firsts), I64)
+        return _least(builder, first, builder.sub(self.limit, word(REGISTERS * self.lanes)))
+
+    def _counted(self, places: dict[str, ir.Value], base: ir.Value) -> dict[str, ir.Value]:
+        start = self.vector.splat(self.builder.trunc(base, _I32))
+        return {name: self.builder.sub(each, start) for name, each in places.items()}
+
+    def _all_near(self, counted: dict[str, ir.Value], count: ir.Value | None) -> ir.Value:
+        """Whether all of so many lanes pick from the registers."""
+        builder, vectors = self.builder, list(counted.values())
+        size = ir.Constant(vectors[0].type, REGISTERS * self.lanes)
+        near = reduce(builder.and_, [builder.icmp_unsigned("<", each, size) for each in vectors])
+        if count is not None:
+            near = builder.or_(near, builder.not_(self.vector.lane_mask(count)))
+        return call_intrinsic(builder, "vector.reduce.and", _I1, [near.type], [near])
+
+    def _within(self, first: ir.Value) -> ir.Value:
+        return first
+
+    def _read(self, address: ir.Value, kind: DType, left: ir.Value) -> ir.Value:
+        return self.vector.load(address, kind)
 
 
 def _least(builder: ir.IRBuilder, a: ir.Value, b: ir.Value) -> ir.Value:

@@ -102,6 +102,7 @@ class FunctionFrame:
         self.running: dict[str, ir.Value] = {}
         self.finished: dict[Product, ProductWriter] = {}
         self.near: set[TileBuffer] = set()
+        self.lengths: dict[str, Expr | None] = {}
         self._memo: list[dict[int, ir.Value]] = [{}]
         self._index_memo: list[dict[Expr, ir.Value]] = [{}]
 

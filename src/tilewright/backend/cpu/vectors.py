@@ -68,13 +68,15 @@ class Scalars(Protocol):
 class VectorPlace:
     """The lanes are the values of ``variable`` from ``first`` on, ``count`` of them if given.
 
-    Of a ``is_rest`` there are some, but fewer than there are lanes.
+    Of a ``is_rest`` there are some, but fewer than there are lanes. What lies beyond them in
+    ``ending`` is nothing.
     """
 
     variable: str
     first: ir.Value
     count: ir.Value | None = None
     is_rest: bool = False
+    ending: frozenset[TileBuffer] = frozenset()
 
 
 def address_of(
@@ -225,7 +227,7 @@ class VectorFrame:
         dtype = store.buffer.dtype
         if slope(store.offset, self.place.variable) == 1:
             address = self._address(store.buffer, store.offset, self.place.first)
-            if self.mask is None:
+            if self.mask is None or store.buffer in self.place.ending:
                 self.vector.store(value, address, dtype)
             elif isinstance(self.place.count, ir.Constant):
                 self.vector.store_first(value, address, dtype, self.place.count.constant)
