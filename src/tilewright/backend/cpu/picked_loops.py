@@ -162,13 +162,11 @@ class _WholeRows:
         builder = self.builder
         left = builder.sub(self.end, first)
         is_full = builder.icmp_signed("<=", word(self.lanes), left)
-        self.frame.enter()
         with builder.if_else(is_full) as (full, rest):
             with full:
                 long, after_full = self._vector(first, None), builder.block
             with rest:
                 short, after_rest = self._vector(first, builder.trunc(left, _I32)), builder.block
-        self.frame.leave()
         step = builder.phi(I64)
         step.add_incoming(long, after_full)
         step.add_incoming(short, after_rest)
@@ -183,6 +181,7 @@ class _WholeRows:
 
     def _pick(self, made: VectorFrame, places: dict[str, ir.Value], base: ir.Value) -> None:
         """The iterations, which pick at ``places`` counted from ``base``."""
+        self.frame.enter()
         rows: dict[_Row, list[ir.Value]] = {}
         for load, name in self.picking.picked.items():
             row = load.buffer, load.offset.substitute({name: _ROW})
@@ -194,6 +193,7 @@ class _WholeRows:
                 made.locals[statement.name] = made.value(statement.value)
             elif isinstance(statement, Store):
                 made.store(statement)
+        self.frame.leave()
 
     def _register(self, row: _Row, base: ir.Value, number: int) -> ir.Value:
         """Elements of a row from ``base`` on, or as many registers later, as 32 bits each."""
