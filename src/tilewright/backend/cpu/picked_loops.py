@@ -38,7 +38,7 @@ from tilewright.shape import Expr, symbol
 
 REGISTERS = 2  # that a permutation picks from
 MOST_BYTES = 4  # of an element: as long as a listed position
-AS_USUAL = 16  # vectors of iterations before it is asked again whether elements lie near
+AS_USUAL = 32  # vectors of iterations before it is asked again whether elements lie near
 _I1, _I32 = ir.IntType(1), ir.IntType(32)
 _WORDS = {1: DType.UINT8, 2: DType.UINT16, 4: DType.UINT32}
 _ROW = symbol("_row")  # stands for a position in the place of a row
@@ -134,10 +134,14 @@ def write_picking_loop(
     builder, limit = frame.builder, frame.index(picking.limit)
     lanes = frame.level.lanes(MOST_BYTES)
     is_long = builder.icmp_signed("<", word(REGISTERS * lanes), limit)
-    with builder.if_else(is_long) as (windows, whole):
-        for block, way in ((windows, _Windows), (whole, _WholeRows)):
-            with block:
-                way(frame, picking, limit, lanes, bounds[1]).write(bounds[0])
+    few = builder.icmp_signed("<", builder.sub(bounds[1], bounds[0]), word(lanes))
+    with builder.if_else(few) as (at_once, in_vectors):
+        with at_once:  # as of borders: all that is asked takes longer than to look them up
+            frame.usual(picking.loop, *bounds)
+        with in_vectors, builder.if_else(is_long) as (windows, whole):
+            for block, way in ((windows, _Windows), (whole, _WholeRows)):
+                with block:
+                    way(frame, picking, limit, lanes, bounds[1]).write(bounds[0])
 
 
 class _WholeRows:
