@@ -196,7 +196,9 @@ def test_scatter_elements_in_order(reduction: str) -> None:
     x = space.input("x", F32, constant(6), m)
     at, updates = space.input("at", I64, n, m), space.input("updates", F32, n, m)
     outputs = [node(ScatterElements(0, reduction), x, at, apply("add", updates, updates))]
-    cases = [{"n": i, "m": j} for i, j in ((0, 3), (1, 1), (9, 7), (3, 0))]
+    # Strips of columns, of which the last one may be short, begin with 129.
+    sizes = (0, 3), (1, 1), (9, 7), (3, 0), (5, 128), (5, 129), (5, 257)
+    cases = [{"n": i, "m": j} for i, j in sizes]
     check(space.graph(*outputs), cases, length=9, fill=indices_below(6))
 
 

@@ -132,6 +132,7 @@ def test_positions_of_extremes(kind: str, last: bool) -> None:
     broken = space.input("nan", F32, a, b)
     outputs = [node(ArgReduce(kind, axis, last), o) for axis in (0, 1) for o in (x, i, broken)]
     cases = [{"a": a, "b": b} for a, b in ((1, 1), (5, 7), (3, 70), (4, 130), (13, 70))]
+    cases += [{"a": 3, "b": b} for b in (2, 15, 16, 17, 31, 32, 33, 64, 65, 5000)]
     check(space.graph(*outputs), cases, fill=fill)
 
 

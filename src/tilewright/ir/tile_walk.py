@@ -130,6 +130,21 @@ def is_side_by_side(loop: Loop) -> bool:
     )
 
 
+def reduces_side_by_side(loop: Loop) -> bool:
+    """Whether a loop does nothing but reduce what lies side by side, and functions of positions."""
+    if loop.body or not loop.accumulators:
+        return False
+    parts = [part for a in loop.accumulators for part in value_parts(a.value)]
+    places = [part.offset for part in parts if isinstance(part, Load)]
+    positions = [part.expression for part in parts if isinstance(part, IndexValue)]
+    return (
+        any(slope(place, loop.variable) == 1 for place in places)
+        and all(slope(place, loop.variable) is not None for place in places)
+        and all(stride(position, loop.variable) is not None for position in positions)
+        and not any(isinstance(part, Guarded) for part in parts)
+    )
+
+
 def value_parts(value: Value) -> Iterator[Value]:
     """A value and what it is computed of, as often as that is used; nothing under a condition."""
     yield value

@@ -175,6 +175,13 @@ class Emitter:
             return value
         return self.builder.zext(value, lanes_of(ir.IntType(8), self.lanes))
 
+    def from_words(self, words: ir.Value, dtype: DType) -> ir.Value:
+        """Elements from the low bits of words of 32, as they lie in memory."""
+        bits = lanes_of(ir.IntType(8 * dtype.bytes), self.lanes)
+        narrow = words if dtype.bytes == 4 else self.builder.trunc(words, bits)
+        kind = lanes_of(self.memory_type(dtype), self.lanes)
+        return self._from_memory(self.builder.bitcast(narrow, kind), dtype)
+
     def load(self, pointer: ir.Value, dtype: DType, *, alignment: int | None = None) -> ir.Value:
         """``lanes`` consecutive elements; aligned as one element unless ``alignment`` says more."""
         kind = lanes_of(self.memory_type(dtype), self.lanes)

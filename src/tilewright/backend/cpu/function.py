@@ -138,7 +138,9 @@ class KernelFunction:
         pointers: dict[str, ir.Value] = dict(
             zip([b.name for b in memory], rest[count:-1], strict=True)
         )
-        return FunctionFrame(builder, self.level, pointers, names, rest[-1]), begin, end
+        frame = FunctionFrame(builder, self.level, pointers, names, rest[-1])
+        frame.lengths = {b.name: b.elements for b in self.signature.scratch}
+        return frame, begin, end
 
 
 def task_loop(

@@ -39,6 +39,7 @@ from tilewright.ir.tile import (
     Value,
 )
 from tilewright.ir.tile_walk import may_fault, slope, stride, value_loads, value_parts
+from tilewright.shape import Expr, constant, symbol
 from tilewright.target.core_model import lanes_along
 
 TOGETHER = 4  # vectors at a time: as many as hide the latency of what combines them
@@ -49,9 +50,13 @@ State = list[ir.Value]
 
 
 class RowScalars(Scalars, Protocol):
-    """A ``FunctionFrame``; ``near`` are the buffers of which the row is in cache by now."""
+    """A ``FunctionFrame``; ``near`` are the buffers of which the row is in cache by now.
+
+    ``lengths`` are the elements of those in scratch memory.
+    """
 
     near: set[TileBuffer]
+    lengths: dict[str, Expr | None]
 
 
 @dataclass(frozen=True)
@@ -59,7 +64,9 @@ class RowLoop:
     """A loop of which all is done with whole vectors of ``lanes`` elements, ``together`` of them.
 
     ``length`` is how many iterations there are, if that is known when compiling. What lies
-    ``loop.ahead`` bytes beyond the rows of ``asked`` is prefetched.
+    ``loop.ahead`` bytes beyond the rows of ``asked`` is prefetched. Scratch buffers that are
+    ``ending`` where the loop does are filled by whole vectors: these lie in their last line, and
+    whoever reads a vector of what was stored under a mask would wait for it to leave the core.
     """
 
     loop: Loop
@@ -67,6 +74,7 @@ class RowLoop:
     together: int
     length: int | None
     asked: tuple[Load, ...]
+    ending: frozenset[TileBuffer]
 
 
 def row_loop(frame: RowScalars, loop: Loop) -> RowLoop | None:
@@ -90,14 +98,29 @@ def row_loop(frame: RowScalars, loop: Loop) -> RowLoop | None:
         and not any(may_fault(part) for part in parts)
     ):
         return None
-    dtypes = [part.dtype for part in parts] + [s.buffer.dtype for s in stores]
+    # Positions are computed in the type that they become.
+    dtypes = [part.dtype for part in parts if not isinstance(part, IndexValue)]
+    dtypes += [s.buffer.dtype for s in stores]
     heavy = sum(isinstance(p, Apply) and p.function not in _ARITHMETIC for p in parts)
     count, widest = loop.end - loop.begin, max(dtype.bytes for dtype in dtypes)
     length = max(count.value, 0) if count.is_constant else None
     lanes = lanes_along(length, frame.level.lanes(widest), widest)
     asked = _asked(loads, loop.variable, frame.near | set(places)) if loop.ahead else ()
     frame.near |= {*places, *(load.buffer for load in asked)}
-    return RowLoop(loop, lanes, TOGETHER if heavy <= 1 else _FEWER, length, asked)
+    together = TOGETHER if heavy <= 1 else _FEWER
+    return RowLoop(loop, lanes, together, length, asked, _ending(frame, loop, stores))
+
+
+def _ending(frame: RowScalars, loop: Loop, stores: Sequence[Store]) -> frozenset[TileBuffer]:
+    """Scratch buffers that a loop fills from their first to their last element."""
+    place = symbol(loop.variable)
+    if loop.begin is not constant(0):
+        return frozenset()
+    return frozenset(
+        store.buffer
+        for store in stores
+        if store.offset is place and frame.lengths.get(store.buffer.name) is loop.end
+    )
 
 
 def _asked(loads: Sequence[Load], variable: str, near: Set[TileBuffer]) -> tuple[Load, ...]:
@@ -118,7 +141,7 @@ def _lies_near(part: Value, variable: str, picks: bool) -> bool:
             step = stride(offset, variable)
             return step in (0, 1) or (picks and is_picked(step))
         case IndexValue(expression=expression):
-            return variable not in expression.free_symbols
+            return stride(expression, variable) is not None
         case _:
             return True
 
@@ -236,7 +259,9 @@ def write_row_loop(
         mask = None if here is None else vector.lane_mask(here)
         _ask(frame, row, position, vectors)
         firsts = [builder.add(position, word(n * row.lanes)) for n in range(vectors)]
-        places = [VectorPlace(row.loop.variable, first, here, is_last) for first in firsts]
+        places = [
+            VectorPlace(row.loop.variable, first, here, is_last, row.ending) for first in firsts
+        ]
         values = _vectors(frame, row, places)
         return [
             total.add(state, given, mask)

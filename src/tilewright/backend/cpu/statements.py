@@ -14,7 +14,7 @@ from typing import Protocol
 
 from llvmlite import ir
 
-from tilewright.backend.cpu.checked_loops import checked_loop, only_looks_up, write_checked_loop
+from tilewright.backend.cpu.checked_loops import only_looks_up
 from tilewright.backend.cpu.code_product import CodeShape, code_product_function
 from tilewright.backend.cpu.cover import stepping
 from tilewright.backend.cpu.dots import DotProducts, Products, contiguous_products
@@ -22,6 +22,7 @@ from tilewright.backend.cpu.emitter import Emitter
 from tilewright.backend.cpu.indices import I64, IndexEmitter, word
 from tilewright.backend.cpu.machine import Level
 from tilewright.backend.cpu.parallel_loops import LoopHints, fills_vectors, mark_loop
+from tilewright.backend.cpu.picked_loops import write_lookups
 from tilewright.backend.cpu.product import ProductShape, product_function
 from tilewright.backend.cpu.register_tile import most_vectors
 from tilewright.backend.cpu.row_loops import RowLoop, row_loop, write_row_loop
@@ -101,6 +102,7 @@ class FunctionFrame:
         self.running: dict[str, ir.Value] = {}
         self.finished: dict[Product, ProductWriter] = {}
         self.near: set[TileBuffer] = set()
+        self.lengths: dict[str, Expr | None] = {}
         self._memo: list[dict[int, ir.Value]] = [{}]
         self._index_memo: list[dict[Expr, ir.Value]] = [{}]
 
@@ -354,9 +356,7 @@ class FunctionFrame:
         if row is not None:
             self._totals(loop, write_row_loop(self, row, bounds))
             return
-        checked = checked_loop(loop)
-        if checked is not None:
-            write_checked_loop(self, checked, bounds)
+        if write_lookups(self, loop, bounds):
             return
         running = running_step(loop)
         if running is not None:

@@ -68,13 +68,15 @@ class Scalars(Protocol):
 class VectorPlace:
     """The lanes are the values of ``variable`` from ``first`` on, ``count`` of them if given.
 
-    Of a ``is_rest`` there are some, but fewer than there are lanes.
+    Of a ``is_rest`` there are some, but fewer than there are lanes. What lies beyond them in
+    ``ending`` is nothing.
     """
 
     variable: str
     first: ir.Value
     count: ir.Value | None = None
     is_rest: bool = False
+    ending: frozenset[TileBuffer] = frozenset()
 
 
 def address_of(
@@ -203,6 +205,12 @@ class VectorFrame:
     def _lanes_of_index(self, expression: Expr) -> ir.Value:
         if self.place.variable not in expression.free_symbols:
             return self.vector.splat(self.frame.index(expression))
+        step = stride(expression, self.place.variable)
+        if step is not None:
+            names = self.frame.names | {self.place.variable: self.place.first}
+            first = self.vector.splat(self.frame.indices.emit(expression, names))
+            kind = ir.VectorType(I64, self.lanes)
+            return self.builder.add(first, ir.Constant(kind, [n * step for n in range(self.lanes)]))
         made: ir.Value = ir.Constant(ir.VectorType(I64, self.lanes), ir.Undefined)
         for lane in range(self.lanes):
             names = self.frame.names | {self.place.variable: self._column(lane)}
@@ -219,7 +227,7 @@ class VectorFrame:
         dtype = store.buffer.dtype
         if slope(store.offset, self.place.variable) == 1:
             address = self._address(store.buffer, store.offset, self.place.first)
-            if self.mask is None:
+            if self.mask is None or store.buffer in self.place.ending:
                 self.vector.store(value, address, dtype)
             elif isinstance(self.place.count, ir.Constant):
                 self.vector.store_first(value, address, dtype, self.place.count.constant)

@@ -7,7 +7,7 @@ collapsed into one; the last loop is cut into chunks, and all but the chunk is t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from tilewright.ir.graph import Node
@@ -26,7 +26,7 @@ from tilewright.ir.tile import (
 )
 from tilewright.ir.tile_walk import ExpressionMap, expressions
 from tilewright.ir.views import linear
-from tilewright.shape import Expr, Truth, ceil_div, constant, maximum, minimum
+from tilewright.shape import Expr, Truth, ceil_div, constant, maximum, minimum, total
 from tilewright.tile.loops.interchange import Columns, interchanged, reduces_across
 from tilewright.tile.loops.pixels import as_pixels
 from tilewright.tile.loops.turned import in_blocks, turned_orders
@@ -37,7 +37,7 @@ from tilewright.tile.work import estimate
 LEAST_COLUMNS, MOST_COLUMNS = 128, 512  # columns per task: long runs of memory, sums in L1
 SHARES = 8  # tasks to make at least where there are enough columns
 LEAST_ACROSS = 8  # results known to be fewer are reduced one after the other
-CHUNK = 4096  # elements of the last loop in one task: small enough to balance, large to amortise
+CHUNK = 4096  # elements in one task: small enough to balance, large enough to amortise
 SHORT = 16  # iterations that LLVM unrolls; a task of so few would cost more than what it does
 
 
@@ -143,7 +143,7 @@ def _nest(
         if transposed is not None:
             return finish(lowering, kernel, transposed[0], [transposed[1]], targets)
         turned = _turned(kernel, lowering, variables, body, targets, 0)
-        return turned or _chunked(kernel, lowering, variables, body, targets)
+        return turned or _chunked(kernel, lowering, variables, body, targets, _iterations(body))
     return _placed(kernel, lowering, variables, outer, bodies, targets)
 
 
@@ -189,13 +189,13 @@ def _chunked(
     variables: list[tuple[str, Expr]],
     body: Sequence[Statement],
     targets: dict[Node, TileBuffer],
-    length: int = CHUNK,
+    length: Expr,
 ) -> TileProgram:
     """Tasks of at most ``length`` iterations of the last loop; of more loops, if it is short."""
     name, size = variables[-1]
     if reduces_across(name, body) and not (size.is_constant and size.value < LEAST_ACROSS):
         return _across(kernel, lowering, variables, body, targets)
-    if size.is_constant and size.value <= length:
+    if size.is_constant and length.is_constant and size.value <= length.value:
         loop = Loop(name, constant(0), size, tuple(body))
         is_short = 0 < size.value <= SHORT and len(variables) > 1
         if is_short and not reduces_across(variables[-2][0], [loop]):
@@ -208,6 +208,20 @@ def _chunked(
     begin = chunk * length
     loop = Loop(name, begin, minimum(begin + length, size), tuple(body))
     return finish(lowering, kernel, grid, [loop], targets)
+
+
+def _iterations(body: Iterable[Statement]) -> Expr:
+    """Iterations of one task, each of which reduces so many elements, or makes a single one."""
+    inside = total(_extent(part) for part in body if isinstance(part, Loop))
+    return maximum(CHUNK // maximum(inside, 1), 1)
+
+
+def _extent(loop: Loop) -> Expr:
+    """Elements that a loop goes over; as one where only a task knows how many."""
+    within = [_extent(part) for part in loop.body if isinstance(part, Loop)]
+    length = loop.end - loop.begin
+    is_known = not any(name.startswith("_") for name in length.free_symbols)
+    return (length if is_known else constant(1)) * (total(within) if within else constant(1))
 
 
 def _across(

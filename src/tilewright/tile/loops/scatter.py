@@ -15,7 +15,7 @@ from tilewright.cost import Machine
 from tilewright.ir.graph import Node
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import ScatterElements, ScatterND
-from tilewright.ir.tile import Apply, Load, Loop, TileProgram, Value
+from tilewright.ir.tile import CACHE_LINE, Apply, Load, Loop, TileProgram, Value
 from tilewright.ir.views import Index, linear
 from tilewright.shape import (
     Expr,
@@ -26,9 +26,10 @@ from tilewright.shape import (
     maximum,
     minimum,
     product,
+    select,
 )
 from tilewright.tile.loops.interchange import Columns
-from tilewright.tile.loops.loops import CHUNK, finish, target_buffers, task_columns
+from tilewright.tile.loops.loops import CHUNK, SHARES, finish, target_buffers, task_columns
 from tilewright.tile.loops.scatter_rows import replaces_rows, scatter_rows
 from tilewright.tile.passes.tables import with_tables
 from tilewright.tile.prices import priced
@@ -36,6 +37,7 @@ from tilewright.tile.values.lowering import Lowering
 from tilewright.tile.variants import LoweredStep, Variant
 
 LONGEST_RUN = 2048  # bytes of an update in one task: of less, waiting for the first is too much
+LEAST_LINES = 2  # of a strip of updates that have places of their own
 
 
 def lower_scatter(
@@ -95,7 +97,7 @@ class _Scatter:
         for axis in self.shared:
             lowering.open()
             if axis == last:
-                most = _balanced(shape[last], LONGEST_RUN // self.output.dtype.bytes)
+                most = _balanced(shape[last], self._most_columns(shape[last]))
                 self.columns = task_columns(lowering, self.grid, shape[last], most=most)
             else:
                 self.place[axis] = lowering.variable(shape[axis])
@@ -106,6 +108,19 @@ class _Scatter:
         self._all_updates()
         body = [s for block in lowering.blocks for s in block.statements]
         return finish(lowering, self.kernel, self.grid, body, self.targets)
+
+    def _most_columns(self, width: Expr) -> Expr:
+        """Columns of a task at most: some lines where each of their elements has its own place.
+
+        Such updates gain nothing by long runs, and all threads have strips of what they change.
+        Few columns are not shared out: threads would write to the same lines all the time.
+        """
+        size = self.output.dtype.bytes
+        longest, line = constant(LONGEST_RUN // size), CACHE_LINE // size
+        if isinstance(self.output.primitive, ScatterND):
+            return longest
+        share = ceil_div(ceil_div(width, SHARES), line) * line
+        return select(less(share, LEAST_LINES * line), longest, minimum(share, longest))
 
     # ------------------------------------------------------------ the copy
 
@@ -187,7 +202,7 @@ class _Scatter:
         self.lowering.store(self.targets[self.output], self._offset(index), value)
 
 
-def _balanced(size: Expr, most: int) -> Expr:
+def _balanced(size: Expr, most: Expr) -> Expr:
     """Columns of each of the fewest blocks of at most ``most``."""
     return maximum(ceil_div(size, maximum(ceil_div(size, most), 1)), 1)
 

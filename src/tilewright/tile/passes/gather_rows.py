@@ -151,7 +151,8 @@ class _Rows(ExpressionMap):
             place = self._lowering.name("i")
             rewrite = ExpressionMap.substitution({position: symbol(place)})
             store = Store(row, symbol(place), rewrite.value(value))
-            self.fills.append(Loop(place, constant(0), limit, (store,)))
+            # Picking begins at once, and would wait for elements that are stored one by one.
+            self.fills.append(Loop(place, constant(0), limit, (store,), masked=True))
         return row
 
 

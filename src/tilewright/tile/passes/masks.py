@@ -1,9 +1,10 @@
 """Loops over elements whose rests are vectors under a mask.
 
 What is left of a loop after its whole vectors, LLVM computes element by element: up to fifteen
-calls of a function, each of which takes as long as a vector. Under a mask they are one. Rows of
-fewer than half a vector stay as they are: there LLVM makes vectors across several of them. Start
-with :func:`with_masks`.
+calls of a function, each of which takes as long as a vector. Under a mask they are one. So are
+those of what a loop reduces, as the position of an extreme, which are up to 63 where LLVM takes
+four vectors at a time. Rows of fewer than half a vector stay as they are: there LLVM makes vectors
+across several of them. Start with :func:`with_masks`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,13 @@ from dataclasses import replace
 from tilewright.cost.machine import Machine
 from tilewright.cost.vector_work import Core, masks_pay
 from tilewright.ir.tile import Let, Loop, Stage, Statement, Store
-from tilewright.ir.tile_walk import is_innermost, is_side_by_side, may_fault, value_parts
+from tilewright.ir.tile_walk import (
+    is_innermost,
+    is_side_by_side,
+    may_fault,
+    reduces_side_by_side,
+    value_parts,
+)
 from tilewright.target.core_model import MASKED_VECTOR_BYTES
 from tilewright.tile.variants import LoweredStep
 
@@ -54,8 +61,10 @@ def _loop(loop: Loop, core: Core) -> Loop:
 def _is_vectors(loop: Loop) -> bool:
     """Whether whole vectors may be computed of a loop, elements beyond its end among them."""
     values = [part.value for part in loop.body if isinstance(part, Let | Store)]
+    values += [accumulator.value for accumulator in loop.accumulators]
     parts = (part for value in values for part in value_parts(value))
-    return is_side_by_side(loop) and not loop.independent and not any(map(may_fault, parts))
+    is_near = is_side_by_side(loop) or reduces_side_by_side(loop)
+    return is_near and not loop.independent and not any(map(may_fault, parts))
 
 
 __all__ = ["with_masks"]

@@ -35,7 +35,7 @@ def best_position(
     best = nest(primitive.kind, element, dtype)
 
     def position(k: Index) -> Value:
-        is_best = _equal(element(k), best)
+        is_best = _is_best(element(k), best)
         other = _index(constant(-1) if primitive.last else length, kept)
         return Apply("select", (is_best, _index(k[0], kept), other), kept)
 
@@ -48,10 +48,9 @@ def _index(expression: Expr, dtype: DType) -> Value:
     return value if dtype is DType.INT64 else Convert(value, dtype)
 
 
-def _equal(value: Value, best: Value) -> Value:
-    """Whether two values are the same number, or both none."""
+def _is_best(value: Value, best: Value) -> Value:
+    """Whether a value is the best of its row; one that is no number is, whichever it is."""
     same = Apply("equal", (value, best), DType.BOOL)
     if not value.dtype.is_float:
         return same
-    neither = tuple(Apply("is_nan", (each,), DType.BOOL) for each in (value, best))
-    return Apply("logical_or", (same, Apply("logical_and", neither, DType.BOOL)), DType.BOOL)
+    return Apply("logical_or", (same, Apply("is_nan", (value,), DType.BOOL)), DType.BOOL)
