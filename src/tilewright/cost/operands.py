@@ -148,9 +148,10 @@ def left_time(nest: ProductNest, machine: Machine) -> Expr:
 def result_time(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
     """Picoseconds in which what holds all results takes those of one batch element.
 
-    Their lines are read before they are written, and twice where a block of columns ends within
-    them and all rows of the next one come later. Nothing overlaps with those of the first tile of a
-    task in memory: a core that is about to begin it has nothing else under way.
+    Their lines are read before they are written, unless they are streamed, and twice where a block
+    of columns ends within them and all rows of the next one come later. Nothing overlaps
+    with those of the first tile of a task in memory: a core that is about to begin it has nothing
+    else under way.
     """
     buffers = [store.buffer for store in nest.finish.stores if not store.buffer.scratch]
     size = sum(buffer.dtype.bytes for buffer in buffers)
@@ -161,7 +162,8 @@ def result_time(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
     ends = logical_and(nest.n * size % LINE_BYTES, less(1, columns))
     ends = logical_and(ends, logical_not(machine.holds(2, nest.m * nest.n // columns, size)))
     lines = moved // LINE_BYTES + select(ends, nest.m * columns, 0)
-    time = lines * round(1.0 + machine.core.loops.again) * each + _paged_time(nest, machine, blocks)
+    moves = select(nest.finish.streamed, 1, round(1.0 + machine.core.loops.again))
+    time = lines * moves * each + _paged_time(nest, machine, blocks)
     tile = minimum(nest.registers.rows, nest.m)
     tile = tile * ceil_div(minimum(nest.registers.columns, nest.n) * size, LINE_BYTES)
     latency = machine.target.levels[-1].latency / machine.core.streams.misses

@@ -361,11 +361,18 @@ class Finish:
 
     Until then, from block to block of the stage around it, the machine keeps them where it likes.
     In ``stores`` the names "_m" and "_n" are the row and column of an element, and
-    ``Local("accumulator")`` is its sum.
+    ``Local("accumulator")`` is its sum. ``streamed``, where it is not 0, asks that what they write
+    goes to memory past the caches.
     """
 
     stores: tuple[Store, ...]
     registers: Registers
+    streamed: Expr = NEVER
+
+    @property
+    def may_stream(self) -> bool:
+        """Whether ``streamed`` is not 0 at some sizes."""
+        return self.streamed != NEVER
 
 
 Bounds = tuple[Expr, Expr]

@@ -51,6 +51,7 @@ from tilewright.shape import (
 )
 from tilewright.tile.moves.staged import StagedResult, staged
 from tilewright.tile.moves.transposes import SIZES
+from tilewright.tile.passes.streams import products_streamed
 from tilewright.tile.products.codes import CodeOperand, code_operand, unpacking
 from tilewright.tile.products.frame import (
     Axes,
@@ -410,6 +411,7 @@ def assemble(
         ((*lowering.buffers.values(), *packed), tuple(targets.values())),
         count * (frame.depth + 8) // NANOSECONDS_SHIFT + 1,
         tuple(stages.values()),
+        lowering.scope.resolve(products_streamed(kernel, frame.n, stores, frame.tile)),
     )
     assert not lowering.blocks[0].statements, f"{kernel.label}: an epilogue cannot hold statements"
     return LoweredStep(program, (*lowering.buffers, *sources), tuple(kernel.outputs))
