@@ -33,7 +33,9 @@ class MemoryLevel:
     ``capacity`` bytes of one instance (0: as good as unbounded); ``instances`` of them on the
     machine, each shared by ``sharing`` units. ``bandwidth`` is what one unit alone reads, bytes per
     cycle; ``total_bandwidth`` what all units that share one instance read together. ``latency`` in
-    cycles from the request to the value.
+    cycles from the request to the value. ``link`` is what all units behind one instance read
+    together of the level behind it, bytes per cycle, and twice what they write; 0 where nothing
+    but that level limits them.
     """
 
     name: str
@@ -43,6 +45,7 @@ class MemoryLevel:
     bandwidth: float
     total_bandwidth: float
     latency: float
+    link: float = 0.0
 
     def bandwidth_of(self, units: int) -> float:
         """Bytes per cycle that ``units`` working together read, spread over the instances."""
@@ -136,6 +139,13 @@ class Target:
         rates = [tile.per_cycle for tile in self.instruction_tiles if tile.dtype == dtype]
         rate = max([self.multiply_adds_per_cycle(dtype), *rates])
         return 2.0 * rate * self.clock_ghz * 1e9 * (self.units if units is None else units)
+
+    def written_bandwidth(self, units: int) -> float:
+        """Bytes per cycle that ``units`` working together write to memory."""
+        last, memory = self.levels[-2:]
+        links = min(units, last.instances) * last.link / 2
+        together = memory.bandwidth_of(units)
+        return min(together, links) if last.link else together
 
     def bytes_per_second(self, level: str, units: int = 1) -> float:
         """What ``units`` read from a level of memory in a second."""

@@ -318,16 +318,23 @@ def column_block(frame: Frame, most: int) -> Expr:
         return maximum(ceil_div(frame.n, width) * width, width)
     whole = frame.n * product([size for _, size in frame.batch])
     share = ceil_div(whole, SHARES * width) * width
-    limit = minimum(maximum(share, 2 * width), most)
+    limit, others = minimum(maximum(share, 2 * width), most), symbol(THREADS)
     if frame.blocking.columns is not None:
         limit = constant(max(frame.blocking.columns, width))
-    blocks = column_blocks(frame.n, limit, width)
+        rows = ceil_div(frame.m, frame.blocking.rows or frame.tile.rows)
+        others = rows * product([size for _, size in frame.batch])
+    blocks = column_blocks(frame.n, limit, width, others)
     return maximum(ceil_div(ceil_div(frame.n, blocks), width) * width, width)
 
 
-def column_blocks(columns: Expr, most: Expr | int, width: int) -> Expr:
-    """How many blocks; half a panel goes along with others: alone it would be no full vector."""
-    return maximum(ceil_div(columns - width // 2, most), 1)
+def column_blocks(columns: Expr, most: Expr | int, width: int, others: Expr) -> Expr:
+    """How many blocks; half a panel goes along with others: alone it would be no full vector.
+
+    There is one for each thread where there are fewer ``others`` beside them, and panels for it.
+    """
+    panels = maximum(columns - width // 2, 1)
+    shared = minimum(ceil_div(symbol(THREADS), maximum(others, 1)), ceil_div(panels, width))
+    return maximum(ceil_div(panels, most), shared, 1)
 
 
 def balanced(size: Expr, most: Expr, unit: int) -> Expr:
