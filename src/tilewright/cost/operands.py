@@ -37,6 +37,7 @@ from tilewright.shape import (
 from tilewright.target.core_model import LINE_BYTES, PAGE_BYTES, SHORT_ROW_BYTES
 
 MEBIBYTE = 1 << 20
+FORESEEN = constant(2)  # pairs of the time that memory takes for bytes that hardware foresees
 
 
 @dataclass(frozen=True)
@@ -104,10 +105,14 @@ def right_time(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
     rate = machine.reading(batch_size(nest) * elements, size, 2, scattered)
     again = machine.reading(elements // maximum(blocks.columns, 1), size, 2, scattered)
     once = elements // 64 * rate
-    if not (nest.is_packing or machine.core.streams.scattered_rows):
-        moved, deep = batch_size(nest) * elements * size, ceil_div(nest.k, maximum(blocks.depth, 1))
-        runs = batch_size(nest) * nest.k * blocks.columns
-        once = once + _of_element(nest, _lost_time(machine, moved, _apart(nest, size), deep, runs))
+    if scattered is FORESEEN:
+        moved, turned = batch_size(nest) * elements * size, nest.is_transposing
+        deep = ceil_div(nest.k, maximum(blocks.depth, 1))
+        rows = constant(machine.target.vector_bytes // size) if turned else deep
+        row = nest.k * size if turned else _apart(nest, size)
+        runs = nest.n * blocks.depth if turned else nest.k * blocks.columns
+        lost = _lost_time(machine, moved, row, rows, batch_size(nest) * runs)
+        once = once + _of_element(nest, lost)
     return once + elements // 64 * maximum(blocks.rows - 1, 0) * again
 
 
@@ -261,11 +266,13 @@ def _scattered(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
     """Twice the time over that of the bytes: rows in memory lie apart, each on its own pages."""
     streams = machine.core.streams
     right = nest.right
+    if nest.is_transposing and not streams.scattered_rows:
+        return FORESEEN
     if nest.is_packing:
         whole, part = streams.scattered_packing
         return select(less_equal(blocks.columns, 1), whole, part)
     if right.panel or not streams.scattered_rows:  # enough misses are under way
-        return constant(2)
+        return FORESEEN
     rows = ceil_div(nest.k, maximum(blocks.depth, 1))
     share = constant(streams.scattered_most)
     for most, halves in reversed(streams.scattered_rows):

@@ -217,7 +217,7 @@ def _levels(target: Target) -> _Problem | None:
     for level in target.levels:
         for field in fields(level):
             value = getattr(level, field.name)
-            low = 0 if field.name in ("capacity", "latency") else 1e-9
+            low = 0 if field.name in ("capacity", "latency", "link") else 1e-9
             if field.name != "name" and not value >= low:
                 key = f"levels.{level.name}.{field.name}"
                 return key, f"'{field.name}' is {value}", "a number above 0"
