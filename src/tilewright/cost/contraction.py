@@ -47,7 +47,7 @@ from tilewright.shape import (
 )
 from tilewright.target.core_model import LINE_BYTES, ends_in_half
 
-PARTS = 1024  # by which a task is measured
+PARTS = 1024  # by which a task is measured, and a share of a time
 
 
 def contraction_time(
@@ -74,7 +74,8 @@ def contraction_time(
     waiting = minimum(workers - 1, 1) * task // machine.core.threads.waited
     begun = 1000 * machine.core.threads.call_ns
     even = maximum(even, _contested_time(nest, machine, workers, columns.tasks))
-    even = maximum(even, shared_time(nest, machine))
+    shared, shown = shared_time(nest, machine), round(PARTS * machine.core.loops.shown)
+    even = maximum(even, shared) + minimum(even, shared) * shown // PARTS
     return maximum(even, task * ceil_div(whole, workers)) + waiting + begun
 
 
