@@ -266,7 +266,9 @@ def _scattered(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
     """Twice the time over that of the bytes: rows in memory lie apart, each on its own pages."""
     streams = machine.core.streams
     right = nest.right
-    if nest.is_transposing and not streams.scattered_rows:
+    row = nest.k * nest.dtype.bytes  # several that share a line are read in parts of it
+    shares = row.is_constant and row.value < LINE_BYTES
+    if nest.is_transposing and not (shares or streams.scattered_rows):
         return FORESEEN
     if nest.is_packing:
         whole, part = streams.scattered_packing

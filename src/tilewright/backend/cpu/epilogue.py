@@ -25,6 +25,7 @@ from tilewright.backend.cpu.tile_functions import SumsTaker, give_sums
 from tilewright.backend.cpu.vectors import VectorFrame, VectorPlace, address_of
 from tilewright.ir.epilogue import COLUMN, ROW, is_light
 from tilewright.ir.product_nest import ProductNest
+from tilewright.ir.tile import NEVER
 from tilewright.ir.tile_walk import slope
 
 FAR = "_far"  # in the environment: whether results go farther away than the nearest caches
@@ -48,7 +49,7 @@ class Epilogue:
         self.dtype = nest.dtype
         self.columns = nest.registers.columns
         self.stores = nest.finish.stores
-        self.may_stream = nest.finish.may_stream
+        self.may_stream = nest.finish.streamed != NEVER
         self.environment = environment
         self.level = level
         self.lanes = level.lanes(self.dtype.bytes)

@@ -29,7 +29,7 @@ from tilewright.backend.cpu.statements import FunctionFrame
 from tilewright.backend.cpu.tile_functions import call_sums, store_sums
 from tilewright.ir.dtype import DType
 from tilewright.ir.product_nest import ProductNest
-from tilewright.ir.tile import RunTable, TileBuffer, TileProgram, View
+from tilewright.ir.tile import NEVER, RunTable, TileBuffer, TileProgram, View
 from tilewright.ir.tile_walk import expressions
 from tilewright.shape import (
     Expr,
@@ -69,7 +69,7 @@ class FinishedProduct:
         self.registers = nest.registers
         self.level = frame.level
         self.told = _told(nest)
-        past = [STREAMED] if nest.finish.may_stream else []
+        past = [STREAMED] if nest.finish.streamed != NEVER else []
         environment = Environment(signature, [FAR, *past, *self.told])
         self.epilogue = Epilogue(frame.builder.module, name, nest, environment, frame.level)
         elements = product([size for _, size in nest.batch]) * nest.m * nest.n

@@ -15,7 +15,17 @@ from llvmlite import ir
 from tilewright.backend.cpu.emitter import Emitter
 from tilewright.backend.cpu.indices import I64, word
 from tilewright.backend.cpu.vectors import Scalars, VectorFrame, VectorPlace, address_of
-from tilewright.ir.tile import CACHE_LINE, Finish, Let, Loop, Product, Stage, Statement, Store
+from tilewright.ir.tile import (
+    CACHE_LINE,
+    NEVER,
+    Finish,
+    Let,
+    Loop,
+    Product,
+    Stage,
+    Statement,
+    Store,
+)
 from tilewright.shape import Expr
 
 LINES_AT_A_TIME = 4
@@ -73,7 +83,7 @@ def _streamed(body: Sequence[Statement]) -> Iterator[Expr]:
                 yield from _streamed(statement.body)
             case Stage():
                 yield from _streamed((*statement.load, *statement.body, *statement.store))
-            case Product(target=Finish(streamed=streamed) as finish) if finish.may_stream:
+            case Product(target=Finish(streamed=streamed)) if streamed != NEVER:
                 yield streamed
             case _:
                 pass

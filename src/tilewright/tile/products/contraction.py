@@ -94,16 +94,9 @@ def lower_contraction(
     depth = product([size for _, size in access.summed]) // elements_per_word(contract)
     registers = tile.for_product(contract)
     frame = Frame(
-        kernel,
-        lowering,
-        registers,
-        access.batch,
-        access.rows,
-        access.columns,
-        depth,
-        blocking or Blocking(),
-        mirrored,
-    )
+        kernel, lowering, registers, access.batch, access.rows, access.columns, depth,
+        blocking or Blocking(), mirrored,
+    )  # fmt: skip
     index = declare(lowering, access.batch)
     rows, columns = declare(lowering, access.rows), declare(lowering, access.columns)
     index += [*columns, *rows] if mirrored else [*rows, *columns]
