@@ -1,7 +1,7 @@
 """The tile program: one kernel as loops, loads, scalar computation and stores on named buffers.
 
 Indices are shape expressions over the program's symbols (sizes), loop variables, and *index locals*
-(positions read from data). Values are trees of scalar operations. A :class:`TileProgram` is one nest
+(positions read from data). Values are trees of scalar operations. A :class:`TileProgram` is a nest
 of statements under a parallel grid: loops over single elements, :class:`Stage`, the blocks of axes
 with what is moved for each of them, and :class:`Product`, the leaf of all products of matrices.
 Backends turn it into machine code. Start with :class:`TileProgram`.
