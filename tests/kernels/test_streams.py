@@ -24,10 +24,11 @@ from tilewright.backend.cpu.level_tiles import register_tile
 from tilewright.backend.cpu.machine import LEVELS
 from tilewright.cost import Machine
 from tilewright.ir.dtype import DType
-from tilewright.ir.graph import Graph, node
+from tilewright.ir.graph import Graph, Node, node
 from tilewright.ir.kernel import Kernel
-from tilewright.ir.primitives import Cast, Concat, Transpose
-from tilewright.ir.tile import Loop, Statement
+from tilewright.ir.primitives import Cast, Concat, Contract, Transpose
+from tilewright.ir.product_nest import ProductNest
+from tilewright.ir.tile import NEVER, Loop, Statement
 from tilewright.plan.greedy import plan_greedily
 from tilewright.shape import Expr, constant
 from tilewright.target import preset
@@ -103,6 +104,39 @@ def test_results_that_begin_anywhere(level: str, pieces: int) -> None:
         np.testing.assert_allclose(got["y0"], want["y0"], rtol=1e-6)
 
 
+@pytest.mark.usefixtures("streamed")
+@pytest.mark.parametrize("level", BOTH_LEVELS)
+@pytest.mark.parametrize("heavy", [False, True])
+def test_products(level: str, heavy: bool) -> None:
+    """Rows of whole lines, and others; results that begin on a line, and in the middle of one."""
+    space = Space()
+    m, n, k = space.dimensions("m n k")
+    made = _product(space.input("x", F32, m, k), space.input("y", F32, k, n))
+    graph = space.graph(apply("error_function", apply("exponential", made)) if heavy else made)
+    compiled = Compiled(graph, [level])
+    for sizes in ((1, 64, 3), (7, 128, 1), (13, 80, 9), (5, 72, 2), (6, 1, 4), (0, 64, 4)):
+        named = dict(zip("mnk", sizes, strict=True))
+        inputs = inputs_at(graph, named)
+        want = exact(graph, inputs, named)
+        for at_end in (False, True):
+            got = compiled.guarded(level, inputs, named, at_end=at_end, poison=0x7F, pieces=1)
+            np.testing.assert_allclose(got["y0"], want["y0"], rtol=1e-5, atol=1e-6)
+
+
+def test_products_are_streamed_where_their_rows_are_whole_lines() -> None:
+    space = Space()
+    m, n, k = (space.dimension(name, 0, 1 << 20) for name in "mnk")
+    graph = space.graph(_product(space.input("x", F32, m, k), space.input("y", F32, k, n)))
+    (kernel,) = plan_greedily(graph).kernels
+    tile = register_tile(LEVELS["avx512"], _ZEN4)
+    lowered = lower_kernel(kernel, graph.scope, tile, machine=_ZEN4)
+    nests = [ProductNest.find(step.program) for v in lowered.variants for step in v.steps]
+    conditions = {nest.finish.streamed for nest in nests if nest is not None}
+    (condition,) = conditions - {NEVER}
+    for columns, rows, streamed in ((4096, 4096, 1), (4095, 4096, 0), (4096, 16, 0)):
+        assert condition.evaluate({"m": rows, "n": columns, "k": 16}) == streamed
+
+
 def test_only_what_no_cache_holds_is_streamed() -> None:
     (condition,) = _conditions(_sum())
     last = _ZEN4.target.levels[-2].capacity
@@ -130,6 +164,11 @@ def test_strided_stores_are_not_streamed() -> None:
     space = Space()
     x = space.input("x", F32, *space.dimensions("a b"), 3)
     assert _conditions(space.graph(node(Transpose((1, 2, 0)), x))) == []
+
+
+def _product(x: Node, y: Node) -> Node:
+    """The product of two matrices."""
+    return node(Contract((), ((1, 0),)), x, y)
 
 
 def _sum(high: int = 1 << 40) -> Graph:

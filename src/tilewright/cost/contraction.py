@@ -24,10 +24,10 @@ from tilewright.cost.operands import (
     left_time,
     packing_time,
     result_time,
-    right_page_time,
     right_time,
     row_share,
     runs_time,
+    shared_time,
     step_penalty,
     streaming_time,
 )
@@ -47,7 +47,7 @@ from tilewright.shape import (
 )
 from tilewright.target.core_model import LINE_BYTES, ends_in_half
 
-PARTS = 1024  # by which a task is measured
+PARTS = 1024  # by which a task is measured, and a share of a time
 
 
 def contraction_time(
@@ -74,6 +74,8 @@ def contraction_time(
     waiting = minimum(workers - 1, 1) * task // machine.core.threads.waited
     begun = 1000 * machine.core.threads.call_ns
     even = maximum(even, _contested_time(nest, machine, workers, columns.tasks))
+    shared, shown = shared_time(nest, machine), round(PARTS * machine.core.loops.shown)
+    even = maximum(even, shared) + minimum(even, shared) * shown // PARTS
     return maximum(even, task * ceil_div(whole, workers)) + waiting + begun
 
 
@@ -163,7 +165,8 @@ def _alone(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
     row_tiles = ceil_div(nest.m, nest.registers.rows)
     panel = _panel_step(nest, machine)
     tiles = row_tiles * ceil_div(nest.n, width)
-    again = machine.picoseconds(costs.call + costs.spilled * nest.registers.rows * width)
+    height = minimum(nest.m, nest.registers.rows)
+    again = height * _spilled_time(nest, machine, blocks) + machine.picoseconds(costs.call)
     first = machine.picoseconds(costs.call) - again
     steps = tiles * step_penalty(nest, machine, blocks) * nest.k
     stored = nest.m * nest.n * machine.picoseconds(_store_cycles(nest, machine))
@@ -171,6 +174,12 @@ def _alone(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
     left = left_time(nest, machine)
     shown = machine.core.streams.left_shown
     compute = compute + left * shown // 8 if shown else maximum(compute, left)
+    parts = logical_and(nest.n % width, _has_parts(nest, machine, blocks))
+    part = row_tiles * machine.picoseconds(costs.part)
+    vectors = ceil_div(nest.n % width, _lanes(nest, machine))
+    part = part + nest.m * vectors * machine.picoseconds(costs.part_vector)
+    part = select(parts, part, 0)
+    called = tiles * (blocks.depth * again) + tiles * first + part
     moved = right_time(nest, machine, blocks)
     if _is_unpacking(nest):  # what it reads is short, and hides behind it
         packed = nest.n * nest.k * blocks.rows * machine.picoseconds(machine.core.panels.unpacked)
@@ -180,16 +189,9 @@ def _alone(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
         exposed = exposed_time(nest, compute, moved, blocks)
         compute = compute + exposed + again_time(nest, machine, blocks)
     else:  # tiles of many rows wait as well: too few loads are under way at a time
-        moved = maximum(moved, right_page_time(nest, machine, blocks))
         few = less_equal(nest.m, machine.core.streams.few_rows)
         waited = moved * (4 + round(4 * row_share(nest, machine))) // 8
-        compute = select(few, maximum(compute, moved), compute + waited)
-    parts = logical_and(nest.n % width, _has_parts(nest, machine, blocks))
-    part = row_tiles * machine.picoseconds(costs.part)
-    vectors = ceil_div(nest.n % width, _lanes(nest, machine))
-    part = part + nest.m * vectors * machine.picoseconds(costs.part_vector)
-    part = select(parts, part, 0)
-    called = tiles * (blocks.depth * again) + tiles * first + part
+        compute = select(few, maximum(compute, moved - called), compute + waited)
     begun = blocks.columns * blocks.rows * machine.picoseconds(costs.block)
     streamed = streaming_time(nest, machine) + left_page_time(nest, machine, blocks)
     moved = block_moves_time(nest, machine, blocks) + runs_time(nest, machine)
@@ -197,8 +199,19 @@ def _alone(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
     own = compute + called + steps + stored + packed + streamed
     written = result_time(nest, machine, blocks)  # while later tiles are computed
     shown = round(SIXTEENTHS * machine.core.loops.shown)
-    own = maximum(own, written) + minimum(own, written) * shown // SIXTEENTHS
+    both, tasks = minimum(own, written), blocks.rows * blocks.columns
+    # There is no earlier tile for the first one of a task.
+    own = maximum(own, written) + both * shown // SIXTEENTHS + both * tasks // maximum(tiles, 1)
     return batch_size(nest) * (own + begun)
+
+
+def _spilled_time(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
+    """Picoseconds of a row of a tile's sums between blocks of the depth, from the cache of all."""
+    width, size = nest.registers.columns, nest.dtype.bytes
+    near, second = machine.core.tile.spilled * width, machine.target.levels[2]
+    sums = ceil_div(nest.m, maximum(blocks.rows, 1)) * ceil_div(nest.n, maximum(blocks.columns, 1))
+    far = near + 2 * width * size / second.bandwidth
+    return select(machine.holds(1, sums, size), *map(machine.picoseconds, (near, far)))
 
 
 def _has_parts(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:

@@ -37,6 +37,12 @@ def memory_time(lines: Expr, whole: Expr, machine: Machine) -> Expr:
     return of_memory(lines * own, whole, machine)
 
 
+def written_time(lines: Expr, whole: Expr, machine: Machine, threads: int = 0) -> Expr:
+    """Picoseconds in which so many threads, or all cores, write ``lines`` of ``whole`` bytes."""
+    rate = machine.target.written_bandwidth(threads or machine.target.units)
+    return of_memory(lines * machine.picoseconds(CACHE_LINE / rate), whole, machine)
+
+
 def pieces_time(pieces: Expr, whole: Expr, machine: Machine) -> Expr:
     """What so many runs of neighbouring lines take more than one, of ``whole`` bytes in memory."""
     return of_memory(pieces * machine.picoseconds(machine.core.loops.piece), whole, machine)

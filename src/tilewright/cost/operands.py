@@ -8,7 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilewright.cost.levels import line_rate, of_memory
+from tilewright.cost.levels import (
+    line_rate,
+    memory_time,
+    of_memory,
+    pieces_time,
+    written_time,
+)
 from tilewright.cost.loops import statement_cycles
 from tilewright.cost.machine import Machine
 from tilewright.ir.product_nest import ProductNest
@@ -31,6 +37,7 @@ from tilewright.shape import (
 from tilewright.target.core_model import LINE_BYTES, PAGE_BYTES, SHORT_ROW_BYTES
 
 MEBIBYTE = 1 << 20
+FORESEEN = constant(2)  # pairs of the time that memory takes for bytes that hardware foresees
 
 
 @dataclass(frozen=True)
@@ -97,7 +104,41 @@ def right_time(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
     scattered = _scattered(nest, machine, blocks)
     rate = machine.reading(batch_size(nest) * elements, size, 2, scattered)
     again = machine.reading(elements // maximum(blocks.columns, 1), size, 2, scattered)
-    return elements // 64 * (rate + maximum(blocks.rows - 1, 0) * again)
+    once = elements // 64 * rate
+    if scattered is FORESEEN:
+        moved, turned = batch_size(nest) * elements * size, nest.is_transposing
+        deep = ceil_div(nest.k, maximum(blocks.depth, 1))
+        rows = constant(machine.target.vector_bytes // size) if turned else deep
+        row = nest.k * size if turned else _apart(nest, size)
+        runs = nest.n * blocks.depth if turned else nest.k * blocks.columns
+        lost = _lost_time(machine, moved, row, rows, batch_size(nest) * runs)
+        once = once + _of_element(nest, lost)
+    return once + elements // 64 * maximum(blocks.rows - 1, 0) * again
+
+
+def _apart(nest: ProductNest, size: int) -> Expr:
+    """Bytes from a row of columns to the next, none where a panel has all of them."""
+    return select(less_equal(nest.n, nest.registers.columns), 0, nest.n * size)
+
+
+def _of_element(nest: ProductNest, time: Expr) -> Expr:
+    """The time of one batch element."""
+    return time // maximum(batch_size(nest), 1)
+
+
+def _lost_time(machine: Machine, moved: Expr, row: Expr, rows: Expr, runs: Expr) -> Expr:
+    """Picoseconds more than it takes to move so many bytes that lie in memory in rows of ``row``.
+
+    Hardware follows a few ``rows`` at a time, whose ``runs`` begin anew. Of more, which a panel
+    leaves for the next one before hardware has seen where they go on, each line is waited for, but
+    for neighbouring rows of the same page; as many lines are under way as a core has misses.
+    """
+    memory, core = machine.target.levels[-1], machine.core.streams
+    each = max(0.0, memory.latency / core.misses - LINE_BYTES / memory.bandwidth)
+    page = moved // PAGE_BYTES * minimum(row, PAGE_BYTES)
+    lost = of_memory(page // LINE_BYTES * machine.picoseconds(each), moved, machine)
+    begun = pieces_time(runs, moved, machine)
+    return select(less_equal(rows, core.followed), minimum(begun, lost), lost)
 
 
 def _panels_time(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
@@ -122,21 +163,6 @@ def _panels_time(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
     return first + maximum(blocks.rows - 1, 0) * again
 
 
-def right_page_time(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
-    """Picoseconds that rows of the right operand in memory take, each for its panel of columns.
-
-    The next row is on another page, so that nothing is under way before a tile asks for it.
-    """
-    size, elements = nest.dtype.bytes, batch_size(nest) * nest.n * nest.k
-    row = machine.picoseconds(machine.core.streams.right_page)
-    share = minimum(nest.n * size, PAGE_BYTES)
-    panels = ceil_div(nest.n, nest.registers.columns)
-    paged = panels * nest.k * share // 64 * (64 * row // PAGE_BYTES)
-    near = machine.holds(-2, nest.n * nest.k // maximum(blocks.columns, 1), size)
-    times = select(near, 1, maximum(blocks.rows, 1))
-    return select(machine.holds(-2, elements, size), 0, paged * times)
-
-
 def left_time(nest: ProductNest, machine: Machine) -> Expr:
     """Picoseconds to read the left operand once from where it lies."""
     if not isinstance(nest.left, View) or nest.left.panel:
@@ -148,25 +174,43 @@ def left_time(nest: ProductNest, machine: Machine) -> Expr:
 def result_time(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
     """Picoseconds in which what holds all results takes those of one batch element.
 
-    Their lines are read before they are written, and twice where a block of columns ends within
-    them and all rows of the next one come later. Nothing overlaps with those of the first tile of a
-    task in memory: a core that is about to begin it has nothing else under way.
+    Their lines are read before they are written, unless they are streamed, and twice where a block
+    of columns ends within them and all rows of the next one come later.
     """
     buffers = [store.buffer for store in nest.finish.stores if not store.buffer.scratch]
     size = sum(buffer.dtype.bytes for buffer in buffers)
     if not size:
         return constant(0)
     moved, columns = nest.m * nest.n * size, maximum(blocks.columns, 1)
-    each = line_rate(machine, batch_size(nest) * moved)
+    whole = batch_size(nest) * moved
+    each = line_rate(machine, whole)
     ends = logical_and(nest.n * size % LINE_BYTES, less(1, columns))
     ends = logical_and(ends, logical_not(machine.holds(2, nest.m * nest.n // columns, size)))
     lines = moved // LINE_BYTES + select(ends, nest.m * columns, 0)
-    time = lines * round(1.0 + machine.core.loops.again) * each + _paged_time(nest, machine, blocks)
-    tile = minimum(nest.registers.rows, nest.m)
-    tile = tile * ceil_div(minimum(nest.registers.columns, nest.n) * size, LINE_BYTES)
-    latency = machine.target.levels[-1].latency / machine.core.streams.misses
-    first = blocks.rows * columns * tile * machine.picoseconds(latency)
-    return time + of_memory(first, batch_size(nest) * moved, machine)
+    streamed = nest.finish.streamed
+    time = select(streamed, 0, lines * each) + written_time(lines, whole, machine, 1)
+    runs, tall = batch_size(nest) * nest.m * columns, ceil_div(nest.m, maximum(blocks.rows, 1))
+    lost = _of_element(nest, _lost_time(machine, whole, _apart(nest, size), tall, runs))
+    paged = _paged_time(nest, machine, blocks)
+    return time + maximum(select(streamed, 0, lost), paged)
+
+
+def shared_time(nest: ProductNest, machine: Machine) -> Expr:
+    """Picoseconds that any number of threads take for what memory moves, results and operands.
+
+    It is read and written at the same time.
+    """
+    size, batch = nest.dtype.bytes, batch_size(nest)
+    results = sum(s.buffer.dtype.bytes for s in nest.finish.stores if not s.buffer.scratch)
+    moved, columns = batch * nest.m * nest.n * results, batch * nest.n * nest.k * size
+    between = maximum(columns, machine.constants) if nest.right.panel else columns
+    lines = moved // LINE_BYTES
+    read = select(nest.finish.streamed, 0, memory_time(lines, moved, machine))
+    read = read + memory_time(columns // LINE_BYTES, between, machine)
+    if isinstance(nest.left, View) and not nest.left.panel:
+        rows = batch * nest.m * nest.k * size
+        read = read + memory_time(rows // LINE_BYTES, rows, machine)
+    return maximum(read, written_time(lines, moved, machine))
 
 
 def _paged_time(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
@@ -222,11 +266,15 @@ def _scattered(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
     """Twice the time over that of the bytes: rows in memory lie apart, each on its own pages."""
     streams = machine.core.streams
     right = nest.right
+    row = nest.k * nest.dtype.bytes  # several that share a line are read in parts of it
+    shares = row.is_constant and row.value < LINE_BYTES
+    if nest.is_transposing and not (shares or streams.scattered_rows):
+        return FORESEEN
     if nest.is_packing:
         whole, part = streams.scattered_packing
         return select(less_equal(blocks.columns, 1), whole, part)
     if right.panel or not streams.scattered_rows:  # enough misses are under way
-        return constant(2)
+        return FORESEEN
     rows = ceil_div(nest.k, maximum(blocks.depth, 1))
     share = constant(streams.scattered_most)
     for most, halves in reversed(streams.scattered_rows):

@@ -1,11 +1,10 @@
 """The tile program: one kernel as loops, loads, scalar computation and stores on named buffers.
 
-Indices are shape expressions over three kinds of names: the program's symbols (sizes), loop
-variables, and *index locals* (positions read from data). Values are trees of scalar operations.
-A :class:`TileProgram` is one nest of statements under a parallel grid: loops over single elements,
-:class:`Stage`, the blocks of axes with what is moved for each of them, and :class:`Product`, the
-leaf of all products of matrices. Backends turn it into machine code. Start with
-:class:`TileProgram`.
+Indices are shape expressions over the program's symbols (sizes), loop variables, and *index locals*
+(positions read from data). Values are trees of scalar operations. A :class:`TileProgram` is a nest
+of statements under a parallel grid: loops over single elements, :class:`Stage`, the blocks of axes
+with what is moved for each of them, and :class:`Product`, the leaf of all products of matrices.
+Backends turn it into machine code. Start with :class:`TileProgram`.
 """
 
 from __future__ import annotations
@@ -361,11 +360,12 @@ class Finish:
 
     Until then, from block to block of the stage around it, the machine keeps them where it likes.
     In ``stores`` the names "_m" and "_n" are the row and column of an element, and
-    ``Local("accumulator")`` is its sum.
+    ``Local("accumulator")`` is its sum; ``streamed`` is that of a :class:`Loop`.
     """
 
     stores: tuple[Store, ...]
     registers: Registers
+    streamed: Expr = NEVER
 
 
 Bounds = tuple[Expr, Expr]

@@ -417,6 +417,10 @@ class _Reader:
         tail = cursor.integer() if cursor.take(",", "tail") else None
         self._end(cursor)
         cursor = self._line(depth, "finished")
+        streamed = NEVER
+        if cursor.take("streamed"):
+            cursor.expect("if")
+            streamed = cursor.expression()
         cursor.expect("by")
         self._end(cursor)
         self.values.types["accumulator"] = dtype
@@ -426,7 +430,7 @@ class _Reader:
             if not isinstance(statement, Store):
                 inner.fail("a store of an element, not a transposition")
             stores.append(statement)
-        return Finish(tuple(stores), Registers(rows, columns, tail))
+        return Finish(tuple(stores), Registers(rows, columns, tail), streamed)
 
 
 __all__ = ["parse_program"]

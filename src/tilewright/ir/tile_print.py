@@ -15,6 +15,7 @@ from itertools import count
 from tilewright.ir.dtype import DType
 from tilewright.ir.tile import (
     IDENTITY,
+    NEVER,
     Apply,
     Check,
     CodeView,
@@ -313,7 +314,8 @@ class _Printer:
         lines.append(f"{STEP}in registers of {registers.rows} x {registers.columns}{tail}")
         self.values.types["accumulator"] = product.dtype
         stores = [STEP + line for line in self._block(target.stores)]
-        return [*lines, f"{STEP}finished by", *stores]
+        streamed = f" streamed if {e(target.streamed)}" if target.streamed != NEVER else ""
+        return [*lines, f"{STEP}finished{streamed} by", *stores]
 
     def _codes(self, view: CodeView) -> str:
         zeros = view.zeros if isinstance(view.zeros, int) else view.zeros.name

@@ -258,6 +258,7 @@ def _of_product(product: Product) -> Iterator[Expr]:
     if isinstance(target, Sums):
         yield from (target.offset, target.row, target.resume)
     else:
+        yield target.streamed
         yield from expressions(target.stores)
 
 
@@ -396,7 +397,8 @@ class ExpressionMap:
             for begin, end in (product.rows, product.columns, product.depth)
         )
         if isinstance(target, Finish):
-            target = replace(target, stores=self.stores(target.stores))
+            streamed = rewrite(target.streamed)
+            target = replace(target, stores=self.stores(target.stores), streamed=streamed)
         return replace(
             product, left=left, right=right, rows=rows, columns=columns, depth=depth, target=target
         )

@@ -20,7 +20,7 @@ from math import ceil, lcm
 
 from tilewright.policy.tiles import product_tiles
 from tilewright.target import InstructionTile, MemoryLevel, Target
-from tilewright.target.core_model import LINE_BYTES
+from tilewright.target.core_model import LINE_BYTES, usual_core
 from tilewright.target.description import element_bytes
 
 _WARP = 32
@@ -234,15 +234,19 @@ def _resident_blocks(
     A panel of the tile's columns is read for every tile of rows, from the farthest of both caches
     that feeds the multiply-adds. It stays there with the results of all rows, unless it is read
     once: by the only tile of rows.
-    No extent is longer than it takes for the second reading of the other operand to vanish.
+    No extent is longer than it takes for the second reading of the other operand to vanish; but
+    where columns are read once, from memory in a few rows at a time that hardware can follow, these
+    are as long as it takes for the wait at their beginning to vanish.
     ``passed`` counts what each filter lets through.
     """
     passed = Counter() if passed is None else passed
     element, (least, most) = element_bytes(dtype), limits.cache
     instruction = _instruction(target, dtype, tile)
     first, second, outer = _core_levels(target)
-    enough = _enough(target, element * instruction.per_cycle / target.levels[-1].bandwidth)
+    memory = target.levels[-1]
+    enough = _enough(target, element * instruction.per_cycle / memory.bandwidth)
     tall = _enough(target, _TURNING * instruction.per_cycle / target.lanes(dtype))
+    longest = _enough(target, memory.latency * memory.bandwidth / element)
     room = task_room(target) // element
     feeding = element * instruction.per_cycle / tile.m
     panels = second if second.bandwidth >= feeding else first
@@ -250,7 +254,8 @@ def _resident_blocks(
     for m in _multiples(tile.m, max(tall if columns_stay else enough, tile.m)):
         once = m == tile.m and not columns_stay
         for k in _multiples(tile.k, room // m if once else deepest):
-            widths = tuple(_multiples(tile.n, max(enough, tile.n)))
+            follows = once and k <= usual_core(target).streams.followed
+            widths = tuple(_multiples(tile.n, max(longest if follows else enough, tile.n)))
             passed[_CONSIDERED] += len(widths)
             for n in widths:
                 stays = n * k if columns_stay else m * k + (0 if once else k * tile.n + m * tile.n)

@@ -33,7 +33,9 @@ class MemoryLevel:
     ``capacity`` bytes of one instance (0: as good as unbounded); ``instances`` of them on the
     machine, each shared by ``sharing`` units. ``bandwidth`` is what one unit alone reads, bytes per
     cycle; ``total_bandwidth`` what all units that share one instance read together. ``latency`` in
-    cycles from the request to the value.
+    cycles from the request to the value. ``link`` is what all units behind one instance read
+    together of the level behind it, bytes per cycle, and twice what they write; 0 where nothing
+    but that level limits them.
     """
 
     name: str
@@ -43,6 +45,7 @@ class MemoryLevel:
     bandwidth: float
     total_bandwidth: float
     latency: float
+    link: float = 0.0
 
     def bandwidth_of(self, units: int) -> float:
         """Bytes per cycle that ``units`` working together read, spread over the instances."""
@@ -137,6 +140,13 @@ class Target:
         rate = max([self.multiply_adds_per_cycle(dtype), *rates])
         return 2.0 * rate * self.clock_ghz * 1e9 * (self.units if units is None else units)
 
+    def written_bandwidth(self, units: int) -> float:
+        """Bytes per cycle that ``units`` working together write to memory."""
+        last, memory = self.levels[-2:]
+        links = min(units, last.instances) * last.link / 2
+        together = memory.bandwidth_of(units)
+        return min(together, links) if last.link else together
+
     def bytes_per_second(self, level: str, units: int = 1) -> float:
         """What ``units`` read from a level of memory in a second."""
         return self.level(level).bandwidth_of(units) * self.clock_ghz * 1e9
@@ -207,7 +217,7 @@ def _levels(target: Target) -> _Problem | None:
     for level in target.levels:
         for field in fields(level):
             value = getattr(level, field.name)
-            low = 0 if field.name in ("capacity", "latency") else 1e-9
+            low = 0 if field.name in ("capacity", "latency", "link") else 1e-9
             if field.name != "name" and not value >= low:
                 key = f"levels.{level.name}.{field.name}"
                 return key, f"'{field.name}' is {value}", "a number above 0"

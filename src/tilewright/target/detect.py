@@ -148,23 +148,34 @@ def _levels(
             total = level.total_bandwidth
             level = MemoryLevel(
                 level.name, cache.capacity, instances, sharing, level.bandwidth, total,
-                level.latency,
+                level.latency, level.link,
             )  # fmt: skip
         elif stated and level.name.startswith("L"):
             continue  # a machine without this cache
         else:
             level = _shared(level, units)
         found.append(level)
-    return tuple(found)
+    return _behind_links(found)
+
+
+def _behind_links(levels: Sequence[MemoryLevel]) -> tuple[MemoryLevel, ...]:
+    """The levels, of whose memory no more is read together than the links to it let through."""
+    *caches, memory = levels
+    if caches and caches[-1].link:
+        most = caches[-1].instances * caches[-1].link
+        memory = replace(memory, total_bandwidth=min(memory.total_bandwidth, most))
+    return (*caches, memory)
 
 
 def with_clock(target: Target, clock: float) -> Target:
     """The target at another clock: memory keeps its bytes and nanoseconds, not its cycles."""
-    memory, factor = target.levels[-1], target.clock_ghz / clock
+    last, memory = target.levels[-2:]
+    factor = target.clock_ghz / clock
+    last = replace(last, link=last.link * factor)
     memory = replace(
         memory,
         bandwidth=memory.bandwidth * factor,
         total_bandwidth=memory.total_bandwidth * factor,
         latency=memory.latency / factor,
     )
-    return replace(target, clock_ghz=clock, levels=(*target.levels[:-1], memory))
+    return replace(target, clock_ghz=clock, levels=(*target.levels[:-2], last, memory))

@@ -18,12 +18,16 @@ KIB, MIB = 1 << 10, 1 << 20
 
 @dataclass(frozen=True)
 class _Cache:
-    """A cache: bytes, cores that share it, bytes per cycle for one core, and latency."""
+    """A cache: bytes, cores that share it, bytes per cycle for one core, and latency.
+
+    ``link`` is in GB/s, see :class:`MemoryLevel`.
+    """
 
     capacity: int
     sharing: int
     bandwidth: float
     latency: float
+    link: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -53,7 +57,7 @@ def _cpu(
         levels.append(
             MemoryLevel(
                 f"L{number}", cache.capacity, max(1, cores // cache.sharing), cache.sharing,
-                cache.bandwidth, together, cache.latency,
+                cache.bandwidth, together, cache.latency, cache.link / clock,
             )
         )  # fmt: skip
     alone, together, nanoseconds = memory
@@ -184,13 +188,14 @@ def zen3() -> Target:
     """AMD Zen 3, EPYC 7763 (64 cores): AVX2, two FMA pipes of 4 cycles, two 32-byte loads.
 
     AMD's optimisation guide for family 19h: L2 512 KiB, 32 bytes a cycle, 12 cycles; L3 32 MiB for
-    eight cores, 46 cycles; eight channels of DDR4-3200, 205 GB/s.
+    eight cores, 46 cycles; eight channels of DDR4-3200, 205 GB/s. The link of eight cores moves 32
+    bytes in and 16 out in a cycle of a fabric of 1.6 GHz.
     """
     core = _Core("avx2", 32, 16, 2, 4, 2, 1)
     caches = (
         _Cache(32 * KIB, 1, 64, 4),
         _Cache(512 * KIB, 1, 32, 12),
-        _Cache(32 * MIB, 8, 24, 46),
+        _Cache(32 * MIB, 8, 24, 46, link=51),
     )
     rates = {"float32": 16.0, "float64": 8.0, "int8": 32.0}
     return _cpu("zen3", 64, 3.2, core, caches, (22, 205, 100), rates)
@@ -201,14 +206,15 @@ def zen4() -> Target:
 
     The clock is the highest, which cores keep under vector code while not all of them are busy.
     AMD's optimisation guide for family 19h, models 10h and up: L2 1 MiB, 32 bytes a cycle, 14
-    cycles; L3 32 MiB for eight cores, 50 cycles; twelve channels of DDR5-4800, 461 GB/s. One
-    64-byte load, VDPBF16PS and VPDPBUSD a cycle.
+    cycles; L3 32 MiB for eight cores, 50 cycles; twelve channels of DDR5-4800, 461 GB/s. The link
+    of eight cores moves 32 bytes in and 16 out in a cycle of a fabric of 1.8 GHz. One 64-byte load,
+    VDPBF16PS and VPDPBUSD a cycle.
     """
     core = _Core("avx512", 64, 32, 1, 4, 1, 0.5)
     caches = (
         _Cache(32 * KIB, 1, 64, 4),
         _Cache(1 * MIB, 1, 32, 14),
-        _Cache(32 * MIB, 8, 24, 50),
+        _Cache(32 * MIB, 8, 24, 50, link=57.6),
     )
     rates = {"float32": 16.0, "float64": 8.0}
     tiles = (_dot("bfloat16", 16, 2, 32.0), _dot("int8", 16, 4, 64.0))
@@ -219,13 +225,14 @@ def zen5() -> Target:
     """AMD Zen 5, EPYC 9755 (128 cores): full AVX-512, two FMA pipes of 4 cycles, two loads.
 
     AMD's optimisation guide for family 1Ah: L1 48 KiB, L2 1 MiB, 64 bytes a cycle, 14 cycles; L3
-    32 MiB for eight cores, about 50 cycles; twelve channels of DDR5-6000, 576 GB/s.
+    32 MiB for eight cores, about 50 cycles; twelve channels of DDR5-6000, 576 GB/s. The link of
+    eight cores moves 32 bytes in and 16 out in a cycle of a fabric of 2 GHz.
     """
     core = _Core("avx512", 64, 32, 2, 4, 2, 1)
     caches = (
         _Cache(48 * KIB, 1, 128, 4),
         _Cache(1 * MIB, 1, 64, 14),
-        _Cache(32 * MIB, 8, 28, 50),
+        _Cache(32 * MIB, 8, 28, 50, link=64),
     )
     rates = {"float32": 32.0, "float64": 16.0}
     tiles = (_dot("bfloat16", 16, 2, 64.0), _dot("int8", 16, 4, 128.0))

@@ -9,6 +9,7 @@ the column are broadcast, anything else is read lane by lane. Start with :class:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from llvmlite import ir
 
@@ -19,13 +20,16 @@ from tilewright.backend.cpu.internal import POINTER, internal_function
 from tilewright.backend.cpu.machine import Level
 from tilewright.backend.cpu.register_tile import Sums, TileShape
 from tilewright.backend.cpu.statements import FunctionFrame
+from tilewright.backend.cpu.streams import store_past
 from tilewright.backend.cpu.tile_functions import SumsTaker, give_sums
 from tilewright.backend.cpu.vectors import VectorFrame, VectorPlace, address_of
 from tilewright.ir.epilogue import COLUMN, ROW, is_light
 from tilewright.ir.product_nest import ProductNest
+from tilewright.ir.tile import NEVER
 from tilewright.ir.tile_walk import slope
 
 FAR = "_far"  # in the environment: whether results go farther away than the nearest caches
+STREAMED = "_past"  # and whether they go past all of them
 SUM = "accumulator"  # the name of an element's sum in the stores
 
 
@@ -45,6 +49,7 @@ class Epilogue:
         self.dtype = nest.dtype
         self.columns = nest.registers.columns
         self.stores = nest.finish.stores
+        self.may_stream = nest.finish.streamed != NEVER
         self.environment = environment
         self.level = level
         self.lanes = level.lanes(self.dtype.bytes)
@@ -80,12 +85,30 @@ class Epilogue:
         for i, values in taker.rows():
             frame.names[ROW] = builder.add(m, word(i))
             frame.enter()
-            for j, accumulator in enumerate(values):
-                first = builder.add(n, word(j * self.lanes))
-                count = word(part) if part and j + 1 == len(values) else None
-                self._finished(frame, VectorPlace(COLUMN, first, count), accumulator)
+            with_part = [None] * (len(values) - 1) + [word(part) if part else None]
+
+            def row(past: bool, values: Sums = values, counts: Sequence[Any] = with_part) -> None:
+                for j, (accumulator, count) in enumerate(zip(values, counts, strict=True)):
+                    first = builder.add(n, word(j * self.lanes))
+                    self._finished(frame, VectorPlace(COLUMN, first, count), accumulator, past)
+
+            self._either_way(frame, row)
             frame.leave()
         return taker.function
+
+    def _either_way(self, frame: FunctionFrame, write: Callable[[bool], None]) -> None:
+        """``write`` for results that go past the caches, and for others."""
+        if not self.may_stream:
+            write(False)
+            return
+        builder = frame.builder
+        asked = builder.icmp_signed("!=", frame.names[STREAMED], word(0))
+        with builder.if_else(asked) as ways:
+            for way, past in zip(ways, (True, False), strict=True):
+                with way:
+                    frame.enter()
+                    write(past)
+                    frame.leave()
 
     def prefetch(self) -> ir.Function:
         """(m, height, first column, last column, environment): ask for lines to be stored to."""
@@ -154,42 +177,46 @@ class Epilogue:
         full = builder.icmp_signed("==", columns, word(self.columns))
         with builder.if_else(full) as (whole, part):
             with whole:
-                self._vectors(frame, n, columns, source, False)
+                self._either_way(frame, lambda past: self._whole(frame, n, source, past))
             with part:
-                self._vectors(frame, n, columns, source, True)
+                self._part(frame, n, columns, source)
 
-    def _vectors(
-        self, frame: FunctionFrame, n: ir.Value, columns: ir.Value, source: ir.Value, masked: bool
-    ) -> None:
+    def _whole(self, frame: FunctionFrame, n: ir.Value, source: ir.Value, past: bool) -> None:
+        for j in range(self.columns // self.lanes):
+            before = word(j * self.lanes)
+            place = VectorPlace(COLUMN, frame.builder.add(n, before))
+            self._vector(frame, place, (source, before), past)
+
+    def _part(self, frame: FunctionFrame, n: ir.Value, columns: ir.Value, source: ir.Value) -> None:
         builder = frame.builder
         for j in range(self.columns // self.lanes):
             before = word(j * self.lanes)
-            if not masked:
-                self._vector(frame, builder.add(n, before), None, (source, before))
-                continue
             # A store that its mask makes empty takes as long as another one.
             with builder.if_then(builder.icmp_signed("<", before, columns)):
                 count = builder.sub(columns, before)
-                self._vector(frame, builder.add(n, before), count, (source, before))
+                place = VectorPlace(COLUMN, builder.add(n, before), count)
+                self._vector(frame, place, (source, before), past=False)
 
     def _vector(
-        self,
-        frame: FunctionFrame,
-        first: ir.Value,
-        count: ir.Value | None,
-        place: tuple[ir.Value, ir.Value],
-    ) -> None:
-        """Finish one vector of columns from ``first`` on, whose sums are in memory."""
-        source, before = place
+        self, frame: FunctionFrame, place: VectorPlace, sums: tuple[ir.Value, ir.Value],
+        past: bool,
+    ) -> None:  # fmt: skip
+        """Finish one vector of columns, whose sums are in memory."""
+        source, before = sums
         frame.enter()
         vector = Emitter(frame.builder, self.level, self.lanes)
         address = frame.emitter.gep(source, self.dtype, before)
         accumulator = vector.load(address, self.dtype)
-        self._finished(frame, VectorPlace(COLUMN, first, count), accumulator)
+        self._finished(frame, place, accumulator, past)
         frame.leave()
 
-    def _finished(self, frame: FunctionFrame, place: VectorPlace, accumulator: ir.Value) -> None:
+    def _finished(
+        self, frame: FunctionFrame, place: VectorPlace, accumulator: ir.Value, past: bool
+    ) -> None:
         """The stores of one vector of columns, whose sums are ``accumulator``."""
         vector = VectorFrame(frame, self.lanes, place, {SUM: accumulator})
         for store in self.stores:
-            vector.store(store)
+            if past and place.count is None:
+                store_past(vector, store)
+            else:
+                vector.store(store)

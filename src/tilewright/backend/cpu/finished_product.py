@@ -15,7 +15,7 @@ from llvmlite import ir
 from tilewright.backend.cpu import matrix_unit
 from tilewright.backend.cpu.blocks import K0, K1, M0, M1, N0, N1, Place, origin
 from tilewright.backend.cpu.cover import by_height, by_vectors, heights, stepping
-from tilewright.backend.cpu.epilogue import FAR, Epilogue
+from tilewright.backend.cpu.epilogue import FAR, STREAMED, Epilogue
 from tilewright.backend.cpu.function import Environment, Signature
 from tilewright.backend.cpu.indices import word
 from tilewright.backend.cpu.prefetch import Prefetcher
@@ -29,11 +29,13 @@ from tilewright.backend.cpu.statements import FunctionFrame
 from tilewright.backend.cpu.tile_functions import call_sums, store_sums
 from tilewright.ir.dtype import DType
 from tilewright.ir.product_nest import ProductNest
-from tilewright.ir.tile import RunTable, TileBuffer, TileProgram, View
+from tilewright.ir.tile import NEVER, RunTable, TileBuffer, TileProgram, View
 from tilewright.ir.tile_walk import expressions
 from tilewright.shape import (
     Expr,
     less_equal,
+    logical_and,
+    logical_not,
     product,
     symbol,
 )
@@ -67,10 +69,14 @@ class FinishedProduct:
         self.registers = nest.registers
         self.level = frame.level
         self.told = _told(nest)
-        environment = Environment(signature, [FAR, *self.told])
+        past = [STREAMED] if nest.finish.streamed != NEVER else []
+        environment = Environment(signature, [FAR, *past, *self.told])
         self.epilogue = Epilogue(frame.builder.module, name, nest, environment, frame.level)
         elements = product([size for _, size in nest.batch]) * nest.m * nest.n
-        frame.names[FAR] = frame.index(less_equal(NEAR_RESULTS // self.dtype.bytes, elements))
+        far = less_equal(NEAR_RESULTS // self.dtype.bytes, elements)
+        streamed = nest.finish.streamed
+        frame.names[FAR] = frame.index(logical_and(far, logical_not(streamed)))
+        frame.names[STREAMED] = frame.index(streamed)
         self.environment = environment.allocate(frame)
         self.lanes = self.level.lanes(self.dtype.bytes)
         self.vectors = self.registers.columns // self.lanes

@@ -15,6 +15,7 @@ from tilewright.ir.dtype import DType
 from tilewright.policy.candidates import task_room
 from tilewright.policy.tiles import product_tiles
 from tilewright.target import preset
+from tilewright.tile.passes.streams import streamed_from
 from tilewright.tile.products.frame import RegisterTile
 
 USUAL_TARGETS = {
@@ -53,6 +54,7 @@ def register_tile(level: Level, machine: Machine | None = None) -> RegisterTile:
         usual.vectors * lanes,
         narrow_rows=min(usual.rows, most_rows(level, usual.vectors, narrow)),
         room=task_room(target),
+        near=streamed_from(target),
         sums=machine.core.dots.sums,
         matrix=(ROWS, COLUMNS) if level.matrix else None,
         others=tuple((tile.rows, tile.vectors * lanes) for tile in others),

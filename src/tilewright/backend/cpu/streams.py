@@ -15,7 +15,18 @@ from llvmlite import ir
 from tilewright.backend.cpu.emitter import Emitter
 from tilewright.backend.cpu.indices import I64, word
 from tilewright.backend.cpu.vectors import Scalars, VectorFrame, VectorPlace, address_of
-from tilewright.ir.tile import CACHE_LINE, Let, Loop, Statement, Store
+from tilewright.ir.tile import (
+    CACHE_LINE,
+    NEVER,
+    Finish,
+    Let,
+    Loop,
+    Product,
+    Stage,
+    Statement,
+    Store,
+)
+from tilewright.shape import Expr
 
 LINES_AT_A_TIME = 4
 
@@ -58,18 +69,39 @@ def streamed_loop(
 def write_fence(frame: Scalars, body: Sequence[Statement]) -> None:
     """Everything streamed so far is seen before anything that is stored later."""
     builder = frame.builder
-    conditions = {loop.streamed: None for loop in _streamed(body)}
-    for condition in conditions:
+    for condition in dict.fromkeys(_streamed(body)):
         with builder.if_then(frame.indices.truth(condition, frame.names)):
             builder.fence("seq_cst")
 
 
-def _streamed(body: Sequence[Statement]) -> Iterator[Loop]:
+def _streamed(body: Sequence[Statement]) -> Iterator[Expr]:
     for statement in body:
-        if isinstance(statement, Loop):
-            if statement.may_stream:
-                yield statement
-            yield from _streamed(statement.body)
+        match statement:
+            case Loop():
+                if statement.may_stream:
+                    yield statement.streamed
+                yield from _streamed(statement.body)
+            case Stage():
+                yield from _streamed((*statement.load, *statement.body, *statement.store))
+            case Product(target=Finish(streamed=streamed)) if streamed != NEVER:
+                yield streamed
+            case _:
+                pass
+
+
+def store_past(values: VectorFrame, store: Store) -> None:
+    """Store a vector past the caches, or as usual where it does not begin at its size."""
+    builder, dtype, vector = values.builder, store.buffer.dtype, values.vector
+    value = values.value(store.value)
+    place = {values.place.variable: values.place.first}
+    address = address_of(values.frame, store.buffer, store.offset, place)
+    number = builder.ptrtoint(address, I64)
+    beside = builder.and_(number, word(vector.lanes * dtype.bytes - 1))
+    with builder.if_else(builder.icmp_signed("==", beside, word(0))) as (whole, other):
+        with whole:
+            vector.store_streamed(value, address, dtype)
+        with other:
+            vector.store(value, address, dtype)
 
 
 def _lines(frame: Scalars, loop: Loop, bounds: Bounds) -> None:

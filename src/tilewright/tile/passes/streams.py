@@ -11,17 +11,21 @@ Start with :func:`with_streams`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
+from tilewright.ir.epilogue import COLUMN
 from tilewright.ir.graph import Node
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.tile import (
+    CACHE_LINE,
+    NEVER,
     Loop,
     Statement,
     Store,
     TileProgram,
 )
-from tilewright.ir.tile_walk import is_side_by_side
+from tilewright.ir.tile_walk import is_side_by_side, slope
 from tilewright.shape import (
     Expr,
     Scope,
@@ -34,6 +38,7 @@ from tilewright.shape import (
     product,
 )
 from tilewright.target import Target
+from tilewright.tile.products.frame import RegisterTile
 from tilewright.tile.variants import LoweredStep
 
 SHORTEST = 1024  # bytes that a loop writes: of less, lines at both ends are too large a part
@@ -43,11 +48,32 @@ def with_streams(
     kernel: Kernel, steps: tuple[LoweredStep, ...], scope: Scope, target: Target
 ) -> tuple[LoweredStep, ...]:
     """The steps of a kernel, the results of the last one streamed where that pays."""
-    large = scope.resolve(_exceeds(kernel, 2 * target.levels[-2].capacity))
+    large = scope.resolve(_exceeds(kernel, streamed_from(target)))
     program = steps[-1].program
     assert isinstance(program, TileProgram)
     body = _statements(program.body, large)
     return (*steps[:-1], replace(steps[-1], program=replace(program, body=body)))
+
+
+def streamed_from(target: Target) -> int:
+    """Bytes that a kernel reads and writes, beyond which it pays to stream its results."""
+    return 2 * target.levels[-2].capacity
+
+
+def products_streamed(
+    kernel: Kernel, columns: Expr, stores: Sequence[Store], tile: RegisterTile
+) -> Expr:
+    """Whether the tiles of a product write their results past the caches; else 0.
+
+    A row of a tile is whole lines then: rows of results, of so many ``columns``, and tiles are.
+    """
+    sizes = {store.buffer.dtype.bytes for store in stores}
+    if any(store.buffer.scratch or slope(store.offset, COLUMN) != 1 for store in stores):
+        return NEVER
+    if any(tile.columns * size % CACHE_LINE for size in sizes):
+        return NEVER
+    whole = [less_equal(columns * size % CACHE_LINE, 0) for size in sorted(sizes)]
+    return logical_and(_exceeds(kernel, tile.near), *whole)
 
 
 def _exceeds(kernel: Kernel, capacity: int) -> Expr:

@@ -51,6 +51,7 @@ from tilewright.shape import (
 )
 from tilewright.tile.moves.staged import StagedResult, staged
 from tilewright.tile.moves.transposes import SIZES
+from tilewright.tile.passes.streams import products_streamed
 from tilewright.tile.products.codes import CodeOperand, code_operand, unpacking
 from tilewright.tile.products.frame import (
     Axes,
@@ -93,16 +94,9 @@ def lower_contraction(
     depth = product([size for _, size in access.summed]) // elements_per_word(contract)
     registers = tile.for_product(contract)
     frame = Frame(
-        kernel,
-        lowering,
-        registers,
-        access.batch,
-        access.rows,
-        access.columns,
-        depth,
-        blocking or Blocking(),
-        mirrored,
-    )
+        kernel, lowering, registers, access.batch, access.rows, access.columns, depth,
+        blocking or Blocking(), mirrored,
+    )  # fmt: skip
     index = declare(lowering, access.batch)
     rows, columns = declare(lowering, access.rows), declare(lowering, access.columns)
     index += [*columns, *rows] if mirrored else [*rows, *columns]
@@ -317,16 +311,23 @@ def column_block(frame: Frame, most: int) -> Expr:
         return maximum(ceil_div(frame.n, width) * width, width)
     whole = frame.n * product([size for _, size in frame.batch])
     share = ceil_div(whole, SHARES * width) * width
-    limit = minimum(maximum(share, 2 * width), most)
+    limit, others = minimum(maximum(share, 2 * width), most), symbol(THREADS)
     if frame.blocking.columns is not None:
         limit = constant(max(frame.blocking.columns, width))
-    blocks = column_blocks(frame.n, limit, width)
+        rows = ceil_div(frame.m, frame.blocking.rows or frame.tile.rows)
+        others = rows * product([size for _, size in frame.batch])
+    blocks = column_blocks(frame.n, limit, width, others)
     return maximum(ceil_div(ceil_div(frame.n, blocks), width) * width, width)
 
 
-def column_blocks(columns: Expr, most: Expr | int, width: int) -> Expr:
-    """How many blocks; half a panel goes along with others: alone it would be no full vector."""
-    return maximum(ceil_div(columns - width // 2, most), 1)
+def column_blocks(columns: Expr, most: Expr | int, width: int, others: Expr) -> Expr:
+    """How many blocks; half a panel goes along with others: alone it would be no full vector.
+
+    There is one for each thread where there are fewer ``others`` beside them, and panels for it.
+    """
+    panels = maximum(columns - width // 2, 1)
+    shared = minimum(ceil_div(symbol(THREADS), maximum(others, 1)), ceil_div(panels, width))
+    return maximum(ceil_div(panels, most), shared, 1)
 
 
 def balanced(size: Expr, most: Expr, unit: int) -> Expr:
@@ -410,6 +411,7 @@ def assemble(
         ((*lowering.buffers.values(), *packed), tuple(targets.values())),
         count * (frame.depth + 8) // NANOSECONDS_SHIFT + 1,
         tuple(stages.values()),
+        lowering.scope.resolve(products_streamed(kernel, frame.n, stores, frame.tile)),
     )
     assert not lowering.blocks[0].statements, f"{kernel.label}: an epilogue cannot hold statements"
     return LoweredStep(program, (*lowering.buffers, *sources), tuple(kernel.outputs))

@@ -28,13 +28,15 @@ class RegisterTile:
     ``others`` are further sizes, of which prices tell where they are faster. ``matrix`` are the
     rows and columns of sums that a matrix unit holds, for products of narrow operands in rows.
     ``room`` are the bytes that all may have together which a task around the tile meets more than
-    once: the second cache has them.
+    once: the second cache has them. A kernel that reads and writes more than ``near`` bytes writes
+    its results past the caches.
     """
 
     rows: int
     columns: int
     narrow_rows: int
     room: int
+    near: int = 1 << 62
     sums: int = 12
     matrix: tuple[int, int] | None = None
     others: tuple[tuple[int, int], ...] = ()

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.ir.tile import (
+    NEVER,
     Finish,
     Product,
     Registers,
@@ -69,11 +70,12 @@ def product_program(
     memory: tuple[tuple[TileBuffer, ...], tuple[TileBuffer, ...]],
     work: Expr,
     staged: Sequence[StagedResult] = (),
+    streamed: Expr = NEVER,
 ) -> TileProgram:
     """The program of a product whose ``operands`` are whole, or loaded for each block.
 
     ``memory`` is what it reads and what it writes; ``staged`` are the results whose ``stores`` go
-    to scratch memory first.
+    to scratch memory first. Where ``streamed`` is not 0, results go past the caches.
     """
     dtype, (reads, results) = frame.kernel.seed.dtype, memory
     m = StageAxis("_m", frame.m, blocks.rows, Role.PARALLEL)
@@ -86,7 +88,7 @@ def product_program(
     assert isinstance(right, View), "tiles read the right operand as it lies"
     gathering, packing = (side.load if isinstance(side, Loaded) else () for side in operands)
     tail = frame.n.value % frame.tile.columns if frame.n.is_constant else None
-    finish = Finish(stores, Registers(frame.tile.rows, frame.tile.columns, tail))
+    finish = Finish(stores, Registers(frame.tile.rows, frame.tile.columns, tail), streamed)
     product = Product(
         dtype, left, right, m.bounds, n.bounds, k.bounds, finish, narrow_type(frame.kernel.seed)
     )

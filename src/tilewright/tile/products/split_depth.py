@@ -18,6 +18,7 @@ from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Contract
 from tilewright.ir.product_nest import ProductNest
 from tilewright.ir.tile import (
+    NEVER,
     Apply,
     Load,
     Loop,
@@ -162,7 +163,7 @@ def _split_stages(nest: ProductNest, parts: _Parts) -> Stage:
         product,
         left=_shifted(left, parts),
         right=right if nest.is_packing else _shifted(right, parts),
-        target=replace(nest.finish, stores=stores),
+        target=replace(nest.finish, stores=stores, streamed=NEVER),
     )
     steps = Stage(
         (replace(depth, extent=parts.length, block=block),),

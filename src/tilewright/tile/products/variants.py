@@ -187,11 +187,9 @@ class Choice:
 
 def _blocks(nest: ProductNest, rows: Expr, columns: Expr, depth: Expr) -> Blocks:
     """The numbers of blocks; shorter expressions than the program's balanced sizes give."""
-    return Blocks(
-        ceil_div(nest.m, rows),
-        column_blocks(nest.n, columns, nest.registers.columns),
-        ceil_div(nest.k, depth),
-    )
+    down, each = ceil_div(nest.m, rows), product([size for _, size in nest.batch])
+    across = column_blocks(nest.n, columns, nest.registers.columns, down * each)
+    return Blocks(down, across, ceil_div(nest.k, depth))
 
 
 def _swapped(

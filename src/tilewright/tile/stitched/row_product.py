@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from tilewright.ir.graph import Node
 from tilewright.ir.product_nest import ProductNest
 from tilewright.ir.row_product import RowProduct
-from tilewright.ir.tile import Load, Loop, Statement, Store, TileBuffer, Value
+from tilewright.ir.tile import NEVER, Load, Loop, Statement, Store, TileBuffer, Value
 from tilewright.ir.views import Index, declare_index, linear
 from tilewright.shape import Expr, Scope, constant, symbol
 from tilewright.tile.moves.staged import SPREAD
@@ -83,7 +83,9 @@ def lower_row_product(
             stores.append(Store(shown, (ROW - BEGIN) * wide + COLUMN, store.value))
         if store.buffer is not own or kept:
             stores.append(store)
-    product = replace(nest.product, target=replace(nest.finish, stores=tuple(stores)))
+    product = replace(
+        nest.product, target=replace(nest.finish, stores=tuple(stores), streamed=NEVER)
+    )
     steps = replace(nest.steps, body=(product,))
     program = nest.with_blocks(
         replace(nest.blocks, body=(steps,), store=(*nest.blocks.store, *statements))
