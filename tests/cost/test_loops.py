@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tilewright.cost import LoopPrice, Machine, loop_price
+from tilewright.cost.vector_work import Core, masks_pay
+from tilewright.ir.tile import Loop
 from tilewright.ir.tile_parse import parse_program
 from tilewright.shape import constant, symbol
 from tilewright.target import preset
@@ -68,6 +70,23 @@ grid _i1 < rows
     single, masked = text.format(""), text.format(" masked")
     assert alone(single, 1000, 31) > 2.5 * alone(masked, 1000, 31)
     assert alone(single, 1000, 32) == alone(masked, 1000, 32)
+
+
+@pytest.mark.parametrize(
+    ("reduced", "pays"),
+    [
+        ("exponential(b0[_i1*columns + _i2])", True),
+        ("1.0", False),
+        ("b1[_i1*columns + _i2]", False),
+    ],
+)
+def test_narrow_vectors_have_masks_for_words_alone(reduced: str, pays: bool) -> None:
+    """What a loop reduces counts as well, and nothing at all may be in memory."""
+    text = SUMS.replace("b0[_i1*columns + _i2]", reduced).replace("work", "buffer b1: int8\nwork")
+    (loop, _) = parse_program(text).body
+    target = preset("zen3")
+    assert isinstance(loop, Loop)
+    assert masks_pay(Core(target, Machine(target).core.loops), loop) is pays
 
 
 def test_bytes_come_from_the_level_that_holds_them() -> None:

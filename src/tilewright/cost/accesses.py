@@ -64,7 +64,7 @@ class Access:
     def key(self) -> tuple[object, ...]:
         """Alike where two accesses differ by where they begin only."""
         return (
-            self.buffer, tuple(sorted((k, str(e)) for k, e in self.extents.items())),
+            self.buffer, tuple((k, self.extents[k]) for k in sorted(self.extents)),
             tuple(sorted(self.pending.items())), self.is_store,
         )  # fmt: skip
 

@@ -256,10 +256,12 @@ def masks_pay(core: Core, loop: Loop) -> bool:
 
 
 def _narrowest(loop: Loop) -> int:
-    """Bytes of the narrowest element of a loop in memory."""
+    """Bytes of the narrowest element of a loop in memory, as many as any mask has where none is."""
     values = [part.value for part in loop.body if isinstance(part, Let | Store)]
+    values += [accumulator.value for accumulator in loop.accumulators]
     loads = [load.buffer.dtype.bytes for value in values for load in value_loads(value)]
-    return min([*loads, *(store.buffer.dtype.bytes for store in _stores(loop))])
+    stores = [store.buffer.dtype.bytes for store in _stores(loop)]
+    return min([*loads, *stores], default=LEAST_MASKED)
 
 
 def _combining(accumulator: Accumulator, costs: LoopCosts) -> float:

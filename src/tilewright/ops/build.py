@@ -98,7 +98,7 @@ class Builder:
 
     def _agree(self, a: Expr, b: Expr) -> Expr:
         """The broadcast of two sizes neither of which is known to be 1."""
-        message = f"operands cannot be broadcast together: sizes {a} and {b}"
+        message = f"operands cannot be broadcast together: sizes {a.brief} and {b.brief}"
         a_is_one, b_is_one = self.scope.is_equal(a, 1), self.scope.is_equal(b, 1)
         if a_is_one is Truth.NO and b_is_one is Truth.NO:
             self.context.require_equal(a, b, "operands cannot be broadcast together")

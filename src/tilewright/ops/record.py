@@ -237,9 +237,9 @@ class RuleContext:
         """Demand a == b: an error now if impossible, a guard and a fact if not known."""
         truth = self.scope.is_equal(a, b)
         if truth is Truth.NO:
-            raise InvalidModelError(f"{message}: {a} is not {b}", where=self.where)
+            raise InvalidModelError(f"{message}: {a.brief} is not {b.brief}", where=self.where)
         if truth is Truth.UNKNOWN and not self._require_larger(a, b, message):
-            left, right = self.scope.resolve(a), self.scope.resolve(b)
+            left, right = self.scope.resolve(a).brief, self.scope.resolve(b).brief
             self.require(equal_expression(a, b), f"{message}: {left} must equal {right}")
             self.scope.assume_equal(a, b)
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tilewright.shape.bounds import SymbolFacts
+from tilewright.shape.encode import LEAST, MOST
 from tilewright.shape.expr import Atom, Expr, as_expr, from_terms, rebuild, symbol
 from tilewright.shape.functions import equal, less_equal, logical_and
 from tilewright.shape.guards import Guard, values_of
@@ -337,26 +338,31 @@ class _Binder:
             condition = equal(left, right)
             if position not in self.derived and not condition.is_constant:
                 values = values_of(condition.free_symbols)
-                message = f"The model needs {left} to be equal to {right}, but they differ{values}."
+                message = (
+                    f"The model needs {left.brief} to be equal to {right.brief}, "
+                    f"but they differ{values}."
+                )
                 self.guards.append(Guard(condition, message))
 
     def guard_bounds(self) -> None:
-        """Guards for the symbolic bounds of the scope."""
+        """Guards for the symbolic bounds of the scope that 64 bits do not guarantee."""
         for expression, bounds in self.scope.known_bounds:
-            conditions = [less_equal(bounds.low, expression)] if bounds.low is not None else []
-            if bounds.high is not None:
+            conditions: list[Expr] = []
+            if bounds.low is not None and bounds.low >= LEAST:
+                conditions.append(less_equal(bounds.low, expression))
+            if bounds.high is not None and bounds.high <= MOST:
                 conditions.append(less_equal(expression, bounds.high))
             condition = logical_and(*conditions)
             if not condition.is_constant:
                 message = (
-                    f"{expression} is outside the declared range {bounds}"
+                    f"{expression.brief} is outside the declared range {bounds}"
                     f"{values_of(expression.free_symbols)}."
                 )
                 self.guards.append(Guard(condition, message))
         for name, limit in self.scope.limits:
             if name in self.sources:
                 message = (
-                    f'Dimension "{name}" = {{{name}}} is greater than {limit}, which it is '
+                    f'Dimension "{name}" = {{{name}}} is greater than {limit.brief}, which it is '
                     f"declared not to be{values_of(limit.free_symbols)}."
                 )
                 self.guards.append(Guard(less_equal(symbol(name), limit), message))

@@ -19,7 +19,7 @@ SYM, ADD = Operation.SYMBOL.value, Operation.ADD.value
 MINIMUM, SELECT = Operation.MINIMUM.value, Operation.SELECT.value
 # Words that are no operation of an atom. A test compares all with those of `expression.cpp`.
 CONST, SUB, MUL, LESS_THAN, KEEP, RECALL = 0, 3, 4, 10, 17, 18
-_LEAST, _MOST = -(2**63), 2**63 - 1
+LEAST, MOST = -(2**63), 2**63 - 1
 _FOLDED = {Operation.MINIMUM, Operation.MAXIMUM, Operation.AND, Operation.OR}
 
 _Part = Expr | Monomial | Atom
@@ -79,7 +79,7 @@ class _Encoder:
 
     def push(self, value: int) -> None:
         """A constant."""
-        if not _LEAST <= value <= _MOST:
+        if not LEAST <= value <= MOST:
             raise DimensionError(f"the constant {value} does not fit a signed 64-bit integer")
         self.words += (CONST, value)
 

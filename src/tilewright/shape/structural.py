@@ -153,7 +153,7 @@ def remainder_with_common_factor(operation: Operation, operands: Operands) -> Ex
 @structural_rule(
     FLOORDIV,
     formula="(x//a + c)//b = (x + a*c)//(a*b)",
-    precondition="a > 0 and b > 0 constant",
+    precondition="a > 0 and b > 0 constant, a*b fits 62 bits, since calls compute with 64",
 )
 def quotient_of_quotient(operation: Operation, operands: Operands) -> Expr | None:
     divisor = _divisor(operands)
@@ -162,7 +162,7 @@ def quotient_of_quotient(operation: Operation, operands: Operands) -> Expr | Non
     if not divisor or inner is None or inner.operation is not FLOORDIV:
         return None
     inner_divisor = _divisor(inner.operands)
-    if not inner_divisor:
+    if not inner_divisor or inner_divisor * divisor >= 1 << 62:
         return None
     return (inner.operands[0] + inner_divisor * offset) // (inner_divisor * divisor)
 

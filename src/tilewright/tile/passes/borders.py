@@ -164,7 +164,10 @@ class _Interior(ExpressionMap):
 
     def _simplified(self, expression: Expr) -> Expr:
         """The expression with the part of each clamp or remainder that holds in the interior."""
-        return with_pieces(expression.substitute(self._positions), self._piece)
+        found = expression.substitute(self._positions)
+        if self.variable not in found.free_symbols:
+            return found
+        return with_pieces(found, self._piece)
 
     def _piece(self, atom: Atom) -> Expr:
         operands = tuple(map(self._simplified, atom.operands))

@@ -103,7 +103,7 @@ def _divisions(loop: Loop) -> Iterator[_Division]:
     """What a loop divides in each of its turns."""
     bound = {part.name for part in loop.body if isinstance(part, LetIndex)} | {loop.variable}
     for expression in dict.fromkeys(expressions((replace(loop, begin=ZERO, end=ZERO),))):
-        for atom in _atoms(expression):
+        for atom in _atoms(expression, loop.variable):
             if atom.operation not in DIVISIONS:
                 continue
             inner, divisor = atom.operands
@@ -122,11 +122,13 @@ def _is_within(loop: Loop, divisor: Expr, scope: Scope) -> bool:
     return any(scope.is_less_equal(length, divisor) is Truth.YES for length in lengths)
 
 
-def _atoms(expression: Expr) -> Iterator[Atom]:
-    """All operations of an expression, those inside of others before them."""
+def _atoms(expression: Expr, name: str) -> Iterator[Atom]:
+    """All operations on a symbol in an expression, those inside of others before them."""
+    if name not in expression.free_symbols:
+        return
     for atom in dict.fromkeys(a for monomial, _ in expression.terms for a in monomial.atoms):
         for operand in atom.operands:
-            yield from _atoms(operand)
+            yield from _atoms(operand, name)
         yield atom
 
 
