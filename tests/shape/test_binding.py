@@ -48,6 +48,15 @@ def message(binding: BindingPlan, *shapes: tuple[int, ...]) -> str:
     return str(error.value)
 
 
+def test_a_bound_beyond_64_bits_is_no_guard():
+    """No value of a call is greater, and no call could ask for it."""
+    scope = Scope()
+    n, size = scope.declare("n", 1, 1 << 40), scope.declare("size", 0, 1 << 70)
+    scope.assume_equal(size, n * n)
+    guards = plan(scope, x=(n, n)).guards
+    assert not any("1180591620717411303424" in str(guard.condition) for guard in guards)
+
+
 def test_equal_dimensions_name_both_inputs():
     scope = Scope()
     batch, seq = scope.declare("batch", 0, 64), scope.declare("seq", 1)

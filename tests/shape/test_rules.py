@@ -388,6 +388,12 @@ def test_every_rule_has_a_case():
     assert scoped == {case.rule for case in REFUSED_CASES}
 
 
+def test_quotients_stay_two_where_their_divisors_do_not_fit_a_number_of_64_bits():
+    large = 1 << 40
+    assert str(symbol("a") // large // 4) == f"a//{4 * large}"
+    assert str(symbol("a") // large // large) == f"(a//{large})//{large}"
+
+
 @pytest.mark.parametrize("text", ["a//0", "a % 0", "ceil_div(a, 0)", "3//0", "a//(b - b)"])
 def test_division_by_zero_is_refused(text: str):
     with pytest.raises(DimensionError, match="divided by zero"):
