@@ -37,7 +37,7 @@ from tilewright.shape import (
 from tilewright.target.core_model import LINE_BYTES, PAGE_BYTES, SHORT_ROW_BYTES
 
 MEBIBYTE = 1 << 20
-FORESEEN = constant(2)  # pairs of the time that memory takes for bytes that hardware foresees
+FORESEEN = constant(2)  # halves: once the time that memory takes, as hardware asks for it ahead
 
 
 @dataclass(frozen=True)

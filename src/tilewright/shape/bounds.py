@@ -8,7 +8,7 @@ that shares symbols with the rest (a loop variable, a minimum, a quotient, …).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from math import gcd
 from typing import NamedTuple
@@ -30,7 +30,7 @@ from tilewright.shape.table import Operation
 # Atoms are eliminated one by one, some in two ways; with more than this the effort is not worth it.
 _MOST_APPLICATIONS = 4
 _MOST_ELIMINATIONS = 200  # in one question: each may ask two more, so without end they double
-_LONGEST = 500  # symbols and operations of a sum that is looked into so
+_LONGEST = 500  # symbols and operations of a sum that is looked into so; some have millions
 _WITH_ENDS = (
     Operation.FLOORDIV,
     Operation.CEILDIV,
@@ -101,6 +101,13 @@ class Declarations:
         result = self.copy()
         result.asked = self.asked  # what is concluded from the copy holds by these facts too
         return result if result._narrow(expression, bounds) else None
+
+    def occupied(self, sizes: Iterable[Expr]) -> Declarations | None:
+        """These facts, and that all of `sizes` are 1 or more; None where one of them never is."""
+        facts: Declarations | None = self
+        for size in sizes:
+            facts = facts and facts.narrowed(size, Interval(1, None))
+        return facts
 
     def _narrow(self, expression: Expr, bounds: Interval) -> bool:
         """Take in that the expression lies in `bounds`; False where that leaves no value."""
@@ -219,7 +226,7 @@ class Bounds:
         return low is not None and low > 0
 
     def _occupied(self, context: Sequence[Expr]) -> Bounds | None:
-        """What holds where the symbols of `context` have values; None where that adds nothing.
+        """What holds where the symbols of `context` have values; None if no more, or if none has.
 
         The range of a loop variable has a size of 1 or more then, and so has what it is a product
         or a quotient of.
@@ -232,9 +239,7 @@ class Bounds:
                     sizes |= dict.fromkeys(self._positive_with(limit - lowest + 1))
         key = tuple(sizes)
         if key not in self._with_sizes:
-            facts: Declarations | None = self.declarations if sizes else None
-            for size in sizes:
-                facts = facts and facts.narrowed(size, Interval(1, None))
+            facts = self.declarations.occupied(sizes) if sizes else None
             self._with_sizes[key] = facts and Bounds(facts)
         return self._with_sizes[key]
 

@@ -19,7 +19,7 @@ SYM, ADD = Operation.SYMBOL.value, Operation.ADD.value
 MINIMUM, SELECT = Operation.MINIMUM.value, Operation.SELECT.value
 # Words that are no operation of an atom. A test compares all with those of `expression.cpp`.
 CONST, SUB, MUL, LESS_THAN, KEEP, RECALL = 0, 3, 4, 10, 17, 18
-LEAST, MOST = -(2**63), 2**63 - 1
+LEAST, MOST = -(2**63), 2**63 - 1  # numbers with which a call computes
 _FOLDED = {Operation.MINIMUM, Operation.MAXIMUM, Operation.AND, Operation.OR}
 
 _Part = Expr | Monomial | Atom

@@ -98,11 +98,10 @@ class Scope:
     def occupied(self, sizes: Iterable[Expr]) -> Scope | None:
         """A scope in which all of `sizes` are 1 or more too; None where one of them never is."""
         other = self.copy()
-        for size in sizes:
-            narrowed = other._declared.narrowed(self.resolve(size), Interval(1, None))
-            if narrowed is None:
-                return None
-            other._declared = narrowed
+        narrowed = other._declared.occupied(map(self.resolve, sizes))
+        if narrowed is None:
+            return None
+        other._declared = narrowed
         other._declared.asked = set()
         other._clear()
         return other
