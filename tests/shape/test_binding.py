@@ -262,3 +262,20 @@ def test_guard_messages_show_values():
 
 def test_sizes_have_symbols_of_their_own():
     assert str(size_symbol(1, 0)) == "_size.1.0"
+
+
+def test_definitions_are_solved_from_what_they_name():
+    scope = Scope()
+    a, b = scope.declare("a", 0, 5), scope.declare("b", 1, 6)
+    size = scope.define("size", a * b + 1)
+    other = scope.define("size", size * size - a)
+    binding = plan(scope, x=(a, b))
+    assert binding.solve([(2, 3)]) == {"a": 2, "b": 3, "size_0": 7, "size_1": 47}
+    ends = [str(guard.condition) for guard in binding.guards]
+    assert not any("size_" in end for end in ends)  # what a definition implies needs no guard
+    scope.assume_equal(other, 47)
+    scope.declare("size_0", 7)
+    binding = plan(scope, x=(a, b))
+    assert binding.solve([(2, 3)])["size_1"] == 47
+    assert "to be equal to 47, but they differ" in message(binding, (2, 4))
+    assert '"size_0" = 5' in message(binding, (2, 2))

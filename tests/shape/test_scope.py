@@ -245,3 +245,27 @@ def test_sizes_after_several_poolings_are_one_quotient(ceil: bool):
         assert occupied.is_equal(own, model) is Truth.YES, (own, model)
         text = str(occupied.resolve(model))
         assert text.count("//") + text.count("ceil_div") == 1, text
+
+
+def test_a_definition_is_a_symbol_with_the_range_of_what_it_stands_for() -> None:
+    scope = Scope()
+    a, b = scope.declare("a", 1, 50, 5), scope.declare("b", 0, 3)
+    size = scope.define("size", 4 * a + 20 * b)
+    assert scope.bounds(size) == Interval(20, 260)
+    assert scope.divisible(size, 20) is YES
+    assert scope.define("size", 20 * b + 4 * a) is size
+    other = scope.define("size", size * size + b)
+    assert other is not size
+    assert dict(scope.definitions) == {str(size): 4 * a + 20 * b, str(other): size * size + b}
+    assert scope.completed({"a": 5, "b": 1}) == {"a": 5, "b": 1, "size_0": 40, "size_1": 1601}
+    assert scope.completed({"b": 1}) == {"b": 1}
+
+
+def test_definitions_are_copied_and_forgotten() -> None:
+    scope = Scope()
+    a = scope.declare("a", 0, 9)
+    before = scope.copy()
+    made = scope.define("size", 3 * a + 1)
+    assert list(scope.copy().definitions) == [str(made)] and not before.definitions
+    scope.restore(before)
+    assert not scope.definitions and str(made) not in scope.symbols

@@ -222,7 +222,7 @@ class Explained:
         threads = min(model.num_threads, target.units)
         times = dict(called.times)
         assumed = _middles(self.made.graph.scope, shape)
-        point = {**assumed, **shape, THREADS: threads}
+        point = {**self.made.graph.scope.completed({**assumed, **shape}), THREADS: threads}
         prices = _PointPrices(self.machine, self._lowering, point)
         uses: dict[int, list[KernelUse]] = {}
         for use in model.explain(**shape):
@@ -306,7 +306,7 @@ class Explained:
 
 def _middles(scope: Scope, known: Mapping[str, int]) -> dict[str, int]:
     """The middle, by ratio, of the range of every size that is not known."""
-    unknown = [name for name in scope.symbols if name not in known]
+    unknown = [n for n in scope.symbols if n not in known and n not in scope.definitions]
     sizes = [scope.resolve(symbol(name)) for name in unknown]
     free = [name for name, size in zip(unknown, sizes, strict=True) if size is symbol(name)]
     return {name: math.isqrt(math.prod(range_of(scope, name))) for name in free}

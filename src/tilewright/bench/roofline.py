@@ -15,7 +15,7 @@ from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Graph, Node, users
 from tilewright.ir.primitives import Recurrence
 from tilewright.plan.quick import is_product, multiply_adds, reads_a_part
-from tilewright.shape import Expr, product, total
+from tilewright.shape import Expr, Scope, product, total
 from tilewright.target import detect
 from tilewright.tune.peak import measure_peak, measure_reads
 
@@ -76,10 +76,11 @@ def measure_limits(threads: int) -> Limits:
 @dataclass(frozen=True)
 class ModelWork:
     """What a call of a model has to do: operations of its products, and bytes that it has to read
-    or write once, by the sizes of the call."""
+    or write once, by the sizes of the call, of which ``scope`` knows what follows from others."""
 
     flops: Expr
     bytes: Expr
+    scope: Scope
 
     @staticmethod
     def of(graph: Graph) -> ModelWork | None:
@@ -100,10 +101,11 @@ class ModelWork:
         for node in nodes:
             if isinstance(node.primitive, Constant):
                 moved += _read_of(node, readers[node])
-        return ModelWork(2 * total(sums), total(map(_bytes, moved)))
+        return ModelWork(2 * total(sums), total(map(_bytes, moved)), graph.scope)
 
     def seconds(self, sizes: Mapping[str, int], limits: Limits) -> float | None:
         """The least time at these sizes; None where values of the call decide some."""
+        sizes = self.scope.completed(sizes)
         if not sizes.keys() >= {*self.flops.free_symbols, *self.bytes.free_symbols}:
             return None
         return limits.seconds(self.flops.evaluate(sizes), self.bytes.evaluate(sizes))

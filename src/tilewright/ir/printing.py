@@ -69,6 +69,10 @@ def _facts(graph: Graph) -> list[str]:
         end = "" if high is None else f" <= {high}"
         step = "" if multiple == 1 else f", multiple of {multiple}"
         out.append(f"{start}{name}{end}{step}")
+    named = {s for n in graph.nodes() for e in n.shape for s in e.free_symbols}
+    for name, expression in graph.scope.definitions.items():
+        if name in named:
+            out.append(f"{name} = {expression}")
     return out + [f"require {guard.condition}" for guard in graph.guards]
 
 

@@ -109,7 +109,8 @@ def written(accesses: Iterable[Access], sizes: Point) -> set[int] | None:
 
 def sample_sizes(scope: Scope, demands: Sequence[Expr], names: Sequence[str]) -> list[Sample]:
     """A few values of all symbols by which every fact and demand is met; small ones."""
-    free = [n for n in scope.symbols if scope.resolve(symbol(n)) is symbol(n)]
+    resolved = {n: scope.resolve(symbol(n)) for n in scope.symbols} | {**scope.definitions}
+    free = [name for name, value in resolved.items() if value is symbol(name)]
     choices: list[tuple[int, ...]] = [(0,), (1,), (2,), (3, 2, 5), (9, 17, 4), (70, 33, 1)]
     found: dict[tuple[int, ...], Sample] = {}
     for steps in choices:
@@ -119,8 +120,8 @@ def sample_sizes(scope: Scope, demands: Sequence[Expr], names: Sequence[str]) ->
             value = steps[position % len(steps)]
             value = max(-(-value // multiple) * multiple, low if low is not None else value)
             sample[name] = value if high is None else min(value, high)
-        for name in scope.symbols:
-            value = _value(scope.resolve(symbol(name)), sample)
+        for name, expression in resolved.items():
+            value = _value(expression, sample)
             sample[name] = 0 if value is None else value
         if _is_possible(scope, demands, sample):
             found.setdefault(tuple(sample.values()), sample)

@@ -118,6 +118,9 @@ def _dimensions(graph: Graph) -> list[str]:
     """Every dimension is known where it is used."""
     found: list[str] = []
     known = {s for value in graph.inputs for e in value.shape for s in e.free_symbols}
+    for name, expression in graph.scope.definitions.items():
+        if known.issuperset(expression.free_symbols):
+            known.add(name)
     known |= {s for s in graph.scope.symbols if _follows(graph, s, known)}
     bound = {b.source: b.symbols for b in graph.bindings}
     for current in graph.nodes():

@@ -61,8 +61,8 @@ class Builder:
         self.scope = context.scope
 
     def shape(self, sizes: Sequence[Expr | int]) -> Shape:
-        """Sizes as resolved expressions."""
-        return tuple(self.scope.resolve(as_expr(s)) for s in sizes)
+        """Sizes as resolved expressions, or symbols for long ones."""
+        return tuple(self.context.facts.size(as_expr(s)) for s in sizes)
 
     def reshape(self, x: Node, sizes: Sequence[Expr | int]) -> Node:
         """``x`` under another shape; the caller has made sure that the element counts agree."""
@@ -110,7 +110,7 @@ class Builder:
             return a
         if b_is_one is Truth.NO:
             return b
-        return self.scope.resolve(select(equal(a, 1), b, a))
+        return self.context.facts.size(select(equal(a, 1), b, a))
 
     def together(self, *operands: Operand) -> list[Node]:
         """Operands (numbers take the type of the first node) broadcast to their joint shape."""

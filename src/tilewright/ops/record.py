@@ -32,6 +32,7 @@ from tilewright.support.errors import DimensionError, InvalidModelError, Unsuppo
 # A size that is large and divisible, for samples; and how many small sizes are tried.
 _SAMPLE = 2520
 _STEPS = 260
+LONGEST_SIZE = 100  # symbols and operations of a size that has no symbol of its own
 
 AttributeValue = int | float | str | bytes | np.ndarray[Any, Any] | list[Any] | object
 
@@ -55,12 +56,16 @@ class NoRule(UnsupportedError):
 
 @dataclass
 class ImportFacts:
-    """What importing collects about symbols; shared by all nodes of one model."""
+    """What importing collects about symbols; shared by all nodes of one model.
+
+    ``given`` are the symbols that the sizes of the model's inputs determine.
+    """
 
     scope: Scope
     guards: list[Guard] = field(default_factory=list[Guard])
     bindings: list[Binding] = field(default_factory=list[Binding])
     bound: dict[Node, Contents] = field(default_factory=dict[Node, Contents])
+    given: frozenset[str] = frozenset()
     _checkpoint: tuple[tuple[int, int, int], ImportFacts] | None = field(default=None, repr=False)
 
     def checkpoint(self) -> ImportFacts:
@@ -77,6 +82,21 @@ class ImportFacts:
         self.guards[:] = saved.guards
         self.bindings[:] = saved.bindings
         self.bound = {**saved.bound}
+
+    def size(self, size: Expr) -> Expr:
+        """A size as simple as the facts allow; one that is too long gets a symbol of its own.
+
+        Sizes that cannot be proved equal are joined to formulas, and those again: such formulas
+        grow without end, and nothing would ever be proved of them. A size that depends on values
+        of a call stays, since its symbols are not known before.
+        """
+        resolved = self.scope.resolve(size)
+        if resolved.length <= LONGEST_SIZE:
+            return resolved
+        known = self.given.union(self.scope.definitions)
+        if not known.issuperset(resolved.free_symbols):
+            return resolved
+        return self.scope.define("size", resolved)
 
 
 @dataclass

@@ -149,7 +149,7 @@ def _bytes(tensor: Tensor) -> Expr:
 
 def _corners(graph: Graph, units: int) -> Iterator[Point]:
     """The ends of the declared ranges, the largest first, on one thread and on all."""
-    names = sorted(graph.scope.symbols)
+    names = sorted(set(graph.scope.symbols).difference(graph.scope.definitions))
     for name in names:
         if graph.scope.bounds(symbol(name)).high is None:
             raise DimensionError(
@@ -162,7 +162,7 @@ def _corners(graph: Graph, units: int) -> Iterator[Point]:
         if number == MOST_CORNERS:
             return
         for threads in dict.fromkeys((1, units)):
-            yield {**dict(zip(names, sizes, strict=True)), THREADS: threads}
+            yield {**graph.scope.completed(dict(zip(names, sizes, strict=True))), THREADS: threads}
 
 
 __all__ = ["Fullest", "PlanMemory"]

@@ -351,7 +351,7 @@ def _signature(problem: Problem) -> object:
 def _is_decided_by_inputs(graph: Graph) -> bool:
     """Whether the sizes of the inputs tell all sizes, so that prices are known before the call."""
     known = {name for node in graph.inputs for size in node.shape for name in size.free_symbols}
-    return known.issuperset(graph.scope.symbols)
+    return known.union(graph.scope.definitions).issuperset(graph.scope.symbols)
 
 
 def _feasible(

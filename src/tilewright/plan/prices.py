@@ -95,12 +95,12 @@ def points_of(graph: Graph, machine_units: int, kept: int = KEPT) -> list[Mappin
 
     Of those that are spread, so many are ``kept``, which are of less work than the others.
     """
-    names = sorted(graph.scope.symbols)
+    names = sorted(set(graph.scope.symbols).difference(graph.scope.definitions))
     ranges = [range_of(graph.scope, name) for name in names]
     shapes = sorted(spread_shapes(ranges, TRIED), key=_size)[:kept]
     threads = sorted({1, max(n for n in thread_counts(machine_units) if n <= machine_units)})
     return [
-        {**dict(zip(names, shape, strict=True)), THREADS: count}
+        {**graph.scope.completed(dict(zip(names, shape, strict=True))), THREADS: count}
         for shape in shapes
         for count in threads
     ]

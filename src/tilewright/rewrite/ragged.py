@@ -112,6 +112,8 @@ class _Splitter:
         graph = self.graph
         if graph.bindings or graph.measured:
             raise self._refusal("has sizes that depend on values", None)
+        if graph.scope.definitions:
+            raise self._refusal("has sizes that are long formulas of its dimensions", None)
         if all(self.place(i) is None or not self.of_batch(i.shape) for i in graph.inputs):
             both = f"{self.batch} and {self.sequence}"
             raise self._refusal(f"has no input with the sizes {both}", None)

@@ -19,6 +19,7 @@ from tilewright.runtime.artifact import Artifact, ArtifactContents, open_artifac
 from tilewright.runtime.artifact_writer import describe, save_artifact
 from tilewright.runtime.constants import PlacedConstants, place_constants
 from tilewright.runtime.control import ControlOperator, ControlStep, are_native, is_native
+from tilewright.runtime.dimensions import completed
 from tilewright.runtime.hooks import Evaluate, Hooks
 from tilewright.runtime.info import ArtifactInfo, buffers_of, specifications
 from tilewright.runtime.levels import choose_level
@@ -29,15 +30,12 @@ from tilewright.runtime.ragged import RaggedOperator, RaggedStep
 from tilewright.runtime.results import KernelUse, Memory, Outputs, Stats, StepTime, TensorSpec
 from tilewright.runtime.sequences import Sequences
 from tilewright.support.arguments import (
-    LARGEST,
     MOST_THREADS,
-    as_integer,
     file_path,
     limit,
-    show,
     switch,
 )
-from tilewright.support.errors import ArtifactError, DimensionError, InputError
+from tilewright.support.errors import ArtifactError, InputError
 from tilewright.support.processors import default_threads
 from tilewright.support.text import article
 
@@ -414,7 +412,7 @@ class CompiledModel:
 
     def memory(self, **dims: int) -> Memory:
         """Bytes that a call at these dimensions needs, without running it."""
-        phases = self._explain(dims)
+        phases = self._explain(completed(self._program, dims))
         blocks: dict[int, int] = {}
         for phase in phases:
             blocks[phase["block"]] = max(blocks.get(phase["block"], 0), phase["arena_bytes"])
@@ -433,6 +431,7 @@ class CompiledModel:
         plan with several ways to compute a part, only the kernels of the one taken.
         """
         kernels: list[KernelUse] = []
+        dims = completed(self._program, dims)
         for phase in self._explain(dims):
             for number, grid, threads, work, scratch, size, parameters, steps in phase["kernels"]:
                 step = cast("KernelStep", self._program.steps[number])
@@ -463,36 +462,8 @@ class CompiledModel:
 
     def _explain(self, dims: Mapping[str, int]) -> list[dict[str, Any]]:
         """The native numbers of each phase whose symbols are all given."""
-        symbols, ragged = self._program.symbols, self._program.ragged
-        dims = {name: _size(name, size) for name, size in dims.items()}
-        if ragged is not None and ragged.name in dims:  # all sequences are equally long
-            length = dims.pop(ragged.name)
-            dims.setdefault(ragged.positions, length * dims.get(ragged.batch, 0))
-        unknown = [name for name in dims if name not in symbols]
-        missing = [s.symbol for s in self._program.bindings if s.symbol not in dims]
-        if unknown or missing:
-            problem = (
-                f"no dimension is called '{unknown[0]}'"
-                if unknown
-                else (f"dimension '{missing[0]}' is missing")
-            )
-            names = ", ".join(s.symbol for s in self._program.bindings) or "none"
-            raise DimensionError(
-                f"The dimensions do not fit: {problem}", hint=f"Give values for {names}"
-            )
         values: list[int | None] = [dims.get(name) for name in self._symbols]
         shapes = {b.index: b.shape for b in self._program.buffers if b.kind == "input"}
         for index, axis, slot in self._sizes:
             values[slot] = shapes[index][axis].evaluate(dims)
         return self._native.explain(values)
-
-
-def _size(name: str, size: Any) -> int:
-    """A size as an integer, numpy's included."""
-    number = as_integer(size)
-    if number is None or not 0 <= number <= LARGEST:
-        raise DimensionError(
-            f"{show(size)} is no size for dimension '{name}'",
-            hint="Give a whole number from 0 on",
-        )
-    return number

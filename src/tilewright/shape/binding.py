@@ -16,7 +16,7 @@ from tilewright.shape.encode import LEAST, MOST
 from tilewright.shape.expr import Atom, Expr, as_expr, from_terms, rebuild, symbol
 from tilewright.shape.functions import equal, less_equal, logical_and
 from tilewright.shape.guards import Guard, values_of
-from tilewright.shape.interval import Interval
+from tilewright.shape.interval import Interval, intersect
 from tilewright.shape.scope import Scope
 from tilewright.shape.table import Operation
 from tilewright.support.errors import DimensionError
@@ -36,7 +36,7 @@ class SymbolSource:
     """How one symbol is found: `formula` over the size of an axis and symbols found before.
 
     The size is the symbol `size_symbol(input_index, axis)`. Both are None where the symbol follows
-    from others by an equality of the scope.
+    from others by an equality or a definition of the scope.
     """
 
     symbol: str
@@ -135,11 +135,11 @@ def bind_inputs(
 
     A dimension that is a symbol by itself fixes it; what is left is solved from dimensions with one
     unknown symbol that can be inverted exactly (2*n + 1; n//2 for a multiple of 2), then from the
-    equalities of the scope. Those give values to ``declared`` symbols too that the patterns name no
-    more, because the model needs them to equal others. Every other dimension becomes a guard, and
-    so does each fact of the scope. ``demands`` are guards of the model; they come before equalities
-    of the scope, most of which they are the source of, as they say what needs it. Raises
-    :class:`DimensionError` where a symbol is determined by nothing.
+    equalities and definitions of the scope. Equalities give values to ``declared`` symbols too that
+    the patterns name no more, because the model needs them to equal others. Every other dimension
+    becomes a guard, and so does each fact of the scope. ``demands`` are guards of the model; they
+    come before equalities of the scope, most of which they are the source of, as they say what
+    needs it. Raises :class:`DimensionError` where a symbol is determined by nothing.
     """
     binder = _Binder(patterns, scope, declared)
     binder.solve_symbols()
@@ -198,6 +198,10 @@ class _Binder:
                 if formula is not None:
                     self._add(SymbolSource(name, index, axis, formula))
                     return True
+        for name, expression in self.scope.definitions.items():
+            if name not in self.sources and self.sources.keys() >= set(expression.free_symbols):
+                self._add(SymbolSource(name, None, None, expression))
+                return True
         for position, (left, right) in enumerate(self.scope.assumptions):
             name = self._only_unknown(left - right)
             # A symbol of no input gets its value while the model runs: the equality is a guard.
@@ -258,8 +262,20 @@ class _Binder:
         if source.input_index is not None and source.axis is not None:
             self._guard_form(source.symbol, source.input_index, source.axis)
         facts = self.scope.symbols.get(source.symbol)
-        if facts is not None:
+        if facts is not None and not self._is_implied(source.symbol, facts):
             self._guard_range(source, facts)
+
+    def _is_implied(self, name: str, facts: SymbolFacts) -> bool:
+        """Whether the definition of the symbol has no value that the facts forbid."""
+        if name not in self.scope.definitions:
+            return False
+        expression = self.scope.definitions[name]
+        bounds = Interval(facts.low, facts.high)
+        within = intersect(self.scope.bounds(expression), bounds)
+        return (
+            within == self.scope.bounds(expression)
+            and self.scope.known_divisor(expression) % facts.multiple_of == 0
+        )
 
     def _guard_form(self, name: str, index: int, axis: int) -> None:
         """A guard that the dimension from which the symbol is solved can have the actual size."""

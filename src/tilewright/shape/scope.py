@@ -1,8 +1,9 @@
 """Facts about dimensions, and what follows from them: a `Scope` resolves, bounds and decides.
 
-Facts are ranges, multiples, upper bounds by other expressions (loop variables) and equalities.
-Every answer is proved or UNKNOWN. The rules of `resolve` are in `scoped.py`, bounds in `bounds.py`.
-May import the rest of the package; start reading at :class:`Scope`.
+Facts are ranges, multiples, upper bounds by other expressions (loop variables), equalities, and
+definitions of symbols that stand for long expressions. Every answer is proved or UNKNOWN. The rules
+of `resolve` are in `scoped.py`, bounds in `bounds.py`. May import the rest of the package; start
+reading at :class:`Scope`.
 """
 
 from __future__ import annotations
@@ -60,6 +61,7 @@ class Scope:
         self._rewrites: dict[Atom, Expr] = {}
         self._zeros: dict[Expr, None] = {}
         self._assumptions: dict[tuple[Expr, Expr], None] = {}
+        self._definitions: dict[str, Expr] = {}
         self._fresh: dict[str, int] = {}
         self.revision = 0  # grows whenever something is declared or assumed
         self._clear()
@@ -79,6 +81,7 @@ class Scope:
         other._rewrites = self._rewrites.copy()
         other._zeros = self._zeros.copy()
         other._assumptions = self._assumptions.copy()
+        other._definitions = self._definitions.copy()
         other._fresh = self._fresh.copy()
         other._clear()
         return other
@@ -91,6 +94,7 @@ class Scope:
         self._rewrites = again._rewrites
         self._zeros = again._zeros
         self._assumptions = again._assumptions
+        self._definitions = again._definitions
         self._fresh = again._fresh
         self.revision += 1
         self._clear()
@@ -117,6 +121,19 @@ class Scope:
     def assumptions(self) -> tuple[tuple[Expr, Expr], ...]:
         """The pairs that were assumed equal, as they were given."""
         return tuple(self._assumptions)
+
+    @property
+    def definitions(self) -> Mapping[str, Expr]:
+        """What each symbol stands for that :meth:`define` made, in the order of definition."""
+        return MappingProxyType(self._definitions)
+
+    def completed(self, values: Mapping[str, int]) -> dict[str, int]:
+        """``values`` of symbols, and of all that are defined by them. Raises as ``evaluate``."""
+        complete = dict(values)
+        for name, expression in self._definitions.items():
+            if name not in complete and all(s in complete for s in expression.free_symbols):
+                complete[name] = expression.evaluate(complete)
+        return complete
 
     @property
     def limits(self) -> tuple[tuple[str, Expr], ...]:
@@ -184,6 +201,22 @@ class Scope:
             number += 1
         self._fresh[stem] = number + 1
         return self.declare(f"{stem}_{number}", low, high)
+
+    def define(self, stem: str, expression: Expr) -> Expr:
+        """A symbol that stands for an expression from now on; the same for an equal expression.
+
+        Only its range and its greatest known divisor are known of it, so that questions about it
+        take as long as those about any symbol, however long the expression is.
+        """
+        resolved = self.resolve(expression)
+        for name, known in self._definitions.items():
+            if known is resolved:
+                return symbol(name)
+        bounds, divisor = self.bounds(resolved), self.known_divisor(resolved)
+        made = self.fresh(stem, bounds.low, bounds.high)
+        self.declare(str(made), None, multiple_of=max(divisor, 1))
+        self._definitions[str(made)] = resolved
+        return made
 
     def assume_equal(self, left: int | Expr, right: int | Expr) -> None:
         """State that two expressions are equal.

@@ -153,6 +153,8 @@ class OnnxWriter:
         if found is not None:
             return found
         resolved = self._scope.resolve(symbol(name))
+        if resolved is symbol(name) and name in self._scope.definitions:
+            resolved = self._scope.definitions[name]
         if resolved is symbol(name):
             raise DimensionError(f'nothing determines the dimension "{name}"')
         return self.expression(resolved)

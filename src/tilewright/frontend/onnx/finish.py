@@ -27,6 +27,7 @@ def finished(graph: Graph, opaque: Sequence[Node] = ()) -> Graph:
     """
     graph = _with_measured(graph, opaque)
     known = {s for n in graph.inputs for e in n.shape for s in e.free_symbols}
+    known.update(graph.scope.definitions)
     replaced: dict[str, Expr] = {}
     for name in sorted(known):
         value = graph.scope.resolve(symbol(name))

@@ -50,6 +50,8 @@ def make_inputs(
             table.survey(value.name or "", sizes)
     shapes = table.settle()
     state.dimensions = table.report()
+    sizes = [size for shape in shapes.values() for size in shape]
+    state.facts.given = frozenset(name for size in sizes for name in size.free_symbols)
     return {value: _input(value, state, shapes, constants) for value in free}
 
 

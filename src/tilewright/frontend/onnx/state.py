@@ -95,6 +95,7 @@ class State:
     def on_trial(self) -> State:
         """A state that knows the same, for an import whose outcome is thrown away."""
         other = State(self.scope.copy())
+        other.facts.given = self.facts.given
         other.objects = dict(self.objects)
         other.count = self.count
         return other
