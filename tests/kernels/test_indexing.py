@@ -25,6 +25,7 @@ from support.graph_kit import (
 from tilewright.backend.cpu.checked_loops import (
     LEAST_CHECKED,
     PIECE,
+    changes_positions,
     checked_loop,
     only_looks_up,
 )
@@ -166,6 +167,24 @@ def test_which_positions_are_checked_beforehand() -> None:
     of = space.input("of", I64, a, constant(9))
     chained = node(GatherElements(1), x, node(GatherElements(1), of, at))
     assert checked_loop(_last_loop(space.graph(chained))) is None
+
+
+def test_which_loops_change_elements_at_positions() -> None:
+    """Those that an instruction would scatter, which takes longer than stores one by one."""
+    space = Space()
+    a, n = space.dimensions("a n")
+    x, at = space.input("x", F32, constant(6), a), space.input("at", I64, n, a)
+    updates = space.input("updates", F32, n, a)
+    updated = _last_loop(space.graph(node(ScatterElements(0, "add"), x, at, updates)))
+    while isinstance(updated.body[-1], Loop):
+        updated = updated.body[-1]
+    assert changes_positions(updated)
+
+    space = Space()
+    x = space.input("x", F32, space.dimension("a"), constant(7))
+    at = space.input("at", I64, space.dimension("n"))
+    rows = _last_loop(space.graph(node(Gather(0), x, at)))
+    assert not changes_positions(rows)
 
 
 def _last_loop(graph: Graph) -> Loop:

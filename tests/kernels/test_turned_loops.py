@@ -40,7 +40,8 @@ def named(names: str, *rows: tuple[int, ...]) -> list[Sizes]:
 # Nothing, one element, squares of 16 ± 1 and blocks ± 1, primes, and one axis much the longer.
 EDGES = named("abc", (0, 3, 5), (2, 0, 5), (2, 3, 0), (1, 1, 1), (3, 1, 700), (2, 700, 1),
               (1, 15, 17), (2, 16, 16), (1, 63, 65), (1, 64, 64), (1, 65, 63), (2, 3, 1031),
-              (1, 257, 7), (1, 131, 129), (1, 31, 257), (1, 32, 256), (1, 255, 33))  # fmt: skip
+              (1, 257, 7), (1, 131, 129), (1, 31, 257), (1, 32, 256), (1, 255, 33),
+              (1, 66, 515))  # fmt: skip
 
 
 @pytest.fixture(params=["last axis", "other axis"])

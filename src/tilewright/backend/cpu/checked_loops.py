@@ -50,6 +50,16 @@ def only_looks_up(loop: Loop) -> bool:
     )
 
 
+def changes_positions(loop: Loop) -> bool:
+    """Whether a loop stores at positions that are read in each turn."""
+    read = {
+        s.name
+        for s in loop.body
+        if isinstance(s, LetIndex) and loop.variable in value_symbols(s.value, {})
+    }
+    return any(isinstance(s, Store) and read & set(s.offset.free_symbols) for s in loop.body)
+
+
 def checked_loop(loop: Loop) -> CheckedLoop | None:
     """How to check the positions of a loop beforehand, if they are read side by side."""
     if loop.accumulators or not all(isinstance(s, Let | LetIndex | Store) for s in loop.body):

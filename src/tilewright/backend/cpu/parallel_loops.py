@@ -3,9 +3,9 @@
 That its iterations do not depend on each other: LLVM's own analysis gives up where one writes at
 several distances known only at run time. Such loops are not unrolled, either: one pass over a
 vector is work enough. That few elements are left, which vectors under a mask do at once, not
-scalars one by one. That a loop which only looks up elements is better left without vectors.
-And that the iterations of a short loop are to be one vector, not a row of scalars. Start with
-:func:`mark_loop`.
+scalars one by one. That a loop which looks up or changes elements at positions is better left
+without vectors. And that the iterations of a short loop are to be one vector, not a row of scalars.
+Start with :func:`mark_loop`.
 """
 
 from __future__ import annotations
@@ -43,14 +43,15 @@ class _Distinct(ir.MDValue):
 class LoopHints:
     """What is to be said of a loop.
 
-    One that ``looks_up`` does nothing but that: an instruction that gathers takes as long as the
-    loads of its lanes, and begins fewer of them before it waits for memory. One that
+    ``by_elements`` are those that do nothing but look up, and those that change what lies at
+    positions that are read: an instruction that gathers takes as long as the loads of its lanes,
+    and begins fewer of them before it waits for memory; one that scatters takes longer. One that
     ``fills_vectors`` has as many iterations as make vectors, and is not to be unrolled before.
     """
 
     independent: bool
     masked: bool
-    looks_up: bool
+    by_elements: bool
     fills_vectors: bool
 
 
@@ -66,11 +67,11 @@ def mark_loop(
             for instruction in block.instructions:
                 if isinstance(instruction, ir.LoadInstr | ir.StoreInstr):
                     instruction.set_metadata("llvm.access.group", group)
-    if not hints.looks_up and (hints.independent or hints.fills_vectors):
+    if not hints.by_elements and (hints.independent or hints.fills_vectors):
         said.append('!{!"llvm.loop.unroll.disable"}')
     if hints.masked:
         said.append('!{!"llvm.loop.vectorize.predicate.enable", i1 true}')
-    if hints.looks_up:
+    if hints.by_elements:
         said.append('!{!"llvm.loop.vectorize.enable", i1 false}')
         said.append(f'!{{!"llvm.loop.unroll.count", i32 {LOOKUPS_AT_A_TIME}}}')
     if said:

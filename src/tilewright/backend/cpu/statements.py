@@ -14,7 +14,7 @@ from typing import Protocol
 
 from llvmlite import ir
 
-from tilewright.backend.cpu.checked_loops import only_looks_up
+from tilewright.backend.cpu.checked_loops import changes_positions, only_looks_up
 from tilewright.backend.cpu.code_product import CodeShape, code_product_function
 from tilewright.backend.cpu.cover import stepping
 from tilewright.backend.cpu.dots import DotProducts, Products, contiguous_products
@@ -436,7 +436,7 @@ class FunctionFrame:
         hints = LoopHints(
             independent=loop.independent,
             masked=masked and self.level.has_masks,
-            looks_up=only_looks_up(loop),
+            by_elements=only_looks_up(loop) or changes_positions(loop),
             fills_vectors=fills_vectors(loop, self.level),
         )
         mark_loop(function.module, blocks, again, hints)

@@ -13,10 +13,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.cost.vector_work import MOST_PICKED
-from tilewright.ir.tile import Let, Load, Loop, Statement, Store, TileBuffer, TransposeBlock, Value
+from tilewright.ir.tile import (
+    CACHE_LINE,
+    Let,
+    Load,
+    Loop,
+    Statement,
+    Store,
+    TileBuffer,
+    TransposeBlock,
+    Value,
+)
 from tilewright.ir.tile_walk import ExpressionMap, value_parts
-from tilewright.shape import Expr, ceil_div, constant, minimum
-from tilewright.tile.moves.transposes import SIZES, STRIP, columns_of_task
+from tilewright.shape import Expr, ceil_div, constant, less, maximum, minimum
+from tilewright.tile.moves.transposes import LONG, SIZES, STRIP, columns_of_task
 from tilewright.tile.values.lowering import Lowering
 
 NARROW = 16  # a loop of fewer elements fills no vector of 64 bytes
@@ -124,6 +134,15 @@ class _Part:
     most: Expr
 
 
+def _run(size: Expr, other: Expr) -> Expr:
+    """How many elements a task has along which it computes: memory gives long runs faster.
+
+    Each of the fewest tasks has as many as the others, in whole vectors.
+    """
+    count = maximum(ceil_div(size, maximum(columns_of_task(other), LONG)), 1)
+    return maximum(ceil_div(ceil_div(size, count), NARROW) * NARROW, NARROW)
+
+
 class _Block:
     """The statements of one task, whose parts of both axes become axes of ``grid``."""
 
@@ -135,19 +154,21 @@ class _Block:
         self.order = order
         fast, slow = sizes[order.fast], sizes[order.slow]
         self.parts = {
-            order.slow: self._part(slow, fast, grid),
-            order.fast: self._part(fast, slow, grid),
+            order.slow: self._part(slow, columns_of_task(fast), grid),
+            order.fast: self._part(fast, _run(fast, slow), grid),
         }
-        self.row = self.parts[order.fast].most
+        # Long runs as far apart as a power of two would share few sets of the first cache.
+        most = self.parts[order.fast].most
+        widest = max((buffer.dtype.bytes for buffer, _ in order.turned), default=CACHE_LINE)
+        self.row = most + CACHE_LINE // widest * less(STRIP, most)
         self.scratch: dict[Access, TileBuffer] = {}
         for buffer, offset in order.turned:
             elements = self.parts[order.slow].most * self.row
             self.scratch[buffer, offset] = lowering.scratch_buffer(buffer.dtype, elements)
 
-    def _part(self, size: Expr, other: Expr, grid: list[tuple[str, Expr]]) -> _Part:
+    def _part(self, size: Expr, most: Expr, grid: list[tuple[str, Expr]]) -> _Part:
         if size.is_constant and size.value <= STRIP:
             return _Part(ZERO, size, size)
-        most = columns_of_task(other)
         number = self.lowering.variable(ceil_div(size, most), "t")
         grid.append((str(number), ceil_div(size, most)))
         return _Part(number * most, minimum(size - number * most, most), minimum(size, most))
