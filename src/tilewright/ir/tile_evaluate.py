@@ -24,6 +24,7 @@ from tilewright.ir.tile import (
     Let,
     LetDistance,
     LetIndex,
+    ListedView,
     Local,
     Loop,
     Product,
@@ -332,6 +333,8 @@ class _Reader:
             place = rows * row
         place = place[:, None] + np.arange(depth) * self.point.index(view.depth)
         place = (place + self.point.index(view.offset)) * self.width
+        if isinstance(view, ListedView):
+            place = place + self.memory.read(view.shifts, np.arange(depth))
         return self.memory.words(view.buffer, place, self.width, kind)
 
     def codes(self, view: CodeView, count: int, depth: int) -> Array:

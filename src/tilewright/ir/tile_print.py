@@ -25,6 +25,7 @@ from tilewright.ir.tile import (
     Let,
     LetDistance,
     LetIndex,
+    ListedView,
     Literal,
     Load,
     Local,
@@ -328,6 +329,7 @@ class _Printer:
         if isinstance(operand, View):
             panel = f", panel {operand.panel}" if operand.panel else ""
             panel += self._codes(operand) if isinstance(operand, CodeView) else ""
+            panel += f", shifts {operand.shifts.name}" if isinstance(operand, ListedView) else ""
             return f"{place}, row {e(operand.row)}, depth {e(operand.depth)}{panel}"
         table = f"table {operand.table.name}, row {e(operand.row)}"
         text = f"{place} in runs of {e(operand.run)}, {table}"

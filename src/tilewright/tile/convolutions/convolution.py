@@ -17,15 +17,11 @@ from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Constant, Convolve
 from tilewright.ir.product_nest import ProductNest
 from tilewright.ir.tile import (
-    Literal,
     Load,
     Loop,
     Store,
-    TileBuffer,
-    Value,
     View,
 )
-from tilewright.ir.views import linear
 from tilewright.policy import Policy, Problem
 from tilewright.policy.cover import Bound, cover
 from tilewright.policy.prices import other_prices, samples_of
@@ -38,9 +34,9 @@ from tilewright.shape import (
     maximum,
     minimum,
     product,
-    select,
     symbol,
 )
+from tilewright.tile.convolutions.channel_lines import PackedLines
 from tilewright.tile.convolutions.gathered import gathered_time, lower_channels_last
 from tilewright.tile.convolutions.pointwise import turned_way
 from tilewright.tile.convolutions.winograd import winograd_variants
@@ -55,15 +51,13 @@ from tilewright.tile.products.contraction import (
     pack_row,
     packed_block,
     packed_operand,
-    taken_statements,
-    unflatten,
 )
 from tilewright.tile.products.frame import Blocking, Frame, RegisterTile, declare
 from tilewright.tile.products.program import Loaded
 from tilewright.tile.products.tiles import kernel_tiles
 from tilewright.tile.products.variants import Choice, best_somewhere, plain_ways
 from tilewright.tile.values.lowering import Lowering
-from tilewright.tile.values.taps import geometry, has_one_tap, is_pointwise, tap_position
+from tilewright.tile.values.taps import has_one_tap, is_pointwise
 from tilewright.tile.variants import (
     THREADS,
     Accuracy,
@@ -190,8 +184,9 @@ def _packed(
         return assemble(frame, index, left, _pixels(frame, node), sources)
     taps = product(weights.shape[2:])
     block = constant(max(1, PACKED_DEPTH // max(1, taps.value)) * taps.value)
-    right = _pack_patches(frame, node, block)
-    return assemble(frame, index, left, right, sources, minimum(maximum(depth, 1), block))
+    lines = PackedLines.of(frame, node, minimum(maximum(depth, 1), block))
+    right = lines.packed(frame)
+    return assemble(frame, index, left, right, sources, lines.depth, block_columns=lines.columns)
 
 
 def _weights(frame: Frame, weights: Node, groups: int, sources: list[Source]) -> View:
@@ -211,7 +206,7 @@ def _pixels(frame: Frame, node: Node) -> View | Loaded:
     lowering = frame.lowering
     data, weights = node.inputs
     if not is_pointwise(node) or data not in lowering.memory:
-        return _pack_patches(frame, node, _packed_depth(frame))
+        return PackedLines.of(frame, node, _packed_depth(frame)).packed(frame)
     pixels = product(data.shape[2:])
     base = (symbol("_b0") * data.shape[1] + symbol("_b1") * weights.shape[1]) * pixels
     source = lowering.buffer(data)
@@ -233,78 +228,3 @@ def _pack_pixels(frame: Frame, pixel: Load) -> Loaded:
     place = (symbol("_k") - k0) * row + symbol("_n") - n0
     line = Loop("_n", n0, n1, (Store(target, place, pixel),))
     return packed_block(target, row, (Loop("_k", k0, k1, (line,)),))
-
-
-def _pack_patches(frame: Frame, node: Node, block: Expr) -> Loaded:
-    """Fill a block: for every output row in it, every channel and tap, one segment of pixels."""
-    lowering = frame.lowering
-    primitive = node.primitive
-    assert isinstance(primitive, Convolve)
-    weights = node.inputs[1]
-    row = pack_row(frame)
-    target = lowering.scratch_buffer(node.dtype, row * minimum(maximum(frame.depth, 1), block))
-    width = node.shape[-1]
-    taps = product(weights.shape[2:])
-    rows = (symbol("_n0") // maximum(width, 1), ceil_div(symbol("_n1"), maximum(width, 1)))
-    channels = (symbol("_k0") // taps, ceil_div(symbol("_k1"), taps))
-    loops = [("_q", rows), ("_ch", channels)]
-    loops += [(f"_t{axis}", (constant(0), size)) for axis, size in enumerate(weights.shape[2:])]
-    line, channel, *kernel_index = [lowering.opened(name) for name, _ in loops]
-    _segment(frame, node, (target, row), (line, channel, kernel_index))
-    for name, bounds in reversed(loops):
-        lowering.emit(Loop(name, *bounds, lowering.close()))
-    return packed_block(target, row, taken_statements(lowering))
-
-
-def _segment(
-    frame: Frame,
-    node: Node,
-    target: tuple[TileBuffer, Expr],
-    where: tuple[Expr, Expr, list[Expr]],
-) -> None:
-    """Zeros, pixels, zeros: one output row's part of the block for one channel and tap."""
-    lowering = frame.lowering
-    primitive = node.primitive
-    assert isinstance(primitive, Convolve)
-    data, weights = node.inputs
-    line, channel, kernel_index = where
-    width = node.shape[-1]
-    first = maximum(0, symbol("_n0") - line * width)
-    last = minimum(width, symbol("_n1") - line * width)
-    outer = unflatten(line, [("", size) for size in node.shape[2:-1]])
-    k = linear((channel, *kernel_index), weights.shape[1:])
-    base = (k - symbol("_k0")) * target[1] + line * width - symbol("_n0")
-    taps = geometry(primitive)
-    lead = (symbol("_b0"), symbol("_b1") * weights.shape[1] + channel)
-    zero = Literal(0.0, node.dtype)
-    if any(tap.spread != 1 for tap in taps):
-        x = lowering.opened("_x")
-        positions, inside = tap_position(
-            taps, (*outer, x), kernel_index, primitive.low, data.shape[2:], lowering.scope
-        )
-        value = lowering.guarded(inside, data, (*lead, *positions), zero)
-        _fill(lowering, target[0], base, "_x", (first, last), value)
-        return
-    positions, inside = tap_position(
-        taps[:-1], outer, kernel_index[:-1], primitive.low[:-1], data.shape[2:-1], lowering.scope
-    )
-    stride = primitive.strides[-1]
-    shift = kernel_index[-1] * primitive.dilations[-1] - primitive.low[-1]
-    begin = minimum(maximum(first, ceil_div(-shift, stride)), last)
-    end = maximum(begin, minimum(last, ceil_div(data.shape[-1] - shift, stride)))
-    begin, end = select(inside, begin, last), select(inside, end, last)
-    for name, bounds in (("_xa", (first, begin)), ("_xb", (begin, end)), ("_xc", (end, last))):
-        x = lowering.opened(name)
-        value: Value = zero
-        if name == "_xb":
-            value = lowering.value(data, (*lead, *positions, x * stride + shift))
-        _fill(lowering, target[0], base, name, bounds, value)
-
-
-def _fill(
-    lowering: Lowering, buffer: TileBuffer, base: Expr, name: str, bounds: tuple[Expr, Expr],
-    value: Value,
-) -> None:  # fmt: skip
-    """Store ``value`` along the loop ``name``, and close it."""
-    lowering.emit(Store(buffer, base + symbol(name), value))
-    lowering.emit(Loop(name, *bounds, lowering.close()))

@@ -383,6 +383,7 @@ def assemble(
     sources: list[Source],
     block_depth: Expr | None = None,
     block_rows: Expr | None = None,
+    block_columns: Expr | None = None,
 ) -> LoweredStep:
     """Add the epilogue and the block sizes."""
     lowering, kernel = frame.lowering, frame.kernel
@@ -390,10 +391,11 @@ def assemble(
     if block_depth is None:
         block_depth = depth_block(frame.depth, most_depth(frame, packing))
     targets = {o: TileBuffer(f"o{i}", o.dtype) for i, o in enumerate(kernel.outputs)}
-    block_n = column_block(frame, PACKED_COLUMNS if packing else COLUMN_BLOCK)
+    if block_columns is None:
+        block_columns = column_block(frame, PACKED_COLUMNS if packing else COLUMN_BLOCK)
     rows = row_block(frame, packing) if block_rows is None else block_rows
     stores = epilogue_stores(frame, index, targets)
-    stages = _stages(frame, index, targets, (rows, block_n))
+    stages = _stages(frame, index, targets, (rows, block_columns))
     stores = tuple(
         Store(stages[s.buffer].buffer, stages[s.buffer].offset, s.value)
         if s.buffer in stages
@@ -405,7 +407,7 @@ def assemble(
     count = product([size for _, size in frame.batch]) * frame.m * frame.n
     program = product_program(
         frame,
-        BlockSizes(rows, block_n, block_depth),
+        BlockSizes(rows, block_columns, block_depth),
         (left, right),
         stores,
         ((*lowering.buffers.values(), *packed), tuple(targets.values())),

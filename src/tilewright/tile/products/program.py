@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from tilewright.ir.tile import (
     NEVER,
     Finish,
+    ListedView,
     Product,
     Registers,
     Role,
@@ -47,6 +48,8 @@ class Loaded:
         view, buffers = self.view, [self.view.buffer]
         if isinstance(view, RunTable):
             buffers = [b for b in (view.table, view.shifts, view.zeros, view.buffer) if b]
+        elif isinstance(view, ListedView):
+            buffers = [view.shifts, view.buffer]
         return tuple(buffer for buffer in buffers if buffer.scratch)
 
 
