@@ -195,6 +195,22 @@ def test_blocks_of_copied_lines(name: str, sizes: tuple[int, ...]) -> None:
     check(graph, [dict(zip(("n", *SPATIAL), sizes, strict=False))], length=2000)
 
 
+LINED = {
+    "seven": (2, 33, 140), "three": (1, 67, 61), "three-stride-few": (2, 95, 64),
+    "uneven": (1, 130, 9), "dilated": (1, 40, 50), "patches": (1, 130, 129), "line": (2, 3000),
+    "volume": (1, 9, 20, 33), "one-channel": (1, 4, 2000), "deep": (1, 31, 33),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", mostly_slow(tuple(LINED), "seven", "one-channel"))
+def test_blocks_of_lines_with_the_channels_first(name: str) -> None:
+    """Blocks that begin and end inside lines, and share the lines around them."""
+    case = next(c for c in CASES if c.name == name)
+    space = Space()
+    graph = space.graph(convolution(space, case, dtype=F64))
+    check(graph, [dict(zip(("n", *SPATIAL), LINED[name], strict=False))], length=700)
+
+
 @pytest.mark.parametrize("blocking", [Blocking(12, 16, 3), Blocking(1020, 32, 24, packed=True)])
 @pytest.mark.parametrize("stride", mostly_slow([1, 2]))
 @pytest.mark.parametrize("groups", mostly_slow([1, 2]))

@@ -299,17 +299,6 @@ class CodeView(View):
         return (self.scales, *([] if isinstance(self.zeros, int) else [self.zeros]))
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class ListedView(View):
-    """A right operand of which the row of every k lies anywhere in ``buffer``.
-
-    That of the product's k-th step begins ``shifts[k]`` bytes after element ``offset``, wherever
-    columns begin; ``depth`` is 0.
-    """
-
-    shifts: TileBuffer
-
-
 @dataclass(frozen=True, eq=False)
 class RunTable:
     """A left operand of which every run of ``run`` elements along k lies anywhere in ``buffer``.

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
+from tilewright.ir.listed_view import ListedView
 from tilewright.ir.tile import (
     IDENTITY,
     Apply,
@@ -23,7 +24,6 @@ from tilewright.ir.tile import (
     Let,
     LetDistance,
     LetIndex,
-    ListedView,
     Load,
     Local,
     Loop,

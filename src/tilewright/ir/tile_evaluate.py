@@ -16,6 +16,7 @@ import numpy as np
 
 from tilewright.ir.dtype import DType
 from tilewright.ir.evaluate import identity
+from tilewright.ir.listed_view import ListedView
 from tilewright.ir.scalar import COMBINE, SCALAR_FUNCTIONS
 from tilewright.ir.tile import (
     Check,
@@ -24,7 +25,6 @@ from tilewright.ir.tile import (
     Let,
     LetDistance,
     LetIndex,
-    ListedView,
     Local,
     Loop,
     Product,

@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Iterator
 
 from tilewright.ir.dtype import DType
+from tilewright.ir.listed_view import ListedView
 from tilewright.ir.scalar import COMBINE
 from tilewright.ir.tile import (
     NEVER,
@@ -22,7 +23,6 @@ from tilewright.ir.tile import (
     Let,
     LetDistance,
     LetIndex,
-    ListedView,
     Loop,
     Product,
     Registers,

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import count
 
 from tilewright.ir.dtype import DType
+from tilewright.ir.listed_view import ListedView
 from tilewright.ir.tile import (
     IDENTITY,
     NEVER,
@@ -25,7 +26,6 @@ from tilewright.ir.tile import (
     Let,
     LetDistance,
     LetIndex,
-    ListedView,
     Literal,
     Load,
     Local,

@@ -28,8 +28,9 @@ from tilewright.backend.cpu.register_tile import (
 from tilewright.backend.cpu.statements import FunctionFrame
 from tilewright.backend.cpu.tile_functions import call_sums, store_sums
 from tilewright.ir.dtype import DType
+from tilewright.ir.listed_view import ListedView
 from tilewright.ir.product_nest import ProductNest
-from tilewright.ir.tile import NEVER, ListedView, RunTable, TileBuffer, TileProgram, View
+from tilewright.ir.tile import NEVER, RunTable, TileBuffer, TileProgram, View
 from tilewright.ir.tile_walk import expressions
 from tilewright.shape import (
     Expr,

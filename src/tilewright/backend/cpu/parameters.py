@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
+from tilewright.ir.listed_view import ListedView
 from tilewright.ir.tile import (
     Finish,
-    ListedView,
     Product,
     Role,
     RunTable,

@@ -10,23 +10,23 @@ own. Start with :class:`PackedLines`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node
+from tilewright.ir.listed_view import ListedView
 from tilewright.ir.primitives import Convolve
 from tilewright.ir.tile import (
     IndexValue,
-    ListedView,
     Literal,
     Loop,
     Store,
     TileBuffer,
     Value,
 )
-from tilewright.ir.views import linear
+from tilewright.ir.views import linear, unflatten
 from tilewright.shape import (
     Expr,
     ceil_div,
@@ -44,13 +44,13 @@ from tilewright.tile.products.contraction import (
     balanced,
     column_block,
     taken_statements,
-    unflatten,
 )
 from tilewright.tile.products.frame import Frame
 from tilewright.tile.products.program import Loaded
 from tilewright.tile.values.taps import geometry, tap_position
 from tilewright.tile.variants import THREADS
 
+TOGETHER = 8  # taps that share what is read of a line, in one loop
 SPREAD = 16  # elements, an odd number of which is between planes: they spread over a cache's sets
 
 
@@ -111,7 +111,7 @@ class PackedLines:
         view = ListedView(target, constant(0), constant(1), constant(0), shifts=table)
         return Loaded(view, taken_statements(lowering))
 
-    def _place(self, channel: Expr, group: Expr, tap: Expr) -> Expr:
+    def place(self, channel: Expr, group: Expr, tap: Expr) -> Expr:
         """Where a plane of the block begins."""
         number = (channel - self.channels[0]) * self.groups + group
         return (number * self.along + tap) * self.plane
@@ -122,7 +122,7 @@ class PackedLines:
         loops = [("_ch", self.channels), ("_t", (constant(0), constant(self.taps)))]
         loops.append(("_s", (constant(0), self.along)))
         channel, tap, beside = [lowering.opened(name) for name, _ in loops]
-        place = self._place(channel, tap % self.stride, beside)
+        place = self.place(channel, tap % self.stride, beside)
         place = place + tap // self.stride * self.node.shape[-1]
         k = linear((channel, tap, beside), (weights.shape[1], constant(self.taps), self.along))
         entry = IndexValue(place * self.node.dtype.bytes)
@@ -130,60 +130,136 @@ class PackedLines:
         _close(frame, loops)
 
     def _copied(self, frame: Frame, target: TileBuffer) -> None:
-        """Fill the planes, every line of data for all taps along it one after the other."""
+        """Fill the planes."""
         lowering, width = frame.lowering, self.node.shape[-1]
         loops = [("_ch", self.channels), ("_g", (constant(0), constant(self.groups)))]
         channel, group = [lowering.opened(name) for name, _ in loops]
         end = symbol("_n1") + (self.taps - 1 - group) // self.stride * width
         some = maximum(width, 1)
         loops.append(("_q", (symbol("_n0") // some, ceil_div(end, some))))
-        loops.append(("_s", (constant(0), self.along)))
-        line, tap = [lowering.opened(name) for name, _ in loops[2:]]
-        self._segment(frame, target, (channel, group, line, tap), end)
+        line = lowering.opened("_q")
+        row = _Line(frame, self, target, (channel, group, line), end)
+        row.copy()
         _close(frame, loops)
 
-    def _segment(
-        self, frame: Frame, target: TileBuffer, where: tuple[Expr, Expr, Expr, Expr], end: Expr
-    ) -> None:
-        """Zeros, pixels, zeros: what a block has of a line for one tap along it."""
-        lowering, node = frame.lowering, self.node
-        primitive = node.primitive
+
+class _Line:
+    """One line of data, and the part of each plane that it is copied to.
+
+    Along it, tap t of the x-th result reads element ``x * stride + t * dilation - low``. That is
+    element ``_part(t)`` of the j-th ``stride`` elements, where j is ``x + _moved(t)``.
+    """
+
+    def __init__(
+        self, frame: Frame, lines: PackedLines, target: TileBuffer,
+        where: tuple[Expr, Expr, Expr], end: Expr,
+    ) -> None:  # fmt: skip
+        """``where`` are the channel, the group and the line; ``end`` is the last pixel's next."""
+        self.lowering, self.lines, self.target = frame.lowering, lines, target
+        self.channel, self.group, self.line = where
+        self.node, width = lines.node, lines.node.shape[-1]
+        primitive = self.node.primitive
         assert isinstance(primitive, Convolve)
-        (data, weights), (channel, group, line, tap) = node.inputs, where
-        first = maximum(0, symbol("_n0") - line * node.shape[-1])
-        last = minimum(node.shape[-1], end - line * node.shape[-1])
-        base = self._place(channel, group, tap) + line * node.shape[-1] - symbol("_n0")
-        outer = unflatten(line, [("", size) for size in node.shape[2:-1]])
-        index = unflatten(group, [("", size) for size in weights.shape[2:-1]])
-        taps = geometry(primitive)
-        lead = (symbol("_b0"), symbol("_b1") * weights.shape[1] + channel)
-        zero = Literal(0.0, node.dtype)
-        if any(axis.spread != 1 for axis in taps):
-            x = lowering.opened("_x")
-            positions, inside = tap_position(
-                taps, (*outer, x), (*index, tap), primitive.low, data.shape[2:], lowering.scope
-            )
-            value = lowering.guarded(inside, data, (*lead, *positions), zero)
-            _fill(frame, (target, base), "_x", (first, last), value)
+        self.primitive, (self.data, self.weights) = primitive, self.node.inputs
+        before = self.line * width
+        self.first = maximum(0, symbol("_n0") - before)
+        self.last = minimum(width, end - before)
+        self.outer = unflatten(self.line, [("", size) for size in self.node.shape[2:-1]])
+        self.taps = unflatten(self.group, [("", size) for size in self.weights.shape[2:-1]])
+        self.lead = (symbol("_b0"), symbol("_b1") * self.weights.shape[1] + self.channel)
+        self.zero = Literal(0.0, self.node.dtype)
+
+    def copy(self) -> None:
+        """All statements for the line."""
+        if any(spread != 1 for spread in self.primitive.spread):
+            self._each_tap(self._spread)
             return
+        self.positions, self.inside = tap_position(
+            geometry(self.primitive)[:-1], self.outer, self.taps, self.primitive.low[:-1],
+            self.data.shape[2:-1], self.lowering.scope,
+        )  # fmt: skip
+        count = self.lines.along.value
+        for tap in range(0, count, TOGETHER):
+            several = tap, min(count, tap + TOGETHER) - 1
+            self._together(*several)
+            self._each_tap(lambda one, ends=several: self._apart(one, ends), *several)
+
+    def _each_tap(
+        self, body: Callable[[Expr], None], first: int = 0, last: int | None = None
+    ) -> None:
+        """``body`` for the taps from one to another along a line."""
+        end = self.lines.along if last is None else constant(last + 1)
+        body(self.lowering.opened("_s"))
+        self.lowering.emit(Loop("_s", constant(first), end, self.lowering.close()))
+
+    def _base(self, tap: Expr) -> Expr:
+        """The place of the line's first result in the plane of a tap."""
+        place = self.lines.place(self.channel, self.group, tap)
+        return place + self.line * self.node.shape[-1] - symbol("_n0")
+
+    def _spread(self, tap: Expr) -> None:
+        """A tap of data that has zeros between its elements."""
+        x = self.lowering.opened("_x")
         positions, inside = tap_position(
-            taps[:-1], outer, index, primitive.low[:-1], data.shape[2:-1], lowering.scope
-        )
-        stride = primitive.strides[-1]
-        shift = tap * primitive.dilations[-1] - primitive.low[-1]
-        begin = minimum(maximum(first, ceil_div(-shift, stride)), last)
-        after = maximum(begin, minimum(last, ceil_div(data.shape[-1] - shift, stride)))
-        begin, after = select(inside, begin, last), select(inside, after, last)
+            geometry(self.primitive), (*self.outer, x), (*self.taps, tap), self.primitive.low,
+            self.data.shape[2:], self.lowering.scope,
+        )  # fmt: skip
+        value = self.lowering.guarded(inside, self.data, (*self.lead, *positions), self.zero)
+        self._fill("_x", self._base(tap), (self.first, self.last), value)
+
+    def _shift(self, tap: Expr | int) -> Expr:
+        return constant(0) + tap * self.primitive.dilations[-1] - self.primitive.low[-1]
+
+    def _moved(self, tap: Expr | int) -> Expr:
+        return self._shift(tap) // self.primitive.strides[-1]
+
+    def _value(self, number: Expr, tap: Expr | int) -> Value:
+        """What a tap reads among so many times as many elements as the stride."""
+        stride = self.primitive.strides[-1]
+        place = number * stride + self._shift(tap) - self._moved(tap) * stride
+        return self.lowering.value(self.data, (*self.lead, *self.positions, place))
+
+    def _shared(self, first: int, last: int) -> tuple[Expr, Expr]:
+        """The elements that all of some taps read, in numbers of as many as the stride."""
+        begin = maximum(0, self.first + self._moved(last))
+        whole = self.data.shape[-1] // self.primitive.strides[-1]
+        end = maximum(begin, minimum(whole, self.last + self._moved(first)))
+        return begin, select(self.inside, end, begin)
+
+    def _together(self, first: int, last: int) -> None:
+        """What all of some taps read, which is read once."""
+        number, stores = self.lowering.opened("_x"), list[Store]()
+        for tap in range(first, last + 1):
+            place = self._base(constant(tap)) + number - self._moved(tap)
+            stores.append(Store(self.target, place, self._value(number, tap)))
+        for store in stores:
+            self.lowering.emit(store)
+        body = self.lowering.close()
+        self.lowering.emit(Loop("_x", *self._shared(first, last), body, independent=True))
+
+    def _apart(self, tap: Expr, several: tuple[int, int]) -> None:
+        """What one of ``several`` taps has beside what all of them read: zeros and elements."""
+        shift, stride = self._shift(tap), self.primitive.strides[-1]
+        begin = minimum(maximum(self.first, ceil_div(-shift, stride)), self.last)
+        end = maximum(begin, minimum(self.last, ceil_div(self.data.shape[-1] - shift, stride)))
+        begin, end = select(self.inside, begin, self.last), select(self.inside, end, self.last)
+        shared = [bound - self._moved(tap) for bound in self._shared(*several)]
+        base = self._base(tap)
+        self.lowering.opened("_xa")
+        self._fill("_xa", base, (self.first, begin), self.zero)
         for name, bounds in (
-            ("_xa", (first, begin)),
-            ("_xb", (begin, after)),
-            ("_xc", (after, last)),
+            ("_xb", (begin, minimum(end, shared[0]))),
+            ("_xc", (maximum(begin, shared[1]), end)),
         ):
-            x = lowering.opened(name)
-            value: Value = zero
-            if name == "_xb":
-                value = lowering.value(data, (*lead, *positions, x * stride + shift))
-            _fill(frame, (target, base), name, bounds, value)
+            x = self.lowering.opened(name)
+            self._fill(name, base, bounds, self._value(x + self._moved(tap), tap))
+        self.lowering.opened("_xd")
+        self._fill("_xd", base, (end, self.last), self.zero)
+
+    def _fill(self, name: str, base: Expr, bounds: tuple[Expr, Expr], value: Value) -> None:
+        """Store ``value`` along the loop ``name``, and close it."""
+        self.lowering.emit(Store(self.target, base + symbol(name), value))
+        self.lowering.emit(Loop(name, *bounds, self.lowering.close()))
 
 
 def _columns(frame: Frame, depth: Expr, copies: Expr, beyond: Expr) -> Expr:
@@ -204,12 +280,3 @@ def _close(frame: Frame, loops: Sequence[tuple[str, tuple[Expr, Expr]]]) -> None
     """Close loops, the innermost one first."""
     for name, bounds in reversed(loops):
         frame.lowering.emit(Loop(name, *bounds, frame.lowering.close()))
-
-
-def _fill(
-    frame: Frame, target: tuple[TileBuffer, Expr], name: str, bounds: tuple[Expr, Expr],
-    value: Value,
-) -> None:  # fmt: skip
-    """Store ``value`` along the loop ``name``, and close it."""
-    frame.lowering.emit(Store(target[0], target[1] + symbol(name), value))
-    frame.lowering.emit(Loop(name, *bounds, frame.lowering.close()))

@@ -55,7 +55,7 @@ from tilewright.tile.products.contraction import (
 from tilewright.tile.products.frame import Blocking, Frame, RegisterTile, declare
 from tilewright.tile.products.program import Loaded
 from tilewright.tile.products.tiles import kernel_tiles
-from tilewright.tile.products.variants import Choice, best_somewhere, plain_ways
+from tilewright.tile.products.variants import Choice, Way, best_somewhere, plain_ways
 from tilewright.tile.values.lowering import Lowering
 from tilewright.tile.values.taps import has_one_tap, is_pointwise
 from tilewright.tile.variants import (
@@ -102,6 +102,9 @@ def lower_convolution(
     def lower(blocking: Blocking) -> tuple[LoweredStep, ...]:
         return (_packed(kernel, fresh(), tile, blocking),)
 
+    def lower_joined(blocking: Blocking) -> tuple[LoweredStep, ...]:
+        return (_packed(kernel, fresh(), tile, blocking, joined=True),)
+
     if not has_one_tap(kernel.seed):
         (step,) = lower(Blocking())
         nest = ProductNest.of(step.program)
@@ -110,6 +113,8 @@ def lower_convolution(
     ways, _ = plain_ways(lower)
     turned = turned_way(kernel, fresh, tile, machine)
     ways = ways if turned is None else (*ways, turned)
+    if _are_joined(kernel, fresh()):
+        ways = (*ways, Way(", images joined", lower_joined, packed=True))
     return best_somewhere(choice.blocked_variants(ways))
 
 
@@ -162,22 +167,29 @@ def _needed(variants: Sequence[Variant], machine: Machine, scope: Scope) -> tupl
 
 
 def _packed(
-    kernel: Kernel, lowering: Lowering, tile: RegisterTile, blocking: Blocking
+    kernel: Kernel,
+    lowering: Lowering,
+    tile: RegisterTile,
+    blocking: Blocking,
+    joined: bool = False,
 ) -> LoweredStep:
+    """Pixels of an image along the columns, or if they are ``joined`` those of all images."""
     node = kernel.seed
     primitive = node.primitive
     assert isinstance(primitive, Convolve)
     data, weights = node.inputs
     per_group = weights.shape[0] // primitive.groups
-    batch = (("_b0", data.shape[0]), ("_b1", constant(primitive.groups)))
+    images, groups = ("_b0", data.shape[0]), ("_b1", constant(primitive.groups))
     rows = (("_m0", per_group),)
-    columns = tuple((f"_n{i + 2}", size) for i, size in enumerate(node.shape[2:]))
+    pixels = tuple((f"_n{i + 2}", size) for i, size in enumerate(node.shape[2:]))
+    batch, columns = ((groups,), (images, *pixels)) if joined else ((images, groups), pixels)
     depth = product(weights.shape[1:])
     shape = tile.for_type(node.dtype)
-    frame = Frame(kernel, lowering, shape, batch, rows, columns, depth, blocking)
-    b0, b1 = declare(lowering, batch)
+    frame = Frame(kernel, lowering, shape, batch, rows, columns, depth, blocking, joined=joined)
+    *image, b1 = declare(lowering, batch)
     (m,) = declare(lowering, rows)
-    index = (b0, b1 * per_group + m, *declare(lowering, columns))
+    image, place = [*image, *declare(lowering, columns)][:1], declare(lowering, pixels)
+    index = (*image, b1 * per_group + m, *place)
     sources: list[Source] = []
     left = _weights(frame, weights, primitive.groups, sources)
     if has_one_tap(node):
@@ -187,6 +199,18 @@ def _packed(
     lines = PackedLines.of(frame, node, minimum(maximum(depth, 1), block))
     right = lines.packed(frame)
     return assemble(frame, index, left, right, sources, lines.depth, block_columns=lines.columns)
+
+
+def _are_joined(kernel: Kernel, lowering: Lowering) -> bool:
+    """Whether a Convolve of one tap has a way for the pixels of several images together.
+
+    Of an epilogue with operands of the result's shape, elements would be read one by one.
+    """
+    node, memory = kernel.seed, lowering.memory
+    if node.shape[0] is constant(1) or not is_pointwise(node) or node.inputs[0] not in memory:
+        return False
+    others = [read for read in kernel.reads if read is not node.inputs[0]]
+    return all(isinstance(read.primitive, Constant) for read in others)
 
 
 def _weights(frame: Frame, weights: Node, groups: int, sources: list[Source]) -> View:
@@ -210,6 +234,8 @@ def _pixels(frame: Frame, node: Node) -> View | Loaded:
     pixels = product(data.shape[2:])
     base = (symbol("_b0") * data.shape[1] + symbol("_b1") * weights.shape[1]) * pixels
     source = lowering.buffer(data)
+    if frame.joined:
+        return _pack_images(frame, node)
     if not frame.blocking.packed:
         return View(source, base, constant(1), pixels)
     return _pack_pixels(frame, Load(source, base + symbol("_k") * pixels + symbol("_n")))
@@ -228,3 +254,20 @@ def _pack_pixels(frame: Frame, pixel: Load) -> Loaded:
     place = (symbol("_k") - k0) * row + symbol("_n") - n0
     line = Loop("_n", n0, n1, (Store(target, place, pixel),))
     return packed_block(target, row, (Loop("_k", k0, k1, (line,)),))
+
+
+def _pack_images(frame: Frame, node: Node) -> Loaded:
+    """Copy a block of channels by the pixels of several images, image by image."""
+    data, per_group = node.inputs[0], node.inputs[1].shape[1]
+    pixels, row = product(data.shape[2:]), pack_row(frame)
+    source, some = frame.lowering.buffer(data), maximum(pixels, 1)
+    target = frame.lowering.scratch_buffer(data.dtype, row * _packed_depth(frame))
+    k0, k1, n0, n1 = (symbol(name) for name in ("_k0", "_k1", "_n0", "_n1"))
+    image = frame.lowering.scope.declare("_i", 0)
+    channel = image * data.shape[1] + symbol("_b1") * per_group + symbol("_k") - image
+    pixel = Load(source, channel * pixels + symbol("_n"))
+    place = (symbol("_k") - k0) * row + symbol("_n") - n0
+    bounds = maximum(n0, image * pixels), minimum(n1, (image + 1) * pixels)
+    line = Loop("_n", *bounds, (Store(target, place, pixel),))
+    body = Loop("_i", n0 // some, ceil_div(n1, some), (Loop("_k", k0, k1, (line,)),))
+    return packed_block(target, row, (body,))

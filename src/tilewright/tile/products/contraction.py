@@ -35,7 +35,7 @@ from tilewright.ir.tile import (
     View,
 )
 from tilewright.ir.tile_walk import ExpressionMap, expressions
-from tilewright.ir.views import Index, is_view, linear, push_forward
+from tilewright.ir.views import Index, is_view, linear, push_forward, unflatten
 from tilewright.shape import (
     Expr,
     Scope,
@@ -49,7 +49,7 @@ from tilewright.shape import (
     select,
     symbol,
 )
-from tilewright.tile.moves.staged import StagedResult, staged
+from tilewright.tile.moves.staged import StagedResult, staged, staged_runs
 from tilewright.tile.moves.transposes import SIZES
 from tilewright.tile.passes.streams import products_streamed
 from tilewright.tile.products.codes import CodeOperand, code_operand, unpacking
@@ -270,17 +270,6 @@ def taken_statements(lowering: Lowering) -> tuple[Statement, ...]:
     return body
 
 
-def unflatten(position: Expr, axes: Axes) -> list[Expr]:
-    """Indices along ``axes`` of a row-major position."""
-    out: list[Expr] = []
-    inner = constant(1)
-    for place, (_, size) in enumerate(reversed(list(axes))):
-        shifted = position // inner
-        out.append(shifted if place == len(axes) - 1 else shifted % size)
-        inner = inner * size
-    return out[::-1]
-
-
 def most_depth(frame: Frame, packing: bool) -> Expr:
     """Depth of a block; panels that only one tile uses stream by, the longer the better."""
     if frame.blocking.depth is not None:
@@ -427,7 +416,8 @@ def _stages(
     for output, buffer in targets.items():
         _, place = shown(output, index, scope)
         offset = scope.resolve(linear(place, output.shape))
-        stage = staged(buffer, offset, (frame.rows, frame.columns), blocks, scope)
+        stages = staged_runs if frame.joined else staged
+        stage = stages(buffer, offset, (frame.rows, frame.columns), blocks, scope)
         if stage is not None:
             found[buffer] = stage
     return found

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from tilewright.ir.listed_view import ListedView
 from tilewright.ir.tile import (
     NEVER,
     Finish,
-    ListedView,
     Product,
     Registers,
     Role,
