@@ -408,8 +408,8 @@ class _Product:
     def _listed(self, right: ListedView) -> None:
         """The table of the right operand, and where its rows lie."""
         block = self.block.inner()
-        depth = self.product.depth
-        step = block.axis(_DEPTH, *map(block.known, depth)) - block.meant(depth[0])
+        begin, end = map(block.known, self.product.depth)
+        step = block.axis(_DEPTH, begin, end) - block.meant(self.product.depth[0])
         block.access(right.shifts, step, False)
         block.found.unread.append(f"rows of {right.buffer.name} that a table names")
         block.found.untracked[right.buffer] = None

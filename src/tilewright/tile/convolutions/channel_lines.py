@@ -43,6 +43,7 @@ from tilewright.tile.products.contraction import (
     PACKED_COLUMNS,
     balanced,
     column_block,
+    packed_block,
     taken_statements,
 )
 from tilewright.tile.products.frame import Frame
@@ -105,6 +106,9 @@ class PackedLines:
         lowering = frame.lowering
         copies = ceil_div(self.depth, max(self.taps, 1)) * self.groups
         target = lowering.scratch_buffer(self.node.dtype, copies * self.plane)
+        if self.taps == self.along.value == 1:  # channels are equally far apart
+            self._copied(frame, target)
+            return packed_block(target, self.plane, taken_statements(lowering))
         table = lowering.scratch_buffer(DType.INT64, self.depth)
         self._listed(frame, table)
         self._copied(frame, target)
@@ -130,24 +134,30 @@ class PackedLines:
         _close(frame, loops)
 
     def _copied(self, frame: Frame, target: TileBuffer) -> None:
-        """Fill the planes."""
+        """Fill the planes, where lines are met again channel by channel."""
         lowering, width = frame.lowering, self.node.shape[-1]
-        loops = [("_ch", self.channels), ("_g", (constant(0), constant(self.groups)))]
-        channel, group = [lowering.opened(name) for name, _ in loops]
+        group, beyond = constant(0), (self.taps - 1) // self.stride
+        loops = [("_ch", self.channels)]
+        if self.groups > 1:
+            group = symbol("_g")
+            loops.append(("_g", (constant(0), constant(self.groups))))
         end = symbol("_n1") + (self.taps - 1 - group) // self.stride * width
         some = maximum(width, 1)
-        loops.append(("_q", (symbol("_n0") // some, ceil_div(end, some))))
-        line = lowering.opened("_q")
-        row = _Line(frame, self, target, (channel, group, line), end)
-        row.copy()
+        end = end if beyond else symbol("_n1")
+        lines = ("_q", (symbol("_n0") // some, ceil_div(end, some)))
+        loops = [*loops, lines] if beyond else [lines, *loops]
+        for name, _ in loops:
+            lowering.opened(name)
+        where = symbol("_ch"), group, symbol("_q")
+        _Line(frame, self, target, where, end).copy()
         _close(frame, loops)
 
 
 class _Line:
     """One line of data, and the part of each plane that it is copied to.
 
-    Along it, tap t of the x-th result reads element ``x * stride + t * dilation - low``. That is
-    element ``_part(t)`` of the j-th ``stride`` elements, where j is ``x + _moved(t)``.
+    Along it, tap t of the x-th result reads element ``x * stride + t * dilation - low``: one of the
+    j-th ``stride`` elements, where j is ``x + _moved(t)``.
     """
 
     def __init__(
@@ -179,6 +189,9 @@ class _Line:
             self.data.shape[2:-1], self.lowering.scope,
         )  # fmt: skip
         count = self.lines.along.value
+        if count == 1:
+            self._alone(constant(0))
+            return
         for tap in range(0, count, TOGETHER):
             several = tap, min(count, tap + TOGETHER) - 1
             self._together(*several)
@@ -237,24 +250,38 @@ class _Line:
         body = self.lowering.close()
         self.lowering.emit(Loop("_x", *self._shared(first, last), body, independent=True))
 
-    def _apart(self, tap: Expr, several: tuple[int, int]) -> None:
-        """What one of ``several`` taps has beside what all of them read: zeros and elements."""
+    def _read(self, tap: Expr) -> tuple[Expr, Expr]:
+        """The results of the line that a tap reads an element for; the others get zeros."""
         shift, stride = self._shift(tap), self.primitive.strides[-1]
         begin = minimum(maximum(self.first, ceil_div(-shift, stride)), self.last)
         end = maximum(begin, minimum(self.last, ceil_div(self.data.shape[-1] - shift, stride)))
-        begin, end = select(self.inside, begin, self.last), select(self.inside, end, self.last)
+        return select(self.inside, begin, self.last), select(self.inside, end, self.last)
+
+    def _alone(self, tap: Expr) -> None:
+        """The only tap: zeros, elements, zeros."""
+        base, (begin, end) = self._base(tap), self._read(tap)
+        self._zeros("_xa", base, (self.first, begin))
+        x = self.lowering.opened("_xb")
+        self._fill("_xb", base, (begin, end), self._value(x + self._moved(tap), tap))
+        self._zeros("_xc", base, (end, self.last))
+
+    def _zeros(self, name: str, base: Expr, bounds: tuple[Expr, Expr]) -> None:
+        self.lowering.opened(name)
+        self._fill(name, base, bounds, self.zero)
+
+    def _apart(self, tap: Expr, several: tuple[int, int]) -> None:
+        """What one of ``several`` taps has beside what all of them read: zeros and elements."""
+        begin, end = self._read(tap)
         shared = [bound - self._moved(tap) for bound in self._shared(*several)]
         base = self._base(tap)
-        self.lowering.opened("_xa")
-        self._fill("_xa", base, (self.first, begin), self.zero)
+        self._zeros("_xa", base, (self.first, begin))
         for name, bounds in (
             ("_xb", (begin, minimum(end, shared[0]))),
             ("_xc", (maximum(begin, shared[1]), end)),
         ):
             x = self.lowering.opened(name)
             self._fill(name, base, bounds, self._value(x + self._moved(tap), tap))
-        self.lowering.opened("_xd")
-        self._fill("_xd", base, (end, self.last), self.zero)
+        self._zeros("_xd", base, (end, self.last))
 
     def _fill(self, name: str, base: Expr, bounds: tuple[Expr, Expr], value: Value) -> None:
         """Store ``value`` along the loop ``name``, and close it."""
