@@ -228,6 +228,20 @@ def test_every_variant_of_a_pointwise_convolution(
     check(graph, [*shapes(case), {"n": 2, "h": 7, "w": 7}, {"n": 1, "h": 16, "w": 3}], length=52)
 
 
+@pytest.mark.parametrize("groups", mostly_slow([1, 2], "1"))
+def test_pixels_of_several_images_together(groups: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def forced(_: Choice, ways: Sequence[Way]) -> tuple[Variant, ...]:
+        (way,) = [way for way in ways if way.name.endswith("joined")]
+        return (Variant("forced", way.lower(Blocking(12, 64, 24, packed=True)), constant(0)),)
+
+    monkeypatch.setattr(Choice, "blocked_variants", forced)
+    space = Space()
+    made = convolution(space, Case("pointwise", (1, 1), (52, 20), groups=groups))
+    graph = space.graph(apply("maximum", made, scalar(0.0)))
+    sizes = [(0, 7, 7), (1, 1, 1), (9, 7, 7), (33, 3, 5), (2, 16, 9)]
+    check(graph, [dict(zip(("n", "h", "w"), each, strict=True)) for each in sizes], length=52)
+
+
 def priced(space: Space, made: Node) -> tuple[Variant, ...]:
     """The variants of one convolution on Zen 4, with their prices."""
     graph = space.graph(made)
