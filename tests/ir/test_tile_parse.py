@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from support.tile_equality import difference
 from tilewright.ir.dtype import DType
+from tilewright.ir.listed_view import ListedView
 from tilewright.ir.tile import (
     Accumulator,
     Apply,
@@ -147,6 +148,9 @@ STATEMENTS: dict[str, tuple[Statement, ...]] = {
     "a check": (Check(Apply("is_nan", (SHARED,), BOOL), 0),),
     "a transposition": (TransposeBlock(X, ZERO, N, BLOCK, ONE, N, minimum(N, 4), N),),
     "a product": (product(), product(narrow=DType.BFLOAT16)),
+    "a product with a table of rows": (
+        product(right=ListedView(BLOCK, ZERO, ONE, ZERO, 16, shifts=TABLE)),
+    ),
     "products by few bits": (product(right=codes(4, 8)), product(right=codes(8, BYTES))),
     "stages": (staged(), Stage((), (), (Check(Literal(True, BOOL), 0),))),
     "nothing": (),

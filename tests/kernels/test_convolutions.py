@@ -195,6 +195,22 @@ def test_blocks_of_copied_lines(name: str, sizes: tuple[int, ...]) -> None:
     check(graph, [dict(zip(("n", *SPATIAL), sizes, strict=False))], length=2000)
 
 
+LINED = {
+    "seven": (2, 33, 140), "three": (1, 67, 61), "three-stride-few": (2, 95, 64),
+    "uneven": (1, 130, 9), "dilated": (1, 40, 50), "patches": (1, 130, 129), "line": (2, 3000),
+    "volume": (1, 9, 20, 33), "one-channel": (1, 4, 2000), "deep": (1, 31, 33),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", mostly_slow(tuple(LINED), "seven", "one-channel"))
+def test_blocks_of_lines_with_the_channels_first(name: str) -> None:
+    """Blocks that begin and end inside lines, and share the lines around them."""
+    case = next(c for c in CASES if c.name == name)
+    space = Space()
+    graph = space.graph(convolution(space, case, dtype=F64))
+    check(graph, [dict(zip(("n", *SPATIAL), LINED[name], strict=False))], length=700)
+
+
 @pytest.mark.parametrize("blocking", [Blocking(12, 16, 3), Blocking(1020, 32, 24, packed=True)])
 @pytest.mark.parametrize("stride", mostly_slow([1, 2]))
 @pytest.mark.parametrize("groups", mostly_slow([1, 2]))
@@ -210,6 +226,20 @@ def test_every_variant_of_a_pointwise_convolution(
     space = Space()
     graph = space.graph(apply("maximum", convolution(space, case), scalar(0.0)))
     check(graph, [*shapes(case), {"n": 2, "h": 7, "w": 7}, {"n": 1, "h": 16, "w": 3}], length=52)
+
+
+@pytest.mark.parametrize("groups", mostly_slow([1, 2], "1"))
+def test_pixels_of_several_images_together(groups: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def forced(_: Choice, ways: Sequence[Way]) -> tuple[Variant, ...]:
+        (way,) = [way for way in ways if way.name.endswith("joined")]
+        return (Variant("forced", way.lower(Blocking(12, 64, 24, packed=True)), constant(0)),)
+
+    monkeypatch.setattr(Choice, "blocked_variants", forced)
+    space = Space()
+    made = convolution(space, Case("pointwise", (1, 1), (52, 20), groups=groups))
+    graph = space.graph(apply("maximum", made, scalar(0.0)))
+    sizes = [(0, 7, 7), (1, 1, 1), (9, 7, 7), (33, 3, 5), (2, 16, 9)]
+    check(graph, [dict(zip(("n", "h", "w"), each, strict=True)) for each in sizes], length=52)
 
 
 def priced(space: Space, made: Node) -> tuple[Variant, ...]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
+from tilewright.ir.listed_view import ListedView
 from tilewright.ir.tile import (
     IDENTITY,
     Apply,
@@ -334,11 +335,13 @@ class _Product:
         else:
             self._view(product.left, _ROW, product.rows)
         wide, right = product.columns, product.right
-        if isinstance(right, CodeView):
-            self._codes(right)
         if isinstance(target, Sums) and right.buffer.scratch:
             wide = (wide[0], wide[0] + target.whole_lines(wide[1] - wide[0]))
-        if not isinstance(right, CodeView):
+        if isinstance(right, CodeView):
+            self._codes(right)
+        elif isinstance(right, ListedView):
+            self._listed(right)
+        else:
             self._view(right, _COLUMN, wide)
         if isinstance(target, Sums):
             self._sums(target)
@@ -401,6 +404,15 @@ class _Product:
             block.access(left.zeros, element, False)
         block.found.unread.append(f"runs of {left.buffer.name} that a table names")
         block.found.untracked[left.buffer] = None
+
+    def _listed(self, right: ListedView) -> None:
+        """The table of the right operand, and where its rows lie."""
+        block = self.block.inner()
+        begin, end = map(block.known, self.product.depth)
+        step = block.axis(_DEPTH, begin, end) - block.meant(self.product.depth[0])
+        block.access(right.shifts, step, False)
+        block.found.unread.append(f"rows of {right.buffer.name} that a table names")
+        block.found.untracked[right.buffer] = None
 
     def _sums(self, target: Sums) -> None:
         product, block = self.product, self.block.inner()

@@ -16,6 +16,7 @@ import numpy as np
 
 from tilewright.ir.dtype import DType
 from tilewright.ir.evaluate import identity
+from tilewright.ir.listed_view import ListedView
 from tilewright.ir.scalar import COMBINE, SCALAR_FUNCTIONS
 from tilewright.ir.tile import (
     Check,
@@ -332,6 +333,8 @@ class _Reader:
             place = rows * row
         place = place[:, None] + np.arange(depth) * self.point.index(view.depth)
         place = (place + self.point.index(view.offset)) * self.width
+        if isinstance(view, ListedView):
+            place = place + self.memory.read(view.shifts, np.arange(depth))
         return self.memory.words(view.buffer, place, self.width, kind)
 
     def codes(self, view: CodeView, count: int, depth: int) -> Array:

@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Iterator
 
 from tilewright.ir.dtype import DType
+from tilewright.ir.listed_view import ListedView
 from tilewright.ir.scalar import COMBINE
 from tilewright.ir.tile import (
     NEVER,
@@ -367,7 +368,11 @@ class _Reader:
             extent = cursor.expression()
             panel = cursor.integer() if cursor.take(",", "panel") else 0
             view = View(buffer, offset, row, extent, panel)
-            view = self._codes(cursor, view) if cursor.take(",") else view
+            if cursor.take(",", "shifts"):
+                shifts = self.values.buffer(cursor)
+                view = ListedView(buffer, offset, row, extent, panel, shifts=shifts)
+            elif cursor.take(","):
+                view = self._codes(cursor, view)
             self._end(cursor)
             return view
         cursor.expect("runs", "of")

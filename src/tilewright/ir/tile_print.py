@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import count
 
 from tilewright.ir.dtype import DType
+from tilewright.ir.listed_view import ListedView
 from tilewright.ir.tile import (
     IDENTITY,
     NEVER,
@@ -328,6 +329,7 @@ class _Printer:
         if isinstance(operand, View):
             panel = f", panel {operand.panel}" if operand.panel else ""
             panel += self._codes(operand) if isinstance(operand, CodeView) else ""
+            panel += f", shifts {operand.shifts.name}" if isinstance(operand, ListedView) else ""
             return f"{place}, row {e(operand.row)}, depth {e(operand.depth)}{panel}"
         table = f"table {operand.table.name}, row {e(operand.row)}"
         text = f"{place} in runs of {e(operand.run)}, {table}"

@@ -49,6 +49,17 @@ def linear(index: Sequence[Expr], shape: Shape) -> Expr:
     return position
 
 
+def unflatten(position: Expr, axes: Sequence[tuple[str, Expr]]) -> list[Expr]:
+    """Indices along named ``axes`` of a row-major position."""
+    out: list[Expr] = []
+    inner = constant(1)
+    for place, (_, size) in enumerate(reversed(list(axes))):
+        shifted = position // inner
+        out.append(shifted if place == len(axes) - 1 else shifted % size)
+        inner = inner * size
+    return out[::-1]
+
+
 def groups(source: Shape, target: Shape) -> list[tuple[list[int], list[int]]]:
     """Split two shapes of one element count into smallest runs of axes with equal products.
 

@@ -337,7 +337,7 @@ def _gain(x: Node) -> int:
         return NEEDED
     weights = x.inputs[1].shape
     taps = not all(size.is_constant and size.value == 1 for size in weights[2:])
-    if taps and all(s == 1 for s in primitive.strides) and _are_few(weights[1]):
+    if taps and _are_few(weights[1]):
         return 1
     depthwise = primitive.groups > 1 and weights[1].is_constant and weights[1].value == 1
     per_group = weights[0].value // primitive.groups if weights[0].is_constant else 0

@@ -28,6 +28,7 @@ from tilewright.backend.cpu.register_tile import (
 from tilewright.backend.cpu.statements import FunctionFrame
 from tilewright.backend.cpu.tile_functions import call_sums, store_sums
 from tilewright.ir.dtype import DType
+from tilewright.ir.listed_view import ListedView
 from tilewright.ir.product_nest import ProductNest
 from tilewright.ir.tile import NEVER, RunTable, TileBuffer, TileProgram, View
 from tilewright.ir.tile_walk import expressions
@@ -287,6 +288,7 @@ class FinishedProduct:
             gathered, gathered and left.shifts is not None, self.prefetcher.asks_right,
             self.prefetcher.asks_left, self.product.narrow,
             padded=isinstance(left, RunTable) and left.zeros is not None, halved=halved,
+            listed=isinstance(self.product.right, ListedView),
         )  # fmt: skip
         target = [sums, row, resume]
         tail = self.registers.tail
@@ -390,8 +392,13 @@ class FinishedProduct:
         pointer, row, depth = self._left(place, left)
         return TileOperands(
             steps, pointer, row, depth, right, right_depth, place.columns, None, ahead, step,
-            self.prefetcher.left(place, pointer, row, steps),
+            self.prefetcher.left(place, pointer, row, steps), self._listed(),
         )  # fmt: skip
+
+    def _listed(self) -> ir.Value | None:
+        """The table of the rows of the right operand, if there is one."""
+        right = self.product.right
+        return self.frame.pointers[right.shifts.name] if isinstance(right, ListedView) else None
 
     def _first_run(self, left: RunTable) -> ir.Value:
         """Where the distances in the table begin."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
+from tilewright.ir.listed_view import ListedView
 from tilewright.ir.tile import (
     Finish,
     Product,
@@ -20,7 +21,6 @@ from tilewright.ir.tile import (
     Statement,
     TileBuffer,
     TileProgram,
-    View,
 )
 from tilewright.ir.tile_walk import ExpressionMap, stages
 from tilewright.shape import Expr, constant, product, select, symbol, total
@@ -81,8 +81,10 @@ class _Parametrising(ExpressionMap):
         """A product; what lies in the scratch of a stage has strides of its own."""
         made, right = super().product(product), product.right
         if isinstance(product.target, Finish) and right.buffer.scratch:
-            own = View(right.buffer, made.right.offset, right.row, self.parameters.own(right.depth))
-            return replace(made, right=own)
+            depth = (
+                right.depth if isinstance(right, ListedView) else self.parameters.own(right.depth)
+            )
+            return replace(made, right=replace(made.right, row=right.row, depth=depth))
         return made
 
     def runs(self, table: RunTable) -> RunTable:

@@ -58,7 +58,8 @@ class TileShape:
     With ``narrow`` every step takes words of several elements of that type; see ``narrow_dots``.
     ``beside`` says that rows of the left operand are one element apart: their places differ by
     constants then, and take one register in all. ``halved`` says that the last vector has half of
-    its lanes, as no more columns are left; those of its sums beyond them are zeros.
+    its lanes, as no more columns are left; those of its sums beyond them are zeros. ``listed`` has
+    the rows of the right operand from a table, one for each step along k.
     """
 
     dtype: DType
@@ -75,6 +76,7 @@ class TileShape:
     beside: bool = False
     padded: bool = False
     halved: bool = False
+    listed: bool = False
 
     @property
     def name(self) -> str:
@@ -87,6 +89,7 @@ class TileShape:
         kind += "_prefetches" if self.prefetches else ""
         kind += "_streams" if self.streams else ""
         kind += "_halved" if self.halved else ""
+        kind += "_listed" if self.listed else ""
         kind += f"_of_{self.narrow.value}" if self.narrow else ""
         return f"tile_{self.dtype.value}_{self.height}x{self.vectors}_{strides}{kind}"
 
@@ -134,7 +137,8 @@ class TileOperands:
     """Where a tile reads: pointers, and strides in elements.
 
     ``steps`` is the length along k, or of one run of it where rows are gathered. ``columns``, for a
-    masked tile, is how many columns of the right operand there are. To prefetch are ``ahead_step``
+    masked tile, is how many columns of the right operand there are. ``listed`` is a table that says
+    how many bytes after ``right`` each of its rows begins. To prefetch are ``ahead_step``
     elements from ``ahead`` on for every ``UNROLL`` steps, and as many as the tile reads from
     ``left_ahead`` on.
     """
@@ -150,6 +154,7 @@ class TileOperands:
     ahead: ir.Value | None = None
     ahead_step: ir.Value | None = None
     left_ahead: ir.Value | None = None
+    listed: ir.Value | None = None
 
     @staticmethod
     def types(shape: TileShape) -> list[ir.Type]:
@@ -158,7 +163,8 @@ class TileOperands:
         out += [I64] if shape.masked else []
         out += [I64, POINTER, POINTER if shape.shifted else I64] if shape.gathered else []
         out += [POINTER, I64] if shape.prefetches else []
-        return out + ([POINTER] if shape.streams else [])
+        out += [POINTER] if shape.streams else []
+        return out + ([POINTER] if shape.listed else [])
 
     @staticmethod
     def of(shape: TileShape, values: Sequence[ir.Value]) -> TileOperands:
@@ -172,8 +178,9 @@ class TileOperands:
         ahead = rest.pop(0) if shape.prefetches else None
         ahead_step = rest.pop(0) if shape.prefetches else None
         left_ahead = rest.pop(0) if shape.streams else None
+        listed = rest.pop(0) if shape.listed else None
         fixed = (steps, left, left_row, left_depth, right, right_depth)
-        return TileOperands(*fixed, columns, gathered, ahead, ahead_step, left_ahead)
+        return TileOperands(*fixed, columns, gathered, ahead, ahead_step, left_ahead, listed)
 
     def values(self, shape: TileShape) -> list[ir.Value]:
         """What ``shape`` needs of it, as arguments."""
@@ -191,6 +198,9 @@ class TileOperands:
         if shape.streams:
             assert self.left_ahead is not None
             out.append(self.left_ahead)
+        if shape.listed:
+            assert self.listed is not None
+            out.append(self.listed)
         return out
 
 
@@ -451,7 +461,7 @@ class TileLoop:
     def _step(self, k: ir.Value, sums: Sums, masked: bool) -> Sums:
         """One outer product of a column of the left and a row of the right operand."""
         builder, dtype = self.builder, self.shape.dtype
-        row = self.scalar.gep(self.right, dtype, builder.mul(k, self.right_depth))
+        row = self._right_row(k)
         columns: list[Parts] = []
         for j, vector in enumerate(self.columns):
             address = self.scalar.gep(row, dtype, word(j * self.lanes))
@@ -469,3 +479,11 @@ class TileLoop:
                 left = tuple(self._cut(part, j) for part in broadcast)
                 out.append(self.dots.add(left, column, sums[len(out)]))
         return out
+
+    def _right_row(self, k: ir.Value) -> ir.Value:
+        """Where the row of the right operand begins that a step reads."""
+        if self.operands.listed is None:
+            place = self.builder.mul(k, self.right_depth)
+            return self.scalar.gep(self.right, self.shape.dtype, place)
+        entry = self.scalar.gep(self.operands.listed, DType.INT64, k)
+        return self._after(self.right, self.scalar.load(entry, DType.INT64))

@@ -12,10 +12,9 @@ from tilewright.backend.gpu.indices import Indices
 from tilewright.backend.gpu.kernel import TileSize
 from tilewright.backend.gpu.writer import Term, Writer
 from tilewright.ir.tile import Statement
-from tilewright.ir.views import declare_index
+from tilewright.ir.views import declare_index, unflatten
 from tilewright.shape import Expr, constant, product
 from tilewright.tile.loops.loops import collapse
-from tilewright.tile.products.contraction import unflatten
 from tilewright.tile.values.lowering import Lowering
 
 

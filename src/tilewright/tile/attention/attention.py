@@ -42,7 +42,7 @@ from tilewright.ir.tile import (
     Value,
     View,
 )
-from tilewright.ir.views import declare_index, linear
+from tilewright.ir.views import declare_index, linear, unflatten
 from tilewright.shape import (
     Expr,
     ceil_div,
@@ -54,7 +54,7 @@ from tilewright.shape import (
 from tilewright.tile.attention.frame import KEY, ROW, AttentionBlock, AttentionFrame
 from tilewright.tile.loops.loops import target_buffers
 from tilewright.tile.moves.transposes import SIZES
-from tilewright.tile.products.contraction import shown, unflatten
+from tilewright.tile.products.contraction import shown
 from tilewright.tile.values.lowering import Lowering
 from tilewright.tile.variants import LoweredStep
 

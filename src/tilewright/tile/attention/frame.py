@@ -25,7 +25,7 @@ from tilewright.ir.tile import (
     Value,
 )
 from tilewright.ir.tile_walk import value_loads
-from tilewright.ir.views import Index
+from tilewright.ir.views import Index, unflatten
 from tilewright.shape import (
     Expr,
     ceil_div,
@@ -36,7 +36,7 @@ from tilewright.shape import (
 )
 from tilewright.tile.attention.visible_keys import VisibleKeys, visible_keys
 from tilewright.tile.moves.transposes import SIZES
-from tilewright.tile.products.contraction import balanced, unflatten
+from tilewright.tile.products.contraction import balanced
 from tilewright.tile.products.frame import declare
 from tilewright.tile.values.lowering import Lowering
 

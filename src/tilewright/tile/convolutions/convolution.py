@@ -17,15 +17,11 @@ from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Constant, Convolve
 from tilewright.ir.product_nest import ProductNest
 from tilewright.ir.tile import (
-    Literal,
     Load,
     Loop,
     Store,
-    TileBuffer,
-    Value,
     View,
 )
-from tilewright.ir.views import linear
 from tilewright.policy import Policy, Problem
 from tilewright.policy.cover import Bound, cover
 from tilewright.policy.prices import other_prices, samples_of
@@ -38,9 +34,9 @@ from tilewright.shape import (
     maximum,
     minimum,
     product,
-    select,
     symbol,
 )
+from tilewright.tile.convolutions.channel_lines import PackedLines
 from tilewright.tile.convolutions.gathered import gathered_time, lower_channels_last
 from tilewright.tile.convolutions.pointwise import turned_way
 from tilewright.tile.convolutions.winograd import winograd_variants
@@ -55,15 +51,13 @@ from tilewright.tile.products.contraction import (
     pack_row,
     packed_block,
     packed_operand,
-    taken_statements,
-    unflatten,
 )
 from tilewright.tile.products.frame import Blocking, Frame, RegisterTile, declare
 from tilewright.tile.products.program import Loaded
 from tilewright.tile.products.tiles import kernel_tiles
-from tilewright.tile.products.variants import Choice, best_somewhere, plain_ways
+from tilewright.tile.products.variants import Choice, Way, best_somewhere, plain_ways
 from tilewright.tile.values.lowering import Lowering
-from tilewright.tile.values.taps import geometry, has_one_tap, is_pointwise, tap_position
+from tilewright.tile.values.taps import has_one_tap, is_pointwise
 from tilewright.tile.variants import (
     THREADS,
     Accuracy,
@@ -108,6 +102,9 @@ def lower_convolution(
     def lower(blocking: Blocking) -> tuple[LoweredStep, ...]:
         return (_packed(kernel, fresh(), tile, blocking),)
 
+    def lower_joined(blocking: Blocking) -> tuple[LoweredStep, ...]:
+        return (_packed(kernel, fresh(), tile, blocking, joined=True),)
+
     if not has_one_tap(kernel.seed):
         (step,) = lower(Blocking())
         nest = ProductNest.of(step.program)
@@ -116,6 +113,8 @@ def lower_convolution(
     ways, _ = plain_ways(lower)
     turned = turned_way(kernel, fresh, tile, machine)
     ways = ways if turned is None else (*ways, turned)
+    if _are_joined(kernel, fresh()):
+        ways = (*ways, Way(", images joined", lower_joined, packed=True))
     return best_somewhere(choice.blocked_variants(ways))
 
 
@@ -168,30 +167,50 @@ def _needed(variants: Sequence[Variant], machine: Machine, scope: Scope) -> tupl
 
 
 def _packed(
-    kernel: Kernel, lowering: Lowering, tile: RegisterTile, blocking: Blocking
+    kernel: Kernel,
+    lowering: Lowering,
+    tile: RegisterTile,
+    blocking: Blocking,
+    joined: bool = False,
 ) -> LoweredStep:
+    """Pixels of an image along the columns, or if they are ``joined`` those of all images."""
     node = kernel.seed
     primitive = node.primitive
     assert isinstance(primitive, Convolve)
     data, weights = node.inputs
     per_group = weights.shape[0] // primitive.groups
-    batch = (("_b0", data.shape[0]), ("_b1", constant(primitive.groups)))
+    images, groups = ("_b0", data.shape[0]), ("_b1", constant(primitive.groups))
     rows = (("_m0", per_group),)
-    columns = tuple((f"_n{i + 2}", size) for i, size in enumerate(node.shape[2:]))
+    pixels = tuple((f"_n{i + 2}", size) for i, size in enumerate(node.shape[2:]))
+    batch, columns = ((groups,), (images, *pixels)) if joined else ((images, groups), pixels)
     depth = product(weights.shape[1:])
     shape = tile.for_type(node.dtype)
-    frame = Frame(kernel, lowering, shape, batch, rows, columns, depth, blocking)
-    b0, b1 = declare(lowering, batch)
+    frame = Frame(kernel, lowering, shape, batch, rows, columns, depth, blocking, joined=joined)
+    *image, b1 = declare(lowering, batch)
     (m,) = declare(lowering, rows)
-    index = (b0, b1 * per_group + m, *declare(lowering, columns))
+    image, place = [*image, *declare(lowering, columns)][:1], declare(lowering, pixels)
+    index = (*image, b1 * per_group + m, *place)
     sources: list[Source] = []
     left = _weights(frame, weights, primitive.groups, sources)
     if has_one_tap(node):
         return assemble(frame, index, left, _pixels(frame, node), sources)
     taps = product(weights.shape[2:])
     block = constant(max(1, PACKED_DEPTH // max(1, taps.value)) * taps.value)
-    right = _pack_patches(frame, node, block)
-    return assemble(frame, index, left, right, sources, minimum(maximum(depth, 1), block))
+    lines = PackedLines.of(frame, node, minimum(maximum(depth, 1), block))
+    right = lines.packed(frame)
+    return assemble(frame, index, left, right, sources, lines.depth, block_columns=lines.columns)
+
+
+def _are_joined(kernel: Kernel, lowering: Lowering) -> bool:
+    """Whether a Convolve of one tap has a way for the pixels of several images together.
+
+    Of an epilogue with operands of the result's shape, elements would be read one by one.
+    """
+    node, memory = kernel.seed, lowering.memory
+    if node.shape[0] is constant(1) or not is_pointwise(node) or node.inputs[0] not in memory:
+        return False
+    others = [read for read in kernel.reads if read is not node.inputs[0]]
+    return all(isinstance(read.primitive, Constant) for read in others)
 
 
 def _weights(frame: Frame, weights: Node, groups: int, sources: list[Source]) -> View:
@@ -211,10 +230,12 @@ def _pixels(frame: Frame, node: Node) -> View | Loaded:
     lowering = frame.lowering
     data, weights = node.inputs
     if not is_pointwise(node) or data not in lowering.memory:
-        return _pack_patches(frame, node, _packed_depth(frame))
+        return PackedLines.of(frame, node, _packed_depth(frame)).packed(frame)
     pixels = product(data.shape[2:])
     base = (symbol("_b0") * data.shape[1] + symbol("_b1") * weights.shape[1]) * pixels
     source = lowering.buffer(data)
+    if frame.joined:
+        return _pack_images(frame, node)
     if not frame.blocking.packed:
         return View(source, base, constant(1), pixels)
     return _pack_pixels(frame, Load(source, base + symbol("_k") * pixels + symbol("_n")))
@@ -235,76 +256,18 @@ def _pack_pixels(frame: Frame, pixel: Load) -> Loaded:
     return packed_block(target, row, (Loop("_k", k0, k1, (line,)),))
 
 
-def _pack_patches(frame: Frame, node: Node, block: Expr) -> Loaded:
-    """Fill a block: for every output row in it, every channel and tap, one segment of pixels."""
-    lowering = frame.lowering
-    primitive = node.primitive
-    assert isinstance(primitive, Convolve)
-    weights = node.inputs[1]
-    row = pack_row(frame)
-    target = lowering.scratch_buffer(node.dtype, row * minimum(maximum(frame.depth, 1), block))
-    width = node.shape[-1]
-    taps = product(weights.shape[2:])
-    rows = (symbol("_n0") // maximum(width, 1), ceil_div(symbol("_n1"), maximum(width, 1)))
-    channels = (symbol("_k0") // taps, ceil_div(symbol("_k1"), taps))
-    loops = [("_q", rows), ("_ch", channels)]
-    loops += [(f"_t{axis}", (constant(0), size)) for axis, size in enumerate(weights.shape[2:])]
-    line, channel, *kernel_index = [lowering.opened(name) for name, _ in loops]
-    _segment(frame, node, (target, row), (line, channel, kernel_index))
-    for name, bounds in reversed(loops):
-        lowering.emit(Loop(name, *bounds, lowering.close()))
-    return packed_block(target, row, taken_statements(lowering))
-
-
-def _segment(
-    frame: Frame,
-    node: Node,
-    target: tuple[TileBuffer, Expr],
-    where: tuple[Expr, Expr, list[Expr]],
-) -> None:
-    """Zeros, pixels, zeros: one output row's part of the block for one channel and tap."""
-    lowering = frame.lowering
-    primitive = node.primitive
-    assert isinstance(primitive, Convolve)
-    data, weights = node.inputs
-    line, channel, kernel_index = where
-    width = node.shape[-1]
-    first = maximum(0, symbol("_n0") - line * width)
-    last = minimum(width, symbol("_n1") - line * width)
-    outer = unflatten(line, [("", size) for size in node.shape[2:-1]])
-    k = linear((channel, *kernel_index), weights.shape[1:])
-    base = (k - symbol("_k0")) * target[1] + line * width - symbol("_n0")
-    taps = geometry(primitive)
-    lead = (symbol("_b0"), symbol("_b1") * weights.shape[1] + channel)
-    zero = Literal(0.0, node.dtype)
-    if any(tap.spread != 1 for tap in taps):
-        x = lowering.opened("_x")
-        positions, inside = tap_position(
-            taps, (*outer, x), kernel_index, primitive.low, data.shape[2:], lowering.scope
-        )
-        value = lowering.guarded(inside, data, (*lead, *positions), zero)
-        _fill(lowering, target[0], base, "_x", (first, last), value)
-        return
-    positions, inside = tap_position(
-        taps[:-1], outer, kernel_index[:-1], primitive.low[:-1], data.shape[2:-1], lowering.scope
-    )
-    stride = primitive.strides[-1]
-    shift = kernel_index[-1] * primitive.dilations[-1] - primitive.low[-1]
-    begin = minimum(maximum(first, ceil_div(-shift, stride)), last)
-    end = maximum(begin, minimum(last, ceil_div(data.shape[-1] - shift, stride)))
-    begin, end = select(inside, begin, last), select(inside, end, last)
-    for name, bounds in (("_xa", (first, begin)), ("_xb", (begin, end)), ("_xc", (end, last))):
-        x = lowering.opened(name)
-        value: Value = zero
-        if name == "_xb":
-            value = lowering.value(data, (*lead, *positions, x * stride + shift))
-        _fill(lowering, target[0], base, name, bounds, value)
-
-
-def _fill(
-    lowering: Lowering, buffer: TileBuffer, base: Expr, name: str, bounds: tuple[Expr, Expr],
-    value: Value,
-) -> None:  # fmt: skip
-    """Store ``value`` along the loop ``name``, and close it."""
-    lowering.emit(Store(buffer, base + symbol(name), value))
-    lowering.emit(Loop(name, *bounds, lowering.close()))
+def _pack_images(frame: Frame, node: Node) -> Loaded:
+    """Copy a block of channels by the pixels of several images, image by image."""
+    data, per_group = node.inputs[0], node.inputs[1].shape[1]
+    pixels, row = product(data.shape[2:]), pack_row(frame)
+    source, some = frame.lowering.buffer(data), maximum(pixels, 1)
+    target = frame.lowering.scratch_buffer(data.dtype, row * _packed_depth(frame))
+    k0, k1, n0, n1 = (symbol(name) for name in ("_k0", "_k1", "_n0", "_n1"))
+    image = frame.lowering.scope.declare("_i", 0)
+    channel = image * data.shape[1] + symbol("_b1") * per_group + symbol("_k") - image
+    pixel = Load(source, channel * pixels + symbol("_n"))
+    place = (symbol("_k") - k0) * row + symbol("_n") - n0
+    bounds = maximum(n0, image * pixels), minimum(n1, (image + 1) * pixels)
+    line = Loop("_n", *bounds, (Store(target, place, pixel),))
+    body = Loop("_i", n0 // some, ceil_div(n1, some), (Loop("_k", k0, k1, (line,)),))
+    return packed_block(target, row, (body,))

@@ -28,7 +28,7 @@ from tilewright.ir.tile import (
     Store,
     View,
 )
-from tilewright.ir.views import linear
+from tilewright.ir.views import linear, unflatten
 from tilewright.policy.tiles import LISTED
 from tilewright.shape import (
     Expr,
@@ -61,7 +61,6 @@ from tilewright.tile.products.contraction import (
     packed_operand,
     shared_rows,
     taken_statements,
-    unflatten,
 )
 from tilewright.tile.products.frame import Blocking, Frame, RegisterTile, declare, elements_per_word
 from tilewright.tile.products.program import Loaded

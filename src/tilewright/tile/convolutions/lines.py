@@ -26,7 +26,7 @@ from tilewright.ir.tile import (
     TileBuffer,
     TransposeBlock,
 )
-from tilewright.ir.views import Index, declare_index, linear
+from tilewright.ir.views import Index, declare_index, linear, unflatten
 from tilewright.shape import (
     Expr,
     ceil_div,
@@ -38,7 +38,7 @@ from tilewright.shape import (
     select,
     symbol,
 )
-from tilewright.tile.products.contraction import balanced, taken_statements, unflatten
+from tilewright.tile.products.contraction import balanced, taken_statements
 from tilewright.tile.products.frame import Frame, elements_per_word
 from tilewright.tile.products.program import Loaded
 from tilewright.tile.values.lowering import Lowering

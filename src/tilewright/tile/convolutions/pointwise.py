@@ -24,7 +24,7 @@ from tilewright.ir.tile import (
     TransposeBlock,
     View,
 )
-from tilewright.ir.views import linear
+from tilewright.ir.views import linear, unflatten
 from tilewright.shape import (
     Expr,
     Scope,
@@ -38,7 +38,7 @@ from tilewright.shape import (
 )
 from tilewright.tile.moves.transposes import SIZES, STRIP
 from tilewright.tile.prices import step_price
-from tilewright.tile.products.contraction import assemble, packed_operand, unflatten
+from tilewright.tile.products.contraction import assemble, packed_operand
 from tilewright.tile.products.frame import Blocking, Frame, RegisterTile, declare
 from tilewright.tile.products.tiles import kernel_tiles
 from tilewright.tile.products.variants import Way

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilewright.ir.tile import Loop, Statement, TileBuffer, TransposeBlock
+from tilewright.ir.tile import Load, Loop, Statement, Store, TileBuffer, TransposeBlock
+from tilewright.ir.views import unflatten
 from tilewright.shape import Expr, Scope, ceil_div, constant, maximum, minimum, product, symbol
 from tilewright.tile.moves.transposes import SIZES
 
@@ -72,6 +73,38 @@ def staged(
         first, last = maximum(m0, position * run), minimum(m1, (position + 1) * run)
         body = block(first, last, target + first - position * run)
         after = Loop("_run", m0 // run, ceil_div(m1, run), (body,))
+    place = (symbol("_m") - m0) * width + symbol("_n") - n0
+    return StagedResult(stage, place, after)
+
+
+def staged_runs(
+    result: TileBuffer, offset: Expr, axes: tuple[Axes, Axes], blocks: tuple[Expr, Expr],
+    scope: Scope,
+) -> StagedResult | None:  # fmt: skip
+    """The stage of a result whose columns lie side by side in runs alone, None where all do.
+
+    It is copied run by run. Otherwise it is as :func:`staged`.
+    """
+    (rows, columns), (m0, m1, n0, n1) = axes, map(symbol, ("_m0", "_m1", "_n0", "_n1"))
+    affine = offset.affine([name for group in axes for name, _ in group])
+    if affine is None:
+        return None
+    slopes, base = affine
+    inner = _contiguous(columns, slopes)
+    outer = columns[: len(columns) - len(inner)]
+    if not outer or len(rows) != 1:
+        return None
+    run = maximum(product([size for _, size in inner]), 1)
+    position, row, x = (scope.declare(name, 0) for name in ("_run", "_row", "_x"))
+    target = base + slopes.get(rows[0][0], constant(0)) * row - position * run
+    for (name, _), at in zip(outer, unflatten(position, outer), strict=True):
+        target = target + slopes.get(name, constant(0)) * at
+    width = blocks[1] + SPREAD
+    stage = TileBuffer(f"stage_{result.name}", result.dtype, True, blocks[0] * width)
+    copied = Store(result, target + x, Load(stage, (row - m0) * width + x - n0))
+    bounds = maximum(n0, position * run), minimum(n1, (position + 1) * run)
+    line = Loop("_row", m0, m1, (Loop("_x", *bounds, (copied,)),))
+    after = Loop("_run", n0 // run, ceil_div(n1, run), (line,))
     place = (symbol("_m") - m0) * width + symbol("_n") - n0
     return StagedResult(stage, place, after)
 

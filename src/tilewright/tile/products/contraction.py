@@ -35,7 +35,7 @@ from tilewright.ir.tile import (
     View,
 )
 from tilewright.ir.tile_walk import ExpressionMap, expressions
-from tilewright.ir.views import Index, is_view, linear, push_forward
+from tilewright.ir.views import Index, is_view, linear, push_forward, unflatten
 from tilewright.shape import (
     Expr,
     Scope,
@@ -49,7 +49,7 @@ from tilewright.shape import (
     select,
     symbol,
 )
-from tilewright.tile.moves.staged import StagedResult, staged
+from tilewright.tile.moves.staged import StagedResult, staged, staged_runs
 from tilewright.tile.moves.transposes import SIZES
 from tilewright.tile.passes.streams import products_streamed
 from tilewright.tile.products.codes import CodeOperand, code_operand, unpacking
@@ -270,17 +270,6 @@ def taken_statements(lowering: Lowering) -> tuple[Statement, ...]:
     return body
 
 
-def unflatten(position: Expr, axes: Axes) -> list[Expr]:
-    """Indices along ``axes`` of a row-major position."""
-    out: list[Expr] = []
-    inner = constant(1)
-    for place, (_, size) in enumerate(reversed(list(axes))):
-        shifted = position // inner
-        out.append(shifted if place == len(axes) - 1 else shifted % size)
-        inner = inner * size
-    return out[::-1]
-
-
 def most_depth(frame: Frame, packing: bool) -> Expr:
     """Depth of a block; panels that only one tile uses stream by, the longer the better."""
     if frame.blocking.depth is not None:
@@ -383,6 +372,7 @@ def assemble(
     sources: list[Source],
     block_depth: Expr | None = None,
     block_rows: Expr | None = None,
+    block_columns: Expr | None = None,
 ) -> LoweredStep:
     """Add the epilogue and the block sizes."""
     lowering, kernel = frame.lowering, frame.kernel
@@ -390,10 +380,11 @@ def assemble(
     if block_depth is None:
         block_depth = depth_block(frame.depth, most_depth(frame, packing))
     targets = {o: TileBuffer(f"o{i}", o.dtype) for i, o in enumerate(kernel.outputs)}
-    block_n = column_block(frame, PACKED_COLUMNS if packing else COLUMN_BLOCK)
+    if block_columns is None:
+        block_columns = column_block(frame, PACKED_COLUMNS if packing else COLUMN_BLOCK)
     rows = row_block(frame, packing) if block_rows is None else block_rows
     stores = epilogue_stores(frame, index, targets)
-    stages = _stages(frame, index, targets, (rows, block_n))
+    stages = _stages(frame, index, targets, (rows, block_columns))
     stores = tuple(
         Store(stages[s.buffer].buffer, stages[s.buffer].offset, s.value)
         if s.buffer in stages
@@ -405,7 +396,7 @@ def assemble(
     count = product([size for _, size in frame.batch]) * frame.m * frame.n
     program = product_program(
         frame,
-        BlockSizes(rows, block_n, block_depth),
+        BlockSizes(rows, block_columns, block_depth),
         (left, right),
         stores,
         ((*lowering.buffers.values(), *packed), tuple(targets.values())),
@@ -425,7 +416,8 @@ def _stages(
     for output, buffer in targets.items():
         _, place = shown(output, index, scope)
         offset = scope.resolve(linear(place, output.shape))
-        stage = staged(buffer, offset, (frame.rows, frame.columns), blocks, scope)
+        stages = staged_runs if frame.joined else staged
+        stage = stages(buffer, offset, (frame.rows, frame.columns), blocks, scope)
         if stage is not None:
             found[buffer] = stage
     return found

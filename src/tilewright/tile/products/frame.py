@@ -79,7 +79,11 @@ class Blocking:
 
 @dataclass
 class Frame:
-    """What the lowering of contractions and convolutions shares."""
+    """What the lowering of contractions and convolutions shares.
+
+    ``joined`` says that columns lie side by side in results in runs alone: those of a block leave
+    it together.
+    """
 
     kernel: Kernel
     lowering: Lowering
@@ -90,6 +94,7 @@ class Frame:
     depth: Expr
     blocking: Blocking = Blocking()
     mirrored: bool = False
+    joined: bool = False
 
     @property
     def contract(self) -> Node:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from tilewright.ir.listed_view import ListedView
 from tilewright.ir.tile import (
     NEVER,
     Finish,
@@ -47,6 +48,8 @@ class Loaded:
         view, buffers = self.view, [self.view.buffer]
         if isinstance(view, RunTable):
             buffers = [b for b in (view.table, view.shifts, view.zeros, view.buffer) if b]
+        elif isinstance(view, ListedView):
+            buffers = [view.shifts, view.buffer]
         return tuple(buffer for buffer in buffers if buffer.scratch)
 
 

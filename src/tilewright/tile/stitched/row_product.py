@@ -22,10 +22,10 @@ from tilewright.ir.graph import Node
 from tilewright.ir.product_nest import ProductNest
 from tilewright.ir.row_product import RowProduct
 from tilewright.ir.tile import NEVER, Load, Loop, Statement, Store, TileBuffer, Value
-from tilewright.ir.views import Index, declare_index, linear
+from tilewright.ir.views import Index, declare_index, linear, unflatten
 from tilewright.shape import Expr, Scope, constant, symbol
 from tilewright.tile.moves.staged import SPREAD
-from tilewright.tile.products.contraction import lower_contraction, unflatten
+from tilewright.tile.products.contraction import lower_contraction
 from tilewright.tile.products.frame import Blocking, RegisterTile
 from tilewright.tile.rows.parts import write_whole
 from tilewright.tile.rows.row_columns import Layout, RowRange
