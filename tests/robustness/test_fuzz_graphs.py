@@ -33,7 +33,7 @@ GRAPHS, PARTS = 80, 4
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("part", range(PARTS))
 def test_random_graphs_agree_with_an_oracle(part: int) -> None:
     count = GRAPHS // PARTS
