@@ -15,6 +15,7 @@ from tilewright.tune import (
     InterruptedTuning,
     LevelReads,
     MeasuredLoops,
+    MeasuredStreams,
     Profile,
     TileTiming,
     save_profile,
@@ -23,6 +24,7 @@ from tilewright.tune import (
 Command = Callable[..., Any]
 READS = (LevelReads("L1", 5e11, 9e11, 0.02),)
 LOOPS = MeasuredLoops(WIDE, (("enter", 0.33),))
+STREAMS = MeasuredStreams(16, 3.1e10)
 
 
 @pytest.fixture(autouse=True)
@@ -54,6 +56,7 @@ def test_tune_keeps_what_it_measured(
     monkeypatch.setattr("tilewright.cli.tune.measure_profile", measure)
     monkeypatch.setattr("tilewright.cli.tune.measure_reads", lambda target: READS)
     monkeypatch.setattr("tilewright.cli.tune.measure_loop_costs", lambda *_: LOOPS)
+    monkeypatch.setattr("tilewright.cli.tune.measure_streams", lambda target: STREAMS)
     assert command("cache", "--json").json["files"] == []
     result = command("tune", "--seconds", "0.5")
     assert result.code == 0
@@ -61,7 +64,7 @@ def test_tune_keeps_what_it_measured(
     assert command("tune", "--json").json["tiles"][0]["step_ns"] == 2.0
     assert command("tune", "--json").json["reads"][0]["together"] == 9e11
     assert command("tune", "--json").json["loops"]["enter"] == WIDE.enter
-    assert "900" in result.out
+    assert "900" in result.out and "16 rows at a time" in result.out and "31 GB/s" in result.out
     assert "33.0%" in result.out and "loops: enter" in result.out
     assert "1 entry by more than 10%" in result.out
     assert measured == [0.5]

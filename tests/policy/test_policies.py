@@ -70,7 +70,7 @@ def test_blocks_follow_the_caches() -> None:
         for level in target.levels
     )
     small = replace(target, levels=levels)
-    allowed = product_blocks(small, "float32", 6, 64, False)
+    allowed = product_blocks(small, "float32", 6, 64, False, 16)
     assert max(m * k for m, _, k in allowed) * 4 <= small.level("L2").capacity
     assert names(variants(target, 3072, 768)) != names(variants(small, 3072, 768))
 
@@ -91,7 +91,7 @@ def test_any_machine_has_a_block(level: str, change: dict[str, float], packed: b
     levels = tuple(
         replace(each, **change) if each.name == level else each for each in target.levels
     )
-    blocks = product_blocks(replace(target, levels=levels), "float32", 6, 64, packed)
+    blocks = product_blocks(replace(target, levels=levels), "float32", 6, 64, packed, 16)
     assert blocks
     assert all(min(extents) > 0 for extents in blocks)
 

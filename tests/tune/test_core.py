@@ -9,7 +9,7 @@ import pytest
 from tilewright.target import TileTime, preset
 from tilewright.target.core_model import usual_core
 from tilewright.target.loop_costs import WIDE
-from tilewright.tune import LevelReads, Profile, TileTiming, measured_machine
+from tilewright.tune import LevelReads, MeasuredStreams, Profile, TileTiming, measured_machine
 
 
 def timing(height: int, masked: bool, step: float, gathered: bool = False) -> TileTiming:
@@ -45,3 +45,14 @@ def test_loops_cost_what_was_measured() -> None:
     loops = replace(WIDE, enter=9.0)
     _, core = measured_machine(Profile("avx512", 4.0, (), (), loops), preset("zen4"))
     assert core.loops.enter == 9.0 and "loops" in core.measured
+
+
+def test_streams_are_what_was_measured() -> None:
+    given = preset("zen4")
+    profile = Profile("avx512", 4.0, (), streams=MeasuredStreams(32, 240e9))
+    target, core = measured_machine(profile, given)
+    assert core.streams.followed == 32 and "streams.followed" in core.measured
+    assert "levels.L3.link" in core.measured
+    # All links together write what was measured, and read twice as much.
+    assert target.written_bandwidth(given.units) * 4e9 == pytest.approx(240e9)
+    assert target.level("L3").link * given.level("L3").instances * 4e9 == pytest.approx(480e9)

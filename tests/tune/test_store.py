@@ -11,7 +11,7 @@ import pytest
 from tilewright.support.cache import cache_directory, cached_files, clear
 from tilewright.support.errors import ResourceError
 from tilewright.target.loop_costs import NARROW
-from tilewright.tune import LevelReads, Profile, TileTiming, fingerprint
+from tilewright.tune import LevelReads, MeasuredStreams, Profile, TileTiming, fingerprint
 from tilewright.tune import load_profile as load
 from tilewright.tune import save_profile as save
 from tilewright.tune.store import load_kernel_times, profile_path, save_kernel_times
@@ -24,6 +24,7 @@ PROFILE = Profile(
     NARROW,
     clock_spread=0.03,
     loop_spreads=(("enter", 0.2),),
+    streams=MeasuredStreams(16, 3e10, 0.0, 0.1),
 )
 
 
@@ -80,6 +81,7 @@ def test_spreads_are_kept_and_none_is_negative() -> None:
     kept = load("avx2")
     assert kept is not None
     wanted = {"clock": 0.03, "tile tile": 0.01, "reads of L1": 0.02, "loops: enter": 0.2}
+    wanted |= {"streams: followed": 0.0, "streams: written": 0.1}
     assert dict(kept.spreads()) == wanted
     path = profile_path("avx2")
     content = json.loads(path.read_text())

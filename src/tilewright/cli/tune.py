@@ -26,6 +26,7 @@ from tilewright.tune import (
     measure_loop_costs,
     measure_profile,
     measure_reads,
+    measure_streams,
     save_profile,
     standard_shapes,
 )
@@ -74,14 +75,29 @@ def tune(
             found = measure_loop_costs(level, detect(), profile.clock_ghz, seconds)
         profile = replace(profile, loops=found.costs, loop_spreads=found.spreads)
         save_profile(profile)
+    if profile.streams is None:
+        with output.progress.activity("Measuring streams"):
+            profile = replace(profile, streams=measure_streams(detect()))
+        save_profile(profile)
     path = profile_path(level.name)
     output.document({"path": str(path), **asdict(profile)})
     output.show(
         _times(profile),
         _reads(profile),
         _loops(profile),
+        _streams(profile),
         f"{profile.clock_ghz:.2f} GHz ± {profile.clock_spread:.1%}. Kept in {path}",
         *how_sure(profile),
+    )
+
+
+def _streams(profile: Profile) -> str:
+    found = profile.streams
+    if found is None:
+        return ""
+    return (
+        f"Hardware follows {format_count(found.followed, 'row', 'rows')} at a time; all cores "
+        f"together write {found.written / 1e9:.0f} GB/s past the caches."
     )
 
 

@@ -37,13 +37,15 @@ class Limits:
 
     ``register_share`` of the peak that a register tile must reach by its loads and latencies,
     ``block_share`` the same of a block by what it reads from the next level; ``cache`` the least
-    and the greatest share of a level's capacity.
+    and the greatest share of a level's capacity. Hardware asks ahead for what comes next in so many
+    rows at a time as are ``followed``.
     """
 
     register_share: float = 0.75
     block_share: float = 0.1
     cache: tuple[float, float] = (0.125, 0.75)
     registers: float = 1.0
+    followed: int = 0
 
 
 @dataclass(frozen=True)
@@ -254,7 +256,7 @@ def _resident_blocks(
     for m in _multiples(tile.m, max(tall if columns_stay else enough, tile.m)):
         once = m == tile.m and not columns_stay
         for k in _multiples(tile.k, room // m if once else deepest):
-            follows = once and k <= usual_core(target).streams.followed
+            follows = once and k <= limits.followed
             widths = tuple(_multiples(tile.n, max(longest if follows else enough, tile.n)))
             passed[_CONSIDERED] += len(widths)
             for n in widths:
@@ -277,15 +279,16 @@ def _enough(target: Target, cycles: float) -> int:
 
 @cache
 def product_blocks(
-    target: Target, dtype: str, rows: int, columns: int, packed: bool
+    target: Target, dtype: str, rows: int, columns: int, packed: bool, followed: int
 ) -> tuple[tuple[int, int, int], ...]:
     """(rows, columns, depth) of blocks for products with a register tile of ``rows`` × ``columns``.
 
     ``packed`` says that the columns are copied to the cache first and stay there; else the rows do.
+    Hardware asks ahead for what comes next in so many rows at a time as are ``followed``.
     There is always one: the best by its share of the limit where none is good, and a block of the
     least extents where not even these fit the caches.
     """
-    limits = Limits()
+    limits = Limits(followed=followed)
     plain = target.instructions(dtype)[0]
     tile = Candidate(rows, columns, plain.k, 1.0, 1.0, instruction=plain.name)
     found = list(_resident_blocks(target, dtype, tile, limits, packed))
@@ -344,14 +347,15 @@ def product_counts(target: Target, dtype: str) -> tuple[LevelCount, ...]:
     sieved = product_tiles(target, dtype)
     levels = [LevelCount("0, register tiles", sieved.counts, len(sieved.tiles))]
     usual = sieved.tiles[0]
-    limits, lanes = Limits(), target.lanes(dtype)
+    followed = usual_core(target).streams.followed
+    limits, lanes = Limits(followed=followed), target.lanes(dtype)
     plain = target.instructions(dtype)[0]
     tile = Candidate(usual.rows, usual.vectors * lanes, plain.k, 1.0, 1.0, instruction=plain.name)
     for name, packed in (("rows stay in cache", False), ("columns stay in cache", True)):
         passed: Counter[str] = Counter()
         found = list(_resident_blocks(target, dtype, tile, limits, packed, passed))
         passed[_FEEDING] = sum(share >= limits.block_share for _, share, _ in found)
-        left = len(product_blocks(target, dtype, tile.m, tile.n, packed))
+        left = len(product_blocks(target, dtype, tile.m, tile.n, packed, followed))
         levels.append(LevelCount(f"1, blocks: {name}", tuple(passed.items()), left))
     return tuple(levels)
 

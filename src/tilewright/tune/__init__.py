@@ -1,8 +1,9 @@
 """Package 7: what is measured once on a machine, and where it is kept.
 
 ``wrappers`` makes code that calls register tiles in a loop, ``profile`` times it, ``peak`` measures
-what cores compute and read at best, ``loop_probes`` what loops without products cost, with small
-tile programs that ``probes`` compiles and times. ``kernel_times`` runs kernels of a model, for a
+what cores compute and read at best, ``streams`` how rows are followed and what is written,
+``loop_probes`` what loops without products cost, with small tile programs that ``probes`` compiles
+and times. ``kernel_times`` runs kernels of a model, for a
 planner that asks. ``store`` keeps the results under the machine's fingerprint, and ``core`` makes a
 machine of a profile. Nothing here runs in a user's call, and nothing is written unless it is asked
 for. A profile is measured in several blocks of time, which say how sure each entry is (``blocks``).
@@ -23,6 +24,7 @@ from tilewright.tune.profile import (
     standard_shapes,
 )
 from tilewright.tune.store import fingerprint, load_profile, save_profile
+from tilewright.tune.streams import MeasuredStreams, measure_streams
 
 __all__ = [
     "SURE",
@@ -31,6 +33,7 @@ __all__ = [
     "KernelTimes",
     "LevelReads",
     "MeasuredLoops",
+    "MeasuredStreams",
     "Profile",
     "TileTiming",
     "fingerprint",
@@ -38,6 +41,7 @@ __all__ = [
     "measure_loop_costs",
     "measure_profile",
     "measure_reads",
+    "measure_streams",
     "measured_machine",
     "save_profile",
     "standard_shapes",

@@ -1,4 +1,4 @@
-"""This machine as it was measured: its clock, reads from memory, register tiles and loops.
+"""This machine as it was measured: its clock, register tiles, loops, and what memory moves.
 
 What was not measured is as in the description of the machine and in the price list of cores like
 its own. Imports target. Start with :func:`measured_machine`.
@@ -21,6 +21,10 @@ def measured_machine(profile: Profile, target: Target) -> tuple[Target, CoreMode
     measured += ("tiles",) if tiles else ()
     if profile.loops is not None:
         core, measured = replace(core, loops=profile.loops), (*measured, "loops")
+    if profile.streams is not None:
+        streams = replace(core.streams, followed=profile.streams.followed)
+        core = replace(core, streams=streams)
+        measured = (*measured, "streams.followed", f"levels.{target.levels[-2].name}.link")
     return _target(profile, target), replace(core, tiles=tiles, measured=measured)
 
 
@@ -36,7 +40,11 @@ def _target(profile: Profile, target: Target) -> Target:
         together = found.together / given.instances
         return replace(given, bandwidth=found.alone / cycles, total_bandwidth=together / cycles)
 
-    return replace(clocked, levels=tuple(map(level, clocked.levels)))
+    levels = list(map(level, clocked.levels))
+    if profile.streams is not None:  # a link writes half of what it reads
+        each = 2 * profile.streams.written / levels[-2].instances
+        levels[-2] = replace(levels[-2], link=each / (1e9 * profile.clock_ghz))
+    return replace(clocked, levels=tuple(levels))
 
 
 def _tiles(profile: Profile) -> tuple[TileTime, ...]:

@@ -24,6 +24,7 @@ from tilewright.target.core_model import ends_in_half
 from tilewright.target.loop_costs import LoopCosts
 from tilewright.tune.blocks import BLOCKS, spread, typical
 from tilewright.tune.peak import LevelReads
+from tilewright.tune.streams import MeasuredStreams
 from tilewright.tune.wrappers import CHAIN, CYCLES_OF_PAIR, Words, Wrapper, build
 
 _SAMPLE_NS = 40_000
@@ -65,7 +66,8 @@ class Profile:
     """All tiles of one instruction set level, and the clock they ran at.
 
     ``reads`` are what the cores read from each level of memory, ``loops`` what loops without
-    products cost; none where that was not measured. ``clock_spread`` and ``loop_spreads`` (name of
+    products cost, ``streams`` what memory gives to rows side by side and takes from all cores; none
+    where that was not measured. ``clock_spread`` and ``loop_spreads`` (name of
     an entry, its spread) say how far blocks of time are apart, as parts of what is measured.
     """
 
@@ -76,6 +78,7 @@ class Profile:
     loops: LoopCosts | None = None
     clock_spread: float = 0.0
     loop_spreads: tuple[tuple[str, float], ...] = ()
+    streams: MeasuredStreams | None = None
 
     def spreads(self) -> tuple[tuple[str, float], ...]:
         """How sure each entry is: its name and its spread."""
@@ -84,6 +87,7 @@ class Profile:
             *((f"tile {tile.name}", tile.spread) for tile in self.tiles),
             *((f"reads of {reads.name}", reads.spread) for reads in self.reads),
             *((f"loops: {name}", apart) for name, apart in self.loop_spreads),
+            *(() if self.streams is None else self.streams.spreads()),
         )
 
     def timing(self, name: str) -> TileTiming | None:

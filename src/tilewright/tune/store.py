@@ -22,8 +22,9 @@ from tilewright.target import host
 from tilewright.target.loop_costs import LoopCosts
 from tilewright.tune.peak import LevelReads
 from tilewright.tune.profile import Profile, TileTiming
+from tilewright.tune.streams import MeasuredStreams
 
-_FORMAT = 4
+_FORMAT = 5
 _TIMES_FORMAT = 1
 
 
@@ -131,9 +132,12 @@ def _parse(content: dict[str, Any]) -> Profile:
         raise ValueError("a time or a rate is not positive")
     loops = None if found["loops"] is None else _parse_loops(found["loops"])
     spreads = tuple((str(name), float(apart)) for name, apart in found["loop_spreads"])
+    streams = None if found["streams"] is None else MeasuredStreams(**found["streams"])
+    if streams is not None and not (streams.followed >= 1 and streams.written > 0):
+        raise ValueError("no row is followed, or nothing is written")
     profile = Profile(
         str(found["level"]), float(found["clock_ghz"]), tiles, reads, loops,
-        float(found["clock_spread"]), spreads,
+        float(found["clock_spread"]), spreads, streams,
     )  # fmt: skip
     if not all(apart >= 0 for _, apart in profile.spreads()):
         raise ValueError("a spread is negative")

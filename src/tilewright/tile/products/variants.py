@@ -162,7 +162,8 @@ class Choice:
         tile, target = nest.registers, self.machine.target
         found: dict[tuple[int, ...], BlockSizes] = {}
         extents = (nest.m, nest.n - tile.columns // 2, nest.k)
-        for sizes in product_blocks(target, element, tile.rows, tile.columns, way.packed):
+        followed = self.machine.core.streams.followed
+        for sizes in product_blocks(target, element, tile.rows, tile.columns, way.packed, followed):
             # The numbers of blocks, as `_blocks` has them, along axes whose size is known.
             key = tuple(
                 max(-(-extent.value // size), 1) if extent.is_constant else size

@@ -196,7 +196,8 @@ class RowProductVariants:
         nest = ProductNest.of(step.program)
         element = "float64" if nest.dtype.bytes == 8 else "float32"
         registers, target = nest.registers, self.machine.target
-        sizes = product_blocks(target, element, registers.rows, registers.columns, False)
+        followed = self.machine.core.streams.followed
+        sizes = product_blocks(target, element, registers.rows, registers.columns, False, followed)
         blocks = dict.fromkeys(
             BlockSizes(rows, registers.columns, depth) for rows, _, depth in sizes
         )
