@@ -295,12 +295,19 @@ def test_a_single_pointwise_convolution_to_many_channels_stays(stride: int) -> N
     assert prefer_channels_last(graph) is graph
 
 
-@pytest.mark.parametrize("stride", [1, 2])
-def test_a_single_convolution_of_a_few_channels_stays(stride: int) -> None:
+@pytest.mark.parametrize(("kernel", "stride"), [(3, 1), (3, 2), (7, 2)])
+def test_a_single_convolution_of_a_few_channels_stays(kernel: int, stride: int) -> None:
     net = Network(channels=3)
-    net.convolution(64, stride=stride)
+    net.convolution(64, kernel=kernel, stride=stride)
     graph = simplify(net.graph())
     assert prefer_channels_last(graph) is graph
+
+
+@pytest.mark.parametrize(("kernel", "stride"), [(16, 16), (11, 4), (4, 4)])
+def test_a_convolution_whose_windows_share_little_is_worth_it(kernel: int, stride: int) -> None:
+    net = Network(channels=3)
+    net.convolution(64, kernel=kernel, stride=stride)
+    assert convolutions(converted(net.graph())) == [True]
 
 
 def test_pooling_alone_stays() -> None:

@@ -26,6 +26,7 @@ from tilewright.ir.primitives import (
     Convolve,
     Input,
     Reshape,
+    Shape,
     Transpose,
 )
 from tilewright.rewrite.driver import Observe, Trace, simplify
@@ -48,6 +49,7 @@ FEW_CHANNELS = 4  # an input with no more of them is read through its transposit
 MOST_ROUNDS = 4  # what one leaves may pay in the next: simplifying moves transpositions
 
 NEEDED = 1 << 10  # transpositions that it is worth where tiles have no other layout
+TRANSPOSED = 3.5  # vectors that are copied while one is loaded, turned in registers and stored
 MANY_CHANNELS = 128  # of a result: a transposed element costs as much as 16 multiply-adds or so
 
 
@@ -325,10 +327,10 @@ class _Builder:
 def _gain(x: Node) -> int:
     """What channels last saves at ``x``, in transpositions of a feature map.
 
-    With them first, a convolution of several taps copies its pixels once per tap; of a few channels
-    that is less than to transpose the result. To many channels the conversions are little work in
-    comparison. One of a single tap has a variant with the channels last of its own, if that is
-    better.
+    With them first, a convolution of several taps copies its pixels for taps; of a few channels
+    that may be less than to transpose image and result. To many channels the conversions are little
+    work in comparison. One of a single tap has a variant with the channels last of its own, if that
+    is better.
     """
     primitive = x.primitive
     if not isinstance(primitive, Convolve):
@@ -337,12 +339,32 @@ def _gain(x: Node) -> int:
         return NEEDED
     weights = x.inputs[1].shape
     taps = not all(size.is_constant and size.value == 1 for size in weights[2:])
-    if taps and _are_few(weights[1]):
+    if taps and _are_few(weights[1]) and _copies_little(primitive, weights):
         return 1
     depthwise = primitive.groups > 1 and weights[1].is_constant and weights[1].value == 1
     per_group = weights[0].value // primitive.groups if weights[0].is_constant else 0
     many = per_group >= MANY_CHANNELS and (taps or primitive.groups > 1)
     return 3 if (taps and not depthwise) or many else 1
+
+
+def _copies_little(primitive: Convolve, weights: Shape) -> bool:
+    """Whether to copy lines for taps along them is less than to transpose image and result.
+
+    For each pixel of the result, every tap along a line has a copy of as many lines as results are
+    apart, or as there are taps across; a vector of every s-th element takes s loads. What is
+    transposed is the image that belongs to a pixel of the result, and the pixel's channels. Windows
+    that do not overlap share no lines; with the channels last they are rows of a plain product.
+    """
+    strides = primitive.strides
+    if all(stride == 1 for stride in strides):
+        return True
+    if len(strides) != 2 or not all(size.is_constant for size in weights):
+        return False
+    outputs, channels, across, along = (size.value for size in weights)
+    if across <= strides[0] or along <= strides[1]:
+        return False
+    copied = channels * along * min(across, strides[0]) * strides[1]
+    return copied <= TRANSPOSED * (channels * strides[0] * strides[1] + outputs)
 
 
 def _are_few(channels: Expr) -> bool:
