@@ -160,6 +160,7 @@ def test_inspect_names_the_inputs_that_have_to_be_constants(command: Command, su
 
 
 @pytest.mark.slow
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "reference", ["onnx", pytest.param("onnxruntime", marks=pytest.mark.peers)]
 )

@@ -17,6 +17,8 @@ from tilewright.ir.kernel import KernelKind
 from tilewright.ir.primitives import Map, Window
 
 Array = np.ndarray[Any, Any]
+pytestmark = pytest.mark.sampled(3)
+
 LEVELS = tuple(level.name for level in host_levels() if level.serves("uint8"))
 NUMBERS = (0, 1, 7, 15, 16, 17, 33, 131)
 BYTES = {"u": np.uint8, "s": np.int8}
