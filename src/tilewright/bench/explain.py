@@ -306,7 +306,7 @@ class Explained:
 
 def _middles(scope: Scope, known: Mapping[str, int]) -> dict[str, int]:
     """The middle, by ratio, of the range of every size that is not known."""
-    unknown = [n for n in scope.symbols if n not in known and n not in scope.definitions]
+    unknown = [name for name in scope.independent if name not in known]
     sizes = [scope.resolve(symbol(name)) for name in unknown]
     free = [name for name, size in zip(unknown, sizes, strict=True) if size is symbol(name)]
     return {name: math.isqrt(math.prod(range_of(scope, name))) for name in free}

@@ -149,7 +149,7 @@ def _bytes(tensor: Tensor) -> Expr:
 
 def _corners(graph: Graph, units: int) -> Iterator[Point]:
     """The ends of the declared ranges, the largest first, on one thread and on all."""
-    names = sorted(set(graph.scope.symbols).difference(graph.scope.definitions))
+    names = sorted(graph.scope.independent)
     for name in names:
         if graph.scope.bounds(symbol(name)).high is None:
             raise DimensionError(

@@ -95,7 +95,7 @@ def points_of(graph: Graph, machine_units: int, kept: int = KEPT) -> list[Mappin
 
     Of those that are spread, so many are ``kept``, which are of less work than the others.
     """
-    names = sorted(set(graph.scope.symbols).difference(graph.scope.definitions))
+    names = sorted(graph.scope.independent)
     ranges = [range_of(graph.scope, name) for name in names]
     shapes = sorted(spread_shapes(ranges, TRIED), key=_size)[:kept]
     threads = sorted({1, max(n for n in thread_counts(machine_units) if n <= machine_units)})

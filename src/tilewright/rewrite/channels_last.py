@@ -49,7 +49,9 @@ FEW_CHANNELS = 4  # an input with no more of them is read through its transposit
 MOST_ROUNDS = 4  # what one leaves may pay in the next: simplifying moves transpositions
 
 NEEDED = 1 << 10  # transpositions that it is worth where tiles have no other layout
-TRANSPOSED = 3.5  # vectors that are copied while one is loaded, turned in registers and stored
+# Vectors that are copied while one is loaded, turned in registers and stored: (1.65 + 4.8 + 2.53)
+# cycles beside the 2.53 of a store (Zen 4, ``target/loop_costs.py``).
+TRANSPOSED = 3.5
 MANY_CHANNELS = 128  # of a result: a transposed element costs as much as 16 multiply-adds or so
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tilewright.runtime.program import Program
+from tilewright.shape import completed as with_derived
 from tilewright.support.arguments import LARGEST, as_integer, show
 from tilewright.support.errors import DimensionError
 
@@ -22,10 +23,8 @@ def completed(program: Program, given: Mapping[str, int]) -> dict[str, int]:
         length = dims.pop(ragged.name)
         dims.setdefault(ragged.positions, length * dims.get(ragged.batch, 0))
     unknown = [name for name in dims if name not in program.symbols]
-    for source in program.bindings:
-        follows = source.input_index is None and dims.keys() >= set(source.formula.free_symbols)
-        if follows and source.symbol not in dims:
-            dims[source.symbol] = source.formula.evaluate(dims)
+    derived = {s.symbol: s.formula for s in program.bindings if s.input_index is None}
+    dims = with_derived(derived, dims)
     missing = [source.symbol for source in program.bindings if source.symbol not in dims]
     if unknown or missing:
         problem = (
@@ -33,7 +32,7 @@ def completed(program: Program, given: Mapping[str, int]) -> dict[str, int]:
             if unknown
             else f"dimension '{missing[0]}' is missing"
         )
-        own = [source.symbol for source in program.bindings if source.input_index is not None]
+        own = [s.symbol for s in program.bindings if s.symbol not in derived]
         raise DimensionError(
             f"The dimensions do not fit: {problem}",
             hint=f"Give values for {', '.join(own) or 'none'}",

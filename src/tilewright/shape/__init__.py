@@ -37,7 +37,7 @@ from tilewright.shape.guards import Guard, values_of
 from tilewright.shape.interval import Interval
 from tilewright.shape.listing import Listing, read_listing
 from tilewright.shape.parsing import parse
-from tilewright.shape.scope import Scope, SymbolFacts, Truth
+from tilewright.shape.scope import Scope, SymbolFacts, Truth, completed
 from tilewright.shape.scoped import exact_quotient
 
 __all__ = [
@@ -54,6 +54,7 @@ __all__ = [
     "as_expr",
     "bind_inputs",
     "ceil_div",
+    "completed",
     "constant",
     "encode",
     "encode_least",

@@ -270,12 +270,9 @@ class _Binder:
         if name not in self.scope.definitions:
             return False
         expression = self.scope.definitions[name]
-        bounds = Interval(facts.low, facts.high)
-        within = intersect(self.scope.bounds(expression), bounds)
-        return (
-            within == self.scope.bounds(expression)
-            and self.scope.known_divisor(expression) % facts.multiple_of == 0
-        )
+        possible, divisor = self.scope.bounds(expression), self.scope.known_divisor(expression)
+        within = intersect(possible, Interval(facts.low, facts.high))
+        return within == possible and divisor % facts.multiple_of == 0
 
     def _guard_form(self, name: str, index: int, axis: int) -> None:
         """A guard that the dimension from which the symbol is solved can have the actual size."""

@@ -49,6 +49,18 @@ class Truth(Enum):
         raise TypeError("a Truth may be UNKNOWN; compare it with Truth.YES or Truth.NO by `is`")
 
 
+def completed(definitions: Mapping[str, Expr], values: Mapping[str, int]) -> dict[str, int]:
+    """``values`` of symbols, and of those that are defined by them, each by what comes before it.
+
+    What a value is missing for is left out. Raises as ``evaluate``.
+    """
+    complete = dict(values)
+    for name, expression in definitions.items():
+        if name not in complete and complete.keys() >= set(expression.free_symbols):
+            complete[name] = expression.evaluate(complete)
+    return complete
+
+
 class Scope:
     """What is known of the symbols. Declare and assume first, then ask; both may be mixed.
 
@@ -129,11 +141,12 @@ class Scope:
 
     def completed(self, values: Mapping[str, int]) -> dict[str, int]:
         """``values`` of symbols, and of all that are defined by them. Raises as ``evaluate``."""
-        complete = dict(values)
-        for name, expression in self._definitions.items():
-            if name not in complete and all(s in complete for s in expression.free_symbols):
-                complete[name] = expression.evaluate(complete)
-        return complete
+        return completed(self._definitions, values)
+
+    @property
+    def independent(self) -> tuple[str, ...]:
+        """The declared symbols that no definition made, in the order of declaration."""
+        return tuple(name for name in self._declared.symbols if name not in self._definitions)
 
     @property
     def limits(self) -> tuple[tuple[str, Expr], ...]:

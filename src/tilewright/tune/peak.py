@@ -125,6 +125,12 @@ def _together(regions: list[_Region], size: int | None) -> float:
     return max(rates)
 
 
+def mapped(text: str, level: Level) -> _native.Image:
+    """The functions of a text in LLVM's language, compiled and mapped."""
+    image = link([compile_object(text, level)], level.name, level.features)
+    return _native.Image(image.data, dict(image.functions), list(image.fixups))
+
+
 @dataclass(frozen=True)
 class _Loops:
     """The two loops, mapped; ``code`` keeps them so."""
@@ -139,8 +145,7 @@ class _Loops:
     def build(level: Level) -> _Loops:
         sums = min(24, level.registers - 4)
         text = f"{_declarations(level)}\n{_multiply_add(level, sums)}\n{_read(level)}"
-        image = link([compile_object(text, level)], level.name, level.features)
-        code = _native.Image(image.data, dict(image.functions), list(image.fixups))
+        code = mapped(text, level)
         signature = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64)
         add, read = (signature(code.address(name)) for name in ("multiply_add", "read"))
         return _Loops(level, sums, add, read, code)

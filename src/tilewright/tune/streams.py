@@ -14,12 +14,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilewright.backend.cpu.link import link
-from tilewright.backend.cpu.machine import Level, compile_object, host_level
-from tilewright.runtime import _native
+from tilewright.backend.cpu.machine import Level, host_level
 from tilewright.target import Target
 from tilewright.target.core_model import LINE_BYTES, PAGE_BYTES
 from tilewright.tune.blocks import BLOCKS, spread, typical
+from tilewright.tune.peak import mapped
 
 _BYTES = 1 << 28  # far beyond the last cache
 _ROUNDS = 8  # samples in a block of time, of which the fastest counts
@@ -90,8 +89,7 @@ class _Loops:
     @staticmethod
     def build(level: Level) -> _Loops:
         text = f"{_follow(level)}\n{_write(level)}\n!0 = !{{i32 1}}\n"
-        image = link([compile_object(text, level)], level.name, level.features)
-        code = _native.Image(image.data, dict(image.functions), list(image.fixups))
+        code = mapped(text, level)
         number, pointer = ctypes.c_int64, ctypes.c_void_p
         follow = ctypes.CFUNCTYPE(None, number, pointer, number, number)(code.address("follow"))
         write = ctypes.CFUNCTYPE(None, number, pointer)(code.address("write"))
