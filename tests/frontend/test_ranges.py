@@ -10,10 +10,11 @@ from onnx import helper
 
 from support.onnx_models import model, run, tensor
 from tilewright.frontend.onnx import DEFAULT_HIGH, Dim, import_model
-from tilewright.frontend.onnx.ranges import implied
+from tilewright.frontend.onnx.ranges import Alternatives, implied
 from tilewright.frontend.onnx.report import DimensionReport
 from tilewright.shape import (
     Guard,
+    Scope,
     equal,
     less,
     less_equal,
@@ -77,7 +78,7 @@ def narrowed(condition, low=0, high=DEFAULT_HIGH):
         (less_equal(2, 100 // maximum(N, 1)), (0, 50)),
         (equal(N % 80, 0), None),
         (equal(N // 12 * 12, N), None),
-        (logical_or(equal(N, 1), equal(N, 12)), None),
+        (logical_or(equal(N, 1), equal(N, 12)), (1, 12)),
         (less_equal(N, -1), None),
         (equal(N % 2 * N, 0), None),
     ],
@@ -106,6 +107,52 @@ def test_a_random_condition_never_loses_a_size_that_fulfils_it(seed):
         if found is not None and good:
             assert found[0] <= good[0]
             assert good[-1] <= found[1]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_no_combination_that_fulfils_all_demands_is_lost(seed):
+    generator, high = random.Random(seed), 30
+    names = ("m", "n")
+    m, n = (symbol(name) for name in names)
+
+    def part():
+        one = generator.choice([m, n])
+        ends = sorted(generator.sample(range(high), 3))
+        together = [equal(m * n % 7, 0), less_equal(m + n, ends[1]), equal(m * 2, n), less(m, n)]
+        apart = logical_or(equal(one // 3, ends[0] // 3), equal(one, ends[1]), equal(one, ends[2]))
+        return apart if generator.random() < 0.7 else generator.choice(together)
+
+    scope = Scope()
+    for name in names:
+        scope.declare(name, 0, high)
+    rows = [DimensionReport(name, name, 0, high, 1, "default", ()) for name in names]
+    alternatives, ranges, demands = Alternatives(rows, scope), {}, []
+    for _ in range(6):
+        demands.append(part())
+        ranges.update(alternatives.learn([Guard(demands[-1], "a demand")]))
+    pairs = [(a, b) for a in range(high + 1) for b in range(high + 1)]
+    good = [
+        pair for pair in pairs
+        if all(demand.evaluate(dict(zip(names, pair, strict=True))) for demand in demands)
+    ]  # fmt: skip
+    for place, name in enumerate(names):
+        for pair in good:
+            assert name not in ranges or ranges[name].dim.low <= pair[place]
+            assert name not in ranges or pair[place] <= ranges[name].dim.high
+
+
+def test_sizes_that_cannot_be_together_are_ruled_out():
+    """What is added to seven by seven has seven rows or one, and whole blocks of 49 leave seven."""
+    nodes = [NODE("Reshape", ["x", "s"], ["blocks"]), NODE("Add", ["x", "t"], ["y"])]
+    weights = {"s": np.array([-1, 49]), "t": np.ones((7, 7), np.float32)}
+    outputs = [tensor("blocks", [None, 49]), tensor("y", [None] * 2)]
+    proto = model(nodes, [tensor("x", ["h", "w"])], outputs, weights=weights)
+    graph, report = import_model(proto)
+    rows = {row.name: (row.low, row.high, row.origin) for row in report.dimensions}
+    assert rows["h"] == rows["w"] == (7, 7, "model")
+    assert run(graph, x=np.ones((7, 7), np.float32))["blocks"].shape == (1, 49)
+    with pytest.raises(DimensionError):
+        run(graph, x=np.ones((1, 7), np.float32))
 
 
 def test_the_report_says_which_demand_implies_a_range():

@@ -25,7 +25,7 @@ from tilewright.frontend.onnx.functions import bind, definition
 from tilewright.frontend.onnx.gradient import gradient
 from tilewright.frontend.onnx.interface import check_output, make_inputs, negative_sizes
 from tilewright.frontend.onnx.opaque import OpaqueCall, opaque_nodes
-from tilewright.frontend.onnx.ranges import implied, relied_on
+from tilewright.frontend.onnx.ranges import Alternatives, relied_on
 from tilewright.frontend.onnx.report import Fallback, ImportReport
 from tilewright.frontend.onnx.rules import by_rule
 from tilewright.frontend.onnx.scan import captured_values, is_random, require_known, subgraphs
@@ -149,6 +149,7 @@ class _Importer:
         self.name = name
         self.weights = weights
         self.state = State()
+        self.alternatives = Alternatives((), self.state.scope)
         self.main = CallFrame(normal_opsets(model.opset_imports))
         self._functions: dict[onnx_ir.OperatorIdentifier, onnx.FunctionProto] = {}
 
@@ -163,6 +164,7 @@ class _Importer:
         facts = negative_sizes(inputs.values())
         if found := relied_on(facts, self.state.dimensions, self.state.scope):
             raise _Narrower(found)
+        self.alternatives = Alternatives(self.state.dimensions, self.state.scope)
         self.main.values.update(inputs)
         self.body(self.model.graph, self.main)
         outputs: list[tuple[str, Node]] = []
@@ -228,7 +230,7 @@ class _Importer:
         for item in nodes:
             known = len(guards)
             self.node(item, frame)
-            if len(guards) > known and (found := implied(guards[known:], self.state.dimensions)):
+            if len(guards) > known and (found := self.alternatives.learn(guards[known:])):
                 raise _Narrower(found)
 
     def node(self, item: onnx_ir.Node, frame: CallFrame) -> None:

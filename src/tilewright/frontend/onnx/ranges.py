@@ -5,21 +5,28 @@ call. :func:`implied` reads such demands back as ranges, for dimensions whose ra
 that the import can start again and rely on them; the demands themselves then disappear. A demand
 that is not proved to hold on one side of a size only, such as one for multiples, stays with the
 call.
+
+Some demands leave a few ranges with gaps between them: what is added to seven rows has seven rows
+itself, or one. :class:`Alternatives` tries such ranges of all dimensions together against
+everything that the model demands, and keeps those that nothing contradicts.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from tilewright.frontend.onnx.dims import Dim, Implied
 from tilewright.frontend.onnx.report import DimensionReport
-from tilewright.shape import Expr, Guard, Interval, Scope, symbol
+from tilewright.shape import Expr, Guard, Interval, Scope, constant, symbol
 from tilewright.shape.interval import hull, intersect
 from tilewright.shape.slopes import slope
 from tilewright.shape.table import Operation
 
-_NOTHING = Interval(0, -1)
+Ranges = tuple[Interval, ...]  # not empty each, in order, with gaps between them
+
+MOST_TOGETHER = 64  # combinations of ranges that are tried, each against every demand
 
 
 def implied(guards: Iterable[Guard], dimensions: Iterable[DimensionReport]) -> dict[str, Implied]:
@@ -58,27 +65,109 @@ def relied_on(
     return implied(facts, dimensions)
 
 
+class Alternatives:
+    """Ranges with gaps that demands leave of dimensions, tried together against all demands.
+
+    Case analysis in the small: a combination of ranges, one of each dimension, is impossible where
+    a demand is proved to fail in it. Dimensions whose range was given are left alone.
+    """
+
+    def __init__(self, dimensions: Iterable[DimensionReport], scope: Scope) -> None:
+        self._dimensions = tuple(dimensions)
+        self._free = {d.name: d for d in self._dimensions if d.origin != "given"}
+        self._scope = scope
+        self._possible: list[dict[str, Interval]] = [{}]
+        self._reasons: dict[str, str] = {}
+        self._demands: list[Guard] = []
+
+    def learn(self, guards: Sequence[Guard]) -> dict[str, Implied]:
+        """Take note of more demands: narrower ranges by the model's name of the dimension."""
+        if found := implied(guards, self._dimensions):
+            return found
+        self._demands += guards
+        before = self._possible
+        for guard in guards:
+            symbols = guard.condition.free_symbols
+            if len(symbols) == 1 and symbols[0] in self._free:
+                self._divide(self._free[symbols[0]], guard)
+        if not self._possible[0]:
+            return {}
+        demands = guards if self._possible is before else self._demands
+        left = [found for found in self._possible if not self._is_refuted(found, demands)]
+        if not left:  # every call is refused, and says why
+            return {}
+        self._possible = left
+        return self._narrower()
+
+    def _divide(self, row: DimensionReport, guard: Guard) -> None:
+        """Cut the combinations at the gaps that a demand leaves in the range of a dimension."""
+        whole = Dim(row.low, row.high, row.multiple_of)
+        ranges = _solutions_within(guard.condition, row.name, whole)
+        if len(ranges) < 2:
+            return
+        divided = [
+            found | {row.name: part}
+            for found in self._possible
+            for part in _both(ranges, (found.get(row.name, Interval(row.low, row.high)),))
+        ]
+        if 0 < len(divided) <= MOST_TOGETHER:
+            self._possible = divided
+            self._reasons[row.name] = guard.message
+
+    def _is_refuted(self, found: dict[str, Interval], demands: Iterable[Guard]) -> bool:
+        """Whether a demand is proved to fail where the dimensions lie within ``found``."""
+        scope = self._scope.copy()
+        for name, part in found.items():
+            scope.declare(name, part.low, part.high)
+        concerned = (
+            d.condition for d in demands if not found.keys().isdisjoint(d.condition.free_symbols)
+        )
+        return any(scope.resolve(c) is constant(0) for c in concerned)
+
+    def _narrower(self) -> dict[str, Implied]:
+        out: dict[str, Implied] = {}
+        for name, reason in self._reasons.items():
+            row = self._free[name]
+            before = Dim(row.low, row.high, row.multiple_of)
+            after = _spanned(_either(tuple(f[name] for f in self._possible), ()), before)
+            if after != before:
+                out[row.text] = Implied(after, reason)
+        return out
+
+
 def _narrowed(condition: Expr, name: str, dim: Dim) -> Dim:
     """The part of the range outside of which the condition surely fails."""
+    ranges = _solutions_within(condition, name, dim)
+    return _spanned(ranges, dim) if ranges else dim
+
+
+def _spanned(ranges: Ranges, dim: Dim) -> Dim:
+    """The least range that holds all of some that lie within ``dim``."""
+    low, high = ranges[0].low, ranges[-1].high
+    assert low is not None
+    assert high is not None
+    return Dim(low, high, dim.multiple_of)
+
+
+def _solutions_within(condition: Expr, name: str, dim: Dim) -> Ranges:
+    """The sizes within ``dim`` that are not known to fail the condition."""
     scope = Scope()
+    every = (Interval(dim.low, dim.high),)
     scope.declare(name, dim.low, dim.high)
     atom = condition.atom
     together = atom is not None and atom.operation is Operation.AND
+    left: Ranges = every
     for part in atom.operands if atom is not None and together else (condition,):
         found = _solutions(part, name, scope)
-        narrower = None if found is None else intersect(found, Interval(dim.low, dim.high))
-        if narrower is None or narrower.low is None or narrower.high is None:
-            continue
-        if not narrower.is_empty:
-            dim = Dim(narrower.low, narrower.high, dim.multiple_of)
-    return dim
+        left = left if found is None else _both(left, found)
+    return left
 
 
-def _solutions(condition: Expr, name: str, scope: Scope) -> Interval | None:
-    """All sizes within the scope for which the condition holds, if they are known to be a range."""
+def _solutions(condition: Expr, name: str, scope: Scope) -> Ranges | None:
+    """All sizes within the scope for which the condition holds, if they are known to be ranges."""
     every = scope.bounds(symbol(name))
     if condition.is_constant:
-        return every if condition.value else _NOTHING
+        return (every,) if condition.value else ()
     atom = condition.atom
     if atom is None:
         return None
@@ -88,42 +177,40 @@ def _solutions(condition: Expr, name: str, scope: Scope) -> Interval | None:
         case Operation.EQUAL:
             difference = atom.operands[1] - atom.operands[0]
             sides = [_sizes_with_order(d, name, scope) for d in (difference, -difference)]
-            return _joined(sides, every, intersect)
-        case Operation.AND:
+        case Operation.AND | Operation.OR:
             sides = [_solutions(operand, name, scope) for operand in atom.operands]
-            return _joined(sides, every, intersect)
-        case Operation.OR:
-            sides = [_solutions(operand, name, scope) for operand in atom.operands]
-            return _joined(sides, _NOTHING, _union)
         case _:
             return None
+    known = [side for side in sides if side is not None]
+    if len(known) < len(sides):
+        return None
+    join = _either if atom.operation is Operation.OR else _both
+    return functools.reduce(join, known)
 
 
-def _joined(
-    sides: list[Interval | None],
-    start: Interval,
-    join: Callable[[Interval, Interval], Interval | None],
-) -> Interval | None:
-    """The ranges joined one after another; None where one is not known or no range results."""
-    found: Interval | None = start
-    for side in sorted((s for s in sides if s is not None), key=_low):
-        found = None if found is None else join(found, side)
-    return found if None not in sides else None
+def _both(left: Ranges, right: Ranges) -> Ranges:
+    """The sizes in both."""
+    shared = (intersect(a, b) for a in left for b in right)
+    return tuple(found for found in shared if not found.is_empty)
+
+
+def _either(left: Ranges, right: Ranges) -> Ranges:
+    """The sizes in either."""
+    out: list[Interval] = []
+    for found in sorted((*left, *right), key=_low):
+        last = out[-1] if out else None
+        if last is not None and (last.high is None or _low(found) <= last.high + 1):
+            out[-1] = hull(last, found)
+        else:
+            out.append(found)
+    return tuple(out)
 
 
 def _low(interval: Interval) -> int:
     return 0 if interval.low is None else interval.low
 
 
-def _union(left: Interval, right: Interval) -> Interval | None:
-    """The sizes in either, if that is a range; ``left`` does not begin after ``right``."""
-    if left.is_empty or right.is_empty:
-        return right if left.is_empty else left
-    gap = left.high is not None and right.low is not None and left.high + 1 < right.low
-    return None if gap else hull(left, right)
-
-
-def _sizes_with_order(difference: Expr, name: str, scope: Scope) -> Interval | None:
+def _sizes_with_order(difference: Expr, name: str, scope: Scope) -> Ranges | None:
     """Sizes for which ``difference`` is 0 or more, where it only rises or only falls with them."""
     change, every = slope(difference, name, scope), scope.bounds(symbol(name))
     if change is None or every.low is None or every.high is None:
@@ -133,11 +220,11 @@ def _sizes_with_order(difference: Expr, name: str, scope: Scope) -> Interval | N
         return difference.evaluate({name: size}) >= 0
 
     if change.low is not None and change.low >= 0:
-        return _NOTHING if not holds(every.high) \
-            else Interval(_first(every.low, every.high, holds), every.high)  # fmt: skip
+        return () if not holds(every.high) \
+            else (Interval(_first(every.low, every.high, holds), every.high),)  # fmt: skip
     if change.high is not None and change.high <= 0:
-        return _NOTHING if not holds(every.low) \
-            else Interval(every.low, _last(every.low, every.high, holds))  # fmt: skip
+        return () if not holds(every.low) \
+            else (Interval(every.low, _last(every.low, every.high, holds)),)  # fmt: skip
     return None
 
 
