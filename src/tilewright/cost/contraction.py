@@ -19,7 +19,6 @@ from tilewright.cost.operands import (
     batch_size,
     block_moves_time,
     column_step,
-    exposed_time,
     left_page_time,
     left_time,
     packing_time,
@@ -186,8 +185,8 @@ def _alone(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
     elif nest.is_packing:  # which waits for what it reads; tiles do not
         packed = maximum(packing_time(nest, machine, blocks), moved)
     elif nest.right.panel:
-        exposed = exposed_time(nest, compute, moved, blocks)
-        compute = compute + exposed + again_time(nest, machine, blocks)
+        # Tiles ask for the next panel while they compute.
+        compute = maximum(compute, moved) + again_time(nest, machine, blocks)
     else:  # tiles of many rows wait as well: too few loads are under way at a time
         few = less_equal(nest.m, machine.core.streams.few_rows)
         waited = moved * (4 + round(4 * row_share(nest, machine))) // 8

@@ -250,18 +250,6 @@ def again_time(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
     return time
 
 
-def exposed_time(nest: ProductNest, compute: Expr, moved: Expr, blocks: Blocks) -> Expr:
-    """The part of ``moved`` that ``compute`` does not hide: picoseconds to read panels, and tiles.
-
-    Tiles ask for the next panel, but not those of a panel with fewer than two whole ones: there
-    the first tile waits for memory alone, behind which the second has nothing to read.
-    """
-    rows = ceil_div(nest.m, maximum(blocks.rows, 1))
-    first = select(less_equal(rows, nest.registers.rows), compute, compute // 2)
-    asked = less_equal(2 * nest.registers.rows, rows)
-    return maximum(moved - select(asked, compute, first), 0)
-
-
 def _scattered(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
     """Twice the time over that of the bytes: rows in memory lie apart, each on its own pages."""
     streams = machine.core.streams

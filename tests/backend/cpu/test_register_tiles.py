@@ -138,7 +138,7 @@ def _check(
     words = [depth, left.ctypes.data, left.shape[1], step, right.ctypes.data, right.shape[1]]
     words += [valid] if shape.masked else []
     words += [runs, table.ctypes.data, following] if shape.gathered else []
-    words += [right.ctypes.data, 5 * columns] if shape.prefetches else []
+    words += [right.ctypes.data, 5 * columns, 1] if shape.prefetches else []
     words += [left.ctypes.data] if shape.streams else []
     words += [tile.ctypes.data, tile.shape[1], resume]
     tiles.run(shape, words)

@@ -380,18 +380,18 @@ class FinishedProduct:
     def _operands(self, place: Place, most: int) -> TileOperands:
         frame, left = self.frame, self.product.left
         right, right_depth = self._right(place)
-        ahead, step = self.prefetcher.right(place, right, most)
+        ahead = self.prefetcher.right(place, right, most)
         if isinstance(left, RunTable):
             run, base = self.index(left.run), self._first_run(left)
             gathered = self._gathered(place, left)
             return TileOperands(
                 run, base, word(0), word(1), right, right_depth, place.columns, gathered,
-                ahead, step,
+                ahead,
             )  # fmt: skip
         steps = self.builder.sub(frame.names[K1], frame.names[K0])
         pointer, row, depth = self._left(place, left)
         return TileOperands(
-            steps, pointer, row, depth, right, right_depth, place.columns, None, ahead, step,
+            steps, pointer, row, depth, right, right_depth, place.columns, None, ahead,
             self.prefetcher.left(place, pointer, row, steps), self._listed(),
         )  # fmt: skip
 

@@ -13,7 +13,7 @@ from llvmlite import ir
 
 from tilewright.backend.cpu.blocks import K0, K1, M0, M1, N0, N1, Place, origin
 from tilewright.backend.cpu.indices import word
-from tilewright.backend.cpu.register_tile import UNROLL
+from tilewright.backend.cpu.register_tile import UNROLL, Ahead
 from tilewright.backend.cpu.statements import FunctionFrame
 from tilewright.ir.product_nest import ProductNest
 from tilewright.ir.tile import TileBuffer, TransposeBlock, View
@@ -27,9 +27,6 @@ from tilewright.shape import (
     symbol,
 )
 from tilewright.target.core_model import SHORT_ROW_BYTES
-
-# Where to begin to prefetch, and elements a turn; or nothing at all.
-Ahead = tuple[ir.Value, ir.Value] | tuple[None, None]
 
 
 @dataclass
@@ -64,28 +61,35 @@ class Prefetcher:
         if self.asks_left:
             self.later = self._later()
 
-    def right(self, place: Place, right: ir.Value, most: int) -> Ahead:
-        """Where the next panel's part that this tile asks for begins, and its elements a turn.
+    def right(self, place: Place, right: ir.Value, most: int) -> Ahead | None:
+        """The part of the next panel that this tile asks for.
 
-        A turn is ``UNROLL`` steps along k. The tiles of a panel, of at most ``most`` rows, have
-        equal parts, so that memory is busy all the time. Where a panel has one tile or two low
-        ones, memory is the limit and the hardware knows what comes next.
+        The tiles of a panel, of at most ``most`` rows, have equal parts, so that memory is busy all
+        the time. A tile asks for two steps along k of a panel at a time, and so not in every turn
+        where there are more than two. Where a panel has one tile, memory is the limit and the
+        hardware knows what comes next.
         """
         if not self.asks_right:
-            return None, None
+            return None
         builder, names = self.builder, self.frame.names
         columns = word(self.columns)
         rows = builder.sub(names[M1], names[M0])
         tiles = builder.udiv(builder.add(rows, word(most - 1)), word(most))
-        few = builder.icmp_signed("<=", rows, word(2 * most - 1))
+        alone = builder.icmp_signed("<=", tiles, word(1))
         whole = builder.add(word(self.columns * UNROLL - 1), tiles)
         step = builder.udiv(whole, tiles)
         turns = builder.udiv(builder.sub(names[K1], names[K0]), word(UNROLL))
         panel = builder.mul(self.frame.index(self.nest.right.row), columns)
         part = builder.mul(builder.mul(step, turns), place.number)
-        offset = builder.select(few, word(0), builder.add(panel, part))
-        step = builder.select(few, word(0), step)
-        return self.frame.emitter.gep(right, self.dtype, offset), step
+        start = self.frame.emitter.gep(right, self.dtype, builder.add(panel, part))
+        every = self._power_of_two(builder.udiv(word(2 * self.columns), step))
+        never = word(-1)
+        return Ahead(start, step, builder.select(alone, never, builder.sub(every, word(1))))
+
+    def _power_of_two(self, value: ir.Value) -> ir.Value:
+        """The greatest that is no more than a positive value."""
+        zeros = self.builder.ctlz(value, ir.Constant(ir.IntType(1), 1))
+        return self.builder.shl(word(1), self.builder.sub(word(63), zeros))
 
     def left(self, place: Place, left: ir.Value, row: ir.Value, steps: ir.Value) -> ir.Value:
         """Short rows: of the next tile under the very first panel, else those of a later task.

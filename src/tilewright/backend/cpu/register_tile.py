@@ -133,14 +133,26 @@ class Gathered:
 
 
 @dataclass(frozen=True)
+class Ahead:
+    """What a tile asks for of the next panel: ``step`` elements for every ``UNROLL`` steps along k.
+
+    They begin at ``start``. Iterations whose number has bits in common with ``skipped`` leave it to
+    others, which ask for what is theirs as well.
+    """
+
+    start: ir.Value
+    step: ir.Value
+    skipped: ir.Value
+
+
+@dataclass(frozen=True)
 class TileOperands:
     """Where a tile reads: pointers, and strides in elements.
 
     ``steps`` is the length along k, or of one run of it where rows are gathered. ``columns``, for a
     masked tile, is how many columns of the right operand there are. ``listed`` is a table that says
-    how many bytes after ``right`` each of its rows begins. To prefetch are ``ahead_step``
-    elements from ``ahead`` on for every ``UNROLL`` steps, and as many as the tile reads from
-    ``left_ahead`` on.
+    how many bytes after ``right`` each of its rows begins. To prefetch is what ``ahead`` says, and
+    as many elements as the tile reads from ``left_ahead`` on.
     """
 
     steps: ir.Value
@@ -151,8 +163,7 @@ class TileOperands:
     right_depth: ir.Value
     columns: ir.Value | None = None
     gathered: Gathered | None = None
-    ahead: ir.Value | None = None
-    ahead_step: ir.Value | None = None
+    ahead: Ahead | None = None
     left_ahead: ir.Value | None = None
     listed: ir.Value | None = None
 
@@ -162,7 +173,7 @@ class TileOperands:
         out: list[ir.Type] = [I64, POINTER, I64, I64, POINTER, I64]
         out += [I64] if shape.masked else []
         out += [I64, POINTER, POINTER if shape.shifted else I64] if shape.gathered else []
-        out += [POINTER, I64] if shape.prefetches else []
+        out += [POINTER, I64, I64] if shape.prefetches else []
         out += [POINTER] if shape.streams else []
         return out + ([POINTER] if shape.listed else [])
 
@@ -175,12 +186,14 @@ class TileOperands:
         if shape.gathered:
             gathered = Gathered(*rest[:3])
             del rest[:3]
-        ahead = rest.pop(0) if shape.prefetches else None
-        ahead_step = rest.pop(0) if shape.prefetches else None
+        ahead = None
+        if shape.prefetches:
+            ahead = Ahead(*rest[:3])
+            del rest[:3]
         left_ahead = rest.pop(0) if shape.streams else None
         listed = rest.pop(0) if shape.listed else None
         fixed = (steps, left, left_row, left_depth, right, right_depth)
-        return TileOperands(*fixed, columns, gathered, ahead, ahead_step, left_ahead, listed)
+        return TileOperands(*fixed, columns, gathered, ahead, left_ahead, listed)
 
     def values(self, shape: TileShape) -> list[ir.Value]:
         """What ``shape`` needs of it, as arguments."""
@@ -193,8 +206,8 @@ class TileOperands:
             g = self.gathered
             out += [g.runs, g.table, g.following]
         if shape.prefetches:
-            assert self.ahead is not None and self.ahead_step is not None
-            out += [self.ahead, self.ahead_step]
+            assert self.ahead is not None
+            out += [self.ahead.start, self.ahead.step, self.ahead.skipped]
         if shape.streams:
             assert self.left_ahead is not None
             out.append(self.left_ahead)
@@ -397,8 +410,12 @@ class TileLoop:
 
     def _prefetch(self, k: ir.Value) -> None:
         """Ask for what comes next."""
-        if self.operands.ahead is not None and self.shape.height * self.shape.vectors >= 8:
-            self._prefetch_right(k, self.operands.ahead)
+        ahead = self.operands.ahead
+        if ahead is not None and self.shape.height * self.shape.vectors >= 8:
+            number = self.builder.lshr(k, word(self.shape.unroll.bit_length() - 1))
+            skipped = self.builder.and_(number, ahead.skipped)
+            with self.builder.if_then(self.builder.icmp_signed("==", skipped, word(0))):
+                self._prefetch_right(k, ahead)
         if self.operands.left_ahead is not None:
             self._prefetch_left(k, self.operands.left_ahead)
 
@@ -409,22 +426,30 @@ class TileLoop:
         for element in range(0, height * self.shape.unroll, LINE_BYTES // dtype.bytes):
             self.scalar.prefetch(self.scalar.gep(place, dtype, word(element)))
 
-    def _prefetch_right(self, k: ir.Value, ahead: ir.Value) -> None:
+    def _prefetch_right(self, k: ir.Value, ahead: Ahead) -> None:
         """Ask for the next lines of what the right operand is next: those of two steps along k.
 
-        Where fewer are wanted, some are asked for twice.
+        Requests that the first-level cache waits for keep what this panel reads from the second one
+        waiting, where many are under way: under few tiles, lines come to the second one only.
         """
-        builder, dtype, step = self.builder, self.shape.dtype, self.operands.ahead_step
-        assert step is not None
+        width = word(self.shape.width(self.lanes))
+        with self.builder.if_else(self.builder.icmp_signed("<", ahead.step, width)) as parts:
+            for part, near in zip(parts, (True, False), strict=True):
+                with part:
+                    self._ask(k, ahead, near=near)
+
+    def _ask(self, k: ir.Value, ahead: Ahead, *, near: bool) -> None:
+        builder, dtype = self.builder, self.shape.dtype
         turns = UNROLL // self.shape.unroll
-        first = builder.lshr(builder.mul(k, step), word(UNROLL.bit_length() - 1))
+        first = builder.lshr(builder.mul(k, ahead.step), word(UNROLL.bit_length() - 1))
+        span = builder.mul(ahead.step, builder.add(ahead.skipped, word(1)))
         whole = max(1, self.shape.vectors * self.level.vector_bytes // LINE_BYTES)
         lines = -(-2 * whole // turns)
         for line in range(lines):
             beside = word(line % whole * LINE_BYTES // dtype.bytes)
-            place = builder.add(first, builder.lshr(step, word(1))) if line >= whole else first
-            place = self.scalar.gep(ahead, dtype, builder.add(place, beside))
-            self.scalar.prefetch(place)
+            place = builder.add(first, builder.lshr(span, word(1))) if line >= whole else first
+            place = self.scalar.gep(ahead.start, dtype, builder.add(place, beside))
+            self.scalar.prefetch(place, near=near)
 
     def _loop(
         self, name: str, bounds: tuple[ir.Value, ir.Value, int], start: list[Sums], body: object
