@@ -13,6 +13,7 @@ from llvmlite import ir
 
 from tilewright.backend.cpu.blocks import K0, K1, M0, M1, N0, N1, Place, origin
 from tilewright.backend.cpu.indices import word
+from tilewright.backend.cpu.math_arithmetic import call_intrinsic
 from tilewright.backend.cpu.register_tile import UNROLL, Ahead
 from tilewright.backend.cpu.statements import FunctionFrame
 from tilewright.ir.product_nest import ProductNest
@@ -88,7 +89,8 @@ class Prefetcher:
 
     def _power_of_two(self, value: ir.Value) -> ir.Value:
         """The greatest that is no more than a positive value."""
-        zeros = self.builder.ctlz(value, ir.Constant(ir.IntType(1), 1))
+        kind, of_zero = ir.IntType(64), ir.Constant(ir.IntType(1), 1)
+        zeros = call_intrinsic(self.builder, "ctlz", kind, [kind], [value, of_zero])
         return self.builder.shl(word(1), self.builder.sub(word(63), zeros))
 
     def left(self, place: Place, left: ir.Value, row: ir.Value, steps: ir.Value) -> ir.Value:
