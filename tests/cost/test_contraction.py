@@ -162,7 +162,7 @@ def test_what_is_one_task_takes_no_less_and_no_more_on_several_threads() -> None
 
 def test_a_row_is_no_faster_for_shallow_blocks() -> None:
     """It reads each panel once, so that a block's pages are as far away as all others."""
-    machine = Machine(preset("zen3"))
+    machine = Machine(preset("zen4"))
     sizes = {"b": 1, "m": 1, "n": 903, "k": 1230}
     nest = ProductNest.of(batched(machine)[0].steps[-1].program)
     costs = [
