@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from support.graph_kit import fixed
 from tilewright.backend.cpu.machine import LEVELS
 from tilewright.backend.cpu.program import CompiledProgram, build_program, lowering_of
-from tilewright.cost import Machine
+from tilewright.cost import Blocks, Machine, contraction_time
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Graph, node
 from tilewright.ir.primitives import Contract, Input
+from tilewright.ir.product_nest import ProductNest
 from tilewright.plan.greedy import plan_greedily
 from tilewright.runtime.artifact import ArtifactContents
 from tilewright.runtime.model import CompiledModel
@@ -157,3 +158,16 @@ def test_what_is_one_task_takes_no_less_and_no_more_on_several_threads() -> None
         if variant.name != "dots":
             one, two = (variant.cost.evaluate({**sizes, THREADS: threads}) for threads in (1, 2))
             assert one == two, variant.name
+
+
+def test_a_row_is_no_faster_for_shallow_blocks() -> None:
+    """It reads each panel once, so that a block's pages are as far away as all others."""
+    machine = Machine(preset("zen4"))
+    sizes = {"b": 1, "m": 1, "n": 903, "k": 1230}
+    nest = ProductNest.of(batched(machine)[0].steps[-1].program)
+    costs = [
+        contraction_time(nest, machine, 1, Blocks(constant(1), constant(1), constant(depth)))
+        for depth in (1, 4, 16)
+    ]
+    times = [cost.evaluate(sizes) for cost in costs]
+    assert times == sorted(times)

@@ -100,7 +100,8 @@ def test_samples_fill_the_box_with_its_edges() -> None:
     scope.declare("m", 0, 4096)
     scope.declare("n", 12, None)
     shapes = sampled_shapes(problem_of(symbol("m") + symbol("n"), scope))
-    assert shapes[0] == (1, 12) and shapes[1] == (4096, UNBOUNDED)
+    corners = ((1, 12), (1, UNBOUNDED), (4096, 12), (4096, UNBOUNDED))
+    assert shapes[:4] == corners
     assert len(set(shapes)) == len(shapes) == 2 * SHAPES
     for m, n in shapes:
         assert 1 <= m <= 4096 and 12 <= n <= UNBOUNDED
@@ -148,3 +149,15 @@ def test_thread_counts_go_up_to_the_cores_and_beyond() -> None:
     assert thread_counts(1) == (1, 4)
     assert thread_counts(2) == (1, 2, 8)
     assert thread_counts(12) == (1, 2, 4, 8, 12, 48)
+
+
+def test_few_shapes_have_all_corners() -> None:
+    scope = Scope()
+    scope.declare("m", 1, 4096)
+    scope.declare("n", 12, 500)
+    problem = problem_of(symbol("m") + symbol("n"), scope)
+    samples = samples_of(problem)
+    few = samples.some(samples.count)
+    found = zip(few.values["m"][0], few.values["n"][0], strict=True)
+    assert {(1, 12), (1, 500), (4096, 12), (4096, 500)} <= set(found)
+    assert few.count == samples.corners + 1

@@ -77,7 +77,10 @@ def step_penalty(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
     odd = select(row % (line // 2), select(row % (line // 4), bad, fair), good)
     split = select(row % line, odd, best)
     few, many = costs.split_pages
-    pages = minimum(nest.n * nest.k // (maximum(blocks.depth, 1) * page) + few, many)
+    # What one tile of rows reads once comes from where it lies, however deep its blocks are.
+    once = less_equal(nest.m, nest.registers.rows)
+    deep = select(once, 1, maximum(blocks.depth, 1))
+    pages = minimum(nest.n * nest.k // (deep * page) + few, many)
     shared = constant(0)
     for distance, cycles in reversed(costs.shared_sets):
         # So many lines, six in each set, stay in the first-level cache from tile to tile.

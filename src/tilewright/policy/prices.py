@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -24,8 +25,9 @@ MOST_THREADS = 64
 SHAPES = 64  # for every size that is not known, with every number of threads
 LONGEST = 1e12  # picoseconds of a shape on one thread
 _POINTS = 1000  # of a box of several axes, from which the shapes are taken
-_EVERY = 11  # of the samples is one by which candidates are sifted
-_BEST = 12  # candidates of each of these that stay
+_EVERY = 23  # of the samples is one by which candidates are sifted, beside the corners
+_MOST_CORNERS = 16  # of a batch of products of any sizes
+_BEST = 24  # candidates of each of these that stay
 UNBOUNDED = 1 << 16  # what a size without a bound is taken to be at most
 _CELLS = 1 << 14  # candidates times samples that are computed at a time: 128 KiB each
 _BASES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29)  # of the digits that spread the shapes
@@ -33,20 +35,27 @@ _BASES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29)  # of the digits that spread the s
 
 @dataclass(frozen=True)
 class Samples:
-    """Shapes, each with a number of threads: one row of ``values`` for every symbol."""
+    """Shapes, each with a number of threads: one row of ``values`` for every symbol.
+
+    The first ``corners`` are corners of the box of all shapes.
+    """
 
     values: Mapping[str, Array]
     count: int
+    corners: int = 0
 
     def some(self, every: int) -> Samples:
-        """One in ``every`` of them."""
-        return Samples({n: v[:, ::every] for n, v in self.values.items()}, -(-self.count // every))
+        """The corners, and one in ``every`` of the others."""
+        places = np.r_[: self.corners, self.corners : self.count : every]
+        return Samples({n: v[:, places] for n, v in self.values.items()}, len(places), self.corners)
 
 
 def samples_of(problem: Problem) -> Samples:
     """Every sampled shape with every number of threads."""
     shapes, counts = sampled_shapes(problem), thread_counts(problem.target.units)
-    return Samples(_values(problem, shapes, counts), len(shapes) * len(counts))
+    corners = {*_corners([range_of(problem.scope, name) for name in problem.sizes])}
+    first = sum(shape in corners for shape in shapes) * len(counts)
+    return Samples(_values(problem, shapes, counts), len(shapes) * len(counts), first)
 
 
 def thread_counts(units: int) -> tuple[int, ...]:
@@ -104,21 +113,30 @@ def promising(problem: Problem, samples: Samples) -> Problem:
 
 
 def sampled_shapes(problem: Problem) -> tuple[tuple[int, ...], ...]:
-    """Values of the sizes of a problem that fill the box of their ranges evenly, edges first.
+    """Values of the sizes of a problem that fill the box of their ranges evenly, corners first.
 
     The points are those of Halton (1960), with the logarithm of a size along each axis. Of a box
     of several axes most is larger than anything that is ever computed: what would take longer than
-    ``LONGEST`` is left out. The order is always the same; one shape where all sizes are known.
+    ``LONGEST`` is left out. At corners, as that of few rows by a matrix that no cache holds, other
+    candidates are the best than anywhere near the middle. The order is always the same; one shape
+    where all sizes are known.
     """
     ranges = [range_of(problem.scope, name) for name in problem.sizes]
     wanted = SHAPES * max(1, len(ranges))
-    shapes = spread_shapes(ranges, _POINTS + 1 if len(ranges) > 1 else wanted)
+    spread = spread_shapes(ranges, _POINTS + 1 if len(ranges) > 1 else wanted)
+    shapes = list(dict.fromkeys((*_corners(ranges), *spread)))
     if len(shapes) > wanted:
         times = evaluated(_usual(problem), _values(problem, shapes, (1,)))
         times = np.broadcast_to(times, (1, len(shapes)))[0]
         most = max(LONGEST, float(np.sort(times)[wanted - 1]))
         shapes = [shape for shape, time in zip(shapes, times, strict=True) if time <= most]
     return tuple(shapes[:wanted])
+
+
+def _corners(ranges: Sequence[tuple[int, int]]) -> tuple[tuple[int, ...], ...]:
+    """All corners of the box of some ranges, none where there are many."""
+    found = tuple(product(*ranges)) if 2 ** len(ranges) <= _MOST_CORNERS else ()
+    return tuple(dict.fromkeys(found))
 
 
 def spread_shapes(ranges: Sequence[tuple[int, int]], count: int) -> list[tuple[int, ...]]:

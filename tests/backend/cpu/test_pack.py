@@ -109,6 +109,22 @@ def test_a_constant_is_made_once() -> None:
     np.testing.assert_array_equal(plain, array)
 
 
+def test_constants_share_memory_and_no_byte_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pack, "_FIRST_ROOM", 1 << 10)
+    monkeypatch.setattr(pack, "_MOST_ROOM", 1 << 14)
+    store, sizes = ConstantStore(), [0, 1, 7, 16, 100, 3, 5000, 40, 0, 33, 200, 900, 8]
+    arrays = [np.full(size, number, np.float32)[::-1] for number, size in enumerate(sizes)]
+    sources = [PackedConstant(node(Constant.of(a)), (0,), 0, 0, 1) for a in arrays]
+    for source in sources:
+        store.add(source)
+    made = store.arrays(sources)
+    for array, source in zip(arrays, made, strict=True):
+        np.testing.assert_array_equal(source.reshape(-1), array)
+    places = [array.__array_interface__["data"][0] for array in made]
+    assert [p % 64 for p, size in zip(places, sizes, strict=True) if size] == [0] * 11
+    assert places[2] - places[1] == 64, "the second begins in the next cache line"
+
+
 def test_weights_in_a_file_are_copied_from_it(tmp_path: Path) -> None:
     """So that a model does not change with a file that it was compiled from."""
     array = np.random.default_rng(2).standard_normal((300, 200)).astype(np.float32)

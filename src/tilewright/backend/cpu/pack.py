@@ -34,6 +34,7 @@ _Pieces = tuple[Array, list[Array]]
 
 _MOST_THREADS = 8
 _JOB = 8 * PART  # bytes that a thread arranges at a time
+_FIRST_ROOM, _MOST_ROOM = PART, 64 * PART  # bytes of memory that constants share
 
 
 def constant_value(node: Node) -> Array:
@@ -72,6 +73,7 @@ class ConstantStore:
         self._draft = draft
         self._buffers = threading.local()
         self._made: dict[Node | Packed, _Made] = {}
+        self._room, self._free = _FIRST_ROOM, aligned_memory(0)
 
     def __enter__(self) -> ConstantStore:
         return self
@@ -116,7 +118,7 @@ class ConstantStore:
         begins = range(0, count, step)
         elements = _Elements(pieces, len(begins))
         if self._draft is None or size < LARGE:
-            flat = aligned_memory(size).view(dtype)
+            flat = self._memory(size).view(dtype)
 
             def fill(begin: int) -> None:
                 elements.copy(begin, flat[begin : begin + step])
@@ -140,6 +142,20 @@ class ConstantStore:
         for begin in begins:
             fill(begin)
         return _Made(size, finished)
+
+    def _memory(self, size: int) -> Array:
+        """Memory of a constant, behind the one before: what is allocated alone may be too short.
+
+        Systems map long stretches by large pages, as numpy asks them to. Hardware asks ahead up to
+        the end of a page, and a core knows where few pages are: weights are read twice as fast.
+        Each stretch is longer than the one before, so that few constants take little memory.
+        """
+        whole = -(-size // ALIGNMENT) * ALIGNMENT
+        if self._free.size < whole:
+            self._free = aligned_memory(max(whole, min(2 * whole, _MOST_ROOM), self._room))
+            self._room = min(2 * self._free.size, _MOST_ROOM)
+        memory, self._free = self._free[:size], self._free[whole:]
+        return memory
 
     def _buffer(self) -> Array:
         """Memory of this thread for one part, which is touched for the first time only once."""
