@@ -283,9 +283,11 @@ class FinishedProduct:
         masked = not full and self._may_overread()
         left = self.product.left
         gathered = isinstance(left, RunTable)
+        ends = vectors < self.vectors or halved  # no panel comes after a narrower one
         shape = TileShape(
             self.dtype, 1, vectors, self._known_left(), self._known_right(), masked,
-            gathered, gathered and left.shifts is not None, self.prefetcher.asks_right,
+            gathered, gathered and left.shifts is not None,
+            self.prefetcher.asks_right and not ends,
             self.prefetcher.asks_left, self.product.narrow,
             padded=isinstance(left, RunTable) and left.zeros is not None, halved=halved,
             listed=isinstance(self.product.right, ListedView),

@@ -14,8 +14,8 @@ from llvmlite import ir
 from tilewright.backend.cpu.blocks import K0, K1, M0, M1, N0, N1, Place, origin
 from tilewright.backend.cpu.indices import word
 from tilewright.backend.cpu.math_arithmetic import call_intrinsic
-from tilewright.backend.cpu.register_tile import UNROLL, Ahead
 from tilewright.backend.cpu.statements import FunctionFrame
+from tilewright.backend.cpu.tile_ahead import UNROLL, Ahead
 from tilewright.ir.product_nest import ProductNest
 from tilewright.ir.tile import TileBuffer, TransposeBlock, View
 from tilewright.shape import (
@@ -68,7 +68,7 @@ class Prefetcher:
         The tiles of a panel, of at most ``most`` rows, have equal parts, so that memory is busy all
         the time. A tile asks for two steps along k of a panel at a time, and so not in every turn
         where there are more than two. Where a panel has one tile, memory is the limit and the
-        hardware knows what comes next.
+        hardware knows what comes next; behind a single panel there is none.
         """
         if not self.asks_right:
             return None
@@ -76,16 +76,18 @@ class Prefetcher:
         columns = word(self.columns)
         rows = builder.sub(names[M1], names[M0])
         tiles = builder.udiv(builder.add(rows, word(most - 1)), word(most))
-        alone = builder.icmp_signed("<=", tiles, word(1))
+        single = builder.icmp_signed("<=", self.frame.index(self.nest.n), columns)
+        alone = builder.or_(builder.icmp_signed("<=", tiles, word(1)), single)
         whole = builder.add(word(self.columns * UNROLL - 1), tiles)
         step = builder.udiv(whole, tiles)
         turns = builder.udiv(builder.sub(names[K1], names[K0]), word(UNROLL))
         panel = builder.mul(self.frame.index(self.nest.right.row), columns)
         part = builder.mul(builder.mul(step, turns), place.number)
         start = self.frame.emitter.gep(right, self.dtype, builder.add(panel, part))
-        every = self._power_of_two(builder.udiv(word(2 * self.columns), step))
-        never = word(-1)
-        return Ahead(start, step, builder.select(alone, never, builder.sub(every, word(1))))
+        # So many turns are two steps, if that is a power of two.
+        every = self._power_of_two(builder.udiv(tiles, word(UNROLL // 2)))
+        skipped = builder.select(alone, word(-1), builder.sub(every, word(1)))
+        return Ahead(start, step, skipped)
 
     def _power_of_two(self, value: ir.Value) -> ir.Value:
         """The greatest that is no more than a positive value."""

@@ -19,13 +19,12 @@ from tilewright.backend.cpu.internal import POINTER
 from tilewright.backend.cpu.machine import Level
 from tilewright.backend.cpu.math_arithmetic import call_intrinsic
 from tilewright.backend.cpu.narrow_dots import Parts, dots_of, parts_of_word
+from tilewright.backend.cpu.tile_ahead import LINE_BYTES, UNROLL, Ahead
 from tilewright.ir.dtype import DType
 from tilewright.policy.tiles import tallest
 from tilewright.target.core_model import copies_of
 
-UNROLL = 4  # steps along k per iteration of a full tile: hides the loop's own instructions
 MOST_PASSED = 16  # vectors that a call passes in registers
-LINE_BYTES = 64
 
 
 def most_rows(
@@ -130,19 +129,6 @@ class Gathered:
     runs: ir.Value
     table: ir.Value
     following: ir.Value
-
-
-@dataclass(frozen=True)
-class Ahead:
-    """What a tile asks for of the next panel: ``step`` elements for every ``UNROLL`` steps along k.
-
-    They begin at ``start``. Iterations whose number has bits in common with ``skipped`` leave it to
-    others, which ask for what is theirs as well.
-    """
-
-    start: ir.Value
-    step: ir.Value
-    skipped: ir.Value
 
 
 @dataclass(frozen=True)
@@ -410,12 +396,9 @@ class TileLoop:
 
     def _prefetch(self, k: ir.Value) -> None:
         """Ask for what comes next."""
-        ahead = self.operands.ahead
-        if ahead is not None and self.shape.height * self.shape.vectors >= 8:
-            number = self.builder.lshr(k, word(self.shape.unroll.bit_length() - 1))
-            skipped = self.builder.and_(number, ahead.skipped)
-            with self.builder.if_then(self.builder.icmp_signed("==", skipped, word(0))):
-                self._prefetch_right(k, ahead)
+        ahead, shape = self.operands.ahead, self.shape
+        if ahead is not None and shape.height * shape.vectors >= 8:
+            ahead.ask(self.scalar, k, shape.dtype, shape.width(self.lanes), shape.unroll)
         if self.operands.left_ahead is not None:
             self._prefetch_left(k, self.operands.left_ahead)
 
@@ -425,31 +408,6 @@ class TileLoop:
         place = self.scalar.gep(ahead, dtype, self.builder.mul(k, word(height)))
         for element in range(0, height * self.shape.unroll, LINE_BYTES // dtype.bytes):
             self.scalar.prefetch(self.scalar.gep(place, dtype, word(element)))
-
-    def _prefetch_right(self, k: ir.Value, ahead: Ahead) -> None:
-        """Ask for the next lines of what the right operand is next: those of two steps along k.
-
-        Requests that the first-level cache waits for keep what this panel reads from the second one
-        waiting, where many are under way: under few tiles, lines come to the second one only.
-        """
-        width = word(self.shape.width(self.lanes))
-        with self.builder.if_else(self.builder.icmp_signed("<", ahead.step, width)) as parts:
-            for part, near in zip(parts, (True, False), strict=True):
-                with part:
-                    self._ask(k, ahead, near=near)
-
-    def _ask(self, k: ir.Value, ahead: Ahead, *, near: bool) -> None:
-        builder, dtype = self.builder, self.shape.dtype
-        turns = UNROLL // self.shape.unroll
-        first = builder.lshr(builder.mul(k, ahead.step), word(UNROLL.bit_length() - 1))
-        span = builder.mul(ahead.step, builder.add(ahead.skipped, word(1)))
-        whole = max(1, self.shape.vectors * self.level.vector_bytes // LINE_BYTES)
-        lines = -(-2 * whole // turns)
-        for line in range(lines):
-            beside = word(line % whole * LINE_BYTES // dtype.bytes)
-            place = builder.add(first, builder.lshr(span, word(1))) if line >= whole else first
-            place = self.scalar.gep(ahead.start, dtype, builder.add(place, beside))
-            self.scalar.prefetch(place, near=near)
 
     def _loop(
         self, name: str, bounds: tuple[ir.Value, ir.Value, int], start: list[Sums], body: object
