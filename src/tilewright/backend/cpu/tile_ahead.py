@@ -29,7 +29,7 @@ class Ahead:
     def ask(self, scalar: Emitter, k: ir.Value, dtype: DType, width: int, unroll: int) -> None:
         """Write what the iteration at ``k``, of ``unroll`` steps, asks for, if it does.
 
-        That are the lines of two steps along k of a panel of ``width`` columns. Requests that the
+        These are the lines of two steps along k of a panel of ``width`` columns. Requests that the
         first-level cache waits for keep what this panel reads from the second one waiting, where
         many are under way: under few tiles, lines come to the second one only.
         """
