@@ -240,6 +240,20 @@ def test_data_dependent_sizes_are_fresh_symbols():
     assert run(graph, x=np.array([0, 3, 0, 4], np.float32))["y"].tolist() == [[-1, -3]]
 
 
+def test_a_size_that_data_decides_is_compared_with_one_of_an_input():
+    """The node that decides it keeps it, though both are equal wherever the call goes on."""
+    nodes = [NODE("NonZero", ["x"], ["where"]), NODE("ScatterND", ["where", "first", "u"], ["y"])]
+    weights = {"first": np.zeros((1, 1), np.int64)}
+    inputs = [tensor("x", ["n"]), tensor("u", [1, "d"], INT64)]
+    compiled = compile_model(
+        model(nodes, inputs, [tensor("y", [1, None], INT64)], weights=weights), levels=["x86-64"]
+    )
+    x = np.array([0, 3, 0, 4], np.float32)
+    assert compiled.run({"x": x, "u": np.array([[7, 8]])})["y"].tolist() == [[7, 8]]
+    with pytest.raises(DimensionError, match="updates do not fit"):
+        compiled.run({"x": x, "u": np.array([[7, 8, 9]])})
+
+
 def test_operators_of_a_definition_that_is_given_up_are_forgotten(monkeypatch):
     """Their sizes would bear the names that sizes of the operator itself bear then."""
     given_up = helper.make_function(

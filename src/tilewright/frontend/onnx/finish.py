@@ -21,7 +21,8 @@ def finished(graph: Graph, opaque: Sequence[Node] = ()) -> Graph:
     """The graph with the equalities of its scope applied to all its sizes.
 
     Those of inputs stay patterns from which dimensions are found: only their symbols are replaced.
-    No size comes to depend on what is found later than what it depended on before. ``opaque`` are
+    No size comes to depend on what is found later than what it depended on before, and a node that
+    decides a size keeps it, so that a call finds out whether both agree. ``opaque`` are
     the opaque nodes in the order in which they were made: those that decide a size which anything
     names become measured ones.
     """
@@ -40,10 +41,17 @@ def finished(graph: Graph, opaque: Sequence[Node] = ()) -> Graph:
         is_known = set(found.free_symbols) <= known.union(size.free_symbols)
         return found if is_known else size.substitute(replaced)
 
-    def changed(primitive: Primitive) -> Primitive:
-        if isinstance(primitive, Input):
-            return with_sizes(primitive, lambda size: size.substitute(replaced))
-        return with_sizes(primitive, resolved)
+    deciders = graph.deciders
+
+    def changed(current: Node) -> Primitive:
+        if isinstance(current.primitive, Input):
+            return with_sizes(current.primitive, lambda size: size.substitute(replaced))
+
+        def size_of(size: Expr) -> Expr:
+            decides = any(deciders.get(name) is current for name in size.free_symbols)
+            return size if decides else resolved(size)
+
+        return with_sizes(current.primitive, size_of)
 
     try:
         return _rebuilt(graph, changed)
@@ -69,11 +77,11 @@ def _with_measured(graph: Graph, opaque: Sequence[Node]) -> Graph:
         graph = replace(graph, measured=tuple(n for n in opaque if n in taken))
 
 
-def _rebuilt(graph: Graph, changed: Callable[[Primitive], Primitive]) -> Graph:
+def _rebuilt(graph: Graph, changed: Callable[[Node], Primitive]) -> Graph:
     new: dict[Node, Node] = {}
     for current in topological((*graph.inputs, *graph.roots)):
         operands = tuple(new[i] for i in current.inputs)
-        new[current] = node(changed(current.primitive), *operands)
+        new[current] = node(changed(current), *operands)
     labels: dict[Node, str] = {}
     for old, text in graph.labels.items():
         if old in new:
