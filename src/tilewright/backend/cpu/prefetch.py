@@ -90,7 +90,7 @@ class Prefetcher:
         return Ahead(start, step, skipped)
 
     def _power_of_two(self, value: ir.Value) -> ir.Value:
-        """The greatest that is no more than a positive value."""
+        """The greatest that is no more than a positive value; undefined for 0."""
         kind, of_zero = ir.IntType(64), ir.Constant(ir.IntType(1), 1)
         zeros = call_intrinsic(self.builder, "ctlz", kind, [kind], [value, of_zero])
         return self.builder.shl(word(1), self.builder.sub(word(63), zeros))

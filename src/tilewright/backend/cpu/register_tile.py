@@ -19,10 +19,10 @@ from tilewright.backend.cpu.internal import POINTER
 from tilewright.backend.cpu.machine import Level
 from tilewright.backend.cpu.math_arithmetic import call_intrinsic
 from tilewright.backend.cpu.narrow_dots import Parts, dots_of, parts_of_word
-from tilewright.backend.cpu.tile_ahead import LINE_BYTES, UNROLL, Ahead
+from tilewright.backend.cpu.tile_ahead import UNROLL, Ahead
 from tilewright.ir.dtype import DType
 from tilewright.policy.tiles import tallest
-from tilewright.target.core_model import copies_of
+from tilewright.target.core_model import LINE_BYTES, copies_of
 
 MOST_PASSED = 16  # vectors that a call passes in registers
 
