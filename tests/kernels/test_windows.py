@@ -48,6 +48,7 @@ CASES = (
     Case("valid", (3, 2)),
     Case("two-stride", (2, 2), stride=2),
     Case("two-stride-volume", (2, 2, 2), stride=2),
+    Case("three-apart", (3, 3), stride=3),
     Case("four-stride", (3, 4), stride=4),
     Case("third", (2, 4), stride=3, padding=2, after=1),
     Case("fourth", (5, 3), stride=4, padding=2, after=2),

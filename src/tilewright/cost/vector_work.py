@@ -30,6 +30,13 @@ from tilewright.ir.tile import (
     Store,
     Value,
 )
+from tilewright.ir.tile_interleaved import (
+    MOST_PICKED,
+    Interleaved,
+    Key,
+    Phase,
+    interleaved_loop,
+)
 from tilewright.ir.tile_walk import (
     is_innermost,
     slope,
@@ -46,7 +53,6 @@ from tilewright.target.core_model import WIDE_VECTOR_BYTES, is_halved, lanes_alo
 from tilewright.target.loop_costs import LoopCosts
 
 TOGETHER = 4  # vectors of a loop that are taken at a time, so that sums do not wait for themselves
-MOST_PICKED = 4  # elements from lane to lane up to which whole vectors are loaded and picked from
 ADDITIONS = ("add", "subtract")  # have pipes of their own
 LEAST_ROW = 4  # elements of rows that are vectors by themselves; of fewer LLVM makes better ones
 LEAST_MASKED = 4  # bytes of elements that narrower vectors load and store under masks
@@ -59,7 +65,8 @@ class Work:
 
     ``added`` are those of the pipes that add, which are a part of those of ``arithmetic``, and so
     are ``functions``, those of what is more than an instruction: it takes as long for one element.
-    ``gathers`` says that elements are loaded one by one from places that lie apart.
+    ``gathers`` says that elements are loaded one by one from places that lie apart. What is read
+    in turn is ``interleaved`` if it is picked after it is combined, and ``whole`` once it is.
     """
 
     load: float = 0.0
@@ -73,6 +80,8 @@ class Work:
     gathers: bool = False
     seen: set[int] = field(default_factory=set[int])
     picked: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
+    interleaved: Interleaved | None = None
+    whole: set[Key] = field(default_factory=set[Key])
 
     @property
     def cycles(self) -> float:
@@ -164,7 +173,7 @@ def _loop_work(core: Core, loop: Loop, lanes: int = 0) -> tuple[int, Work]:
     values += [a.value for a in loop.accumulators]
     widths = [_width(value) for value in values] + [s.buffer.dtype.bytes for s in stores]
     lanes = lanes or core.lanes(max(widths, default=4))
-    work = Work()
+    work = Work(interleaved=interleaved_loop(loop))
     varying = {p.name for p in loop.body if isinstance(p, Let)} | {loop.variable}
     for value in values:
         _add(core, work, value, loop.variable, _names(varying), lanes)
@@ -189,8 +198,7 @@ def loop_instructions(core: Core, loop: Loop, length: Expr, each: float) -> Expr
 
 def _once(length: Expr, cycles: float) -> Expr:
     """Thousandths of so many cycles, of a loop that is entered."""
-    some = minimum(length, 1)
-    return some * _thousandths(cycles)
+    return minimum(length, 1) * _thousandths(cycles)
 
 
 def applied(expression: Expr, variable: str) -> frozenset[Atom]:
@@ -297,11 +305,8 @@ def _names(varying: Iterable[str]) -> Mapping[str, bool]:
 
 def _width(value: Value) -> int:
     """Bytes of the widest element that is loaded or computed."""
-    return max((part.dtype.bytes for part in value_parts(value) if not _is_free(part)), default=1)
-
-
-def _is_free(part: Value) -> bool:
-    return isinstance(part, Literal | IndexValue)
+    parts = (part for part in value_parts(value) if not isinstance(part, Literal | IndexValue))
+    return max((part.dtype.bytes for part in parts), default=1)
 
 
 def _is_running(loop: Loop, stores: Iterable[Store]) -> bool:
@@ -347,6 +352,11 @@ def _add(
     if variable is not None and not any(n in varying for n in value_symbols(value, {})):
         if not isinstance(value, Literal | Local | Load):
             work.fixed += scalar_cycles(core, (value,))
+        return
+    phase = None if work.interleaved is None else work.interleaved.phase(value)
+    if phase is not None:
+        _add_whole(core, work, phase, lanes)
+        work.arithmetic += _picking(core.costs, phase.step)
         return
     match value:
         case Load(offset=offset):
@@ -404,7 +414,7 @@ def _add_load(core: Core, work: Work, load: Load, variable: str | None, lanes: i
         if (load.buffer.name, str(first)) not in work.picked:
             work.picked.add((load.buffer.name, str(first)))  # all are picked out of the same
             work.load += each * abs(step)
-        work.arithmetic += 2 * costs.instruction * (abs(step) - 1)
+        work.arithmetic += _picking(costs, abs(step))
         work.count += 2 * abs(step)
     elif step == -1:
         work.load += each
@@ -413,6 +423,27 @@ def _add_load(core: Core, work: Work, load: Load, variable: str | None, lanes: i
         work.load += costs.gather * lanes
         work.count += lanes
         work.gathers = True
+
+
+def _picking(costs: LoopCosts, step: int) -> float:
+    """Cycles to pick every ``step``-th element out of as many vectors."""
+    return 2 * costs.instruction * (step - 1)
+
+
+def _add_whole(core: Core, work: Work, phase: Phase, lanes: int) -> None:
+    """The vectors of all phases, which are loaded or combined once."""
+    if phase.key in work.whole:
+        return
+    work.whole.add(phase.key)
+    if phase.first is not None:
+        each = core.costs.load * lanes * phase.dtype.bytes / core.target.vector_bytes
+        work.load += each * phase.step
+        work.count += phase.step
+        return
+    for operand in phase.operands:
+        _add_whole(core, work, operand, lanes)
+    for _ in range(phase.step):
+        _add_function(core, work, phase.function, phase.dtype, lanes)
 
 
 def _add_index(core: Core, work: Work, offset: Expr, variable: str) -> None:

@@ -20,6 +20,7 @@ from tilewright.backend.cpu.cover import stepping
 from tilewright.backend.cpu.dots import DotProducts, Products, contiguous_products
 from tilewright.backend.cpu.emitter import Emitter
 from tilewright.backend.cpu.indices import I64, IndexEmitter, word
+from tilewright.backend.cpu.interleaved import write_interleaved
 from tilewright.backend.cpu.machine import Level
 from tilewright.backend.cpu.parallel_loops import LoopHints, fills_vectors, mark_loop
 from tilewright.backend.cpu.picked_loops import write_lookups
@@ -356,10 +357,9 @@ class FunctionFrame:
         if row is not None:
             self._totals(loop, write_row_loop(self, row, bounds))
             return
-        if write_lookups(self, loop, bounds):
+        if write_interleaved(self, loop) or write_lookups(self, loop, bounds):
             return
-        running = running_step(loop)
-        if running is not None:
+        if (running := running_step(loop)) is not None:
             bounds = write_running(self, loop, running, bounds), bounds[1]
         carried, nothing = self.running.get, self.emitter.identity
         values = [carried(a.name, nothing(a.kind, a.value.dtype)) for a in loop.accumulators]

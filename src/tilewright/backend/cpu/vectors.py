@@ -18,7 +18,6 @@ from llvmlite import ir
 from tilewright.backend.cpu.emitter import Emitter
 from tilewright.backend.cpu.indices import I64, IndexEmitter, word
 from tilewright.backend.cpu.machine import Level
-from tilewright.cost.vector_work import MOST_PICKED
 from tilewright.ir.tile import (
     IDENTITY,
     MULTIPLY_ADD,
@@ -32,6 +31,7 @@ from tilewright.ir.tile import (
     TileBuffer,
     Value,
 )
+from tilewright.ir.tile_interleaved import MOST_PICKED
 from tilewright.ir.tile_walk import slope, stride
 from tilewright.shape import Expr
 

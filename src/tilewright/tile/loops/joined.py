@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
-from tilewright.cost.vector_work import MOST_PICKED
 from tilewright.ir.graph import Node
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Concat
@@ -26,6 +25,7 @@ from tilewright.ir.tile import (
     TransposeBlock,
     Value,
 )
+from tilewright.ir.tile_interleaved import MOST_PICKED
 from tilewright.ir.tile_walk import slope, stride, value_loads
 from tilewright.ir.views import linear
 from tilewright.shape import Expr, ceil_div, constant, maximum, minimum, product, total

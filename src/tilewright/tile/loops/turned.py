@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilewright.cost.vector_work import MOST_PICKED
 from tilewright.ir.tile import (
     CACHE_LINE,
     Let,
@@ -24,6 +23,7 @@ from tilewright.ir.tile import (
     TransposeBlock,
     Value,
 )
+from tilewright.ir.tile_interleaved import MOST_PICKED
 from tilewright.ir.tile_walk import ExpressionMap, value_parts
 from tilewright.shape import Expr, ceil_div, constant, less, maximum, minimum
 from tilewright.tile.moves.transposes import LONG, SIZES, STRIP, columns_of_task

@@ -10,7 +10,7 @@ the operand. Start with :class:`WindowLines`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property, partial
+from functools import cached_property, partial, reduce
 from itertools import product as combinations
 from math import prod
 
@@ -88,15 +88,21 @@ class WindowLines(Band):
         outputs = self.outputs(row)
 
         def body(x: Expr) -> None:
-            value: Value | None = None
-            for *outer, tap in combinations(*map(range, self.geometry.kernel)):
-                places = [self.position(a, o, constant(t)) for a, (o, t) in
-                          enumerate(zip(outputs, outer, strict=True))]  # fmt: skip
-                value = self.step(value, self.operand(places, x * self.stride + tap))
-            assert value is not None
-            self.result(row, x, value)
+            # Columns first: they are combined before neighbouring ones are picked apart.
+            columns = [self._column(outputs, x * self.stride + tap) for tap in range(self.stride)]
+            self.result(row, x, reduce(self.step, columns))
 
         self.exactly(constant(0), self.columns, self.most_columns, body)
+
+    def _column(self, outputs: Sequence[Expr], x: Expr) -> Value:
+        """All taps of the outer axes in one column of the operand."""
+        value: Value | None = None
+        for taps in combinations(*map(range, self.geometry.kernel[:-1])):
+            places = [self.position(axis, output, constant(tap)) for axis, (output, tap) in
+                      enumerate(zip(outputs, taps, strict=True))]  # fmt: skip
+            value = self.step(value, self.operand(places, x))
+        assert value is not None
+        return value
 
     # ------------------------------------------------------------ along the row
 
