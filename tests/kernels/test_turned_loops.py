@@ -169,3 +169,25 @@ def test_pixels_of_few_planes_are_left_to_vectors() -> None:
     """LLVM stores such pixels whole, faster than squares."""
     assert _moved(_sum(F32, c=3)) == [(0, 0)]
     assert not any(load.buffer.scratch for load in _loads(_sum(F32, c=3)))
+
+
+def _lengths(graph: Graph, sizes: Sizes) -> tuple[int, ...]:
+    """How many iterations the loops over a block of the first variant have."""
+    (kernel,) = plan_greedily(graph).kernels
+    tile = RegisterTile(6, 16, narrow_rows=4, room=384 << 10)
+    program = lower.lower_kernel(kernel, graph.scope, tile).variants[0].steps[-1].program
+    first = {name: 0 for name, _ in program.grid}
+    loops = [s for s in _statements(program.body) if isinstance(s, Loop)]
+    return tuple(loop.end.evaluate({**sizes, **first}) for loop in loops)
+
+
+def test_short_rows_that_follow_each_other_are_one() -> None:
+    space = Space()
+    a, b, c = space.dimensions("a b c")
+    x, y = space.input("x", F32, a, c, b), space.input("y", F32, a, b, c)
+    graph = space.graph(apply("add", turned(x), y))
+    check(graph, EDGES)
+    assert _lengths(graph, {"a": 2, "b": 50, "c": 3}) == (1, 150)
+    assert _lengths(graph, {"a": 2, "b": 50, "c": STRIP}) == (1, 50 * STRIP)
+    assert _lengths(graph, {"a": 2, "b": 50, "c": STRIP + 1}) == (50, STRIP + 1)
+    assert _lengths(_sum(F32), {"a": 2, "b": 50, "c": 3}) == (50, 3), "each has its own bias"

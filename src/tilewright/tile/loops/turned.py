@@ -14,6 +14,8 @@ from dataclasses import dataclass
 
 from tilewright.ir.tile import (
     CACHE_LINE,
+    Guarded,
+    IndexValue,
     Let,
     Load,
     Loop,
@@ -25,7 +27,16 @@ from tilewright.ir.tile import (
 )
 from tilewright.ir.tile_interleaved import MOST_PICKED
 from tilewright.ir.tile_walk import ExpressionMap, value_parts
-from tilewright.shape import Expr, ceil_div, constant, less, maximum, minimum
+from tilewright.shape import (
+    Expr,
+    ceil_div,
+    constant,
+    less,
+    less_equal,
+    maximum,
+    minimum,
+    select,
+)
 from tilewright.tile.moves.transposes import LONG, SIZES, STRIP, columns_of_task
 from tilewright.tile.values.lowering import Lowering
 
@@ -152,7 +163,8 @@ class _Block:
     ) -> None:  # fmt: skip
         self.lowering = lowering
         self.order = order
-        fast, slow = sizes[order.fast], sizes[order.slow]
+        self.size = fast = sizes[order.fast]
+        slow = sizes[order.slow]
         self.parts = {
             order.slow: self._part(slow, columns_of_task(fast), grid),
             order.fast: self._part(fast, _run(fast, slow), grid),
@@ -207,16 +219,38 @@ class _Block:
 
     def _loops(self, body: Sequence[Statement]) -> Loop:
         slow, fast = (self.parts[name] for name in (self.order.slow, self.order.fast))
+        joined = self._is_joined(body)
         self.lowering.open()
         outer = self.lowering.variable(slow.most)
         self.lowering.open()
-        inner = self.lowering.variable(fast.most)
+        inner = self.lowering.variable(select(joined, slow.most * fast.most, fast.most))
         place = {self.order.slow: slow.first + outer, self.order.fast: fast.first + inner}
         rewritten = _InScratch(place, self.scratch, outer * self.row + inner).statements(body)
         self.lowering.close()
         self.lowering.close()
-        along = Loop(str(inner), ZERO, fast.count, rewritten)
-        return Loop(str(outer), ZERO, slow.count, (along,))
+        length = select(joined, slow.count * fast.count, fast.count)
+        along = Loop(str(inner), ZERO, length, rewritten)
+        return Loop(str(outer), ZERO, select(joined, ONE, slow.count), (along,))
+
+    def _is_joined(self, body: Sequence[Statement]) -> Expr:
+        """Whether rows follow each other everywhere, in scratch too, so that they are a single one.
+
+        Then they are computed as one, which fills vectors however short they are.
+        """
+        names = {self.order.fast, self.order.slow}
+        values = [s.value for s in body if isinstance(s, Let | Store)]
+        parts = [part for value in values for part in value_parts(value)]
+        moved = any(
+            isinstance(part, IndexValue) and not names.isdisjoint(part.expression.free_symbols)
+            for part in parts
+        )
+        if moved or any(isinstance(part, Guarded) for part in parts):
+            return ZERO
+        for access in _accesses(body) or ():
+            steps = self._slope(access[1], self.order.fast), self._slope(access[1], self.order.slow)
+            if access not in self.scratch and steps not in ((ONE, self.size), (ZERO, ZERO)):
+                return ZERO
+        return less_equal(self.size, STRIP)
 
 
 class _InScratch(ExpressionMap):
