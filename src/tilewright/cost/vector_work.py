@@ -39,6 +39,7 @@ from tilewright.ir.tile_interleaved import (
 )
 from tilewright.ir.tile_walk import (
     is_innermost,
+    is_strided,
     slope,
     stride,
     value_loads,
@@ -141,14 +142,13 @@ def scalar_cycles(core: Core, values: Iterable[Value]) -> float:
 def loop_cycles(core: Core, loop: Loop, length: Expr) -> Expr:
     """Thousandths of cycles of an innermost loop with so many iterations."""
     costs = core.costs
-    stores = _stores(loop)
     lanes, work = _loop_work(core, loop)
     enter = work.fixed
-    running = _is_running(loop, stores)
-    if running:
+    if _is_running(loop, _stores(loop)):
         work.arithmetic += costs.running
-    if work.gathers and work.functions:
-        # LLVM makes no vectors: what it takes to gather them looks dearer than single functions.
+    if work.gathers and (work.functions or is_strided(loop_values(loop), loop.variable)):
+        # LLVM makes no vectors: what it takes to gather them looks dearer than single functions,
+        # and where a distance is known in a call only, it makes them for neighbours alone.
         _, work = _loop_work(core, loop, 1)
         work.is_vector = False
     if not work.is_vector:

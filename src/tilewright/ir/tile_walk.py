@@ -175,6 +175,16 @@ def value_loads(value: Value) -> Iterator[Load]:
             pass
 
 
+def is_strided(values: Iterable[Value], variable: str) -> bool:
+    """Whether elements are loaded that lie as far apart as a size says."""
+    for load in (load for value in values for load in value_loads(value)):
+        affine = load.offset.affine((variable,))
+        step = None if affine is None else affine[0].get(variable)
+        if step is not None and not step.is_constant:
+            return True
+    return False
+
+
 def value_symbols(value: Value, known: dict[Value, frozenset[str]]) -> frozenset[str]:
     """Loop variables and locals that a value depends on; ``known`` holds those of its parts."""
     found = known.get(value)
