@@ -18,11 +18,11 @@ from tilewright.shape import (
     minimum,
     select,
 )
+from tilewright.target.core_model import most_picked
 
-# As backend/cpu/transpose.py has them: rows or columns that are turned without squares (THIN), and
-# the bytes of a piece. Elements of one byte are turned by pieces wherever they lie; of two bytes
-# only where that pays, which is not modelled.
-MOST_THIN, ALWAYS_PIECES_BYTES, PIECE_BYTES = 4, 1, 16
+# As backend/cpu/transpose.py has it: the bytes of a piece. Elements of one byte are turned by
+# pieces wherever they lie; of two bytes only where that pays, which is not modelled.
+ALWAYS_PIECES_BYTES, PIECE_BYTES = 1, 16
 
 
 def squares_cycles(
@@ -69,18 +69,25 @@ def _by_pieces(core: Core, size: int) -> float:
 def _thin(
     core: Core, block: TransposeBlock, usual: tuple[Expr, Expr], squares: Expr, lanes: int
 ) -> Expr:
-    """The same, for two to four columns or rows side by side by the vector."""
-    each = round(1000 * max(cycles for size, cycles in core.costs.turns if size <= lanes))
+    """The same, for few columns or rows side by side, by the vector.
+
+    It is picked out of as many vectors as there are of them, which hides behind its load and its
+    store as long as these are few.
+    """
+    size = block.target.dtype.bytes
+    most = most_picked(core.target.vector_bytes, size)
+    least = round(1000 * max(cycles for size, cycles in core.costs.turns if size <= lanes))
+    pick = round(2000 * core.costs.instruction)
     tall, wide = usual
     sides = (
         (wide, tall, block.columns is block.source_row),
         (tall, wide, block.rows is block.target_row),
     )
     for count, length, beside in sides:
-        if not beside or (count.is_constant and not 1 < count.value <= MOST_THIN):
+        if not beside or (count.is_constant and not 1 < count.value <= most):
             continue
-        whole = ceil_div(length, lanes) * count * each
-        fits = logical_and(less_equal(2, count), less_equal(count, MOST_THIN))
+        whole = ceil_div(length, lanes) * count * maximum(least, (count - 1) * pick)
+        fits = logical_and(less_equal(2, count), less_equal(count, most))
         squares = select(logical_and(fits, less_equal(lanes, length)), whole, squares)
     return squares
 

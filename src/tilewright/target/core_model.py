@@ -279,6 +279,16 @@ def ends_in_half(columns: int, lanes: int, vector_bytes: int) -> bool:
     return vector_bytes >= WIDE_VECTOR_BYTES and 0 < columns % lanes <= lanes // 2
 
 
+def most_picked(vector_bytes: int, size: int) -> int:
+    """Rows or columns of elements of ``size`` bytes up to which a block is turned without squares.
+
+    Each is picked out of as many vectors as there are of them. Wide vectors come with instructions
+    that pick any elements of four bytes or more out of two; others take three for it.
+    """
+    picks_any = vector_bytes >= WIDE_VECTOR_BYTES and size >= 4
+    return 7 if picks_any else 4
+
+
 def copies_of(rows: int) -> int:
     """How many copies of the sums of so many rows take turns along k: a power of two.
 

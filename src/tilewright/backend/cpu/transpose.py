@@ -1,7 +1,7 @@
 """Transposing a block of memory through registers: squares of vectors, the rest element by element.
 
-Two to four columns of rows that lie side by side are picked out of whole vectors, and two to four
-rows are woven into such vectors: squares of so few would store a part of a vector each. Four rows
+A few columns of rows that lie side by side are picked out of whole vectors, and a few rows are
+woven into such vectors: squares of so few would store a part of a vector each. Four rows
 of bytes become words, through rows as long as a register. Elements of one byte, and of two where
 that pays, are turned in squares as wide as a register, each of which takes pieces of several rows
 at once. One function per element size, shared by all kernels. Start with
@@ -19,11 +19,10 @@ from tilewright.backend.cpu.indices import I64, word
 from tilewright.backend.cpu.machine import Level
 from tilewright.backend.cpu.shared import SharedFunction, shared_function
 from tilewright.ir.dtype import DType
-from tilewright.target.core_model import PAGE_BYTES
+from tilewright.target.core_model import PAGE_BYTES, most_picked
 
 POINTER = ir.PointerType()
 SQUARES = {16: (8, 4), 32: (16, 8, 4)}  # rows and columns of squares that so many registers hold
-THIN = (2, 3, 4)  # rows or columns, too few for any square
 WIDEST = 16  # elements of a vector of them: few of those that pick from two registers take longer
 WORD = 4  # bytes
 SHORT_BYTES = 252  # rows that begin no farther apart share pages, and most of them lines
@@ -75,7 +74,8 @@ class _Writer:
 
     def write(self) -> None:
         """Where a whole square fits, squares alone: the last ones overlap those before them."""
-        self._of_thin(list(THIN))
+        most = most_picked(self.level.vector_bytes, self.dtype.bytes)
+        self._of_thin(list(range(2, most + 1)))
         self.builder.ret_void()
 
     def _of_thin(self, counts: list[int]) -> None:
