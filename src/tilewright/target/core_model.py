@@ -282,11 +282,11 @@ def ends_in_half(columns: int, lanes: int, vector_bytes: int) -> bool:
 def most_picked(vector_bytes: int, size: int) -> int:
     """Rows or columns of elements of ``size`` bytes up to which a block is turned without squares.
 
-    Each is picked out of as many vectors as there are of them. Wide vectors come with instructions
-    that pick any elements of four bytes or more out of two; others take three for it.
+    Each is picked out of as many vectors as there are of them, fewer than a square of eight has.
+    Registers of 32 bytes come with instructions that put elements of four bytes or more anywhere.
     """
-    picks_any = vector_bytes >= WIDE_VECTOR_BYTES and size >= 4
-    return 7 if picks_any else 4
+    puts_anywhere = vector_bytes >= MASKED_VECTOR_BYTES and size >= 4
+    return 7 if puts_anywhere else 4
 
 
 def copies_of(rows: int) -> int:
