@@ -79,7 +79,7 @@ def test_softmax_sweeps_each_row_three_times() -> None:
 
 
 def test_rows_that_lie_side_by_side_are_reduced_along_the_columns() -> None:
-    """Each task has a block of columns, and walks memory in order."""
+    """Each task has a block of columns, and reads several rows before it writes one."""
     scope = Scope()
     x = node(Input("x", DType.FLOAT32, (constant(2), scope.declare("n", 0, 100))))
     maximum = node(Broadcast(x.shape, (1,)), node(Reduce("maximum", (0,)), x))
@@ -100,9 +100,11 @@ def test_rows_that_lie_side_by_side_are_reduced_along_the_columns() -> None:
             "    s0[_i4] = maximum(b0[FIRST + _i4], b0[FIRST + _i4 + n])",
             f"  for independent masked _i6 in 0 .. {count}",
             "    s1[_i6] = s0[_i6]",
-            "  for _i7 in 0 .. 2",
-            f"    for independent masked _i9 in 0 .. {count}",
-            "      o0[FIRST + _i7*n + _i9] = subtract(b0[FIRST + _i7*n + _i9], s1[_i9])",
+            f"  for independent masked _i9 in 0 .. {count}",
+            "    _v10 = subtract(b0[FIRST + _i9], s1[_i9])",
+            "    _v11 = subtract(b0[FIRST + _i9 + n], s1[_i9])",
+            "    o0[FIRST + _i9] = _v10",
+            "    o0[FIRST + _i9 + n] = _v11",
         ]
     )
 

@@ -5,7 +5,7 @@ them (``within``: the channels of a group, where channels are last). A task has 
 *columns*, one behind the other in memory. Sums over the other reduced axes (``strided``) run side
 by side, one for each column; those of a row's columns are combined at the end. What there is one of
 for each row is spread over its columns, so that the next sweep reads it as it reads elements. Start
-with :func:`layouts` and :class:`RowColumns`.
+with :class:`RowColumns`.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from functools import partial
 from itertools import product as combinations
 
 from tilewright.ir.graph import Node
-from tilewright.ir.kernel import Kernel, RowSpace
 from tilewright.ir.primitives import Broadcast, Shape
 from tilewright.ir.tile import (
     Accumulator,
+    Let,
     Load,
+    Local,
     Loop,
     Statement,
     Store,
@@ -33,6 +34,7 @@ from tilewright.ir.views import Index, linear
 from tilewright.shape import Expr, ceil_div, constant, maximum, minimum, product
 from tilewright.tile.loops.loops import collapse
 from tilewright.tile.rows.columns import ROWS, rows_per_pass
+from tilewright.tile.rows.row_layouts import Layout
 from tilewright.tile.rows.stages import (
     PARTS,
     NotOneLoopError,
@@ -44,47 +46,8 @@ from tilewright.tile.rows.stages import (
     reciprocal,
 )
 
-WIDEST = 64  # elements of a row that lie together: more, and vectors run along the row
-WIDEST_ALONE = 4  # the same where these are all of the row: longer ones are turned
-LEAST_COLUMNS = 8  # fewer are not worth vectors
 MOST = 512  # columns of a block: long runs of memory whose sums stay in L1
 LANES = 16  # columns of a block are a multiple where nothing else decides
-
-
-@dataclass(frozen=True)
-class Layout:
-    """The wide axes of a row space by what they are to a task."""
-
-    grid: tuple[int, ...]
-    strided: tuple[int, ...]
-    beside: tuple[int, ...]
-    within: tuple[int, ...]
-
-
-def layouts(kernel: Kernel) -> list[Layout]:
-    """Layouts to try for a kernel, the best first; none where vectors had better follow rows."""
-    space = RowSpace.of(kernel.seed)
-    axes = [*space.wide]
-    end = len(axes)
-    while end and axes[end - 1] in space.axes:
-        end -= 1
-    begin = end
-    while begin and axes[begin - 1] not in space.axes:
-        begin -= 1
-    within, strided = axes[end:], [a for a in axes[:begin] if a in space.axes]
-    width = product([space.shape[a] for a in within])
-    columns = product([space.shape[a] for a in axes[begin:]])
-    narrow = width.is_constant and width.value <= (WIDEST if strided else WIDEST_ALONE)
-    few = columns.is_constant and columns.value < LEAST_COLUMNS
-    if begin == end or few or not narrow:
-        return []
-    return [
-        Layout(
-            tuple(a for a in axes[:first] if a not in space.axes),
-            tuple(strided), tuple(axes[first:end]), tuple(within),
-        )
-        for first in dict.fromkeys((begin, end - 1))
-    ]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -218,10 +181,37 @@ class RowColumns:
             return []
 
         recorded = self._record(self.layout.strided, self.layout.within, body)
-        inside: Statement = self._columns(lambda column: [*self._at(recorded, column).body])
-        for variable, size in reversed(recorded.strided):
-            inside = Loop(variable, *self._bounds(size), (inside,))
-        self.lowering.emit(inside)
+        *outer, (variable, size) = recorded.strided or [("", constant(1))]
+        columns = product(self._sizes((*self.layout.beside, *self.layout.within)))
+        step = 1 if columns % LANES is constant(0) else rows_per_pass(size)
+        self._nest(outer, size, step, partial(self._written, recorded, variable))
+
+    def _written(self, recorded: Recorded, variable: str, places: Sequence[Expr]) -> Loop:
+        """Results at several places of the innermost strided axis, all read before one is written.
+
+        Where results replace what is read, and rows are no whole vectors, the next one is read from
+        where a vector of this one was just written to, and waits until that has left the core.
+        """
+
+        def body(column: Expr) -> list[Statement]:
+            works = [
+                self._at(recorded, column, {variable: place} if variable else {})
+                for place in places
+            ]
+            stores = [s for work in works for s in work.body if isinstance(s, Store)]
+            if len(places) == 1:
+                return [*stores]
+            names = [self.lowering.name("v") for _ in stores]
+            values = [Let(name, s.value) for name, s in zip(names, stores, strict=True)]
+            return [
+                *values,
+                *(
+                    Store(s.buffer, s.offset, Local(name, s.value.dtype))
+                    for name, s in zip(names, stores, strict=True)
+                ),
+            ]
+
+        return self._columns(body)
 
     def write_rows(self) -> None:
         """A loop over the rows of the block."""
@@ -312,15 +302,24 @@ class RowColumns:
             Store(b, column, neutral_element(k, b.dtype))
             for b, k in zip(sums, kinds, strict=True)
         ]))  # fmt: skip
-        begin, end = self._bounds(size)
-        step = rows_per_pass(size)
-        passes = maximum(end - begin, 0) // step if self.in_parts else size // step
-        several, single = self._variable(passes), self._variable(size)
-        made: list[Statement] = [
-            Loop(str(several), constant(0), passes,
-                 (add([begin + several * step + i for i in range(step)], False),)),
-            Loop(str(single), begin + passes * step, end, (add([single], False),)),
-        ]  # fmt: skip
+        self._nest(outer, size, rows_per_pass(size), partial(add, first=False))
+
+    def _nest(
+        self, outer: Sequence[tuple[str, Expr]], size: Expr, step: int,
+        at: Callable[[Sequence[Expr]], Statement],
+    ) -> None:  # fmt: skip
+        """``at`` so many places of the innermost strided axis, in loops over the others."""
+        made: list[Statement] = []
+        if size is constant(step) and not self.in_parts:
+            made.append(at([constant(i) for i in range(step)]))
+        else:
+            begin, end = self._bounds(size)
+            passes = maximum(end - begin, 0) // step if self.in_parts else size // step
+            several, single = self._variable(passes), self._variable(size)
+            together = at([begin + several * step + i for i in range(step)])
+            made.append(Loop(str(several), constant(0), passes, (together,)))
+            if step > 1:
+                made.append(Loop(str(single), begin + passes * step, end, (at([single]),)))
         for name, extent in reversed(outer):
             made = [Loop(name, constant(0), extent, tuple(made))]
         for statement in made:

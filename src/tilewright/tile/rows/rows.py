@@ -39,7 +39,8 @@ from tilewright.tile.rows.parts import (
     lower_whole,
     may_pay,
 )
-from tilewright.tile.rows.row_columns import Layout, RowColumns, layouts
+from tilewright.tile.rows.row_columns import RowColumns
+from tilewright.tile.rows.row_layouts import Layout, layouts
 from tilewright.tile.rows.stages import (
     PARTS,
     NotOneLoopError,

@@ -27,7 +27,8 @@ from tilewright.ir.views import linear
 from tilewright.shape import Expr, ceil_div, constant, maximum, minimum, product
 from tilewright.tile.moves.transposes import SIZES
 from tilewright.tile.rows.parts import lower_whole
-from tilewright.tile.rows.row_columns import LANES, MOST, Layout, Recorded, RowColumns, RowRange
+from tilewright.tile.rows.row_columns import LANES, MOST, Recorded, RowColumns, RowRange
+from tilewright.tile.rows.row_layouts import Layout
 from tilewright.tile.rows.stages import NotOneLoopError, RowStages
 from tilewright.tile.values.lowering import Lowering
 

@@ -28,7 +28,8 @@ from tilewright.tile.moves.staged import SPREAD
 from tilewright.tile.products.contraction import lower_contraction
 from tilewright.tile.products.frame import Blocking, RegisterTile
 from tilewright.tile.rows.parts import write_whole
-from tilewright.tile.rows.row_columns import Layout, RowRange
+from tilewright.tile.rows.row_columns import RowRange
+from tilewright.tile.rows.row_layouts import Layout
 from tilewright.tile.rows.rows import Rows
 from tilewright.tile.rows.stages import NotOneLoopError, RowStages
 from tilewright.tile.rows.turned_rows import TurnedRows

@@ -27,7 +27,8 @@ from tilewright.tile.products.contraction import lower_contraction
 from tilewright.tile.products.frame import Blocking, RegisterTile
 from tilewright.tile.products.tiles import kernel_tiles
 from tilewright.tile.products.variants import contraction_variants
-from tilewright.tile.rows.row_columns import LANES, layouts
+from tilewright.tile.rows.row_columns import LANES
+from tilewright.tile.rows.row_layouts import layouts
 from tilewright.tile.rows.rows import lower_rows
 from tilewright.tile.stitched.row_product import RowBlocking, lower_row_product
 from tilewright.tile.values.lowering import Lowering

@@ -1,0 +1,48 @@
+"""Which axes of a row space are a task's columns, and which lie around them: :func:`layouts`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.ir.kernel import Kernel, RowSpace
+from tilewright.shape import product
+
+WIDEST = 64  # elements of a row that lie together: more, and vectors run along the row
+WIDEST_ALONE = 4  # the same where these are all of the row: longer ones are turned
+LEAST_COLUMNS = 8  # fewer are not worth vectors
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The wide axes of a row space by what they are to a task."""
+
+    grid: tuple[int, ...]
+    strided: tuple[int, ...]
+    beside: tuple[int, ...]
+    within: tuple[int, ...]
+
+
+def layouts(kernel: Kernel) -> list[Layout]:
+    """Layouts to try for a kernel, the best first; none where vectors had better follow rows."""
+    space = RowSpace.of(kernel.seed)
+    axes = [*space.wide]
+    end = len(axes)
+    while end and axes[end - 1] in space.axes:
+        end -= 1
+    begin = end
+    while begin and axes[begin - 1] not in space.axes:
+        begin -= 1
+    within, strided = axes[end:], [a for a in axes[:begin] if a in space.axes]
+    width = product([space.shape[a] for a in within])
+    columns = product([space.shape[a] for a in axes[begin:]])
+    narrow = width.is_constant and width.value <= (WIDEST if strided else WIDEST_ALONE)
+    few = columns.is_constant and columns.value < LEAST_COLUMNS
+    if begin == end or few or not narrow:
+        return []
+    return [
+        Layout(
+            tuple(a for a in axes[:first] if a not in space.axes),
+            tuple(strided), tuple(axes[first:end]), tuple(within),
+        )
+        for first in dict.fromkeys((begin, end - 1))
+    ]  # fmt: skip
