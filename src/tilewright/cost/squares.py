@@ -18,7 +18,7 @@ from tilewright.shape import (
     minimum,
     select,
 )
-from tilewright.target.core_model import most_picked
+from tilewright.target.core_model import most_thin
 
 # As backend/cpu/transpose.py has it: the bytes of a piece. Elements of one byte are turned by
 # pieces wherever they lie; of two bytes only where that pays, which is not modelled.
@@ -75,7 +75,7 @@ def _thin(
     store as long as these are few.
     """
     size = block.target.dtype.bytes
-    most = most_picked(core.target.vector_bytes, size)
+    most = most_thin(core.target.vector_bytes, size)
     least = round(1000 * max(cycles for size, cycles in core.costs.turns if size <= lanes))
     pick = round(2000 * core.costs.instruction)
     tall, wide = usual

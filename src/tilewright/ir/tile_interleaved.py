@@ -122,10 +122,9 @@ def _turns(loads: list[Load], variable: str) -> Iterator[tuple[Phase, Load]]:
     for near in _near(loads, variable):
         step = stride(near[0].offset, variable)
         assert step is not None
-        base = near[0].offset
         places: dict[int, list[Load]] = {}
         for load in near:
-            places.setdefault((load.offset - base).value, []).append(load)
+            places.setdefault(load.offset.constant_term, []).append(load)
         taken = None
         for begin in sorted(places):
             stretch = range(begin, begin + step)

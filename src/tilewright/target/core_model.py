@@ -279,7 +279,7 @@ def ends_in_half(columns: int, lanes: int, vector_bytes: int) -> bool:
     return vector_bytes >= WIDE_VECTOR_BYTES and 0 < columns % lanes <= lanes // 2
 
 
-def most_picked(vector_bytes: int, size: int) -> int:
+def most_thin(vector_bytes: int, size: int) -> int:
     """Rows or columns of elements of ``size`` bytes up to which a block is turned without squares.
 
     Each is picked out of as many vectors as there are of them, fewer than a square of eight has.

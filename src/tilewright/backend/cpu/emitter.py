@@ -209,6 +209,18 @@ class Emitter:
         options = [ir.Constant(ir.IntType(32), v) for v in (int(to_write), 3 if near else 2, 1)]
         call_intrinsic(self.builder, "prefetch.p0", ir.VoidType(), [], [pointer, *options])
 
+    def picked(self, vectors: Sequence[ir.Value], places: Sequence[tuple[int, int]]) -> ir.Value:
+        """A vector of one element of each place: the number of a vector, and where in it."""
+        made, kind = vectors[0], ir.VectorType(ir.IntType(32), self.lanes)
+        for number, vector in enumerate(vectors[1:], start=1):
+            # Lanes that a later vector fills hold anything until then.
+            order = [
+                i if source < number and number > 1 else self.lanes * min(source, 1) + at
+                for i, (source, at) in enumerate(places)
+            ]
+            made = self.builder.shuffle_vector(made, vector, ir.Constant(kind, order))
+        return made
+
     def lane_mask(self, count: ir.Value) -> ir.Value:
         """i1 vector: true in the first ``count`` lanes (any i32 or i64; negative: none)."""
         kind = ir.VectorType(count.type, self.lanes)

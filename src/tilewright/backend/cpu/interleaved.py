@@ -16,8 +16,6 @@ from tilewright.ir.tile import IndexValue, Let, Loop, Store, Value
 from tilewright.ir.tile_interleaved import Interleaved, Key, Phase, interleaved_loop
 from tilewright.ir.tile_walk import value_parts
 
-_I32 = ir.IntType(32)
-
 
 def write_interleaved(frame: Scalars, loop: Loop) -> bool:
     """A loop of which values are combined before they are picked; False where none are."""
@@ -58,7 +56,10 @@ class InterleavedFrame(VectorFrame):
         phase = self._interleaved.phase(value)
         if phase is None:
             return super()._value(value)
-        return self._picked_from(self._vectors(phase), phase.number)
+        # Lane i is element ``number + step * i`` of the vectors beside each other.
+        lanes = range(self.lanes)
+        places = [divmod(phase.number + phase.step * lane, self.lanes) for lane in lanes]
+        return self.vector.picked(self._vectors(phase), places)
 
     def _vectors(self, phase: Phase) -> list[ir.Value]:
         """The elements of all phases, as many vectors as there are of them."""
@@ -80,18 +81,3 @@ class InterleavedFrame(VectorFrame):
             self.vector.gep(first, dtype, word(part * self.lanes)) for part in range(phase.step)
         ]
         return [self.vector.load(place, dtype) for place in places]
-
-    def _picked_from(self, vectors: list[ir.Value], number: int) -> ir.Value:
-        """Lane i is element ``number + step * i`` of the vectors beside each other."""
-        made, lanes, step = vectors[0], self.lanes, len(vectors)
-        for part in range(1, step):
-            # After the first part, lanes that a later one fills hold anything.
-            order: list[int] = []
-            for lane in range(lanes):
-                at, inside = divmod(number + step * lane, lanes)
-                before = inside if part == 1 else lane
-                order.append(lanes + inside if at == part else before)
-            made = self.builder.shuffle_vector(
-                made, vectors[part], ir.Constant(ir.VectorType(_I32, lanes), order)
-            )
-        return made

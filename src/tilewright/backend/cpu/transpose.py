@@ -19,7 +19,7 @@ from tilewright.backend.cpu.indices import I64, word
 from tilewright.backend.cpu.machine import Level
 from tilewright.backend.cpu.shared import SharedFunction, shared_function
 from tilewright.ir.dtype import DType
-from tilewright.target.core_model import PAGE_BYTES, most_picked
+from tilewright.target.core_model import PAGE_BYTES, most_thin
 
 POINTER = ir.PointerType()
 SQUARES = {16: (8, 4), 32: (16, 8, 4)}  # rows and columns of squares that so many registers hold
@@ -74,7 +74,7 @@ class _Writer:
 
     def write(self) -> None:
         """Where a whole square fits, squares alone: the last ones overlap those before them."""
-        most = most_picked(self.level.vector_bytes, self.dtype.bytes)
+        most = most_thin(self.level.vector_bytes, self.dtype.bytes)
         self._of_thin(list(range(2, most + 1)))
         self.builder.ret_void()
 
@@ -145,14 +145,7 @@ class _Writer:
         self, values: list[ir.Value], places: list[tuple[int, int]], address: ir.Value
     ) -> None:
         """A vector of one element of each place: the number of a vector, and where in it."""
-        made = values[0]
-        for number, value in enumerate(values[1:], start=1):
-            order = [
-                i if source < number and number > 1 else self.lanes * min(source, 1) + at
-                for i, (source, at) in enumerate(places)
-            ]
-            made = self._shuffle((made, value), order)
-        self.vector.store(made, address, self.dtype)
+        self.vector.store(self.vector.picked(values, places), address, self.dtype)
 
     def _of_registers_square(self, lanes: int, others: list[int]) -> None:
         """With squares of as many rows as a register has elements, or with ``others``.

@@ -183,6 +183,7 @@ class RowColumns:
         recorded = self._record(self.layout.strided, self.layout.within, body)
         *outer, (variable, size) = recorded.strided or [("", constant(1))]
         columns = product(self._sizes((*self.layout.beside, *self.layout.within)))
+        # Rows of whole vectors share none.
         step = 1 if columns % LANES is constant(0) else rows_per_pass(size)
         self._nest(outer, size, step, partial(self._written, recorded, variable))
 
@@ -194,10 +195,7 @@ class RowColumns:
         """
 
         def body(column: Expr) -> list[Statement]:
-            works = [
-                self._at(recorded, column, {variable: place} if variable else {})
-                for place in places
-            ]
+            works = self._at_places(recorded, column, variable, places)
             stores = [s for work in works for s in work.body if isinstance(s, Store)]
             if len(places) == 1:
                 return [*stores]
@@ -282,10 +280,7 @@ class RowColumns:
 
         def add(places: Sequence[Expr], first: bool) -> Statement:
             def body(column: Expr) -> list[Statement]:
-                works = [
-                    self._at(recorded, column, {variable: place} if variable else {})
-                    for place in places
-                ]
+                works = self._at_places(recorded, column, variable, places)
                 made: list[Statement] = [s for work in works for s in work.body]
                 for number, (buffer, kind) in enumerate(zip(sums, kinds, strict=True)):
                     values = [work.accumulators[number].value for work in works]
@@ -453,6 +448,12 @@ class RowColumns:
         made = ExpressionMap.substitution(mapping).statement(recorded.work)
         assert isinstance(made, Loop)
         return made
+
+    def _at_places(
+        self, recorded: Recorded, number: Expr, variable: str, places: Sequence[Expr]
+    ) -> list[Loop]:
+        """What was recorded, at several places of one strided axis, if there is one."""
+        return [self._at(recorded, number, {variable: p} if variable else {}) for p in places]
 
     def _columns(self, body: Callable[[Expr], list[Statement]]) -> Loop:
         return self._loop(self.count * self.width, self.most * self.width, body)
