@@ -18,7 +18,7 @@ from tilewright.shape import (
     minimum,
     select,
 )
-from tilewright.target.core_model import most_thin
+from tilewright.target.core_model import most_thin, thin_lanes
 
 # As backend/cpu/transpose.py has it: the bytes of a piece. Elements of one byte are turned by
 # pieces wherever they lie; of two bytes only where that pays, which is not modelled.
@@ -86,9 +86,11 @@ def _thin(
     for count, length, beside in sides:
         if not beside or (count.is_constant and not 1 < count.value <= most):
             continue
-        whole = ceil_div(length, lanes) * count * maximum(least, (count - 1) * pick)
-        fits = logical_and(less_equal(2, count), less_equal(count, most))
-        squares = select(logical_and(fits, less_equal(lanes, length)), whole, squares)
+        each = count * maximum(least, (count - 1) * pick)
+        for long in sorted(thin_lanes(2, lanes)):
+            widest = max(n for n in range(2, most + 1) if long in thin_lanes(n, lanes))
+            fits = (less_equal(2, count), less_equal(count, widest), less_equal(long, length))
+            squares = select(logical_and(*fits), ceil_div(length, long) * each, squares)
     return squares
 
 

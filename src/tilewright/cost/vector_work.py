@@ -174,9 +174,10 @@ def _loop_work(core: Core, loop: Loop, lanes: int = 0) -> tuple[int, Work]:
     widths = [_width(value) for value in values] + [s.buffer.dtype.bytes for s in stores]
     lanes = lanes or core.lanes(max(widths, default=4))
     work = Work(interleaved=interleaved_loop(loop))
-    varying = {p.name for p in loop.body if isinstance(p, Let)} | {loop.variable}
+    names = {p.name for p in loop.body if isinstance(p, Let)} | {loop.variable}
+    varying = dict.fromkeys(names, True)
     for value in values:
-        _add(core, work, value, loop.variable, _names(varying), lanes)
+        _add(core, work, value, loop.variable, varying, lanes)
     for store in stores:
         _add_store(core, work, store, loop.variable, lanes)
     for accumulator in loop.accumulators:
@@ -250,8 +251,8 @@ def _shorter(core: Core, work: Work) -> float:
 def masks_pay(core: Core, loop: Loop) -> bool:
     """Whether a mask makes the rest of an innermost loop shorter, of whatever length it is.
 
-    A rest without one is half a vector, if there are so many, and single elements. For short rows
-    of known length LLVM finds better: it makes vectors across several of them.
+    A rest without one is half a vector, if there are so many, and single elements, in two loops.
+    For short rows of known length LLVM finds better: it makes vectors across several of them.
     """
     lanes, work = _loop_work(core, loop)
     length, half = loop.end - loop.begin, lanes // 2
@@ -259,8 +260,11 @@ def masks_pay(core: Core, loop: Loop) -> bool:
         return length.value >= max(half, LEAST_ROW)
     if core.target.vector_bytes < WIDE_VECTOR_BYTES and _narrowest(loop) < LEAST_MASKED:
         return False
-    mean = _shorter(core, work) / 2 + (half - 1) / 2 * work.single(core.costs)
-    return work.cycles + 2 * core.costs.enter < mean
+    single, enter = work.single(core.costs), core.costs.enter
+    if loop.accumulators:  # what several vectors have combined is combined once more
+        return work.cycles + 2 * enter < _shorter(core, work) / 2 + (half - 1) / 2 * single
+    single += work.load + work.store
+    return work.cycles < (_shorter(core, work) + enter) / 2 + (half - 1) / 2 * single
 
 
 def _narrowest(loop: Loop) -> int:
@@ -297,10 +301,6 @@ def combination_cycles(costs: LoopCosts, kind: str, dtype: DType) -> float:
 
 def _thousandths(cycles: float) -> int:
     return round(1000 * cycles)
-
-
-def _names(varying: Iterable[str]) -> Mapping[str, bool]:
-    return dict.fromkeys(varying, True)
 
 
 def _width(value: Value) -> int:

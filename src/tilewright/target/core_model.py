@@ -20,6 +20,8 @@ LEAST_VECTOR_BYTES = 16  # of vectors along an axis that is known to be short
 THREAD_NS = 3000  # of work for each thread that the runtime gives to a kernel, as its team has it
 PIECE_NS = 10000  # of work in a piece, of which a thread takes one at a time, and its share at most
 MOST_PIECES = 8
+LEAST_SQUARE = 4  # rows and columns of the smallest that is turned in registers
+MOST_FROM_TWO = 16  # elements of vectors picked from two registers: of more it takes longer
 MASKED_VECTOR_BYTES = 32  # of vectors from which on a load or store may leave out lanes
 WIDE_VECTOR_BYTES = 64  # of vectors from which on a core has masks, more loads and more misses
 
@@ -287,6 +289,17 @@ def most_thin(vector_bytes: int, size: int) -> int:
     """
     puts_anywhere = vector_bytes >= MASKED_VECTOR_BYTES and size >= 4
     return 7 if puts_anywhere else 4
+
+
+def thin_lanes(count: int, lanes: int) -> tuple[int, ...]:
+    """Elements of the vectors of which the longest that fits turns ``count`` rows or columns.
+
+    Vectors of up to ``lanes`` elements, of few that instructions pick from two registers at once;
+    shorter ones as long as squares of that size would move more than they are needed for.
+    """
+    longest = min(lanes, MOST_FROM_TWO)
+    shorter = longest.bit_length() - LEAST_SQUARE.bit_length() if count <= LEAST_SQUARE else 0
+    return tuple(longest >> halved for halved in range(shorter + 1))
 
 
 def copies_of(rows: int) -> int:

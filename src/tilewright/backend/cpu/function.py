@@ -19,6 +19,7 @@ from tilewright.ir.tile import TileBuffer
 from tilewright.shape import Expr, ceil_div, constant
 
 ALIGNMENT = 64  # bytes; of every scratch buffer
+COUNTED_AXES = 2  # of a grid, the last ones: they are one loop
 
 
 def scratch_bytes(buffers: Sequence[TileBuffer]) -> Expr:
@@ -151,44 +152,98 @@ def task_loop(
 ) -> None:
     """Run ``body`` for the tasks in ``bounds`` with the grid's variables named in the frame.
 
-    The position in the grid is found once by division and then counted on like an odometer.
+    The place of the first one in the grid is found by division. From there on the axes are loops
+    within each other, of which the inner ones begin at that place once and then at 0: a task may be
+    as short as a row, and what only outer axes decide is computed outside of the inner loops.
     """
     begin, end = bounds
-    builder, function = frame.builder, frame.builder.function
-    extents = [frame.index(size) for _, size in grid]
-    digits: list[ir.Value] = []
+    builder = frame.builder
+    one = constant(1)
+    frame.names.update((name, word(0)) for name, size in grid if size is one)
+    axes = [(name, frame.index(size)) for name, size in grid if size is not one]
+    firsts: list[ir.Value] = []
     rest = begin
-    for extent in reversed(extents):
+    for _, extent in reversed(axes):
         safe = builder.select(builder.icmp_signed("==", extent, word(0)), word(1), extent)
-        digits.append(builder.urem(rest, safe))
+        firsts.append(builder.urem(rest, safe))
         rest = builder.udiv(rest, safe)
-    digits.reverse()
-    loop = function.append_basic_block("task")
-    done = function.append_basic_block("end")
-    before = builder.block
-    builder.cbranch(builder.icmp_signed("<", begin, end), loop, done)
-    builder.position_at_end(loop)
-    task = builder.phi(I64)
-    task.add_incoming(begin, before)
-    positions: list[ir.PhiInstr] = []
-    for (name, _), digit in zip(grid, digits, strict=True):
-        position = builder.phi(I64)
-        position.add_incoming(digit, before)
-        positions.append(position)
-        frame.names[name] = position
-    frame.enter()
-    body()
-    frame.leave()
-    following = builder.add(task, word(1), flags=("nsw",))
-    counted: list[ir.Value] = []
-    carry: ir.Value = ir.Constant(ir.IntType(1), 1)
-    for position, extent in zip(reversed(positions), reversed(extents), strict=True):
-        raised = builder.add(position, builder.zext(carry, I64), flags=("nsw",))
-        carry = builder.icmp_signed("==", raised, extent)
-        counted.append(builder.select(carry, word(0), raised))
-    latch = builder.block
-    task.add_incoming(following, latch)
-    for position, value in zip(positions, reversed(counted), strict=True):
-        position.add_incoming(value, latch)
-    builder.cbranch(builder.icmp_signed("<", following, end), loop, done)
+    some, done = (builder.append_basic_block(name) for name in ("tasks", "end"))
+    builder.cbranch(builder.icmp_signed("<", begin, end), some, done)
+    builder.position_at_end(some)
+    _Tasks(frame, end, done, body).write(axes, firsts[::-1], begin)
+    builder.branch(done)
     builder.position_at_end(done)
+
+
+@dataclass(frozen=True)
+class _Tasks:
+    """Tasks before ``end``, where ``done`` follows, as loops over the axes of a grid."""
+
+    frame: FunctionFrame
+    end: ir.Value
+    done: ir.Block
+    body: Callable[[], None]
+
+    def write(
+        self, axes: Sequence[tuple[str, ir.Value]], firsts: Sequence[ir.Value], task: ir.Value
+    ) -> ir.Value:
+        """The tasks from ``task`` on, which lies at ``firsts`` of these axes; what comes next."""
+        if len(axes) <= COUNTED_AXES:
+            return self._counted(axes, firsts, task)
+        builder, extent = self.frame.builder, axes[0][1]
+        phis, loop = self._begun(axes[:1], (*firsts, task))
+        following = self.write(axes[1:], phis[1:-1], phis[-1])
+        self.frame.leave()
+        more, after = (builder.append_basic_block(name) for name in ("axis_next", "axis_end"))
+        builder.cbranch(builder.icmp_signed("<", following, self.end), more, self.done)
+        builder.position_at_end(more)
+        position = builder.add(phis[0], word(1), flags=("nsw",))
+        for phi, value in zip(phis, (position, *[word(0)] * len(axes[1:]), following), strict=True):
+            phi.add_incoming(value, more)
+        builder.cbranch(builder.icmp_signed("<", position, extent), loop, after)
+        builder.position_at_end(after)
+        return following
+
+    def _counted(
+        self, axes: Sequence[tuple[str, ir.Value]], firsts: Sequence[ir.Value], task: ir.Value
+    ) -> ir.Value:
+        """One loop over all of these axes, which are counted on like an odometer.
+
+        The last axis is most often the number of blocks of a row, and that is one: a loop within a
+        loop for it would take as long as a short row.
+        """
+        builder = self.frame.builder
+        left: ir.Value = word(1)
+        for (_, extent), first in zip(axes, firsts, strict=True):
+            left = builder.sub(builder.mul(left, extent), first)
+        last = builder.add(task, left)
+        last = builder.select(builder.icmp_signed("<", last, self.end), last, self.end)
+        phis, loop = self._begun(axes, (*firsts, task))
+        self.body()
+        self.frame.leave()
+        following = builder.add(phis[-1], word(1), flags=("nsw",))
+        carry: ir.Value = ir.Constant(ir.IntType(1), 1)
+        for (_, extent), phi in reversed(list(zip(axes, phis, strict=False))):
+            raised = builder.add(phi, builder.zext(carry, I64), flags=("nsw",))
+            carry = builder.icmp_signed("==", raised, extent)
+            phi.add_incoming(builder.select(carry, word(0), raised), builder.block)
+        phis[-1].add_incoming(following, builder.block)
+        after = builder.append_basic_block("axes_end")
+        builder.cbranch(builder.icmp_signed("<", following, last), loop, after)
+        builder.position_at_end(after)
+        return following
+
+    def _begun(
+        self, axes: Sequence[tuple[str, ir.Value]], begins: Sequence[ir.Value]
+    ) -> tuple[list[ir.PhiInstr], ir.Block]:
+        """A loop that carries values from ``begins`` on, of which the first are places of axes."""
+        builder, before = self.frame.builder, self.frame.builder.block
+        loop = builder.append_basic_block("task")
+        builder.branch(loop)
+        builder.position_at_end(loop)
+        phis = [builder.phi(I64) for _ in begins]
+        for phi, begin in zip(phis, begins, strict=True):
+            phi.add_incoming(begin, before)
+        self.frame.names.update((name, phi) for (name, _), phi in zip(axes, phis, strict=False))
+        self.frame.enter()
+        return phis, loop

@@ -19,6 +19,7 @@ from tilewright.backend.cpu.library import Unit, compile_units
 from tilewright.backend.cpu.machine import Level
 from tilewright.backend.cpu.parameters import parametrise
 from tilewright.backend.cpu.streams import write_fence
+from tilewright.backend.cpu.whole_rows import with_whole_rows
 from tilewright.ir.product_nest import ProductNest
 from tilewright.ir.tile import TileProgram
 from tilewright.ir.tile_print import print_tile
@@ -92,10 +93,21 @@ class CodeGenerator:
         if nest is not None:
             frame.finished[nest.product] = FinishedProduct(frame, nest, signature, name)
 
-        def body() -> None:
-            frame.statements(program.body)
+        def tasks(program: TileProgram) -> None:
+            frame.enter()
+            task_loop(frame, (begin, end), program.grid, lambda: frame.statements(program.body))
+            frame.leave()
 
-        task_loop(frame, (begin, end), program.grid, body)
+        rows = with_whole_rows(program)
+        if rows is None:
+            tasks(program)
+        else:
+            is_whole = frame.indices.truth(rows[0], frame.names)
+            with frame.builder.if_else(is_whole) as (whole, other):
+                with whole:
+                    tasks(rows[1])
+                with other:
+                    tasks(program)
         write_fence(frame, program.body)
         frame.builder.ret_void()
 

@@ -11,6 +11,7 @@ at once. One function per element size, shared by all kernels. Start with
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from llvmlite import ir
 
@@ -19,11 +20,10 @@ from tilewright.backend.cpu.indices import I64, word
 from tilewright.backend.cpu.machine import Level
 from tilewright.backend.cpu.shared import SharedFunction, shared_function
 from tilewright.ir.dtype import DType
-from tilewright.target.core_model import PAGE_BYTES, most_thin
+from tilewright.target.core_model import LEAST_SQUARE, PAGE_BYTES, most_thin, thin_lanes
 
 POINTER = ir.PointerType()
 SQUARES = {16: (8, 4), 32: (16, 8, 4)}  # rows and columns of squares that so many registers hold
-WIDEST = 16  # elements of a vector of them: few of those that pick from two registers take longer
 WORD = 4  # bytes
 SHORT_BYTES = 252  # rows that begin no farther apart share pages, and most of them lines
 LEAST_COLUMNS = 8  # of words that are made in registers
@@ -74,41 +74,37 @@ class _Writer:
 
     def write(self) -> None:
         """Where a whole square fits, squares alone: the last ones overlap those before them."""
-        most = most_thin(self.level.vector_bytes, self.dtype.bytes)
-        self._of_thin(list(range(2, most + 1)))
+        done = self.builder.append_basic_block("done")
+        for count in range(2, most_thin(self.level.vector_bytes, self.dtype.bytes) + 1):
+            self._of_thin(count, done)
+        most = self.level.lanes(self.dtype.bytes)
+        sizes = dict.fromkeys(min(size, most) for size in SQUARES[self.level.registers])
+        if self.dtype.bytes > NARROW_BYTES:
+            self._of_squares(list(sizes))
+        else:
+            self._of_registers_square(most, list(sizes))
+        self.builder.branch(done)
+        self.builder.position_at_end(done)
         self.builder.ret_void()
 
-    def _of_thin(self, counts: list[int]) -> None:
-        """So few rows or columns as whole vectors where these lie side by side; else squares."""
-        most = self.level.lanes(self.dtype.bytes)
-        if not counts:
-            sizes = dict.fromkeys(min(size, most) for size in SQUARES[self.level.registers])
-            if self.dtype.bytes > NARROW_BYTES:
-                self._of_squares(list(sizes))
-            else:
-                self._of_registers_square(most, list(sizes))
-            return
-        count, lanes = counts[0], min(most, WIDEST)
-        columns, rows = (self.columns, self.source_row), (self.rows, self.target_row)
-        with self.builder.if_else(self._are(columns, count, self.rows, lanes)) as (thin, others):
-            with thin:
-                self._along(self.rows, lanes, lambda row: self._picked_out(row, count))
-            with others:
-                flat = self._are(rows, count, self.columns, lanes)
-                with self.builder.if_else(flat) as (few, more):
-                    with few:
-                        self._along(self.columns, lanes, lambda column: self._woven(column, count))
-                    with more:
-                        self._of_thin(counts[1:])
-
-    def _are(
-        self, sizes: tuple[ir.Value, ir.Value], count: int, length: ir.Value, lanes: int
-    ) -> ir.Value:
-        """Whether there are ``count``, side by side, and a whole vector along the other axis."""
-        builder = self.builder
-        size, distance = (builder.icmp_signed("==", s, word(count)) for s in sizes)
-        whole = builder.icmp_signed(">=", length, word(lanes))
-        return builder.and_(builder.and_(size, distance), whole)
+    def _of_thin(self, count: int, done: ir.Block) -> None:
+        """So few rows or columns that lie side by side as whole vectors, where one fits."""
+        sides = (
+            (self.columns, self.source_row, self.rows, self._picked_out),
+            (self.rows, self.target_row, self.columns, self._woven),
+        )
+        for size, distance, length, body in sides:
+            few, beside = (
+                self.builder.icmp_signed("==", given, word(count)) for given in (size, distance)
+            )
+            with self.builder.if_then(self.builder.and_(few, beside)):
+                for lanes in thin_lanes(count, self.level.lanes(self.dtype.bytes)):
+                    with self.builder.if_then(self.builder.icmp_signed(">=", length, word(lanes))):
+                        self._along(length, lanes, partial(body, count=count))
+                        self.builder.branch(done)
+                if count <= LEAST_SQUARE:
+                    self._of_elements()
+                    self.builder.branch(done)
 
     def _along(self, length: ir.Value, lanes: int, body: Callable[[ir.Value], None]) -> None:
         """``body`` for each whole vector, the last of which overlaps the one before."""
@@ -170,7 +166,7 @@ class _Writer:
     def _of_squares(self, sizes: list[int]) -> None:
         """With the largest squares of which one fits, or element by element."""
         if not sizes:
-            self._loop(word(0), self.columns, word(1), self._line)
+            self._of_elements()
             return
         with self.builder.if_else(self._fits(sizes[0])) as (squares, smaller):
             with squares:
@@ -236,6 +232,9 @@ class _Writer:
             self._loop(first, end, word(self.lanes), square)
 
         self._loop(word(0), other, word(self.lanes), pair)
+
+    def _of_elements(self) -> None:
+        self._loop(word(0), self.columns, word(1), self._line)
 
     def _line(self, column: ir.Value) -> None:
         def element(row: ir.Value) -> None:
