@@ -284,8 +284,10 @@ class RowColumns:
                 made: list[Statement] = [s for work in works for s in work.body]
                 for number, (buffer, kind) in enumerate(zip(sums, kinds, strict=True)):
                     values = [work.accumulators[number].value for work in works]
-                    before = [] if first else [Load(buffer, column)]
-                    made.append(Store(buffer, column, combined(kind, [*values, *before])))
+                    value = combined(kind, values)
+                    if not first:
+                        value = combined(kind, [value, Load(buffer, column)])
+                    made.append(Store(buffer, column, value))
                 return made
 
             return self._columns(body)

@@ -9,7 +9,7 @@ from tilewright.shape import product
 
 WIDEST = 64  # elements of a row that lie together: more, and vectors run along the row
 WIDEST_ALONE = 4  # the same where these are all of the row: longer ones are turned
-LEAST_COLUMNS = 8  # fewer are not worth vectors
+LEAST_COLUMNS = 1  # fewer are not worth vectors
 
 
 @dataclass(frozen=True)

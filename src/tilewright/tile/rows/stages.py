@@ -46,11 +46,13 @@ def kind_of(reduction: Node) -> str:
 
 
 def combined(kind: str, values: Sequence[Value]) -> Value:
-    """Values of one type combined, the first ones first."""
-    made, *others = values
-    for value in others:
-        made = Apply(COMBINE[kind], (made, value), value.dtype)
-    return made
+    """Values of one type combined, neighbours first, so that few of them wait for each other."""
+    made = list(values)
+    while len(made) > 1:
+        pairs = zip(made[::2], made[1::2], strict=False)
+        left = made[len(made) & ~1 :]
+        made = [*(Apply(COMBINE[kind], (a, b), a.dtype) for a, b in pairs), *left]
+    return made[0]
 
 
 def reciprocal(value: Value) -> Value:
