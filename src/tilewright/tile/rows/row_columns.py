@@ -101,12 +101,10 @@ class RowColumns:
         self.width = product(self._sizes(layout.within))  # columns of one row
         rows = product(self._sizes(layout.beside))
         self.most = self.lowering.scope.resolve(self._block(rows))
-        self.lowering.open()
-        number = self.lowering.variable(ceil_div(rows, self.most))
         begin, end = (constant(0), rows) if given is None else (given.begin, given.end)
-        self.grid.append((str(number), ceil_div(end - begin, self.most)))
+        number = self._block_number(ceil_div(rows, self.most), ceil_div(end - begin, self.most))
         self.first = begin + number * self.most
-        self.count = minimum(self.most, end - self.first)
+        self.count = self.lowering.scope.resolve(minimum(self.most, end - self.first))
         self.part = constant(0)
         self.in_parts = in_parts
         if in_parts:
@@ -117,6 +115,15 @@ class RowColumns:
 
     def _sizes(self, axes: Sequence[int]) -> Shape:
         return tuple(self.space.shape[a] for a in axes)
+
+    def _block_number(self, most: Expr, blocks: Expr) -> Expr:
+        """The number of the task's block; 0 where one is known to be all."""
+        if self.lowering.scope.resolve(blocks) is constant(1):
+            return constant(0)
+        self.lowering.open()
+        number = self.lowering.variable(most)
+        self.grid.append((str(number), blocks))
+        return number
 
     def _block(self, rows: Expr) -> Expr:
         """Rows of one task: blocks of about the same number of columns."""
