@@ -9,7 +9,7 @@ from tilewright.shape import product
 
 WIDEST = 64  # elements of a row that lie together: more, and vectors run along the row
 WIDEST_ALONE = 4  # the same where these are all of the row: longer ones are turned
-FEW_COLUMNS = 8  # of fewer, vectors along the rows may take less time, however they lie
+FEW_COLUMNS = 4  # of fewer, vectors along the rows may take less time, however they lie
 
 
 @dataclass(frozen=True)
