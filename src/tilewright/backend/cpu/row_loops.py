@@ -30,6 +30,7 @@ from tilewright.ir.tile import (
     CACHE_LINE,
     Accumulator,
     Apply,
+    Guarded,
     IndexValue,
     Let,
     Load,
@@ -150,7 +151,7 @@ def _lies_near(part: Value, variable: str, picks: bool) -> bool:
         case IndexValue(expression=expression):
             return stride(expression, variable) is not None
         case _:
-            return True
+            return not isinstance(part, Guarded)
 
 
 class _Total:

@@ -42,9 +42,10 @@ from tilewright.shape import (
     select,
 )
 from tilewright.tile.loops.loops import column_block, target_buffers, task_columns
+from tilewright.tile.loops.side_by_side import combined
 from tilewright.tile.prices import priced
 from tilewright.tile.rows.parts import LONG
-from tilewright.tile.rows.stages import PARTS, combined, part_of
+from tilewright.tile.rows.stages import PARTS, part_of
 from tilewright.tile.values.lowering import Lowering
 from tilewright.tile.variants import LoweredStep, Variant, Workspace
 

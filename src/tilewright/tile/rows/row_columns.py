@@ -33,6 +33,7 @@ from tilewright.ir.tile_walk import ExpressionMap
 from tilewright.ir.views import Index, linear
 from tilewright.shape import Expr, ceil_div, constant, maximum, minimum, product
 from tilewright.tile.loops.loops import collapse
+from tilewright.tile.loops.side_by_side import combined
 from tilewright.tile.rows.columns import ROWS, rows_per_pass
 from tilewright.tile.rows.row_layouts import Layout
 from tilewright.tile.rows.stages import (
@@ -40,7 +41,6 @@ from tilewright.tile.rows.stages import (
     NotOneLoopError,
     RowStages,
     Sweep,
-    combined,
     kind_of,
     part_of,
     reciprocal,

@@ -30,6 +30,7 @@ from tilewright.ir.tile import (
 from tilewright.ir.views import Index, linear
 from tilewright.shape import Expr, constant, product
 from tilewright.tile.loops.loops import collapse
+from tilewright.tile.loops.side_by_side import combined
 from tilewright.tile.passes.borders import with_borders
 from tilewright.tile.passes.tables import with_tables
 from tilewright.tile.prices import priced
@@ -47,7 +48,6 @@ from tilewright.tile.rows.stages import (
     NotOneLoopError,
     RowStages,
     Sweep,
-    combined,
     kind_of,
     part_of,
     reciprocal,
