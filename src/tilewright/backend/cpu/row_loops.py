@@ -106,6 +106,9 @@ def row_loop(frame: RowScalars, loop: Loop) -> RowLoop | None:
     dtypes = [part.dtype for part in parts if not isinstance(part, IndexValue)]
     dtypes += [s.buffer.dtype for s in stores]
     heavy = sum(isinstance(p, Apply) and p.function not in _ARITHMETIC for p in parts)
+    held = [access.buffer.dtype.bytes for access in (*loads, *stores)]
+    if not (frame.level.has_masks or heavy or loop.accumulators) and 1 in held:
+        return None  # bytes under a mask are moved one by one, which takes longer than light work
     count, widest = loop.end - loop.begin, max(dtype.bytes for dtype in dtypes)
     length = max(count.value, 0) if count.is_constant else None
     lanes = lanes_along(length, frame.level.lanes(widest), widest)

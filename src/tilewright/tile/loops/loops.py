@@ -260,8 +260,8 @@ def task_columns(
     Where one task has them all, it has no number.
     """
     most = column_block(width) if most is None else most
-    blocks = lowering.scope.resolve(ceil_div(width, most))
-    if blocks is constant(1):
+    blocks = ceil_div(width, most)
+    if lowering.scope.resolve(blocks) is constant(1):
         return Columns(constant(0), width, most)
     number = lowering.variable(blocks, stem)
     grid.append((str(number), blocks))
