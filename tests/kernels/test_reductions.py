@@ -362,7 +362,7 @@ def test_short_rows_are_taken_together(columns: int, dtype: DType) -> None:
     x = space.input("x", dtype, *space.dimensions("a b"), columns)
     total = node(Reduce("sum", (1,)), x)
     graph = space.graph(total, apply("negate", node(Reduce("maximum", (0,)), x)))
-    check(graph, FOLDED, length=1000)
+    check(graph, FOLDED, length=1000, scale=997**0.5)  # so large are sums of as many on the way
 
 
 @pytest.mark.slow

@@ -28,7 +28,15 @@ from tilewright.cost import Machine
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node, node
 from tilewright.ir.kernel import Kernel
-from tilewright.ir.primitives import Broadcast, Cast, Dimension, Reduce, Reshape
+from tilewright.ir.primitives import (
+    ArgReduce,
+    Broadcast,
+    Cast,
+    Dimension,
+    Reduce,
+    Reshape,
+    Scan,
+)
 from tilewright.shape import Expr, constant, product
 from tilewright.tile import lower
 from tilewright.tile.rows.rows import lower_rows
@@ -38,6 +46,7 @@ from tilewright.tile.variants import Variant
 pytestmark = pytest.mark.sampled(5)
 
 Array = np.ndarray[Any, Any]
+LEVELS = ("x86-64", "avx2", "avx512")
 EPSILON = 0.1
 LARGEST = 4 / EPSILON**0.5  # of what values of about 4 become: errors are relative to that
 Sizes = dict[str, int]
@@ -85,6 +94,35 @@ def test_normalisation_over_any_axes(axes: tuple[int, ...]) -> None:
     space, x = of_three()
     compiled = check(space.graph(normalise(x, axes)), EDGES, length=150, scale=LARGEST)
     assert kinds(compiled) == ["rows"]
+
+
+@pytest.mark.parametrize("make", [softmax, normalise])
+@pytest.mark.parametrize("columns", mostly_slow([2, 3, 5, 7, 15, 17, 33], "3", "7", "17"))
+def test_few_columns_of_known_number(
+    make: Callable[[Node, Sequence[int]], Node], columns: int
+) -> None:
+    """Less than a vector of them, or a little more, with rows around the groups that are read."""
+    space = Space()
+    x = space.input("x", F32, *space.dimensions("a b"), constant(columns))
+    cases = named("ab", (2, 0), (0, 3), (3, 1), (2, 7), (1, 8), (2, 9), (1, 35))
+    check(space.graph(make(x, (1,))), cases, length=150, scale=LARGEST, levels=LEVELS)
+
+
+@pytest.mark.parametrize("columns", [None, 3, 7])
+def test_reductions_of_few_columns(columns: int | None) -> None:
+    """Sums, extremes and their positions, running sums: of bytes, halves and wider elements."""
+    space = Space()
+    a, b, c = space.dimension("a", 0, 9), space.dimension("b", 1, 99), space.dimension("c", 1, 99)
+    kinds = (F32, F64, DType.INT64, DType.UINT8)
+    shape = (a, b, c if columns is None else constant(columns))
+    given = [space.input(t.value, t, *shape) for t in kinds]
+    half = node(Cast(F32), space.input("half", DType.FLOAT16, *shape))
+    outputs = [node(Scan("sum", 1, way, way), x) for x in given[:3] for way in (False, True)]
+    outputs += [node(Reduce("maximum", (1,)), x) for x in (*given, half)]
+    outputs += [node(ArgReduce("maximum", 1, False), x) for x in (given[0], given[3], half)]
+    rows = (1, 4, 8, 9, 10, 35)
+    cases = [{"a": 2, "b": b, "c": c} for b, c in zip(rows, (7, 1, 8, 9, 17, 31), strict=True)]
+    check(space.graph(*outputs), cases, length=40, levels=LEVELS)
 
 
 @pytest.mark.slow

@@ -189,23 +189,23 @@ def test_positions_of_maxima_in_columns_run_along_the_columns() -> None:
             "scratch s0: int32 of BLOCK",
             "scratch s1: int32 of BLOCK",
             "grid _c6 < ceil_div(columns, BLOCK)",
-            "  for independent _i10 in 0 .. COUNT",
+            "  for independent masked _i10 in 0 .. COUNT",
             "    s0[_i10] = identity:maximum:int32",
             "  for _i7 in 0 .. rows//4",
-            "    for independent _i8 in 0 .. COUNT",
-            f"      s0[_i8] = maximum({first[3]}, maximum({first[2]}, maximum({first[1]}, "
-            f"maximum({first[0]}, s0[_i8]))))",
+            "    for independent masked _i8 in 0 .. COUNT",
+            f"      s0[_i8] = maximum(maximum(maximum({first[0]}, {first[1]}), "
+            f"maximum({first[2]}, {first[3]})), s0[_i8])",
             "  for _k3 in max(0, 4*(rows//4)) .. rows",
-            "    for independent _i9 in 0 .. COUNT",
+            "    for independent masked _i9 in 0 .. COUNT",
             "      s0[_i9] = maximum(b0[_c6*BLOCK + _k3*columns + _i9], s0[_i9])",
-            "  for independent _i14 in 0 .. COUNT",
+            "  for independent masked _i14 in 0 .. COUNT",
             "    s1[_i14] = identity:minimum:int32",
             "  for _i11 in 0 .. rows//4",
-            "    for independent _i12 in 0 .. COUNT",
-            f"      s1[_i12] = minimum({found(3)}, minimum({found(2)}, minimum({found(1)}, "
-            f"minimum({found(0)}, s1[_i12]))))",
+            "    for independent masked _i12 in 0 .. COUNT",
+            f"      s1[_i12] = minimum(minimum(minimum({found(0)}, {found(1)}), "
+            f"minimum({found(2)}, {found(3)})), s1[_i12])",
             "  for _k5 in max(0, 4*(rows//4)) .. rows",
-            "    for independent _i13 in 0 .. COUNT",
+            "    for independent masked _i13 in 0 .. COUNT",
             "      s1[_i13] = minimum(select("
             "equal(b0[_c6*BLOCK + _k5*columns + _i13], s0[_i13]), "
             "int32([_k5]), int32([rows])), s1[_i13])",

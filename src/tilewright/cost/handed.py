@@ -9,13 +9,26 @@ loaded values has nothing beside it to hide behind. Imports ir, shape and target
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 
 from tilewright.cost.vector_work import Core, is_aligned, loop_values
-from tilewright.ir.tile import Apply, Let, Load, Local, Loop, Statement, Store, TileBuffer, Value
+from tilewright.ir.tile import (
+    Apply,
+    Let,
+    Load,
+    Local,
+    Loop,
+    Statement,
+    Store,
+    TileBuffer,
+    TileProgram,
+    Value,
+)
+from tilewright.ir.tile_scratch import used_lengths
 from tilewright.ir.tile_walk import is_innermost, stride, value_loads
 from tilewright.shape import Expr, constant, maximum, minimum, with_positive_divisors
+from tilewright.target.core_model import MASKED_VECTOR_BYTES
 
 ZERO = constant(0)
 LOADED = 2  # simple instructions that a load takes as long as
@@ -34,12 +47,20 @@ class _Stored:
 class HandOvers:
     """Stores and loads of the loops of a program: the middle and the turns of each by its variable.
 
-    Both grow while a program is walked; a loop is known before it is asked for.
+    Both grow while a program is walked; a loop is known before it is asked for. Of ``whole``
+    buffers in scratch memory, loops that may have masks store whole vectors on lines.
     """
 
     core: Core
     middle: Mapping[str, Expr]
     turns: Mapping[str, Expr]
+    whole: Set[TileBuffer] = frozenset()
+
+    def within(self, program: TileProgram) -> HandOvers:
+        """The same for the loops of one program."""
+        if self.core.target.vector_bytes < MASKED_VECTOR_BYTES:
+            return self
+        return replace(self, whole=used_lengths(program).keys())
 
     def waits(self, body: Sequence[Statement], cycles: Mapping[int, Expr]) -> dict[int, Expr]:
         """Thousandths of cycles that each loop of a body waits for stores of loops before it.
@@ -94,7 +115,7 @@ class HandOvers:
         """1 where a store is under a mask or crosses lines."""
         length, lanes = loop.end - loop.begin, self.core.lanes(store.buffer.dtype.bytes)
         off = self._is_off_line(loop, around, store.offset, store.buffer)
-        if not loop.masked:
+        if not loop.masked or store.buffer in self.whole:
             return off
         return minimum(off + self._usual(length) % lanes, 1)
 

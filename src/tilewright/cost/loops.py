@@ -153,6 +153,7 @@ class _Walk:
         """All tasks, one after the other, by the phases of a task: loops that follow each other."""
         for name, size in program.grid:
             self._enter(name, ZERO, size)
+        self.handed = self.handed.within(program)
         phases = self._phases(program.body)
         phases[0].cycles = phases[0].cycles + round(1000 * self.costs.task)
         for name, size in reversed(program.grid):

@@ -23,6 +23,7 @@ from tilewright.backend.cpu.whole_rows import with_whole_rows
 from tilewright.ir.product_nest import ProductNest
 from tilewright.ir.tile import TileProgram
 from tilewright.ir.tile_print import print_tile
+from tilewright.ir.tile_scratch import used_lengths
 from tilewright.runtime.program import CodeImage
 from tilewright.shape import Expr, encode_least, product
 
@@ -89,6 +90,7 @@ class CodeGenerator:
         signature = Signature(symbols, program.buffers, kernel_scratch(program))
         function = KernelFunction(module, name, signature, self.level)
         frame, begin, end = function.frame()
+        frame.lengths |= {b.name: used for b, used in used_lengths(program).items()}
         nest = ProductNest.find(program)
         if nest is not None:
             frame.finished[nest.product] = FinishedProduct(frame, nest, signature, name)

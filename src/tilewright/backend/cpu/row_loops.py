@@ -30,6 +30,7 @@ from tilewright.ir.tile import (
     CACHE_LINE,
     Accumulator,
     Apply,
+    Guarded,
     IndexValue,
     Let,
     Load,
@@ -52,7 +53,7 @@ State = list[ir.Value]
 class RowScalars(Scalars, Protocol):
     """A ``FunctionFrame``; ``near`` are the buffers of which the row is in cache by now.
 
-    ``lengths`` are the elements of those in scratch memory.
+    ``lengths`` are the elements in use of those in scratch memory.
     """
 
     near: set[TileBuffer]
@@ -65,8 +66,9 @@ class RowLoop:
 
     ``length`` is how many iterations there are, if that is known when compiling. What lies
     ``loop.ahead`` bytes beyond the rows of ``asked`` is prefetched. Scratch buffers that are
-    ``ending`` where the loop does are filled by whole vectors: these lie in their last line, and
-    whoever reads a vector of what was stored under a mask would wait for it to leave the core.
+    ``ending`` where the loop does are read and filled by whole vectors: these lie in their last
+    line, and whoever reads a vector of what was stored under a mask would wait for it to leave the
+    core.
     """
 
     loop: Loop
@@ -80,7 +82,7 @@ class RowLoop:
 def row_loop(frame: RowScalars, loop: Loop) -> RowLoop | None:
     """How to write a loop along a row, if all that it reads and writes lies side by side."""
     statements = [s for s in loop.body if isinstance(s, Let | Store)]
-    if loop.independent or len(statements) < len(loop.body):
+    if len(statements) < len(loop.body):
         return None
     values = [s.value for s in statements] + [a.value for a in loop.accumulators]
     parts = [part for value in values for part in value_parts(value)]
@@ -90,11 +92,13 @@ def row_loop(frame: RowScalars, loop: Loop) -> RowLoop | None:
     picks = frame.level.isa == "avx512" and any(
         is_picked(stride(load.offset, loop.variable)) for load in loads
     )
+    # Within a vector statements keep their order, and its lanes are iterations.
+    in_place = all(places.get(load.buffer, load.offset) == load.offset for load in loads)
     if not (
-        (loop.masked or picks)
+        (loop.masked or (picks and not loop.independent))
         and all(_lies_near(part, loop.variable, picks) for part in parts)
         and all(slope(s.offset, loop.variable) == 1 for s in stores)
-        and all(places.get(load.buffer, load.offset) == load.offset for load in loads)
+        and (loop.independent or in_place)
         and not any(may_fault(part) for part in parts)
     ):
         return None
@@ -102,24 +106,31 @@ def row_loop(frame: RowScalars, loop: Loop) -> RowLoop | None:
     dtypes = [part.dtype for part in parts if not isinstance(part, IndexValue)]
     dtypes += [s.buffer.dtype for s in stores]
     heavy = sum(isinstance(p, Apply) and p.function not in _ARITHMETIC for p in parts)
+    held = [access.buffer.dtype.bytes for access in (*loads, *stores)]
+    if not (frame.level.has_masks or heavy or loop.accumulators) and 1 in held:
+        return None  # bytes under a mask are moved one by one, which takes longer than light work
     count, widest = loop.end - loop.begin, max(dtype.bytes for dtype in dtypes)
     length = max(count.value, 0) if count.is_constant else None
     lanes = lanes_along(length, frame.level.lanes(widest), widest)
     asked = _asked(loads, loop.variable, frame.near | set(places)) if loop.ahead else ()
     frame.near |= {*places, *(load.buffer for load in asked)}
     together = TOGETHER if heavy <= 1 else _FEWER
-    return RowLoop(loop, lanes, together, length, asked, _ending(frame, loop, stores))
+    if loop.independent:
+        together = 1  # there is work enough in each
+    return RowLoop(loop, lanes, together, length, asked, _ending(frame, loop, [*stores, *loads]))
 
 
-def _ending(frame: RowScalars, loop: Loop, stores: Sequence[Store]) -> frozenset[TileBuffer]:
-    """Scratch buffers that a loop fills from their first to their last element."""
+def _ending(
+    frame: RowScalars, loop: Loop, accesses: Sequence[Store | Load]
+) -> frozenset[TileBuffer]:
+    """Scratch buffers that a loop goes over from their first to their last element in use."""
     place = symbol(loop.variable)
     if loop.begin is not constant(0):
         return frozenset()
     return frozenset(
-        store.buffer
-        for store in stores
-        if store.offset is place and frame.lengths.get(store.buffer.name) is loop.end
+        access.buffer
+        for access in accesses
+        if access.offset is place and frame.lengths.get(access.buffer.name) is loop.end
     )
 
 
@@ -143,7 +154,7 @@ def _lies_near(part: Value, variable: str, picks: bool) -> bool:
         case IndexValue(expression=expression):
             return stride(expression, variable) is not None
         case _:
-            return True
+            return not isinstance(part, Guarded)
 
 
 class _Total:

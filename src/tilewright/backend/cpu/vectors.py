@@ -33,7 +33,7 @@ from tilewright.ir.tile import (
 )
 from tilewright.ir.tile_interleaved import MOST_PICKED
 from tilewright.ir.tile_walk import slope, stride
-from tilewright.shape import Expr
+from tilewright.shape import Expr, symbol
 
 
 class Scalars(Protocol):
@@ -144,7 +144,7 @@ class VectorFrame:
             return self.vector.splat(self.frame.value(load))
         if step == 1:
             address = self._address(load.buffer, load.offset, self.place.first)
-            if self.mask is None:
+            if self.mask is None or self._is_whole(load):
                 return self.vector.load(address, dtype)
             return self.vector.masked_load(address, dtype, self.mask)
         step = stride(load.offset, self.place.variable)
@@ -218,6 +218,11 @@ class VectorFrame:
             made = self.builder.insert_element(made, element, ir.Constant(ir.IntType(32), lane))
         return made
 
+    def _is_whole(self, access: Load | Store) -> bool:
+        """Whether nothing else lies in the lanes of a vector beyond the last one in use."""
+        place = symbol(self.place.variable)
+        return access.buffer in self.place.ending and access.offset is place
+
     def _address(self, buffer: TileBuffer, offset: Expr, position: ir.Value) -> ir.Value:
         return address_of(self.frame, buffer, offset, {self.place.variable: position})
 
@@ -227,7 +232,7 @@ class VectorFrame:
         dtype = store.buffer.dtype
         if slope(store.offset, self.place.variable) == 1:
             address = self._address(store.buffer, store.offset, self.place.first)
-            if self.mask is None or store.buffer in self.place.ending:
+            if self.mask is None or self._is_whole(store):
                 self.vector.store(value, address, dtype)
             elif isinstance(self.place.count, ir.Constant):
                 self.vector.store_first(value, address, dtype, self.place.count.constant)

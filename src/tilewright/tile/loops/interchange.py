@@ -11,9 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tilewright.ir.scalar import COMBINE
 from tilewright.ir.tile import (
-    Apply,
     Let,
     Load,
     Local,
@@ -26,6 +24,7 @@ from tilewright.ir.tile import (
 )
 from tilewright.ir.tile_walk import ExpressionMap, value_loads
 from tilewright.shape import Expr, constant, maximum, symbol
+from tilewright.tile.loops.side_by_side import combined, side_by_side
 from tilewright.tile.values.lowering import Lowering
 
 ROWS = 4  # taken into running values at once, which are read and written once for all of them
@@ -125,8 +124,7 @@ class _Exchange:
     def along(self, body: Callable[[Expr], list[Statement]]) -> Loop:
         """A loop over the results."""
         variable = self.lowering.variable(self.block.most)
-        statements = tuple(body(variable))
-        return Loop(str(variable), constant(0), self.block.count, statements, independent=True)
+        return side_by_side(str(variable), self.block.count, body(variable))
 
     def at(self, variable: Expr, rows: Mapping[str, Expr] | None = None) -> ExpressionMap:
         """What rewrites statements for result ``variable`` of the block, and for certain rows."""
@@ -169,9 +167,9 @@ class _Exchange:
         ]
 
     def _combined(self, loop: Loop, variable: Expr, rows: Sequence[Expr]) -> list[Statement]:
-        """The elements of ``rows`` taken into the running values, in this order."""
+        """The elements of ``rows`` combined, and taken into the running values."""
         made: list[Statement] = []
-        running: list[Value] = [Load(self.running[a.name], variable) for a in loop.accumulators]
+        taken: list[list[Value]] = [[] for _ in loop.accumulators]
         for row in rows:
             rewrite = self.at(variable, {loop.variable: row})
             for statement in loop.body:
@@ -179,10 +177,12 @@ class _Exchange:
                 name = self.lowering.name("v")
                 made.append(Let(name, rewrite.value(statement.value)))
                 rewrite.scalars[statement.name] = Local(name, statement.value.dtype)
-            for position, a in enumerate(loop.accumulators):
-                # What is loaded where the result is stored comes second: LLVM would store all but
-                # its NaNs, under a mask, which takes some cores ten times as long.
-                operands = (rewrite.value(a.value), running[position])
-                running[position] = Apply(COMBINE[a.kind], operands, a.value.dtype)
-        stores = zip(loop.accumulators, running, strict=True)
-        return [*made, *(Store(self.running[a.name], variable, value) for a, value in stores)]
+            for values, a in zip(taken, loop.accumulators, strict=True):
+                values.append(rewrite.value(a.value))
+        for values, a in zip(taken, loop.accumulators, strict=True):
+            # What is loaded where the result is stored comes second: LLVM would store all but
+            # its NaNs, under a mask, which takes some cores ten times as long.
+            before = Load(self.running[a.name], variable)
+            value = combined(a.kind, [combined(a.kind, values), before])
+            made.append(Store(before.buffer, variable, value))
+        return made

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from tilewright.ir.graph import Node
 from tilewright.ir.kernel import Kernel
@@ -22,6 +23,7 @@ from tilewright.ir.tile import (
     Store,
     TileBuffer,
     TileProgram,
+    Value,
     neutral_element,
 )
 from tilewright.ir.tile_walk import ExpressionMap, expressions
@@ -29,6 +31,7 @@ from tilewright.ir.views import linear
 from tilewright.shape import Expr, Truth, ceil_div, constant, maximum, minimum, total
 from tilewright.tile.loops.interchange import Columns, interchanged, reduces_across
 from tilewright.tile.loops.pixels import as_pixels
+from tilewright.tile.loops.side_by_side import side_by_side
 from tilewright.tile.loops.turned import in_blocks, turned_orders
 from tilewright.tile.moves.transposes import as_transpose
 from tilewright.tile.values.lowering import Lowering
@@ -36,7 +39,8 @@ from tilewright.tile.work import estimate
 
 LEAST_COLUMNS, MOST_COLUMNS = 128, 512  # columns per task: long runs of memory, sums in L1
 SHARES = 8  # tasks to make at least where there are enough columns
-LEAST_ACROSS = 8  # results known to be fewer are reduced one after the other
+STEPS = 8  # of running sums side by side, which are taken up once for all of them
+LEAST_ACROSS = 3  # results known to be fewer are reduced one after the other
 CHUNK = 4096  # elements in one task: small enough to balance, large enough to amortise
 SHORT = 16  # iterations that LLVM unrolls; a task of so few would cost more than what it does
 
@@ -251,10 +255,16 @@ def task_columns(
     stem: str = "i",
     most: Expr | None = None,
 ) -> Columns:
-    """The columns of one task, at most ``most``; its number becomes the last axis of ``grid``."""
+    """The columns of one task, at most ``most``; its number becomes the last axis of ``grid``.
+
+    Where one task has them all, it has no number.
+    """
     most = column_block(width) if most is None else most
-    number = lowering.variable(ceil_div(width, most), stem)
-    grid.append((str(number), ceil_div(width, most)))
+    blocks = ceil_div(width, most)
+    if lowering.scope.resolve(blocks) is constant(1):
+        return Columns(constant(0), width, most)
+    number = lowering.variable(blocks, stem)
+    grid.append((str(number), blocks))
     return Columns(number * most, minimum(most, width - number * most), most)
 
 
@@ -332,49 +342,91 @@ class _Steps:
     index: list[Expr]
     columns: Columns | None
 
+    @cached_property
+    def running(self) -> TileBuffer:
+        """The latest results of all columns of the task."""
+        assert self.columns is not None
+        return self.lowering.scratch_buffer(self.output.dtype, self.columns.most)
+
     def write(self) -> None:
         """The first elements, then every one from the one before it."""
         length = self.output.shape[self.primitive.axis]
-        self.lowering.open()
-        first = self.lowering.variable(minimum(length, 1))
-        self._each(lambda: self._begin(first))
-        self._close(first, constant(0), minimum(length, 1))
+        self._loop((constant(0), minimum(length, 1)), length, self._begin)
         if self.lowering.scope.is_less_equal(length, 1) is Truth.YES:
             return  # what a step that never runs reads would be read outside of its loop
-        self.lowering.open()
-        step = self.lowering.variable(length)
-        self._each(lambda: self._go_on(step))
-        self._close(step, constant(1), length)
-
-    def _close(self, variable: Expr, begin: Expr, end: Expr) -> None:
-        body = self.lowering.close()
-        self.lowering.emit(Loop(str(variable), begin, end, body))
-
-    def _each(self, body: Callable[[], None]) -> None:
         if self.columns is None:
-            body()
+            self._loop((constant(1), length), length, self._go_on)
             return
+        groups = maximum(length - 1, 0) // STEPS
+
+        def together(group: Expr) -> None:
+            self._columns([group * STEPS + i for i in range(1, STEPS + 1)])
+
+        self._loop((constant(0), groups), length, together)
+        rest = (groups * STEPS + 1, length)
+        self._loop(rest, length, lambda step: self._columns([step]))
+
+    def _loop(self, bounds: tuple[Expr, Expr], extent: Expr, body: Callable[[Expr], None]) -> None:
+        self.lowering.open()
+        variable = self.lowering.variable(extent)
+        body(variable)
+        self.lowering.emit(Loop(str(variable), *bounds, self.lowering.close()))
+
+    def _along(self, body: Callable[[Expr], None]) -> None:
+        """A loop over the columns of the task."""
+        assert self.columns is not None
         self.lowering.open()
         column = self.lowering.variable(self.columns.most)
         self.index[-1] = self.columns.first + column
-        body()
+        body(column)
         inner = self.lowering.close()
-        count = self.columns.count
-        self.lowering.emit(Loop(str(column), constant(0), count, inner, independent=True))
+        self.lowering.emit(side_by_side(str(column), self.columns.count, inner))
 
     def _begin(self, first: Expr) -> None:
+        if self.columns is None:
+            self.lowering.emit(Store(self.target, self._offset(first), self._start(first)))
+            return
+
+        def body(column: Expr) -> None:
+            start = self.lowering.let(self._start(first))
+            self.lowering.emit(Store(self.target, self._offset(first), start))
+            self.lowering.emit(Store(self.running, column, start))
+
+        self._along(body)
+
+    def _start(self, first: Expr) -> Value:
         if self.primitive.exclusive:
-            start = neutral_element(self.primitive.kind, self.output.dtype)
-        else:
-            start = self.lowering.value(self.output.inputs[0], self._at(first))
-        self.lowering.emit(Store(self.target, self._offset(first), start))
+            return neutral_element(self.primitive.kind, self.output.dtype)
+        return self.lowering.value(self.output.inputs[0], self._at(first))
 
     def _go_on(self, step: Expr) -> None:
+        before = Load(self.target, self._offset(step - 1))
+        self.lowering.emit(Store(self.target, self._offset(step), self._after(before, step)))
+
+    def _after(self, before: Value, step: Expr) -> Value:
+        """The result of a step, of the one before it."""
         read = self._at(step - 1) if self.primitive.exclusive else self._at(step)
         value = self.lowering.value(self.output.inputs[0], read)
-        before = Load(self.target, self._offset(step - 1))
-        running = Apply(COMBINE[self.primitive.kind], (before, value), self.output.dtype)
-        self.lowering.emit(Store(self.target, self._offset(step), running))
+        return Apply(COMBINE[self.primitive.kind], (before, value), self.output.dtype)
+
+    def _columns(self, steps: Sequence[Expr]) -> None:
+        """Some steps of all columns, whose last results wait in scratch for the next ones.
+
+        All is read before a result is stored: rows are no whole vectors, and a load that touches
+        one of those that were just stored waits until it has left the core.
+        """
+
+        def body(column: Expr) -> None:
+            value: Value = Load(self.running, column)
+            made: list[Value] = []
+            for step in steps:
+                value = self.lowering.let(self._after(value, step))
+                made.append(value)
+            for step, result in zip(steps, made, strict=True):
+                self.lowering.emit(Store(self.target, self._offset(step), result))
+            self.lowering.emit(Store(self.running, column, value))
+
+        self._along(body)
 
     def _at(self, step: Expr) -> list[Expr]:
         axis = self.primitive.axis

@@ -20,9 +20,7 @@ from math import gcd
 from tilewright.cost import Machine
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Reduce, Shape
-from tilewright.ir.scalar import COMBINE
 from tilewright.ir.tile import (
-    Apply,
     Load,
     Loop,
     Store,
@@ -44,6 +42,7 @@ from tilewright.shape import (
     select,
 )
 from tilewright.tile.loops.loops import column_block, target_buffers, task_columns
+from tilewright.tile.loops.side_by_side import combined
 from tilewright.tile.prices import priced
 from tilewright.tile.rows.parts import LONG
 from tilewright.tile.rows.stages import PARTS, part_of
@@ -244,9 +243,7 @@ class _Columns:
 
         def body(column: Expr) -> None:
             places = [self._in_space(constant(p), column) for p in range(PARTS)]
-            value: Value = Load(source, places[0])
-            for place in places[1:]:
-                value = self._combined(value, Load(source, place))
+            value = combined(self._kind, [Load(source, place) for place in places])
             self.lowering.emit(Store(sums, column, value))
 
         self._along_columns(body)
@@ -283,10 +280,8 @@ class _Columns:
         columns = self.space.shape[-1]
 
         def body(column: Expr) -> None:
-            value: Value = Load(sums, column)
-            for row in range(1, self.folded):
-                value = self._combined(value, Load(sums, column + row * columns))
-            self._results(column, value)
+            rows = [Load(sums, column + row * columns) for row in range(self.folded)]
+            self._results(column, combined(self._kind, rows))
 
         self._loop((constant(0), columns), columns, body)
 
@@ -296,7 +291,9 @@ class _Columns:
         self.lowering.open()
         variable = self.lowering.variable(extent)
         body(variable)
-        self.lowering.emit(Loop(str(variable), *bounds, self.lowering.close()))
+        inside = self.lowering.close()
+        masked = all(isinstance(part, Store) for part in inside)
+        self.lowering.emit(Loop(str(variable), *bounds, inside, masked=masked))
 
     def _along_columns(self, body: Callable[[Expr], None]) -> None:
         self._loop((constant(0), self.count), self.block, body)
@@ -354,15 +351,8 @@ class _Columns:
         self, places: Sequence[Sequence[Expr]], column: Expr, before: Value | None = None
     ) -> Value:
         """The elements of a column at ``places`` of the reduced axes, combined."""
-        value: Value | None = None
-        for place in places:
-            read = self._read(place, column)
-            value = read if value is None else self._combined(value, read)
-        assert value is not None
-        return value if before is None else self._combined(value, before)
-
-    def _combined(self, left: Value, right: Value) -> Value:
-        return Apply(COMBINE[self._kind], (left, right), self.seed.dtype)
+        value = combined(self._kind, [self._read(place, column) for place in places])
+        return value if before is None else combined(self._kind, [value, before])
 
     def _read(self, place: Sequence[Expr], column: Expr) -> Value:
         index = list(self.index)

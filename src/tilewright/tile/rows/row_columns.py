@@ -33,6 +33,7 @@ from tilewright.ir.tile_walk import ExpressionMap
 from tilewright.ir.views import Index, linear
 from tilewright.shape import Expr, ceil_div, constant, maximum, minimum, product
 from tilewright.tile.loops.loops import collapse
+from tilewright.tile.loops.side_by_side import combined
 from tilewright.tile.rows.columns import ROWS, rows_per_pass
 from tilewright.tile.rows.row_layouts import Layout
 from tilewright.tile.rows.stages import (
@@ -40,7 +41,6 @@ from tilewright.tile.rows.stages import (
     NotOneLoopError,
     RowStages,
     Sweep,
-    combined,
     kind_of,
     part_of,
     reciprocal,
@@ -101,12 +101,10 @@ class RowColumns:
         self.width = product(self._sizes(layout.within))  # columns of one row
         rows = product(self._sizes(layout.beside))
         self.most = self.lowering.scope.resolve(self._block(rows))
-        self.lowering.open()
-        number = self.lowering.variable(ceil_div(rows, self.most))
         begin, end = (constant(0), rows) if given is None else (given.begin, given.end)
-        self.grid.append((str(number), ceil_div(end - begin, self.most)))
+        number = self._block_number(ceil_div(rows, self.most), ceil_div(end - begin, self.most))
         self.first = begin + number * self.most
-        self.count = minimum(self.most, end - self.first)
+        self.count = self.lowering.scope.resolve(minimum(self.most, end - self.first))
         self.part = constant(0)
         self.in_parts = in_parts
         if in_parts:
@@ -117,6 +115,15 @@ class RowColumns:
 
     def _sizes(self, axes: Sequence[int]) -> Shape:
         return tuple(self.space.shape[a] for a in axes)
+
+    def _block_number(self, most: Expr, blocks: Expr) -> Expr:
+        """The number of the task's block; 0 where one is known to be all."""
+        if self.lowering.scope.resolve(blocks) is constant(1):
+            return constant(0)
+        self.lowering.open()
+        number = self.lowering.variable(most)
+        self.grid.append((str(number), blocks))
+        return number
 
     def _block(self, rows: Expr) -> Expr:
         """Rows of one task: blocks of about the same number of columns."""
@@ -284,8 +291,10 @@ class RowColumns:
                 made: list[Statement] = [s for work in works for s in work.body]
                 for number, (buffer, kind) in enumerate(zip(sums, kinds, strict=True)):
                     values = [work.accumulators[number].value for work in works]
-                    before = [] if first else [Load(buffer, column)]
-                    made.append(Store(buffer, column, combined(kind, [*values, *before])))
+                    value = combined(kind, values)
+                    if not first:
+                        value = combined(kind, [value, Load(buffer, column)])
+                    made.append(Store(buffer, column, value))
                 return made
 
             return self._columns(body)

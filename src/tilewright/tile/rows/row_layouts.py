@@ -9,17 +9,21 @@ from tilewright.shape import product
 
 WIDEST = 64  # elements of a row that lie together: more, and vectors run along the row
 WIDEST_ALONE = 4  # the same where these are all of the row: longer ones are turned
-LEAST_COLUMNS = 8  # fewer are not worth vectors
+FEW_COLUMNS = 4  # of fewer, vectors along the rows may take less time, however they lie
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The wide axes of a row space by what they are to a task."""
+    """The wide axes of a row space by what they are to a task.
+
+    ``has_few`` columns may be worse than whole rows in turn.
+    """
 
     grid: tuple[int, ...]
     strided: tuple[int, ...]
     beside: tuple[int, ...]
     within: tuple[int, ...]
+    has_few: bool = False
 
 
 def layouts(kernel: Kernel) -> list[Layout]:
@@ -36,13 +40,13 @@ def layouts(kernel: Kernel) -> list[Layout]:
     width = product([space.shape[a] for a in within])
     columns = product([space.shape[a] for a in axes[begin:]])
     narrow = width.is_constant and width.value <= (WIDEST if strided else WIDEST_ALONE)
-    few = columns.is_constant and columns.value < LEAST_COLUMNS
-    if begin == end or few or not narrow:
+    few = columns.is_constant and columns.value < FEW_COLUMNS
+    if begin == end or not narrow:
         return []
     return [
         Layout(
             tuple(a for a in axes[:first] if a not in space.axes),
-            tuple(strided), tuple(axes[first:end]), tuple(within),
+            tuple(strided), tuple(axes[first:end]), tuple(within), few,
         )
         for first in dict.fromkeys((begin, end - 1))
     ]  # fmt: skip

@@ -1,15 +1,16 @@
 """Row kernels: softmax, normalisations and other reductions, stitched with the work around them.
 
 Each stage of a kernel (``row_stages``) is a sweep over whole rows that stay in cache. Where rows
-lie side by side in memory, vectors run across them (``row_columns``). Otherwise one task has one
-row, and vectors run along it. Where rows may be short, there is a variant that turns blocks of them
-(``turned_rows``), where they may be few and long one in which threads share each sweep
-(``row_parts``). Start with :func:`lower_rows`.
+lie side by side in memory, vectors run across them (``row_columns``); where these are very few,
+rows one by one are a variant. Otherwise one task has one row, and vectors run along it. Where rows
+may be short, there is a variant that turns blocks of them (``turned_rows``), where they may be few
+and long one in which threads share each sweep (``row_parts``). Start with :func:`lower_rows`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from tilewright.cost import Machine
 from tilewright.ir.graph import Node
@@ -29,6 +30,7 @@ from tilewright.ir.tile import (
 from tilewright.ir.views import Index, linear
 from tilewright.shape import Expr, constant, product
 from tilewright.tile.loops.loops import collapse
+from tilewright.tile.loops.side_by_side import combined
 from tilewright.tile.passes.borders import with_borders
 from tilewright.tile.passes.tables import with_tables
 from tilewright.tile.prices import priced
@@ -46,7 +48,6 @@ from tilewright.tile.rows.stages import (
     NotOneLoopError,
     RowStages,
     Sweep,
-    combined,
     kind_of,
     part_of,
     reciprocal,
@@ -60,12 +61,17 @@ def lower_rows(
     kernel: Kernel, fresh: Callable[[], Lowering], machine: Machine
 ) -> tuple[Variant, ...]:
     """The variants of a row kernel with their prices; ``fresh`` makes a lowering for each."""
-    make, task, program = _whole(kernel, fresh)
-    found = [Variant("rows", _steps(program, task, kernel), constant(0))]
-    turned = turned_rows(kernel, fresh, program) if isinstance(task, Rows) else None
-    if turned is not None:
-        steps = _steps(turned[1], turned[0], kernel)
-        found.append(Variant("turned", steps, constant(0)))
+    columns = _along_columns(kernel, fresh)
+    found: list[Variant] = []
+    task: RowTask
+    if columns is not None:
+        make, task, program = columns
+        found.append(Variant("rows", _steps(program, task, kernel), constant(0)))
+        if columns[1].layout.has_few:
+            found += _one_by_one(kernel, fresh, "along")[2]
+    else:
+        make = partial(_rows, kernel, fresh)
+        task, program, found = _one_by_one(kernel, fresh, "rows")
     if may_pay(program, task.stages):
         parts = lower_in_parts(make)
         if parts is not None:
@@ -73,33 +79,48 @@ def lower_rows(
     return priced(found, machine)
 
 
+def _one_by_one(
+    kernel: Kernel, fresh: Callable[[], Lowering], name: str
+) -> tuple[Rows, TileProgram, list[Variant]]:
+    """A task of one row with its program, and the variants of tasks that go along rows."""
+    task = _rows(kernel, fresh, False)
+    program = lower_whole(task)
+    found = [Variant(name, _steps(program, task, kernel), constant(0))]
+    turned = turned_rows(kernel, fresh, program)
+    if turned is not None:
+        steps = _steps(turned[1], turned[0], kernel)
+        found.append(Variant("turned", steps, constant(0)))
+    return task, program, found
+
+
 def _steps(program: TileProgram, task: RowTask, kernel: Kernel) -> tuple[LoweredStep, ...]:
     lowering = task.lowering
     return with_tables(with_borders(program, lowering), lowering, kernel.outputs)
 
 
-def _whole(kernel: Kernel, fresh: Callable[[], Lowering]) -> tuple[MakeTask, RowTask, TileProgram]:
-    """How tasks are made, and the one of whole rows with its program."""
-
-    def stages(in_parts: bool) -> RowStages:
-        return RowStages(kernel, fresh(), keeps=not in_parts)
-
+def _along_columns(
+    kernel: Kernel, fresh: Callable[[], Lowering]
+) -> tuple[MakeTask, RowColumns, TileProgram] | None:
+    """How tasks of neighbouring rows are made, and the one of whole rows with its program."""
     for layout in layouts(kernel):
 
-        def columns(in_parts: bool, layout: Layout = layout) -> RowTask:
-            return RowColumns(stages(in_parts), layout, in_parts)
+        def columns(in_parts: bool, layout: Layout = layout) -> RowColumns:
+            return RowColumns(_stages(kernel, fresh, in_parts), layout, in_parts)
 
         try:
             task = columns(False)
             return columns, task, lower_whole(task)
         except NotOneLoopError:
             continue
+    return None
 
-    def rows(in_parts: bool) -> RowTask:
-        return Rows(stages(in_parts), in_parts)
 
-    task = rows(False)
-    return rows, task, lower_whole(task)
+def _rows(kernel: Kernel, fresh: Callable[[], Lowering], in_parts: bool) -> Rows:
+    return Rows(_stages(kernel, fresh, in_parts), in_parts)
+
+
+def _stages(kernel: Kernel, fresh: Callable[[], Lowering], in_parts: bool) -> RowStages:
+    return RowStages(kernel, fresh(), keeps=not in_parts)
 
 
 class Rows:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from tilewright.ir.graph import Node
 from tilewright.ir.kernel import Kernel, RowSpace
 from tilewright.ir.primitives import Cast, Map, Reduce, Reshape
-from tilewright.ir.scalar import COMBINE, SCALAR_FUNCTIONS
+from tilewright.ir.scalar import SCALAR_FUNCTIONS
 from tilewright.ir.tile import Apply, Literal, Load, TileBuffer, Value
 from tilewright.ir.views import Index, linear, reshape_index
 from tilewright.shape import Expr, ceil_div, constant, minimum
@@ -43,14 +43,6 @@ def kind_of(reduction: Node) -> str:
     primitive = reduction.primitive
     assert isinstance(primitive, Reduce)
     return primitive.kind
-
-
-def combined(kind: str, values: Sequence[Value]) -> Value:
-    """Values of one type combined, the first ones first."""
-    made, *others = values
-    for value in others:
-        made = Apply(COMBINE[kind], (made, value), value.dtype)
-    return made
 
 
 def reciprocal(value: Value) -> Value:
