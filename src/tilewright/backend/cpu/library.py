@@ -82,7 +82,9 @@ class _Texts:
         parts: list[str] = []
         for shared in module.inlined:
             if shared.name not in self._inlined:
-                self._inlined[shared.name] = str(shared_module(shared))
+                own = shared_module(shared)
+                self._inlined[shared.name] = str(own)
+                own.take_apart()
             parts.append(self._inlined[shared.name])
         return ModuleText(str(module), tuple(parts), module.straight)
 
@@ -93,14 +95,13 @@ class _Compilation:
     def __init__(self, level: Level) -> None:
         self._level = level
         self._found: dict[Path, _Compiled] = {}
-        self._modules: dict[Path, KernelModule] = {}  # that are compiled, in order
+        self._calls: dict[Path, tuple[str, ...]] = {}  # of what is compiled, in order
 
     def image(self, units: Sequence[Unit]) -> CodeImage:
         level = self._level
         paths = [_path("kernel", level, unit.key) for unit in units]
         made = compile_objects(self._written(paths, units), level)
-        for (path, module), code in zip(self._modules.items(), made, strict=True):
-            calls = tuple(shared.name for shared in module.compiled)
+        for (path, calls), code in zip(self._calls.items(), made, strict=True):
             self._found[path] = _Compiled(code, calls)
             write_cached(path, " ".join(calls).encode() + b"\0" + code)
         called = sorted(self._called(paths))
@@ -113,18 +114,25 @@ class _Compilation:
         texts, called = _Texts(), list[SharedFunction]()
         # Those that say most first: they take the longest to compile.
         for path, unit in sorted(zip(paths, units, strict=True), key=lambda u: -len(u[1].key)):
-            if path not in self._modules and not self._is_kept(path):
-                module = self._modules[path] = KernelModule("kernels")
+            if path not in self._calls and not self._is_kept(path):
+                module = KernelModule("kernels")
                 unit.write(module)
                 called += module.compiled
-                yield texts.of(module)
+                yield self._text(path, module, texts)
         while called:
             shared = called.pop(0)
             path = self._shared_path(shared.name)
-            if path not in self._modules and not self._is_kept(path):
-                self._modules[path] = shared_module(shared)
-                called += self._modules[path].compiled
-                yield texts.of(self._modules[path])
+            if path not in self._calls and not self._is_kept(path):
+                module = shared_module(shared)
+                called += module.compiled
+                yield self._text(path, module, texts)
+
+    def _text(self, path: Path, module: KernelModule, texts: _Texts) -> ModuleText:
+        """A module as text; nothing else is left of it than what it calls."""
+        self._calls[path] = tuple(shared.name for shared in module.compiled)
+        text = texts.of(module)
+        module.take_apart()
+        return text
 
     def _is_kept(self, path: Path) -> bool:
         """Whether the object is kept, and those of all that it calls.

@@ -50,6 +50,18 @@ class KernelModule(ir.Module):
         """Those of them that become a part of their callers."""
         return [shared for shared in self.shared.values() if shared.inlined]
 
+    def take_apart(self) -> None:
+        """Forget all instructions, which are of no use once the module is written.
+
+        They hold each other, so that only the garbage collector would find them, much later.
+        """
+        for function in self.functions:
+            for block in function.blocks:
+                for instruction in block.instructions:
+                    vars(instruction).clear()
+                vars(block).clear()
+            function.blocks.clear()
+
 
 def shared_function(module: ir.Module, shared: SharedFunction) -> ir.Function:
     """The function as a module calls it, declared on first use; a :class:`KernelModule`."""
