@@ -134,7 +134,7 @@ def broken_by(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
         raise error
 
     monkeypatch.setattr(pack, "_copy", noticed)
-    monkeypatch.setattr("tilewright.backend.cpu.generate.compile_units", fail)
+    monkeypatch.setattr("tilewright.backend.cpu.library.Compilation.image", fail)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from llvmlite import ir
 from tilewright.backend.cpu.choices import write_choice
 from tilewright.backend.cpu.finished_product import FinishedProduct, kernel_scratch
 from tilewright.backend.cpu.function import KernelFunction, Signature, scratch_bytes, task_loop
-from tilewright.backend.cpu.library import Unit, compile_units
+from tilewright.backend.cpu.library import Compilation, Unit
 from tilewright.backend.cpu.machine import Level
 from tilewright.backend.cpu.parameters import parametrise
 from tilewright.backend.cpu.streams import write_fence
@@ -42,10 +42,14 @@ class KernelCode:
 
 
 class CodeGenerator:
-    """Collects kernels for one level and compiles them, each by itself."""
+    """Collects kernels for one level and compiles them, each by itself.
 
-    def __init__(self, level: Level) -> None:
+    ``compilation`` is begun with what is sure to be wanted, and ends with the image.
+    """
+
+    def __init__(self, level: Level, compilation: Compilation | None = None) -> None:
         self.level = level
+        self._compilation = compilation or Compilation(level)
         self.units: dict[str, Unit] = {}  # by the name of the function
         self._made: dict[TileProgram, KernelCode] = {}
         self._choices: dict[tuple[Expr, ...], tuple[str, tuple[str, ...]]] = {}
@@ -79,9 +83,9 @@ class CodeGenerator:
         code = encode_least(costs, {name: slot for slot, name in enumerate(arguments)})
         key = f"least {len(arguments)} {code}"
         name = f"choice_{_digest(key)}"
-        self.units.setdefault(
-            name, Unit(key, lambda module: write_choice(module, name, code, arguments))
-        )
+        if name not in self.units:
+            self.units[name] = Unit(key, lambda module: write_choice(module, name, code, arguments))
+            self._compilation.begin(self.units[name])
         return name, arguments
 
     def _write(
@@ -117,7 +121,8 @@ class CodeGenerator:
         """Machine code of everything added, or of these functions alone."""
         wanted = self.units if functions is None else functions
         units = [unit for name, unit in self.units.items() if name in wanted]
-        return compile_units(units, self.level)
+        with self._compilation as compilation:
+            return compilation.image(units)
 
 
 def _digest(key: str) -> str:

@@ -3,13 +3,13 @@
 Each is an object file of its own, kept in the cache directory under a name that depends on all that
 its bytes depend on: what is compiled, the level, LLVM and the source of this package. Most kernels
 of a model are those of others, and register tiles are the same in all. Start with
-:func:`compile_units`.
+:class:`Compilation`.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -20,7 +20,7 @@ import llvmlite.binding as llvm
 from tilewright.backend.cpu.link import link
 from tilewright.backend.cpu.machine import Level, ModuleText
 from tilewright.backend.cpu.shared import KernelModule, SharedFunction, shared_module
-from tilewright.backend.cpu.workers import compile_objects
+from tilewright.backend.cpu.workers import Objects, compile_objects
 from tilewright.runtime.program import CodeImage
 from tilewright.support.cache import cache_directory, read_cached, write_cached
 
@@ -45,11 +45,6 @@ class _Compiled:
 
     code: bytes
     calls: tuple[str, ...]
-
-
-def compile_units(units: Sequence[Unit], level: Level) -> CodeImage:
-    """The code of ``units`` for ``level``, with the shared functions that they call."""
-    return _Compilation(level).image(units)
 
 
 def compile_module(module: KernelModule, level: Level) -> CodeImage:
@@ -89,50 +84,64 @@ class _Texts:
         return ModuleText(str(module), tuple(parts), module.straight)
 
 
-class _Compilation:
-    """The objects of one image, by path: what is kept, and what is compiled."""
+class Compilation:
+    """The objects of one image, by path: what is kept, and what is compiled.
+
+    A context, at whose end nothing is compiled any more.
+    """
 
     def __init__(self, level: Level) -> None:
         self._level = level
+        self._objects = Objects(level)
+        self._texts = _Texts()
         self._found: dict[Path, _Compiled] = {}
         self._calls: dict[Path, tuple[str, ...]] = {}  # of what is compiled, in order
+        self._waiting: list[SharedFunction] = []  # that are called by what is compiled
+
+    def __enter__(self) -> Compilation:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._objects.__exit__()
+
+    def begin(self, unit: Unit) -> Path:
+        """Compile a unit that will be in the image, while others are made."""
+        path = _path("kernel", self._level, unit.key)
+        if not self._is_there(path):
+            module = KernelModule("kernels")
+            unit.write(module)
+            self._add(path, module)
+        return path
 
     def image(self, units: Sequence[Unit]) -> CodeImage:
+        """The code of ``units``, with the shared functions that they call."""
         level = self._level
-        paths = [_path("kernel", level, unit.key) for unit in units]
-        made = compile_objects(self._written(paths, units), level)
-        for (path, calls), code in zip(self._calls.items(), made, strict=True):
+        # Those that say most first: they take the longest to compile.
+        begun = {unit.key: self.begin(unit) for unit in sorted(units, key=lambda u: -len(u.key))}
+        while self._waiting:
+            shared = self._waiting.pop(0)
+            path = self._shared_path(shared.name)
+            if not self._is_there(path):
+                self._add(path, shared_module(shared))
+        for (path, calls), code in zip(self._calls.items(), self._objects.finish(), strict=True):
             self._found[path] = _Compiled(code, calls)
             write_cached(path, " ".join(calls).encode() + b"\0" + code)
+        paths = [begun[unit.key] for unit in units]
         called = sorted(self._called(paths))
         library = [self._found[self._shared_path(name)].code for name in called]
         objects = [self._found[path].code for path in paths]
         return link(objects, level.name, level.features, library)
 
-    def _written(self, paths: Sequence[Path], units: Sequence[Unit]) -> Iterator[ModuleText]:
-        """The modules to compile: kernels, then what they call."""
-        texts, called = _Texts(), list[SharedFunction]()
-        # Those that say most first: they take the longest to compile.
-        for path, unit in sorted(zip(paths, units, strict=True), key=lambda u: -len(u[1].key)):
-            if path not in self._calls and not self._is_kept(path):
-                module = KernelModule("kernels")
-                unit.write(module)
-                called += module.compiled
-                yield self._text(path, module, texts)
-        while called:
-            shared = called.pop(0)
-            path = self._shared_path(shared.name)
-            if path not in self._calls and not self._is_kept(path):
-                module = shared_module(shared)
-                called += module.compiled
-                yield self._text(path, module, texts)
-
-    def _text(self, path: Path, module: KernelModule, texts: _Texts) -> ModuleText:
-        """A module as text; nothing else is left of it than what it calls."""
+    def _add(self, path: Path, module: KernelModule) -> None:
+        """Compile a module, of which nothing else is left than what it calls."""
+        self._waiting += module.compiled
         self._calls[path] = tuple(shared.name for shared in module.compiled)
-        text = texts.of(module)
+        self._objects.add(self._texts.of(module))
         module.take_apart()
-        return text
+
+    def _is_there(self, path: Path) -> bool:
+        """Whether nothing is to be done for an object."""
+        return path in self._calls or self._is_kept(path)
 
     def _is_kept(self, path: Path) -> bool:
         """Whether the object is kept, and those of all that it calls.

@@ -15,6 +15,7 @@ from tilewright.backend.cpu.alternatives import Launched
 from tilewright.backend.cpu.buffer_numbers import moved, renumbered
 from tilewright.backend.cpu.generate import CodeGenerator, KernelCode
 from tilewright.backend.cpu.level_tiles import register_tile, usual_machine
+from tilewright.backend.cpu.library import Compilation
 from tilewright.backend.cpu.machine import Level
 from tilewright.backend.cpu.pack import ConstantStore
 from tilewright.cost import Machine
@@ -414,17 +415,32 @@ def build_program(
     ``bodies`` holds for opaque nodes whose bodies are compiled the payload of their step and the
     artifacts.
     """
-    lowering = lowering or lowering_of(graph, level)
     builder = _Builder(graph, plan, level, store or ConstantStore(), bodies or {})
+    with Compilation(level) as compilation:
+        code = CodeGenerator(level, compilation)
+        return _built(
+            builder, lowering or lowering_of(graph, level), code, dimensions, operators, observe
+        )
+
+
+def _built(
+    builder: _Builder,
+    lowering: LoweringOnce,
+    code: CodeGenerator,
+    dimensions: Sequence[Dimension],
+    operators: Sequence[OperatorCount],
+    observe: Observe | None,
+) -> CompiledProgram:
+    """See :func:`build_program`."""
+    graph = builder.graph
     builder.declare()
-    code = CodeGenerator(level)
     patterns = [InputPattern(_input_name(n), n.shape) for n in graph.inputs]
     binding = bind_inputs(patterns, graph.scope, dimensions, graph.guards)
     known = set(binding.symbols)
     items = [builder.bind_item(b) for b in graph.bindings]
     lowered: list[LoweredKernel] = []
     taken = known | {s for b in graph.bindings for s in b.symbols}
-    for kernel in plan.kernels:
+    for kernel in builder.plan.kernels:
         if kernel.kind is KernelKind.OPAQUE:
             items.append(builder.opaque_item(kernel, taken))
             taken |= set(items[-1].binds)

@@ -3,7 +3,7 @@
 llvmlite lets one thread at a time into LLVM, so others need processes of their own. They take
 modules from one queue while this process still writes some, and then takes some, too; what one of
 them cannot do, because it does not start or ends early, this process does. Start with
-:func:`compile_objects`.
+:class:`Objects`.
 """
 
 from __future__ import annotations
@@ -31,55 +31,81 @@ _WIDTH = 8  # bytes of a message's length
 _NONE = -1  # in place of the number of a module: there are no more
 
 
+class Objects:
+    """The object files of modules for one level: begun as they are added, while others are written.
+
+    A context, at whose end the other processes end.
+    """
+
+    def __init__(self, level: Level) -> None:
+        self._level = level
+        self._texts: list[ModuleText] = []
+        self._made: dict[int, bytes] = {}
+        self._waiting: queue.PriorityQueue[tuple[int, int]] = queue.PriorityQueue()
+        self._workers: list[subprocess.Popen[bytes]] = []
+        self._helpers: list[threading.Thread] = []
+        self._size = 0  # characters
+        self._most = min(usable_processors(), MOST_WORKERS)
+
+    def __enter__(self) -> Objects:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for worker in self._workers:
+            worker.kill()
+            self._waiting.put((1, _NONE))
+        self._workers = []
+
+    def add(self, module: ModuleText) -> None:
+        """One module more; of those that are added, the largest are compiled first."""
+        number, length = len(self._texts), _length(module)
+        self._texts.append(module)
+        self._waiting.put((-length, number))
+        self._size += length
+        # As many processes as there are processors and work for, beside this one.
+        if len(self._workers) + 1 < min(self._size // WORTHWHILE, number + 1, self._most):
+            worker = _start()
+            if worker is None:
+                self._most = 1
+                return
+            self._workers.append(worker)
+            helper = threading.Thread(target=self._help_out, args=(worker,), daemon=True)
+            self._helpers.append(helper)
+            helper.start()
+
+    def _help_out(self, worker: subprocess.Popen[bytes]) -> None:
+        assert worker.stdin is not None and worker.stdout is not None
+        with contextlib.suppress(OSError, EOFError), worker:
+            while (number := self._waiting.get()[1]) != _NONE:
+                _send(worker.stdin, pickle.dumps((self._texts[number], self._level)))
+                self._made[number] = _receive(worker.stdout)
+
+    def finish(self) -> list[bytes]:
+        """The object file of each module, in the order in which they were added.
+
+        Raises ``RuntimeError`` (from llvmlite) where a module is not valid LLVM IR.
+        """
+        for _ in range(1 + len(self._helpers)):  # one for each that takes modules
+            self._waiting.put((1, _NONE))
+        while (number := self._waiting.get()[1]) != _NONE:
+            self._made[number] = compile_object(self._texts[number], self._level)
+        for helper in self._helpers:
+            helper.join(PATIENCE)
+        for number, text in enumerate(self._texts):
+            if number not in self._made:
+                self._made[number] = compile_object(text, self._level)
+        return [self._made[number] for number in range(len(self._texts))]
+
+
 def compile_objects(modules: Iterable[ModuleText], level: Level) -> list[bytes]:
     """The object file of each module for ``level``, in order.
 
-    Modules may be written while they are taken: others are compiled meanwhile, the largest first.
     Raises ``RuntimeError`` (from llvmlite) where a module is not valid LLVM IR.
     """
-    texts: list[ModuleText] = []
-    made: dict[int, bytes] = {}
-    waiting: queue.PriorityQueue[tuple[int, int]] = queue.PriorityQueue()
-    workers: list[subprocess.Popen[bytes]] = []
-    helpers: list[threading.Thread] = []
-
-    def help_out(worker: subprocess.Popen[bytes]) -> None:
-        assert worker.stdin is not None and worker.stdout is not None
-        with contextlib.suppress(OSError, EOFError), worker:
-            while (number := waiting.get()[1]) != _NONE:
-                _send(worker.stdin, pickle.dumps((texts[number], level)))
-                made[number] = _receive(worker.stdout)
-
-    try:
-        size, most = 0, min(usable_processors(), MOST_WORKERS)
-        for number, text in enumerate(modules):
-            texts.append(text)
-            length = _length(text)
-            waiting.put((-length, number))
-            size += length
-            # As many processes as there are processors and work for, beside this one.
-            if len(workers) + 1 < min(size // WORTHWHILE, number + 1, most):
-                worker = _start()
-                if worker is None:
-                    most = 1
-                    continue
-                workers.append(worker)
-                helpers.append(threading.Thread(target=help_out, args=(worker,), daemon=True))
-                helpers[-1].start()
-        for _ in range(1 + len(helpers)):  # one for each that takes modules
-            waiting.put((1, _NONE))
-        while (number := waiting.get()[1]) != _NONE:
-            made[number] = compile_object(texts[number], level)
-        for helper in helpers:
-            helper.join(PATIENCE)
-    finally:
-        for worker in workers:
-            worker.kill()
-            waiting.put((1, _NONE))
-    return [
-        made[number] if number in made else compile_object(text, level)
-        for number, text in enumerate(texts)
-    ]
+    with Objects(level) as objects:
+        for module in modules:
+            objects.add(module)
+        return objects.finish()
 
 
 def _length(module: ModuleText) -> int:
