@@ -10,6 +10,7 @@ import gc
 import importlib.util
 import os
 import shutil
+import sys
 import tempfile
 import zlib
 from collections import defaultdict
@@ -27,6 +28,7 @@ collect_ignore = (
 )
 
 _CACHE = "TILEWRIGHT_CACHE_DIR"
+_BYTECODE = "PYTHONPYCACHEPREFIX"
 _LONGEST = ("models", "project", "conformance", "plan")  # folders of whole networks and the like
 
 
@@ -36,9 +38,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """The first process of a run makes the cache directory, its workers inherit it."""
+    """The first process of a run makes the cache directory, its workers inherit it.
+
+    They share what Python translates, too, where it may not be kept beside the sources.
+    """
     if not hasattr(config, "workerinput"):
         os.environ[_CACHE] = tempfile.mkdtemp(prefix="tilewright-tests-")
+        if sys.dont_write_bytecode:  # every process of the run would translate what it imports
+            os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+            os.environ[_BYTECODE] = tempfile.mkdtemp(prefix="tilewright-bytecode-")
     else:  # all processors are busy with tests, and each process optimises what kernels share anew
         workers.MOST_WORKERS = 1
     os.environ.setdefault("TILEWRIGHT_CHECK", "1")
@@ -48,6 +56,8 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     """The first process removes it."""
     if not hasattr(config, "workerinput"):
         shutil.rmtree(os.environ[_CACHE], ignore_errors=True)
+        if sys.dont_write_bytecode:
+            shutil.rmtree(os.environ[_BYTECODE], ignore_errors=True)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
