@@ -3,7 +3,7 @@
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 WORKERS ?= 2
-MODELS ?= bert-2l albert-base gpt2 vit-b16 resnet-50 mobilenet-v2 segformer-b0 vgg-16-narrow
+MODELS ?= bert-2l albert-base gpt2 vit-b16 resnet-50 mobilenet-v2 segformer-short vgg-16-narrow
 # Of which only tests that a sample leaves out need files.
 MORE_MODELS := googlenet-narrow alexnet-narrow
 DEMO_FLAGS ?=

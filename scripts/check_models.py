@@ -40,6 +40,7 @@ RANGES: Mapping[str, Mapping[str, Dim]] = {
     "resnet-50": IMAGE,
     "mobilenet-v2": IMAGE,
     "segformer-b0": IMAGE,
+    "segformer-short": IMAGE,
     "googlenet": IMAGE,
     "googlenet-narrow": BATCH,
     "alexnet": BATCH,

@@ -19,6 +19,7 @@ import pytest
 
 from support import turns
 from tilewright.backend.cpu import workers
+from tilewright.bench import clock
 
 # Modules that compare with ONNX Runtime all the way; without it the others can still be collected.
 collect_ignore = (
@@ -49,6 +50,7 @@ def pytest_configure(config: pytest.Config) -> None:
             os.environ[_BYTECODE] = tempfile.mkdtemp(prefix="tilewright-bytecode-")
     else:  # all processors are busy with tests, and each process optimises what kernels share anew
         workers.MOST_WORKERS = 1
+        clock.PATIENCE = 0.2  # for the same reason processors only seem to be far apart
     os.environ.setdefault("TILEWRIGHT_CHECK", "1")
 
 

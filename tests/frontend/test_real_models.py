@@ -13,7 +13,7 @@ from tilewright.ir.verify import problems
 
 FOLDER = Path(__file__).parents[2] / "models"
 TEXT = ("bert-2l", "albert-base", "gpt2")
-IMAGE = ("mobilenet-v2", "resnet-50", "vit-b16", "segformer-b0")
+IMAGE = ("mobilenet-v2", "resnet-50", "vit-b16", "segformer-short")
 TEXT_SHAPES = ((2, 7), (1, 1), (0, 3), (1, 0))
 IMAGE_SHAPES = ((1, 64, 48), (2, 33, 65), (0, 64, 64))
 

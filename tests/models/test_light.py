@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -16,8 +19,15 @@ def test_all_are_found() -> None:
     assert len(CASES) >= 8
 
 
-@pytest.mark.sampled(3)
-@pytest.mark.parametrize("case", CASES, ids=[c.name for c in CASES])
+def cases() -> Iterator[Any]:
+    """A sample of every third; DenseNet, which takes longest, is never in it."""
+    for number, case in enumerate(CASES):
+        is_left_out = number % 3 or "densenet" in case.name
+        marks = pytest.mark.combination if is_left_out else ()
+        yield pytest.param(case, id=case.name, marks=marks)
+
+
+@pytest.mark.parametrize("case", list(cases()))
 def test_a_light_model(case: Case) -> None:
     model = compile_model(case.model)
     assert model.stats().opaque_operators == {}

@@ -1,8 +1,8 @@
 """Whole networks, compiled once for a range of shapes, beside ONNX Runtime.
 
 A handful of shapes of each; `scripts/check_models.py` goes through all edges and many more. The
-models are files that `scripts/export_models.py` writes. Networks with hundreds of megabytes of
-weights that have a narrow form are tested in that form.
+models are files that `scripts/export_models.py` writes. Networks that have a narrow or a short form
+are tested in that form.
 """
 
 from __future__ import annotations
@@ -25,7 +25,13 @@ BATCH_EDGES = ((0,), (1,), (2,), (3,))
 IMAGE_EDGES = ((0, 32, 32), (1, 32, 32), (1, 33, 47), (2, 97, 64))
 RANDOM = int(os.environ.get("TILEWRIGHT_RANDOM_SHAPES", "3"))
 BUDGET = Budget(seconds=0.15)
-TESTED = [name for name in RANGES if name not in ("alexnet", "vgg-16")]
+LARGE = ("alexnet", "vgg-16", "segformer-b0")
+SAMPLE = ("albert-base", "segformer-short", "vgg-16-narrow")
+TESTED = [
+    pytest.param(name, marks=() if name in SAMPLE else pytest.mark.combination)
+    for name in RANGES
+    if name not in LARGE
+]
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +50,6 @@ def edges(checked: Checked) -> str:
     return ";".join([*pieces, f"random:{RANDOM}"])
 
 
-@pytest.mark.sampled(5)
 @pytest.mark.parametrize("checked", TESTED, indirect=True, scope="module")
 def test_a_network_equals_its_reference(checked: Checked) -> None:
     assert checked.compilation.report.opaque == {}

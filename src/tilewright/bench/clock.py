@@ -19,7 +19,7 @@ from tilewright.support.processors import allowed_processors, cores
 
 # Times the least: two cores of a Zen 4 server took 51 to 81 ns with one cache, 317 to 352 without.
 _FAR = 2.5
-_PATIENCE = 20.0  # seconds after which a distance is taken as the machine's own
+PATIENCE = 20.0  # seconds after which a distance is taken as the machine's own
 _PAUSE = 0.05
 
 Found = TypeVar("Found")
@@ -74,7 +74,7 @@ class SystemClock:
 
     def settle(self) -> None:
         """Wait until the cores are as near as before; what lasts is how the machine is now."""
-        until = self.now() + _PATIENCE
+        until = self.now() + PATIENCE
         while self.is_apart():
             if self.now() >= until:
                 SystemClock._nearest = self.exchange() or float("inf")

@@ -180,8 +180,9 @@ def _mobilenet() -> torch.nn.Module:
     return _image(transformers.MobileNetV2ForImageClassification(config))
 
 
-def _segformer() -> torch.nn.Module:
-    config = transformers.SegformerConfig()
+def _segformer(layers: int = 2) -> torch.nn.Module:
+    """With so many layers in each of its four stages."""
+    config = transformers.SegformerConfig(depths=[layers] * 4)
     config.num_labels = 150
     return _image(transformers.SegformerForSemanticSegmentation(config))
 
@@ -229,6 +230,7 @@ _FACTORIES: Mapping[str, tuple[Callable[[], torch.nn.Module], tuple[str, ...], s
     "resnet-50": (_resnet, ("pixel_values",), "logits"),
     "mobilenet-v2": (_mobilenet, ("pixel_values",), "logits"),
     "segformer-b0": (_segformer, ("pixel_values",), "logits"),
+    "segformer-short": (partial(_segformer, 1), ("pixel_values",), "logits"),
     "efficientnet-b0": (_efficientnet, ("pixel_values",), "logits"),
     "regnet-y": (_regnet, ("pixel_values",), "logits"),
     "poolformer-s12": (_poolformer, ("pixel_values",), "logits"),
