@@ -50,7 +50,8 @@ def test_settling_waits_until_they_are_near_again() -> None:
     assert not clock.is_apart()
 
 
-def test_what_lasts_is_taken_as_given() -> None:
+def test_what_lasts_is_taken_as_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tilewright.bench.clock.PATIENCE", 20.0)  # tests have less
     clock = Scripted(55e-9, 330e-9)
     clock.is_apart()
     clock.settle()
