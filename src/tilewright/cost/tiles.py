@@ -13,10 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.target import InstructionTile, Target, TileTime
-from tilewright.target.core_model import copies_of, ends_in_half, is_halved
+from tilewright.target.core_model import WORD_BYTES, copies_of, ends_in_half, is_halved
 from tilewright.target.description import element_bytes
 
-WORD_BYTES = 4  # of a word of narrow elements, which is as long as a sum
 _MOST_ROWS = 12
 
 

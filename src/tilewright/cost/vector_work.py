@@ -50,10 +50,14 @@ from tilewright.shape import Expr, ceil_div, constant, minimum, symbol
 from tilewright.shape.expr import Atom
 from tilewright.shape.table import Operation
 from tilewright.target import Target
-from tilewright.target.core_model import WIDE_VECTOR_BYTES, is_halved, lanes_along
+from tilewright.target.core_model import (
+    VECTORS_TOGETHER,
+    WIDE_VECTOR_BYTES,
+    is_halved,
+    lanes_along,
+)
 from tilewright.target.loop_costs import LoopCosts
 
-TOGETHER = 4  # vectors of a loop that are taken at a time, so that sums do not wait for themselves
 ADDITIONS = ("add", "subtract")  # have pipes of their own
 LEAST_ROW = 4  # elements of rows that are vectors by themselves; of fewer LLVM makes better ones
 LEAST_MASKED = 4  # bytes of elements that narrower vectors load and store under masks
@@ -158,7 +162,7 @@ def loop_cycles(core: Core, loop: Loop, length: Expr) -> Expr:
         return length * _thousandths(each) + _once(length, enter + costs.enter)
     if loop.accumulators:
         enter += sum(_combining(a, costs) for a in loop.accumulators)
-        work.arithmetic = max(work.arithmetic, costs.latency / TOGETHER)
+        work.arithmetic = max(work.arithmetic, costs.latency / VECTORS_TOGETHER)
     return _vectors(core, loop, length, lanes, work) + _once(length, enter)
 
 
@@ -213,7 +217,7 @@ def applied(expression: Expr, variable: str) -> frozenset[Atom]:
 def _vectors(core: Core, loop: Loop, length: Expr, lanes: int, work: Work) -> Expr:
     """Thousandths of cycles of all vectors of a loop: some together, single ones, and the last."""
     costs = core.costs
-    one, group = _thousandths(work.cycles), TOGETHER * lanes
+    one, group = _thousandths(work.cycles), VECTORS_TOGETHER * lanes
     if length.is_constant and length.value <= group:
         return constant(_unrolled(core, loop.masked, length.value, lanes, work))
     stretches = minimum(length // group, 1) + minimum(length % group // lanes, 1)

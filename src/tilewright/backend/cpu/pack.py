@@ -34,7 +34,9 @@ _Pieces = tuple[Array, list[Array]]
 
 _MOST_THREADS = 8
 _JOB = 8 * PART  # bytes that a thread arranges at a time
-_FIRST_ROOM, _MOST_ROOM = PART, 64 * PART  # bytes of memory that constants share
+# Bytes of memory that constants share, the first ones and any later ones: a limit of what is taken
+# and never used, as only the last stretch has an end without constants.
+_FIRST_ROOM, _MOST_ROOM = PART, 64 * PART
 
 
 def constant_value(node: Node) -> Array:

@@ -41,10 +41,8 @@ from tilewright.ir.tile import (
 )
 from tilewright.ir.tile_walk import may_fault, slope, stride, value_loads, value_parts
 from tilewright.shape import Expr, constant, symbol
-from tilewright.target.core_model import lanes_along
+from tilewright.target.core_model import VECTORS_TOGETHER, lanes_along
 
-TOGETHER = 4  # vectors at a time: as many as hide the latency of what combines them
-_FEWER = 2  # of those that take many registers
 _ARITHMETIC = frozenset(("add", "subtract", "multiply", "divide", "maximum", "minimum", "negate"))
 _I1, _I32 = ir.IntType(1), ir.IntType(32)
 State = list[ir.Value]
@@ -114,7 +112,9 @@ def row_loop(frame: RowScalars, loop: Loop) -> RowLoop | None:
     lanes = lanes_along(length, frame.level.lanes(widest), widest)
     asked = _asked(loads, loop.variable, frame.near | set(places)) if loop.ahead else ()
     frame.near |= {*places, *(load.buffer for load in asked)}
-    together = TOGETHER if heavy <= 1 else _FEWER
+    together = VECTORS_TOGETHER
+    if heavy > 1:
+        together //= 2  # functions one after the other hold more registers than are left for four
     if loop.independent:
         together = 1  # there is work enough in each
     return RowLoop(loop, lanes, together, length, asked, _ending(frame, loop, [*stores, *loads]))

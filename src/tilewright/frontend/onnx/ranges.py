@@ -26,7 +26,9 @@ from tilewright.shape.table import Operation
 
 Ranges = tuple[Interval, ...]  # not empty each, in order, with gaps between them
 
-MOST_TOGETHER = 64  # combinations of ranges that are tried, each against every demand
+# Combinations of ranges that are tried, each against every demand: a limit of effort, six
+# dimensions with two ranges each. Ranges of what is left out stay as they are.
+MOST_TOGETHER = 64
 
 
 def implied(guards: Iterable[Guard], dimensions: Iterable[DimensionReport]) -> dict[str, Implied]:

@@ -38,6 +38,7 @@ from tilewright.shape import (
     select,
     symbol,
 )
+from tilewright.target.core_model import spread_elements
 from tilewright.tile.products.contraction import (
     MANY_TASKS,
     PACKED_COLUMNS,
@@ -52,7 +53,6 @@ from tilewright.tile.values.taps import geometry, tap_position
 from tilewright.tile.variants import THREADS
 
 TOGETHER = 8  # taps that share what is read of a line, in one loop
-SPREAD = 16  # elements, an odd number of which is between planes: they spread over a cache's sets
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,8 @@ class PackedLines:
         if beyond is not constant(0) and frame.blocking.columns is None:
             copies = ceil_div(depth, max(taps, 1)) * groups
             columns = _columns(frame, depth, copies, beyond)
-        plane = ceil_div(columns + beyond, 2 * SPREAD) * (2 * SPREAD) + SPREAD
+        line = spread_elements(node.dtype.bytes)
+        plane = ceil_div(columns + beyond, 2 * line) * (2 * line) + line
         return PackedLines(node, depth, columns, taps, groups, max(stride, 1), plane)
 
     @property

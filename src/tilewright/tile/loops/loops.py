@@ -29,17 +29,19 @@ from tilewright.ir.tile import (
 from tilewright.ir.tile_walk import ExpressionMap, expressions
 from tilewright.ir.views import linear
 from tilewright.shape import Expr, Truth, ceil_div, constant, maximum, minimum, total
+from tilewright.target.core_model import FEWEST_REGISTERS, LINE_ELEMENTS
 from tilewright.tile.loops.interchange import Columns, interchanged, reduces_across
 from tilewright.tile.loops.pixels import as_pixels
 from tilewright.tile.loops.side_by_side import side_by_side
 from tilewright.tile.loops.turned import in_blocks, turned_orders
 from tilewright.tile.moves.transposes import as_transpose
 from tilewright.tile.values.lowering import Lowering
-from tilewright.tile.work import estimate
+from tilewright.tile.work import SHARES, estimate
 
 LEAST_COLUMNS, MOST_COLUMNS = 128, 512  # columns per task: long runs of memory, sums in L1
-SHARES = 8  # tasks to make at least where there are enough columns
-STEPS = 8  # of running sums side by side, which are taken up once for all of them
+# Of running sums side by side, which are taken up once for all of them: registers hold the results
+# of all steps, and as many are left for what these read.
+STEPS = FEWEST_REGISTERS // 2
 LEAST_ACROSS = 3  # results known to be fewer are reduced one after the other
 CHUNK = 4096  # elements in one task: small enough to balance, large enough to amortise
 SHORT = 16  # iterations that LLVM unrolls; a task of so few would cost more than what it does
@@ -244,7 +246,7 @@ def _across(
 
 def column_block(width: Expr) -> Expr:
     """Neighbouring columns of one task: long runs of memory whose running values stay in L1."""
-    share = ceil_div(ceil_div(width, SHARES), 16) * 16
+    share = ceil_div(ceil_div(width, SHARES), LINE_ELEMENTS) * LINE_ELEMENTS
     return minimum(maximum(share, LEAST_COLUMNS), MOST_COLUMNS)
 
 

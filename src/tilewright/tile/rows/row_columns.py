@@ -32,12 +32,12 @@ from tilewright.ir.tile import (
 from tilewright.ir.tile_walk import ExpressionMap
 from tilewright.ir.views import Index, linear
 from tilewright.shape import Expr, ceil_div, constant, maximum, minimum, product
+from tilewright.target.core_model import WIDE_LANES
 from tilewright.tile.loops.loops import collapse
 from tilewright.tile.loops.side_by_side import combined
 from tilewright.tile.rows.columns import ROWS, rows_per_pass
 from tilewright.tile.rows.row_layouts import Layout
 from tilewright.tile.rows.stages import (
-    PARTS,
     NotOneLoopError,
     RowStages,
     Sweep,
@@ -45,9 +45,9 @@ from tilewright.tile.rows.stages import (
     part_of,
     reciprocal,
 )
+from tilewright.tile.work import PARTS
 
 MOST = 512  # columns of a block: long runs of memory whose sums stay in L1
-LANES = 16  # columns of a block are a multiple where nothing else decides
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ class RowColumns:
         """Rows of one task: blocks of about the same number of columns."""
         blocks = maximum(ceil_div(rows * self.width, MOST), 1)
         share = maximum(ceil_div(rows, blocks), 1)
-        return share if self.layout.within else ceil_div(share, LANES) * LANES
+        return share if self.layout.within else ceil_div(share, WIDE_LANES) * WIDE_LANES
 
     # ------------------------------------------------------------ what tasks do
 
@@ -191,7 +191,7 @@ class RowColumns:
         *outer, (variable, size) = recorded.strided or [("", constant(1))]
         columns = product(self._sizes((*self.layout.beside, *self.layout.within)))
         # Rows of whole vectors share none.
-        step = 1 if columns % LANES is constant(0) else rows_per_pass(size)
+        step = 1 if columns % WIDE_LANES is constant(0) else rows_per_pass(size)
         self._nest(outer, size, step, partial(self._written, recorded, variable))
 
     def _written(self, recorded: Recorded, variable: str, places: Sequence[Expr]) -> Loop:
