@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tilewright.cost import LoopPrice, Machine, loop_price
-from tilewright.cost.vector_work import Core, masks_pay
+from tilewright.cost.masks import masks_pay
+from tilewright.cost.vector_work import Core
 from tilewright.ir.tile import Loop
 from tilewright.ir.tile_parse import parse_program
 from tilewright.shape import constant, symbol

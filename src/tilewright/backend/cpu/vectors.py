@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol, TypeGuard
+from typing import Protocol
 
 from llvmlite import ir
 
@@ -31,7 +31,7 @@ from tilewright.ir.tile import (
     TileBuffer,
     Value,
 )
-from tilewright.ir.tile_interleaved import MOST_PICKED
+from tilewright.ir.tile_interleaved import is_picked
 from tilewright.ir.tile_walk import slope, stride
 from tilewright.shape import Expr, symbol
 
@@ -85,11 +85,6 @@ def address_of(
     """Where an element lies, with some names other than the frame has them."""
     place = frame.indices.emit(offset, frame.names | dict(names))
     return frame.emitter.gep(frame.pointers[buffer.name], buffer.dtype, place)
-
-
-def is_picked(step: int | None) -> TypeGuard[int]:
-    """Whether elements so far apart are picked out of whole vectors."""
-    return step is not None and 1 < step <= MOST_PICKED
 
 
 class VectorFrame:

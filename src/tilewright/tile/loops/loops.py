@@ -244,6 +244,35 @@ def _across(
     return finish(lowering, kernel, grid, interchanged(lowering, name, body, columns), targets)
 
 
+def filled(
+    lowering: Lowering, bounds: tuple[Expr, Expr], extent: Expr, body: Callable[[Expr], None]
+) -> Loop:
+    """A loop within ``bounds`` and below ``extent``, of what ``body`` emits for its variable."""
+    lowering.open()
+    variable = lowering.variable(extent)
+    body(variable)
+    return Loop(str(variable), *bounds, lowering.close())
+
+
+def block_number(
+    lowering: Lowering,
+    grid: list[tuple[str, Expr]],
+    blocks: Expr,
+    most: Expr | None = None,
+    stem: str = "i",
+) -> Expr:
+    """The number of a task's block, which becomes the last axis of ``grid``.
+
+    There are ``blocks`` of them, and no more than ``most`` anywhere. Where one is known to be all,
+    it has no number, and this is 0.
+    """
+    if lowering.scope.resolve(blocks) is constant(1):
+        return constant(0)
+    number = lowering.variable(blocks if most is None else most, stem)
+    grid.append((str(number), blocks))
+    return number
+
+
 def column_block(width: Expr) -> Expr:
     """Neighbouring columns of one task: long runs of memory whose running values stay in L1."""
     share = ceil_div(ceil_div(width, SHARES), LINE_ELEMENTS) * LINE_ELEMENTS
@@ -257,16 +286,11 @@ def task_columns(
     stem: str = "i",
     most: Expr | None = None,
 ) -> Columns:
-    """The columns of one task, at most ``most``; its number becomes the last axis of ``grid``.
-
-    Where one task has them all, it has no number.
-    """
+    """The columns of one task, at most ``most``; its number becomes the last axis of ``grid``."""
     most = column_block(width) if most is None else most
-    blocks = ceil_div(width, most)
-    if lowering.scope.resolve(blocks) is constant(1):
-        return Columns(constant(0), width, most)
-    number = lowering.variable(blocks, stem)
-    grid.append((str(number), blocks))
+    number = block_number(lowering, grid, ceil_div(width, most), stem=stem)
+    if number is constant(0):
+        return Columns(number, width, most)
     return Columns(number * most, minimum(most, width - number * most), most)
 
 
@@ -369,20 +393,19 @@ class _Steps:
         self._loop(rest, length, lambda step: self._columns([step]))
 
     def _loop(self, bounds: tuple[Expr, Expr], extent: Expr, body: Callable[[Expr], None]) -> None:
-        self.lowering.open()
-        variable = self.lowering.variable(extent)
-        body(variable)
-        self.lowering.emit(Loop(str(variable), *bounds, self.lowering.close()))
+        self.lowering.emit(filled(self.lowering, bounds, extent, body))
 
     def _along(self, body: Callable[[Expr], None]) -> None:
         """A loop over the columns of the task."""
-        assert self.columns is not None
-        self.lowering.open()
-        column = self.lowering.variable(self.columns.most)
-        self.index[-1] = self.columns.first + column
-        body(column)
-        inner = self.lowering.close()
-        self.lowering.emit(side_by_side(str(column), self.columns.count, inner))
+        columns = self.columns
+        assert columns is not None
+
+        def at(column: Expr) -> None:
+            self.index[-1] = columns.first + column
+            body(column)
+
+        loop = filled(self.lowering, (constant(0), columns.count), columns.most, at)
+        self.lowering.emit(side_by_side(loop.variable, loop.end, loop.body))
 
     def _begin(self, first: Expr) -> None:
         if self.columns is None:

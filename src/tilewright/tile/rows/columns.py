@@ -12,7 +12,7 @@ Where they do not, another one cuts the rows into parts, which threads share. St
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from itertools import product as combinations
 from math import gcd
@@ -22,7 +22,6 @@ from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Reduce, Shape
 from tilewright.ir.tile import (
     Load,
-    Loop,
     Store,
     TileBuffer,
     TileProgram,
@@ -42,7 +41,7 @@ from tilewright.shape import (
     select,
 )
 from tilewright.target.core_model import WIDE_LANES, WORD_BYTES
-from tilewright.tile.loops.loops import column_block, target_buffers, task_columns
+from tilewright.tile.loops.loops import column_block, filled, target_buffers, task_columns
 from tilewright.tile.loops.side_by_side import combined
 from tilewright.tile.prices import priced
 from tilewright.tile.rows.parts import LONG
@@ -288,12 +287,9 @@ class _Columns:
     # ------------------------------------------------------------ loops
 
     def _loop(self, bounds: tuple[Expr, Expr], extent: Expr, body: Callable[[Expr], None]) -> None:
-        self.lowering.open()
-        variable = self.lowering.variable(extent)
-        body(variable)
-        inside = self.lowering.close()
-        masked = all(isinstance(part, Store) for part in inside)
-        self.lowering.emit(Loop(str(variable), *bounds, inside, masked=masked))
+        loop = filled(self.lowering, bounds, extent, body)
+        masked = all(isinstance(part, Store) for part in loop.body)
+        self.lowering.emit(replace(loop, masked=masked))
 
     def _along_columns(self, body: Callable[[Expr], None]) -> None:
         self._loop((constant(0), self.count), self.block, body)

@@ -33,7 +33,7 @@ from tilewright.ir.tile_walk import ExpressionMap
 from tilewright.ir.views import Index, linear
 from tilewright.shape import Expr, ceil_div, constant, maximum, minimum, product
 from tilewright.target.core_model import WIDE_LANES
-from tilewright.tile.loops.loops import collapse
+from tilewright.tile.loops.loops import block_number, collapse
 from tilewright.tile.loops.side_by_side import combined
 from tilewright.tile.rows.columns import ROWS, rows_per_pass
 from tilewright.tile.rows.row_layouts import Layout
@@ -102,7 +102,9 @@ class RowColumns:
         rows = product(self._sizes(layout.beside))
         self.most = self.lowering.scope.resolve(self._block(rows))
         begin, end = (constant(0), rows) if given is None else (given.begin, given.end)
-        number = self._block_number(ceil_div(rows, self.most), ceil_div(end - begin, self.most))
+        self.lowering.open()
+        blocks, most = ceil_div(end - begin, self.most), ceil_div(rows, self.most)
+        number = block_number(self.lowering, self.grid, blocks, most)
         self.first = begin + number * self.most
         self.count = self.lowering.scope.resolve(minimum(self.most, end - self.first))
         self.part = constant(0)
@@ -115,15 +117,6 @@ class RowColumns:
 
     def _sizes(self, axes: Sequence[int]) -> Shape:
         return tuple(self.space.shape[a] for a in axes)
-
-    def _block_number(self, most: Expr, blocks: Expr) -> Expr:
-        """The number of the task's block; 0 where one is known to be all."""
-        if self.lowering.scope.resolve(blocks) is constant(1):
-            return constant(0)
-        self.lowering.open()
-        number = self.lowering.variable(most)
-        self.grid.append((str(number), blocks))
-        return number
 
     def _block(self, rows: Expr) -> Expr:
         """Rows of one task: blocks of about the same number of columns."""
