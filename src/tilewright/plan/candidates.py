@@ -27,7 +27,7 @@ from tilewright.plan.seeds import kind_to_seed
 
 MEMBER_LIMIT = 12  # anchors of one kernel
 GROWTH_LIMIT = 100  # sets that are grown from one anchor
-ATTENTION_PRODUCTS = 2
+ATTENTION_PRODUCTS = 2  # of an attention: the scores, and what they weigh
 
 
 def candidates(anchors: Anchors) -> tuple[Kernel, ...]:

@@ -23,7 +23,7 @@ from tilewright.target import InstructionTile, MemoryLevel, Target
 from tilewright.target.core_model import LINE_BYTES, usual_core
 from tilewright.target.description import element_bytes
 
-_WARP = 32
+_WARP = 32  # threads of a GPU that run together
 _STAGES = 2  # one slice of k is computed while the next one arrives
 _MOST_SPLITS = 8  # of k, over units
 _SCORES = 2  # blocks as large as that of the scores, at most, that a pass over keys writes

@@ -19,8 +19,8 @@ from tilewright.policy.cover import Bound, cover
 from tilewright.policy.prices import other_prices, samples_of
 from tilewright.policy.space import Problem
 from tilewright.target import Target
+from tilewright.target.core_model import ADDRESSED_ROWS
 
-ADDRESSES = 12  # rows whose places general registers hold beside the loop's own words
 LISTED = 7  # rows whose places come from a table, which takes registers as well
 FELT = 0.01  # a part of a time: of two that differ by less, neither is better
 # Times the loads for each sum that the best tile has. A limit of effort, as loads hide already:
@@ -65,7 +65,7 @@ def tallest(registers: int, vectors: int, parts: int = 1, *, listed: bool = Fals
     orders a step without regard to vectors either, and stores and loads sums in every one.
     """
     free = registers - (vectors + 1) * parts
-    return max(1, min(LISTED if listed else ADDRESSES, free // vectors))
+    return max(1, min(LISTED if listed else ADDRESSED_ROWS, free // vectors))
 
 
 def product_tiles(target: Target, dtype: str) -> Sieved:
@@ -82,7 +82,7 @@ def product_tiles(target: Target, dtype: str) -> Sieved:
         for rows in range(1, registers)
         if rows * vectors + vectors + 1 <= registers
     ]
-    addressed = [(rows, vectors) for rows, vectors in fitting if rows <= ADDRESSES]
+    addressed = [(rows, vectors) for rows, vectors in fitting if rows <= ADDRESSED_ROWS]
     highest = [size for size in addressed if size[0] == tallest(registers, size[1])]
     found = [TileSize(*size, _share(target, dtype, *size)) for size in highest]
     best = max((tile.share for tile in found), default=0.0)

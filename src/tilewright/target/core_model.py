@@ -25,6 +25,7 @@ MOST_FROM_TWO = 16  # elements of vectors picked from two registers: of more it 
 MASKED_VECTOR_BYTES = 32  # of vectors from which on a load or store may leave out lanes
 WIDE_VECTOR_BYTES = 64  # of vectors from which on a core has masks, more loads and more misses
 FEWEST_REGISTERS = 16  # for vectors, of all levels that code is generated for
+ADDRESSED_ROWS = 12  # of a register tile: general registers hold their places, and the loop's words
 PIECE_BYTES = 16  # of registers, within which instructions interleave elements of two of them
 WORD_BYTES = 4  # of float32, and of the words of narrower elements that are as long as their sums
 LINE_ELEMENTS = LINE_BYTES // WORD_BYTES

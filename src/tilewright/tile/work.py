@@ -35,6 +35,7 @@ UNITS_PER_NANOSECOND = 32  # iterations of loops as light as most
 # Tasks to make at least where there is enough for them: for the threads of a small machine, none of
 # which waits for long; and where tasks are short, so that threads take several.
 SHARES, MANY_SHARES = 8, 16
+MOST_COLUMNS = 512  # of a task: long runs of memory, whose sums stay in the first-level cache
 # Of what is summed by several threads: as many as these, whatever their number, so that results do
 # not depend on it, and few enough for registers to hold one vector of each.
 PARTS = SHARES

@@ -15,8 +15,9 @@ from typing import Protocol
 
 from llvmlite import ir
 
+from tilewright.backend.cpu.cover import Sums, carrying
 from tilewright.backend.cpu.emitter import Emitter
-from tilewright.backend.cpu.indices import I64, word
+from tilewright.backend.cpu.indices import word
 from tilewright.backend.cpu.math_arithmetic import call_intrinsic, lanes_of, splat_constant
 from tilewright.backend.cpu.vectors import (
     Scalars,
@@ -51,7 +52,7 @@ from tilewright.shape import Expr, constant, symbol
 from tilewright.target.core_model import VECTORS_TOGETHER, lanes_along
 
 _I1, _I32 = ir.IntType(1), ir.IntType(32)
-State = list[ir.Value]
+State = Sums
 
 
 class RowScalars(Scalars, Protocol):
@@ -323,31 +324,12 @@ class _Stretches:
         body: Callable[[ir.Value, list[State]], list[State]],
     ) -> None:
         """Steps of ``body`` within ``bounds``, each of so many elements."""
-        builder, (first, last) = self.frame.builder, bounds
-        before = builder.block
-        inside, done = (builder.append_basic_block(name) for name in ("vectors", "vectors_done"))
-        builder.cbranch(builder.icmp_signed("<", first, last), inside, done)
-        builder.position_at_end(inside)
-        position = builder.phi(I64)
-        phis = [[builder.phi(value.type) for value in state] for state in self.states]
-        self.frame.enter()
-        made = body(position, [list[ir.Value](state) for state in phis])
-        self.frame.leave()
-        following = builder.add(position, word(step), flags=("nsw",))
-        latch = builder.block
-        position.add_incoming(first, before)
-        position.add_incoming(following, latch)
-        builder.cbranch(builder.icmp_signed("<", following, last), inside, done)
-        builder.position_at_end(done)
-        after: list[State] = []
-        for start, carried, ended in zip(self.states, phis, made, strict=True):
-            left: State = []
-            for old, phi, new in zip(start, carried, ended, strict=True):
-                phi.add_incoming(old, before)
-                phi.add_incoming(new, latch)
-                result = builder.phi(old.type)
-                result.add_incoming(old, before)
-                result.add_incoming(new, latch)
-                left.append(result)
-            after.append(left)
-        self.states = after
+
+        def turn(position: ir.Value, states: list[State]) -> list[State]:
+            self.frame.enter()
+            made = body(position, states)
+            self.frame.leave()
+            return made
+
+        around = (*bounds, word(step))
+        self.states = carrying(self.frame.builder, "vectors", around, self.states, turn)

@@ -15,6 +15,7 @@ from functools import partial
 
 from llvmlite import ir
 
+from tilewright.backend.cpu.cover import Sums, carrying
 from tilewright.backend.cpu.emitter import Emitter
 from tilewright.backend.cpu.indices import I64, word
 from tilewright.backend.cpu.machine import Level
@@ -40,8 +41,8 @@ COPIED_ROWS = FEWEST_REGISTERS // 2
 # Columns of the fewest words that are made in registers: two rows of bytes of so many, interleaved,
 # fill the shortest one.
 LEAST_COLUMNS = LEAST_VECTOR_BYTES // 2
-# Between rows of which a square, of 16 at most, lies within a page; most of them share lines.
-SHORT_BYTES = PAGE_BYTES // WIDE_LANES - WORD_BYTES
+# Rows of which a square, of 16 at most, lies within a page begin less than so far apart.
+SHORT_BYTES = PAGE_BYTES // WIDE_LANES
 # (source, elements between its rows, target, elements between its rows, rows, columns)
 ARGUMENTS = (POINTER, I64, POINTER, I64, I64, I64)
 Place = Callable[[int, ir.Value], ir.Value]  # where a row of a square has a column
@@ -228,7 +229,7 @@ class _Writer:
         if self.along_target:
             return two
         builder, size = self.builder, self.dtype.bytes
-        is_short = builder.icmp_signed("<=", self.source_row, word(SHORT_BYTES // size))
+        is_short = builder.icmp_signed("<", self.source_row, word(SHORT_BYTES // size))
         is_whole = self._are_multiples(self.source_row, self.level.vector_bytes)
         return builder.select(builder.or_(is_short, is_whole), two, word(self.lanes))
 
@@ -417,19 +418,11 @@ class _Writer:
     def _loop(
         self, begin: ir.Value, end: ir.Value, step: ir.Value, body: Callable[[ir.Value], None]
     ) -> None:
-        builder = self.builder
-        block = builder.function.append_basic_block("loop")
-        done = builder.function.append_basic_block("loop.done")
-        before = builder.block
-        builder.cbranch(builder.icmp_signed("<", begin, end), block, done)
-        builder.position_at_end(block)
-        position = builder.phi(I64)
-        position.add_incoming(begin, before)
-        body(position)
-        following = builder.add(position, step, flags=("nsw",))
-        position.add_incoming(following, builder.block)
-        builder.cbranch(builder.icmp_signed("<", following, end), block, done)
-        builder.position_at_end(done)
+        def turn(position: ir.Value, nothing: list[Sums]) -> list[Sums]:
+            body(position)
+            return nothing
+
+        carrying(self.builder, "loop", (begin, end, step), [], turn)
 
 
 class _WordWriter(_Writer):

@@ -52,7 +52,9 @@ from tilewright.tile.products.program import Loaded
 from tilewright.tile.values.taps import geometry, tap_position
 from tilewright.tile.variants import THREADS
 
-TOGETHER = 8  # taps that share what is read of a line, in one loop
+# Taps that share what is read of a line, in one loop: half of the general registers hold where they
+# are stored. With twelve of 11x11 taps, convolutions take 1.05 to 1.09 times as long (Zen 4).
+TOGETHER = 8
 
 
 @dataclass(frozen=True)

@@ -36,13 +36,16 @@ from tilewright.tile.loops.side_by_side import side_by_side
 from tilewright.tile.loops.turned import in_blocks, turned_orders
 from tilewright.tile.moves.transposes import as_transpose
 from tilewright.tile.values.lowering import Lowering
-from tilewright.tile.work import SHARES, estimate
+from tilewright.tile.work import MOST_COLUMNS, SHARES, estimate
 
-LEAST_COLUMNS, MOST_COLUMNS = 128, 512  # columns per task: long runs of memory, sums in L1
+LEAST_COLUMNS = 128  # of a task: long runs of memory
 # Of running sums side by side, which are taken up once for all of them: registers hold the results
 # of all steps, and as many are left for what these read.
 STEPS = FEWEST_REGISTERS // 2
-LEAST_ACROSS = 3  # results known to be fewer are reduced one after the other
+# Results known to be fewer are reduced one after the other. Three take two fifths of the time across
+# (sums of squares of 20 elements, Zen 4); two take half of it where they have some ten elements, and
+# with masks in registers twice as long where they have hundreds.
+LEAST_ACROSS = 3
 CHUNK = 4096  # elements in one task: small enough to balance, large enough to amortise
 SHORT = 16  # iterations that LLVM unrolls; a task of so few would cost more than what it does
 

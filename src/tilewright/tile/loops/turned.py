@@ -219,7 +219,7 @@ class _Block:
 
     def _loops(self, body: Sequence[Statement]) -> Loop:
         slow, fast = (self.parts[name] for name in (self.order.slow, self.order.fast))
-        joined = self._is_joined(body)
+        joined = self._joins_rows(body)
         self.lowering.open()
         outer = self.lowering.variable(slow.most)
         self.lowering.open()
@@ -232,7 +232,7 @@ class _Block:
         along = Loop(str(inner), ZERO, length, rewritten)
         return Loop(str(outer), ZERO, select(joined, ONE, slow.count), (along,))
 
-    def _is_joined(self, body: Sequence[Statement]) -> Expr:
+    def _joins_rows(self, body: Sequence[Statement]) -> Expr:
         """Whether rows follow each other everywhere, in scratch too, so that they are a single one.
 
         Then they are computed as one, which fills vectors however short they are.

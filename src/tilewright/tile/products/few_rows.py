@@ -32,10 +32,9 @@ from tilewright.tile.products.contraction import NANOSECONDS_SHIFT, epilogue_sto
 from tilewright.tile.products.frame import Frame, RegisterTile, declare
 from tilewright.tile.values.lowering import Lowering
 from tilewright.tile.variants import THREADS, LoweredStep, Variant
-from tilewright.tile.work import MANY_SHARES
+from tilewright.tile.work import MANY_SHARES, MOST_COLUMNS
 
 ROWS = 64  # of a task; products of more are for other variants
-MOST_COLUMNS = 512  # of a task
 
 
 def few_rows_variant(

@@ -45,9 +45,7 @@ from tilewright.tile.rows.stages import (
     part_of,
     reciprocal,
 )
-from tilewright.tile.work import PARTS
-
-MOST = 512  # columns of a block: long runs of memory whose sums stay in L1
+from tilewright.tile.work import MOST_COLUMNS, PARTS
 
 
 @dataclass(frozen=True)
@@ -120,7 +118,7 @@ class RowColumns:
 
     def _block(self, rows: Expr) -> Expr:
         """Rows of one task: blocks of about the same number of columns."""
-        blocks = maximum(ceil_div(rows * self.width, MOST), 1)
+        blocks = maximum(ceil_div(rows * self.width, MOST_COLUMNS), 1)
         share = maximum(ceil_div(rows, blocks), 1)
         return share if self.layout.within else ceil_div(share, WIDE_LANES) * WIDE_LANES
 
