@@ -40,7 +40,7 @@ from tilewright.target.core_model import VECTORS_TOGETHER
 REGISTERS = 2  # that a permutation picks from
 MOST_BYTES = 4  # of an element: as long as a listed position
 # Vectors of iterations before it is asked again whether elements lie near: as many as are computed
-# together. Asking takes 1.5 % of looking them up (Zen 4), to pick what lies near half of it.
+# together. Asking takes 1 to 2.5 % of looking them up (Zen 4), to pick what lies near half of it.
 AS_USUAL = VECTORS_TOGETHER
 _I1, _I32 = ir.IntType(1), ir.IntType(32)
 _WORDS = {1: DType.UINT8, 2: DType.UINT16, 4: DType.UINT32}
