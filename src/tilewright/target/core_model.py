@@ -36,7 +36,7 @@ WIDE_LANES = WIDE_VECTOR_BYTES // WORD_BYTES  # elements of a word; of fewer it 
 VECTORS_TOGETHER = 4
 # Of packed panels that stay in the first-level cache beside what else tiles read, and of results of
 # a product that stay in the second one until the next kernel reads them. Code for a level is the
-# same on all cores: these are five eighths of 32 KiB and half of 1 MiB, which most presets have.
+# same on all cores. They are not measured apart: five eighths of 32 KiB, and half of 1 MiB.
 NEAR_PANEL_BYTES, NEAR_RESULT_BYTES = 20 << 10, 1 << 19
 
 

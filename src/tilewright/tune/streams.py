@@ -26,8 +26,8 @@ _SIDE_BY_SIDE = (1, 2, 4, 8, 16, 32, 64, 128)  # rows at a time
 # A row is as long as it takes for its beginning not to be felt, and begins in another set of the
 # caches than the one before.
 _ROW_BYTES = 16 * PAGE_BYTES + 21 * LINE_BYTES
-# Times that of a line at best. Of rows that hardware follows it is 1, of others 2 and more
-# (``StreamCosts.followed``); what is measured varies by less than lies between.
+# Times that of a line at best: a threshold, as it is 1 of rows that hardware follows, and 2 of more
+# (``StreamCosts.followed``).
 _WAITING = 1.25
 
 

@@ -36,7 +36,7 @@ from tilewright.target.core_model import (
 
 POINTER = ir.PointerType()
 NARROW_BYTES = 2  # elements no wider may be turned by pieces, where a square of registers fits
-# Of such a square in a turn of the loop that copies them: others are on their way meanwhile.
+# Of such a square in a turn of the loop that copies them, each through a register; not measured.
 COPIED_ROWS = FEWEST_REGISTERS // 2
 # Columns of the fewest words that are made in registers: two rows of bytes of so many, interleaved,
 # fill the shortest one.
