@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tilewright.cost import LoopPrice, Machine, loop_price
-from tilewright.cost.vector_work import Core, masks_pay
+from tilewright.cost.masks import masks_pay
+from tilewright.cost.vector_work import Core, ends_under_mask
 from tilewright.ir.tile import Loop
 from tilewright.ir.tile_parse import parse_program
 from tilewright.shape import constant, symbol
@@ -87,6 +88,32 @@ def test_narrow_vectors_have_masks_for_words_alone(reduced: str, pays: bool) -> 
     target = preset("zen3")
     assert isinstance(loop, Loop)
     assert masks_pay(Core(target, Machine(target).core.loops), loop) is pays
+
+
+@pytest.mark.parametrize(
+    ("value", "is_masked"),
+    [("add(b0[_i1*37 + _i2], b0[_i1*37 + _i2])", False), ("exponential(b1[_i1*37 + _i2])", True)],
+)
+def test_light_work_on_bytes_has_masks_where_registers_hold_them(
+    value: str, is_masked: bool
+) -> None:
+    """Code for other vectors moves bytes under a mask one by one, and takes none for light work."""
+    text = f"""
+buffer b0: int8
+buffer b1: float32
+result o0: {"float32" if is_masked else "int8"}
+result o1: int8
+work 1
+grid _i1 < rows
+  for masked _i2 in 0 .. 37
+    o0[_i1*37 + _i2] = {value}
+    o1[_i1*37 + _i2] = b0[_i1*37 + _i2]
+"""
+    (loop,) = parse_program(text).body
+    assert isinstance(loop, Loop)
+    for name, expected in (("zen3", is_masked), ("zen4", True)):
+        target = preset(name)
+        assert ends_under_mask(Core(target, Machine(target).core.loops), loop) is expected
 
 
 def test_bytes_come_from_the_level_that_holds_them() -> None:

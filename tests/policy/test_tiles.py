@@ -12,8 +12,9 @@ from tilewright.backend.cpu.level_tiles import register_tile, usual_machine
 from tilewright.backend.cpu.machine import LEVELS
 from tilewright.backend.cpu.register_tile import most_rows
 from tilewright.cost import Machine
-from tilewright.policy.tiles import ADDRESSES, LISTED, product_tiles, tallest
+from tilewright.policy.tiles import LISTED, product_tiles, tallest
 from tilewright.target import preset, preset_names
+from tilewright.target.core_model import ADDRESSED_ROWS
 from tilewright.target.description import TEMPORARIES
 
 CPUS = [name for name in preset_names() if preset(name).kind == "cpu"]
@@ -36,7 +37,7 @@ def test_tiles_fit_the_registers_and_each_filter_lets_fewer_through(name: str) -
     for tile in sieved.tiles:
         used = tile.sums + tile.vectors + 1
         assert used + TEMPORARIES.get(target.isa, 0) <= target.vector_registers
-        assert tile.rows <= ADDRESSES
+        assert tile.rows <= ADDRESSED_ROWS
     counts = [count for _, count in sieved.counts]
     assert counts == sorted(counts, reverse=True) and counts[-1] > 0
 
@@ -54,7 +55,7 @@ def test_tiles_follow_the_registers_of_a_machine() -> None:
 def test_no_taller_tile_of_the_width_fits(registers: int, vectors: int) -> None:
     rows = tallest(registers, vectors)
     assert rows == 1 or rows * vectors + vectors + 1 <= registers
-    assert rows == ADDRESSES or (rows + 1) * vectors + vectors + 1 > registers
+    assert rows == ADDRESSED_ROWS or (rows + 1) * vectors + vectors + 1 > registers
     assert tallest(registers, vectors, listed=True) == min(rows, LISTED)
 
 

@@ -22,10 +22,9 @@ from tilewright.shape import (
     total,
 )
 from tilewright.shape.expr import from_terms
-from tilewright.target.core_model import PAGE_BYTES
+from tilewright.target.core_model import LINE_ELEMENTS, PAGE_BYTES
 
 ZERO, ONE = constant(0), constant(1)
-LINE_ELEMENTS = CACHE_LINE // 4  # of four bytes
 # Of a block that is turned: several rows are read beside each other. No size has such a name.
 TURNED = ("turned rows", "turned columns")
 LEAST_PIECE = 512  # bytes; shorter ones share what is fetched ahead (assumed, not measured)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
-from tilewright.cost.vector_work import Core, is_aligned, loop_values
+from tilewright.cost.vector_work import Core, ends_under_mask, is_aligned, loop_values
 from tilewright.ir.tile import (
     Apply,
     Let,
@@ -115,7 +115,7 @@ class HandOvers:
         """1 where a store is under a mask or crosses lines."""
         length, lanes = loop.end - loop.begin, self.core.lanes(store.buffer.dtype.bytes)
         off = self._is_off_line(loop, around, store.offset, store.buffer)
-        if not loop.masked or store.buffer in self.whole:
+        if not ends_under_mask(self.core, loop) or store.buffer in self.whole:
             return off
         return minimum(off + self._usual(length) % lanes, 1)
 

@@ -19,7 +19,7 @@ from tilewright.target.core_model import LINE_BYTES, THREAD_NS, usual_core
 if TYPE_CHECKING:
     from tilewright.cost.loops import LoopPrice
 
-SIXTEENTHS = 16
+SIXTEENTHS = 16  # steps from all that a cache keeps to nothing of it
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ from tilewright.shape import (
 )
 from tilewright.target.core_model import LINE_BYTES, PAGE_BYTES, SHORT_ROW_BYTES
 
-MEBIBYTE = 1 << 20
+MEBIBYTE = 1 << 20  # bytes, the unit of ``PanelCosts.reach``
 FORESEEN = constant(2)  # halves: once the time that memory takes, as hardware asks for it ahead
 
 

@@ -18,11 +18,11 @@ from tilewright.shape import (
     minimum,
     select,
 )
-from tilewright.target.core_model import most_thin, thin_lanes
+from tilewright.target.core_model import PIECE_BYTES, most_thin, thin_lanes
 
-# As backend/cpu/transpose.py has it: the bytes of a piece. Elements of one byte are turned by
-# pieces wherever they lie; of two bytes only where that pays, which is not modelled.
-ALWAYS_PIECES_BYTES, PIECE_BYTES = 1, 16
+# Elements of one byte are turned by pieces wherever they lie (``backend/cpu/transpose.py``); of two
+# bytes only where that pays, which is not modelled.
+ALWAYS_PIECES_BYTES = 1
 
 
 def squares_cycles(

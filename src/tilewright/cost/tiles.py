@@ -13,11 +13,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.target import InstructionTile, Target, TileTime
-from tilewright.target.core_model import copies_of, ends_in_half, is_halved
+from tilewright.target.core_model import (
+    ADDRESSED_ROWS,
+    WORD_BYTES,
+    copies_of,
+    ends_in_half,
+    is_halved,
+)
 from tilewright.target.description import element_bytes
-
-WORD_BYTES = 4  # of a word of narrow elements, which is as long as a sum
-_MOST_ROWS = 12
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,7 @@ def derived_tiles(target: Target, dtype: str, columns: int) -> tuple[TileTime, .
     """All heights of one width, as the multiply-adds and loads of ``target`` allow."""
     lanes = target.lanes(dtype)
     vectors = -(-columns // lanes)
-    heights = range(1, max(3, min(_MOST_ROWS, (target.vector_registers - 1) // vectors)) + 1)
+    heights = range(1, max(3, min(ADDRESSED_ROWS, (target.vector_registers - 1) // vectors)) + 1)
     is_half = is_halved(target.vector_bytes, target.fma_pipes)
     # Half a vector by itself waits for the elements of the rows: seven rows that a table lists took
     # as long as with a whole one.
@@ -95,7 +98,7 @@ def word_line(target: Target, narrow: str, columns: int, most: int, simple: floa
     if unit is not None and unit.m > 1:
         return _matrix_line(target, unit, columns)
     vectors = -(-columns * WORD_BYTES // target.vector_bytes)
-    heights = range(1, max(3, min(_MOST_ROWS, most)) + 1)
+    heights = range(1, max(3, min(ADDRESSED_ROWS, most)) + 1)
     tiles = [
         TileTime(height, columns, _words(target, narrow, unit, (height, vectors), simple))
         for height in heights

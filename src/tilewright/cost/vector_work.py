@@ -39,7 +39,9 @@ from tilewright.ir.tile_interleaved import (
 )
 from tilewright.ir.tile_walk import (
     is_innermost,
+    is_light_on_bytes,
     is_strided,
+    own_values,
     slope,
     stride,
     value_loads,
@@ -50,13 +52,15 @@ from tilewright.shape import Expr, ceil_div, constant, minimum, symbol
 from tilewright.shape.expr import Atom
 from tilewright.shape.table import Operation
 from tilewright.target import Target
-from tilewright.target.core_model import WIDE_VECTOR_BYTES, is_halved, lanes_along
+from tilewright.target.core_model import (
+    VECTORS_TOGETHER,
+    WIDE_VECTOR_BYTES,
+    is_halved,
+    lanes_along,
+)
 from tilewright.target.loop_costs import LoopCosts
 
-TOGETHER = 4  # vectors of a loop that are taken at a time, so that sums do not wait for themselves
 ADDITIONS = ("add", "subtract")  # have pipes of their own
-LEAST_ROW = 4  # elements of rows that are vectors by themselves; of fewer LLVM makes better ones
-LEAST_MASKED = 4  # bytes of elements that narrower vectors load and store under masks
 SLOW_OPERATIONS = 4  # scalar operations of a function from which on it is none of one instruction
 
 
@@ -142,14 +146,14 @@ def scalar_cycles(core: Core, values: Iterable[Value]) -> float:
 def loop_cycles(core: Core, loop: Loop, length: Expr) -> Expr:
     """Thousandths of cycles of an innermost loop with so many iterations."""
     costs = core.costs
-    lanes, work = _loop_work(core, loop)
+    lanes, work = loop_work(core, loop)
     enter = work.fixed
     if _is_running(loop, _stores(loop)):
         work.arithmetic += costs.running
     if work.gathers and (work.functions or is_strided(loop_values(loop), loop.variable)):
         # LLVM makes no vectors: what it takes to gather them looks dearer than single functions,
         # and where a distance is known in a call only, it makes them for neighbours alone.
-        _, work = _loop_work(core, loop, 1)
+        _, work = loop_work(core, loop, 1)
         work.is_vector = False
     if not work.is_vector:
         each = work.single(costs) + work.load + work.store
@@ -158,7 +162,7 @@ def loop_cycles(core: Core, loop: Loop, length: Expr) -> Expr:
         return length * _thousandths(each) + _once(length, enter + costs.enter)
     if loop.accumulators:
         enter += sum(_combining(a, costs) for a in loop.accumulators)
-        work.arithmetic = max(work.arithmetic, costs.latency / TOGETHER)
+        work.arithmetic = max(work.arithmetic, costs.latency / VECTORS_TOGETHER)
     return _vectors(core, loop, length, lanes, work) + _once(length, enter)
 
 
@@ -166,11 +170,10 @@ def _stores(loop: Loop) -> list[Store]:
     return [part for part in loop.body if isinstance(part, Store)]
 
 
-def _loop_work(core: Core, loop: Loop, lanes: int = 0) -> tuple[int, Work]:
+def loop_work(core: Core, loop: Loop, lanes: int = 0) -> tuple[int, Work]:
     """Elements of a vector of an innermost loop, and what it takes; ``lanes`` if not 0."""
     stores = _stores(loop)
-    values = [part.value for part in loop.body if isinstance(part, Let | Store)]
-    values += [a.value for a in loop.accumulators]
+    values = own_values(loop)
     widths = [_width(value) for value in values] + [s.buffer.dtype.bytes for s in stores]
     lanes = lanes or core.lanes(max(widths, default=4))
     work = Work(interleaved=interleaved_loop(loop))
@@ -190,7 +193,7 @@ def loop_instructions(core: Core, loop: Loop, length: Expr, each: float) -> Expr
 
     Those that combine the lanes of its sums in the end are among them.
     """
-    lanes, work = _loop_work(core, loop)
+    lanes, work = loop_work(core, loop)
     vectors = ceil_div(length, lanes) if work.is_vector else length
     own = work.arithmetic / core.costs.instruction if work.is_vector else work.count
     ending = 2 * (lanes.bit_length() - 1) * len(loop.accumulators)
@@ -213,12 +216,13 @@ def applied(expression: Expr, variable: str) -> frozenset[Atom]:
 def _vectors(core: Core, loop: Loop, length: Expr, lanes: int, work: Work) -> Expr:
     """Thousandths of cycles of all vectors of a loop: some together, single ones, and the last."""
     costs = core.costs
-    one, group = _thousandths(work.cycles), TOGETHER * lanes
+    one, group = _thousandths(work.cycles), VECTORS_TOGETHER * lanes
     if length.is_constant and length.value <= group:
-        return constant(_unrolled(core, loop.masked, length.value, lanes, work))
+        masked = ends_under_mask(core, loop)
+        return constant(_unrolled(core, masked, length.value, lanes, work))
     stretches = minimum(length // group, 1) + minimum(length % group // lanes, 1)
     entered = (stretches + minimum(length % lanes, 1)) * _thousandths(costs.enter)
-    if loop.masked or lanes == 1:
+    if ends_under_mask(core, loop) or lanes == 1:
         return ceil_div(length, lanes) * one + entered
     half = max(1, lanes // 2)
     scalar = _thousandths(work.single(costs))
@@ -234,46 +238,24 @@ def _unrolled(core: Core, masked: bool, length: int, lanes: int, work: Work) -> 
     whole, left = divmod(length, lanes)
     if masked:
         is_short = lanes_along(length, lanes, core.target.vector_bytes // lanes) < lanes
-        each = _shorter(core, work) if is_short else work.cycles
+        each = half_cycles(core, work) if is_short else work.cycles
         return -(-length // lanes) * _thousandths(each)
-    shorter = _shorter(core, work)
+    shorter = half_cycles(core, work)
     single = min(shorter, work.single(core.costs))
     pieces = (left >> 1).bit_count() * shorter + (left & 1) * single
     return _thousandths(whole * work.cycles + pieces)
 
 
-def _shorter(core: Core, work: Work) -> float:
+def half_cycles(core: Core, work: Work) -> float:
     """Cycles of half a vector or less."""
     halved = is_halved(core.target.vector_bytes, core.target.fma_pipes)
     return work.cycles / 2 if halved else work.cycles
 
 
-def masks_pay(core: Core, loop: Loop) -> bool:
-    """Whether a mask makes the rest of an innermost loop shorter, of whatever length it is.
-
-    A rest without one is half a vector, if there are so many, and single elements, in two loops.
-    For short rows of known length LLVM finds better: it makes vectors across several of them.
-    """
-    lanes, work = _loop_work(core, loop)
-    length, half = loop.end - loop.begin, lanes // 2
-    if length.is_constant:
-        return length.value >= max(half, LEAST_ROW)
-    if core.target.vector_bytes < WIDE_VECTOR_BYTES and _narrowest(loop) < LEAST_MASKED:
-        return False
-    single, enter = work.single(core.costs), core.costs.enter
-    if loop.accumulators:  # what several vectors have combined is combined once more
-        return work.cycles + 2 * enter < _shorter(core, work) / 2 + (half - 1) / 2 * single
-    single += work.load + work.store
-    return work.cycles < (_shorter(core, work) + enter) / 2 + (half - 1) / 2 * single
-
-
-def _narrowest(loop: Loop) -> int:
-    """Bytes of the narrowest element of a loop in memory, as many as any mask has where none is."""
-    values = [part.value for part in loop.body if isinstance(part, Let | Store)]
-    values += [accumulator.value for accumulator in loop.accumulators]
-    loads = [load.buffer.dtype.bytes for value in values for load in value_loads(value)]
-    stores = [store.buffer.dtype.bytes for store in _stores(loop)]
-    return min([*loads, *stores], default=LEAST_MASKED)
+def ends_under_mask(core: Core, loop: Loop) -> bool:
+    """Whether the last vector of a loop is under a mask, as code for these vectors is written."""
+    has_masks = core.target.vector_bytes >= WIDE_VECTOR_BYTES
+    return loop.masked and (has_masks or not is_light_on_bytes(loop))
 
 
 def _combining(accumulator: Accumulator, costs: LoopCosts) -> float:

@@ -20,6 +20,9 @@ Array = np.ndarray[Any, Any]
 
 # The function that takes one more element into a reduction of each kind.
 COMBINE = {"sum": "add", "product": "multiply", "maximum": "maximum", "minimum": "minimum"}
+SIMPLE_FUNCTIONS = frozenset(  # of one instruction for floats
+    ("add", "subtract", "multiply", "divide", "maximum", "minimum", "negate")
+)
 DIVISIONS = ("divide", "remainder", "truncated_remainder")  # by 0, integers have no result
 
 

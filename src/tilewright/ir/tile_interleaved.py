@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeAlias, TypeGuard
 
 from tilewright.ir.dtype import DType
 from tilewright.ir.scalar import COMBINE
-from tilewright.ir.tile import Apply, IndexValue, Let, Load, Loop, Store, TileBuffer, Value
+from tilewright.ir.tile import Apply, Let, Load, Loop, Store, TileBuffer, Value
 from tilewright.ir.tile_walk import (
     is_innermost,
+    lies_near,
     may_fault,
     slope,
     stride,
@@ -30,6 +31,11 @@ MOST_PICKED = 4  # elements from lane to lane up to which whole vectors are load
 
 _COMBINING = frozenset(COMBINE.values())
 Key: TypeAlias = tuple[object, ...]
+
+
+def is_picked(step: int | None) -> TypeGuard[int]:
+    """Whether elements so far apart are picked out of whole vectors."""
+    return step is not None and 1 < step <= MOST_PICKED
 
 
 @dataclass(frozen=True)
@@ -102,19 +108,12 @@ def interleaved_loop(loop: Loop) -> Interleaved | None:
     combines = any(isinstance(part, Apply) and interleaved.phase(part) for part in parts)
     if not combines or any(map(may_fault, parts)):
         return None
-    is_near = all(_lies_near(part, loop.variable, interleaved) for part in parts)
-    return interleaved if is_near else None
 
-
-def _lies_near(part: Value, variable: str, interleaved: Interleaved) -> bool:
-    """Whether a vector of a part of a value needs no more than whole vectors of memory."""
-    match part:
-        case Load(offset=offset):
-            return stride(offset, variable) in (0, 1) or interleaved.phase(part) is not None
-        case IndexValue(expression=expression):
-            return stride(expression, variable) is not None
-        case _:
-            return True
+    near = (
+        lies_near(part, loop.variable, lambda load: interleaved.phase(load) is not None)
+        for part in parts
+    )
+    return interleaved if all(near) else None
 
 
 def _turns(loads: list[Load], variable: str) -> Iterator[tuple[Phase, Load]]:
@@ -143,10 +142,10 @@ def _near(loads: list[Load], variable: str) -> list[list[Load]]:
     groups: dict[tuple[TileBuffer, Expr], list[Load]] = {}
     for load in loads:
         step = stride(load.offset, variable)
-        if step is not None and 1 < step <= MOST_PICKED:
+        if is_picked(step):
             start = load.offset - load.offset.constant_term
             groups.setdefault((load.buffer, start), []).append(load)
     return list(groups.values())
 
 
-__all__ = ["MOST_PICKED", "Interleaved", "Phase", "interleaved_loop"]
+__all__ = ["MOST_PICKED", "Interleaved", "Phase", "interleaved_loop", "is_picked"]

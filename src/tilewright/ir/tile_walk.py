@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from tilewright.ir.scalar import DIVISIONS
+from tilewright.ir.scalar import DIVISIONS, SIMPLE_FUNCTIONS
 from tilewright.ir.tile import (
     Accumulator,
     Apply,
@@ -113,6 +113,45 @@ def may_fault(part: Value) -> bool:
 def is_innermost(loop: Loop) -> bool:
     """Whether a loop has nothing inside that is more than values."""
     return all(isinstance(part, Let | Store) for part in loop.body)
+
+
+def own_values(loop: Loop) -> list[Value]:
+    """What the statements of a loop compute, but for those of loops inside, and what it reduces."""
+    values = [part.value for part in loop.body if isinstance(part, Let | Store)]
+    return values + [accumulator.value for accumulator in loop.accumulators]
+
+
+def is_light_on_bytes(loop: Loop) -> bool:
+    """Whether an innermost loop without reductions computes little of elements of one byte.
+
+    Where no registers hold masks, bytes under a mask are moved one by one, which takes longer than
+    light work: whoever writes such a loop takes no masks for it, and whoever prices it counts none.
+    """
+    values = own_values(loop)
+    accesses = [load for value in values for load in value_loads(value)]
+    stores = [part for part in loop.body if isinstance(part, Store)]
+    widths = {access.buffer.dtype.bytes for access in (*accesses, *stores)}
+    parts = (part for value in values for part in value_parts(value))
+    return 1 in widths and not loop.accumulators and not any(map(is_function, parts))
+
+
+def is_function(part: Value) -> bool:
+    """Whether a part of a value is a function of several instructions."""
+    return isinstance(part, Apply) and part.function not in SIMPLE_FUNCTIONS
+
+
+def lies_near(part: Value, variable: str, is_picked: Callable[[Load], bool]) -> bool:
+    """Whether a vector of a part of a value needs no more than whole vectors of memory.
+
+    ``is_picked`` says whether the elements of a load that lie apart are picked out of such.
+    """
+    match part:
+        case Load(offset=offset):
+            return slope(offset, variable) is not None or is_picked(part)
+        case IndexValue(expression=expression):
+            return stride(expression, variable) is not None
+        case _:
+            return not isinstance(part, Guarded)
 
 
 def is_side_by_side(loop: Loop) -> bool:

@@ -22,13 +22,12 @@ from tilewright.ir.kernel import Kernel, KernelKind, RowSpace, kernel_of
 from tilewright.ir.primitives import Cast, Contract, Convolve, Map, Reduce, Window
 from tilewright.plan.anchors import Anchors
 from tilewright.plan.inline import is_light
-from tilewright.plan.legality import Legality
+from tilewright.plan.legality import OUTPUT_LIMIT, Legality
 from tilewright.plan.seeds import kind_to_seed
 
-OUTPUT_LIMIT = 3  # results that one kernel may write
 MEMBER_LIMIT = 12  # anchors of one kernel
 GROWTH_LIMIT = 100  # sets that are grown from one anchor
-ATTENTION_PRODUCTS = 2
+ATTENTION_PRODUCTS = 2  # of an attention: the scores, and what they weigh
 
 
 def candidates(anchors: Anchors) -> tuple[Kernel, ...]:

@@ -45,6 +45,7 @@ from tilewright.ir.views import is_view
 from tilewright.plan.inline import cost, is_known, is_light, is_simple
 from tilewright.plan.launches import in_order
 from tilewright.plan.legality import (
+    OUTPUT_LIMIT,
     fits_epilogue,
     fits_rows,
     may_end_channels_first,
@@ -59,7 +60,6 @@ RECOMPUTE_LIMIT = 6  # operations that two kernels may each compute rather than 
 BROADCAST_LIMIT = 4  # operations that may be repeated for every element of a broadcast
 BYTES = (DType.INT8, DType.UINT8)
 MOST_ABOVE_BYTES = 3  # a conversion, a zero point and a scale
-OUTPUT_LIMIT = 3  # results that one kernel may write
 
 
 def plan_greedily(graph: Graph) -> Plan:

@@ -35,6 +35,7 @@ from tilewright.plan.inline import cost, is_light, is_simple
 from tilewright.plan.seeds import has_columns, has_tiles, kind_to_seed
 from tilewright.shape import Expr, Scope, constant
 
+OUTPUT_LIMIT = 3  # results that one kernel may write
 TAP_COST = 2  # operations that may be repeated for every tap of a window
 BYTES_TAP_COST = 3  # those where bytes are read instead of words: a zero point is among them
 PACKING_COST = 4  # operations that may be repeated for every block that packs an operand

@@ -17,12 +17,13 @@ from tilewright.ir.primitives import Constant, Input
 from tilewright.policy.prices import evaluated_at, range_of
 from tilewright.shape import Expr, symbol
 from tilewright.support.errors import DimensionError
+from tilewright.target.core_model import LINE_BYTES
 from tilewright.tile.alike import LoweringOnce
 from tilewright.tile.prices import with_costs
 from tilewright.tile.sharing import Launch, OverwritingOnce, SharedMemory, Tensor, elements
 from tilewright.tile.variants import THREADS, Packed, Variant
 
-ALIGNMENT = 64  # bytes; of every tensor between kernels
+ALIGNMENT = LINE_BYTES  # of every tensor between kernels
 MOST_CORNERS = 32  # of the declared ranges that memory is asked at
 
 Point = Mapping[str, int]

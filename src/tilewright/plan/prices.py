@@ -14,6 +14,7 @@ from tilewright.ir.correction import Correction
 from tilewright.ir.graph import Graph
 from tilewright.ir.kernel import Kernel, KernelKind, Plan
 from tilewright.policy.prices import (
+    LONGEST,
     evaluated_at,
     range_of,
     spread_shapes,
@@ -26,11 +27,8 @@ from tilewright.tile.variants import THREADS
 
 Prices = tuple[float, ...]
 
-TRIED = (
-    25  # shapes, of which those of less work stay: most of a box is larger than what is computed
-)
-KEPT = 12
-LONGEST = 1e12  # picoseconds of a point: shapes that take longer are not planned for
+# Shapes, of which those of less work stay: most of a box is larger than what is computed.
+TRIED, KEPT = 25, 12
 _PRICE = "price"
 
 

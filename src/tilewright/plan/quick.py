@@ -26,9 +26,8 @@ from tilewright.ir.primitives import (
 from tilewright.ir.tile import CACHE_LINE
 from tilewright.policy.prices import evaluated_at
 from tilewright.shape import Expr, constant, product
+from tilewright.target.core_model import WORD_BYTES
 from tilewright.tile.variants import THREADS
-
-FLOAT_BYTES = 4
 
 
 class QuickPrices:
@@ -39,7 +38,7 @@ class QuickPrices:
         self._points = points
         target = machine.target
         self._cycle = 1000.0 / target.clock_ghz
-        self._multiply_add = self._cycle / (self._lanes(FLOAT_BYTES) * max(1.0, target.fma_pipes))
+        self._multiply_add = self._cycle / (self._lanes(WORD_BYTES) * max(1.0, target.fma_pipes))
         self._sizes: dict[Node, list[float]] = {}
         self._sums: dict[Node, list[float]] = {}
         self._cycles: dict[Node, list[float]] = {}
@@ -88,7 +87,7 @@ class QuickPrices:
     def _multiply_adds(self, node: Node) -> list[float]:
         """Of float32; those of narrow words take a part of the time."""
         if node not in self._sums:
-            words = max(1, FLOAT_BYTES // node.inputs[0].dtype.bytes)
+            words = max(1, WORD_BYTES // node.inputs[0].dtype.bytes)
             self._sums[node] = [n / words for n in self._evaluated(multiply_adds(node))]
         return self._sums[node]
 
@@ -97,7 +96,7 @@ class QuickPrices:
         if kernel.kind is not KernelKind.ATTENTION:
             applied = [node for node in kernel.body if isinstance(node.primitive, Map | Reduce)]
             return [self._applied(node) for node in applied]
-        each = score_cycles(self._machine) / self._lanes(FLOAT_BYTES)
+        each = score_cycles(self._machine) / self._lanes(WORD_BYTES)
         return [self._times(each, product(kernel.seed.shape))]
 
     def _applied(self, node: Node) -> list[float]:

@@ -18,15 +18,14 @@ from dataclasses import dataclass
 from functools import cache
 from math import ceil, lcm
 
-from tilewright.policy.tiles import product_tiles
+from tilewright.policy.tiles import FELT, product_tiles
 from tilewright.target import InstructionTile, MemoryLevel, Target
 from tilewright.target.core_model import LINE_BYTES, usual_core
 from tilewright.target.description import element_bytes
 
-_WARP = 32
+_WARP = 32  # threads of a GPU that run together
 _STAGES = 2  # one slice of k is computed while the next one arrives
 _MOST_SPLITS = 8  # of k, over units
-_FELT = 0.01  # a part of the time below which repeated work does not matter
 _SCORES = 2  # blocks as large as that of the scores, at most, that a pass over keys writes
 _TURNING = 6  # instructions for a vector that is packed: a load, a store, four that turn it
 
@@ -274,7 +273,7 @@ def _resident_blocks(
 
 def _enough(target: Target, cycles: float) -> int:
     """Up to which extent repeated work that takes ``cycles`` of one step is felt."""
-    return ceil(cycles / _FELT)
+    return ceil(cycles / FELT)
 
 
 @cache

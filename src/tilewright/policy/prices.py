@@ -21,9 +21,9 @@ from tilewright.shape.table import Operation
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 
-MOST_THREADS = 64
+MOST_THREADS = 64  # for which variants are chosen; with more, those for so many are taken
 SHAPES = 64  # for every size that is not known, with every number of threads
-LONGEST = 1e12  # picoseconds of a shape on one thread
+LONGEST = 1e12  # picoseconds of a shape on one thread: what takes longer decides nothing
 _POINTS = 1000  # of a box of several axes, from which the shapes are taken
 # The next and ``_BEST``: the least modelled regret at 400 random shapes of products.
 _EVERY = 23  # of the samples is one by which candidates are sifted, beside the corners

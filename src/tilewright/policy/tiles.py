@@ -19,13 +19,15 @@ from tilewright.policy.cover import Bound, cover
 from tilewright.policy.prices import other_prices, samples_of
 from tilewright.policy.space import Problem
 from tilewright.target import Target
+from tilewright.target.core_model import ADDRESSED_ROWS
 
-ADDRESSES = 12  # rows whose places general registers hold beside the loop's own words
 LISTED = 7  # rows whose places come from a table, which takes registers as well
-_FELT = 0.01  # a part of the peak below which waiting for loads does not matter
-_INTENSITY = 1.25  # times the loads for each sum that the best tile has
+FELT = 0.01  # a part of a time: of two that differ by less, neither is better
+# Times the loads for each sum that the best tile has. A limit of effort, as loads hide already:
+# what is left is priced, and each tile more is code for every product.
+_INTENSITY = 1.25
 # The usual tile stays where no other is felt to be faster.
-CLOSE = Bound(mean=0.01, worst=0.05, most=1)
+CLOSE = Bound(mean=FELT, worst=0.05, most=1)
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,7 @@ def tallest(registers: int, vectors: int, parts: int = 1, *, listed: bool = Fals
     orders a step without regard to vectors either, and stores and loads sums in every one.
     """
     free = registers - (vectors + 1) * parts
-    return max(1, min(LISTED if listed else ADDRESSES, free // vectors))
+    return max(1, min(LISTED if listed else ADDRESSED_ROWS, free // vectors))
 
 
 def product_tiles(target: Target, dtype: str) -> Sieved:
@@ -80,11 +82,11 @@ def product_tiles(target: Target, dtype: str) -> Sieved:
         for rows in range(1, registers)
         if rows * vectors + vectors + 1 <= registers
     ]
-    addressed = [(rows, vectors) for rows, vectors in fitting if rows <= ADDRESSES]
+    addressed = [(rows, vectors) for rows, vectors in fitting if rows <= ADDRESSED_ROWS]
     highest = [size for size in addressed if size[0] == tallest(registers, size[1])]
     found = [TileSize(*size, _share(target, dtype, *size)) for size in highest]
     best = max((tile.share for tile in found), default=0.0)
-    busy = [tile for tile in found if tile.share >= best - _FELT]
+    busy = [tile for tile in found if tile.share >= best - FELT]
     least = min((tile.loads for tile in busy), default=0.0)
     frugal = [tile for tile in busy if tile.loads <= _INTENSITY * least]
     usual = _usual(frugal) or _usual(found) or TileSize(1, 1, 1.0)

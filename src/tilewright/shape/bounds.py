@@ -27,7 +27,8 @@ from tilewright.shape.interval import (
 )
 from tilewright.shape.table import Operation
 
-# Atoms are eliminated one by one, some in two ways; with more than this the effort is not worth it.
+# Limits of effort, beyond which a bound is what intervals say of it term by term. Atoms are
+# eliminated one by one, some in two ways.
 _MOST_APPLICATIONS = 4
 _MOST_ELIMINATIONS = 200  # in one question: each may ask two more, so without end they double
 _LONGEST = 500  # symbols and operations of a sum that is looked into so; some have millions

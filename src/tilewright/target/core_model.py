@@ -24,6 +24,20 @@ LEAST_SQUARE = 4  # rows and columns of the smallest that is turned in registers
 MOST_FROM_TWO = 16  # elements of vectors picked from two registers: of more it takes longer
 MASKED_VECTOR_BYTES = 32  # of vectors from which on a load or store may leave out lanes
 WIDE_VECTOR_BYTES = 64  # of vectors from which on a core has masks, more loads and more misses
+FEWEST_REGISTERS = 16  # for vectors, of all levels that code is generated for
+ADDRESSED_ROWS = 12  # of a register tile: general registers hold their places, and the loop's words
+PIECE_BYTES = 16  # of registers, within which instructions interleave elements of two of them
+WORD_BYTES = 4  # of float32, and of the words of narrower elements that are as long as their sums
+LINE_ELEMENTS = LINE_BYTES // WORD_BYTES
+WIDE_LANES = WIDE_VECTOR_BYTES // WORD_BYTES  # elements of a word; of fewer it is not full
+# Vectors side by side, so that what combines them does not wait for itself: as many as start while
+# one is under way, which is ``latency / addition`` of ``LoopCosts``. All cores that were measured
+# have 4 (3.9, 4.4 and 4.0), and code for a level is the same on all of them.
+VECTORS_TOGETHER = 4
+# Of packed panels that stay in the first-level cache beside what else tiles read, and of results of
+# a product that stay in the second one until the next kernel reads them. Code for a level is the
+# same on all cores. They are not measured apart: five eighths of 32 KiB, and half of 1 MiB.
+NEAR_PANEL_BYTES, NEAR_RESULT_BYTES = 20 << 10, 1 << 19
 
 
 @dataclass(frozen=True)
@@ -270,6 +284,15 @@ def is_halved(vector_bytes: int, pipes: float) -> bool:
     cycle.
     """
     return vector_bytes >= WIDE_VECTOR_BYTES and pipes < 2
+
+
+def spread_elements(size: int) -> int:
+    """Elements of ``size`` bytes to leave out between rows that lie whole lines apart: a line.
+
+    Rows that begin a power of two of bytes apart share few sets of a cache; an odd number of lines
+    apart, they take all sets in turn.
+    """
+    return LINE_BYTES // size
 
 
 def ends_in_half(columns: int, lanes: int, vector_bytes: int) -> bool:

@@ -30,8 +30,15 @@ from tilewright.ir.tile import (
 )
 from tilewright.shape import Expr, constant, product
 
-UNITS_PER_NANOSECOND = 32
+UNITS_PER_NANOSECOND = 32  # iterations of loops as light as most
 
+# Tasks to make at least where there is enough for them: for the threads of a small machine, none of
+# which waits for long; and where tasks are short, so that threads take several.
+SHARES, MANY_SHARES = 8, 16
+MOST_COLUMNS = 512  # of a task: long runs of memory, whose sums stay in the first-level cache
+# Of what is summed by several threads: as many as these, whatever their number, so that results do
+# not depend on it, and few enough for registers to hold one vector of each.
+PARTS = SHARES
 TRANSPOSED_COLUMNS = 64  # of one block, at most
 SHORT_LENGTH = 8  # of a loop that the first task does not enter
 

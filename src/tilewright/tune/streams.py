@@ -26,7 +26,9 @@ _SIDE_BY_SIDE = (1, 2, 4, 8, 16, 32, 64, 128)  # rows at a time
 # A row is as long as it takes for its beginning not to be felt, and begins in another set of the
 # caches than the one before.
 _ROW_BYTES = 16 * PAGE_BYTES + 21 * LINE_BYTES
-_WAITING = 1.25  # times the time of a line at best: of more, hardware did not ask for it ahead
+# Times that of a line at best: a threshold, as it is 1 of rows that hardware follows, and 2 of more
+# (``StreamCosts.followed``).
+_WAITING = 1.25
 
 
 @dataclass(frozen=True)

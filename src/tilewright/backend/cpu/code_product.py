@@ -11,12 +11,12 @@ ends. Start with :func:`code_product_function`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from llvmlite import ir
 
-from tilewright.backend.cpu.cover import by_height, heights, stepping
+from tilewright.backend.cpu.cover import Sums, by_height, carrying, heights, stepping
 from tilewright.backend.cpu.emitter import Emitter
 from tilewright.backend.cpu.indices import I64, word
 from tilewright.backend.cpu.internal import POINTER
@@ -33,8 +33,6 @@ ARGUMENTS = (
 MANTISSA, BIAS = 23, 127  # bits of a float32, and what its exponent is counted from
 SUMS_IN_FLIGHT = 8  # a latency of 4 cycles and two multiply-adds that start in each
 BYTE, I32, F32 = ir.IntType(8), ir.IntType(32), ir.FloatType()
-
-Sums = list[ir.Value]
 
 
 @dataclass(frozen=True)
@@ -174,7 +172,7 @@ class _Writer:
             last = builder.select(few, whole, last)
             return self._block(panel, height, (number, first, last), sums)
 
-        totals = self._loop("block", (word(0), blocks), totals, block)
+        totals = self._over("block", (word(0), blocks), totals, block)
         if shape.tail:
             number = builder.udiv(whole, word(along))
             offsets = self._offsets(panel, number)
@@ -182,6 +180,19 @@ class _Writer:
             sums = self._word(panel, (height, whole), offsets, sums, shape.tail)
             totals = self._scaled(panel, number, sums, totals)
         return totals
+
+    def _over(
+        self,
+        name: str,
+        bounds: tuple[ir.Value, ir.Value],
+        start: Sums,
+        body: Callable[[ir.Value, Sums], Sums],
+    ) -> Sums:
+        """Sums that ``body`` makes of those before at every position within ``bounds``."""
+        (made,) = carrying(
+            self.builder, name, (*bounds, word(1)), [start], lambda at, sums: [body(at, *sums)]
+        )
+        return made
 
     def _block(
         self, panel: _Panel, height: int, bounds: tuple[ir.Value, ir.Value, ir.Value], totals: Sums
@@ -198,7 +209,7 @@ class _Writer:
         def step(at: ir.Value, sums: Sums) -> Sums:
             return self._word(panel, (height, at), offsets, sums, self.shape.per_word)
 
-        sums = self._loop("word", (first, last), [zero] * (copies * count), step)
+        sums = self._over("word", (first, last), [zero] * (copies * count), step)
         while len(sums) > count:
             half = len(sums) // 2
             pairs = zip(sums[:half], sums[half:], strict=True)
@@ -296,35 +307,3 @@ class _Writer:
         exponent = (BIAS + MANTISSA - place) << MANTISSA
         bits = builder.or_(bits, splat_constant(kind, exponent))
         return builder.fsub(builder.bitcast(bits, lanes_of(F32, self.lanes)), offset)
-
-    def _loop(
-        self,
-        name: str,
-        bounds: tuple[ir.Value, ir.Value],
-        start: Sequence[ir.Value],
-        body: Callable[[ir.Value, Sums], Sums],
-    ) -> Sums:
-        """``body(position, carried)`` for all positions from begin to end."""
-        builder, (begin, end) = self.builder, bounds
-        block = builder.function.append_basic_block(name)
-        done = builder.function.append_basic_block(f"{name}.done")
-        before = builder.block
-        builder.cbranch(builder.icmp_signed("<", begin, end), block, done)
-        builder.position_at_end(block)
-        position = builder.phi(I64)
-        position.add_incoming(begin, before)
-        phis: list[ir.PhiInstr] = [builder.phi(value.type) for value in start]
-        made = body(position, list(phis))
-        following, latch = builder.add(position, word(1), flags=("nsw",)), builder.block
-        position.add_incoming(following, latch)
-        builder.cbranch(builder.icmp_signed("<", following, end), block, done)
-        builder.position_at_end(done)
-        results: Sums = []
-        for first, last, phi in zip(start, made, phis, strict=True):
-            phi.add_incoming(first, before)
-            phi.add_incoming(last, latch)
-            result = builder.phi(phi.type)
-            result.add_incoming(first, before)
-            result.add_incoming(last, latch)
-            results.append(result)
-        return results

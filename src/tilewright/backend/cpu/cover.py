@@ -1,15 +1,17 @@
-"""Covering the rows of a block with register tiles, and loops by steps that vary.
+"""Covering the rows of a block with register tiles, and loops: by steps that vary, and with values.
 
 Start with :func:`heights`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from llvmlite import ir
 
-from tilewright.backend.cpu.indices import word
+from tilewright.backend.cpu.indices import I64, word
+
+Sums = list[ir.Value]
 
 
 def heights(builder: ir.IRBuilder, rows: ir.Value, most: int) -> tuple[ir.Value, ir.Value]:
@@ -80,3 +82,42 @@ def stepping(
     position.add_incoming(following, builder.block)
     builder.cbranch(builder.icmp_signed("<", following, end), block, done)
     builder.position_at_end(done)
+
+
+def carrying(
+    builder: ir.IRBuilder,
+    name: str,
+    bounds: tuple[ir.Value, ir.Value, ir.Value],
+    start: Sequence[Sums],
+    body: Callable[[ir.Value, list[Sums]], list[Sums]],
+) -> list[Sums]:
+    """``body`` at positions from begin to end by a step; each turn goes on from what the last made.
+
+    The first one goes on from ``start``, which is what is left where there is none.
+    """
+    begin, end, step = bounds
+    block = builder.function.append_basic_block(name)
+    done = builder.function.append_basic_block(f"{name}.done")
+    before = builder.block
+    builder.cbranch(builder.icmp_signed("<", begin, end), block, done)
+    builder.position_at_end(block)
+    position = builder.phi(I64)
+    position.add_incoming(begin, before)
+    phis = [[builder.phi(value.type) for value in group] for group in start]
+    made = body(position, [Sums(group) for group in phis])
+    following = builder.add(position, step, flags=("nsw",))
+    latch = builder.block
+    position.add_incoming(following, latch)
+    builder.cbranch(builder.icmp_signed("<", following, end), block, done)
+    builder.position_at_end(done)
+    results: list[Sums] = []
+    for old, new, group in zip(start, made, phis, strict=True):
+        results.append([])
+        for first, last, phi in zip(old, new, group, strict=True):
+            phi.add_incoming(first, before)
+            phi.add_incoming(last, latch)
+            result = builder.phi(first.type)
+            result.add_incoming(first, before)
+            result.add_incoming(last, latch)
+            results[-1].append(result)
+    return results

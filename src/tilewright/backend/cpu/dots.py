@@ -12,20 +12,20 @@ from collections.abc import Callable, Sequence
 
 from llvmlite import ir
 
+from tilewright.backend.cpu.cover import Sums, carrying
 from tilewright.backend.cpu.emitter import Emitter
-from tilewright.backend.cpu.indices import I64, word
+from tilewright.backend.cpu.indices import word
 from tilewright.backend.cpu.machine import Level
 from tilewright.backend.cpu.math_arithmetic import call_intrinsic
 from tilewright.ir.dtype import DType
 from tilewright.ir.tile import Apply, Load, Loop
-from tilewright.target.core_model import lanes_along
+from tilewright.target.core_model import PAGE_BYTES, lanes_along
 
 SUMS_IN_FLIGHT = 12  # more than the 8 that a latency of 4 cycles and two starts in each ask for
 LEAST_UNROLL = 2  # vectors along the loop per iteration: hides the loop's own instructions
-AHEAD_BYTES = 4096  # that left streams are asked for before they are read
+AHEAD_BYTES = PAGE_BYTES  # that left streams are asked for before they are read
 MOST_READ_AHEAD = 8  # sums; of more, LLVM would spill what it reads ahead
 
-Sums = list[ir.Value]
 Products = tuple[tuple[Load, Load], ...]
 
 
@@ -175,41 +175,11 @@ class DotProducts:
                 )
             return made
 
-        return self._loop(name, (*bounds, unroll * self.lanes), start, body)
-
-    def _loop(
-        self,
-        name: str,
-        bounds: tuple[ir.Value, ir.Value, int],
-        start: Sums,
-        body: Callable[[ir.Value, Sums], Sums],
-    ) -> Sums:
-        """``body(position, carried)`` from begin to end by a stride."""
-        builder = self.builder
-        begin, end, stride = bounds
-        block = builder.function.append_basic_block(name)
-        done = builder.function.append_basic_block(f"{name}.done")
-        before = builder.block
-        builder.cbranch(builder.icmp_signed("<", begin, end), block, done)
-        builder.position_at_end(block)
-        position = builder.phi(I64)
-        position.add_incoming(begin, before)
-        phis: list[ir.PhiInstr] = [builder.phi(value.type) for value in start]
-        made = body(position, list(phis))
-        following = builder.add(position, word(stride), flags=("nsw",))
-        position.add_incoming(following, builder.block)
-        latch = builder.block
-        builder.cbranch(builder.icmp_signed("<", following, end), block, done)
-        builder.position_at_end(done)
-        results: Sums = []
-        for first_value, last, phi in zip(start, made, phis, strict=True):
-            phi.add_incoming(first_value, before)
-            phi.add_incoming(last, latch)
-            result = builder.phi(phi.type)
-            result.add_incoming(first_value, before)
-            result.add_incoming(last, latch)
-            results.append(result)
-        return results
+        step = word(unroll * self.lanes)
+        (made,) = carrying(
+            self.builder, name, (*bounds, step), [start], lambda at, sums: [body(at, *sums)]
+        )
+        return made
 
     def _tail(self, whole: ir.Value, steps: ir.Value, carried: Sums) -> Sums:
         """The last elements, fewer than a vector, added to the first copy."""

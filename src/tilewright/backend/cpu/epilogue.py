@@ -13,12 +13,13 @@ from typing import Any
 
 from llvmlite import ir
 
+from tilewright.backend.cpu.cover import Sums
 from tilewright.backend.cpu.emitter import Emitter
 from tilewright.backend.cpu.function import Environment
 from tilewright.backend.cpu.indices import I64, word
 from tilewright.backend.cpu.internal import POINTER, internal_function
 from tilewright.backend.cpu.machine import Level
-from tilewright.backend.cpu.register_tile import Sums, TileShape
+from tilewright.backend.cpu.register_tile import TileShape
 from tilewright.backend.cpu.statements import FunctionFrame
 from tilewright.backend.cpu.streams import store_past
 from tilewright.backend.cpu.tile_functions import SumsTaker, give_sums

@@ -40,10 +40,8 @@ from tilewright.shape import (
     product,
     symbol,
 )
-from tilewright.target.core_model import ends_in_half
+from tilewright.target.core_model import NEAR_PANEL_BYTES, NEAR_RESULT_BYTES, ends_in_half
 
-NEAR_PANELS = 20 << 10  # bytes of packed panels that stay in the first-level cache
-NEAR_RESULTS = 1 << 19  # bytes of results that stay in a cache until the next kernel reads them
 SUMS = "sums"  # the name of the block of sums that tiles are stored to
 
 
@@ -74,7 +72,7 @@ class FinishedProduct:
         environment = Environment(signature, [FAR, *past, *self.told])
         self.epilogue = Epilogue(frame.builder.module, name, nest, environment, frame.level)
         elements = product([size for _, size in nest.batch]) * nest.m * nest.n
-        far = less_equal(NEAR_RESULTS // self.dtype.bytes, elements)
+        far = less_equal(NEAR_RESULT_BYTES // self.dtype.bytes, elements)
         streamed = nest.finish.streamed
         frame.names[FAR] = frame.index(logical_and(far, logical_not(streamed)))
         frame.names[STREAMED] = frame.index(streamed)
@@ -138,7 +136,7 @@ class FinishedProduct:
         builder, frame = self.builder, self.frame
         columns = builder.sub(frame.names[N1], frame.names[N0])
         steps = builder.sub(frame.names[K1], frame.names[K0])
-        room = word(NEAR_PANELS // self.dtype.bytes)
+        room = word(NEAR_PANEL_BYTES // self.dtype.bytes)
         near = builder.icmp_signed("<=", builder.mul(columns, steps), room)
         whole = builder.select(near, builder.sub(columns, builder.urem(columns, width)), word(0))
         end = builder.add(frame.names[N0], whole)

@@ -17,8 +17,9 @@ from tilewright.backend.cpu.machine import Level
 from tilewright.backend.cpu.statements import FunctionFrame
 from tilewright.ir.tile import TileBuffer
 from tilewright.shape import Expr, ceil_div, constant
+from tilewright.target.core_model import LINE_BYTES
 
-ALIGNMENT = 64  # bytes; of every scratch buffer
+ALIGNMENT = LINE_BYTES  # of every scratch buffer
 COUNTED_AXES = 2  # of a grid, the last ones: they are one loop
 
 

@@ -99,21 +99,21 @@ class CodeGenerator:
         if nest is not None:
             frame.finished[nest.product] = FinishedProduct(frame, nest, signature, name)
 
-        def tasks(program: TileProgram) -> None:
+        def write_tasks(form: TileProgram) -> None:
             frame.enter()
-            task_loop(frame, (begin, end), program.grid, lambda: frame.statements(program.body))
+            task_loop(frame, (begin, end), form.grid, lambda: frame.statements(form.body))
             frame.leave()
 
         rows = with_whole_rows(program)
         if rows is None:
-            tasks(program)
+            write_tasks(program)
         else:
             is_whole = frame.indices.truth(rows[0], frame.names)
             with frame.builder.if_else(is_whole) as (whole, other):
                 with whole:
-                    tasks(rows[1])
+                    write_tasks(rows[1])
                 with other:
-                    tasks(program)
+                    write_tasks(program)
         write_fence(frame, program.body)
         frame.builder.ret_void()
 

@@ -16,6 +16,8 @@ from tilewright.backend.cpu.object_file import (
     NOBITS,
     PAGE,
     PROGBITS,
+    R_64,
+    R_PC64,
     THREAD_LOCAL,
     UNDEFINED,
     WRITE,
@@ -25,7 +27,7 @@ from tilewright.backend.cpu.object_file import (
 )
 from tilewright.runtime.program import CodeImage
 
-_R_64, _R_PC32, _R_PLT32, _R_GOTPCREL, _R_PC64 = 1, 2, 4, 9, 24
+_R_PC32, _R_PLT32, _R_GOTPCREL = 2, 4, 9
 _R_GOTPCRELX, _R_REX_GOTPCRELX = 41, 42
 _GOT_RELATIVE = (_R_GOTPCREL, _R_GOTPCRELX, _R_REX_GOTPCRELX)
 
@@ -182,14 +184,14 @@ class _Linker:
         target, addend, place = relocation.target, relocation.addend, relocation.place
         address = target.address
         match relocation.kind:
-            case kind if kind == _R_64:
+            case kind if kind == R_64:
                 self.fixups.append((place, target.name, (address or 0) + addend))
             case kind if kind in _GOT_RELATIVE:
                 self._write(place, "<i", self.slots[target] + addend - place)
             case kind if kind in (_R_PC32, _R_PLT32):
                 found = self.stubs[target.name] if address is None else address
                 self._write(place, "<i", found + addend - place)
-            case kind if kind == _R_PC64 and address is not None:
+            case kind if kind == R_PC64 and address is not None:
                 self._write(place, "<q", address + addend - place)
             case kind:
                 raise refused(f"relocation {kind} of '{target.name}' is not position-independent")

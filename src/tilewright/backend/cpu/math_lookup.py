@@ -26,7 +26,7 @@ from tilewright.backend.cpu.math_trigonometric import register_cosine, register_
 Function = Callable[[Arithmetic, ir.Value], ir.Value]
 
 _FROM_THREE_QUARTERS = 3  # mantissas in [3/4, 3/2), in the immediate of the instruction
-_NAN_IF_NEGATIVE = 2 << 2
+_NAN_IF_NEGATIVE = 2 << 2  # the sign, in the same immediate
 _I32 = ir.IntType(32)
 
 

@@ -25,11 +25,11 @@ from tilewright.backend.cpu.internal import POINTER
 from tilewright.backend.cpu.machine import Level
 from tilewright.backend.cpu.shared import SharedFunction, shared_function
 from tilewright.ir.dtype import DType
+from tilewright.target.core_model import WORD_BYTES
 
 SIDE = 16  # rows of a register, and words in one of them
 ROWS, COLUMNS = 2 * SIDE, 2 * SIDE  # of the sums that the registers hold
-WORD_BYTES = 4
-CONFIGURATION_BYTES = 64
+CONFIGURATION_BYTES = 64  # of the operand that configures the unit
 _BYTE, _HALF, _INDEX = ir.IntType(8), ir.IntType(16), ir.IntType(32)
 # Steps along k, left, its row, right, its row along k, rows, sums, their row, whether to go on from
 # what is there; strides in words.

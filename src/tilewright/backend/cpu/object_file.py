@@ -27,7 +27,7 @@ _SYMTAB, _RELA = 2, 4
 _ALLOCATED, _EXECUTABLE = 2, 4
 _ABSOLUTE, _RESERVED = 0xFFF1, 0xFF00
 _LOCAL, _FUNCTION = 0, 2
-_R_NONE, _R_64, _R_PC64 = 0, 1, 24
+R_64, R_PC64, _R_NONE = 1, 24, 0
 
 # Sections that are allocated, but only for debuggers and unwinders.
 _UNUSED = (".eh_frame", ".note", ".comment")
@@ -120,7 +120,7 @@ class ObjectFile:
                 kind, symbol = info & 0xFFFFFFFF, self.symbols[int(info >> 32)]
                 if kind == _R_NONE:
                     continue
-                if place + (8 if kind in (_R_64, _R_PC64) else 4) > room:
+                if place + (8 if kind in (R_64, R_PC64) else 4) > room:
                     raise refused("a relocation lies outside its section")
                 yield Relocation(section.info, place, kind, symbol, addend)
 

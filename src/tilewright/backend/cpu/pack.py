@@ -32,9 +32,11 @@ Array = np.ndarray[Any, Any]
 # What the elements lie in, and arrays that hold them one after the other in row-major order.
 _Pieces = tuple[Array, list[Array]]
 
-_MOST_THREADS = 8
+_MOST_THREADS = 8  # a limit of what compiling takes of a large machine
 _JOB = 8 * PART  # bytes that a thread arranges at a time
-_FIRST_ROOM, _MOST_ROOM = PART, 64 * PART  # bytes of memory that constants share
+# Bytes of memory that constants share, the first ones and any later ones: a limit of what is taken
+# and never used, as only the last stretch has an end without constants.
+_FIRST_ROOM, _MOST_ROOM = PART, 64 * PART
 
 
 def constant_value(node: Node) -> Array:

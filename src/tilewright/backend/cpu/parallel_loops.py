@@ -19,7 +19,7 @@ from tilewright.backend.cpu.machine import Level
 from tilewright.ir.tile import Loop, Store
 from tilewright.ir.tile_walk import is_innermost, slope
 
-LOOKUPS_AT_A_TIME = 4
+LOOKUPS_AT_A_TIME = 4  # so that the loop's own instructions are a small part
 
 
 class _Distinct(ir.MDValue):

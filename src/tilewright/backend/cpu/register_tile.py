@@ -13,6 +13,7 @@ from functools import reduce
 
 from llvmlite import ir
 
+from tilewright.backend.cpu.cover import Sums, carrying
 from tilewright.backend.cpu.emitter import Emitter
 from tilewright.backend.cpu.indices import I64, word
 from tilewright.backend.cpu.internal import POINTER
@@ -203,9 +204,6 @@ class TileOperands:
         return out
 
 
-Sums = list[ir.Value]
-
-
 class TileLoop:
     """Writes the sums of one tile at the builder's position."""
 
@@ -316,7 +314,7 @@ class TileLoop:
                 return self._steps(carried)
             return self._unless(self._are_equal(places), carried)
 
-        return self._loop("run", (word(0), gathered.runs, 1), copies, body)
+        return carrying(self.builder, "run", (word(0), gathered.runs, word(1)), copies, body)
 
     def _unless(self, skipped: ir.Value, carried: list[Sums]) -> list[Sums]:
         """The sums after all of k, or as they are where it is ``skipped``."""
@@ -376,10 +374,10 @@ class TileLoop:
         def one(k: ir.Value, carried: list[Sums]) -> list[Sums]:
             return [self._step(k, carried[0], self.shape.masked), *carried[1:]]
 
-        after = self._loop("k", (word(0), main, count), copies, several)
+        after = carrying(self.builder, "k", (word(0), main, word(count)), copies, several)
         if count == 1 and not self.shape.masked:
             return after
-        return self._loop("rest", (main, steps, 1), after, one)
+        return carrying(self.builder, "rest", (main, steps, word(1)), after, one)
 
     def _unmasked_steps(self) -> ir.Value:
         """Steps whose whole vectors end before the right operand does."""
@@ -408,38 +406,6 @@ class TileLoop:
         place = self.scalar.gep(ahead, dtype, self.builder.mul(k, word(height)))
         for element in range(0, height * self.shape.unroll, LINE_BYTES // dtype.bytes):
             self.scalar.prefetch(self.scalar.gep(place, dtype, word(element)))
-
-    def _loop(
-        self, name: str, bounds: tuple[ir.Value, ir.Value, int], start: list[Sums], body: object
-    ) -> list[Sums]:
-        """``body(position, carried)`` for positions from begin to end by a step, carrying sums."""
-        builder = self.builder
-        begin, end, stride = bounds
-        block = builder.function.append_basic_block(name)
-        done = builder.function.append_basic_block(f"{name}.done")
-        before = builder.block
-        builder.cbranch(builder.icmp_signed("<", begin, end), block, done)
-        builder.position_at_end(block)
-        position = builder.phi(I64)
-        position.add_incoming(begin, before)
-        phis = [[builder.phi(value.type) for value in copy] for copy in start]
-        made = body(position, phis)  # type: ignore[operator]
-        following = builder.add(position, word(stride), flags=("nsw",))
-        latch = builder.block
-        position.add_incoming(following, latch)
-        builder.cbranch(builder.icmp_signed("<", following, end), block, done)
-        builder.position_at_end(done)
-        results: list[Sums] = []
-        for old, new, carried in zip(start, made, phis, strict=True):
-            results.append([])
-            for first, last, phi in zip(old, new, carried, strict=True):
-                phi.add_incoming(first, before)
-                phi.add_incoming(last, latch)
-                result = builder.phi(first.type)
-                result.add_incoming(first, before)
-                result.add_incoming(last, latch)
-                results[-1].append(result)
-        return results
 
     def _step(self, k: ir.Value, sums: Sums, masked: bool) -> Sums:
         """One outer product of a column of the left and a row of the right operand."""

@@ -15,39 +15,44 @@ from typing import Protocol
 
 from llvmlite import ir
 
+from tilewright.backend.cpu.cover import Sums, carrying
 from tilewright.backend.cpu.emitter import Emitter
-from tilewright.backend.cpu.indices import I64, word
+from tilewright.backend.cpu.indices import word
 from tilewright.backend.cpu.math_arithmetic import call_intrinsic, lanes_of, splat_constant
 from tilewright.backend.cpu.vectors import (
     Scalars,
     VectorFrame,
     VectorPlace,
     address_of,
-    is_picked,
 )
 from tilewright.ir.dtype import DType
 from tilewright.ir.tile import (
     CACHE_LINE,
     Accumulator,
-    Apply,
-    Guarded,
     IndexValue,
     Let,
     Load,
     Loop,
     Store,
     TileBuffer,
-    Value,
 )
-from tilewright.ir.tile_walk import may_fault, slope, stride, value_loads, value_parts
+from tilewright.ir.tile_interleaved import is_picked
+from tilewright.ir.tile_walk import (
+    is_function,
+    is_light_on_bytes,
+    lies_near,
+    may_fault,
+    own_values,
+    slope,
+    stride,
+    value_loads,
+    value_parts,
+)
 from tilewright.shape import Expr, constant, symbol
-from tilewright.target.core_model import lanes_along
+from tilewright.target.core_model import VECTORS_TOGETHER, lanes_along
 
-TOGETHER = 4  # vectors at a time: as many as hide the latency of what combines them
-_FEWER = 2  # of those that take many registers
-_ARITHMETIC = frozenset(("add", "subtract", "multiply", "divide", "maximum", "minimum", "negate"))
 _I1, _I32 = ir.IntType(1), ir.IntType(32)
-State = list[ir.Value]
+State = Sums
 
 
 class RowScalars(Scalars, Protocol):
@@ -84,37 +89,38 @@ def row_loop(frame: RowScalars, loop: Loop) -> RowLoop | None:
     statements = [s for s in loop.body if isinstance(s, Let | Store)]
     if len(statements) < len(loop.body):
         return None
-    values = [s.value for s in statements] + [a.value for a in loop.accumulators]
+    values = own_values(loop)
     parts = [part for value in values for part in value_parts(value)]
     stores = [s for s in statements if isinstance(s, Store)]
     places = {s.buffer: s.offset for s in stores}
     loads = [load for value in values for load in value_loads(value)]
-    picks = frame.level.isa == "avx512" and any(
-        is_picked(stride(load.offset, loop.variable)) for load in loads
-    )
+
+    def is_picked_out(load: Load) -> bool:
+        return frame.level.has_masks and is_picked(stride(load.offset, loop.variable))
+
+    picks = any(map(is_picked_out, loads))
     # Within a vector statements keep their order, and its lanes are iterations.
     in_place = all(places.get(load.buffer, load.offset) == load.offset for load in loads)
     if not (
         (loop.masked or (picks and not loop.independent))
-        and all(_lies_near(part, loop.variable, picks) for part in parts)
+        and all(lies_near(part, loop.variable, is_picked_out) for part in parts)
         and all(slope(s.offset, loop.variable) == 1 for s in stores)
         and (loop.independent or in_place)
         and not any(may_fault(part) for part in parts)
+        and (frame.level.has_masks or not is_light_on_bytes(loop))
     ):
         return None
     # Positions are computed in the type that they become.
     dtypes = [part.dtype for part in parts if not isinstance(part, IndexValue)]
     dtypes += [s.buffer.dtype for s in stores]
-    heavy = sum(isinstance(p, Apply) and p.function not in _ARITHMETIC for p in parts)
-    held = [access.buffer.dtype.bytes for access in (*loads, *stores)]
-    if not (frame.level.has_masks or heavy or loop.accumulators) and 1 in held:
-        return None  # bytes under a mask are moved one by one, which takes longer than light work
     count, widest = loop.end - loop.begin, max(dtype.bytes for dtype in dtypes)
     length = max(count.value, 0) if count.is_constant else None
     lanes = lanes_along(length, frame.level.lanes(widest), widest)
     asked = _asked(loads, loop.variable, frame.near | set(places)) if loop.ahead else ()
     frame.near |= {*places, *(load.buffer for load in asked)}
-    together = TOGETHER if heavy <= 1 else _FEWER
+    together = VECTORS_TOGETHER
+    if sum(map(is_function, parts)) > 1:
+        together //= 2  # functions one after the other hold more registers than are left for four
     if loop.independent:
         together = 1  # there is work enough in each
     return RowLoop(loop, lanes, together, length, asked, _ending(frame, loop, [*stores, *loads]))
@@ -143,18 +149,6 @@ def _asked(loads: Sequence[Load], variable: str, near: Set[TileBuffer]) -> tuple
         if moves and not load.buffer.scratch and load.buffer not in near:
             found.setdefault(load.buffer, load)
     return tuple(found.values())
-
-
-def _lies_near(part: Value, variable: str, picks: bool) -> bool:
-    """Whether a vector of a part of a value needs no more than whole vectors of memory."""
-    match part:
-        case Load(offset=offset):
-            step = stride(offset, variable)
-            return step in (0, 1) or (picks and is_picked(step))
-        case IndexValue(expression=expression):
-            return stride(expression, variable) is not None
-        case _:
-            return not isinstance(part, Guarded)
 
 
 class _Total:
@@ -330,31 +324,12 @@ class _Stretches:
         body: Callable[[ir.Value, list[State]], list[State]],
     ) -> None:
         """Steps of ``body`` within ``bounds``, each of so many elements."""
-        builder, (first, last) = self.frame.builder, bounds
-        before = builder.block
-        inside, done = (builder.append_basic_block(name) for name in ("vectors", "vectors_done"))
-        builder.cbranch(builder.icmp_signed("<", first, last), inside, done)
-        builder.position_at_end(inside)
-        position = builder.phi(I64)
-        phis = [[builder.phi(value.type) for value in state] for state in self.states]
-        self.frame.enter()
-        made = body(position, [list[ir.Value](state) for state in phis])
-        self.frame.leave()
-        following = builder.add(position, word(step), flags=("nsw",))
-        latch = builder.block
-        position.add_incoming(first, before)
-        position.add_incoming(following, latch)
-        builder.cbranch(builder.icmp_signed("<", following, last), inside, done)
-        builder.position_at_end(done)
-        after: list[State] = []
-        for start, carried, ended in zip(self.states, phis, made, strict=True):
-            left: State = []
-            for old, phi, new in zip(start, carried, ended, strict=True):
-                phi.add_incoming(old, before)
-                phi.add_incoming(new, latch)
-                result = builder.phi(old.type)
-                result.add_incoming(old, before)
-                result.add_incoming(new, latch)
-                left.append(result)
-            after.append(left)
-        self.states = after
+
+        def turn(position: ir.Value, states: list[State]) -> list[State]:
+            self.frame.enter()
+            made = body(position, states)
+            self.frame.leave()
+            return made
+
+        around = (*bounds, word(step))
+        self.states = carrying(self.frame.builder, "vectors", around, self.states, turn)

@@ -28,7 +28,7 @@ from tilewright.ir.tile import (
 )
 from tilewright.shape import Expr
 
-LINES_AT_A_TIME = 4
+LINES_AT_A_TIME = 4  # so that the loop's own instructions are a small part
 
 Bounds = tuple[ir.Value, ir.Value]
 

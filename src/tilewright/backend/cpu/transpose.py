@@ -15,22 +15,34 @@ from functools import partial
 
 from llvmlite import ir
 
+from tilewright.backend.cpu.cover import Sums, carrying
 from tilewright.backend.cpu.emitter import Emitter
 from tilewright.backend.cpu.indices import I64, word
 from tilewright.backend.cpu.machine import Level
 from tilewright.backend.cpu.shared import SharedFunction, shared_function
 from tilewright.ir.dtype import DType
-from tilewright.target.core_model import LEAST_SQUARE, PAGE_BYTES, most_thin, thin_lanes
+from tilewright.target.core_model import (
+    FEWEST_REGISTERS,
+    LEAST_SQUARE,
+    LEAST_VECTOR_BYTES,
+    PAGE_BYTES,
+    PIECE_BYTES,
+    WIDE_LANES,
+    WIDE_VECTOR_BYTES,
+    WORD_BYTES,
+    most_thin,
+    thin_lanes,
+)
 
 POINTER = ir.PointerType()
-SQUARES = {16: (8, 4), 32: (16, 8, 4)}  # rows and columns of squares that so many registers hold
-WORD = 4  # bytes
-SHORT_BYTES = 252  # rows that begin no farther apart share pages, and most of them lines
-LEAST_COLUMNS = 8  # of words that are made in registers
-PIECE_BYTES = 16  # parts of registers, within which elements of two of them are interleaved
-FEW_PIECES = 4  # of a register, below which whole rows are loaded as fast
 NARROW_BYTES = 2  # elements no wider may be turned by pieces, where a square of registers fits
-COPIED_ROWS = 8  # of such a square in a turn of the loop that copies them
+# Of such a square in a turn of the loop that copies them, each through a register; not measured.
+COPIED_ROWS = FEWEST_REGISTERS // 2
+# Columns of the fewest words that are made in registers: two rows of bytes of so many, interleaved,
+# fill the shortest one.
+LEAST_COLUMNS = LEAST_VECTOR_BYTES // 2
+# Rows of which a square, of 16 at most, lies within a page begin less than so far apart.
+SHORT_BYTES = PAGE_BYTES // WIDE_LANES
 # (source, elements between its rows, target, elements between its rows, rows, columns)
 ARGUMENTS = (POINTER, I64, POINTER, I64, I64, I64)
 Place = Callable[[int, ir.Value], ir.Value]  # where a row of a square has a column
@@ -59,6 +71,15 @@ def transpose_function(
     return shared_function(module, shared)
 
 
+def squares_of(registers: int) -> tuple[int, ...]:
+    """Rows and columns of the squares that so many registers hold, the largest first.
+
+    Every step takes two registers of a square into two others, so that half of them hold it.
+    """
+    most = registers // 2
+    return tuple(most >> halved for halved in range((most // LEAST_SQUARE).bit_length()))
+
+
 class _Writer:
     def __init__(
         self, function: ir.Function, level: Level, dtype: DType, along_target: bool
@@ -78,7 +99,7 @@ class _Writer:
         for count in range(2, most_thin(self.level.vector_bytes, self.dtype.bytes) + 1):
             self._of_thin(count, done)
         most = self.level.lanes(self.dtype.bytes)
-        sizes = dict.fromkeys(min(size, most) for size in SQUARES[self.level.registers])
+        sizes = dict.fromkeys(min(size, most) for size in squares_of(self.level.registers))
         if self.dtype.bytes > NARROW_BYTES:
             self._of_squares(list(sizes))
         else:
@@ -208,7 +229,7 @@ class _Writer:
         if self.along_target:
             return two
         builder, size = self.builder, self.dtype.bytes
-        is_short = builder.icmp_signed("<=", self.source_row, word(SHORT_BYTES // size))
+        is_short = builder.icmp_signed("<", self.source_row, word(SHORT_BYTES // size))
         is_whole = self._are_multiples(self.source_row, self.level.vector_bytes)
         return builder.select(builder.or_(is_short, is_whole), two, word(self.lanes))
 
@@ -244,12 +265,16 @@ class _Writer:
         self._loop(word(0), self.rows, word(1), element)
 
     def _whole(self, row: ir.Value, column: ir.Value) -> None:
-        """A square, loaded in pieces where its source is far away and a register has several."""
+        """A square, loaded in pieces where its source is far away and vectors are wide.
+
+        Of the two pieces of shorter ones, to put them together takes as many instructions as the
+        step that it saves.
+        """
         builder = self.builder
         if not self.along_target:
             self._prefetch(row, column)
         turns = PIECE_BYTES // self.dtype.bytes
-        if self.along_target or self.lanes < FEW_PIECES * turns:
+        if self.along_target or self.lanes * self.dtype.bytes < WIDE_VECTOR_BYTES:
             self._turn_rows(row, column)
             return
 
@@ -393,19 +418,11 @@ class _Writer:
     def _loop(
         self, begin: ir.Value, end: ir.Value, step: ir.Value, body: Callable[[ir.Value], None]
     ) -> None:
-        builder = self.builder
-        block = builder.function.append_basic_block("loop")
-        done = builder.function.append_basic_block("loop.done")
-        before = builder.block
-        builder.cbranch(builder.icmp_signed("<", begin, end), block, done)
-        builder.position_at_end(block)
-        position = builder.phi(I64)
-        position.add_incoming(begin, before)
-        body(position)
-        following = builder.add(position, step, flags=("nsw",))
-        position.add_incoming(following, builder.block)
-        builder.cbranch(builder.icmp_signed("<", following, end), block, done)
-        builder.position_at_end(done)
+        def turn(position: ir.Value, nothing: list[Sums]) -> list[Sums]:
+            body(position)
+            return nothing
+
+        carrying(self.builder, "loop", (begin, end, step), [], turn)
 
 
 class _WordWriter(_Writer):
@@ -443,11 +460,11 @@ class _WordWriter(_Writer):
 
     def _words(self, column: ir.Value) -> None:
         """The words of as many columns as a register has bytes."""
-        rows = [self._bytes(word(i), column) for i in range(WORD)]
+        rows = [self._bytes(word(i), column) for i in range(WORD_BYTES)]
         low, high = self._interleaved(rows[0], rows[1], 8), self._interleaved(rows[2], rows[3], 8)
         words = self._interleaved(low, high, 16)
         address = self._target(word(0), column)
-        Emitter(self.builder, self.level, WORD * self.lanes).store(words, address, self.dtype)
+        Emitter(self.builder, self.level, WORD_BYTES * self.lanes).store(words, address, self.dtype)
 
     def _bytes(self, row: ir.Value, column: ir.Value) -> ir.Value:
         """Those of a row, zeros where there is none."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol, TypeGuard
+from typing import Protocol
 
 from llvmlite import ir
 
@@ -31,7 +31,7 @@ from tilewright.ir.tile import (
     TileBuffer,
     Value,
 )
-from tilewright.ir.tile_interleaved import MOST_PICKED
+from tilewright.ir.tile_interleaved import is_picked
 from tilewright.ir.tile_walk import slope, stride
 from tilewright.shape import Expr, symbol
 
@@ -87,11 +87,6 @@ def address_of(
     return frame.emitter.gep(frame.pointers[buffer.name], buffer.dtype, place)
 
 
-def is_picked(step: int | None) -> TypeGuard[int]:
-    """Whether elements so far apart are picked out of whole vectors."""
-    return step is not None and 1 < step <= MOST_PICKED
-
-
 class VectorFrame:
     """Values in the ``lanes`` of a place; ``locals`` are those known as vectors already."""
 
@@ -139,7 +134,7 @@ class VectorFrame:
 
     def _load(self, load: Load) -> ir.Value:
         dtype = load.buffer.dtype
-        step = slope(load.offset, self.place.variable)
+        step = stride(load.offset, self.place.variable)
         if step == 0:
             return self.vector.splat(self.frame.value(load))
         if step == 1:
@@ -147,8 +142,7 @@ class VectorFrame:
             if self.mask is None or self._is_whole(load):
                 return self.vector.load(address, dtype)
             return self.vector.masked_load(address, dtype, self.mask)
-        step = stride(load.offset, self.place.variable)
-        if is_picked(step) and self.frame.level.isa == "avx512":
+        if is_picked(step) and self.frame.level.has_masks:
             return self._picked(load, step)
         made: ir.Value = ir.Constant(self.vector.type(dtype), ir.Undefined)
         for lane in range(self.lanes):
@@ -159,33 +153,21 @@ class VectorFrame:
 
     def _picked(self, load: Load, step: int) -> ir.Value:
         """Every ``step``-th element of as many vectors; none after the last lane's is read."""
-        builder, dtype, lanes = self.builder, load.buffer.dtype, self.lanes
+        builder, dtype, lanes, count = self.builder, load.buffer.dtype, self.lanes, self.place.count
         first = self._address(load.buffer, load.offset, self.place.first)
-        index = ir.IntType(32)
-        count: ir.Value = (
-            ir.Constant(index, lanes) if self.place.count is None else self.place.count
-        )
-        spanned = builder.mul(builder.sub(count, ir.Constant(count.type, 1)),
-                              ir.Constant(count.type, step))  # fmt: skip
-        made: ir.Value | None = None
+        if count is None:
+            count = ir.Constant(ir.IntType(32), lanes)
+        last = builder.mul(builder.sub(count, ir.Constant(count.type, 1)),
+                           ir.Constant(count.type, step))  # fmt: skip
+        read: list[ir.Value] = []
         for part in range(step):
             address = self.vector.gep(first, dtype, word(part * lanes))
-            here = builder.sub(spanned, ir.Constant(count.type, part * lanes - 1))
+            here = builder.sub(last, ir.Constant(count.type, part * lanes - 1))
             if self.place.count is None and part < step - 1:
-                read = self.vector.load(address, dtype)
+                read.append(self.vector.load(address, dtype))
             else:
-                read = self.vector.masked_load(address, dtype, self.vector.lane_mask(here))
-            # Lane i is element i * step; those that lie in this part come from it.
-            order = [
-                lanes + i * step - part * lanes if i * step // lanes == part else i
-                for i in range(lanes)
-            ]
-            known = ir.Constant(read.type, ir.Undefined) if made is None else made
-            made = builder.shuffle_vector(
-                known, read, ir.Constant(ir.VectorType(index, lanes), order)
-            )
-        assert made is not None
-        return made
+                read.append(self.vector.masked_load(address, dtype, self.vector.lane_mask(here)))
+        return self.vector.picked(read, [divmod(i * step, lanes) for i in range(lanes)])
 
     def _column(self, lane: int) -> ir.Value:
         """The lane's column, or the last valid one beyond it, so that no lane reads outside."""

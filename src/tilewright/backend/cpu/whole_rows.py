@@ -13,7 +13,9 @@ from tilewright.ir.tile import NEVER, Let, Loop, Store, TileProgram
 from tilewright.ir.tile_walk import ExpressionMap, is_innermost, value_parts
 from tilewright.shape import Expr, constant, equal, logical_and, logical_not
 
-MOST_PARTS = 8  # of the values of a loop: rows of more take longer than what is saved
+# Of the values of a loop. A question and a division are saved for each row, some ten cycles, which
+# are little where more is computed of every element; and the code of all tasks is made twice.
+MOST_PARTS = 8
 
 
 def with_whole_rows(program: TileProgram) -> tuple[Expr, TileProgram] | None:

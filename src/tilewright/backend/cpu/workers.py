@@ -21,7 +21,7 @@ from typing import IO
 from tilewright.backend.cpu.machine import Level, ModuleText, compile_object
 from tilewright.support.processors import usable_processors
 
-MOST_WORKERS = 8
+MOST_WORKERS = 8  # processes: a limit of what compiling takes of a large machine
 PATIENCE = 60.0  # seconds for what a worker still does when all else is done
 WORTHWHILE = 300_000  # characters of LLVM's language for each process, which take a second or so
 

@@ -26,7 +26,9 @@ from tilewright.shape.table import Operation
 
 Ranges = tuple[Interval, ...]  # not empty each, in order, with gaps between them
 
-MOST_TOGETHER = 64  # combinations of ranges that are tried, each against every demand
+# Combinations of ranges that are tried, each against every demand: a limit of effort, six
+# dimensions with two ranges each. Ranges of what is left out stay as they are.
+MOST_TOGETHER = 64
 
 
 def implied(guards: Iterable[Guard], dimensions: Iterable[DimensionReport]) -> dict[str, Implied]:
@@ -42,9 +44,7 @@ def implied(guards: Iterable[Guard], dimensions: Iterable[DimensionReport]) -> d
         if len(symbols) != 1 or symbols[0] not in free:
             continue
         row = free[symbols[0]]
-        before = Dim(row.low, row.high, row.multiple_of)
-        if row.text in found:
-            before = found[row.text].dim
+        before = found[row.text].dim if row.text in found else _range_of(row)
         after = _narrowed(guard.condition, row.name, before)
         if after != before:
             found[row.text] = Implied(after, guard.message)
@@ -101,8 +101,7 @@ class Alternatives:
 
     def _divide(self, row: DimensionReport, guard: Guard) -> None:
         """Cut the combinations at the gaps that a demand leaves in the range of a dimension."""
-        whole = Dim(row.low, row.high, row.multiple_of)
-        ranges = _solutions_within(guard.condition, row.name, whole)
+        ranges = _solutions_within(guard.condition, row.name, _range_of(row))
         if len(ranges) < 2:
             return
         divided = [
@@ -128,11 +127,15 @@ class Alternatives:
         out: dict[str, Implied] = {}
         for name, reason in self._reasons.items():
             row = self._free[name]
-            before = Dim(row.low, row.high, row.multiple_of)
+            before = _range_of(row)
             after = _spanned(_either(tuple(f[name] for f in self._possible), ()), before)
             if after != before:
                 out[row.text] = Implied(after, reason)
         return out
+
+
+def _range_of(row: DimensionReport) -> Dim:
+    return Dim(row.low, row.high, row.multiple_of)
 
 
 def _narrowed(condition: Expr, name: str, dim: Dim) -> Dim:

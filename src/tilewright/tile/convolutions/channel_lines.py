@@ -38,6 +38,7 @@ from tilewright.shape import (
     select,
     symbol,
 )
+from tilewright.target.core_model import spread_elements
 from tilewright.tile.products.contraction import (
     MANY_TASKS,
     PACKED_COLUMNS,
@@ -51,8 +52,9 @@ from tilewright.tile.products.program import Loaded
 from tilewright.tile.values.taps import geometry, tap_position
 from tilewright.tile.variants import THREADS
 
-TOGETHER = 8  # taps that share what is read of a line, in one loop
-SPREAD = 16  # elements, an odd number of which is between planes: they spread over a cache's sets
+# Taps that share what is read of a line, in one loop: half of the general registers hold where they
+# are stored. With twelve of 11x11 taps, convolutions take 1.05 to 1.09 times as long (Zen 4).
+TOGETHER = 8
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,8 @@ class PackedLines:
         if beyond is not constant(0) and frame.blocking.columns is None:
             copies = ceil_div(depth, max(taps, 1)) * groups
             columns = _columns(frame, depth, copies, beyond)
-        plane = ceil_div(columns + beyond, 2 * SPREAD) * (2 * SPREAD) + SPREAD
+        line = spread_elements(node.dtype.bytes)
+        plane = ceil_div(columns + beyond, 2 * line) * (2 * line) + line
         return PackedLines(node, depth, columns, taps, groups, max(stride, 1), plane)
 
     @property

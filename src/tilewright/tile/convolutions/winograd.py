@@ -33,9 +33,8 @@ from tilewright.shape import (
     select,
     symbol,
 )
-from tilewright.target.core_model import LINE_BYTES
+from tilewright.target.core_model import LINE_BYTES, LINE_ELEMENTS
 from tilewright.tile.convolutions.winograd_tiles import (
-    CHANNEL_UNIT,
     DataTransform,
     ResultTransform,
     Tiles,
@@ -94,7 +93,7 @@ def winograd_forms(node: Node) -> tuple[Form, ...]:
 def _fills_vectors(groups: int, weights: Node) -> bool:
     """Whether the channels of each group, where there are several, are as many as a line holds."""
     outputs, channels = (size.value for size in weights.shape[:2])
-    return groups == 1 or min(outputs // groups, channels) >= CHANNEL_UNIT
+    return groups == 1 or min(outputs // groups, channels) >= LINE_ELEMENTS
 
 
 def winograd_variants(

@@ -41,6 +41,7 @@ from tilewright.shape import (
     minimum,
     select,
 )
+from tilewright.target.core_model import LINE_ELEMENTS
 from tilewright.tile.convolutions.winograd_transforms import (
     Form,
     apply_columns,
@@ -53,7 +54,6 @@ from tilewright.tile.values.lowering import Lowering
 from tilewright.tile.variants import LoweredStep, Workspace
 
 CHANNEL_BLOCK = 128  # channels per task of a transform at most
-CHANNEL_UNIT = 16  # blocks are multiples of a cache line
 TURNED_CHANNELS = 16  # at a time, so that their lines come from memory one after the other
 PLANE_UNIT = 1024  # elements: planes begin at multiples of it, and …
 PLANE_SHIFT = 48  # … this many later each, so that they do not meet in the same cache sets
@@ -186,7 +186,7 @@ class _Transform:
 def _channel_block(width: int) -> int:
     """Balanced blocks of channels, whole cache lines unless there is one block only."""
     blocks = -(-width // CHANNEL_BLOCK)
-    whole = -(-width // (blocks * CHANNEL_UNIT)) * CHANNEL_UNIT
+    whole = -(-width // (blocks * LINE_ELEMENTS)) * LINE_ELEMENTS
     return min(width, whole)
 
 

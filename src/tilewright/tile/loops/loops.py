@@ -29,18 +29,23 @@ from tilewright.ir.tile import (
 from tilewright.ir.tile_walk import ExpressionMap, expressions
 from tilewright.ir.views import linear
 from tilewright.shape import Expr, Truth, ceil_div, constant, maximum, minimum, total
+from tilewright.target.core_model import FEWEST_REGISTERS, LINE_ELEMENTS
 from tilewright.tile.loops.interchange import Columns, interchanged, reduces_across
 from tilewright.tile.loops.pixels import as_pixels
 from tilewright.tile.loops.side_by_side import side_by_side
 from tilewright.tile.loops.turned import in_blocks, turned_orders
 from tilewright.tile.moves.transposes import as_transpose
 from tilewright.tile.values.lowering import Lowering
-from tilewright.tile.work import estimate
+from tilewright.tile.work import MOST_COLUMNS, SHARES, estimate
 
-LEAST_COLUMNS, MOST_COLUMNS = 128, 512  # columns per task: long runs of memory, sums in L1
-SHARES = 8  # tasks to make at least where there are enough columns
-STEPS = 8  # of running sums side by side, which are taken up once for all of them
-LEAST_ACROSS = 3  # results known to be fewer are reduced one after the other
+LEAST_COLUMNS = 128  # of a task: long runs of memory
+# Of running sums side by side, which are taken up once for all of them: registers hold the results
+# of all steps, and as many are left for what these read.
+STEPS = FEWEST_REGISTERS // 2
+# Results known to be fewer are reduced one after the other. Sums of 20 squares take 0.35 to 0.56 of
+# the time across where there are three of them (Zen 4). Of two, those of 10 take half of it, those
+# of hundreds as long, and with registers for masks 1.8 times as long, which no price decides yet.
+LEAST_ACROSS = 3
 CHUNK = 4096  # elements in one task: small enough to balance, large enough to amortise
 SHORT = 16  # iterations that LLVM unrolls; a task of so few would cost more than what it does
 
@@ -242,9 +247,38 @@ def _across(
     return finish(lowering, kernel, grid, interchanged(lowering, name, body, columns), targets)
 
 
+def filled(
+    lowering: Lowering, bounds: tuple[Expr, Expr], extent: Expr, body: Callable[[Expr], None]
+) -> Loop:
+    """A loop within ``bounds`` and below ``extent``, of what ``body`` emits for its variable."""
+    lowering.open()
+    variable = lowering.variable(extent)
+    body(variable)
+    return Loop(str(variable), *bounds, lowering.close())
+
+
+def block_number(
+    lowering: Lowering,
+    grid: list[tuple[str, Expr]],
+    blocks: Expr,
+    most: Expr | None = None,
+    stem: str = "i",
+) -> Expr:
+    """The number of a task's block, which becomes the last axis of ``grid``.
+
+    There are ``blocks`` of them, and no more than ``most`` anywhere. Where one is known to be all,
+    it has no number, and this is 0.
+    """
+    if lowering.scope.resolve(blocks) is constant(1):
+        return constant(0)
+    number = lowering.variable(blocks if most is None else most, stem)
+    grid.append((str(number), blocks))
+    return number
+
+
 def column_block(width: Expr) -> Expr:
     """Neighbouring columns of one task: long runs of memory whose running values stay in L1."""
-    share = ceil_div(ceil_div(width, SHARES), 16) * 16
+    share = ceil_div(ceil_div(width, SHARES), LINE_ELEMENTS) * LINE_ELEMENTS
     return minimum(maximum(share, LEAST_COLUMNS), MOST_COLUMNS)
 
 
@@ -255,16 +289,11 @@ def task_columns(
     stem: str = "i",
     most: Expr | None = None,
 ) -> Columns:
-    """The columns of one task, at most ``most``; its number becomes the last axis of ``grid``.
-
-    Where one task has them all, it has no number.
-    """
+    """The columns of one task, at most ``most``; its number becomes the last axis of ``grid``."""
     most = column_block(width) if most is None else most
-    blocks = ceil_div(width, most)
-    if lowering.scope.resolve(blocks) is constant(1):
-        return Columns(constant(0), width, most)
-    number = lowering.variable(blocks, stem)
-    grid.append((str(number), blocks))
+    number = block_number(lowering, grid, ceil_div(width, most), stem=stem)
+    if number is constant(0):
+        return Columns(number, width, most)
     return Columns(number * most, minimum(most, width - number * most), most)
 
 
@@ -367,20 +396,19 @@ class _Steps:
         self._loop(rest, length, lambda step: self._columns([step]))
 
     def _loop(self, bounds: tuple[Expr, Expr], extent: Expr, body: Callable[[Expr], None]) -> None:
-        self.lowering.open()
-        variable = self.lowering.variable(extent)
-        body(variable)
-        self.lowering.emit(Loop(str(variable), *bounds, self.lowering.close()))
+        self.lowering.emit(filled(self.lowering, bounds, extent, body))
 
     def _along(self, body: Callable[[Expr], None]) -> None:
         """A loop over the columns of the task."""
-        assert self.columns is not None
-        self.lowering.open()
-        column = self.lowering.variable(self.columns.most)
-        self.index[-1] = self.columns.first + column
-        body(column)
-        inner = self.lowering.close()
-        self.lowering.emit(side_by_side(str(column), self.columns.count, inner))
+        columns = self.columns
+        assert columns is not None
+
+        def at(column: Expr) -> None:
+            self.index[-1] = columns.first + column
+            body(column)
+
+        loop = filled(self.lowering, (constant(0), columns.count), columns.most, at)
+        self.lowering.emit(side_by_side(loop.variable, loop.end, loop.body))
 
     def _begin(self, first: Expr) -> None:
         if self.columns is None:

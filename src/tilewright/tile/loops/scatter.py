@@ -29,12 +29,13 @@ from tilewright.shape import (
     select,
 )
 from tilewright.tile.loops.interchange import Columns
-from tilewright.tile.loops.loops import CHUNK, SHARES, finish, target_buffers, task_columns
+from tilewright.tile.loops.loops import CHUNK, finish, target_buffers, task_columns
 from tilewright.tile.loops.scatter_rows import replaces_rows, scatter_rows
 from tilewright.tile.passes.tables import with_tables
 from tilewright.tile.prices import priced
 from tilewright.tile.values.lowering import Lowering
 from tilewright.tile.variants import LoweredStep, Variant
+from tilewright.tile.work import SHARES
 
 LONGEST_RUN = 2048  # bytes of an update in one task: of less, waiting for the first is too much
 LEAST_LINES = 2  # of a strip of updates that have places of their own

@@ -37,10 +37,10 @@ from tilewright.shape import (
     minimum,
     select,
 )
+from tilewright.target.core_model import WIDE_LANES
 from tilewright.tile.moves.transposes import LONG, SIZES, STRIP, columns_of_task
 from tilewright.tile.values.lowering import Lowering
 
-NARROW = 16  # a loop of fewer elements fills no vector of 64 bytes
 PIXEL = 8  # LLVM stores whole pixels of fewer elements, faster than squares are (seen with AVX-512)
 
 Variables = Sequence[tuple[str, Expr]]
@@ -61,7 +61,7 @@ class Order:
     @property
     def is_short(self) -> bool:
         """Whether the loop is known to fill no vector."""
-        return self.length.is_constant and self.length.value < NARROW
+        return self.length.is_constant and self.length.value < WIDE_LANES
 
     @property
     def loss(self) -> tuple[bool, int]:
@@ -151,7 +151,7 @@ def _run(size: Expr, other: Expr) -> Expr:
     Each of the fewest tasks has as many as the others, in whole vectors.
     """
     count = maximum(ceil_div(size, maximum(columns_of_task(other), LONG)), 1)
-    return maximum(ceil_div(ceil_div(size, count), NARROW) * NARROW, NARROW)
+    return maximum(ceil_div(ceil_div(size, count), WIDE_LANES) * WIDE_LANES, WIDE_LANES)
 
 
 class _Block:
@@ -219,7 +219,7 @@ class _Block:
 
     def _loops(self, body: Sequence[Statement]) -> Loop:
         slow, fast = (self.parts[name] for name in (self.order.slow, self.order.fast))
-        joined = self._is_joined(body)
+        joined = self._joins_rows(body)
         self.lowering.open()
         outer = self.lowering.variable(slow.most)
         self.lowering.open()
@@ -232,7 +232,7 @@ class _Block:
         along = Loop(str(inner), ZERO, length, rewritten)
         return Loop(str(outer), ZERO, select(joined, ONE, slow.count), (along,))
 
-    def _is_joined(self, body: Sequence[Statement]) -> Expr:
+    def _joins_rows(self, body: Sequence[Statement]) -> Expr:
         """Whether rows follow each other everywhere, in scratch too, so that they are a single one.
 
         Then they are computed as one, which fills vectors however short they are.

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from tilewright.ir.tile import Load, Loop, Statement, Store, TileBuffer, TransposeBlock
 from tilewright.ir.views import unflatten
 from tilewright.shape import Expr, Scope, ceil_div, constant, maximum, minimum, product, symbol
+from tilewright.target.core_model import spread_elements
 from tilewright.tile.moves.transposes import SIZES
 
 Axes = Sequence[tuple[str, Expr]]
-SPREAD = 16  # more elements between staged rows, which spread them over the sets of a cache
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def staged(
     if _is_one(across) or not inner:
         return None
     m0, m1, n0, n1 = (symbol(name) for name in ("_m0", "_m1", "_n0", "_n1"))
-    width = blocks[1] + SPREAD
+    width = blocks[1] + spread_elements(result.dtype.bytes)
     stage = TileBuffer(f"stage_{result.name}", result.dtype, True, blocks[0] * width)
     base = base + across * n0
 
@@ -99,7 +99,7 @@ def staged_runs(
     target = base + slopes.get(rows[0][0], constant(0)) * row - position * run
     for (name, _), at in zip(outer, unflatten(position, outer), strict=True):
         target = target + slopes.get(name, constant(0)) * at
-    width = blocks[1] + SPREAD
+    width = blocks[1] + spread_elements(result.dtype.bytes)
     stage = TileBuffer(f"stage_{result.name}", result.dtype, True, blocks[0] * width)
     copied = Store(result, target + x, Load(stage, (row - m0) * width + x - n0))
     bounds = maximum(n0, position * run), minimum(n1, (position + 1) * run)

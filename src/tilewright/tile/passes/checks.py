@@ -33,9 +33,8 @@ from tilewright.ir.tile_walk import ExpressionMap, value_buffers, value_parts
 from tilewright.tile.values.lowering import Lowering
 from tilewright.tile.variants import LoweredStep
 
-MOST_REPEATED = (
-    8  # operations that are made twice: of more, the check would take longer than it saves
-)
+# Operations that are made twice: of more, the check would take longer than it saves.
+MOST_REPEATED = 8
 
 
 def with_checks_first(step: LoweredStep, lowering: Lowering) -> LoweredStep:

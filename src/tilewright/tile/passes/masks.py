@@ -13,12 +13,14 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from tilewright.cost.machine import Machine
-from tilewright.cost.vector_work import Core, masks_pay
-from tilewright.ir.tile import Let, Loop, Stage, Statement, Store
+from tilewright.cost.masks import masks_pay
+from tilewright.cost.vector_work import Core
+from tilewright.ir.tile import Loop, Stage, Statement
 from tilewright.ir.tile_walk import (
     is_innermost,
     is_side_by_side,
     may_fault,
+    own_values,
     reduces_side_by_side,
     value_parts,
 )
@@ -60,9 +62,7 @@ def _loop(loop: Loop, core: Core) -> Loop:
 
 def _is_vectors(loop: Loop) -> bool:
     """Whether whole vectors may be computed of a loop, elements beyond its end among them."""
-    values = [part.value for part in loop.body if isinstance(part, Let | Store)]
-    values += [accumulator.value for accumulator in loop.accumulators]
-    parts = (part for value in values for part in value_parts(value))
+    parts = (part for value in own_values(loop) for part in value_parts(value))
     is_near = is_side_by_side(loop) or reduces_side_by_side(loop)
     return is_near and not loop.independent and not any(map(may_fault, parts))
 

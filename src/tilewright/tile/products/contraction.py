@@ -65,6 +65,7 @@ from tilewright.tile.products.frame import (
 from tilewright.tile.products.program import BlockSizes, Loaded, product_program
 from tilewright.tile.values.lowering import Lowering
 from tilewright.tile.variants import THREADS, LoweredStep, PackedConstant, Source
+from tilewright.tile.work import SHARES
 
 DEPTH_BLOCK = 1024  # sums leave the registers once per block; its right panel streams from cache
 MOST_ROWS = 288  # per task, so that there are tasks to share out
@@ -73,7 +74,6 @@ COLUMN_BLOCK = 64  # columns per task when the right operand needs no packing
 STREAMED_DEPTH = 8192  # where every panel is used by one tile only
 PACKED_DEPTH = 384  # depth of a block that is packed
 PACKED_COLUMNS = 128  # columns per task when it does
-SHARES = 8  # tasks to make at least where there are that many register tiles of columns
 PACKED_ROWS = 1024  # rows per task then: packing is repeated for every row block
 NANOSECONDS_SHIFT = 48  # multiply-adds per nanosecond of one thread, for the thread count
 

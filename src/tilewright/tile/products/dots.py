@@ -54,9 +54,9 @@ from tilewright.tile.products.contraction import (
 from tilewright.tile.products.frame import Frame, RegisterTile, declare, mirror
 from tilewright.tile.values.lowering import Lowering
 from tilewright.tile.variants import LoweredStep, Source
+from tilewright.tile.work import MANY_SHARES
 
 MOST_ROWS = 64  # per task
-SHARES = 16  # tasks to make at least where there are enough rows
 MOST_GROUP = 4  # columns of one loop, or rows where registers are few
 WIDEST = 8  # columns of known number that are not divided into groups
 
@@ -340,7 +340,7 @@ def _column_group(columns: Expr) -> int:
 
 def _row_block(rows: Expr, group: int) -> Expr:
     """Rows of one task, a multiple of those of a loop."""
-    share = ceil_div(ceil_div(rows, SHARES), group) * group
+    share = ceil_div(ceil_div(rows, MANY_SHARES), group) * group
     return minimum(maximum(share, group), MOST_ROWS // group * group)
 
 

@@ -32,10 +32,9 @@ from tilewright.tile.products.contraction import NANOSECONDS_SHIFT, epilogue_sto
 from tilewright.tile.products.frame import Frame, RegisterTile, declare
 from tilewright.tile.values.lowering import Lowering
 from tilewright.tile.variants import THREADS, LoweredStep, Variant
+from tilewright.tile.work import MANY_SHARES, MOST_COLUMNS
 
 ROWS = 64  # of a task; products of more are for other variants
-SHARES = 16  # tasks to make at least where there are enough columns
-MOST_COLUMNS = 512  # of a task
 
 
 def few_rows_variant(
@@ -68,7 +67,7 @@ class _FewRows:
         self.operand = operand
         self.left = left
         panel = operand.panel
-        share = ceil_div(ceil_div(frame.n, SHARES), panel) * panel
+        share = ceil_div(ceil_div(frame.n, MANY_SHARES), panel) * panel
         self.block = maximum(minimum(share, max(MOST_COLUMNS // panel, 1) * panel), panel)
 
     @staticmethod

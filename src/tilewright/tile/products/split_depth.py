@@ -39,8 +39,8 @@ from tilewright.tile.products.contraction import depth_block, lower_contraction
 from tilewright.tile.products.frame import RegisterTile
 from tilewright.tile.values.lowering import Lowering
 from tilewright.tile.variants import LoweredStep, Workspace
+from tilewright.tile.work import PARTS
 
-PARTS = 8  # enough for the threads of a small machine, and few enough to add up in registers
 ALIGNMENT = 8  # parts begin at a multiple of it
 PART = "_s"
 

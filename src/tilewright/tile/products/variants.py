@@ -43,6 +43,7 @@ from tilewright.tile.variants import THREADS, LoweredStep, Variant
 
 FEW_COLUMNS = WIDEST  # up to which other roles or dot products may beat the register tile
 DEEP = 4096  # from where on k may be cut
+# At which a variant has to win to be kept: each at most one and a half times the one before.
 _THREAD_COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 
 Fresh = Callable[[], Lowering]

@@ -12,7 +12,7 @@ Where they do not, another one cuts the rows into parts, which threads share. St
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from itertools import product as combinations
 from math import gcd
@@ -22,7 +22,6 @@ from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Reduce, Shape
 from tilewright.ir.tile import (
     Load,
-    Loop,
     Store,
     TileBuffer,
     TileProgram,
@@ -41,17 +40,17 @@ from tilewright.shape import (
     product,
     select,
 )
-from tilewright.tile.loops.loops import column_block, target_buffers, task_columns
+from tilewright.target.core_model import WIDE_LANES, WORD_BYTES
+from tilewright.tile.loops.loops import column_block, filled, target_buffers, task_columns
 from tilewright.tile.loops.side_by_side import combined
 from tilewright.tile.prices import priced
 from tilewright.tile.rows.parts import LONG
-from tilewright.tile.rows.stages import PARTS, part_of
+from tilewright.tile.rows.stages import part_of
 from tilewright.tile.values.lowering import Lowering
 from tilewright.tile.variants import LoweredStep, Variant, Workspace
+from tilewright.tile.work import PARTS
 
 ROWS = 8  # rows per pass: their sum meets the sums in scratch once
-WORD_BYTES = 4  # of the narrowest elements of which several rows are added at once
-LANES = 16  # rows of fewer columns are taken together until they are a multiple of as many
 WIDEST = 2048  # columns of a block where the rows are cut instead; their sums stay in L1
 ELEMENTS = 16  # per nanosecond of one thread, for the thread count
 
@@ -175,11 +174,11 @@ class _Columns:
     def _rows_in_one(self) -> int:
         """Rows that make one of whole vectors: several where they are short, and in memory."""
         columns, row = self.space.shape[-1], self.space.rows[-1]
-        short = columns.is_constant and 0 < columns.value < LANES
+        short = columns.is_constant and 0 < columns.value < WIDE_LANES
         beside = row == len(self.space.shape) - 2
         if not short or not beside or self.has_few_rows or self.operand not in self.lowering.memory:
             return 1
-        return LANES // gcd(LANES, columns.value)
+        return WIDE_LANES // gcd(WIDE_LANES, columns.value)
 
     @property
     def sums(self) -> Expr:
@@ -190,7 +189,7 @@ class _Columns:
     def _elements(self) -> Expr:
         """What is read, with the lanes of vectors that short rows leave empty."""
         rows = product([*self.space.shape[:-1]]) // self.folded
-        return rows * ceil_div(self.width, LANES) * LANES
+        return rows * ceil_div(self.width, WIDE_LANES) * WIDE_LANES
 
     def whole_step(self) -> LoweredStep:
         """All of the kernel as one step."""
@@ -288,12 +287,9 @@ class _Columns:
     # ------------------------------------------------------------ loops
 
     def _loop(self, bounds: tuple[Expr, Expr], extent: Expr, body: Callable[[Expr], None]) -> None:
-        self.lowering.open()
-        variable = self.lowering.variable(extent)
-        body(variable)
-        inside = self.lowering.close()
-        masked = all(isinstance(part, Store) for part in inside)
-        self.lowering.emit(Loop(str(variable), *bounds, inside, masked=masked))
+        loop = filled(self.lowering, bounds, extent, body)
+        masked = all(isinstance(part, Store) for part in loop.body)
+        self.lowering.emit(replace(loop, masked=masked))
 
     def _along_columns(self, body: Callable[[Expr], None]) -> None:
         self._loop((constant(0), self.count), self.block, body)
@@ -329,7 +325,7 @@ class _Columns:
         """Whether a pass takes several rows, so that the sums are read and written less often.
 
         A part is read from memory as a rule, which is fastest in one stream, row by row. Elements
-        of fewer bytes take longer to widen than the sums to read, where rows are long.
+        narrower than words take longer to widen than the sums to read, where rows are long.
         """
         narrowest = min((node.dtype.bytes for node in self.kernel.reads), default=WORD_BYTES)
         return self.part is None and (narrowest >= WORD_BYTES or not self.whole_rows)

@@ -14,10 +14,10 @@ from tilewright.ir.graph import Node
 from tilewright.ir.tile import TileBuffer, TileProgram
 from tilewright.ir.tile_walk import ExpressionMap
 from tilewright.shape import Expr, constant, product
-from tilewright.tile.rows.stages import PARTS, NotOneLoopError, RowStages, Sweep
+from tilewright.tile.rows.stages import NotOneLoopError, RowStages, Sweep
 from tilewright.tile.values.lowering import Lowering
 from tilewright.tile.variants import LoweredStep, Workspace
-from tilewright.tile.work import estimate
+from tilewright.tile.work import PARTS, estimate
 
 MANY_TASKS = 16  # of whole rows: threads share these
 LONG = 1 << 15  # elements of the rows of one task from which on parts may pay

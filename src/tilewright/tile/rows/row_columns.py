@@ -32,12 +32,12 @@ from tilewright.ir.tile import (
 from tilewright.ir.tile_walk import ExpressionMap
 from tilewright.ir.views import Index, linear
 from tilewright.shape import Expr, ceil_div, constant, maximum, minimum, product
-from tilewright.tile.loops.loops import collapse
+from tilewright.target.core_model import WIDE_LANES
+from tilewright.tile.loops.loops import block_number, collapse
 from tilewright.tile.loops.side_by_side import combined
 from tilewright.tile.rows.columns import ROWS, rows_per_pass
 from tilewright.tile.rows.row_layouts import Layout
 from tilewright.tile.rows.stages import (
-    PARTS,
     NotOneLoopError,
     RowStages,
     Sweep,
@@ -45,9 +45,7 @@ from tilewright.tile.rows.stages import (
     part_of,
     reciprocal,
 )
-
-MOST = 512  # columns of a block: long runs of memory whose sums stay in L1
-LANES = 16  # columns of a block are a multiple where nothing else decides
+from tilewright.tile.work import MOST_COLUMNS, PARTS
 
 
 @dataclass(frozen=True)
@@ -102,7 +100,9 @@ class RowColumns:
         rows = product(self._sizes(layout.beside))
         self.most = self.lowering.scope.resolve(self._block(rows))
         begin, end = (constant(0), rows) if given is None else (given.begin, given.end)
-        number = self._block_number(ceil_div(rows, self.most), ceil_div(end - begin, self.most))
+        self.lowering.open()
+        blocks, most = ceil_div(end - begin, self.most), ceil_div(rows, self.most)
+        number = block_number(self.lowering, self.grid, blocks, most)
         self.first = begin + number * self.most
         self.count = self.lowering.scope.resolve(minimum(self.most, end - self.first))
         self.part = constant(0)
@@ -116,20 +116,11 @@ class RowColumns:
     def _sizes(self, axes: Sequence[int]) -> Shape:
         return tuple(self.space.shape[a] for a in axes)
 
-    def _block_number(self, most: Expr, blocks: Expr) -> Expr:
-        """The number of the task's block; 0 where one is known to be all."""
-        if self.lowering.scope.resolve(blocks) is constant(1):
-            return constant(0)
-        self.lowering.open()
-        number = self.lowering.variable(most)
-        self.grid.append((str(number), blocks))
-        return number
-
     def _block(self, rows: Expr) -> Expr:
         """Rows of one task: blocks of about the same number of columns."""
-        blocks = maximum(ceil_div(rows * self.width, MOST), 1)
+        blocks = maximum(ceil_div(rows * self.width, MOST_COLUMNS), 1)
         share = maximum(ceil_div(rows, blocks), 1)
-        return share if self.layout.within else ceil_div(share, LANES) * LANES
+        return share if self.layout.within else ceil_div(share, WIDE_LANES) * WIDE_LANES
 
     # ------------------------------------------------------------ what tasks do
 
@@ -191,7 +182,7 @@ class RowColumns:
         *outer, (variable, size) = recorded.strided or [("", constant(1))]
         columns = product(self._sizes((*self.layout.beside, *self.layout.within)))
         # Rows of whole vectors share none.
-        step = 1 if columns % LANES is constant(0) else rows_per_pass(size)
+        step = 1 if columns % WIDE_LANES is constant(0) else rows_per_pass(size)
         self._nest(outer, size, step, partial(self._written, recorded, variable))
 
     def _written(self, recorded: Recorded, variable: str, places: Sequence[Expr]) -> Loop:

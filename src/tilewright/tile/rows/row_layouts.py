@@ -6,10 +6,13 @@ from dataclasses import dataclass
 
 from tilewright.ir.kernel import Kernel, RowSpace
 from tilewright.shape import product
+from tilewright.target.core_model import LEAST_VECTOR_BYTES, WORD_BYTES
 
 WIDEST = 64  # elements of a row that lie together: more, and vectors run along the row
 WIDEST_ALONE = 4  # the same where these are all of the row: longer ones are turned
-FEW_COLUMNS = 4  # of fewer, vectors along the rows may take less time, however they lie
+# Of fewer, which fill no vector of words, vectors along the rows may take less time, however they
+# lie: both are priced.
+FEW_COLUMNS = LEAST_VECTOR_BYTES // WORD_BYTES
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,6 @@ from tilewright.tile.rows.parts import (
 from tilewright.tile.rows.row_columns import RowColumns
 from tilewright.tile.rows.row_layouts import Layout, layouts
 from tilewright.tile.rows.stages import (
-    PARTS,
     NotOneLoopError,
     RowStages,
     Sweep,
@@ -55,6 +54,7 @@ from tilewright.tile.rows.stages import (
 from tilewright.tile.rows.turned_rows import turned_rows
 from tilewright.tile.values.lowering import Lowering
 from tilewright.tile.variants import LoweredStep, Variant
+from tilewright.tile.work import PARTS
 
 
 def lower_rows(

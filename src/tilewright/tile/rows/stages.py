@@ -20,10 +20,10 @@ from tilewright.shape import Expr, ceil_div, constant, minimum
 from tilewright.tile.loops.loops import target_buffers
 from tilewright.tile.rows.divisions import divisions
 from tilewright.tile.values.lowering import Lowering
+from tilewright.tile.work import PARTS
 
 KEEP_ABOVE = 3  # operations: cheaper values are recomputed rather than kept
 
-PARTS = 8  # of a sweep that threads share: fixed, so that results do not depend on their number
 
 Offset = Callable[[Sequence[Expr]], Expr]
 

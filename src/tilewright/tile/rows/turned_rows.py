@@ -25,12 +25,14 @@ from tilewright.ir.tile import (
 from tilewright.ir.tile_walk import expressions, slope, value_loads
 from tilewright.ir.views import linear
 from tilewright.shape import Expr, ceil_div, constant, maximum, minimum, product
+from tilewright.target.core_model import WIDE_LANES
 from tilewright.tile.moves.transposes import SIZES
 from tilewright.tile.rows.parts import lower_whole
-from tilewright.tile.rows.row_columns import LANES, MOST, Recorded, RowColumns, RowRange
+from tilewright.tile.rows.row_columns import Recorded, RowColumns, RowRange
 from tilewright.tile.rows.row_layouts import Layout
 from tilewright.tile.rows.stages import NotOneLoopError, RowStages
 from tilewright.tile.values.lowering import Lowering
+from tilewright.tile.work import MOST_COLUMNS
 
 ZERO, ONE = constant(0), constant(1)
 BLOCK = 4096  # elements of the rows of a task: with what is kept of them they stay in L1
@@ -60,8 +62,8 @@ class TurnedRows(RowColumns):
     def _block(self, rows: Expr) -> Expr:
         """Rows of one task: whole vectors, as many as stay in the nearest cache."""
         length = maximum(product(self._sizes(self.layout.strided)), 1)
-        most = maximum(minimum(BLOCK // length, MOST) // LANES, 1)
-        return minimum(most, maximum(ceil_div(rows, LANES), 1)) * LANES
+        most = maximum(minimum(BLOCK // length, MOST_COLUMNS) // WIDE_LANES, 1)
+        return minimum(most, maximum(ceil_div(rows, WIDE_LANES), 1)) * WIDE_LANES
 
     def _scratch(self, node: Node) -> TileBuffer:
         return self.lowering.scratch_buffer(node.dtype, self.length * self.most)

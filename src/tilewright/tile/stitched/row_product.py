@@ -24,7 +24,7 @@ from tilewright.ir.row_product import RowProduct
 from tilewright.ir.tile import NEVER, Load, Loop, Statement, Store, TileBuffer, Value
 from tilewright.ir.views import Index, declare_index, linear, unflatten
 from tilewright.shape import Expr, Scope, constant, symbol
-from tilewright.tile.moves.staged import SPREAD
+from tilewright.target.core_model import spread_elements
 from tilewright.tile.products.contraction import lower_contraction
 from tilewright.tile.products.frame import Blocking, RegisterTile
 from tilewright.tile.rows.parts import write_whole
@@ -68,7 +68,7 @@ def lower_row_product(
     if not any(store.buffer is own for store in nest.finish.stores):
         return None  # it is moved out of the block in another order
     following = lowering.continued(parts.last, scope)
-    wide = nest.columns.block + SPREAD
+    wide = nest.columns.block + spread_elements(own.dtype.bytes)
     shown = following.scratch_buffer(own.dtype, nest.rows.block * wide)
     rows = _Rows(parts, following, nest, shown, wide)
     try:

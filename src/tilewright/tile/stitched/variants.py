@@ -22,12 +22,12 @@ from tilewright.policy.prices import other_prices, samples_of
 from tilewright.policy.space import BLOCK_DEPTH, BLOCK_ROWS
 from tilewright.rewrite.precision import Narrower, never_narrowed
 from tilewright.shape import Expr, Scope, ceil_div, constant, maximum, product, symbol, total
+from tilewright.target.core_model import WIDE_LANES
 from tilewright.tile.prices import near_prices
 from tilewright.tile.products.contraction import lower_contraction
 from tilewright.tile.products.frame import Blocking, RegisterTile
 from tilewright.tile.products.tiles import kernel_tiles
 from tilewright.tile.products.variants import contraction_variants
-from tilewright.tile.rows.row_columns import LANES
 from tilewright.tile.rows.row_layouts import layouts
 from tilewright.tile.rows.rows import lower_rows
 from tilewright.tile.stitched.row_product import RowBlocking, lower_row_product
@@ -174,7 +174,7 @@ class RowProductVariants:
         alone = self._alone(turned)
         if turned:
             tall = maximum(ceil_div(nest.m, maximum(blocks.rows, 1)), 1)
-            alone = alone // tall * ceil_div(tall, LANES) * LANES
+            alone = alone // tall * ceil_div(tall, WIDE_LANES) * WIDE_LANES
         return together_time(nest, alone, blocks, self.machine, symbol(THREADS))
 
     def _lowered(self, block: RowBlocking) -> LoweredStep | None:

@@ -31,10 +31,10 @@ from tilewright.shape import (
     minimum,
     select,
 )
+from tilewright.target.core_model import WIDE_VECTOR_BYTES
 from tilewright.tile.loops.loops import target_buffers
 from tilewright.tile.values.lowering import Lowering
 
-VECTOR_BYTES = 64  # rows are multiples of the longest vector of any level
 SHORTER = 4  # rows that are shorter than a vector are made in vectors of so much less
 BAND_ROWS, BAND_COLUMNS = 16, 512  # of the operand, about: the band stays in the nearest caches
 LEAST_ROWS = 4  # of outputs in a band: few rows of the operand are copied twice
@@ -116,7 +116,7 @@ class Band:
         self.seed = seed = kernel.seed
         self.geometry = geometry = Geometry.of(seed)
         self.targets = target_buffers(kernel)
-        self.unit = VECTOR_BYTES // seed.dtype.bytes
+        self.unit = WIDE_VECTOR_BYTES // seed.dtype.bytes
         self.last = len(geometry.kernel) - 1
         self.stride = geometry.strides[-1]
         self.dense = self.stride <= WIDEST_STRIDE

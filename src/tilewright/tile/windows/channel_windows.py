@@ -42,12 +42,12 @@ from tilewright.shape import (
     product,
     select,
 )
+from tilewright.target.core_model import LINE_ELEMENTS
 from tilewright.tile.loops.loops import finish, target_buffers
 from tilewright.tile.values.lowering import Lowering
 from tilewright.tile.windows.shared_parts import combined_in_pairs
 
 CHANNEL_BLOCK = 256  # channels per task at most: nine taps of weights stay in the first-level cache
-CHANNEL_UNIT = 16  # blocks are multiples of a cache line
 UNROLLED_TAPS = 9  # windows up to this many taps are one loop body, with all sums in registers
 UNROLLED_ROW = 8  # taps along a row that are unrolled where the outer ones are loops
 PIXELS = 4  # outputs per pass: as many sums, and each weight is used as often
@@ -166,7 +166,7 @@ class _Row:
         """One task per block of channels and index of every axis but the row's."""
         channels = self.geometry.operand.shape[-1]
         blocks = maximum(ceil_div(channels, CHANNEL_BLOCK), 1)
-        self.block = ceil_div(ceil_div(channels, blocks), CHANNEL_UNIT) * CHANNEL_UNIT
+        self.block = ceil_div(ceil_div(channels, blocks), LINE_ELEMENTS) * LINE_ELEMENTS
         blocks = ceil_div(channels, maximum(self.block, 1))
         spatial = range(self.geometry.first, self.row_axis)
         others = [a for a in range(self.seed.rank - 1) if a != self.row_axis]

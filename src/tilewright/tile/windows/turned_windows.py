@@ -35,10 +35,11 @@ from tilewright.shape import (
     product,
     select,
 )
+from tilewright.target.core_model import WIDE_VECTOR_BYTES
 from tilewright.tile.loops.loops import finish, target_buffers
 from tilewright.tile.moves.transposes import SIZES
 from tilewright.tile.values.lowering import Lowering
-from tilewright.tile.windows.bands import VECTOR_BYTES, Geometry
+from tilewright.tile.windows.bands import Geometry
 
 PIXELS = 256  # of every image in a task, about: with their windows they stay in the nearest caches
 MOST_TAPS = 16  # along an axis, all in one loop body
@@ -51,7 +52,7 @@ class TurnedWindows:
         self.kernel, self.lowering, self.seed = kernel, lowering, kernel.seed
         self.geometry = geometry = Geometry.of(self.seed)
         self.targets = target_buffers(kernel)
-        self.lanes = VECTOR_BYTES // self.seed.dtype.bytes
+        self.lanes = WIDE_VECTOR_BYTES // self.seed.dtype.bytes
         self.height, self.width = geometry.operand.shape[geometry.lead :]
         self.rows, self.columns = self.seed.shape[geometry.lead :]
         self.images = product(self.seed.shape[: geometry.lead])

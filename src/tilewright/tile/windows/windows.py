@@ -28,6 +28,7 @@ from tilewright.ir.tile import (
 )
 from tilewright.ir.views import Index, linear
 from tilewright.shape import Expr, constant, maximum, minimum, product
+from tilewright.target.core_model import LINE_ELEMENTS
 from tilewright.tile.loops.loops import finish, target_buffers
 from tilewright.tile.values.lowering import Lowering
 from tilewright.tile.windows.bands import Geometry
@@ -36,7 +37,6 @@ from tilewright.tile.windows.window_bands import WindowBands
 from tilewright.tile.windows.window_lines import WindowLines
 
 LONGEST_REACH = 64  # elements beside a row that are kept with it; longer windows go tap by tap
-ALIGNMENT = 16  # elements: rows start on a cache line, so that vectors are stored whole
 WORK_SHIFT = 16  # taps per nanosecond of one thread, for the thread count
 
 
@@ -89,7 +89,7 @@ def _line(
     """A copy of one row with neutral elements around it, then every window of it."""
     node = kernel.seed
     width, size, low = node.shape[-1], geometry.operand.shape[-1], geometry.low[-1].value
-    start = -(-low // ALIGNMENT) * ALIGNMENT
+    start = -(-low // LINE_ELEMENTS) * LINE_ELEMENTS
     # Windows may end before the operand does; what they do not reach is not copied.
     copied = minimum(size, maximum(0, width + (geometry.reach(-1) - low)))
     length = start + maximum(copied, width + (geometry.reach(-1) - low))
