@@ -94,6 +94,11 @@ class PackedCodes:
     panel: int
 
     @property
+    def type(self) -> TensorType:
+        """The type of the constant that the codes stand for."""
+        return self.node.type
+
+    @property
     def codes(self) -> Codes:
         """The codes of the constant."""
         primitive = self.node.primitive

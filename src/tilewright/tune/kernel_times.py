@@ -254,10 +254,8 @@ def _tensor(source: Source) -> str:
     match source:
         case Workspace():
             return f"workspace {source.dtype.value} {source.elements}"
-        case PackedConstant():
+        case PackedConstant() | PackedCodes():
             return f"packed {source.type}"
-        case PackedCodes():
-            return f"packed {source.node.type}"
         case _:
             return str(source.type)
 
