@@ -176,7 +176,9 @@ class Stages:
             return f"{part} of {self._source(source.node)} in panels of {source.panel}"
         if isinstance(source, PackedConstant):
             order = ", ".join(map(str, source.order))
-            return f"packed {self._source(source.node)} by [{order}] in panels of {source.panel}"
+            what = self._source(source.node)
+            what = what if source.transform is None else f"what becomes of {what}, {source.type},"
+            return f"packed {what} by [{order}] in panels of {source.panel}"
         return self._names.get(source, f"({source.type})")
 
     def _write(self, stage: str, text: Callable[[], str]) -> None:

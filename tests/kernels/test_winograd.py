@@ -41,7 +41,7 @@ from tilewright.tile.convolutions.winograd_transforms import Form, transforms
 from tilewright.tile.lower import LoweredKernel, lower_kernel
 from tilewright.tile.products.frame import RegisterTile
 from tilewright.tile.values.lowering import Lowering
-from tilewright.tile.variants import THREADS, Accuracy, Variant
+from tilewright.tile.variants import THREADS, Accuracy, PackedConstant, Variant
 
 pytestmark = pytest.mark.sampled(5)
 
@@ -360,6 +360,20 @@ def test_strict_accuracy_never_takes_it() -> None:
     level = LEVELS[host_level().name]
     made = build_program(graph, plan_greedily(graph), level, lowering=strictly(graph))
     assert not made.program.choices
+
+
+def test_layers_that_are_alike_share_programs_and_keep_their_weights() -> None:
+    space = Space()
+    made = convolution(space, (64, 64))
+    other = fixed(data(F32, (64, 64, 3, 3), 4))
+    graph = space.graph(made, node(made.primitive, made.inputs[0], other))
+    lowering = lowering_of(graph, LEVELS["avx2"], machine=MACHINE)
+    kernels = plan_greedily(graph).kernels
+    steps = [lowering.lowered(kernel).variants[-1].steps[1] for kernel in kernels]
+    assert steps[0].program is steps[1].program
+    weights = [read for step in steps for read in step.reads if isinstance(read, PackedConstant)]
+    assert [packed.node for packed in weights] == [k.seed.inputs[1] for k in kernels]
+    assert [size.value for size in weights[0].type.shape] == [36, 64, 1, 64]
 
 
 def test_the_shape_decides() -> None:

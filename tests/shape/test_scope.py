@@ -208,6 +208,25 @@ def test_a_copy_keeps_its_facts_to_itself(scope: Scope):
     assert scope.resolve(m) is m
 
 
+def test_copies_that_declare_the_same_conclude_the_same(scope: Scope):
+    """And what one of them concludes is not taken for true where something else was declared."""
+    index, inside = symbol("x"), minimum(symbol("x"), 7)
+    ends = (7, 9, 7, 100)
+    copies = [scope.copy() for _ in ends]
+    for copy, end in zip(copies, ends, strict=True):
+        copy.declare("x", 0, end)
+    found = [copy.resolve(inside) for copy in copies]
+    assert found == [index, inside, index, inside]
+    for copy in copies:  # what is declared afterwards counts wherever it was asked before
+        copy.declare("x", 7)
+    assert [copy.resolve(inside) for copy in copies] == [constant(7)] * len(copies)
+    again = scope.copy()
+    again.assume_equal(n, m)
+    assert again.resolve(n - m) == constant(0) and scope.resolve(n - m) == n - m
+    again.restore(scope.copy())
+    assert again.resolve(n - m) == n - m
+
+
 def test_where_sizes_have_elements():
     scope = Scope()
     batch, height, width = (scope.declare(name, 0, 512) for name in ("batch", "height", "width"))

@@ -218,8 +218,7 @@ def _bytes(operand: object) -> Expr:
     """What a step reads or writes of an operand at most."""
     match operand:
         case Node() | PackedConstant():
-            node = operand if isinstance(operand, Node) else operand.node
-            return product(node.shape) * node.dtype.bytes
+            return product(operand.type.shape) * operand.type.dtype.bytes
         case Workspace():
             return operand.elements * operand.dtype.bytes
         case _:

@@ -59,6 +59,7 @@ class AnchorSets:
                 self.above[place] |= self.above[reader]
         self.roots = self._roots()
         self.shapes = [_Shape(anchors.body[node], node) for node in anchors.nodes]
+        self.tiled = sum(1 << place for place, shape in enumerate(self.shapes) if shape.products)
 
     def _roots(self) -> int:
         found = 0
@@ -114,7 +115,7 @@ class AnchorSets:
 
     def _may_repeat(self, members: int) -> bool:
         """Whether a set may compute again what something beside it has computed for it."""
-        return not any(self.shapes[place].products for place in places_of(members))
+        return not self.tiled & members
 
     def convex(self, members: int) -> int:
         """The set with all that lies between its members."""
@@ -161,10 +162,11 @@ class AnchorSets:
         for count in range(min(room, len(free)) + 1):
             for chosen in combinations(free, count):
                 written = sorted((*sinks, *needed, *chosen))
+                if self._waits(members, written):
+                    continue
                 outputs = tuple(self.anchors.nodes[p] for p in written)
                 kernel = self._kernel(seeds, outputs, memory)
-                whole = inside.issubset(kernel.body) and not self._waits(members, written)
-                if whole and self.legality.reason(kernel) is None:
+                if inside.issubset(kernel.body) and self.legality.reason(kernel) is None:
                     yield kernel
 
     def _waits(self, members: int, written: list[int]) -> bool:

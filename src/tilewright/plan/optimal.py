@@ -244,11 +244,13 @@ class _Search:
         number = self.part_of[fullest.launched.outputs[0]]
         kernels, problem = self._problems[number]
         chosen = [n for n, kernel in enumerate(kernels) if kernel in fullest.together]
-        self.forbidden.setdefault(_signature(problem), []).append(tuple(chosen))
+        self.forbidden.setdefault(_signature(Part.of(problem)), []).append(tuple(chosen))
 
     def _allowed(self, problem: Problem) -> Problem:
+        if not self.forbidden:
+            return problem
         allowed = problem
-        for together in self.forbidden.get(_signature(problem), ()):
+        for together in self.forbidden.get(_signature(Part.of(problem)), ()):
             allowed = allowed.without(together)
         return allowed
 
@@ -262,7 +264,8 @@ class _Search:
 
         What other ways save in the mean is more than ``least``.
         """
-        part, signature = Part.of(problem), _signature(problem)
+        part = Part.of(problem)
+        signature = _signature(part)
         if signature not in self._known:
             first = {kernel: number for number, kernel in enumerate(problem.kernels)}
             chosen = tuple(first[kernel] for kernel in start)
@@ -343,9 +346,9 @@ class _Memberships:
         return part != others or bool(own & their)
 
 
-def _signature(problem: Problem) -> object:
+def _signature(part: Part) -> object:
     """What is equal of parts that are alike."""
-    return Part.of(problem).keys, problem.rows
+    return part.keys, part.problem.rows
 
 
 def _is_decided_by_inputs(graph: Graph) -> bool:

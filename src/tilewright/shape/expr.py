@@ -270,12 +270,14 @@ class Expr(_Frozen):
             return self._scaled(other)
         if not isinstance(other, Expr):  # pyright: ignore[reportUnnecessaryIsInstance]
             return NotImplemented
-        if other.is_constant:
-            return self._scaled(other.value)
-        if self.is_constant:
-            return other._scaled(self.value)
+        if not self.terms or not other.terms:
+            return _ZERO
+        left, right = self.terms[0], other.terms[0]
+        if right[0] is _ONE:
+            return self._scaled(right[1])
+        if left[0] is _ONE:
+            return other._scaled(left[1])
         if len(self.terms) == 1 and len(other.terms) == 1:
-            left, right = self.terms[0], other.terms[0]
             return _intern(((_multiply_monomials(left[0], right[0]), left[1] * right[1]),))
         sums: dict[Monomial, int] = {}
         for left_monomial, left_coefficient in self.terms:
@@ -403,7 +405,9 @@ def from_terms(sums: Mapping[Monomial, int]) -> Expr:
 
 def from_atoms(atoms: Iterable[Atom]) -> Expr:
     """The product of atoms, in any order."""
-    return _intern(((_monomial(tuple(sorted(atoms, key=_atom_key))), 1),))
+    given = tuple(atoms)
+    ordered = given if len(given) < 2 else tuple(sorted(given, key=_atom_key))
+    return _intern(((_monomial(ordered), 1),))
 
 
 def constant(value: int) -> Expr:
@@ -450,15 +454,19 @@ def apply_operation(operation: Operation, operands: tuple[Expr, ...]) -> Expr:
 
 def rebuild(expression: Expr, replace: Mapping[Atom, Expr]) -> Expr:
     """The polynomial with some of its own atoms (not those within atoms) replaced."""
-    result = _ZERO
+    sums: dict[Monomial, int] = {}
     for monomial, coefficient in expression.terms:
         kept = [atom for atom in monomial.atoms if atom not in replace]
+        if len(kept) == len(monomial.atoms):
+            sums[monomial] = sums.get(monomial, 0) + coefficient
+            continue
         term = _intern(((_monomial(tuple(kept)), coefficient),))
         for atom in monomial.atoms:
             if atom in replace:
                 term = term * replace[atom]
-        result = result + term
-    return result
+        for made, size in term.terms:
+            sums[made] = sums.get(made, 0) + size
+    return from_terms(sums)
 
 
 def _substitute(expression: Expr, known: Mapping[str, Expr], done: dict[Atom, Expr]) -> Expr:

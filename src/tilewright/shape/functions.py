@@ -13,7 +13,6 @@ from tilewright.shape.expr import (
     apply_operation,
     as_expr,
     constant,
-    from_atoms,
     rebuild,
 )
 from tilewright.shape.table import Operation
@@ -104,18 +103,21 @@ def with_positive_divisors(expression: Expr) -> Expr:
     return _with_positive_divisors(expression, {})
 
 
-def _with_positive_divisors(expression: Expr, done: dict[Atom, Expr]) -> Expr:
+def _with_positive_divisors(expression: Expr, done: dict[Atom, Expr | None]) -> Expr:
+    """``done`` has what each atom becomes, None where it stays."""
     replace: dict[Atom, Expr] = {}
     for monomial, _ in expression.terms:
         for atom in monomial.atoms:
+            if not atom.operands:
+                continue
             if atom not in done:
                 operands = [_with_positive_divisors(operand, done) for operand in atom.operands]
                 if atom.operation in _DIVISIONS and not operands[1].is_constant:
                     operands[1] = maximum(operands[1], 1)
-                changed = tuple(operands) != atom.operands
-                done[atom] = from_atoms((atom,))
-                if changed:
-                    done[atom] = apply_operation(atom.operation, tuple(operands))
-            if done[atom].atom is not atom:
-                replace[atom] = done[atom]
+                made = tuple(operands)
+                stays = made == atom.operands
+                done[atom] = None if stays else apply_operation(atom.operation, made)
+            changed = done[atom]
+            if changed is not None:
+                replace[atom] = changed
     return rebuild(expression, replace) if replace else expression

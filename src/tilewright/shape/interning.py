@@ -12,7 +12,7 @@ from weakref import WeakValueDictionary
 
 _Key = TypeVar("_Key", bound=Hashable)
 _Interned = TypeVar("_Interned")
-_MOST_RECENT = 1 << 14  # results that a table keeps though nothing else may use them any more
+_MOST_RECENT = 1 << 17  # results that a table keeps though nothing else may use them any more
 
 
 class Table(Generic[_Key, _Interned]):

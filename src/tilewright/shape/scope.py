@@ -61,6 +61,25 @@ def completed(definitions: Mapping[str, Expr], values: Mapping[str, int]) -> dic
     return complete
 
 
+class _Story:
+    """What was declared and assumed so far, in order, and what expressions resolved to by it.
+
+    Scopes with the same story share it: while a kernel is lowered, each of its variants declares
+    the same loops in a copy of the graph's scope, and asks the same of them.
+    """
+
+    __slots__ = ("_following", "resolved")
+
+    def __init__(self) -> None:
+        self.resolved: dict[Expr, Expr] = {}
+        self._following: dict[tuple[object, ...], _Story] = {}
+
+    def then(self, *fact: object) -> _Story:
+        """The story with one fact more."""
+        found = self._following.get(fact)
+        return self._following.setdefault(fact, _Story()) if found is None else found
+
+
 class Scope:
     """What is known of the symbols. Declare and assume first, then ask; both may be mixed.
 
@@ -75,6 +94,7 @@ class Scope:
         self._assumptions: dict[tuple[Expr, Expr], None] = {}
         self._definitions: dict[str, Expr] = {}
         self._fresh: dict[str, int] = {}
+        self._story = _Story()
         self.revision = 0  # grows whenever something is declared or assumed
         self._clear()
 
@@ -95,6 +115,7 @@ class Scope:
         other._assumptions = self._assumptions.copy()
         other._definitions = self._definitions.copy()
         other._fresh = self._fresh.copy()
+        other._story = self._story
         other._clear()
         return other
 
@@ -108,6 +129,7 @@ class Scope:
         self._assumptions = again._assumptions
         self._definitions = again._definitions
         self._fresh = again._fresh
+        self._story = again._story
         self.revision += 1
         self._clear()
 
@@ -119,6 +141,7 @@ class Scope:
             return None
         other._declared = narrowed
         other._declared.asked = set()
+        other._story = _Story()
         other._clear()
         return other
 
@@ -175,6 +198,7 @@ class Scope:
         """
         result = symbol(name)
         self.revision += 1
+        self._story = self._story.then(name, low, high, multiple_of)
         if multiple_of < 1:
             raise DimensionError(f'dimension "{name}" cannot be a multiple of {multiple_of}')
         if isinstance(high, Expr) and high.is_constant:
@@ -248,6 +272,7 @@ class Scope:
                 hint="check the declared ranges and the shapes that the model states",
             )
         self.revision += 1
+        self._story = self._story.then(as_expr(left), as_expr(right))
         self._assumptions[as_expr(left), as_expr(right)] = None
         isolated = self._isolate(difference, first, second)
         if isolated is not None:
@@ -321,6 +346,8 @@ class Scope:
     def resolve(self, expression: Expr) -> Expr:
         """The simplest equal expression that the facts allow; equal wherever the facts hold."""
         found = self._resolved.get(expression)
+        if found is None:
+            found = self._told(expression)
         if found is not None:
             return found
         current = expression
@@ -329,9 +356,16 @@ class Scope:
             if following is current:
                 break
             current = following
-        self._resolved[expression] = current
-        self._resolved[current] = current
+        self._resolved[expression] = self._story.resolved[expression] = current
+        self._resolved[current] = self._story.resolved[current] = current
         return current
+
+    def _told(self, expression: Expr) -> Expr | None:
+        """What an expression resolved to in another scope with the same story."""
+        found = self._story.resolved.get(expression)
+        if found is not None:  # what follows from it may depend on all facts
+            self._declared.asked.update(self._declared.symbols, expression.free_symbols)
+        return found
 
     def _resolve_once(self, expression: Expr) -> Expr:
         replace: dict[Atom, Expr] = {}

@@ -9,14 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
+from typing import Any, Protocol
+
+import numpy as np
 
 from tilewright.ir.codes import Codes
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Constant
+from tilewright.ir.tensor_type import TensorType
 from tilewright.ir.tile import TileProgram
-from tilewright.shape import Expr, product
+from tilewright.shape import Expr, constant, product
 
 THREADS = "_threads"  # stands for the number of threads in block sizes and costs
 
@@ -28,13 +32,29 @@ class Accuracy(Enum):
     STRICT = "strict"  # every sum is one of the products that define it, in some order
 
 
+class Transform(Protocol):
+    """What a constant becomes before it is packed; equal transforms make the same of it.
+
+    Only what is packed in the end is computed: most kernels that are priced are in no program.
+    """
+
+    def sizes(self, given: tuple[int, ...]) -> tuple[int, ...]:
+        """The shape of what becomes of a constant with the shape ``given``."""
+        ...
+
+    def applied(self, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """What becomes of the contents of a constant."""
+        ...
+
+
 @dataclass(frozen=True)
 class PackedConstant:
     """A constant operand arranged in panels of ``panel`` rows, k-major, padded with zeros.
 
-    ``node`` has the axes (batch…, rows…, depth…) after ``order`` is applied to them; ``lead`` and
-    ``depth`` count the batch and depth axes. A ``lead`` of -g says that the first axis holds g
-    groups of rows. ``word`` elements that follow each other along the depth stay together.
+    ``node``, or what ``transform`` makes of it, has the axes (batch…, rows…, depth…) after
+    ``order`` is applied to them; ``lead`` and ``depth`` count the batch and depth axes. A ``lead``
+    of -g says that the first axis holds g groups of rows. ``word`` elements that follow each other
+    along the depth stay together.
     """
 
     node: Node
@@ -43,6 +63,15 @@ class PackedConstant:
     depth: int
     panel: int
     word: int = 1
+    transform: Transform | None = None
+
+    @property
+    def type(self) -> TensorType:
+        """The type of what is packed."""
+        if self.transform is None:
+            return self.node.type
+        sizes = self.transform.sizes(tuple(size.value for size in self.node.shape))
+        return TensorType(self.node.dtype, tuple(map(constant, sizes)))
 
 
 class CodePart(Enum):
@@ -63,6 +92,11 @@ class PackedCodes:
     node: Node
     part: CodePart
     panel: int
+
+    @property
+    def type(self) -> TensorType:
+        """The type of the constant that the codes stand for."""
+        return self.node.type
 
     @property
     def codes(self) -> Codes:

@@ -137,7 +137,7 @@ def _bytes(source: Source, word: DType | None) -> Expr:
         return product(source.shape) * source.dtype.bytes
     if isinstance(source, PackedCodes):
         return constant(math.prod(source.shape) * source.part.value.bytes)
-    shape = [source.node.shape[axis].value for axis in source.order]
+    shape = [source.type.shape[axis].value for axis in source.order]
     if source.lead < 0:
         shape = [-source.lead, shape[0] // -source.lead, *shape[1:]]
     lead = 1 if source.lead < 0 else source.lead

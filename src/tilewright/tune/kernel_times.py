@@ -254,8 +254,8 @@ def _tensor(source: Source) -> str:
     match source:
         case Workspace():
             return f"workspace {source.dtype.value} {source.elements}"
-        case PackedConstant(node=node) | PackedCodes(node=node):
-            return f"packed {node.type}"
+        case PackedConstant() | PackedCodes():
+            return f"packed {source.type}"
         case _:
             return str(source.type)
 

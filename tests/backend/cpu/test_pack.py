@@ -109,6 +109,26 @@ def test_a_constant_is_made_once() -> None:
     np.testing.assert_array_equal(plain, array)
 
 
+class Doubled:
+    """Twice as many rows, each of which is there twice as much."""
+
+    def sizes(self, given: tuple[int, ...]) -> tuple[int, ...]:
+        return 2 * given[0], *given[1:]
+
+    def applied(self, array: np.ndarray) -> np.ndarray:
+        return 2 * np.repeat(array, 2, axis=0)
+
+
+def test_what_becomes_of_a_constant_is_packed() -> None:
+    array = np.random.default_rng(2).standard_normal((9, 6)).astype(np.float32)
+    packed = PackedConstant(node(Constant.of(array)), (0, 1), 0, 1, 4, 2, Doubled())
+    assert [size.value for size in packed.type.shape] == [18, 6]
+    store = ConstantStore()
+    store.add(packed)
+    (made,) = store.arrays([packed])
+    np.testing.assert_array_equal(made, straight(2 * np.repeat(array, 2, axis=0), packed))
+
+
 def test_constants_share_memory_and_no_byte_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pack, "_FIRST_ROOM", 1 << 10)
     monkeypatch.setattr(pack, "_MOST_ROOM", 1 << 14)

@@ -53,7 +53,7 @@ def packed_shape(packed: PackedConstant) -> tuple[int, int, int, int, int]:
     The last one is filled with zeros. A negative ``lead`` of -g says that the first axis holds g
     groups of rows (convolution weights).
     """
-    sizes = [packed.node.shape[axis].value for axis in packed.order]
+    sizes = [packed.type.shape[axis].value for axis in packed.order]
     if packed.lead < 0:
         sizes = [-packed.lead, sizes[0] // -packed.lead, *sizes[1:]]
     lead, end = abs(packed.lead) if packed.lead >= 0 else 1, len(sizes) - packed.depth
@@ -231,16 +231,17 @@ def _copy(array: Array, begin: int, out: Array) -> None:
 def _panels(packed: PackedConstant) -> _Pieces:
     """The elements of a packed constant, the last panel of a batch filled with zeros."""
     batch, count, words, width, word = packed_shape(packed)
-    array = constant_value(packed.node)
+    origin = constant_value(packed.node)
+    array = origin if packed.transform is None else packed.transform.applied(origin)
     rows = array.transpose(packed.order).reshape(batch, -1, words, word)
     whole = rows.shape[1] // width
     full = rows[:, : whole * width].reshape(batch, whole, width, words, word)
     full = full.transpose(0, 1, 3, 2, 4)
     if whole == count:
-        return array, [full]
+        return origin, [full]
     last = np.zeros((batch, words, width, word), array.dtype)
     last[:, :, : rows.shape[1] - whole * width] = rows[:, whole * width :].transpose(0, 2, 1, 3)
-    return array, [piece for pair in zip(full, last, strict=True) for piece in pair]
+    return origin, [piece for pair in zip(full, last, strict=True) for piece in pair]
 
 
 def _code_panels(packed: PackedCodes) -> _Pieces:

@@ -128,13 +128,12 @@ class _Builder:
             return self.places[source]
         packed = isinstance(source, Packed)
         size = constant(self.store.add(source))
-        node = source.node if packed else source
         self.constants.append(source)
         return self.place(
             source,
             f"constant_{len(self.constants) - 1}",
             "constant",
-            node.type,
+            source.type,
             size if packed else None,
         )
 

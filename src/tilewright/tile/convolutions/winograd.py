@@ -39,7 +39,7 @@ from tilewright.tile.convolutions.winograd_tiles import (
     ResultTransform,
     Tiles,
 )
-from tilewright.tile.convolutions.winograd_transforms import Form, transformed_weights
+from tilewright.tile.convolutions.winograd_transforms import Form, TransformedWeights
 from tilewright.tile.prices import shared_out, step_price
 from tilewright.tile.products.contraction import (
     COLUMN_BLOCK,
@@ -179,8 +179,9 @@ def _products(
     frame = Frame(kernel, lowering, shape, axes, rows, columns, constant(tiles.depth))
     data, sums = TileBuffer("b0", node.dtype), TileBuffer("o0", node.dtype)
     sources: list[Source] = [spaces[0]]
-    weights = transformed_weights(node.inputs[1], tiles.form, tiles.groups)
-    packed = PackedConstant(weights, (0, 2, 3, 1), 2, 1, shape.columns)
+    transform = TransformedWeights(tiles.form, tiles.groups)
+    order = (0, 2, 3, 1)
+    packed = PackedConstant(node.inputs[1], order, 2, 1, shape.columns, transform=transform)
     right = packed_operand(frame, packed, frame.n, sources)
     first = batch * tiles.plane(tiles.channels) + group * tiles.depth
     left = View(data, first, constant(tiles.channels), constant(1))

@@ -15,14 +15,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
+from typing import Any
 
 import numpy as np
 
 from tilewright.ir.dtype import DType
-from tilewright.ir.graph import Node, node
-from tilewright.ir.primitives import Constant
 from tilewright.ir.tile import Apply, Literal, Value
 
+Array = np.ndarray[Any, Any]
 Matrix = tuple[tuple[Fraction, ...], ...]
 # By their number. All entries of Bt and At are float32 numbers, and the least error of such points:
 # of five, 0, 1 and 2 with their opposites, as is usual, have twice as much.
@@ -116,22 +116,26 @@ def _polynomial(roots: Sequence[Fraction]) -> tuple[Fraction, ...]:
     return tuple(made)
 
 
-def transformed_weights(weights: Node, form: Form, groups: int) -> Node:
-    """Constant weights [O, C, taps, taps] as the constant [products^2, C, groups, O / groups].
+@dataclass(frozen=True)
+class TransformedWeights:
+    """Weights [O, C, taps, taps] as [products^2, C, groups, O / groups], rounded once."""
 
-    Computed in float64 and rounded once.
-    """
-    primitive = weights.primitive
-    assert isinstance(primitive, Constant)
-    matrix = np.array(transforms(form).taps, np.float64)
-    outputs, channels = primitive.array.shape[:2]
-    with np.errstate(all="ignore"):  # weights may hold anything
-        array = primitive.array.transpose(2, 3, 1, 0).astype(np.float64)
-        down = matrix @ array.reshape(form.taps, -1)
-        along = matrix @ down.reshape(len(matrix), form.taps, -1)
-        flat = along.reshape(-1, channels, groups, outputs // groups)
-        flat = flat.astype(primitive.array.dtype)
-    return node(Constant.of(flat, weights.dtype))
+    form: Form
+    groups: int
+
+    def sizes(self, given: tuple[int, ...]) -> tuple[int, ...]:
+        """See :class:`~tilewright.tile.variants.Transform`."""
+        outputs, channels = given[:2]
+        return self.form.products**2, channels, self.groups, outputs // self.groups
+
+    def applied(self, array: Array) -> Array:
+        """See :class:`~tilewright.tile.variants.Transform`."""
+        matrix = np.array(transforms(self.form).taps, np.float64)
+        with np.errstate(all="ignore"):  # weights may hold anything
+            wide = array.transpose(2, 3, 1, 0).astype(np.float64)
+            down = matrix @ wide.reshape(self.form.taps, -1)
+            along = matrix @ down.reshape(len(matrix), self.form.taps, -1)
+            return along.reshape(self.sizes(array.shape)).astype(array.dtype)
 
 
 # ---------------------------------------------------------------- on values
