@@ -44,8 +44,15 @@ def written_time(lines: Expr, whole: Expr, machine: Machine, threads: int = 0) -
 
 
 def pieces_time(pieces: Expr, whole: Expr, machine: Machine) -> Expr:
-    """What so many runs of neighbouring lines take more than one, of ``whole`` bytes in memory."""
-    return of_memory(pieces * machine.picoseconds(machine.core.loops.piece), whole, machine)
+    """What so many runs of neighbouring lines take more than one, of ``whole`` bytes in all.
+
+    Those of what is nearer than the last cache take no more.
+    """
+    costs, nearer = machine.core.loops, machine.target.levels[-3]
+    near = machine.picoseconds(costs.near_piece)
+    more = max(machine.picoseconds(costs.piece) - near, 0)
+    missed = beyond(whole, nearer, PRIVATE)
+    return of_memory(pieces * more, whole, machine) + pieces * near * missed // SIXTEENTHS
 
 
 def of_memory(time: Expr, whole: Expr, machine: Machine) -> Expr:

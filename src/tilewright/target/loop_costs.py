@@ -43,7 +43,8 @@ class LoopCosts:
     times the cycles of a function in float32 that a vector of float64 takes. ``whole``: a vector of
     16 divisions of whole numbers of 32 bits. ``ahead``: how many bytes ahead a loop along rows in
     memory asks for lines, 0 where the hardware follows rows across the ends of pages. ``piece``: to
-    begin another run of neighbouring lines of memory, as the hardware asks ahead for what follows.
+    begin another run of neighbouring lines of memory, as the hardware asks ahead for what follows,
+    ``near_piece``: of the last cache.
     ``guard``: a branch that is mostly foreseen. ``functions``: a vector of float32 for each
     function that is not one instruction.
     """
@@ -82,6 +83,7 @@ class LoopCosts:
     whole: float
     ahead: int
     piece: float
+    near_piece: float
     guard: float
     functions: tuple[tuple[str, float], ...]
 
@@ -95,9 +97,9 @@ class LoopCosts:
 # Loads and stores follow from a copy (1.3 cycles) and a sum of two rows (1.8), aligned ones from
 # the core's data sheet; what the last cache keeps was not measured, and ``piece`` follows from rows
 # in pieces, which took 1.2 times as long as whole ones. ``wait`` and ``chained`` are those of the
-# Zen 4 core below, less what additions are faster by, ``handed`` is that core's; ``window`` are the
-# places of the schedulers for vectors, and ``addition`` the pipes that add, by AMD's guide for the
-# family.
+# Zen 4 core below, less what additions are faster by, ``handed`` and ``near_piece`` are that
+# core's; ``window`` are the places of the schedulers for vectors, and ``addition`` the pipes that
+# add, by AMD's guide for the family.
 _WIDE_FUNCTIONS = (
     ("divide", 2.0), ("square_root", 3.6), ("exponential", 4.0), ("logarithm", 4.8),
     ("error_function", 6.4), ("hyperbolic_tangent", 6.9), ("sine", 7.5), ("cosine", 7.5),
@@ -113,7 +115,8 @@ WIDE = LoopCosts(
     turns=((16, 2.1), (8, 1.8), (4, 1.5), (1, 1.8)),
     turn_call=12.0, task=1.7, shown=0.1, again=1.0, reached=(1.1, 1.05, 1.1), kept=0.5,
     convert=2.1, narrow=4.2, compare=4.3, double=2.6,
-    whole=6.3, ahead=4096, piece=18.0, guard=2.0, functions=_WIDE_FUNCTIONS,
+    whole=6.3, ahead=4096, piece=18.0, near_piece=7.0, guard=2.0,
+    functions=_WIDE_FUNCTIONS,
 )  # fmt: skip
 
 # Measured on a Zen 4 core at 3.7 GHz in the same way. Instructions on vectors of 64 bytes take both
@@ -135,8 +138,8 @@ HALVED = LoopCosts(
     window=56.0, handed=16.0, gather=1.4, index=1.04, checked=1.2, divide=6.4, running=9.5,
     turns=((16, 4.8), (8, 3.6), (4, 3.6), (1, 2.4)),
     turn_call=47.0, task=3.7, shown=0.03, again=1.0, reached=(0.94, 1.0, 0.97), kept=0.25,
-    convert=2.6, narrow=4.4, compare=2.1, double=2.3, whole=10.5, ahead=0, piece=165.0, guard=2.0,
-    functions=_HALVED_FUNCTIONS,
+    convert=2.6, narrow=4.4, compare=2.1, double=2.3, whole=10.5, ahead=0, piece=165.0,
+    near_piece=7.0, guard=2.0, functions=_HALVED_FUNCTIONS,
 )  # fmt: skip
 
 # Measured on the same Zen 4 core with vectors of 32 bytes, as its pipes and those of Zen 3 have
@@ -157,8 +160,8 @@ NARROW = LoopCosts(
     window=97.0, handed=19.7, gather=0.51, index=1.05, checked=1.4, divide=6.5, running=6.9,
     turns=((8, 3.6), (4, 2.9), (1, 1.8)),
     turn_call=12.0, task=4.3, shown=0.09, again=1.0, reached=(0.94, 1.0, 0.97), kept=0.25,
-    convert=1.55, narrow=6.0, compare=1.6, double=1.6, whole=12.0, ahead=0, piece=100.0, guard=2.0,
-    functions=_NARROW_FUNCTIONS,
+    convert=1.55, narrow=6.0, compare=1.6, double=1.6, whole=12.0, ahead=0, piece=100.0,
+    near_piece=12.0, guard=2.0, functions=_NARROW_FUNCTIONS,
 )  # fmt: skip
 
 

@@ -143,9 +143,10 @@ def _probes(target: Target) -> dict[str, Probe]:
     memory = len(target.levels) - 2
     rows = _rows_of(target, memory)
     asking = _SUMMED.replace("n\n", f"n asking {PAGE_BYTES} bytes ahead\n", 1)
-    made["pieces"] = _rows(
-        _PIECES.format(*(f"b0[_i1*n + {k * FAR_ROW // 8} + _i2]" for k in range(8))), FAR_ROW, rows
-    )
+    places = (f"b0[_i1*n + {k * FAR_ROW // 8} + _i2]" for k in range(8))
+    in_pieces = _PIECES.format(*places)
+    for number in (memory - 1, memory):
+        made[f"pieces {number}"] = _rows(in_pieces, FAR_ROW, _rows_of(target, number))
     made["half"] = _rows(_SUMMED.format("sum"), FAR_ROW, _half_of_last(target))
     made["asked"] = _rows(asking.format("sum"), FAR_ROW, rows)
     return made
@@ -336,7 +337,8 @@ def _costs(m: _Measured, target: Target) -> LoopCosts:
         double=m.row("exponential of float64") / (LONG / m.lanes * 2) / exponential,
         whole=m.row("whole") / (LONG / 16),
         ahead=_ahead(m, target),
-        piece=_piece(m, target),
+        piece=_piece(m, target, len(target.levels) - 2),
+        near_piece=_piece(m, target, len(target.levels) - 3),
         guard=WIDE.guard,
         functions=tuple((name, m.vector(name)) for name in (*BINARY, *UNARY)),
     )
@@ -389,12 +391,10 @@ def _reached(m: _Measured, target: Target, number: int) -> float:
     return 64 / target.levels[number + 1].bandwidth / m.line(f"read {number}", elements)
 
 
-def _piece(m: _Measured, target: Target) -> float:
-    """What it takes to begin another run of lines of memory."""
-    number = len(target.levels) - 2
-    rows = _rows_of(target, number)
-    longer = m.cycles["pieces"] - m.cycles[f"read {number}"]
-    return max(0.0, longer / (8 * rows))
+def _piece(m: _Measured, target: Target, number: int) -> float:
+    """What it takes to begin another run of lines of a level."""
+    longer = m.cycles[f"pieces {number}"] - m.cycles[f"read {number}"]
+    return max(0.0, longer / (8 * _rows_of(target, number)))
 
 
 def _half_of_last(target: Target) -> int:

@@ -24,7 +24,7 @@ from tilewright.tune.peak import LevelReads
 from tilewright.tune.profile import Profile, TileTiming
 from tilewright.tune.streams import MeasuredStreams
 
-_FORMAT = 5
+_FORMAT = 6
 _TIMES_FORMAT = 1
 
 
