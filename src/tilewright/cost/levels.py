@@ -5,9 +5,11 @@ Imports shape and target. Start with :func:`line_rate`.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from tilewright.cost.machine import SIXTEENTHS, Machine, beyond
 from tilewright.ir.tile import CACHE_LINE
-from tilewright.shape import Expr, constant
+from tilewright.shape import Expr, constant, total
 
 PRIVATE = 0.5  # of a cache that nobody else uses: what is read again in turns is there still
 
@@ -43,6 +45,16 @@ def written_time(lines: Expr, whole: Expr, machine: Machine, threads: int = 0) -
     return of_memory(lines * machine.picoseconds(CACHE_LINE / rate), whole, machine)
 
 
+def moved_lines(regions: Iterable[tuple[Expr, bool]], machine: Machine) -> Expr:
+    """Lines that memory moves the first time, of bytes and whether they are written.
+
+    What is written is read before.
+    """
+    again = round(4 * machine.core.loops.again)
+    moved = total(size * (again if written else 4) for size, written in regions)
+    return moved // (4 * CACHE_LINE)
+
+
 def pieces_time(pieces: Expr, whole: Expr, machine: Machine) -> Expr:
     """What so many runs of neighbouring lines take more than one, of ``whole`` bytes in all.
 
@@ -55,10 +67,28 @@ def pieces_time(pieces: Expr, whole: Expr, machine: Machine) -> Expr:
     return of_memory(pieces * more, whole, machine) + pieces * near * missed // SIXTEENTHS
 
 
+def unforeseen_time(lines: Expr, whole: Expr, machine: Machine) -> Expr:
+    """What so many lines take more that hardware does not ask for ahead, of ``whole`` bytes.
+
+    As many are under way as a core has misses.
+    """
+    memory, core = machine.target.levels[-1], machine.core.streams
+    each = max(0.0, memory.latency / core.misses - CACHE_LINE / memory.bandwidth)
+    return of_memory(lines * machine.picoseconds(each), whole, machine)
+
+
 def of_memory(time: Expr, whole: Expr, machine: Machine) -> Expr:
     """The part of a time that falls to what the last cache does not hold."""
     missed = beyond(whole, machine.target.levels[-2], machine.core.loops.kept)
     return time * missed // SIXTEENTHS
 
 
-__all__ = ["SIXTEENTHS", "line_rate", "memory_time", "of_memory", "pieces_time"]
+__all__ = [
+    "SIXTEENTHS",
+    "line_rate",
+    "memory_time",
+    "moved_lines",
+    "of_memory",
+    "pieces_time",
+    "unforeseen_time",
+]

@@ -29,8 +29,8 @@ from tilewright.cost.accesses import (
 )
 from tilewright.cost.handed import HandOvers, largest
 from tilewright.cost.lengths import known, short
-from tilewright.cost.levels import SIXTEENTHS, line_rate, memory_time, pieces_time
-from tilewright.cost.machine import Machine, workers_for
+from tilewright.cost.levels import line_rate, memory_time, moved_lines, pieces_time, unforeseen_time
+from tilewright.cost.machine import SIXTEENTHS, Machine, workers_for
 from tilewright.cost.squares import squares_cycles
 from tilewright.cost.vector_work import (
     Core,
@@ -473,22 +473,18 @@ class _Walk:
         for phase in phases:
             touched = [a.buffer for a in phase.accesses if a.buffer in first]
             own = {buffer: first.pop(buffer) for buffer in dict.fromkeys(touched)}
-            moved = short(self._lines(own.values()))
+            moved = short(moved_lines(own.values(), self.machine))
             runs = short(total(pieces[buffer] for buffer in own))
             read = moved * rate + pieces_time(runs, whole, self.machine) + self._again(phase)
+            turned = [a.buffer for a in phase.accesses if a.is_store and TURNED[0] in a.extents]
+            late = total(size for b, (size, _) in own.items() if b in turned) // CACHE_LINE
+            read = read + unforeseen_time(late, whole, self.machine)
             cycles, read = short(phase.cycles * self.machine.picoseconds(1) // 1000), short(read)
             both = minimum(read, cycles) * shown // SIXTEENTHS
             alone = alone + short(maximum(read, cycles) + both)
             computed, lines = computed + cycles, lines + moved
         shared = memory_time(short(lines), whole, self.machine)
         return LoopPrice(short(alone), short(computed), shared, tasks)
-
-    def _lines(self, regions: Iterable[tuple[Expr, bool]]) -> Expr:
-        """Lines that memory moves the first time: what is written is read before."""
-        again = round(4 * self.costs.again)
-        return total(size * (again if written else 4) for size, written in regions) // (
-            4 * CACHE_LINE
-        )
 
     def _again(self, phase: _Touched) -> Expr:
         """Picoseconds of what comes from nearer, as it was touched before."""

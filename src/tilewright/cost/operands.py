@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from tilewright.cost.levels import (
     line_rate,
     memory_time,
-    of_memory,
     pieces_time,
+    unforeseen_time,
     written_time,
 )
 from tilewright.cost.loops import statement_cycles
@@ -134,14 +134,13 @@ def _lost_time(machine: Machine, moved: Expr, row: Expr, rows: Expr, runs: Expr)
 
     Hardware follows a few ``rows`` at a time, whose ``runs`` begin anew. Of more, which a panel
     leaves for the next one before hardware has seen where they go on, each line is waited for, but
-    for neighbouring rows of the same page; as many lines are under way as a core has misses.
+    for neighbouring rows of the same page.
     """
-    memory, core = machine.target.levels[-1], machine.core.streams
-    each = max(0.0, memory.latency / core.misses - LINE_BYTES / memory.bandwidth)
     page = moved // PAGE_BYTES * minimum(row, PAGE_BYTES)
-    lost = of_memory(page // LINE_BYTES * machine.picoseconds(each), moved, machine)
+    lost = unforeseen_time(page // LINE_BYTES, moved, machine)
     begun = pieces_time(runs, moved, machine)
-    return select(less_equal(rows, core.followed), minimum(begun, lost), lost)
+    followed = less_equal(rows, machine.core.streams.followed)
+    return select(followed, minimum(begun, lost), lost)
 
 
 def _panels_time(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
