@@ -71,13 +71,13 @@ def _thin(
 ) -> Expr:
     """The same, for few columns or rows side by side, by the vector.
 
-    It is picked out of as many vectors as there are of them, which hides behind its load and its
-    store as long as these are few.
+    It is picked out of as many vectors as there are of them, each of which takes an instruction
+    more; that hides behind its load and its store as long as these are few.
     """
     size = block.target.dtype.bytes
     most = most_thin(core.target.vector_bytes, size)
-    least = round(1000 * max(cycles for size, cycles in core.costs.turns if size <= lanes))
-    pick = round(2000 * core.costs.instruction)
+    least = round(1000 * (core.costs.load + core.costs.store))
+    pick = round(1000 * core.costs.instruction)
     tall, wide = usual
     sides = (
         (wide, tall, block.columns is block.source_row),
