@@ -186,9 +186,10 @@ class _Walk:
             self.begins[name] = begin
 
     def length(self, begin: Expr, end: Expr) -> Expr:
-        """Iterations of a loop, in the middle of those around it, or as many as in the mean."""
+        """Iterations of a loop, in the mean over the one around it and in the middle of others."""
         usual = end - begin
-        local = [name for name in usual.free_symbols if name in self.extent]
+        free = usual.free_symbols
+        local = [name for name in self.extent if name in free] if free else []
         return known(self._usual(usual, local) if local else usual)
 
     def middle_of(self, length: Expr) -> Expr:
@@ -197,11 +198,15 @@ class _Walk:
         return known(length.substitute(local) if local else length)
 
     def _usual(self, length: Expr, local: Sequence[str]) -> Expr:
-        usual = length.substitute({name: self.middle[name] for name in local})
-        if len(local) > 1:
-            return usual
-        count = self.extent[local[0]]
-        last = length.substitute({local[0]: count - 1})
+        """The mean over the last, innermost one of these: of all its turns but the last, and that.
+
+        A few rows that are left take little, but most of a block where two turns cover it.
+        """
+        *outer, inner = local
+        length = length.substitute({name: self.middle[name] for name in outer}) if outer else length
+        usual = length.substitute({inner: self.middle[inner]})
+        count = self.extent[inner]
+        last = length.substitute({inner: count - 1})
         if last is usual:
             return usual
         count = maximum(count, 1)
