@@ -198,9 +198,9 @@ class _Walk:
         return known(length.substitute(local) if local else length)
 
     def _usual(self, length: Expr, local: Sequence[str]) -> Expr:
-        """The mean over the last, innermost one of these: of all its turns but the last, and that.
+        """The mean over the turns of the innermost of these loops, with the others in their middle.
 
-        A few rows that are left take little, but most of a block where two turns cover it.
+        All turns but the last are alike; that has what is left, as one row of eight by sevens.
         """
         *outer, inner = local
         length = length.substitute({name: self.middle[name] for name in outer}) if outer else length
