@@ -84,7 +84,6 @@ def of_memory(time: Expr, whole: Expr, machine: Machine) -> Expr:
 
 
 __all__ = [
-    "SIXTEENTHS",
     "line_rate",
     "memory_time",
     "moved_lines",
