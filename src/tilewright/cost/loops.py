@@ -497,4 +497,4 @@ class _Walk:
         return total(short(moved // CACHE_LINE) * rate for moved, rate in rates if rate is not ZERO)
 
 
-__all__ = ["LoopPrice", "loop_price", "memory_time", "statement_cycles"]
+__all__ = ["LoopPrice", "loop_price", "statement_cycles"]
