@@ -189,7 +189,7 @@ class _Walk:
         """Iterations of a loop, in the mean over the one around it and in the middle of others."""
         usual = end - begin
         free = usual.free_symbols
-        local = [name for name in self.extent if name in free] if free else []
+        local = [name for name in self.extent if name in free]
         return known(self._usual(usual, local) if local else usual)
 
     def middle_of(self, length: Expr) -> Expr:
@@ -200,7 +200,7 @@ class _Walk:
     def _usual(self, length: Expr, local: Sequence[str]) -> Expr:
         """The mean over the turns of the innermost of these loops, with the others in their middle.
 
-        All turns but the last are alike; that has what is left, as one row of eight by sevens.
+        All turns but the last are alike. The last has what is left: of 8 rows, 7 at a time, one.
         """
         *outer, inner = local
         length = length.substitute({name: self.middle[name] for name in outer}) if outer else length

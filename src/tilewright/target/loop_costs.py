@@ -44,7 +44,7 @@ class LoopCosts:
     16 divisions of whole numbers of 32 bits. ``ahead``: how many bytes ahead a loop along rows in
     memory asks for lines, 0 where the hardware follows rows across the ends of pages. ``piece``: to
     begin another run of neighbouring lines of memory, as the hardware asks ahead for what follows,
-    ``near_piece``: of the last cache.
+    ``near_piece``: the same for lines that lie in the last cache.
     ``guard``: a branch that is mostly foreseen. ``functions``: a vector of float32 for each
     function that is not one instruction.
     """
