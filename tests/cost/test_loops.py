@@ -380,3 +380,40 @@ def test_a_distance_that_no_run_has_does_no_harm() -> None:
     )
     elements = {"b0": 1 << 20, "o0": 31 << 20}
     assert whole(text, {"rows": 1 << 20, "columns": 288}, elements).alone.value > 0
+
+
+STEPPED = """
+buffer b0: float32
+result o0: float32
+work 1
+grid _i1 < rows
+  for _i2 in 0 .. 8
+    for _i3 in 0 .. parts
+      for masked _i4 in {}
+        o0[_i1*8192 + 1024*_i2 + _i4] = exponential(b0[_i4])
+"""
+
+
+def test_a_loop_is_as_long_as_in_the_mean_of_the_one_around_it() -> None:
+    """Of ten vectors, eight at a time, a first turn does eight, and the last one two.
+
+    It does not matter that the beginning of the loop depends on a second one, farther out.
+    """
+    sizes, elements = {"rows": 100, "parts": 2, "half": 80}, {"b0": 256, "o0": 819200}
+    stepped, second, known = (
+        whole(STEPPED.format(bounds), sizes, elements).computed.value
+        for bounds in (
+            "128*_i3 .. min(128*_i3 + 128, 160)",
+            "128*_i3 + _i2 .. min(128*_i3 + 128, 160) + _i2",
+            "128*_i3 .. 128*_i3 + half",
+        )
+    )
+    assert stepped == pytest.approx(known, rel=0.05)
+    assert second == pytest.approx(known, rel=0.05)
+
+
+def test_a_few_columns_are_picked_out_behind_their_loads_and_stores() -> None:
+    """A third and a fourth column take as much more, though each vector has more to pick."""
+    turned = "  s0[0], row 512 = transposed b0[0], row {0}: 512 x {0}\n  o0[_i1] = s0[0]\n"
+    two, three, four = (small(turned.format(n)).computed.value for n in (2, 3, 4))
+    assert four - three == pytest.approx(three - two, rel=0.01)

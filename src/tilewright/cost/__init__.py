@@ -19,9 +19,10 @@ from tilewright.cost.attention import (
 from tilewright.cost.codes import few_rows_time
 from tilewright.cost.contraction import contraction_time, contraction_work, tiles_time
 from tilewright.cost.levels import memory_time, of_memory
-from tilewright.cost.loops import LoopPrice, loop_price
+from tilewright.cost.loops import loop_price
 from tilewright.cost.machine import Machine, workers_for
 from tilewright.cost.operands import Blocks
+from tilewright.cost.phases import LoopPrice
 from tilewright.cost.recurrence import (
     StepSizes,
     own_rows_time,

@@ -73,6 +73,10 @@ class Access:
         whole = self.buffer.elements if self.buffer.scratch else sizes.get(self.buffer.name)
         return count if whole is None else minimum(count, whole)
 
+    def moved(self, sizes: Mapping[str, Expr]) -> Expr:
+        """How many bytes it touches."""
+        return self.elements(sizes) * self.buffer.dtype.bytes
+
     def pieces(self, sizes: Mapping[str, Expr]) -> Expr:
         """How many runs of neighbouring elements it goes through, each of which ends before a gap.
 
@@ -81,7 +85,7 @@ class Access:
         (first, run), *others = list(self.extents.items()) or [("", ONE)]
         if first not in ("1", *TURNED):
             return ZERO
-        moved = self.elements(sizes) * self.buffer.dtype.bytes
+        moved = self.moved(sizes)
         if self._is_joined(run):
             return moved // maximum(run * self.buffer.dtype.bytes, JOINED_PIECE)
         found: list[tuple[Expr, Expr]] = []  # where a run ends at a gap, and how many there are
@@ -133,6 +137,34 @@ def touched_by_all(buffer: TileBuffer, each: Sequence[tuple[Expr, Expr]], writte
     for origin, moved in each:
         found[origin] = maximum(found.get(origin, ZERO), moved)
     return total(found.values())
+
+
+def regions(
+    accesses: Iterable[Access], sizes: Mapping[str, Expr]
+) -> dict[TileBuffer, tuple[Expr, bool]]:
+    """Bytes of each buffer that are touched, and whether they are written.
+
+    Loops that read the same memory mostly read the same part of it, and so do those that write
+    scratch memory; those that write a result write different ones.
+    """
+    found: dict[TileBuffer, tuple[list[tuple[Expr, Expr]], bool]] = {}
+    for access in accesses:
+        own, written = found.setdefault(access.buffer, ([], access.is_store))
+        if access.is_store and not written:
+            own, written = [], True
+        if access.is_store or not written:
+            own.append((access.origin, access.moved(sizes)))
+        found[access.buffer] = own, written
+    return {
+        buffer: (at_most(buffer, touched_by_all(buffer, own, written), sizes), written)
+        for buffer, (own, written) in found.items()
+    }
+
+
+def at_most(buffer: TileBuffer, moved: Expr, sizes: Mapping[str, Expr]) -> Expr:
+    """So many bytes, or all of a buffer."""
+    whole = buffer.elements if buffer.scratch else sizes.get(buffer.name)
+    return moved if whole is None else minimum(moved, whole * buffer.dtype.bytes)
 
 
 def origin_of(rest: Expr, steps: Iterable[Expr]) -> Expr:
@@ -213,6 +245,7 @@ def known_steps(offset: Expr, names: Iterable[str]) -> dict[str, Expr]:
 __all__ = [
     "TURNED",
     "Access",
+    "at_most",
     "distance_apart",
     "extended",
     "gathered",
@@ -221,5 +254,6 @@ __all__ = [
     "most_pieces",
     "one_of",
     "origin_of",
+    "regions",
     "touched_by_all",
 ]

@@ -12,25 +12,26 @@ picoseconds. Imports ir, shape and target. Start with :func:`loop_price`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from tilewright.cost.accesses import (
     TURNED,
     Access,
+    at_most,
     distance_apart,
     extended,
     gathered,
     is_near,
     known_steps,
-    most_pieces,
     one_of,
     origin_of,
+    regions,
     touched_by_all,
 )
 from tilewright.cost.handed import HandOvers, largest
 from tilewright.cost.lengths import known, short
-from tilewright.cost.levels import line_rate, memory_time, moved_lines, pieces_time, unforeseen_time
-from tilewright.cost.machine import SIXTEENTHS, Machine, workers_for
+from tilewright.cost.machine import Machine
+from tilewright.cost.phases import LoopPrice, Touched, phases_price
 from tilewright.cost.squares import squares_cycles
 from tilewright.cost.vector_work import (
     Core,
@@ -42,7 +43,6 @@ from tilewright.cost.vector_work import (
 )
 from tilewright.cost.waits import waits
 from tilewright.ir.tile import (
-    CACHE_LINE,
     Check,
     Let,
     LetDistance,
@@ -61,13 +61,11 @@ from tilewright.ir.tile import (
 from tilewright.ir.tile_walk import is_innermost, value_loads, value_symbols
 from tilewright.shape import (
     Expr,
-    ceil_div,
     constant,
     maximum,
     minimum,
     product,
     symbol,
-    total,
     with_positive_divisors,
 )
 from tilewright.shape.expr import Atom
@@ -76,46 +74,13 @@ ZERO, ONE = constant(0), constant(1)
 PHASES = (Loop, TransposeBlock, Stage, Product)  # what takes longer than others start before it
 
 
-@dataclass(frozen=True)
-class LoopPrice:
-    """Picoseconds on one thread, those of ``cycles`` alone, and lines that memory moves."""
-
-    alone: Expr
-    computed: Expr
-    shared: Expr
-    tasks: Expr
-
-    def time(self, machine: Machine, threads: Expr | int) -> Expr:
-        """Picoseconds with so many threads, as many of which take part as the runtime lets."""
-        workers = minimum(workers_for(self.alone, threads), maximum(self.tasks, 1))
-        rounds = ceil_div(self.tasks, workers)
-        share = self.alone // maximum(self.tasks, 1) * rounds
-        meeting = minimum(workers - 1, 1) * round(1000 * machine.target.sync_ns)
-        return maximum(share, self.shared) + meeting + 1000 * machine.core.threads.call_ns
-
-
-@dataclass
-class _Touched:
-    """What statements touch once, what they touch again, and their thousandths of cycles."""
-
-    accesses: list[Access] = field(default_factory=list[Access])
-    again: list[tuple[Expr, Expr]] = field(default_factory=list[tuple[Expr, Expr]])
-    cycles: Expr = ZERO
-
-    def then(self, part: _Touched) -> _Touched:
-        """This and what follows it."""
-        return _Touched(
-            self.accesses + part.accesses, self.again + part.again, self.cycles + part.cycles
-        )
-
-
 def loop_price(
     program: TileProgram, machine: Machine, sizes: Mapping[str, Expr] | None = None
 ) -> LoopPrice:
     """What a program costs; ``sizes`` are the elements of its tensors, by name, where known."""
     walk = _Walk(machine, sizes or {})
     phases = walk.tasks(program)
-    return walk.price(phases, product([size for _, size in program.grid]))
+    return phases_price(phases, product([size for _, size in program.grid]), walk.sizes, machine)
 
 
 def statement_cycles(
@@ -128,7 +93,8 @@ def statement_cycles(
     walk = _Walk(machine, {})
     for name, size in around:
         walk.declare(name, ZERO, size)
-    return walk.statements(statements).cycles
+    made = walk.statements(statements)
+    return made.cycles + made.turning
 
 
 class _Walk:
@@ -149,7 +115,7 @@ class _Walk:
 
     # ------------------------------------------------------------ loops
 
-    def tasks(self, program: TileProgram) -> list[_Touched]:
+    def tasks(self, program: TileProgram) -> list[Touched]:
         """All tasks, one after the other, by the phases of a task: loops that follow each other."""
         for name, size in program.grid:
             self._enter(name, ZERO, size)
@@ -161,15 +127,15 @@ class _Walk:
             phases = [self._repeated(phase, name, size, everything) for phase in phases]
         return phases
 
-    def _phases(self, body: Sequence[Statement]) -> list[_Touched]:
+    def _phases(self, body: Sequence[Statement]) -> list[Touched]:
         """Statements in order: a loop with what comes before it, and what follows the last one."""
         parts = self._parts(body)
-        made = [_Touched()]
+        made = [Touched()]
         for number, (statement, part) in enumerate(zip(body, parts, strict=True)):
             made[-1] = made[-1].then(part)
             later = body[number + 1 :]
             if isinstance(statement, PHASES) and any(isinstance(s, PHASES) for s in later):
-                made.append(_Touched())
+                made.append(Touched())
         return made
 
     def declare(self, name: str, begin: Expr, length: Expr) -> None:
@@ -212,29 +178,29 @@ class _Walk:
         count = maximum(count, 1)
         return ((count - 1) * maximum(usual, 0) + maximum(last, 0) + count // 2) // count
 
-    def statements(self, body: Iterable[Statement]) -> _Touched:
+    def statements(self, body: Iterable[Statement]) -> Touched:
         """Statements in order."""
-        made = _Touched()
+        made = Touched()
         for part in self._parts(list(body)):
             made = made.then(part)
         return made
 
-    def _parts(self, body: Sequence[Statement]) -> list[_Touched]:
+    def _parts(self, body: Sequence[Statement]) -> list[Touched]:
         """Each statement: what an earlier one has touched comes from nearer."""
         parts = [self.statement(statement) for statement in body]
         loops = [(n, s) for n, s in enumerate(body) if isinstance(s, Loop)]
         lengths = {n: self.length(s.begin, s.end) for n, s in loops}
-        computed = {n: parts[n].cycles for n, _ in loops}
+        computed = {n: parts[n].cycles + parts[n].turning for n, _ in loops}
         waiting = largest((waits(self.core, body, lengths), self.handed.waits(body, computed)))
         repeated = self._merge(parts)
         everything = [access for part in parts for access in part.accesses]
         for number, part in enumerate(parts):
             part.cycles = part.cycles + waiting.get(number, ZERO)
             if repeated[number] is not ZERO:
-                part.again.append((repeated[number], self.footprint(everything)))
+                part.again.append((repeated[number], self._footprint(everything)))
         return parts
 
-    def _merge(self, parts: Sequence[_Touched]) -> list[Expr]:
+    def _merge(self, parts: Sequence[Touched]) -> list[Expr]:
         """Leaves alike accesses once, and returns the bytes that each part touches again."""
         first: dict[object, int] = {}
         found: dict[object, tuple[int, Access]] = {}
@@ -245,7 +211,7 @@ class _Walk:
                 written = first.get(access.buffer, number)
                 earliest = min(first.setdefault(place, number), written)
                 if earliest != number and not access.is_store:
-                    repeated[number] = repeated[number] + self.bytes_of(access)
+                    repeated[number] = repeated[number] + access.moved(self.sizes)
                 key = (access.key, access.origin)
                 before, kept = found.get(key, (number, access))
                 found[key] = before, access if kept.count < access.count else kept
@@ -253,7 +219,7 @@ class _Walk:
             part.accesses = [access for own, access in found.values() if own == number]
         return repeated
 
-    def statement(self, statement: Statement) -> _Touched:
+    def statement(self, statement: Statement) -> Touched:
         """One statement."""
         match statement:
             case Loop():
@@ -275,15 +241,15 @@ class _Walk:
             case Stage():
                 return self._stage(statement)
 
-    def _multiplied(self, count: Expr) -> _Touched:
+    def _multiplied(self, count: Expr) -> Touched:
         lanes = self.core.lanes(4) * max(1, round(self.core.target.fma_pipes))
-        return _Touched(cycles=count * 1000 // lanes)
+        return Touched(cycles=count * 1000 // lanes)
 
-    def _once(self, values: Sequence[Value], stores: Sequence[Store], steps: float) -> _Touched:
+    def _once(self, values: Sequence[Value], stores: Sequence[Store], steps: float) -> Touched:
         cycles = scalar_cycles(self.core, values) + steps * self.costs.scalar
-        return _Touched(self._accesses(values, stores), [], constant(round(1000 * cycles)))
+        return Touched(self._accesses(values, stores), [], constant(round(1000 * cycles)))
 
-    def _stage(self, stage: Stage) -> _Touched:
+    def _stage(self, stage: Stage) -> Touched:
         axes = [axis for axis in stage.axes if axis.role is Role.REDUCTION]
         for axis in stage.axes:
             count = with_positive_divisors(axis.count)
@@ -296,12 +262,12 @@ class _Walk:
             made = self._repeated(made, str(axis.begin), self.extent[str(axis.begin)])
         return made
 
-    def _loop(self, loop: Loop) -> _Touched:
+    def _loop(self, loop: Loop) -> Touched:
         length = self.length(loop.begin, loop.end)
         self._enter(loop.variable, loop.begin, length)
         if is_innermost(loop):
             values, stores = loop_values(loop), [s for s in loop.body if isinstance(s, Store)]
-            made = _Touched(self._accesses(values, stores), [], ZERO)
+            made = Touched(self._accesses(values, stores), [], ZERO)
             self.around.pop()
             made = self._repeated(made, loop.variable, length)
             made.cycles = loop_cycles(self.core, loop, length) + self._bounds(loop)
@@ -336,11 +302,11 @@ class _Walk:
 
     def _repeated(
         self,
-        made: _Touched,
+        made: Touched,
         variable: str,
         count: Expr,
         everything: Sequence[Access] | None = None,
-    ) -> _Touched:
+    ) -> Touched:
         """The same in a loop: accesses that it moves touch more, others the same again.
 
         A turn of the loop touches ``everything``, which is what it does here if that is not given.
@@ -350,9 +316,10 @@ class _Walk:
         if moved is not ZERO and count is not ONE:
             more = maximum(count - 1, 0)
             around = made.accesses if everything is None else everything
-            again.append((short(moved) * more, self.footprint(around)))
+            again.append((short(moved) * more, self._footprint(around)))
         accesses = [extended(access, variable, count) for access in made.accesses]
-        return _Touched(accesses, gathered(again), short(made.cycles) * count)
+        cycles, turning = short(made.cycles) * count, short(made.turning) * count
+        return Touched(accesses, gathered(again), cycles, turning)
 
     def _once_more(self, accesses: Sequence[Access]) -> Expr:
         """Bytes that come from afar when the same is touched in a next turn.
@@ -364,10 +331,10 @@ class _Walk:
         for access in accesses:
             is_store, own = found.setdefault(access.buffer, (access.is_store, []))
             if access.is_store is is_store:
-                own.append((access.origin, self.bytes_of(access)))
+                own.append((access.origin, access.moved(self.sizes)))
         moved = ZERO
         for buffer, (is_store, own) in found.items():
-            touched = self._capped(buffer, touched_by_all(buffer, own, is_store))
+            touched = at_most(buffer, touched_by_all(buffer, own, is_store), self.sizes)
             moved = moved + (touched * round(4 * self.costs.again) // 4 if is_store else touched)
         return moved
 
@@ -423,38 +390,11 @@ class _Walk:
             distances={str(step): with_positive_divisors(step) for step in steps.values()},
         )  # fmt: skip
 
-    def bytes_of(self, access: Access) -> Expr:
-        """Bytes that an access touches."""
-        return access.elements(self.sizes) * access.buffer.dtype.bytes
-
-    def footprint(self, accesses: Sequence[Access]) -> Expr:
+    def _footprint(self, accesses: Sequence[Access]) -> Expr:
         """Bytes that all of them touch."""
-        return short(sum((e for e, _ in self.regions(accesses).values()), ZERO))
+        return short(sum((e for e, _ in regions(accesses, self.sizes).values()), ZERO))
 
-    def regions(self, accesses: Sequence[Access]) -> dict[TileBuffer, tuple[Expr, bool]]:
-        """Bytes of each buffer that are touched, and whether they are written.
-
-        Loops that read the same memory mostly read the same part of it, and so do those that write
-        scratch memory; those that write a result write different ones.
-        """
-        found: dict[TileBuffer, tuple[list[tuple[Expr, Expr]], bool]] = {}
-        for access in accesses:
-            own, written = found.setdefault(access.buffer, ([], access.is_store))
-            if access.is_store and not written:
-                own, written = [], True
-            if access.is_store or not written:
-                own.append((access.origin, self.bytes_of(access)))
-            found[access.buffer] = own, written
-        return {
-            buffer: (self._capped(buffer, touched_by_all(buffer, own, written)), written)
-            for buffer, (own, written) in found.items()
-        }
-
-    def _capped(self, buffer: TileBuffer, moved: Expr) -> Expr:
-        whole = buffer.elements if buffer.scratch else self.sizes.get(buffer.name)
-        return moved if whole is None else minimum(moved, whole * buffer.dtype.bytes)
-
-    def _turned(self, block: TransposeBlock) -> _Touched:
+    def _turned(self, block: TransposeBlock) -> Touched:
         rows, columns = self.length(ZERO, block.rows), self.length(ZERO, block.columns)
         usual = self.middle_of(block.rows), self.middle_of(block.columns)
         cycles = squares_cycles(self.core, block, usual, (rows, columns))
@@ -464,37 +404,7 @@ class _Walk:
         along, across = {beside: columns, down: rows}, {down: rows, beside: columns}
         sides = ((read, along), (written, across))
         accesses = [replace(a, extents=extents, apart=1) for a, extents in sides]
-        return _Touched(accesses, [], cycles + round(1000 * self.costs.turn_call))
-
-    # ------------------------------------------------------------ the price
-
-    def price(self, phases: Sequence[_Touched], tasks: Expr) -> LoopPrice:
-        """Picoseconds of everything; in each phase computing and moving overlap."""
-        far = [a for phase in phases for a in phase.accesses if not a.buffer.scratch]
-        first, pieces = self.regions(far), most_pieces(far, self.sizes)
-        whole = short(total(moved for moved, _ in first.values()))
-        rate, shown = line_rate(self.machine, whole), round(SIXTEENTHS * self.costs.shown)
-        alone, computed, lines = ZERO, ZERO, ZERO
-        for phase in phases:
-            touched = [a.buffer for a in phase.accesses if a.buffer in first]
-            own = {buffer: first.pop(buffer) for buffer in dict.fromkeys(touched)}
-            moved = short(moved_lines(own.values(), self.machine))
-            runs = short(total(pieces[buffer] for buffer in own))
-            read = moved * rate + pieces_time(runs, whole, self.machine) + self._again(phase)
-            turned = [a.buffer for a in phase.accesses if a.is_store and TURNED[0] in a.extents]
-            late = total(size for b, (size, _) in own.items() if b in turned) // CACHE_LINE
-            read = read + unforeseen_time(late, whole, self.machine)
-            cycles, read = short(phase.cycles * self.machine.picoseconds(1) // 1000), short(read)
-            both = minimum(read, cycles) * shown // SIXTEENTHS
-            alone = alone + short(maximum(read, cycles) + both)
-            computed, lines = computed + cycles, lines + moved
-        shared = memory_time(short(lines), whole, self.machine)
-        return LoopPrice(short(alone), short(computed), shared, tasks)
-
-    def _again(self, phase: _Touched) -> Expr:
-        """Picoseconds of what comes from nearer, as it was touched before."""
-        rates = [(moved, line_rate(self.machine, d)) for moved, d in gathered(phase.again)]
-        return total(short(moved // CACHE_LINE) * rate for moved, rate in rates if rate is not ZERO)
+        return Touched(accesses, [], ZERO, cycles + round(1000 * self.costs.turn_call))
 
 
-__all__ = ["LoopPrice", "loop_price", "statement_cycles"]
+__all__ = ["loop_price", "statement_cycles"]

@@ -17,7 +17,7 @@ from tilewright.target import CoreModel, InstructionTile, MemoryLevel, Target
 from tilewright.target.core_model import LINE_BYTES, THREAD_NS, usual_core
 
 if TYPE_CHECKING:
-    from tilewright.cost.loops import LoopPrice
+    from tilewright.cost.phases import LoopPrice
 
 SIXTEENTHS = 16  # steps from all that a cache keeps to nothing of it
 

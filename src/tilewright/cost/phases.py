@@ -1,0 +1,125 @@
+"""Phases of a task: what each touches and computes, and what that takes together.
+
+A core computes while lines arrive that hardware or its own loads have asked for, but looks no
+farther ahead than a few hundred instructions: phases follow each other. So do, within one, its
+loops and the blocks that it turns, each of which asks for many lines at once. Imports shape and
+target. Start with :func:`phases_price`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tilewright.cost.accesses import TURNED, Access, gathered, most_pieces, regions
+from tilewright.cost.lengths import short
+from tilewright.cost.levels import line_rate, memory_time, moved_lines, pieces_time, unforeseen_time
+from tilewright.cost.machine import SIXTEENTHS, Machine, workers_for
+from tilewright.ir.tile import CACHE_LINE, TileBuffer
+from tilewright.shape import Expr, ceil_div, constant, maximum, minimum, total
+
+ZERO = constant(0)
+
+
+@dataclass(frozen=True)
+class LoopPrice:
+    """Picoseconds on one thread, those of ``cycles`` alone, and lines that memory moves."""
+
+    alone: Expr
+    computed: Expr
+    shared: Expr
+    tasks: Expr
+
+    def time(self, machine: Machine, threads: Expr | int) -> Expr:
+        """Picoseconds with so many threads, as many of which take part as the runtime lets."""
+        workers = minimum(workers_for(self.alone, threads), maximum(self.tasks, 1))
+        rounds = ceil_div(self.tasks, workers)
+        share = self.alone // maximum(self.tasks, 1) * rounds
+        meeting = minimum(workers - 1, 1) * round(1000 * machine.target.sync_ns)
+        return maximum(share, self.shared) + meeting + 1000 * machine.core.threads.call_ns
+
+
+@dataclass
+class Touched:
+    """What statements touch once, what they touch again, and their thousandths of cycles.
+
+    Those of blocks that are turned are ``turning``, which is not part of ``cycles``.
+    """
+
+    accesses: list[Access] = field(default_factory=list[Access])
+    again: list[tuple[Expr, Expr]] = field(default_factory=list[tuple[Expr, Expr]])
+    cycles: Expr = ZERO
+    turning: Expr = ZERO
+
+    def then(self, part: Touched) -> Touched:
+        """This and what follows it."""
+        return Touched(
+            self.accesses + part.accesses, self.again + part.again,
+            self.cycles + part.cycles, self.turning + part.turning,
+        )  # fmt: skip
+
+
+def phases_price(
+    phases: Sequence[Touched], tasks: Expr, sizes: Mapping[str, Expr], machine: Machine
+) -> LoopPrice:
+    """Picoseconds of everything; ``sizes`` are the elements of tensors where they are known.
+
+    The first phase that touches a tensor brings its lines from where all of them are.
+    """
+    far = [a for phase in phases for a in phase.accesses if not a.buffer.scratch]
+    first, runs = regions(far, sizes), most_pieces(far, sizes)
+    moving = _Moving(machine, short(total(moved for moved, _ in first.values())), runs)
+    alone, computed, lines = ZERO, ZERO, ZERO
+    for phase in phases:
+        touched = dict.fromkeys(a.buffer for a in phase.accesses if a.buffer in first)
+        own = {buffer: first.pop(buffer) for buffer in touched}
+        turned = {a.buffer for a in phase.accesses if TURNED[0] in a.extents}
+        apart = {b: region for b, region in own.items() if b in turned}
+        own = {b: region for b, region in own.items() if b not in turned}
+        read = moving.time(own) + _again(phase, machine)
+        waiting = moving.time(apart) + moving.late(apart)
+        for cycles, moved in ((phase.cycles, read), (phase.turning, waiting)):
+            time = short(cycles * machine.picoseconds(1) // 1000)
+            computed, alone = computed + time, alone + _overlapping(short(moved), time, machine)
+        lines = lines + moving.lines(own) + moving.lines(apart)
+    shared = memory_time(short(lines), moving.whole, machine)
+    return LoopPrice(short(alone), short(computed), shared, tasks)
+
+
+@dataclass(frozen=True)
+class _Moving:
+    """Tensors of ``whole`` bytes in all that are touched for the first time, and their runs."""
+
+    machine: Machine
+    whole: Expr
+    runs: Mapping[TileBuffer, Expr]
+
+    def lines(self, regions: Mapping[TileBuffer, tuple[Expr, bool]]) -> Expr:
+        """How many lines memory moves."""
+        return short(moved_lines(regions.values(), self.machine))
+
+    def time(self, regions: Mapping[TileBuffer, tuple[Expr, bool]]) -> Expr:
+        """Picoseconds of lines that hardware asks for ahead once a run has begun."""
+        runs = short(total(self.runs[buffer] for buffer in regions))
+        begun = pieces_time(runs, self.whole, self.machine)
+        return self.lines(regions) * line_rate(self.machine, self.whole) + begun
+
+    def late(self, regions: Mapping[TileBuffer, tuple[Expr, bool]]) -> Expr:
+        """Picoseconds more of lines that are written and not asked for ahead."""
+        written = total(size for size, is_written in regions.values() if is_written)
+        return unforeseen_time(written // CACHE_LINE, self.whole, self.machine)
+
+
+def _overlapping(read: Expr, computed: Expr, machine: Machine) -> Expr:
+    """Picoseconds of reading and computing at the same time, but for the share that shows."""
+    shown = round(SIXTEENTHS * machine.core.loops.shown)
+    return short(maximum(read, computed) + minimum(read, computed) * shown // SIXTEENTHS)
+
+
+def _again(phase: Touched, machine: Machine) -> Expr:
+    """Picoseconds of what comes from nearer, as it was touched before."""
+    rates = [(moved, line_rate(machine, d)) for moved, d in gathered(phase.again)]
+    return total(short(moved // CACHE_LINE) * rate for moved, rate in rates if rate is not ZERO)
+
+
+__all__ = ["LoopPrice", "Touched", "phases_price"]

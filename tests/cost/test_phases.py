@@ -1,0 +1,38 @@
+"""What follows what: sweeps of a task, and blocks that are turned within a loop."""
+
+from __future__ import annotations
+
+from tilewright.cost import Machine, loop_price
+from tilewright.ir.tile_parse import parse_program
+from tilewright.shape import constant
+from tilewright.target import preset
+
+MACHINE = Machine(preset("zen4"))
+TURNED = """\
+buffer b0: float32
+result o0: float32
+scratch s0: float32 of 8192, fixed
+work 1
+grid _i1 < 4096
+{}"""
+COMPUTED = """\
+  for masked _i2 in 0 .. 4096
+    s0[_i2] = exponential(exponential(b0[_i2]))
+"""
+STORED = "  o0[_i1*256], row 1048576 = transposed s0[0], row 16: 256 x 16\n"
+
+
+def alone(body: str) -> int:
+    """Picoseconds of 16 planes that no cache holds, on one thread."""
+    sizes = {"b0": constant(8192), "o0": constant(16 << 20)}
+    return loop_price(parse_program(TURNED.format(body)), MACHINE, sizes).alone.evaluate({})
+
+
+def test_lines_of_a_turned_block_do_not_hide_behind_what_is_computed_before() -> None:
+    """The stores of 4,096 vectors are more than a core has under way while it computes again."""
+    computed, stored, both = alone(COMPUTED), alone(STORED), alone(COMPUTED + STORED)
+    looped = "  for _i9 in 0 .. 1\n" + "".join(
+        f"  {line}\n" for line in (COMPUTED + STORED).splitlines()
+    )
+    assert both > 0.9 * (computed + stored)
+    assert alone(looped) > 0.9 * (computed + stored)
