@@ -330,8 +330,10 @@ class FinishedProduct:
     def _part(self, place: Place, vectors: int, full: bool, *, halved: bool) -> int | ir.Value:
         """How many columns the last vector of a tile has, 0 for all that it holds."""
         tail = self.registers.tail
-        if full or tail is not None:
-            return self.lanes // 2 if full and halved else 0 if full else (tail or 0) % self.lanes
+        if full:
+            return self.lanes // 2 if halved else 0
+        if tail is not None:
+            return tail % self.lanes
         return self.builder.sub(place.columns, word((vectors - 1) * self.lanes))
 
     def _matrix_tile(
