@@ -44,7 +44,7 @@ from tilewright.shape import (
     minimum,
     select,
 )
-from tilewright.target.core_model import LINE_BYTES, ends_in_half
+from tilewright.target.core_model import LINE_BYTES, MASKED_VECTOR_BYTES, ends_in_half
 
 PARTS = 1024  # by which a task is measured, and a share of a time
 
@@ -173,12 +173,7 @@ def _alone(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
     left = left_time(nest, machine)
     shown = machine.core.streams.left_shown
     compute = compute + left * shown // 8 if shown else maximum(compute, left)
-    parts = logical_and(nest.n % width, _has_parts(nest, machine, blocks))
-    part = row_tiles * machine.picoseconds(costs.part)
-    vectors = ceil_div(nest.n % width, _lanes(nest, machine))
-    part = part + nest.m * vectors * machine.picoseconds(costs.part_vector)
-    part = select(parts, part, 0)
-    called = tiles * (blocks.depth * again) + tiles * first + part
+    called = tiles * (blocks.depth * again) + tiles * first + _parts_time(nest, machine, blocks)
     moved = right_time(nest, machine, blocks)
     if _is_unpacking(nest):  # what it reads is short, and hides behind it
         packed = nest.n * nest.k * blocks.rows * machine.picoseconds(machine.core.panels.unpacked)
@@ -213,10 +208,30 @@ def _spilled_time(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
     return select(machine.holds(1, sums, size), *map(machine.picoseconds, (near, far)))
 
 
-def _has_parts(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
-    """Whether sums of the last panel pass through memory: it cannot be moved back in its block."""
-    if nest.registers.tail is not None and is_light(nest.finish.stores):
+def _parts_time(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
+    """Picoseconds more of tiles with a part of their columns.
+
+    Their sums pass through memory, or their last vectors have masks: of what is stored, and of
+    the last steps of an operand that is read in place, which are a loop of their own.
+    """
+    costs, light = machine.core.tile, is_light(nest.finish.stores)
+    if nest.registers.tail is not None and light:
         return constant(0)
+    row_tiles = ceil_div(nest.m, nest.registers.rows)
+    if light and not nest.right.panel and machine.target.vector_bytes >= MASKED_VECTOR_BYTES:
+        part = nest.m * machine.picoseconds(costs.masked_row)
+        if not nest.is_packing:
+            part = part + row_tiles * machine.picoseconds(machine.core.loops.enter)
+    else:
+        vectors = ceil_div(nest.n % nest.registers.columns, _lanes(nest, machine))
+        part = row_tiles * machine.picoseconds(costs.part)
+        part = part + nest.m * vectors * machine.picoseconds(costs.part_vector)
+    there = logical_and(nest.n % nest.registers.columns, _has_parts(nest, machine, blocks))
+    return select(there, part, 0)
+
+
+def _has_parts(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
+    """Whether the last panel cannot be moved back in its block until its vectors are full."""
     if nest.right.panel:
         return constant(1)
     lanes, width = _lanes(nest, machine), nest.registers.columns

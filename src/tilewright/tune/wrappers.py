@@ -20,7 +20,12 @@ from tilewright.backend.cpu.indices import I64, word
 from tilewright.backend.cpu.internal import POINTER
 from tilewright.backend.cpu.library import compile_module
 from tilewright.backend.cpu.machine import Level
-from tilewright.backend.cpu.register_tile import Gathered, TileOperands, TileShape
+from tilewright.backend.cpu.register_tile import (
+    Gathered,
+    TileOperands,
+    TileShape,
+    with_masked_steps,
+)
 from tilewright.backend.cpu.shared import KernelModule
 from tilewright.backend.cpu.tile_functions import call_sums, store_sums
 from tilewright.runtime import _native
@@ -115,7 +120,10 @@ def _write_wrapper(module: ir.Module, level: Level, shape: TileShape) -> None:
     offset = builder.mul(panel, given["panel"])
     right = Emitter(builder, level).gep(given["right"], shape.dtype, offset)
     place = [given["tile"], given["tile_row"], ir.Constant(ir.IntType(1), 0)]
-    sums = call_sums(builder, level, shape, _operands(given, right), place)
+    operands = _operands(given, right)
+    if shape.masked:
+        operands = with_masked_steps(builder, shape.width(level.lanes(shape.dtype.bytes)), operands)
+    sums = call_sums(builder, level, shape, operands, place)
     store_sums(builder, level, shape, sums, place)
     following = builder.add(panel, word(1))
     wraps = builder.icmp_signed("==", following, given["panels"])

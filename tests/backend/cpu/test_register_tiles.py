@@ -136,7 +136,7 @@ def _check(
         right[depth : 2 * depth] = POISON  # of a run that no row has
     following = shifts.ctypes.data if shape.shifted else shape.height
     words = [depth, left.ctypes.data, left.shape[1], step, right.ctypes.data, right.shape[1]]
-    words += [valid] if shape.masked else []
+    words += [valid, 1] if shape.masked else []  # whole vectors reach beyond the last row only
     words += [runs, table.ctypes.data, following] if shape.gathered else []
     words += [right.ctypes.data, 5 * columns, 1] if shape.prefetches else []
     words += [left.ctypes.data] if shape.streams else []

@@ -1,7 +1,8 @@
 """What happens to a finished tile: elementwise work on vectors of columns, then the stores.
 
-Light epilogues take their sums out of the tile's registers; heavy ones, and those of the last few
-columns, work on sums in the first-level cache. Either is one function per kernel and width.
+Light epilogues take their sums out of the tile's registers, under a mask where the last vector has
+a part of its columns and the level masks stores; others work on sums in the first-level cache.
+Either is one function per kernel and width.
 Columns run along the lanes: operands with stride 1 are vector loads, operands that do not depend on
 the column are broadcast, anything else is read lane by lane. Start with :class:`Epilogue`.
 """
@@ -65,28 +66,32 @@ class Epilogue:
 
     def finish(
         self, builder: ir.IRBuilder, tallest: TileShape, sums: Sums, place: Sequence[ir.Value],
-        part: int = 0,
+        part: int | ir.Value = 0,
     ) -> None:  # fmt: skip
         """Finish the sums of a tile up to ``tallest``, all columns of which are there.
 
         ``place`` is (m, n, environment). Of the last vector only ``part`` columns are there, unless
-        that is 0.
+        that is 0; it may be known in a call only.
         """
-        suffix = f"tile{tallest.height}x{tallest.vectors}" + (f"_{part}" if part else "")
+        known, told = (part, []) if isinstance(part, int) else (None, [part])
+        some = "_some" if known is None else f"_{known}" if known else ""
+        suffix = f"tile{tallest.height}x{tallest.vectors}{some}"
         if suffix not in self._made:
-            self._made[suffix] = self._write_tile(suffix, tallest, part)
-        give_sums(builder, self._made[suffix], tallest, sums, place)
+            self._made[suffix] = self._write_tile(suffix, tallest, known)
+        give_sums(builder, self._made[suffix], tallest, sums, [*place, *told])
 
-    def _write_tile(self, suffix: str, tallest: TileShape, part: int) -> ir.Function:
-        kinds = [I64, I64, POINTER]
+    def _write_tile(self, suffix: str, tallest: TileShape, part: int | None) -> ir.Function:
+        """``part`` is the columns of the last vector, 0 for all; None where a call says them."""
+        kinds = [I64, I64, POINTER] + ([I64] if part is None else [])
         name = f"{self.name}.{suffix}"
         taker = SumsTaker.declare(self.module, self.level, name, tallest, kinds)
-        builder, (m, n, environment) = taker.builder, taker.rest
+        builder, (m, n, environment, *told) = taker.builder, taker.rest
         frame = self.environment.frame(builder, self.level, environment)
         for i, values in taker.rows():
             frame.names[ROW] = builder.add(m, word(i))
             frame.enter()
-            with_part = [None] * (len(values) - 1) + [word(part) if part else None]
+            last = told[0] if told else word(part) if part else None
+            with_part = [None] * (len(values) - 1) + [last]
 
             def row(past: bool, values: Sums = values, counts: Sequence[Any] = with_part) -> None:
                 for j, (accumulator, count) in enumerate(zip(values, counts, strict=True)):

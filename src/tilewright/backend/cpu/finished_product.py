@@ -2,8 +2,8 @@
 
 A task has one block of rows and columns; its blocks of k follow each other. Of each, the register
 tile runs over the block, columns outside, rows inside. The last block of k finishes its tiles: in
-registers where the epilogue is light and all columns are there, else on the tile's sums in the
-first-level cache. Start with :class:`FinishedProduct`.
+registers where the epilogue is light and the level masks a part of the last vector, else on the
+tile's sums in the first-level cache. Start with :class:`FinishedProduct`.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from tilewright.backend.cpu.register_tile import (
     TileOperands,
     TileShape,
     most_rows,
+    with_masked_steps,
 )
 from tilewright.backend.cpu.statements import FunctionFrame
 from tilewright.backend.cpu.tile_functions import call_sums, store_sums
@@ -40,7 +41,12 @@ from tilewright.shape import (
     product,
     symbol,
 )
-from tilewright.target.core_model import NEAR_PANEL_BYTES, NEAR_RESULT_BYTES, ends_in_half
+from tilewright.target.core_model import (
+    MASKED_VECTOR_BYTES,
+    NEAR_PANEL_BYTES,
+    NEAR_RESULT_BYTES,
+    ends_in_half,
+)
 
 SUMS = "sums"  # the name of the block of sums that tiles are stored to
 
@@ -290,11 +296,11 @@ class FinishedProduct:
             padded=isinstance(left, RunTable) and left.zeros is not None, halved=halved,
             listed=isinstance(self.product.right, ListedView),
         )  # fmt: skip
+        if masked:
+            operands = with_masked_steps(builder, shape.width(self.lanes), operands)
         target = [sums, row, resume]
-        tail = self.registers.tail
-        light = self.epilogue.is_light and (full or tail is not None)
-        part = 0 if full or tail is None else tail % self.lanes
-        part = self.lanes // 2 if full and halved else part
+        light = self.epilogue.is_light and (full or self._ends_in_registers())
+        part = self._part(place, vectors, full, halved=halved)
         tallest = shape.with_height(most)
         if light:
             self._prefetch(place, last, shape.width(self.lanes))
@@ -314,6 +320,21 @@ class FinishedProduct:
         by_height(builder, place.height, most, made)
         if not light:
             self._finish_in_memory(place, last, (sums, row))
+
+    def _ends_in_registers(self) -> bool:
+        """Whether tiles with a part of their last vector are finished as whole ones are."""
+        if self.registers.tail is not None:
+            return True
+        return not self.product.right.panel and self.level.vector_bytes >= MASKED_VECTOR_BYTES
+
+    def _part(self, place: Place, vectors: int, full: bool, *, halved: bool) -> int | ir.Value:
+        """How many columns the last vector of a tile has, 0 for all that it holds."""
+        tail = self.registers.tail
+        if full:
+            return self.lanes // 2 if halved else 0
+        if tail is not None:
+            return tail % self.lanes
+        return self.builder.sub(place.columns, word((vectors - 1) * self.lanes))
 
     def _matrix_tile(
         self, place: Place, vectors: int, operands: TileOperands,
@@ -385,14 +406,14 @@ class FinishedProduct:
             run, base = self.index(left.run), self._first_run(left)
             gathered = self._gathered(place, left)
             return TileOperands(
-                run, base, word(0), word(1), right, right_depth, place.columns, gathered,
-                ahead,
+                run, base, word(0), word(1), right, right_depth, place.columns,
+                gathered=gathered, ahead=ahead,
             )  # fmt: skip
         steps = self.builder.sub(frame.names[K1], frame.names[K0])
         pointer, row, depth = self._left(place, left)
         return TileOperands(
-            steps, pointer, row, depth, right, right_depth, place.columns, None, ahead,
-            self.prefetcher.left(place, pointer, row, steps), self._listed(),
+            steps, pointer, row, depth, right, right_depth, place.columns, ahead=ahead,
+            left_ahead=self.prefetcher.left(place, pointer, row, steps), listed=self._listed(),
         )  # fmt: skip
 
     def _listed(self) -> ir.Value | None:

@@ -21,6 +21,7 @@ from tilewright.backend.cpu.register_tile import (
     TileShape,
     most_rows,
     most_vectors,
+    with_masked_steps,
 )
 from tilewright.backend.cpu.shared import SharedFunction, shared_function
 from tilewright.backend.cpu.tile_functions import call_sums, store_sums
@@ -128,6 +129,8 @@ class _Writer:
             operands = TileOperands(
                 self.depth, left, self.left_row, self.left_depth, right, self.right_depth, columns
             )
+            if masked:
+                operands = with_masked_steps(builder, shape.width(self.lanes), operands)
             place = builder.add(builder.mul(m, self.target_row), first)
             target = [self.scalar.gep(self.target, dtype, place), self.target_row, self.resume]
 

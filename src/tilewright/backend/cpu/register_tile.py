@@ -26,6 +26,7 @@ from tilewright.policy.tiles import tallest
 from tilewright.target.core_model import LINE_BYTES, copies_of
 
 MOST_PASSED = 16  # vectors that a call passes in registers
+EVERY_STEP = (1 << 63) - 1  # the largest word: more than there are along any depth
 
 
 def most_rows(
@@ -137,7 +138,8 @@ class TileOperands:
     """Where a tile reads: pointers, and strides in elements.
 
     ``steps`` is the length along k, or of one run of it where rows are gathered. ``columns``, for a
-    masked tile, is how many columns of the right operand there are. ``listed`` is a table that says
+    masked tile, is how many columns of the right operand there are, and ``masked_steps`` are the
+    last steps, which need the mask. ``listed`` is a table that says
     how many bytes after ``right`` each of its rows begins. To prefetch is what ``ahead`` says, and
     as many elements as the tile reads from ``left_ahead`` on.
     """
@@ -149,6 +151,7 @@ class TileOperands:
     right: ir.Value
     right_depth: ir.Value
     columns: ir.Value | None = None
+    masked_steps: ir.Value | None = None
     gathered: Gathered | None = None
     ahead: Ahead | None = None
     left_ahead: ir.Value | None = None
@@ -158,7 +161,7 @@ class TileOperands:
     def types(shape: TileShape) -> list[ir.Type]:
         """The types of :meth:`values` for ``shape``."""
         out: list[ir.Type] = [I64, POINTER, I64, I64, POINTER, I64]
-        out += [I64] if shape.masked else []
+        out += [I64, I64] if shape.masked else []
         out += [I64, POINTER, POINTER if shape.shifted else I64] if shape.gathered else []
         out += [POINTER, I64, I64] if shape.prefetches else []
         out += [POINTER] if shape.streams else []
@@ -168,7 +171,7 @@ class TileOperands:
     def of(shape: TileShape, values: Sequence[ir.Value]) -> TileOperands:
         """The inverse of :meth:`values`."""
         steps, left, left_row, left_depth, right, right_depth, *rest = values
-        columns = rest.pop(0) if shape.masked else None
+        columns, masked = (rest.pop(0), rest.pop(0)) if shape.masked else (None, None)
         gathered = None
         if shape.gathered:
             gathered = Gathered(*rest[:3])
@@ -180,14 +183,14 @@ class TileOperands:
         left_ahead = rest.pop(0) if shape.streams else None
         listed = rest.pop(0) if shape.listed else None
         fixed = (steps, left, left_row, left_depth, right, right_depth)
-        return TileOperands(*fixed, columns, gathered, ahead, left_ahead, listed)
+        return TileOperands(*fixed, columns, masked, gathered, ahead, left_ahead, listed)
 
     def values(self, shape: TileShape) -> list[ir.Value]:
         """What ``shape`` needs of it, as arguments."""
         out = [self.steps, self.left, self.left_row, self.left_depth, self.right, self.right_depth]
         if shape.masked:
-            assert self.columns is not None
-            out.append(self.columns)
+            assert self.columns is not None and self.masked_steps is not None
+            out += [self.columns, self.masked_steps]
         if shape.gathered:
             assert self.gathered is not None
             g = self.gathered
@@ -202,6 +205,22 @@ class TileOperands:
             assert self.listed is not None
             out.append(self.listed)
         return out
+
+
+def with_masked_steps(builder: ir.IRBuilder, width: int, operands: TileOperands) -> TileOperands:
+    """What a masked tile of ``width`` columns is given: which of its steps need the mask.
+
+    In these, whole vectors reach beyond the end of the right operand. They are the same for all
+    tiles of a panel, and take a division. Rows that do not follow each other have a mask at every
+    step.
+    """
+    columns, right_depth = operands.columns, operands.right_depth
+    assert columns is not None
+    missing = builder.sub(word(width), columns)
+    forward = builder.icmp_signed(">", right_depth, word(0))
+    depth = builder.select(forward, right_depth, word(1))
+    rows = builder.udiv(builder.add(missing, builder.sub(depth, word(1))), depth)
+    return replace(operands, masked_steps=builder.select(forward, rows, word(EVERY_STEP)))
 
 
 class TileLoop:
@@ -223,7 +242,7 @@ class TileLoop:
         self.right_depth = word(shape.right_depth) if shape.right_depth else operands.right_depth
         self.right = operands.right
         self.rows: list[ir.Value] = []
-        self.masks = self._masks() if shape.masked else []
+        self.mask = self._mask() if shape.masked else None
         self.dots = dots_of(builder, level, shape.narrow)
 
     def sums(self, start: Sums) -> Sums:
@@ -279,13 +298,15 @@ class TileLoop:
         add = self.builder.fadd if self.shape.dtype.is_float else self.builder.add
         return [add(a, b) for a, b in zip(one, other, strict=True)]
 
-    def _masks(self) -> list[ir.Value]:
-        columns = self.operands.columns
+    def _mask(self) -> ir.Value:
+        """Of the last vector, as all before it are full."""
+        columns, before = self.operands.columns, (self.shape.vectors - 1) * self.lanes
         assert columns is not None
-        return [
-            vector.lane_mask(self.builder.sub(columns, word(j * self.lanes)))
-            for j, vector in enumerate(self.columns)
-        ]
+        # As many bits as an element has: of others two masks would have to be put together.
+        bits = ir.IntType(8 * self.shape.dtype.bytes)
+        count = self.builder.sub(columns, word(before))
+        count = self.builder.trunc(count, bits) if bits.width < I64.width else count
+        return self.columns[-1].lane_mask(count)
 
     def _row(self, i: int) -> ir.Value:
         row = word(1) if self.shape.beside else self.operands.left_row
@@ -381,16 +402,11 @@ class TileLoop:
 
     def _unmasked_steps(self) -> ir.Value:
         """Steps whose whole vectors end before the right operand does."""
-        builder, operands = self.builder, self.operands
-        if operands.columns is None:
-            return operands.steps
-        missing = builder.sub(word(self.shape.width(self.lanes)), operands.columns)
-        forward = builder.icmp_signed(">", self.right_depth, word(0))
-        depth = builder.select(forward, self.right_depth, word(1))
-        rows = builder.udiv(builder.add(missing, builder.sub(depth, word(1))), depth)
-        enough = builder.icmp_signed(">", operands.steps, rows)
-        left = builder.select(enough, builder.sub(operands.steps, rows), word(0))
-        return builder.select(forward, left, word(0))
+        builder, steps, masked = self.builder, self.operands.steps, self.operands.masked_steps
+        if masked is None:
+            return steps
+        enough = builder.icmp_signed(">", steps, masked)
+        return builder.select(enough, builder.sub(steps, masked), word(0))
 
     def _prefetch(self, k: ir.Value) -> None:
         """Ask for what comes next."""
@@ -414,8 +430,8 @@ class TileLoop:
         columns: list[Parts] = []
         for j, vector in enumerate(self.columns):
             address = self.scalar.gep(row, dtype, word(j * self.lanes))
-            if masked:
-                column = vector.masked_load(address, dtype, self.masks[j])
+            if masked and self.mask is not None and j == self.shape.vectors - 1:
+                column = vector.masked_load(address, dtype, self.mask)
             else:
                 column = vector.load(address, dtype)
             columns.append(self.dots.right(column))
