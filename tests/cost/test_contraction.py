@@ -10,18 +10,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.graph_kit import fixed
+from tilewright.backend.cpu.level_tiles import register_tile
 from tilewright.backend.cpu.machine import LEVELS
 from tilewright.backend.cpu.program import CompiledProgram, build_program, lowering_of
 from tilewright.cost import Blocks, Machine, contraction_time
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Graph, node
-from tilewright.ir.primitives import Contract, Input
+from tilewright.ir.primitives import Contract, Convolve, Input
 from tilewright.ir.product_nest import ProductNest
 from tilewright.plan.greedy import plan_greedily
 from tilewright.runtime.artifact import ArtifactContents
 from tilewright.runtime.model import CompiledModel
 from tilewright.shape import Scope, constant
 from tilewright.target import preset, preset_names
+from tilewright.tile.lower import lower_kernel
 from tilewright.tile.variants import THREADS, Variant
 
 SIZES = st.integers(1, 3000)
@@ -182,3 +184,24 @@ def test_tiles_with_a_part_of_their_columns_cost_little_more_than_whole_ones() -
         for n in (15, 16)
     )  # fmt: skip
     assert whole < part < 1.4 * whole
+
+
+def test_rows_of_many_images_begin_anew_in_each() -> None:
+    """Pixels of images of 2x2 are copied four at a time where those of all images are joined."""
+    scope = Scope()
+    images = scope.declare("images", 1, 71)
+    shape = (images, *map(constant, (46, 2, 2)))
+    data = node(Input("x", DType.FLOAT32, shape))
+    weights = fixed(np.ones((5, 46, 1, 1), np.float32))
+    one, none = (1, 1), (constant(0), constant(0))
+    made = node(Convolve(one, one, one, none, shape[2:], 1), data, weights)
+    graph = Graph("convolution", (data,), (("z", made),), scope)
+    (kernel,) = plan_greedily(graph).kernels
+    machine = Machine(preset("zen4"))
+    lowered = lower_kernel(kernel, scope, register_tile(LEVELS["avx512"]), machine=machine)
+    sizes = {"images": 7, THREADS: 2}
+    joined, others = (
+        [v.cost.evaluate(sizes) for v in lowered.variants if ("joined" in v.name) is joins]
+        for joins in (True, False)
+    )
+    assert all(price > 1.2 * min(others) for price in joined)

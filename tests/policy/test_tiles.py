@@ -12,9 +12,9 @@ from tilewright.backend.cpu.level_tiles import register_tile, usual_machine
 from tilewright.backend.cpu.machine import LEVELS
 from tilewright.backend.cpu.register_tile import most_rows
 from tilewright.cost import Machine
-from tilewright.policy.tiles import LISTED, product_tiles, tallest
+from tilewright.policy.tiles import product_tiles
 from tilewright.target import preset, preset_names
-from tilewright.target.core_model import ADDRESSED_ROWS
+from tilewright.target.core_model import ADDRESSED_ROWS, LISTED, tallest
 from tilewright.target.description import TEMPORARIES
 
 CPUS = [name for name in preset_names() if preset(name).kind == "cpu"]

@@ -32,7 +32,7 @@ from tilewright.cost.operands import (
 )
 from tilewright.ir.epilogue import is_light
 from tilewright.ir.product_nest import ProductNest
-from tilewright.ir.tile import Loop, Statement, Store
+from tilewright.ir.tile import Loop, RunTable, Statement, Store, View
 from tilewright.shape import (
     Expr,
     ceil_div,
@@ -44,8 +44,14 @@ from tilewright.shape import (
     minimum,
     select,
 )
-from tilewright.target.core_model import LINE_BYTES, MASKED_VECTOR_BYTES, ends_in_half
+from tilewright.target.core_model import (
+    LINE_BYTES,
+    MASKED_VECTOR_BYTES,
+    ends_in_half,
+    tallest,
+)
 
+PANEL = 64  # by which what the columns of a panel take is measured
 PARTS = 1024  # by which a task is measured, and a share of a time
 
 
@@ -160,7 +166,7 @@ def _panel_step(nest: ProductNest, machine: Machine) -> Expr:
 def _alone(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
     """Picoseconds on one thread."""
     costs = machine.core.tile
-    sixteenths, width = _filled_columns(nest, machine), nest.registers.columns
+    parts, width = _filled_columns(nest, machine), nest.registers.columns
     row_tiles = ceil_div(nest.m, nest.registers.rows)
     panel = _panel_step(nest, machine)
     tiles = row_tiles * ceil_div(nest.n, width)
@@ -169,7 +175,7 @@ def _alone(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
     first = machine.picoseconds(costs.call) - again
     steps = tiles * step_penalty(nest, machine, blocks) * nest.k
     stored = nest.m * nest.n * machine.picoseconds(_store_cycles(nest, machine))
-    compute, packed = nest.k * sixteenths * panel // 16, constant(0)
+    compute, packed = nest.k * parts * panel // PANEL, constant(0)
     left = left_time(nest, machine)
     shown = machine.core.streams.left_shown
     compute = compute + left * shown // 8 if shown else maximum(compute, left)
@@ -254,7 +260,7 @@ def _held(columns: int, nest: ProductNest, machine: Machine) -> int:
 
 
 def _filled_columns(nest: ProductNest, machine: Machine) -> Expr:
-    """Panels in sixteenths: the last one costs less where fewer vectors hold its columns."""
+    """Panels in ``PANEL``: the last one costs less where fewer vectors hold its columns."""
     width, tail = nest.registers.columns, nest.registers.tail
     lanes = _lanes(nest, machine)
     height = nest.registers.rows
@@ -262,18 +268,26 @@ def _filled_columns(nest: ProductNest, machine: Machine) -> Expr:
     whole = machine.line(nest.dtype, width, height, held).at(height)
 
     def share(columns: int) -> int:
-        # Where the number of columns is known, tiles of few vectors are made twice as high.
-        high = 2 if tail is not None and columns <= 2 * lanes else 1
-        part = machine.line(nest.dtype, columns, high * height, held).at(high * height)
-        return min(16, round(16 * part / (high * whole)))
+        # Where the number of columns is known, tiles are as high as so few vectors allow.
+        high = height
+        if tail is not None and not _left_panel(nest):
+            free, listed = machine.target.free_registers, isinstance(nest.left, RunTable)
+            high = max(height, tallest(free, -(-columns // lanes), listed=listed))
+        part = machine.line(nest.dtype, columns, high, held).at(high)
+        return min(PANEL, round(PANEL * part * height / (high * whole)))
 
     if tail is not None:
         last = constant(share(_held(tail, nest, machine)) if tail else 0)
-        return nest.n // width * 16 + last
-    rest, last = nest.n % width, constant(16)
+        return nest.n // width * PANEL + last
+    rest, last = nest.n % width, constant(PANEL)
     for columns in range(width - lanes, 0, -lanes):
         last = select(less_equal(rest, columns), share(columns), last)
-    return nest.n // width * 16 + select(rest, last, 0)
+    return nest.n // width * PANEL + select(rest, last, 0)
+
+
+def _left_panel(nest: ProductNest) -> bool:
+    """Whether the rows of tiles are packed, so that their number is fixed."""
+    return isinstance(nest.left, View) and bool(nest.left.panel)
 
 
 def _store_cycles(nest: ProductNest, machine: Machine) -> float:

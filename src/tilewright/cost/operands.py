@@ -368,12 +368,15 @@ def _over_all_blocks(nest: ProductNest, moves: Sequence[Statement]) -> tuple[Sta
 
 
 def _is_copy(body: Sequence[Statement]) -> bool:
-    """Whether packing reads elements that lie side by side."""
+    """Whether packing reads one row of elements that lie side by side for each step of the depth.
+
+    Rows that are put together of several, as of the pixels of many images, begin anew in each.
+    """
     stores: list[Store] = []
     waiting = list(body)
     while waiting:
         match waiting.pop():
-            case Loop(body=inner):
+            case Loop(variable="_k" | "_n", body=inner):
                 waiting += inner
             case Store() as store:
                 stores.append(store)

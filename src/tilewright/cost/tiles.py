@@ -61,9 +61,7 @@ def derived_tiles(target: Target, dtype: str, columns: int) -> tuple[TileTime, .
     vectors = -(-columns // lanes)
     heights = range(1, max(3, min(ADDRESSED_ROWS, (target.vector_registers - 1) // vectors)) + 1)
     is_half = is_halved(target.vector_bytes, target.fma_pipes)
-    # Half a vector by itself waits for the elements of the rows: seven rows that a table lists took
-    # as long as with a whole one.
-    is_half = is_half and vectors > 1 and ends_in_half(columns, lanes, target.vector_bytes)
+    is_half = is_half and ends_in_half(columns, lanes, target.vector_bytes)
     taken = vectors - 0.5 if is_half else vectors
     return tuple(TileTime(height, columns, _derived(target, height, taken)) for height in heights)
 

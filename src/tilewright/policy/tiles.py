@@ -19,9 +19,8 @@ from tilewright.policy.cover import Bound, cover
 from tilewright.policy.prices import other_prices, samples_of
 from tilewright.policy.space import Problem
 from tilewright.target import Target
-from tilewright.target.core_model import ADDRESSED_ROWS
+from tilewright.target.core_model import ADDRESSED_ROWS, tallest
 
-LISTED = 7  # rows whose places come from a table, which takes registers as well
 FELT = 0.01  # a part of a time: of two that differ by less, neither is better
 # Times the loads for each sum that the best tile has. A limit of effort, as loads hide already:
 # what is left is priced, and each tile more is code for every product.
@@ -55,17 +54,6 @@ class Sieved:
 
     tiles: tuple[TileSize, ...]
     counts: tuple[tuple[str, int], ...]
-
-
-def tallest(registers: int, vectors: int, parts: int = 1, *, listed: bool = False) -> int:
-    """The tallest tile so many vectors wide.
-
-    Each vector of columns and the broadcast value take ``parts`` registers. Of rows that are
-    ``listed`` in a table there are fewer: where general registers do not hold their places, LLVM
-    orders a step without regard to vectors either, and stores and loads sums in every one.
-    """
-    free = registers - (vectors + 1) * parts
-    return max(1, min(LISTED if listed else ADDRESSED_ROWS, free // vectors))
 
 
 def product_tiles(target: Target, dtype: str) -> Sieved:

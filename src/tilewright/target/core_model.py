@@ -26,6 +26,7 @@ MASKED_VECTOR_BYTES = 32  # of vectors from which on a load or store may leave o
 WIDE_VECTOR_BYTES = 64  # of vectors from which on a core has masks, more loads and more misses
 FEWEST_REGISTERS = 16  # for vectors, of all levels that code is generated for
 ADDRESSED_ROWS = 12  # of a register tile: general registers hold their places, and the loop's words
+LISTED = 7  # rows of one whose places come from a table, which takes registers as well
 PIECE_BYTES = 16  # of registers, within which instructions interleave elements of two of them
 WORD_BYTES = 4  # of float32, and of the words of narrower elements that are as long as their sums
 LINE_ELEMENTS = LINE_BYTES // WORD_BYTES
@@ -326,6 +327,17 @@ def thin_lanes(count: int, lanes: int) -> tuple[int, ...]:
     longest = min(lanes, MOST_FROM_TWO)
     shorter = longest.bit_length() - LEAST_SQUARE.bit_length() if count <= LEAST_SQUARE else 0
     return tuple(longest >> halved for halved in range(shorter + 1))
+
+
+def tallest(registers: int, vectors: int, parts: int = 1, *, listed: bool = False) -> int:
+    """The rows of the tallest register tile so many vectors wide.
+
+    Each vector of columns and the broadcast value take ``parts`` registers. Of rows that are
+    ``listed`` in a table there are fewer: where general registers do not hold their places, LLVM
+    orders a step without regard to vectors either, and stores and loads sums in every one.
+    """
+    free = registers - (vectors + 1) * parts
+    return max(1, min(LISTED if listed else ADDRESSED_ROWS, free // vectors))
 
 
 def copies_of(rows: int) -> int:

@@ -22,8 +22,7 @@ from tilewright.backend.cpu.math_arithmetic import call_intrinsic
 from tilewright.backend.cpu.narrow_dots import Parts, dots_of, parts_of_word
 from tilewright.backend.cpu.tile_ahead import UNROLL, Ahead
 from tilewright.ir.dtype import DType
-from tilewright.policy.tiles import tallest
-from tilewright.target.core_model import LINE_BYTES, copies_of
+from tilewright.target.core_model import LINE_BYTES, copies_of, tallest
 
 MOST_PASSED = 16  # vectors that a call passes in registers
 EVERY_STEP = (1 << 63) - 1  # the largest word: more than there are along any depth

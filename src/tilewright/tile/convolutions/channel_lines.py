@@ -49,7 +49,7 @@ from tilewright.tile.products.contraction import (
 )
 from tilewright.tile.products.frame import Frame
 from tilewright.tile.products.program import Loaded
-from tilewright.tile.values.taps import geometry, tap_position
+from tilewright.tile.values.taps import geometry, has_one_tap, is_inside, tap_position
 from tilewright.tile.variants import THREADS
 
 # Taps that share what is read of a line, in one loop: half of the general registers hold where they
@@ -261,8 +261,17 @@ class _Line:
         return select(self.inside, begin, self.last), select(self.inside, end, self.last)
 
     def _alone(self, tap: Expr) -> None:
-        """The only tap: zeros, elements, zeros."""
-        base, (begin, end) = self._base(tap), self._read(tap)
+        """The only tap: zeros, elements, zeros, or elements alone where none lies outside.
+
+        Short lines would spend most of their time on loops that never run.
+        """
+        base = self._base(tap)
+        if has_one_tap(self.node) and is_inside(self.node, self.lowering.scope):
+            x = self.lowering.opened("_xb")
+            value = self._value(x + self._moved(tap), tap)
+            self._fill("_xb", base, (self.first, self.last), value)
+            return
+        begin, end = self._read(tap)
         self._zeros("_xa", base, (self.first, begin))
         x = self.lowering.opened("_xb")
         self._fill("_xb", base, (begin, end), self._value(x + self._moved(tap), tap))

@@ -29,7 +29,6 @@ from tilewright.ir.tile import (
     View,
 )
 from tilewright.ir.views import linear, unflatten
-from tilewright.policy.tiles import LISTED
 from tilewright.shape import (
     Expr,
     ceil_div,
@@ -40,6 +39,7 @@ from tilewright.shape import (
     select,
     symbol,
 )
+from tilewright.target.core_model import LISTED
 from tilewright.tile.convolutions.lines import (
     BlockLines,
     Runs,

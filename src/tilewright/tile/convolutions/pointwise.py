@@ -27,8 +27,6 @@ from tilewright.ir.tile import (
 from tilewright.ir.views import linear, unflatten
 from tilewright.shape import (
     Expr,
-    Scope,
-    Truth,
     ceil_div,
     constant,
     maximum,
@@ -43,7 +41,7 @@ from tilewright.tile.products.frame import Blocking, Frame, RegisterTile, declar
 from tilewright.tile.products.tiles import kernel_tiles
 from tilewright.tile.products.variants import Way
 from tilewright.tile.values.lowering import Lowering
-from tilewright.tile.values.taps import has_one_tap, is_dense, is_pointwise
+from tilewright.tile.values.taps import has_one_tap, is_inside, is_pointwise
 from tilewright.tile.variants import (
     THREADS,
     LoweredStep,
@@ -96,7 +94,7 @@ def lower_turned(
     primitive = kernel.seed.primitive
     assert isinstance(primitive, Convolve)
     lowering = fresh()
-    if not has_one_tap(kernel.seed) or not _is_inside(kernel.seed, lowering.scope):
+    if not has_one_tap(kernel.seed) or not is_inside(kernel.seed, lowering.scope):
         return None
     movable = data.dtype.bytes in SIZES and data in lowering.memory
     if primitive.groups != 1 or not movable or not isinstance(weights.primitive, Constant):
@@ -110,18 +108,6 @@ def lower_turned(
     if is_pointwise(kernel.seed):
         return _transposed(kernel.seed, space), computed
     return _picked(kernel.seed, space, tile.room), computed
-
-
-def _is_inside(node: Node, scope: Scope) -> bool:
-    """Whether every result of one tap reads an element of the data: there are no zeros around."""
-    primitive = node.primitive
-    assert isinstance(primitive, Convolve)
-    sizes = node.inputs[0].shape[primitive.spatial]
-    read = [ceil_div(size, s) for size, s in zip(sizes, primitive.strides, strict=True)]
-    pairs = zip(primitive.sizes, read, strict=True)
-    return is_dense(primitive) and all(
-        scope.is_equal(made, most) is Truth.YES for made, most in pairs
-    )
 
 
 def _transposed(node: Node, space: Workspace) -> LoweredStep:

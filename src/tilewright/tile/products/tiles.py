@@ -13,8 +13,9 @@ from tilewright.cost import Machine, tiles_time
 from tilewright.ir.product_nest import ProductNest
 from tilewright.ir.tile import RunTable
 from tilewright.policy import Problem
-from tilewright.policy.tiles import covering_tiles, tallest
+from tilewright.policy.tiles import covering_tiles
 from tilewright.shape import Expr, Scope
+from tilewright.target.core_model import tallest
 from tilewright.tile.products.frame import RegisterTile
 from tilewright.tile.variants import THREADS, LoweredStep
 

@@ -7,7 +7,17 @@ from dataclasses import dataclass
 
 from tilewright.ir.graph import Node
 from tilewright.ir.primitives import Convolve
-from tilewright.shape import Expr, Scope, constant, equal, less, less_equal, logical_and
+from tilewright.shape import (
+    Expr,
+    Scope,
+    Truth,
+    ceil_div,
+    constant,
+    equal,
+    less,
+    less_equal,
+    logical_and,
+)
 
 
 @dataclass(frozen=True)
@@ -59,6 +69,18 @@ def is_dense(primitive: Convolve) -> bool:
     """Whether there are no zeros before the operand's first element and between its elements."""
     return all(e.is_constant and e.value == 0 for e in primitive.low) and all(
         size == 1 for size in primitive.spread
+    )
+
+
+def is_inside(node: Node, scope: Scope) -> bool:
+    """Whether every result of one tap reads an element of the data: there are no zeros around."""
+    primitive = node.primitive
+    assert isinstance(primitive, Convolve)
+    sizes = node.inputs[0].shape[primitive.spatial]
+    read = [ceil_div(size, s) for size, s in zip(sizes, primitive.strides, strict=True)]
+    pairs = zip(primitive.sizes, read, strict=True)
+    return is_dense(primitive) and all(
+        scope.is_equal(made, most) is Truth.YES for made, most in pairs
     )
 
 
