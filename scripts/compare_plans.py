@@ -8,7 +8,8 @@ the model of the machine and the measured one as a part of the first plan's (geo
 shapes, least and greatest), the bytes of machine code, and the seconds of planning and of the whole
 compilation. Of a plan with several ways to compute a part, the one that is best for all shapes is
 listed as well. With ``--without-rewriting`` every plan is made of the graph as it is ("kept") and
-of the rewritten one. The plan "measured" is the optimal one whose best choices were decided by running kernels.
+of the rewritten one. The plan "measured" is the optimal one whose best choices were decided by
+running kernels.
 
 In the end: the rank correlation of modelled and measured times over all plans, shapes and models,
 and of how many pairs of plans of a model whose modelled times at a shape are more than 5 % apart
