@@ -5,10 +5,11 @@
 
 At every shape the calls of all plans take turns. Printed are for each plan its kernels, the time by
 the model of the machine and the measured one as a part of the first plan's (geometric mean over
-shapes, least and greatest), the bytes of machine code and the seconds of a compilation. Of a plan
-with several ways to compute a part, the one that is best for all shapes is listed as well. With
-``--without-rewriting`` every plan is made of the graph as it is ("kept") and of the rewritten one.
-The plan "measured" is the optimal one whose best choices were decided by running kernels.
+shapes, least and greatest), the bytes of machine code, and the seconds of planning and of the whole
+compilation. Of a plan with several ways to compute a part, the one that is best for all shapes is
+listed as well. With ``--without-rewriting`` every plan is made of the graph as it is ("kept") and
+of the rewritten one. The plan "measured" is the optimal one whose best choices were decided by
+running kernels.
 
 In the end: the rank correlation of modelled and measured times over all plans, shapes and models,
 and of how many pairs of plans of a model whose modelled times at a shape are more than 5 % apart
@@ -143,7 +144,8 @@ def saved(path: Path, found: Mapping[str, Results]) -> list[dict[str, object]]:
     return [
         {
             "model": path.stem, "plan": name, "kernels": own.kernels, "code": own.code,
-            "compiled": own.seconds, "modelled": own.modelled, "measured": own.measured,
+            "planned": own.made.planning, "compiled": own.seconds,
+            "modelled": own.modelled, "measured": own.measured,
         }
         for name, own in found.items()
     ]  # fmt: skip
@@ -193,11 +195,15 @@ def main() -> None:
         rows += saved(path, found)
         base = next(iter(found.values()))
         print(f"{path.name}: time as a part of {next(iter(found))}'s")
-        print(f"{'plan':14} {'kernels':>7} {'modelled':>24} {'measured':>24} {'code':>9} {'s':>6}")
+        print(
+            f"{'plan':14} {'kernels':>7} {'modelled':>24} {'measured':>24} {'code':>9} "
+            f"{'planned':>7} {'s':>6}"
+        )
         for name, own in found.items():
             print(
                 f"{name:14} {own.kernels:7} {ratios(own.modelled, base.modelled):>24} "
-                f"{ratios(own.measured, base.measured):>24} {own.code:9} {own.seconds:6.1f}",
+                f"{ratios(own.measured, base.measured):>24} {own.code:9} {own.made.planning:7.1f} "
+                f"{own.seconds:6.1f}",
                 flush=True,
             )
     print(agreement(everything))

@@ -11,7 +11,7 @@ import hashlib
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
 from typing import Any, TypeVar, Unpack, cast, get_args
@@ -83,7 +83,7 @@ class Compilation:
     ``narrowing`` counts the products of a precision other than float32, and ``applied`` lists the
     alternatives to parts of the graph that were taken by their price. ``layouts`` says where
     tensors are stored in other orders than by the rule that counts conversions. ``measured`` says
-    what measuring kernels took, where plans were made by it.
+    what measuring kernels took, where plans were made by it, and ``seconds`` what each stage took.
     """
 
     report: ImportReport
@@ -96,6 +96,13 @@ class Compilation:
     narrowing: Narrowing | None = None
     applied: tuple[Applied, ...] = ()
     measured: Budget | None = None
+    seconds: Mapping[str, float] = field(default_factory=dict[str, float])
+
+    @property
+    def planning(self) -> float:
+        """The seconds that deciding on layouts, on forms of the graph and on kernels took."""
+        plans = [f"plan for {level}" for level in self.plans]
+        return sum(self.seconds.get(stage, 0.0) for stage in ("layouts", "rewriting", *plans))
 
 
 @paused_collector()
@@ -149,7 +156,9 @@ def compile_stages(
     if measured is not None:
         measured.tell()
     findings = stages.findings if stages.check else None
-    return replace(made, findings=findings, narrowing=narrowing, measured=measured)
+    return replace(
+        made, findings=findings, narrowing=narrowing, measured=measured, seconds=stages.seconds
+    )
 
 
 @dataclass(frozen=True)

@@ -56,11 +56,11 @@ class Stages:
         self._kernels: KernelVerifier | None = None
         self._kernel_count = self._variant_count = 0
         self._since = time.perf_counter()
+        self.seconds: dict[str, float] = {}
 
     def graph(self, stage: str, graph: Graph) -> None:
         """A graph that a stage has made."""
-        if _LOG.isEnabledFor(logging.INFO):
-            self._tell(stage, format_count(len(graph.nodes()), "node"))
+        self._tell(stage, lambda: format_count(len(graph.nodes()), "node"))
         self._write(stage, lambda: print_graph(graph, labels=True))
         if self.check:
             verify(graph, stage, self._known)
@@ -110,7 +110,7 @@ class Stages:
 
     def plan(self, graph: Graph, plan: Plan, level: str) -> None:
         """The plan of a graph for one instruction set level."""
-        self._tell(f"plan for {level}", format_count(len(plan.kernels), "kernel"))
+        self._tell(f"plan for {level}", lambda: format_count(len(plan.kernels), "kernel"))
         self._write(f"plan-{level}", lambda: print_plan(graph, plan))
         if self.check:
             verify_plan(graph, plan)
@@ -138,16 +138,18 @@ class Stages:
         """All kernels of a level are lowered, and its machine code is made."""
         kernels = format_count(self._kernel_count, "kernel")
         covered = format_count(self._variant_count, "variant")
-        self._tell(f"code for {level}", f"{kernels} covered by {covered}")
+        self._tell(f"code for {level}", lambda: f"{kernels} covered by {covered}")
         self._kernel_count = self._variant_count = 0
         lines, self._tiles = self._tiles, []
         self._write(f"tile-{level}", lambda: "\n".join(lines) + "\n")
 
-    def _tell(self, stage: str, what: str) -> None:
+    def _tell(self, stage: str, what: Callable[[], str]) -> None:
         """Log a stage that ends now, with what it made and its time since the one before."""
         now = time.perf_counter()
-        _LOG.info("stage %s: %s, %s", stage, what, format_seconds(now - self._since))
-        self._since = now
+        taken, self._since = now - self._since, now
+        self.seconds[stage] = self.seconds.get(stage, 0.0) + taken
+        if _LOG.isEnabledFor(logging.INFO):
+            _LOG.info("stage %s: %s, %s", stage, what(), format_seconds(taken))
 
     def _kernel_lines(self, lowered: LoweredKernel) -> list[str]:
         number = sum(line.startswith("  kernel ") for line in self._tiles)

@@ -75,6 +75,38 @@ def test_what_is_looked_up_along_rows_is_stored_before_them(axis: int, kinds: st
     assert [k.kind.value for k in plan.kernels] == kinds.split()
 
 
+@pytest.mark.parametrize(("last", "kinds"), [(96, "loops rows"), (None, "rows")])
+def test_what_is_divided_along_rows_is_stored_before_them(last: int | None, kinds: str) -> None:
+    """One factor for each column of a matrix, whose rows are groups of it then.
+
+    Where these have as many columns as the matrix, nothing is divided.
+    """
+    sketch = Sketch()
+    columns = sketch.scope.declare("columns", 1, 4096)
+    x, factors = sketch.input(sketch.batch, columns), sketch.input(columns)
+    scaled = node(Map("multiply"), x, node(Broadcast(x.shape, (1,)), factors))
+    width = columns if last is None else sketch.scope.declare("width", 1, last)
+    groups = sketch.batch if last is None else sketch.batch * columns // width
+    rows = node(Reshape((groups, width)), scaled)
+    mean = node(Reduce("sum", (1,)), rows)
+    centred = node(Map("subtract"), rows, node(Broadcast(rows.shape, (0,)), mean))
+    plan = sketch.plan(centred)
+    assert [k.kind.value for k in plan.kernels] == kinds.split()
+
+
+@pytest.mark.parametrize(("sweeps", "kinds"), [(1, "rows"), (2, "loops rows")])
+def test_what_one_sweep_looks_up_is_not_stored(sweeps: int, kinds: str) -> None:
+    sketch = Sketch()
+    table = sketch.input(sketch.sequence, sketch.sequence)
+    at = node(Input("at", DType.INT64, (sketch.batch,)))
+    sketch.inputs.append(at)
+    found = node(Gather(1), table, at)
+    total = node(Reduce("sum", (1,)), found)
+    centred = node(Map("subtract"), found, node(Broadcast(found.shape, (0,)), total))
+    plan = sketch.plan(total if sweeps == 1 else centred)
+    assert [k.kind.value for k in plan.kernels] == kinds.split()
+
+
 def test_bias_activation_and_residual_join_the_contraction() -> None:
     sketch = Sketch()
     x = sketch.input(sketch.batch, sketch.sequence, 64)

@@ -12,6 +12,7 @@ from tilewright.ir.graph import Graph, Node, node
 from tilewright.ir.kernel import Kernel, KernelKind, RowSpace
 from tilewright.ir.primitives import (
     Broadcast,
+    Cast,
     Constant,
     Contract,
     Gather,
@@ -23,7 +24,7 @@ from tilewright.ir.primitives import (
     Transpose,
 )
 from tilewright.plan.greedy import plan_greedily
-from tilewright.plan.legality import Legality, fits_rows
+from tilewright.plan.legality import Legality, fits_epilogue, fits_rows
 from tilewright.plan.prepare import prepare
 from tilewright.shape import Scope, constant
 
@@ -135,3 +136,18 @@ def test_what_fits_the_results_of_rows() -> None:
     assert fits_rows(node(Reshape((constant(1), ROWS)), sums), space)
     assert fits_rows(node(Broadcast(x.shape, (1,)), sums), space)
     assert not fits_rows(node(Broadcast(x.shape, (0,)), sums), space)
+
+
+@pytest.mark.parametrize("function", ["divide", "remainder", "truncated_remainder"])
+def test_integers_are_divided_behind_a_product_and_not_in_it(function: str) -> None:
+    """They look for a divisor of 0, for which a tile's epilogue has no place; floats do not."""
+    whole = node(Cast(DType.INT32), PRODUCT)
+    divisor = node(Input("d", DType.INT32, PRODUCT.shape))
+    quotient = node(Map(function), whole, divisor)
+    assert not fits_epilogue(quotient, PRODUCT)
+    assert fits_epilogue(node(Map("divide"), PRODUCT, X), PRODUCT)
+    body = (PRODUCT, whole, quotient)
+    kernel = Kernel((PRODUCT,), body, (X, WEIGHTS, divisor), (quotient,), "dense")
+    assert reason(kernel) == f"cannot compute {quotient!r} where its seeds are"
+    plan = plan_greedily(Graph("whole", (X, divisor), (("q", quotient),), SCOPE))
+    assert [kernel.kind for kernel in plan.kernels] == [KernelKind.CONTRACTION, KernelKind.LOOPS]

@@ -167,6 +167,20 @@ def test_oracles_that_are_known_to_be_wrong_are_not_asked() -> None:
         assert doubtful_of_nothing(case(sums.replace("AXIS", axis), {}).proto()) == doubted
 
 
+def test_windows_that_may_fit_nowhere_have_no_oracle() -> None:
+    """Of no images the reference refuses the mean, so that it does not say how large it is."""
+    text = """g (float[n, 1, h, h] x) => (float[a, b, c, d] y)
+    {m = GlobalAveragePool(x)
+     y = AveragePool<kernel_shape = [3, 1], pads = [0, 0, 1, 0], strides = [2, 3]>(m)}"""
+    recipes = {"x": Recipe("float32", ("n", 1, "h", "h"))}
+    outcome = check(case(text, recipes, {"n": 2, "h": 4}, {"n": 0, "h": 4}))
+    assert outcome.finding is None
+    assert outcome.limits == [
+        "pooling by windows that fit nowhere",
+        "pooling of what the reference refuses",
+    ]
+
+
 def test_a_finding_is_made_as_small_as_it_goes() -> None:
     def judged(candidate: Case) -> Finding | None:
         return Finding("wrong", "") if "CumSum" in candidate.operators() else None

@@ -59,6 +59,13 @@ def test_the_stages_are_numbered_files(tmp_path: Path) -> None:
     assert "step b0 = x, o0 = %1" in tile
 
 
+def test_the_time_of_every_stage_is_kept() -> None:
+    made = compile_stages(model(), levels=["x86-64"], plan="optimal")
+    stages = {"layouts", "rewriting", "plan for x86-64"}
+    assert stages < made.seconds.keys()
+    assert made.planning == pytest.approx(sum(made.seconds[stage] for stage in stages))
+
+
 def test_a_dump_into_what_is_no_folder(tmp_path: Path) -> None:
     taken = tmp_path / "file"
     taken.write_text("")

@@ -52,7 +52,7 @@ from tilewright.plan.legality import (
     operands_for_memory,
 )
 from tilewright.plan.order import LaunchOrder
-from tilewright.plan.positions import looks_up_along
+from tilewright.plan.positions import places_along
 from tilewright.plan.seeds import kind_to_seed
 from tilewright.plan.stitch import stitched
 
@@ -136,15 +136,20 @@ class _Planner:
                 self._demand_elements(number, RowSpace.of(node))
 
     def _demand_elements(self, number: int, space: RowSpace) -> None:
-        """What is looked up element by element is in memory before several sweeps read it."""
+        """What is found element by element is in memory before several sweeps read it.
+
+        Each reduction is a sweep, and what is made of all elements is one more.
+        """
         members = set(self.groups[number])
-        if sum(isinstance(member.primitive, Reduce) for member in members) < 2:
+        sweeps = sum(isinstance(member.primitive, Reduce) for member in members)
+        sweeps += any(n.shape == space.shape for n in members)
+        if sweeps < 2:
             return
         for operand in (i for member in self.groups[number] for i in member.inputs):
             inside = operand in members or operand in self.owner or operand in self.memory
             if inside or operand.shape != space.shape:
                 continue
-            if looks_up_along(operand, space.axes, self.memory, self.graph.scope):
+            if places_along(operand, space.axes, self.memory, self.graph.scope):
                 self.memory.add(below_reshapes(operand, self.memory))
 
     def _is_stitched(self, number: int) -> bool:

@@ -47,19 +47,22 @@ def is_simple(node: Node, memory: Collection[Node]) -> bool:
         current = stack.pop()
         if current in memory:
             continue
-        primitive = current.primitive
-        if not isinstance(primitive, SIMPLE):
+        if not isinstance(current.primitive, SIMPLE):
             return False
-        divides = isinstance(primitive, Map) and primitive.function in DIVISIONS
-        if divides and not current.dtype.is_float:
-            return False
-        if current.dtype.is_half:
+        if divides_integers(current) or current.dtype.is_half:
             return False
         for operand in current.inputs:
             if operand not in seen:
                 seen.add(operand)
                 stack.append(operand)
     return True
+
+
+def divides_integers(node: Node) -> bool:
+    """Whether ``node`` looks for a divisor of 0, for which the epilogue of a tile has no place."""
+    primitive = node.primitive
+    divides = isinstance(primitive, Map) and primitive.function in DIVISIONS
+    return divides and not node.dtype.is_float
 
 
 def is_known(node: Node) -> bool:

@@ -31,7 +31,7 @@ from tilewright.ir.primitives import (
 )
 from tilewright.ir.row_product import row_product_of
 from tilewright.ir.views import is_view
-from tilewright.plan.inline import cost, is_light, is_simple
+from tilewright.plan.inline import cost, divides_integers, is_light, is_simple
 from tilewright.plan.seeds import has_columns, has_tiles, kind_to_seed
 from tilewright.shape import Expr, Scope, constant
 
@@ -246,8 +246,9 @@ def _views_of_outputs(kernel: Kernel) -> set[Node]:
 
 def fits_epilogue(user: Node, seed: Node) -> bool:
     """Whether a node is computed element by element where a seed's results are."""
-    halves = user.dtype.is_half or any(operand.dtype.is_half for operand in user.inputs)
-    return isinstance(user.primitive, Map | Cast) and user.shape == seed.shape and not halves
+    if any(current.dtype.is_half for current in (user, *user.inputs)) or divides_integers(user):
+        return False
+    return isinstance(user.primitive, Map | Cast) and user.shape == seed.shape
 
 
 def fits_rows(user: Node, space: RowSpace) -> bool:

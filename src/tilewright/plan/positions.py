@@ -1,6 +1,6 @@
-"""Whether reading a value means looking up, element by element, where it lies.
+"""Whether reading a value means finding out, element by element, where it lies.
 
-Start with :func:`looks_up_along`.
+Start with :func:`places_along`.
 """
 
 from __future__ import annotations
@@ -9,16 +9,17 @@ from collections.abc import Collection
 
 from tilewright.ir.graph import Node
 from tilewright.ir.primitives import Cast, Gather, GatherElements, GatherND, Map, Pad
-from tilewright.ir.views import Index, declare_index, is_view, looked_up, pull_back
+from tilewright.ir.views import Index, declare_index, is_view, linear, looked_up, pull_back
 from tilewright.shape import Expr, Scope, symbol
+from tilewright.shape.table import Operation
 
+DIVISIONS = (Operation.FLOORDIV, Operation.MOD)
 _ANYWHERE = symbol("_found")  # a position that is read from data
 
 
-def looks_up_along(
-    node: Node, axes: Collection[int], memory: Collection[Node], scope: Scope
-) -> bool:
-    """Whether positions that change along ``axes`` are read from data to compute ``node``.
+def places_along(node: Node, axes: Collection[int], memory: Collection[Node], scope: Scope) -> bool:
+    """Whether positions that change along ``axes`` are read from data, or divided by what only a
+    call knows, to compute ``node``.
 
     What is in ``memory`` is not looked into. An embedding does not look up along its last axis: one
     position serves a whole row.
@@ -30,13 +31,30 @@ def looks_up_along(
     seen: set[tuple[Node, Index]] = set()
     while waiting:
         current, at = waiting.pop()
-        if current in memory or (current, at) in seen:
+        if (current, at) in seen:
             continue
         seen.add((current, at))
+        if current in memory:
+            if _divides(facts.resolve(linear(at, current.shape)), moving):
+                return True
+            continue
         place, further = _read(current, at, facts)
         if any(not moving.isdisjoint(i.free_symbols) for i in place):
             return True
         waiting += further
+    return False
+
+
+def _divides(position: Expr, moving: set[str]) -> bool:
+    """Whether something that moves is divided by a size that is not known when compiling."""
+    if moving.isdisjoint(position.free_symbols):
+        return False
+    for atom in dict.fromkeys(a for monomial, _ in position.terms for a in monomial.atoms):
+        if any(_divides(operand, moving) for operand in atom.operands):
+            return True
+        divides = atom.operation in DIVISIONS and not atom.operands[1].is_constant
+        if divides and not moving.isdisjoint(atom.operands[0].free_symbols):
+            return True
     return False
 
 

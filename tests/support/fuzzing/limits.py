@@ -176,6 +176,7 @@ def unspecified(model: onnx.ModelProto, values: Mapping[str, Array]) -> str | No
     numbers come from, and a copied size by the letter of the standard. With allowzero the standard
     forbids -1 beside 0. The mean of no elements is not a number, or 0, or undefined. The place of
     the largest of no elements is nowhere. Of no images the reference pools without their padding.
+    Of what it refuses, as the mean of no images, it does not say whether windows fit.
     The largest of padding only is -inf here, 0 in the reference, and refused by ONNX Runtime. A
     slice backwards from before the first element begins at the first by the standard, and is empty
     in the reference. The logarithm of a sum of zeros is not a number in the reference. A product of
@@ -200,9 +201,11 @@ def unspecified(model: onnx.ModelProto, values: Mapping[str, Array]) -> str | No
             return "ReduceProd of very large and very small products"
         if node.op_type == "ReduceMean" and np.size(values.get(node.input[0], unknown)) == 0:
             return "ReduceMean of nothing"
-        windowed = node.op_type in ("MaxPool", "AveragePool", "LpPool") and node.input[0] in values
-        if windowed and _fits_nowhere(node, np.asarray(values[node.input[0]]).shape[2:]):
-            return "pooling by windows that fit nowhere"
+        if node.op_type in ("MaxPool", "AveragePool", "LpPool"):
+            if node.input[0] not in known:
+                return "pooling of what the reference refuses"
+            if _fits_nowhere(node, known[node.input[0]].shape[2:]):
+                return "pooling by windows that fit nowhere"
         is_pool = node.op_type == "MaxPool" and node.input[0] in values
         if is_pool and np.asarray(values[node.input[0]]).size == 0:
             return "MaxPool of nothing"
