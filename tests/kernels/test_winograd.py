@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from fractions import Fraction
 from typing import Any
 
@@ -24,13 +24,15 @@ from support.graph_kit import (
     mostly_slow,
     scalar,
 )
-from tilewright.backend.cpu.level_tiles import register_tile
+from tilewright.backend.cpu.level_tiles import register_tile, usual_machine
 from tilewright.backend.cpu.machine import LEVELS, host_level
 from tilewright.backend.cpu.program import build_program, lowering_of
 from tilewright.cost import Machine
 from tilewright.ir.graph import Graph, Node, node
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Broadcast, Convolve, Transpose
+from tilewright.ir.tile import Loop, Statement
+from tilewright.ir.tile_walk import is_innermost
 from tilewright.plan.greedy import plan_greedily
 from tilewright.shape import Scope, constant, maximum
 from tilewright.target import preset
@@ -232,6 +234,24 @@ def test_channels(form: Form, channels: tuple[int, int], only: Callable[[Form], 
     graph = space.graph(rectified(biased(convolution(space, channels, form))))
     cases = [{"n": 2, "h": 7, "w": 9}, {"n": 1, "h": 3, "w": 50}, {"n": 0, "h": 1, "w": 1}]
     check(graph, cases, length=length(form, channels[0]), levels=(BOTH_LEVELS[-1], WIDE))
+
+
+def innermost(body: Iterable[Statement]) -> Iterator[Loop]:
+    for loop in (part for part in body if isinstance(part, Loop)):
+        yield from (loop,) if is_innermost(loop) else innermost(loop.body)
+
+
+@pytest.mark.parametrize("form", [SMALL, Form(4, 3, 1)], ids=named)
+def test_channels_that_fill_no_vectors_end_under_masks(form: Form) -> None:
+    """Without masks, LLVM computes all of nine channels one by one for AVX2."""
+    space = Space()
+    graph = space.graph(rectified(biased(convolution(space, (9, 12), form))))
+    (kernel,) = plan_greedily(graph).kernels
+    machine, tile = usual_machine(LEVELS["avx2"]), register_tile(LEVELS["avx2"])
+    steps = winograd_steps(kernel, lambda: Lowering(kernel, graph.scope), tile, form, machine)
+    loops = [loop for step in (steps[0], steps[2]) for loop in innermost(step.program.body)]
+    assert len(loops) > 4
+    assert all(loop.masked for loop in loops)
 
 
 @MOSTLY_SLOW

@@ -40,6 +40,7 @@ from tilewright.tile.convolutions.winograd_tiles import (
     Tiles,
 )
 from tilewright.tile.convolutions.winograd_transforms import Form, TransformedWeights
+from tilewright.tile.passes.masks import with_masks
 from tilewright.tile.prices import shared_out, step_price
 from tilewright.tile.products.contraction import (
     COLUMN_BLOCK,
@@ -131,6 +132,7 @@ def winograd_steps(
     first = DataTransform(kernel, fresh(), tiles, tile.room).step(data)
     products = _products(kernel, fresh(), tile, tiles, (data, sums))
     last = ResultTransform(kernel, fresh(), tiles, tile.room).step(sums)
+    first, last = with_masks((first, last), machine)
     before, after = (step_price(step, machine).alone // 1000 + 1 for step in (first, last))
     work = contraction_work(ProductNest.of(products.program), machine)
     return shared_out(first, before), shared_out(products, work), shared_out(last, after)

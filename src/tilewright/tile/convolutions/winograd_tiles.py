@@ -136,8 +136,10 @@ class _Transform:
         self.batch = self._task(self.node.shape[0])
         self.row = self._task(tiles.rows)
         self.first = self._task(count) * self.across
-        self.channel = self._task(constant(-(-width // self.width))) * self.width
-        self.channels = minimum(self.width, width - self.channel)
+        self.channel, self.channels = constant(0), constant(width)
+        if self.width < width:
+            self.channel = self._task(constant(-(-width // self.width))) * self.width
+            self.channels = minimum(self.width, width - self.channel)
         self.here = maximum(minimum(self.across, tiles.columns - self.first), 0)
         lowering.open()
 
@@ -152,7 +154,6 @@ class _Transform:
         bounds: tuple[Expr | int, Expr | int],
         extent: Expr | int,
         body: Callable[[Expr], None],
-        independent: bool = False,
     ) -> None:
         """``body`` for a variable in ``bounds``, which lie within [0, extent)."""
         begin, end, most = (constant(e) if isinstance(e, int) else e for e in (*bounds, extent))
@@ -160,11 +161,11 @@ class _Transform:
         variable = self.lowering.variable(most)
         body(variable)
         inner = self.lowering.close()
-        self.lowering.emit(Loop(str(variable), begin, end, inner, (), independent))
+        self.lowering.emit(Loop(str(variable), begin, end, inner, ()))
 
     def along_channels(self, body: Callable[[Expr], None]) -> None:
         """The innermost loop; the variable counts from 0."""
-        self.loop((0, self.channels), self.width, body, independent=True)
+        self.loop((0, self.channels), self.width, body)
 
     def load(self, buffer: TileBuffer, offset: Expr) -> Value:
         return Load(buffer, self.lowering.scope.resolve(offset))
@@ -426,7 +427,7 @@ class ResultTransform(_Transform):
                         lowering.store(target, offset, lowering.value(base, index))
 
                 bounds = (self.channel, self.channel + self.channels)
-                self.loop(bounds, shape[3], channel, independent=True)
+                self.loop(bounds, shape[3], channel)
 
             self.loop((left, right), shape[2], column)
             for output, stage in stages.items():
