@@ -246,7 +246,7 @@ def test_status_becomes_an_error() -> None:
 
 
 def test_limit_on_memory() -> None:
-    compiled = model(chain_program(4, 0))
+    compiled = model(chain_program(4, 0), num_threads=1)
     need = compiled.memory(b=64, n=64)
     assert need.outputs == 64 * 64 * 4 and need.scratch == 256 and not need.partial
     assert need.arena == 2 * 64 * 64 * 4  # two intermediates at a time

@@ -17,6 +17,7 @@ from tilewright.support.errors import ExecutionError
 
 WORK = 50_000  # nanoseconds: more than a thread is worth
 FEW = 5_000  # that one thread is worth
+APART = 4096  # bytes between the scratch memory of two threads
 
 
 def sums(reads: list[int], kept: set[int], work: list[int], scratch: list[int]) -> Program:
@@ -103,7 +104,15 @@ def test_threads_get_little_more_scratch_than_kernels_need_by_themselves() -> No
     for scratch, expected in ((1 << 20, [[0], [1]]), (1 << 15, [[0, 1]]), (0, [[0, 1]])):
         compiled = model(sums([0, 0], {1, 2}, [little, little], [scratch, 0]), num_threads=8)
         assert jobs(compiled, 1000) == expected
-        assert compiled.memory(n=1000).scratch == scratch * (4 if scratch == 1 << 15 else 2)
+        each = scratch + APART if scratch else 0
+        assert compiled.memory(n=1000).scratch == each * (4 if scratch == 1 << 15 else 2)
+
+
+def test_threads_have_scratch_on_pages_of_their_own() -> None:
+    """Hardware fetches lines beyond what a thread goes through, up to the end of a page."""
+    for threads, each in ((1, 64), (2, 64 + APART)):
+        compiled = model(sums([0], {1}, [1 << 20], [64]), num_threads=threads)
+        assert compiled.memory(n=1000).scratch == threads * each
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3, 8])
