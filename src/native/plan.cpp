@@ -17,10 +17,10 @@ constexpr std::size_t kMaximumPlanBytes = 64 << 20;
 // by this share of all, as those with fewer tasks than there are threads.
 constexpr std::int64_t kLittleMemory = 1 << 20;
 constexpr std::int64_t kLargestGrowth = 4;
+constexpr std::int64_t kLeastGain = 20;
 // Bytes between the scratch memory of two threads. Hardware asks for lines beyond the end of what a
 // thread goes through, up to the end of a page: those of the next thread, which writes them.
 constexpr std::int64_t kApart = 4096;
-constexpr std::int64_t kLeastGain = 20;
 
 // The message with each {symbol} replaced by the symbol's value.
 std::string fill_in(const std::string& message, const ProgramInfo& program,
@@ -175,10 +175,10 @@ class Planner {
     for (const std::uint32_t parameter : kernel.parameters)
       plan_->parameters.push_back(value(parameter));
     plan.scratch = align_up(size(kernel.scratch, kernel.label));
-    if (plan.scratch > 0 && threads_ > 1) plan.scratch += kApart;
-    if (plan.scratch > INT64_MAX / kMaximumThreads)
+    if (plan.scratch > INT64_MAX / kMaximumThreads - kApart)
       throw Failure(FailureKind::resource, "A kernel needs more than 2^55 bytes of scratch memory.",
                     kernel.label, "smaller dimensions");
+    if (plan.scratch > 0 && threads_ > 1) plan.scratch += kApart;
     plan.work = std::max<std::int64_t>(0, value(kernel.work));
     const std::int64_t threads =
         std::min({plan.grid / plan.rounds, std::max<std::int64_t>(1, plan.work / kWorkPerThread),

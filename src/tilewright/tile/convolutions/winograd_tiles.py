@@ -161,7 +161,7 @@ class _Transform:
         variable = self.lowering.variable(most)
         body(variable)
         inner = self.lowering.close()
-        self.lowering.emit(Loop(str(variable), begin, end, inner, ()))
+        self.lowering.emit(Loop(str(variable), begin, end, inner))
 
     def along_channels(self, body: Callable[[Expr], None]) -> None:
         """The innermost loop; the variable counts from 0."""
