@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 
 from support.graph_kit import BOOL, F32, F64, Space, apply, check, data, mostly_slow, scalar
+from support.tile_loops import innermost
 from tilewright.backend.cpu.level_tiles import register_tile
 from tilewright.backend.cpu.machine import LEVELS
 from tilewright.backend.cpu.picked_loops import AS_USUAL, picking_loop
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Graph, Node, node
 from tilewright.ir.primitives import Dimension, Gather
-from tilewright.ir.tile import Loop, Statement
+from tilewright.ir.tile import Loop
 from tilewright.plan.greedy import plan_greedily
 from tilewright.tile.lower import lower_kernel
 
@@ -59,14 +59,7 @@ def loops(graph: Graph) -> list[Loop]:
     tile = register_tile(LEVELS["avx512"])
     plan = plan_greedily(graph)
     (variant,) = lower_kernel(plan.kernels[-1], graph.scope, tile).variants
-    return list(_innermost(variant.steps[-1].program.body))
-
-
-def _innermost(body: Sequence[Statement]) -> Iterator[Loop]:
-    for statement in body:
-        if isinstance(statement, Loop):
-            inside = list(_innermost(statement.body))
-            yield from inside or [statement]
+    return list(innermost(variant.steps[-1].program.body))
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
@@ -24,6 +24,7 @@ from support.graph_kit import (
     mostly_slow,
     scalar,
 )
+from support.tile_loops import innermost
 from tilewright.backend.cpu.level_tiles import register_tile, usual_machine
 from tilewright.backend.cpu.machine import LEVELS, host_level
 from tilewright.backend.cpu.program import build_program, lowering_of
@@ -31,8 +32,6 @@ from tilewright.cost import Machine
 from tilewright.ir.graph import Graph, Node, node
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Broadcast, Convolve, Transpose
-from tilewright.ir.tile import Loop, Statement
-from tilewright.ir.tile_walk import is_innermost
 from tilewright.plan.greedy import plan_greedily
 from tilewright.shape import Scope, constant, maximum
 from tilewright.target import preset
@@ -234,11 +233,6 @@ def test_channels(form: Form, channels: tuple[int, int], only: Callable[[Form], 
     graph = space.graph(rectified(biased(convolution(space, channels, form))))
     cases = [{"n": 2, "h": 7, "w": 9}, {"n": 1, "h": 3, "w": 50}, {"n": 0, "h": 1, "w": 1}]
     check(graph, cases, length=length(form, channels[0]), levels=(BOTH_LEVELS[-1], WIDE))
-
-
-def innermost(body: Iterable[Statement]) -> Iterator[Loop]:
-    for loop in (part for part in body if isinstance(part, Loop)):
-        yield from (loop,) if is_innermost(loop) else innermost(loop.body)
 
 
 @pytest.mark.parametrize("form", [SMALL, Form(4, 3, 1)], ids=named)

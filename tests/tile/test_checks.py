@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from support.graph_kit import BOTH_LEVELS, Compiled, Space, apply, check, inputs_at
+from support.tile_loops import innermost
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Graph
-from tilewright.ir.tile import Check, Loop, Statement, Store, TileProgram
+from tilewright.ir.tile import Check, Loop, Store, TileProgram
 from tilewright.plan.greedy import plan_greedily
 from tilewright.shape import constant
 from tilewright.support.errors import ExecutionError
@@ -38,13 +39,6 @@ def loops_of(graph: Graph) -> list[Loop]:
     program = variant.steps[-1].program
     assert isinstance(program, TileProgram)
     return list(innermost(program.body))
-
-
-def innermost(body: tuple[Statement, ...]) -> Any:
-    for statement in body:
-        if isinstance(statement, Loop):
-            inner = list(innermost(statement.body))
-            yield from inner or [statement]
 
 
 def kinds(loop: Loop) -> list[type]:
