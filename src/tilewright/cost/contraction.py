@@ -16,6 +16,7 @@ from tilewright.cost.machine import SIXTEENTHS, Machine, workers_for
 from tilewright.cost.operands import (
     Blocks,
     again_time,
+    are_asked_for,
     batch_size,
     block_moves_time,
     column_step,
@@ -29,6 +30,7 @@ from tilewright.cost.operands import (
     shared_time,
     step_penalty,
     streaming_time,
+    waiting_time,
 )
 from tilewright.ir.epilogue import is_light
 from tilewright.ir.product_nest import ProductNest
@@ -40,6 +42,7 @@ from tilewright.shape import (
     less,
     less_equal,
     logical_and,
+    logical_or,
     maximum,
     minimum,
     select,
@@ -188,10 +191,13 @@ def _alone(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
     elif nest.right.panel:
         # Tiles ask for the next panel while they compute.
         compute = maximum(compute, moved) + again_time(nest, machine, blocks)
-    else:  # tiles of many rows wait as well: too few loads are under way at a time
+    else:  # tiles of many rows wait as well, unless they ask: too few loads are under way
         few = less_equal(nest.m, machine.core.streams.few_rows)
+        few = logical_or(few, are_asked_for(nest, machine, blocks))
         waited = moved * (4 + round(4 * row_share(nest, machine))) // 8
+        shown = maximum(moved - compute, 0)
         compute = select(few, maximum(compute, moved - called), compute + waited)
+        compute = compute + maximum(waiting_time(nest, machine, blocks) - shown, 0)
     begun = blocks.columns * blocks.rows * machine.picoseconds(costs.block)
     streamed = streaming_time(nest, machine) + left_page_time(nest, machine, blocks)
     moved = block_moves_time(nest, machine, blocks) + runs_time(nest, machine)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from tilewright.cost.levels import (
     line_rate,
     memory_time,
+    of_memory,
     pieces_time,
     unforeseen_time,
     written_time,
@@ -24,6 +25,7 @@ from tilewright.shape import (
     Expr,
     ceil_div,
     constant,
+    equal,
     less,
     less_equal,
     logical_and,
@@ -108,15 +110,54 @@ def right_time(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
     rate = machine.reading(batch_size(nest) * elements, size, 2, scattered)
     again = machine.reading(elements // maximum(blocks.columns, 1), size, 2, scattered)
     once = elements // 64 * rate
-    if scattered is FORESEEN:
-        moved, turned = batch_size(nest) * elements * size, nest.is_transposing
-        deep = ceil_div(nest.k, maximum(blocks.depth, 1))
-        rows = constant(machine.target.vector_bytes // size) if turned else deep
-        row = nest.k * size if turned else _apart(nest, size)
-        runs = nest.n * blocks.depth if turned else nest.k * blocks.columns
-        lost = _lost_time(machine, moved, row, rows, batch_size(nest) * runs)
-        once = once + _of_element(nest, lost)
+    if scattered is FORESEEN and nest.is_transposing:
+        once = once + _of_element(nest, _turned_rows_time(nest, machine, blocks))
     return once + elements // 64 * maximum(blocks.rows - 1, 0) * again
+
+
+def _turned_rows_time(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
+    """Picoseconds lost where a panel takes a few rows along the depth at a time."""
+    size = nest.dtype.bytes
+    moved = batch_size(nest) * nest.n * nest.k * size
+    lanes = constant(machine.target.vector_bytes // size)
+    runs = batch_size(nest) * nest.n * blocks.depth
+    return _lost_time(machine, moved, nest.k * size, lanes, runs)
+
+
+def waiting_time(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
+    """Picoseconds for which tiles wait for rows in memory that are read in place.
+
+    A panel has a piece of each row. Of a few rows at a time hardware sees how they go on; of more,
+    each line of a piece is waited for, which takes as many under way as a core has misses. That
+    hides nothing: multiply-adds behind a load fill the window of instructions that the core sees.
+    """
+    if nest.is_packing or nest.right.panel or machine.core.streams.scattered_rows:
+        return constant(0)
+    size, width, batch = nest.dtype.bytes, nest.registers.columns, batch_size(nest)
+    memory, streams = machine.target.levels[-1], machine.core.streams
+    whole, across = width * size // LINE_BYTES, nest.n * size % LINE_BYTES
+    panels, rest = nest.n // width, nest.n % width
+    lines = panels * whole + ceil_div(rest * size, LINE_BYTES)
+    # Where rows begin anywhere, a piece ends in a line that the next one begins in.
+    lines = lines + select(across, panels + minimum(rest, 1), 0)
+    each = machine.picoseconds(memory.latency / streams.misses)
+    waited = of_memory(nest.k * lines * each, batch * nest.n * nest.k * size, machine)
+    deep = ceil_div(nest.k, maximum(blocks.depth, 1))
+    few = logical_or(less_equal(deep, streams.followed), less_equal(nest.n, width))
+    return select(logical_or(are_asked_for(nest, machine, blocks), few), 0, waited)
+
+
+def are_asked_for(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
+    """Whether tiles ask for rows of columns, which are read in place, a block of them ahead.
+
+    That takes rows that lie side by side, and a second-level cache that holds the block.
+    """
+    if nest.is_packing or nest.right.panel:
+        return constant(0)
+    beside = logical_and(equal(nest.right.depth, nest.n), less_equal(blocks.columns, 1))
+    deep = ceil_div(nest.k, maximum(blocks.depth, 1))
+    beside = logical_and(beside, less(nest.registers.columns, nest.n))
+    return logical_and(beside, machine.holds(2, deep * nest.n, nest.dtype.bytes))
 
 
 def _apart(nest: ProductNest, size: int) -> Expr:

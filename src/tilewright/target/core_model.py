@@ -39,6 +39,8 @@ VECTORS_TOGETHER = 4
 # a product that stay in the second one until the next kernel reads them. Code for a level is the
 # same on all cores. They are not measured apart: five eighths of 32 KiB, and half of 1 MiB.
 NEAR_PANEL_BYTES, NEAR_RESULT_BYTES = 20 << 10, 1 << 19
+# Of operands from which on tiles ask for rows that come later: more than a second-level cache.
+NEAR_OPERAND_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)

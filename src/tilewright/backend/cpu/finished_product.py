@@ -291,7 +291,7 @@ class FinishedProduct:
         shape = TileShape(
             self.dtype, 1, vectors, self._known_left(), self._known_right(), masked,
             gathered, gathered and left.shifts is not None,
-            self.prefetcher.asks_right and not ends,
+            self.prefetcher.asks_right and not ends, self.prefetcher.asks_rows,
             self.prefetcher.asks_left, self.product.narrow,
             padded=isinstance(left, RunTable) and left.zeros is not None, halved=halved,
             listed=isinstance(self.product.right, ListedView),
@@ -401,7 +401,7 @@ class FinishedProduct:
     def _operands(self, place: Place, most: int) -> TileOperands:
         frame, left = self.frame, self.product.left
         right, right_depth = self._right(place)
-        ahead = self.prefetcher.right(place, right, most)
+        ahead = self.prefetcher.right(place, right, most) or self.prefetcher.rows(place, most)
         if isinstance(left, RunTable):
             run, base = self.index(left.run), self._first_run(left)
             gathered = self._gathered(place, left)

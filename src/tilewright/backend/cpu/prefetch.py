@@ -1,8 +1,8 @@
 """What the register tiles of a product ask for before it is needed.
 
 Hardware foresees long rows and what follows in memory. Tiles ask for the rest: for the next panel
-of weights, for short rows of the next tile, and for those of the tasks that follow. Start with
-:class:`Prefetcher`.
+of weights, for the next rows of columns that panels have parts of, for short rows of the next tile,
+and for those of the tasks that follow. Start with :class:`Prefetcher`.
 """
 
 from __future__ import annotations
@@ -15,19 +15,23 @@ from tilewright.backend.cpu.blocks import K0, K1, M0, M1, N0, N1, Place, origin
 from tilewright.backend.cpu.indices import word
 from tilewright.backend.cpu.math_arithmetic import call_intrinsic
 from tilewright.backend.cpu.statements import FunctionFrame
-from tilewright.backend.cpu.tile_ahead import UNROLL, Ahead
+from tilewright.backend.cpu.tile_ahead import UNROLL, Ahead, RowsAhead
+from tilewright.ir.listed_view import ListedView
 from tilewright.ir.product_nest import ProductNest
 from tilewright.ir.tile import TileBuffer, TransposeBlock, View
 from tilewright.shape import (
     Expr,
     constant,
+    equal,
+    less,
     less_equal,
     logical_and,
     minimum,
+    product,
     select,
     symbol,
 )
-from tilewright.target.core_model import SHORT_ROW_BYTES
+from tilewright.target.core_model import NEAR_OPERAND_BYTES, SHORT_ROW_BYTES
 
 
 @dataclass
@@ -42,7 +46,8 @@ class _Later:
 class Prefetcher:
     """Where the tiles of a product's blocks prefetch.
 
-    ``asks_right`` and ``asks_left`` say whether they ask for parts of either operand at all.
+    ``asks_right`` and ``asks_left`` say whether they ask for parts of either operand at all,
+    ``asks_rows`` whether these are the right operand's rows of columns.
     """
 
     def __init__(self, frame: FunctionFrame, nest: ProductNest) -> None:
@@ -54,6 +59,9 @@ class Prefetcher:
         left = nest.left
         alone = nest.n.is_constant and nest.n.value <= nest.registers.columns
         self.asks_right = nest.right.panel > 0 and not alone
+        in_place = not (nest.is_packing or nest.right.panel or isinstance(nest.right, ListedView))
+        in_place = in_place and isinstance(left, View)
+        self.asks_rows = in_place and nest.right.row is constant(1) and not alone
         self.asks_left = isinstance(left, View) and not left.panel and left.depth is constant(1)
         self.later: list[_Later] = []
 
@@ -88,6 +96,37 @@ class Prefetcher:
         every = self._power_of_two(builder.udiv(tiles, word(UNROLL // 2)))
         skipped = builder.select(alone, word(-1), builder.sub(every, word(1)))
         return Ahead(start, step, skipped)
+
+    def rows(self, place: Place, most: int) -> RowsAhead | None:
+        """The part of the rows behind this block of the depth that this tile asks for.
+
+        A panel has a part of each row. Hardware, which sees these parts one far behind the other,
+        brings a line in 6 to 10 ns from memory; asked for in the order of memory, while the block
+        before is multiplied, it brings one in 2 to 3 (Zen 4). That takes rows that lie side by
+        side. The last block is followed by the next matrix of a batch.
+        """
+        if not self.asks_rows:
+            return None
+        builder, frame, nest = self.builder, self.frame, self.nest
+        right, names = nest.right, self.frame.names
+        block = builder.sub(names[K1], names[K0])
+        after = {name: minimum(symbol(name) + 1, size - 1) for name, size in nest.batch[-1:]}
+        first = origin(right, N0)
+        here, there = first + symbol(K1) * right.depth, first.substitute(after)
+        start = frame.index(select(less(symbol(K1), nest.k), here, there))
+        panel = builder.mul(builder.sub(names["_np"], names[N0]), block)
+        start = builder.add(start, panel)
+        elements = product([size for _, size in nest.batch]) * nest.n * nest.k
+        far = less_equal(NEAR_OPERAND_BYTES // self.dtype.bytes, elements)
+        beside = logical_and(equal(right.depth, nest.n), equal(symbol(N1) - symbol(N0), nest.n))
+        some = less(nest.registers.columns, nest.n)
+        useful = frame.index(logical_and(logical_and(far, beside), some))
+        rows = builder.sub(names[M1], names[M0])
+        tiles = builder.udiv(builder.add(rows, word(most - 1)), word(most))
+        mask = builder.sub(self._power_of_two(tiles), word(1))
+        turn = builder.select(builder.trunc(useful, ir.IntType(1)), place.number, word(-1))
+        pointer = frame.pointers[right.buffer.name]
+        return RowsAhead(frame.emitter.gep(pointer, self.dtype, start), turn, mask)
 
     def _power_of_two(self, value: ir.Value) -> ir.Value:
         """The greatest that is no more than a positive value; undefined for 0."""

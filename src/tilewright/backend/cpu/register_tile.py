@@ -20,7 +20,7 @@ from tilewright.backend.cpu.internal import POINTER
 from tilewright.backend.cpu.machine import Level
 from tilewright.backend.cpu.math_arithmetic import call_intrinsic
 from tilewright.backend.cpu.narrow_dots import Parts, dots_of, parts_of_word
-from tilewright.backend.cpu.tile_ahead import UNROLL, Ahead
+from tilewright.backend.cpu.tile_ahead import UNROLL, Ahead, RowsAhead
 from tilewright.ir.dtype import DType
 from tilewright.target.core_model import LINE_BYTES, copies_of, tallest
 
@@ -54,7 +54,8 @@ class TileShape:
     left operand from a table, anew for every run of k, or if ``shifted`` once for all runs, which
     are equally far apart in all rows. ``padded`` says that runs of several rows which begin in one
     place are zeros: they are left out where all rows have such. ``prefetches`` asks for what the
-    right operand is after this panel, ``streams`` for the rows of the left operand after these.
+    right operand is after this panel, ``follows`` for the rows after its block, ``streams`` for the
+    rows of the left operand after these.
     With ``narrow`` every step takes words of several elements of that type; see ``narrow_dots``.
     ``beside`` says that rows of the left operand are one element apart: their places differ by
     constants then, and take one register in all. ``halved`` says that the last vector has half of
@@ -71,6 +72,7 @@ class TileShape:
     gathered: bool = False
     shifted: bool = False
     prefetches: bool = False
+    follows: bool = False
     streams: bool = False
     narrow: DType | None = None
     beside: bool = False
@@ -87,6 +89,7 @@ class TileShape:
         kind += "_shifted" if self.shifted else ""
         kind += "_padded" if self.padded else ""
         kind += "_prefetches" if self.prefetches else ""
+        kind += "_follows" if self.follows else ""
         kind += "_streams" if self.streams else ""
         kind += "_halved" if self.halved else ""
         kind += "_listed" if self.listed else ""
@@ -152,7 +155,7 @@ class TileOperands:
     columns: ir.Value | None = None
     masked_steps: ir.Value | None = None
     gathered: Gathered | None = None
-    ahead: Ahead | None = None
+    ahead: Ahead | RowsAhead | None = None
     left_ahead: ir.Value | None = None
     listed: ir.Value | None = None
 
@@ -162,7 +165,7 @@ class TileOperands:
         out: list[ir.Type] = [I64, POINTER, I64, I64, POINTER, I64]
         out += [I64, I64] if shape.masked else []
         out += [I64, POINTER, POINTER if shape.shifted else I64] if shape.gathered else []
-        out += [POINTER, I64, I64] if shape.prefetches else []
+        out += [POINTER, I64, I64] if shape.prefetches or shape.follows else []
         out += [POINTER] if shape.streams else []
         return out + ([POINTER] if shape.listed else [])
 
@@ -176,8 +179,8 @@ class TileOperands:
             gathered = Gathered(*rest[:3])
             del rest[:3]
         ahead = None
-        if shape.prefetches:
-            ahead = Ahead(*rest[:3])
+        if shape.prefetches or shape.follows:
+            ahead = (Ahead if shape.prefetches else RowsAhead)(*rest[:3])
             del rest[:3]
         left_ahead = rest.pop(0) if shape.streams else None
         listed = rest.pop(0) if shape.listed else None
@@ -194,9 +197,9 @@ class TileOperands:
             assert self.gathered is not None
             g = self.gathered
             out += [g.runs, g.table, g.following]
-        if shape.prefetches:
+        if shape.prefetches or shape.follows:
             assert self.ahead is not None
-            out += [self.ahead.start, self.ahead.step, self.ahead.skipped]
+            out += self.ahead.values
         if shape.streams:
             assert self.left_ahead is not None
             out.append(self.left_ahead)
@@ -410,7 +413,7 @@ class TileLoop:
     def _prefetch(self, k: ir.Value) -> None:
         """Ask for what comes next."""
         ahead, shape = self.operands.ahead, self.shape
-        if ahead is not None and shape.height * shape.vectors >= 8:
+        if ahead is not None and shape.height * shape.vectors >= (4 if shape.follows else 8):
             ahead.ask(self.scalar, k, shape.dtype, shape.width(self.lanes), shape.unroll)
         if self.operands.left_ahead is not None:
             self._prefetch_left(k, self.operands.left_ahead)

@@ -1,4 +1,8 @@
-"""How a register tile asks for the next panel of its right operand. Start with :class:`Ahead`."""
+"""How a register tile asks for what it reads of its right operand later.
+
+That is the next panel (:class:`Ahead`), or all rows of the next block of the depth
+(:class:`RowsAhead`).
+"""
 
 from __future__ import annotations
 
@@ -25,6 +29,11 @@ class Ahead:
     start: ir.Value
     step: ir.Value
     skipped: ir.Value
+
+    @property
+    def values(self) -> list[ir.Value]:
+        """What is passed to a tile."""
+        return [self.start, self.step, self.skipped]
 
     def ask(self, scalar: Emitter, k: ir.Value, dtype: DType, width: int, unroll: int) -> None:
         """Write what the iteration at ``k``, of ``unroll`` steps, asks for, if it does.
@@ -58,4 +67,32 @@ class Ahead:
             scalar.prefetch(place, near=near)
 
 
-__all__ = ["UNROLL", "Ahead"]
+@dataclass(frozen=True)
+class RowsAhead:
+    """What a tile asks for of rows that lie side by side from ``start`` on, in their order.
+
+    It is as much as the tile reads meanwhile, so that all panels of a block ask for one like it.
+    Tiles of a panel take turns: an iteration asks whose number is ``turn`` in the bits of ``mask``.
+    """
+
+    start: ir.Value
+    turn: ir.Value
+    mask: ir.Value
+
+    @property
+    def values(self) -> list[ir.Value]:
+        """What is passed to a tile."""
+        return [self.start, self.turn, self.mask]
+
+    def ask(self, scalar: Emitter, k: ir.Value, dtype: DType, width: int, unroll: int) -> None:
+        """Write what the iteration at ``k``, of ``unroll`` steps of ``width`` columns, asks for."""
+        builder = scalar.builder
+        number = builder.lshr(k, word(unroll.bit_length() - 1))
+        number = builder.and_(number, self.mask)
+        with builder.if_then(builder.icmp_signed("==", number, self.turn)):
+            place = scalar.gep(self.start, dtype, builder.mul(k, word(width)))
+            for element in range(0, width * unroll, LINE_BYTES // dtype.bytes):
+                scalar.prefetch(scalar.gep(place, dtype, word(element)), near=False)
+
+
+__all__ = ["UNROLL", "Ahead", "RowsAhead"]
