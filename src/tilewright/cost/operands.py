@@ -127,9 +127,10 @@ def _turned_rows_time(nest: ProductNest, machine: Machine, blocks: Blocks) -> Ex
 def waiting_time(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
     """Picoseconds for which tiles wait for rows in memory that are read in place.
 
-    A panel has a piece of each row. Of a few rows at a time hardware sees how they go on; of more,
-    each line of a piece is waited for, which takes as many under way as a core has misses. That
-    hides nothing: multiply-adds behind a load fill the window of instructions that the core sees.
+    A panel has a piece of each row. Of a few rows at a time hardware sees how they go on, and what
+    a block of columns has of each begins anew. Of more, each line of a piece is waited for, with as
+    many under way as a core has misses. That hides nothing: multiply-adds behind a load fill the
+    window of instructions that the core sees.
     """
     if nest.is_packing or nest.right.panel or machine.core.streams.scattered_rows:
         return constant(0)
@@ -140,24 +141,26 @@ def waiting_time(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
     lines = panels * whole + ceil_div(rest * size, LINE_BYTES)
     # Where rows begin anywhere, a piece ends in a line that the next one begins in.
     lines = lines + select(across, panels + minimum(rest, 1), 0)
-    each = machine.picoseconds(memory.latency / streams.misses)
-    waited = of_memory(nest.k * lines * each, batch * nest.n * nest.k * size, machine)
-    deep = ceil_div(nest.k, maximum(blocks.depth, 1))
-    few = logical_or(less_equal(deep, streams.followed), less_equal(nest.n, width))
-    return select(logical_or(are_asked_for(nest, machine, blocks), few), 0, waited)
+    each, moved = machine.picoseconds(memory.latency / streams.misses), batch * nest.n * nest.k
+    waited = of_memory(nest.k * lines * each, moved * size, machine)
+    begun = _of_element(nest, pieces_time(batch * nest.k * blocks.columns, moved * size, machine))
+    followed = less_equal(ceil_div(nest.k, maximum(blocks.depth, 1)), streams.followed)
+    waited = select(followed, minimum(begun, waited), waited)
+    none = logical_or(are_asked_for(nest, machine, blocks), less_equal(nest.n, width))
+    return select(none, 0, waited)
 
 
 def are_asked_for(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
     """Whether tiles ask for rows of columns, which are read in place, a block of them ahead.
 
-    That takes rows that lie side by side, and a second-level cache that holds the block.
+    That takes rows that lie side by side, and a second-level cache that holds both blocks.
     """
     if nest.is_packing or nest.right.panel:
         return constant(0)
     beside = logical_and(equal(nest.right.depth, nest.n), less_equal(blocks.columns, 1))
     deep = ceil_div(nest.k, maximum(blocks.depth, 1))
     beside = logical_and(beside, less(nest.registers.columns, nest.n))
-    return logical_and(beside, machine.holds(2, deep * nest.n, nest.dtype.bytes))
+    return logical_and(beside, machine.holds(2, 2 * deep * nest.n, nest.dtype.bytes))
 
 
 def _apart(nest: ProductNest, size: int) -> Expr:

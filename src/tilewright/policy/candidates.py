@@ -236,8 +236,9 @@ def _resident_blocks(
     that feeds the multiply-adds. It stays there with the results of all rows, unless it is read
     once: by the only tile of rows.
     No extent is longer than it takes for the second reading of the other operand to vanish; but
-    where columns are read once, from memory in a few rows at a time that hardware can follow, these
-    are as long as it takes for the wait at their beginning to vanish.
+    where columns are read once, from memory in a few rows at a time that hardware can follow, or
+    the second cache has room for results of whole rows of columns, for these, and for those that
+    tiles ask for meanwhile, they are as long as it takes for the wait at their beginning to vanish.
     ``passed`` counts what each filter lets through.
     """
     passed = Counter() if passed is None else passed
@@ -256,7 +257,9 @@ def _resident_blocks(
         once = m == tile.m and not columns_stay
         for k in _multiples(tile.k, room // m if once else deepest):
             follows = once and k <= limits.followed
-            widths = tuple(_multiples(tile.n, max(longest if follows else enough, tile.n)))
+            asked = 0 if columns_stay else min(longest, room // (m + 2 * k))
+            most_wide = longest if follows else max(enough, asked)
+            widths = tuple(_multiples(tile.n, max(most_wide, tile.n)))
             passed[_CONSIDERED] += len(widths)
             for n in widths:
                 stays = n * k if columns_stay else m * k + (0 if once else k * tile.n + m * tile.n)

@@ -85,6 +85,7 @@ def shapes(level: Level) -> list[TileShape]:
                 out += [replace(plain, halved=True), replace(plain, halved=True, masked=True)]
             if height in (1, 2, most_rows(level, vectors)):
                 out += [replace(plain, gathered=True), replace(plain, prefetches=True)]
+                out += [replace(plain, follows=True, masked=True)]
                 out += [replace(plain, streams=True), replace(plain, gathered=True, shifted=True)]
                 out += [replace(plain, gathered=True, padded=True)]
     out += [TileShape(DType.FLOAT64, height, 2, 1, None) for height in (1, 3, 6)]
@@ -139,6 +140,7 @@ def _check(
     words += [valid, 1] if shape.masked else []  # whole vectors reach beyond the last row only
     words += [runs, table.ctypes.data, following] if shape.gathered else []
     words += [right.ctypes.data, 5 * columns, 1] if shape.prefetches else []
+    words += [right.ctypes.data, 1, 3] if shape.follows else []
     words += [left.ctypes.data] if shape.streams else []
     words += [tile.ctypes.data, tile.shape[1], resume]
     tiles.run(shape, words)
