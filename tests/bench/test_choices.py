@@ -19,6 +19,8 @@ from tilewright.compile import compile_stages
 from tilewright.runtime.model import CompiledModel
 from tilewright.runtime.program import Dimension
 
+pytestmark = pytest.mark.usefixtures("for_the_oldest")
+
 PRODUCTS = "g (float[n, 256] x, float[256, 256] w) => (float[n, 256] y) { y = MatMul (x, w) }"
 
 

@@ -31,6 +31,8 @@ from tilewright.bench.figures import (
 from tilewright.cli import main
 from tilewright.support.errors import InputError
 
+pytestmark = pytest.mark.usefixtures("for_the_oldest")
+
 SHAPE = {"n": 40}
 NAMESPACE = "{http://www.w3.org/2000/svg}"
 

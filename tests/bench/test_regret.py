@@ -14,6 +14,8 @@ from tilewright.bench.sweep import dips_of, parse_sweep
 from tilewright.bench.tables import Form, TableCase, TableGroup
 from tilewright.support.errors import TilewrightError
 
+pytestmark = pytest.mark.usefixtures("for_the_oldest")
+
 ONE, OTHER = draw_cases(Setting(samples=2, seed=1))
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from support import oldest_level
 from support.small_models import save_encoder
 from tilewright.cli import main
 
@@ -40,6 +41,14 @@ def command(capsys: pytest.CaptureFixture[str]) -> Command:
         return Result(code, captured.out, captured.err)
 
     return run
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _levels() -> Iterator[None]:
+    """Commands that name no level compile for the oldest one."""
+    with pytest.MonkeyPatch.context() as patch:
+        oldest_level.by_default(patch)
+        yield
 
 
 @pytest.fixture(scope="session")
