@@ -2,8 +2,7 @@
 
 Plain interval arithmetic loses what the terms of a sum have in common, so a bound is improved in
 two ways: by measuring each atom from its lower end, and by putting an end of its range for an atom
-that shares symbols with the rest (a loop variable, a minimum, a quotient, …). Start reading at
-:meth:`Bounds.low`.
+that shares symbols with the rest (a loop variable, a quotient, …). Start at :meth:`Bounds.low`.
 """
 
 from __future__ import annotations
