@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-
-from support import oldest_level
 
 
 @pytest.fixture(autouse=True)
 def no_collection(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rounds collect garbage, which takes long beside all that tests load."""
     monkeypatch.setattr("tilewright.bench.measure.gc.collect", lambda: 0)
-
-
-@pytest.fixture(scope="module")
-def for_the_oldest() -> Iterator[None]:
-    """What names no level is compiled for the oldest one, by tests that compute nothing."""
-    with pytest.MonkeyPatch.context() as patch:
-        oldest_level.by_default(patch)
-        yield
 
 
 class FakeClock:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from support import oldest_level
+from support.oldest_level import of_a_module
 from support.small_models import save_encoder
 from tilewright.cli import main
+
+__all__ = ["command", "folder", "of_a_module"]
 
 
 @dataclass(frozen=True)
@@ -43,14 +45,6 @@ def command(capsys: pytest.CaptureFixture[str]) -> Command:
     return run
 
 
-@pytest.fixture(autouse=True, scope="session")
-def _levels() -> Iterator[None]:
-    """Commands that name no level compile for the oldest one."""
-    with pytest.MonkeyPatch.context() as patch:
-        oldest_level.by_default(patch)
-        yield
-
-
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Holds ``model.onnx``, its artifact ``model.tw``, and ``other.onnx`` with other weights."""
@@ -58,5 +52,5 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     save_encoder(path / "model.onnx")
     save_encoder(path / "other.onnx", seed=1)
     arguments = ["-o", str(path / "model.tw"), "--dim", "batch=0..64", "--dim", "seq=0..512"]
-    assert main(["compile", str(path / "model.onnx"), *arguments]) == 0
+    assert main(["compile", str(path / "model.onnx"), "--level", "x86-64", *arguments]) == 0
     return path

@@ -13,8 +13,8 @@ import pytest
 from onnx import TensorProto, helper
 
 import tilewright as tw
-from support import oldest_level
 from support.contributed_models import WORDS, encoder, network
+from support.oldest_level import of_a_module
 from support.operator_harness import Array
 from support.runtime_peer import DOMAIN, model_of, runtime
 from tilewright.support.errors import UnsupportedError
@@ -22,12 +22,7 @@ from tilewright.support.errors import UnsupportedError
 pytestmark = pytest.mark.peers
 
 SHAPES = [(2, 7), (1, 1), (3, 33)]
-
-
-@pytest.fixture(autouse=True)
-def _levels(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What operators mean, which is asked here, is the same for all processors."""
-    oldest_level.by_default(monkeypatch)
+__all__ = ["of_a_module"]  # what operators mean is the same for all processors
 
 
 def _tools(name: str) -> Any:

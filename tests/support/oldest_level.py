@@ -7,6 +7,7 @@ compile for this machine, and for every level.
 from __future__ import annotations
 
 import importlib
+from collections.abc import Iterator
 
 import pytest
 
@@ -23,3 +24,11 @@ def by_default(monkeypatch: pytest.MonkeyPatch) -> None:
         return BASELINE if narrow == "float32" else host_level(narrow)
 
     monkeypatch.setattr(PIPELINE, "host_level", level)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def of_a_module() -> Iterator[None]:
+    """The same for all tests of each module that imports this, or whose ``conftest`` does."""
+    with pytest.MonkeyPatch.context() as patch:
+        by_default(patch)
+        yield
