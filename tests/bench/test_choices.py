@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import pytest
 
+from support.oldest_level import of_a_module
 from support.text_models import model
 from tilewright.bench.choices import Region, Regions, Regret, Regrets, regions_along, regrets_at
 from tilewright.bench.figures import region_strips
@@ -18,6 +19,8 @@ from tilewright.cli import main
 from tilewright.compile import compile_stages
 from tilewright.runtime.model import CompiledModel
 from tilewright.runtime.program import Dimension
+
+__all__ = ["of_a_module"]
 
 PRODUCTS = "g (float[n, 256] x, float[256, 256] w) => (float[n, 256] y) { y = MatMul (x, w) }"
 

@@ -17,6 +17,7 @@ import numpy as np
 import onnx
 import pytest
 
+from support.oldest_level import of_a_module
 from support.text_models import model
 from tilewright.bench.explain import Called, Explained, ModelReport, signed_seconds
 from tilewright.bench.figures import (
@@ -30,6 +31,8 @@ from tilewright.bench.figures import (
 )
 from tilewright.cli import main
 from tilewright.support.errors import InputError
+
+__all__ = ["of_a_module"]
 
 SHAPE = {"n": 40}
 NAMESPACE = "{http://www.w3.org/2000/svg}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from support.oldest_level import of_a_module
 from tilewright.bench.clock import ProcessClock
 from tilewright.bench.regret import KernelTimes, Sample, draw, measure_regret
 from tilewright.bench.regret_cases import Setting, draw_cases
@@ -13,6 +14,8 @@ from tilewright.bench.suites import AnyCase
 from tilewright.bench.sweep import dips_of, parse_sweep
 from tilewright.bench.tables import Form, TableCase, TableGroup
 from tilewright.support.errors import TilewrightError
+
+__all__ = ["of_a_module"]
 
 ONE, OTHER = draw_cases(Setting(samples=2, seed=1))
 

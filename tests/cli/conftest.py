@@ -10,8 +10,11 @@ from typing import Any
 
 import pytest
 
+from support.oldest_level import of_a_module
 from support.small_models import save_encoder
 from tilewright.cli import main
+
+__all__ = ["command", "folder", "of_a_module"]
 
 
 @dataclass(frozen=True)
@@ -49,5 +52,5 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     save_encoder(path / "model.onnx")
     save_encoder(path / "other.onnx", seed=1)
     arguments = ["-o", str(path / "model.tw"), "--dim", "batch=0..64", "--dim", "seq=0..512"]
-    assert main(["compile", str(path / "model.onnx"), *arguments]) == 0
+    assert main(["compile", str(path / "model.onnx"), "--level", "x86-64", *arguments]) == 0
     return path

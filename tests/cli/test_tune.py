@@ -33,6 +33,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache"
 
 
+@pytest.fixture
+def _measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All but tiles has its figures at once."""
+    monkeypatch.setattr("tilewright.cli.tune.measure_reads", lambda target: READS)
+    monkeypatch.setattr("tilewright.cli.tune.measure_loop_costs", lambda *_: LOOPS)
+    monkeypatch.setattr("tilewright.cli.tune.measure_streams", lambda target: STREAMS)
+
+
 @pytest.mark.parametrize("verb", ["tune", "cache"])
 def test_help_has_an_example(command: Command, verb: str) -> None:
     result = command(verb, "--help")
@@ -41,6 +49,7 @@ def test_help_has_an_example(command: Command, verb: str) -> None:
     assert "--json" in result.out
 
 
+@pytest.mark.usefixtures("_measured")
 def test_tune_keeps_what_it_measured(
     command: Command, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -54,9 +63,6 @@ def test_tune_keeps_what_it_measured(
         return Profile(level.name, 3.0, tuple(replace(timing, name=s.name) for s in shapes))
 
     monkeypatch.setattr("tilewright.cli.tune.measure_profile", measure)
-    monkeypatch.setattr("tilewright.cli.tune.measure_reads", lambda target: READS)
-    monkeypatch.setattr("tilewright.cli.tune.measure_loop_costs", lambda *_: LOOPS)
-    monkeypatch.setattr("tilewright.cli.tune.measure_streams", lambda target: STREAMS)
     assert command("cache", "--json").json["files"] == []
     result = command("tune", "--seconds", "0.5")
     assert result.code == 0
@@ -82,6 +88,7 @@ def test_tune_keeps_what_it_measured(
     assert not folder.exists()
 
 
+@pytest.mark.usefixtures("_measured")
 def test_an_interrupted_tune_keeps_what_it_has(
     command: Command, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,8 +12,13 @@ from tilewright.frontend.onnx import Dim, import_model
 from tilewright.ir.verify import problems
 
 FOLDER = Path(__file__).parents[2] / "models"
-TEXT = ("bert-2l", "albert-base", "gpt2")
-IMAGE = ("mobilenet-v2", "resnet-50", "vit-b16", "segformer-short")
+TEXT = ("bert-2l", "albert-base", "gpt2-2l", "gpt2")
+IMAGE = ("mobilenet-v2", "resnet-18", "resnet-50", "vit-2l", "vit-b16", "segformer-short")
+MORE_LAYERS = ("gpt2", "resnet-50", "vit-b16")  # than others of them, which are imported alike
+NAMES = [
+    pytest.param(name, marks=pytest.mark.combination if name in MORE_LAYERS else ())
+    for name in TEXT + IMAGE
+]
 TEXT_SHAPES = ((2, 7), (1, 1), (0, 3), (1, 0))
 IMAGE_SHAPES = ((1, 64, 48), (2, 33, 65), (0, 64, 64))
 
@@ -36,7 +41,7 @@ def feeds(graph, shape):
     return out
 
 
-@pytest.mark.parametrize("name", TEXT + IMAGE)
+@pytest.mark.parametrize("name", NAMES)
 def test_real_model(name):
     runtime = pytest.importorskip("onnxruntime")
     path = FOLDER / f"{name}.onnx"

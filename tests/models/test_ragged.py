@@ -89,12 +89,12 @@ def batch(lengths: list[int]) -> tuple[list[Array], list[Array], Array]:
 
 @pytest.fixture(scope="module")
 def plain() -> tw.Model:
-    return tw.compile(transformer(), dims={"batch": (0, 16), "length": (0, MOST)})
+    return tw.compile(transformer(), dims={"batch": (0, 16), "length": (0, MOST)}, levels="x86-64")
 
 
 @pytest.fixture(scope="module")
 def ragged() -> tw.Model:
-    return tw.compile(transformer(), dims=RANGE, check=True)
+    return tw.compile(transformer(), dims=RANGE, levels="x86-64", check=True)
 
 
 def assert_as_alone(plain: tw.Model, lengths: list[int], states: Any, scores: Any) -> None:

@@ -141,6 +141,8 @@ def test_any_ways_give_the_right_numbers(count: int, monkeypatch: pytest.MonkeyP
         graph = prepare(simplify(build(numbers, int(chance.integers(3, 12)))))
         plan = plan_optimally(graph, lowering_of(graph, LEVELS[LEVEL])).plan
         assert problems(graph, plan) == []
+        if not plan.alternatives:
+            continue
         seen += len(plan.alternatives)
         scale = max(largest(graph, sizes) for sizes in SIZES)
         compiled = check(

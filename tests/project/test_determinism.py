@@ -12,12 +12,15 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-# Every level for this machine, and what a described one gets.
+# Every instruction set for this machine, and what described ones with narrow products get.
 SCRIPT = """
 import sys
-from tilewright.backend.cpu.machine import LEVELS
 from tilewright.compile import compile_to_file
-chosen = {"host": {"levels": list(LEVELS)}, "target": {"target": "zen4", "precision": "int8"}}
+chosen = {
+    "host": {"levels": ["x86-64", "avx2", "avx512"]},
+    "bytes": {"target": "zen4", "precision": "int8"},
+    "matrix": {"target": "sapphire-rapids", "precision": "bfloat16"},
+}
 for name, options in chosen.items():
     compile_to_file(sys.argv[1], f"{name}.tw", dims={"batch": (0, 64)}, dump=name, **options)
 """
@@ -57,10 +60,10 @@ def compiled(folder: Path, source: Path, seed: str) -> dict[str, bytes]:
 
 
 @pytest.mark.slow
-def test_equal_bytes_at_every_level_under_different_hash_seeds(tmp_path: Path) -> None:
+def test_equal_bytes_of_every_instruction_set_under_different_hash_seeds(tmp_path: Path) -> None:
     source = tmp_path / "model.onnx"
     model(source)
     first, second = (compiled(tmp_path / f"folder {seed}", source, seed) for seed in ("1", "2"))
     assert first.keys() == second.keys()
-    assert [name for name in first if name.endswith(".tw")] == ["host.tw", "target.tw"]
+    assert [name for name in first if name.endswith(".tw")] == ["bytes.tw", "host.tw", "matrix.tw"]
     assert [name for name in first if first[name] != second[name]] == []

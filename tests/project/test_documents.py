@@ -26,6 +26,7 @@ from typing import Any
 
 import pytest
 
+from support import oldest_level
 from support.repository import ROOT
 from support.small_models import save_encoder
 from tilewright.cli import main
@@ -60,6 +61,7 @@ def blocks(document: Path) -> list[tuple[str, str]]:
 )
 def test_examples_run(document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save_encoder(tmp_path / "model.onnx")
+    oldest_level.by_default(monkeypatch)
     monkeypatch.chdir(tmp_path)
     namespace: dict[str, Any] = {}
     for language, source in blocks(document):

@@ -154,12 +154,12 @@ def _bert_large() -> torch.nn.Module:
     return _Bert(transformers.BertModel(config, add_pooling_layer=False))
 
 
-def _gpt2() -> torch.nn.Module:
-    return _Gpt2(transformers.GPT2Model(transformers.GPT2Config()))
+def _gpt2(layers: int) -> torch.nn.Module:
+    return _Gpt2(transformers.GPT2Model(transformers.GPT2Config(n_layer=layers)))
 
 
-def _vit() -> torch.nn.Module:
-    config = transformers.ViTConfig()
+def _vit(layers: int) -> torch.nn.Module:
+    config = transformers.ViTConfig(num_hidden_layers=layers)
     return _VisionTransformer(transformers.ViTModel(config, add_pooling_layer=False))
 
 
@@ -222,10 +222,12 @@ _FACTORIES: Mapping[str, tuple[Callable[[], torch.nn.Module], tuple[str, ...], s
     "bert-2l": (partial(_bert, 2), _TEXT_INPUTS, "last_hidden_state"),
     "bert-base": (partial(_bert, 12), _TEXT_INPUTS, "last_hidden_state"),
     "bert-large": (_bert_large, _TEXT_INPUTS, "last_hidden_state"),
-    "gpt2": (_gpt2, _TEXT_INPUTS[:2], "last_hidden_state"),
+    "gpt2": (partial(_gpt2, 12), _TEXT_INPUTS[:2], "last_hidden_state"),
+    "gpt2-2l": (partial(_gpt2, 2), _TEXT_INPUTS[:2], "last_hidden_state"),
     "albert-base": (partial(_albert, 768, 12, 12), _TEXT_INPUTS, "last_hidden_state"),
     "albert-large": (partial(_albert, 1024, 16, 24), _TEXT_INPUTS, "last_hidden_state"),
-    "vit-b16": (_vit, ("pixel_values",), "last_hidden_state"),
+    "vit-b16": (partial(_vit, 12), ("pixel_values",), "last_hidden_state"),
+    "vit-2l": (partial(_vit, 2), ("pixel_values",), "last_hidden_state"),
     "resnet-18": (_resnet_18, ("pixel_values",), "logits"),
     "resnet-50": (_resnet, ("pixel_values",), "logits"),
     "mobilenet-v2": (_mobilenet, ("pixel_values",), "logits"),

@@ -57,11 +57,11 @@ class AccessProofs:
             if extent is None or affine is None or not extent.is_constant:
                 continue
             slope, rest = affine[0][name], affine[1]
-            if facts.is_less_equal(0, slope) is Truth.YES:
+            if facts.is_natural(slope):
                 expression = rest
-            elif facts.is_less_equal(slope, 0) is Truth.YES:
+            elif facts.is_natural(-slope):
                 expression = rest + slope * (extent - 1)
-        return facts.is_less_equal(0, expression) is Truth.YES
+        return facts.is_natural(expression)
 
     def same(self, left: Expr, right: Expr) -> bool:
         """Whether two expressions are proved to be equal."""

@@ -2,8 +2,7 @@
 
 Plain interval arithmetic loses what the terms of a sum have in common, so a bound is improved in
 two ways: by measuring each atom from its lower end, and by putting an end of its range for an atom
-that shares symbols with the rest (a loop variable, a minimum, a quotient, …). May import `expr` and
-`interval`. Start reading at :meth:`Bounds.low`.
+that shares symbols with the rest (a loop variable, a quotient, …). Start at :meth:`Bounds.low`.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from dataclasses import dataclass, field
 from math import gcd
 from typing import NamedTuple
 
-from tilewright.shape.expr import Atom, Expr, from_atoms, from_terms, rebuild
+from tilewright.shape.expr import Atom, Expr, Monomial, from_atoms, from_terms, rebuild
 from tilewright.shape.interval import (
     EVERYTHING,
     Interval,
@@ -157,6 +156,7 @@ class Bounds:
         self._sums: dict[Expr, Interval] = {}
         self._atoms: dict[Atom, Interval] = {}
         self._divisors: dict[Expr, int] = {}
+        self._depths: dict[str, int] = {}
         self._with_sizes: dict[tuple[Expr, ...], Bounds | None] = {}
 
     # --- divisors --------------------------------------------------------------------------------
@@ -296,22 +296,33 @@ class Bounds:
         """Interval arithmetic term by term, and what is known of the expression as a whole."""
         found = self._sums.get(expression)
         if found is None:
-            found = Interval(0, 0)
+            low: int | None = 0
+            high: int | None = 0
             for monomial, size in expression.terms:
-                term = Interval(1, 1)
-                for atom in dict.fromkeys(monomial.atoms):
-                    term = multiply(term, power(self._atom(atom), monomial.atoms.count(atom)))
-                found = add(found, scale(term, size))
+                term = self._product(monomial)
+                ends = (term.low, term.high) if size > 0 else (term.high, term.low)
+                low = None if low is None or ends[0] is None else low + ends[0] * size
+                high = None if high is None or ends[1] is None else high + ends[1] * size
+            found = Interval(low, high)
             known = self.declarations.known
             if known:
                 found = intersect(found, self._known(expression))
                 offset = expression.constant_term
                 if offset:
-                    found = intersect(
-                        found, add(self._known(expression - offset), Interval(offset, offset))
-                    )
+                    rest = self._known(expression - offset)
+                    found = intersect(found, add(rest, Interval(offset, offset)))
             self._sums[expression] = found
         return found
+
+    def _product(self, monomial: Monomial) -> Interval:
+        """The range of a product of atoms; most have one, and the empty product is 1."""
+        atoms = monomial.atoms
+        if len(atoms) == 1:
+            return self._atom(atoms[0])
+        term = Interval(1, 1)
+        for atom in dict.fromkeys(atoms):
+            term = multiply(term, power(self._atom(atom), atoms.count(atom)))
+        return term
 
     def _known(self, expression: Expr) -> Interval:
         """What is declared of the expression, or of its negative, as a whole."""
@@ -327,10 +338,10 @@ class Bounds:
                 for limit in self.declarations.limits.get(atom.name, ()):
                     found = intersect(found, Interval(None, self.high(limit)))
             else:
-                operands = [self.interval(operand) for operand in atom.operands]
-                found = apply_to_intervals(atom.operation, operands)
-            known = self.declarations.known.get(from_atoms((atom,)), EVERYTHING)
-            found = intersect(found, known)
+                found = apply_to_intervals(atom.operation, [*map(self.interval, atom.operands)])
+            if self.declarations.known:
+                known = self.declarations.known.get(from_atoms((atom,)), EVERYTHING)
+                found = intersect(found, known)
             self._atoms[atom] = found
         return found
 
@@ -382,7 +393,7 @@ class Bounds:
         if not (applications or variables) or len(applications) > _MOST_APPLICATIONS:
             return None
         # Inner loop variables go first: their limits may hold outer ones.
-        variables.sort(key=lambda atom: self.declarations.depth(atom.name), reverse=True)
+        variables.sort(key=self._depth_of, reverse=True)
         for atom in (*applications, *variables):
             split = _split(expression, atom)
             if split is not None and self._is_related(atom, split[1]):
@@ -390,6 +401,12 @@ class Bounds:
                 if choices is not None:
                     return choices
         return None
+
+    def _depth_of(self, variable: Atom) -> int:
+        """How many upper bounds follow on each other; all of them have been asked for before."""
+        if variable.name not in self._depths:
+            self._depths[variable.name] = self.declarations.depth(variable.name)
+        return self._depths[variable.name]
 
     def _is_related(self, atom: Atom, rest: Expr) -> bool:
         """Whether the atom has something in common with the rest of its sum."""

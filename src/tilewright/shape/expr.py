@@ -355,26 +355,27 @@ class Expr(_Frozen):
         them, that is, where one occurs within an application or in a product with another.
         """
         wanted = frozenset(symbols)
-        parts: dict[str, dict[Monomial, int]] = {name: {} for name in symbols}
-        rest: dict[Monomial, int] = {}
-        for monomial, coefficient in self.terms:
+        parts: dict[str, dict[Monomial, int]] = {}
+        rest: list[Term] = []
+        for term in self.terms:
             owner: Atom | None = None
-            others: list[Atom] = []
-            for atom in monomial.atoms:
+            for atom in term[0].atoms:
                 if atom.operation is Operation.SYMBOL:
-                    if atom.name not in wanted:
-                        others.append(atom)
-                    elif owner is None:
+                    if atom.name in wanted:
+                        if owner is not None:
+                            return None
                         owner = atom
-                    else:
-                        return None
-                elif any(not wanted.isdisjoint(x.free_symbols) for x in atom.operands):
-                    return None
                 else:
-                    others.append(atom)
-            target = rest if owner is None else parts[owner.name]
-            target[_monomial(tuple(others))] = coefficient
-        return {name: from_terms(part) for name, part in parts.items()}, from_terms(rest)
+                    for operand in atom.operands:
+                        if not wanted.isdisjoint(operand.free_symbols):
+                            return None
+            if owner is None:
+                rest.append(term)
+            else:
+                others = tuple([atom for atom in term[0].atoms if atom is not owner])
+                parts.setdefault(owner.name, {})[_monomial(others)] = term[1]
+        slopes = {name: from_terms(parts[name]) if name in parts else _ZERO for name in symbols}
+        return slopes, _intern(tuple(rest))
 
 
 def from_products(terms: Iterable[tuple[tuple[Atom, ...], int]]) -> Expr:

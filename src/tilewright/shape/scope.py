@@ -26,11 +26,7 @@ from tilewright.shape.expr import (
     rebuild,
     symbol,
 )
-from tilewright.shape.interval import (
-    EVERYTHING,
-    Interval,
-    intersect,
-)
+from tilewright.shape.interval import EVERYTHING, Interval, intersect
 from tilewright.shape.table import SCOPED_RULES, Operation
 from tilewright.support.errors import DimensionError
 
@@ -460,13 +456,17 @@ class Scope:
         """Whether left < right wherever the facts hold."""
         return self.is_less_equal(as_expr(left) + 1, right)
 
+    def is_natural(self, expression: Expr) -> bool:
+        """Whether the value is 0 or more wherever the facts hold; not, whether it never is."""
+        forms = (self.resolve(expression), expression)
+        return any(self._bounds.proves_nonnegative(form) for form in forms)
+
     def is_less_equal(self, left: int | Expr, right: int | Expr) -> Truth:
         """Whether left <= right wherever the facts hold; NO where it never does."""
         difference = as_expr(right) - left
-        resolved = self.resolve(difference)
-        forms = (resolved,) if resolved is difference else (resolved, difference)
-        if any(self._bounds.proves_nonnegative(form) for form in forms):
+        if self.is_natural(difference):
             return Truth.YES
+        forms = (self.resolve(difference), difference)
         if any(self._bounds.proves_nonnegative(-form - 1) for form in forms):
             return Truth.NO
         return Truth.UNKNOWN

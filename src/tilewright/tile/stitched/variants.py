@@ -131,7 +131,7 @@ class RowProductVariants:
         if not chosen.with_others:
             return ()
         return tuple(
-            replace(self.together(_blocking(block.sizes, turned)), cost=block.cost)
+            self.together(_blocking(block.sizes, turned), block.cost)
             for turned, blocks in zip(ways, chosen.kept, strict=True)
             for block in blocks
         )
@@ -147,14 +147,15 @@ class RowProductVariants:
         costs = tuple(variant.cost for variant in others)
         return Problem(spaces, costs, self.scope, THREADS, self.machine.target)
 
-    def together(self, block: RowBlocking) -> Variant:
-        """Whole rows in blocks of these sizes."""
+    def together(self, block: RowBlocking, cost: Expr | None = None) -> Variant:
+        """Whole rows in blocks of these sizes, with their price unless there is another cost."""
         step = self._lowered(block)
         assert step is not None, f"{self.kernel.label}: not one program"
         nest, alone = ProductNest.of(step.program), self._alone(block.turned)
         work = contraction_work(nest, self.machine) + alone // 1000
         step = replace(step, program=replace(step.program, work=work))
-        cost = self._price(nest, Blocks.of(nest), block.turned)
+        if cost is None:
+            cost = self._price(nest, Blocks.of(nest), block.turned)
         sizes = f"{block.blocking.rows} x {block.blocking.depth}"
         return Variant(f"whole rows, {sizes}{', turned' if block.turned else ''}", (step,), cost)
 
