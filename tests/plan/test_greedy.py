@@ -116,6 +116,17 @@ def test_bias_activation_and_residual_join_the_contraction() -> None:
     assert [k.kind for k in plan.kernels] == [KernelKind.CONTRACTION]
 
 
+def test_reductions_of_the_same_rows_are_one_kernel() -> None:
+    # The extremes of all elements, as for a scale: of rows first, then of what the rows have left.
+    sketch = Sketch()
+    x = sketch.input(sketch.batch, sketch.sequence)
+    of_rows = {kind: node(Reduce(kind, (1,)), x) for kind in ("maximum", "minimum")}
+    of_all = {kind: node(Reduce(kind, (0,)), part) for kind, part in of_rows.items()}
+    plan = sketch.plan(node(Map("subtract"), *of_all.values()))
+    seeds = [kernel.seeds for kernel in plan.kernels]
+    assert seeds == [tuple(of_rows.values()), tuple(of_all.values())]
+
+
 def test_a_sum_that_is_used_again_is_written_by_the_row_kernel() -> None:
     sketch = Sketch()
     a, b = (sketch.input(sketch.batch, sketch.sequence, 64) for _ in range(2))

@@ -128,12 +128,26 @@ class _Planner:
                 continue
             number = self._new_group(KernelKind.ROWS, node)
             self._grow(number, RowSpace.of(node))
+            self._take_siblings(number, RowSpace.of(node))
             is_alone = kind_of_seed(node) is not KernelKind.ROWS and not self._is_stitched(number)
             if is_alone:
                 self._dissolve(number)
                 self._seed_product(node)
             else:
                 self._demand_elements(number, RowSpace.of(node))
+
+    def _take_siblings(self, number: int, space: RowSpace) -> None:
+        """Absorb reductions of the same rows that nothing connects but what they read.
+
+        That is one sweep in the place of two. They read the same, or what one kernel has made.
+        """
+        source = self.seeds[number].inputs[0]
+        made = self.groups[self.owner[source]] if source in self.owner else [source]
+        for reduction in (user for node in made for user in self.users[node]):
+            if isinstance(reduction.primitive, Reduce) and reduction not in self.owner:
+                if self._fits(number, reduction, space):
+                    self._join(number, reduction)
+                    self._grow(number, space)
 
     def _demand_elements(self, number: int, space: RowSpace) -> None:
         """What is found element by element is in memory before several sweeps read it.
