@@ -144,10 +144,10 @@ class _Planner:
         source = self.seeds[number].inputs[0]
         made = self.groups[self.owner[source]] if source in self.owner else [source]
         for reduction in (user for node in made for user in self.users[node]):
-            if isinstance(reduction.primitive, Reduce) and reduction not in self.owner:
-                if self._fits(number, reduction, space):
-                    self._join(number, reduction)
-                    self._grow(number, space)
+            is_free = isinstance(reduction.primitive, Reduce) and reduction not in self.owner
+            if is_free and self._fits(number, reduction, space):
+                self._join(number, reduction)
+                self._grow(number, space)
 
     def _demand_elements(self, number: int, space: RowSpace) -> None:
         """What is found element by element is in memory before several sweeps read it.
