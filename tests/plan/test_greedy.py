@@ -19,6 +19,7 @@ from tilewright.ir.primitives import (
     Gather,
     Input,
     Map,
+    Pad,
     Reduce,
     Reshape,
     Transpose,
@@ -165,6 +166,19 @@ def test_heads_of_pixels_are_stored_in_place_for_a_convolution() -> None:
     assert [k.kind for k in plan.kernels] == [KernelKind.CONTRACTION] * 2
     assert plan.kernels[0].outputs == (image,)
     assert_in_order(sketch, plan)
+
+
+@pytest.mark.parametrize(("channels", "kernels"), [(3, 1), (24, 2)])
+def test_what_is_turned_and_padded_is_turned_by_itself(channels: int, kernels: int) -> None:
+    # Elements that a copy pads are moved one by one, which few of a pixel gain nothing by.
+    sketch = Sketch()
+    x = sketch.input(sketch.batch, channels, sketch.sequence, 7)
+    turned = node(Transpose((0, 2, 3, 1)), x)
+    edge = (constant(0), constant(1), constant(1), constant(0))
+    padded = node(Pad(edge, edge), turned, node(Constant.of(np.float32(120.0))))
+    plan = sketch.plan(padded)
+    assert len(plan.kernels) == kernels
+    assert (turned in plan.kernels[0].outputs) == (kernels == 2)
 
 
 def test_a_costly_value_wanted_twice_goes_to_memory() -> None:

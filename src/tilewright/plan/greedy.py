@@ -48,6 +48,7 @@ from tilewright.plan.legality import (
     OUTPUT_LIMIT,
     fits_epilogue,
     fits_rows,
+    is_turned,
     may_end_channels_first,
     operands_for_memory,
 )
@@ -55,6 +56,9 @@ from tilewright.plan.order import LaunchOrder
 from tilewright.plan.positions import places_along
 from tilewright.plan.seeds import kind_to_seed
 from tilewright.plan.stitch import stitched
+from tilewright.shape import constant
+from tilewright.target.core_model import LEAST_VECTOR_BYTES
+from tilewright.tile.loops.pixels import MOST_PLANES
 
 RECOMPUTE_LIMIT = 6  # operations that two kernels may each compute rather than share in memory
 BROADCAST_LIMIT = 4  # operations that may be repeated for every element of a broadcast
@@ -307,8 +311,9 @@ class _Planner:
                 if cost(node.inputs[0], self.memory) > RECOMPUTE_LIMIT:
                     self.memory.add(node.inputs[0])
             case Pad():
-                if not is_simple(node.inputs[0], self.memory):
-                    self.memory.add(node.inputs[0])
+                data = node.inputs[0]
+                if not is_simple(data, self.memory) or self._is_turned(data):
+                    self.memory.add(data)
             case Broadcast(shape=shape):
                 operand = node.inputs[0]
                 grows = operand.rank > 0 and shape != operand.shape
@@ -317,6 +322,15 @@ class _Planner:
                     self.memory.add(self._below_views(operand))
             case _:
                 pass
+
+    def _is_turned(self, data: Node) -> bool:
+        """Whether neighbours lie apart in memory and are too many to be moved one by one."""
+        last = data.shape[-1] if data.rank else constant(1)
+        if last.is_constant:
+            is_part = last.value * data.dtype.bytes < LEAST_VECTOR_BYTES
+            if is_part or last.value <= MOST_PLANES:
+                return False
+        return is_turned(data, self.memory)
 
     def _below_views(self, node: Node) -> Node:
         while isinstance(node.primitive, Reshape | Transpose | Slice | Broadcast):
