@@ -175,7 +175,7 @@ def test_what_is_turned_and_padded_is_turned_by_itself(channels: int, kernels: i
     x = sketch.input(sketch.batch, channels, sketch.sequence, 7)
     turned = node(Transpose((0, 2, 3, 1)), x)
     edge = (constant(0), constant(1), constant(1), constant(0))
-    padded = node(Pad(edge, edge), turned, node(Constant.of(np.float32(120.0))))
+    padded = node(Pad(edge, edge), turned, node(Constant.of(np.array(120, np.float32))))
     plan = sketch.plan(padded)
     assert len(plan.kernels) == kernels
     assert (turned in plan.kernels[0].outputs) == (kernels == 2)
