@@ -13,14 +13,27 @@ namespace {
 
 constexpr std::int64_t kGlanced = 16;  // elements that are compared before asking for a good one
 constexpr std::int64_t kFewSteps = 512;  // comparisons up to which elements are kept in order
+constexpr std::int64_t kFewBeside = 192;  // comparisons of a row up to which rows are beside each other
+constexpr std::int64_t kMostBeside = 2048;  // the same, of rows too short for lanes of their own
 constexpr std::size_t kFewLanes = 32;  // lanes that are compared with each other
-constexpr std::int64_t kBeside = 16;   // rows that are gathered at a time where they lie across
+constexpr std::int64_t kBeside = 16;   // rows that are gathered or compared at a time
+constexpr std::int64_t kAhead = 16;    // elements of these whose keys are made before they are compared
+constexpr std::int64_t kLeastBeside = 4;  // rows from which on they are compared beside each other
 constexpr std::int64_t kLeastTurns = 4;  // elements of each lane from which on lanes are worth while
 
 struct Wanted {
   std::int64_t length, count;
   bool largest, sorted;
 };
+
+// Of so many are the best elements of lanes found, where `count` elements are wanted.
+std::size_t lanes_for(std::int64_t count) {
+  return std::max<std::size_t>(std::bit_ceil(2 * static_cast<std::size_t>(count)), kGlanced);
+}
+
+bool has_lanes(const Wanted& wanted) {
+  return static_cast<std::int64_t>(lanes_for(wanted.count)) * kLeastTurns <= wanted.length;
+}
 
 // Half floats are compared as whole numbers in the same order.
 template <typename T>
@@ -42,14 +55,13 @@ class Best {
       : count_(static_cast<std::size_t>(wanted.count)),
         length_(wanted.length),
         is_sorted_(wanted.sorted),
-        is_short_(wanted.count * wanted.length <= kFewSteps) {
+        is_short_(wanted.count * wanted.length <= (has_lanes(wanted) ? kFewBeside : kFewSteps)) {
     const auto most = static_cast<std::size_t>(is_short_ ? wanted.count : wanted.length + kGlanced);
     entries_ = std::make_unique_for_overwrite<Own[]>(most);
     if (is_short_) return;
     spare_ = std::make_unique_for_overwrite<Own[]>(most);
     chosen_ = std::make_unique_for_overwrite<Own[]>(most);
-    const std::size_t lanes = std::max<std::size_t>(std::bit_ceil(2 * count_), kGlanced);
-    if (static_cast<std::int64_t>(lanes) * kLeastTurns <= length_) lanes_.resize(lanes);
+    if (has_lanes(wanted)) lanes_.resize(lanes_for(wanted.count));
   }
 
   // Writes where they are. Element `n` of the results is `stride` after the one before.
@@ -196,7 +208,95 @@ class Best {
   std::vector<Number> lanes_, numbers_;
 };
 
-// Rows that lie side by side are gathered into memory of their own, some at a time.
+// Where the elements of rows are: of element `place` of row `row`, how far from the first.
+struct Strides {
+  std::int64_t row, place;
+};
+
+// Finds the best elements of short rows, some of them beside each other in vectors, without a branch.
+// Elements come in the order of their places, so that one that equals a better one stays behind it.
+template <typename T, bool largest>
+class BestBeside {
+ public:
+  explicit BestBeside(const Wanted& wanted)
+      : length_(wanted.length), kept_(static_cast<std::size_t>(wanted.count) + 1) {
+    std::fill_n(kept_[0].keys, kBeside, std::numeric_limits<std::int32_t>::min());
+  }
+
+  // Takes up to `kBeside` rows; `from` and `to` say where elements and results lie.
+  void find(const T* rows, std::int64_t count, Strides from, T* values, std::int64_t* places,
+            Strides to) {
+    Lanes found[kAhead] = {};  // what is behind the last row is compared for nothing
+    for (std::int64_t begin = 0; begin < length_; begin += kAhead) {
+      const std::int64_t end = std::min(length_, begin + kAhead);
+      for (std::int64_t place = begin; place < end; ++place) {
+        const T* const first = rows + place * from.place;
+        Lanes& keys = found[place - begin];
+        if (from.row == 1 && count == kBeside) {
+          for (std::int64_t row = 0; row < kBeside; ++row) keys[row] = order_of(first[row]);
+        } else {
+          for (std::int64_t row = 0; row < count; ++row) keys[row] = order_of(first[row * from.row]);
+        }
+      }
+      for (std::int64_t place = begin; place < end; ++place) insert(found[place - begin], place);
+    }
+    for (std::size_t rank = 0; rank + 1 < kept_.size(); ++rank)
+      for (std::int64_t row = 0; row < count; ++row) {
+        const std::int64_t place = kept_[rank + 1].places[row];
+        const std::int64_t at = static_cast<std::int64_t>(rank) * to.place + row * to.row;
+        if (values != nullptr) values[at] = rows[row * from.row + place * from.place];
+        if (places != nullptr) places[at] = place;
+      }
+  }
+
+ private:
+  using Lanes = std::int32_t[kBeside];
+  struct Kept {
+    alignas(64) Lanes keys;
+    alignas(64) Lanes places;
+  };
+
+  // A number with a sign, since these are what vectors compare. The best one is the least.
+  static std::int32_t order_of(T value) {
+    using Key = Unsigned<sizeof(T)>;
+    const Key key = largest ? static_cast<Key>(~key_of(value)) : key_of(value);
+    if constexpr (sizeof(T) < sizeof(std::int32_t)) return key;
+    return static_cast<std::int32_t>(key ^ 0x80000000u);
+  }
+
+  // From the last place that new elements may have to the first: what is worse than they moves on.
+  void insert(const Lanes& found, std::int64_t place) {
+    const auto own = static_cast<std::int32_t>(place);
+    auto at = static_cast<std::size_t>(place) + 1;
+    if (at < kept_.size()) {  // nobody is there yet
+      std::fill_n(kept_[at].keys, kBeside, std::numeric_limits<std::int32_t>::max());
+      std::fill_n(kept_[at].places, kBeside, own);
+    } else {
+      at = kept_.size() - 1;
+    }
+    for (; at > 0; --at) settle(found, own, kept_[at - 1], kept_[at]);
+  }
+
+  static void settle(const Lanes& found, std::int32_t own, const Kept& better, Kept& here) {
+    // Copies, as vectors are only made of what is certain to be other memory.
+    const Kept before = better;
+    Kept after = here;
+    for (std::int64_t row = 0; row < kBeside; ++row) {
+      const std::int32_t new_key = found[row], earlier = before.keys[row], key = after.keys[row];
+      const bool moves = new_key < earlier, is_better = new_key < key;
+      const std::int32_t from = moves ? before.places[row] : own;
+      after.keys[row] = is_better ? (moves ? earlier : new_key) : key;
+      after.places[row] = is_better ? from : after.places[row];
+    }
+    here = after;
+  }
+
+  std::int64_t length_;
+  std::vector<Kept> kept_;  // behind one that is as good as any other
+};
+
+// All rows of a call. Short ones are compared some at a time, others of which the elements lie apart
+// are gathered into memory of their own, some at a time as well.
 template <typename T>
 class Rows {
  public:
@@ -207,28 +307,76 @@ class Rows {
         wanted_(wanted),
         outer_(data.count(0, axis)),
         inner_(data.count(axis + 1)),
-        blocks_((inner_ + kBeside - 1) / kBeside) {}
+        from_{1, inner_},
+        to_{1, inner_} {
+    const std::int64_t beside = inner_ == 1 ? outer_ : inner_;
+    const std::int64_t most = has_lanes(wanted) ? kFewBeside : kMostBeside;
+    is_beside_ = kOwnBytes && wanted.count * wanted.length <= most && beside >= kLeastBeside;
+    if (is_beside_ && inner_ == 1) {
+      from_ = {wanted.length, 1};
+      to_ = {wanted.count, 1};
+      std::swap(outer_, inner_);
+    }
+    blocks_ = (inner_ + kBeside - 1) / kBeside;
+  }
 
   std::int64_t tasks() const { return outer_ * blocks_; }
-  std::int64_t rows_of_task() const { return std::min(inner_, kBeside); }
+
+  // Nanoseconds, about.
+  std::int64_t time_of_task() const {
+    constexpr std::int64_t kRow = 20, kChosen = 16, kStepsPerNanosecond = 4;
+    const std::int64_t steps = wanted_.length * wanted_.count / kStepsPerNanosecond;
+    const std::int64_t row = is_beside_ ? steps : wanted_.length / 2 + kChosen * wanted_.count;
+    return std::min(inner_, kBeside) * (kRow + row);
+  }
 
   void run(std::int64_t begin, std::int64_t end) const {
     if (wanted_.largest) {
-      run_with(Best<T, true>(wanted_), begin, end);
+      run_in<true>(begin, end);
     } else {
-      run_with(Best<T, false>(wanted_), begin, end);
+      run_in<false>(begin, end);
     }
   }
 
  private:
+  static constexpr bool kOwnBytes = sizeof(T) <= sizeof(std::int32_t);
+
+  template <bool largest>
+  void run_in(std::int64_t begin, std::int64_t end) const {
+    if constexpr (kOwnBytes) {
+      if (is_beside_) return run_beside(BestBeside<T, largest>(wanted_), begin, end);
+    }
+    run_with(Best<T, largest>(wanted_), begin, end);
+  }
+
+  // The first row of a task, and how many it has; the first of its results.
+  struct Part {
+    const T* rows;
+    std::int64_t count, to;
+  };
+
+  Part part(std::int64_t task) const {
+    const std::int64_t outer = task / blocks_, first = task % blocks_ * kBeside;
+    return {data_ + outer * wanted_.length * inner_ + first * from_.row,
+            std::min(kBeside, inner_ - first), outer * wanted_.count * inner_ + first * to_.row};
+  }
+
+  template <typename Finder>
+  void run_beside(Finder best, std::int64_t begin, std::int64_t end) const {
+    for (std::int64_t task = begin; task < end; ++task) {
+      const auto [rows, count, to] = part(task);
+      best.find(rows, count, from_, values_ == nullptr ? nullptr : values_ + to,
+                places_ == nullptr ? nullptr : places_ + to, to_);
+    }
+  }
+
   template <typename Finder>
   void run_with(Finder best, std::int64_t begin, std::int64_t end) const {
     std::vector<T> gathered;
-    if (inner_ > 1) gathered.resize(static_cast<std::size_t>(wanted_.length * rows_of_task()));
+    if (inner_ > 1)
+      gathered.resize(static_cast<std::size_t>(wanted_.length * std::min(inner_, kBeside)));
     for (std::int64_t task = begin; task < end; ++task) {
-      const std::int64_t outer = task / blocks_, first = task % blocks_ * kBeside;
-      const std::int64_t count = std::min(kBeside, inner_ - first);
-      const T* rows = data_ + outer * wanted_.length * inner_ + first;
+      auto [rows, count, to] = part(task);
       if (inner_ > 1) {
         for (std::int64_t place = 0; place < wanted_.length; ++place)
           for (std::int64_t row = 0; row < count; ++row)
@@ -236,7 +384,6 @@ class Rows {
                 rows[place * inner_ + row];
         rows = gathered.data();
       }
-      const std::int64_t to = outer * wanted_.count * inner_ + first;
       for (std::int64_t row = 0; row < count; ++row)
         best.find(rows + row * wanted_.length, values_ == nullptr ? nullptr : values_ + to + row,
                   places_ == nullptr ? nullptr : places_ + to + row, inner_);
@@ -248,13 +395,9 @@ class Rows {
   std::int64_t* places_;
   Wanted wanted_;
   std::int64_t outer_, inner_, blocks_;
+  Strides from_, to_;
+  bool is_beside_;
 };
-
-// Nanoseconds of a row, about.
-std::int64_t time_of_row(const Wanted& wanted) {
-  constexpr std::int64_t kRow = 20, kChosen = 16;
-  return kRow + wanted.length / 2 + kChosen * wanted.count;
-}
 
 }  // namespace
 
@@ -276,7 +419,7 @@ void top_k(Work& work) {
   if (wanted.count == 0) return;
   with_type(data.type, [&]<typename T>() {
     const Rows<T> rows(data, axis, wanted, values, places);
-    work.share(rows.tasks(), rows.rows_of_task() * time_of_row(wanted),
+    work.share(rows.tasks(), rows.time_of_task(),
                [&](std::int64_t begin, std::int64_t end) { rows.run(begin, end); });
   });
 }

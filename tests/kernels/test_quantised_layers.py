@@ -217,6 +217,30 @@ def test_pixels_are_made_of_planes(level: str, channels: int) -> None:
 
 
 @pytest.mark.parametrize("level", LEVELS)
+def test_bytes_leave_with_their_channels_first(level: str) -> None:
+    """They are turned in cache, not stored one by one; padded data are turned by themselves."""
+    chance = np.random.default_rng(5)
+    weights = chance.integers(-90, 90, (19, 24, 3, 3)).astype(np.int8)
+    constants: dict[str, Array] = {
+        "s": np.array(1, np.float32), "z": np.array(120, np.uint8), "w": weights,
+        "none": np.array(0, np.int8), "t": np.array(512, np.float32), "y0": np.array(7, np.uint8),
+    }  # fmt: skip
+    text = "y = QLinearConv <kernel_shape = [3, 3], strides = [2, 2], pads = [1, 1, 1, 1]> "
+    text += "(x, s, z, w, s, none, t, y0)"
+    model = model_of(text, "uint8[n, 24, h, v] x", "uint8[n, 19, a, b] y", constants)
+    made = compile_stages(model, levels=[level])
+    *_, last = made.levels[level].lowered
+    staged = {b.name for v in last.variants for b in v.steps[-1].program.scratch}
+    assert "stage_o0" in staged
+    compiled = tilewright.compile(model, levels=[level])
+    for batch, height, width in ((0, 3, 3), (1, 1, 1), (2, 4, 7), (1, 16, 35), (3, 9, 12)):
+        x = chance.integers(0, 256, (batch, 24, height, width)).astype(np.uint8)
+        sums = convolved(x.astype(np.int64) - 120, weights, 2, 1, 1).astype(np.float32)
+        expected = quantised(sums, constants["t"], constants["y0"])
+        np.testing.assert_array_equal(compiled(x), expected)
+
+
+@pytest.mark.parametrize("level", LEVELS)
 def test_pooling_of_bytes(level: str) -> None:
     scale, zero = np.array(0.1, np.float32), np.array(-5, np.int8)
     constants: dict[str, Array] = {"s": scale, "z": zero}

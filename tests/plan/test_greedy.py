@@ -19,6 +19,7 @@ from tilewright.ir.primitives import (
     Gather,
     Input,
     Map,
+    Pad,
     Reduce,
     Reshape,
     Transpose,
@@ -116,6 +117,17 @@ def test_bias_activation_and_residual_join_the_contraction() -> None:
     assert [k.kind for k in plan.kernels] == [KernelKind.CONTRACTION]
 
 
+def test_reductions_of_the_same_rows_are_one_kernel() -> None:
+    # The extremes of all elements, as for a scale: of rows first, then of what the rows have left.
+    sketch = Sketch()
+    x = sketch.input(sketch.batch, sketch.sequence)
+    of_rows = {kind: node(Reduce(kind, (1,)), x) for kind in ("maximum", "minimum")}
+    of_all = {kind: node(Reduce(kind, (0,)), part) for kind, part in of_rows.items()}
+    plan = sketch.plan(node(Map("subtract"), *of_all.values()))
+    seeds = [kernel.seeds for kernel in plan.kernels]
+    assert seeds == [tuple(of_rows.values()), tuple(of_all.values())]
+
+
 def test_a_sum_that_is_used_again_is_written_by_the_row_kernel() -> None:
     sketch = Sketch()
     a, b = (sketch.input(sketch.batch, sketch.sequence, 64) for _ in range(2))
@@ -154,6 +166,19 @@ def test_heads_of_pixels_are_stored_in_place_for_a_convolution() -> None:
     assert [k.kind for k in plan.kernels] == [KernelKind.CONTRACTION] * 2
     assert plan.kernels[0].outputs == (image,)
     assert_in_order(sketch, plan)
+
+
+@pytest.mark.parametrize(("channels", "kernels"), [(3, 1), (24, 2)])
+def test_what_is_turned_and_padded_is_turned_by_itself(channels: int, kernels: int) -> None:
+    # Elements that a copy pads are moved one by one, which few of a pixel gain nothing by.
+    sketch = Sketch()
+    x = sketch.input(sketch.batch, channels, sketch.sequence, 7)
+    turned = node(Transpose((0, 2, 3, 1)), x)
+    edge = (constant(0), constant(1), constant(1), constant(0))
+    padded = node(Pad(edge, edge), turned, node(Constant.of(np.array(120, np.float32))))
+    plan = sketch.plan(padded)
+    assert len(plan.kernels) == kernels
+    assert (turned in plan.kernels[0].outputs) == (kernels == 2)
 
 
 def test_a_costly_value_wanted_twice_goes_to_memory() -> None:

@@ -57,6 +57,21 @@ def test_the_best_elements_along_any_axis(axis: int, count: int) -> None:
         np.testing.assert_array_equal(values, expected_values)
 
 
+@pytest.mark.parametrize("dtype", DTYPES[1:])
+@pytest.mark.parametrize("shape", [(21, 9), (4, 40)])
+def test_the_best_elements_of_short_rows_beside_each_other(dtype: Any, shape: Any) -> None:
+    data = numbers(dtype, *shape)
+    if data.dtype.kind in "fV":
+        data[::2, 3] = np.nan
+        data[1, ::3] = dtype(-0.0)
+        data[2::3, 5] = np.inf
+    for axis, count, largest in [(0, 3, 0), (0, 4, 1), (1, 1, 0), (1, 9, 0), (1, 6, 1)]:
+        values, places = compute("TopK", [data, np.array(count)], axis=axis, largest=largest)
+        expected_values, expected_places = first_in_order(data, count, axis, largest)
+        np.testing.assert_array_equal(places, expected_places)
+        assert values.tobytes() == np.ascontiguousarray(expected_values).tobytes()
+
+
 @pytest.mark.parametrize("length", [300, 3000])
 def test_the_best_elements_in_no_order(length: int) -> None:
     data = numbers(np.float32, 2, length)

@@ -48,6 +48,7 @@ from tilewright.plan.legality import (
     OUTPUT_LIMIT,
     fits_epilogue,
     fits_rows,
+    is_turned,
     may_end_channels_first,
     operands_for_memory,
 )
@@ -55,6 +56,9 @@ from tilewright.plan.order import LaunchOrder
 from tilewright.plan.positions import places_along
 from tilewright.plan.seeds import kind_to_seed
 from tilewright.plan.stitch import stitched
+from tilewright.shape import constant
+from tilewright.target.core_model import LEAST_VECTOR_BYTES
+from tilewright.tile.loops.pixels import MOST_PLANES
 
 RECOMPUTE_LIMIT = 6  # operations that two kernels may each compute rather than share in memory
 BROADCAST_LIMIT = 4  # operations that may be repeated for every element of a broadcast
@@ -128,12 +132,26 @@ class _Planner:
                 continue
             number = self._new_group(KernelKind.ROWS, node)
             self._grow(number, RowSpace.of(node))
+            self._take_siblings(number, RowSpace.of(node))
             is_alone = kind_of_seed(node) is not KernelKind.ROWS and not self._is_stitched(number)
             if is_alone:
                 self._dissolve(number)
                 self._seed_product(node)
             else:
                 self._demand_elements(number, RowSpace.of(node))
+
+    def _take_siblings(self, number: int, space: RowSpace) -> None:
+        """Absorb reductions of the same rows that nothing connects but what they read.
+
+        That is one sweep in the place of two. They read the same, or what one kernel has made.
+        """
+        source = self.seeds[number].inputs[0]
+        made = self.groups[self.owner[source]] if source in self.owner else [source]
+        for reduction in (user for node in made for user in self.users[node]):
+            is_free = isinstance(reduction.primitive, Reduce) and reduction not in self.owner
+            if is_free and self._fits(number, reduction, space):
+                self._join(number, reduction)
+                self._grow(number, space)
 
     def _demand_elements(self, number: int, space: RowSpace) -> None:
         """What is found element by element is in memory before several sweeps read it.
@@ -293,8 +311,9 @@ class _Planner:
                 if cost(node.inputs[0], self.memory) > RECOMPUTE_LIMIT:
                     self.memory.add(node.inputs[0])
             case Pad():
-                if not is_simple(node.inputs[0], self.memory):
-                    self.memory.add(node.inputs[0])
+                data = node.inputs[0]
+                if not is_simple(data, self.memory) or self._is_turned(data):
+                    self.memory.add(data)
             case Broadcast(shape=shape):
                 operand = node.inputs[0]
                 grows = operand.rank > 0 and shape != operand.shape
@@ -303,6 +322,15 @@ class _Planner:
                     self.memory.add(self._below_views(operand))
             case _:
                 pass
+
+    def _is_turned(self, data: Node) -> bool:
+        """Whether neighbours lie apart in memory and are too many to be moved one by one."""
+        last = data.shape[-1] if data.rank else constant(1)
+        if last.is_constant:
+            is_part = last.value * data.dtype.bytes < LEAST_VECTOR_BYTES
+            if is_part or last.value <= MOST_PLANES:
+                return False
+        return is_turned(data, self.memory)
 
     def _below_views(self, node: Node) -> Node:
         while isinstance(node.primitive, Reshape | Transpose | Slice | Broadcast):

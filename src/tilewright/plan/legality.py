@@ -310,7 +310,7 @@ def operands_for_memory(node: Node, memory: Collection[Node], scope: Scope) -> s
             heavy = not is_simple(data, memory) or cost(data, memory) > PACKING_COST
             if convolve.channels_last:
                 found.add(_as_tiles_read(node, memory))
-            elif heavy or _is_turned(data, memory):
+            elif heavy or is_turned(data, memory):
                 found.add(data)
             return found
         case Reduce():
@@ -340,11 +340,11 @@ def _runs_along_channels(data: Node, memory: Collection[Node]) -> bool:
     return is_simple(data, memory) and cost(data, memory) <= limit
 
 
-def _is_turned(data: Node, memory: Collection[Node]) -> bool:
+def is_turned(data: Node, memory: Collection[Node]) -> bool:
     """Whether neighbours of what is evaluated in place lie apart in memory.
 
-    Every tap of a convolution would gather them one by one, which takes longer than to transpose
-    them once.
+    Every tap of a convolution would gather them one by one, and so would a copy that pads, which
+    takes longer than to transpose them once.
     """
     return any(
         isinstance(current.primitive, Transpose)

@@ -40,7 +40,7 @@ def staged(
     if any(size is constant(0) for group in axes for _, size in group):
         return None  # there is no result to move
     rows, columns = ([a for a in group if not _is_one(a[1])] for group in axes)
-    if len(columns) != 1 or not rows or result.dtype.bytes not in SIZES:
+    if len(columns) != 1 or not rows or result.dtype.bytes not in (1, *SIZES):
         return None
     column = columns[0][0]
     affine = offset.affine([*(name for name, _ in rows), column])
