@@ -27,17 +27,25 @@ class LaunchOrder:
         self._sizes_from = {n: graph.sizes_from(n) for n in nodes} if graph.deciders else {}
 
     def may_join(self, unit: Node, joining: Node) -> bool:
-        """Whether ``joining``, which reads ``unit`` and is by itself, can run as a part of it."""
+        """Whether ``joining``, which is by itself, can run as a part of ``unit``.
+
+        What reads the unit stands behind it; what only reads the same may stand before it.
+        """
+        if self._place[joining] < self._place[unit]:
+            return not self._is_needed(joining, self._between(joining, unit))
         return self._before(unit, joining) is not None
 
     def join(self, unit: Node, joining: Node) -> None:
         """Make ``joining`` a part of ``unit``, which it may join."""
-        before = self._before(unit, joining)
-        assert before is not None, f"{joining!r} needs what needs {unit!r}"
-        first, last = self._place[unit], self._place[joining]
-        between = self._line[first + 1 : last]
-        earlier = [n for n in between if n is not None and n in before]
-        later = [n for n in between if n is None or n not in before]
+        first, last = sorted((self._place[unit], self._place[joining]))
+        if self._line[first] is joining:
+            earlier, later = self._between(joining, unit), list[Node | None]()
+        else:
+            before = self._before(unit, joining)
+            assert before is not None, f"{joining!r} needs what needs {unit!r}"
+            between = self._between(unit, joining)
+            earlier = [n for n in between if n in before]
+            later = [n for n in between if n not in before]
         self._line[first : last + 1] = [*earlier, unit, None, *later]
         for place in range(first, last + 1):
             found = self._line[place]
@@ -61,6 +69,15 @@ class LaunchOrder:
         self._members[unit].remove(leaving)
         self._members[leaving] = [leaving]
         self._unit[leaving] = leaving
+
+    def _between(self, first: Node, last: Node) -> list[Node | None]:
+        """What stands between two units."""
+        return self._line[self._place[first] + 1 : self._place[last]]
+
+    def _is_needed(self, node: Node, units: Sequence[Node | None]) -> bool:
+        """Whether a member of some unit reads ``node``, or has a size that it decides."""
+        members = (m for unit in units if unit is not None for m in self._members[unit])
+        return any(node in m.inputs or node in self._sizes_from.get(m, ()) for m in members)
 
     def _before(self, unit: Node, joining: Node) -> set[Node] | None:
         """The units behind ``unit`` that ``joining`` needs; None if it has to wait for ``unit``."""

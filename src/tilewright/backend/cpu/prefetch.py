@@ -26,6 +26,7 @@ from tilewright.shape import (
     less,
     less_equal,
     logical_and,
+    logical_or,
     minimum,
     product,
     select,
@@ -110,16 +111,19 @@ class Prefetcher:
         builder, frame, nest = self.builder, self.frame, self.nest
         right, names = nest.right, self.frame.names
         block = builder.sub(names[K1], names[K0])
-        after = {name: minimum(symbol(name) + 1, size - 1) for name, size in nest.batch[-1:]}
+        own = [(name, size) for name, size in nest.batch if name in right.offset.free_symbols]
+        after = {name: minimum(symbol(name) + 1, size - 1) for name, size in own[-1:]}
         first = origin(right, N0)
         here, there = first + symbol(K1) * right.depth, first.substitute(after)
-        start = frame.index(select(less(symbol(K1), nest.k), here, there))
+        inside = less(symbol(K1), nest.k)
+        more = logical_or(inside, *(less(symbol(name) + 1, size) for name, size in own[-1:]))
+        start = frame.index(select(inside, here, there))
         panel = builder.mul(builder.sub(names["_np"], names[N0]), block)
         start = builder.add(start, panel)
-        elements = product([size for _, size in nest.batch]) * nest.n * nest.k
+        elements = product([size for _, size in own]) * nest.n * nest.k
         far = less_equal(NEAR_OPERAND_BYTES // self.dtype.bytes, elements)
         beside = logical_and(equal(right.depth, nest.n), equal(symbol(N1) - symbol(N0), nest.n))
-        some = less(nest.registers.columns, nest.n)
+        some = logical_and(less(nest.registers.columns, nest.n), more)
         useful = frame.index(logical_and(logical_and(far, beside), some))
         rows = builder.sub(names[M1], names[M0])
         tiles = builder.udiv(builder.add(rows, word(most - 1)), word(most))
