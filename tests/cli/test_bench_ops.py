@@ -105,7 +105,7 @@ def test_an_interrupted_run_reports_what_it_has(
 @pytest.mark.peers
 def test_saves_figures_and_plots(command: Command, tmp_path: Path) -> None:
     folder = tmp_path / "new"
-    options = ("--against", "onnxruntime", "--rounds", 1, "--save", folder)
+    options = ("--against", "onnxruntime", "--rounds", 1, "--threads", 1, "--save", folder)
     result = command("bench-ops", "--shapes", "M=1,N=4,K=5;M=2,N=4,K=5;M=3,N=4,K=5", *options)
     assert result.code == 0
     assert sorted(path.name for path in folder.iterdir()) == [
