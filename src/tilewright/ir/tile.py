@@ -167,12 +167,12 @@ class Loop:
     """``body`` for ``variable`` in [begin, end); ``accumulators`` are bound after the loop.
 
     Inside nested reduction loops of one nest, an accumulator's running value carries on, from one
-    loop to the next as well where several follow each other inside another.
-    ``independent`` says that no iteration touches an element that another one writes. ``masked``
-    asks for vectors to the very end, the last ones under a mask, where the machine has masks.
-    ``streamed``, where it is not 0, asks that what its only store writes goes to memory past the
-    caches; its loads and its store have stride 1 or 0 then. ``ahead``, where it is not 0, asks for
-    the lines so many bytes beyond what is read of rows in memory.
+    loop to the next as well where several follow each other inside another. ``independent`` says
+    that no iteration touches an element that another one writes. ``masked`` asks for vectors to the
+    very end, the last ones under a mask, where the machine has masks. ``streamed``, where it is not
+    0, asks that what its only store writes goes to memory past the caches (its loads and its store
+    have stride 1 or 0 then), or that first factors of sums of products come by way of the second
+    cache. ``ahead``, where it is not 0, asks for lines so many bytes beyond what is read of memory.
     """
 
     variable: str

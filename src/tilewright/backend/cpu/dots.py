@@ -14,7 +14,7 @@ from llvmlite import ir
 
 from tilewright.backend.cpu.cover import Sums, carrying
 from tilewright.backend.cpu.emitter import Emitter
-from tilewright.backend.cpu.indices import word
+from tilewright.backend.cpu.indices import I64, word
 from tilewright.backend.cpu.machine import Level
 from tilewright.backend.cpu.math_arithmetic import call_intrinsic
 from tilewright.ir.dtype import DType
@@ -62,7 +62,7 @@ class DotProducts:
     """Writes sums of ``steps`` products; ``pairs`` say which of ``streams`` each multiplies.
 
     A stream is the address of its first element. ``known`` is how many steps there are where that
-    is known when compiling.
+    is known when compiling, ``far`` (i1) whether the left streams come from memory.
     """
 
     def __init__(
@@ -73,6 +73,7 @@ class DotProducts:
         streams: Sequence[ir.Value],
         pairs: Sequence[tuple[int, int]],
         known: int | None = None,
+        far: ir.Value | None = None,
     ) -> None:
         self.builder = builder
         self.level = level
@@ -85,10 +86,13 @@ class DotProducts:
         self.may_be_short = known is None or known < self.lanes
         self.vector = Emitter(builder, level, self.lanes)
         self.scalar = Emitter(builder, level)
+        self.ahead: ir.Value = word(AHEAD_BYTES // dtype.bytes)
+        self.far = far
 
     def sums(self, steps: ir.Value) -> Sums:
         """One scalar for every pair."""
         builder, copies = self.builder, self._copies()
+        self.ahead = self._ahead()
         unroll = max(LEAST_UNROLL, copies) if len(self.pairs) <= MOST_READ_AHEAD else copies
         zero: ir.Value = self.vector.constant(0.0, self.dtype)
         carried: Sums = [zero] * (copies * len(self.pairs))
@@ -143,11 +147,40 @@ class DotProducts:
     def _prefetch(self, place: ir.Value) -> None:
         """Ask for what follows in the left streams, which the hardware does not foresee.
 
-        They are short, or too many with those of the columns.
+        They are short, or too many with those of the columns. What comes from memory comes to the
+        second cache, as the requests of the first one, of which there are some 24 at a time, would
+        keep waiting what is read meanwhile.
         """
-        ahead = self.builder.add(place, word(AHEAD_BYTES // self.dtype.bytes))
-        for stream in self.lefts:
-            self.scalar.prefetch(self.scalar.gep(self.streams[stream], self.dtype, ahead))
+        builder, ahead = self.builder, self.builder.add(place, self.ahead)
+        places = [self.scalar.gep(self.streams[at], self.dtype, ahead) for at in self.lefts]
+        if self.far is None:
+            self._ask(places, near=True)
+            return
+        with builder.if_else(self.far) as (far, near):
+            with far:
+                self._ask(places, near=False)
+            with near:
+                self._ask(places, near=True)
+
+    def _ask(self, places: Sequence[ir.Value], *, near: bool) -> None:
+        for place in places:
+            self.scalar.prefetch(place, near=near)
+
+    def _ahead(self) -> ir.Value:
+        """How many elements after one that is read another one is asked for.
+
+        Short rows are read some at a time: those that come next begin behind all of these.
+        """
+        size, builder = self.dtype.bytes, self.builder
+        least = word(AHEAD_BYTES // size)
+        if self.far is None or len(self.lefts) == 1:
+            return least
+        first, second = (builder.ptrtoint(self.streams[at], I64) for at in self.lefts[:2])
+        row = builder.sdiv(builder.sub(second, first), word(size))
+        rows = builder.mul(row, word(len(self.lefts)))
+        short = builder.icmp_unsigned("<=", row, word(PAGE_BYTES // size))
+        short = builder.and_(short, builder.icmp_signed(">", rows, least))
+        return builder.select(builder.and_(short, self.far), rows, least)
 
     def _copies(self) -> int:
         copies = 1

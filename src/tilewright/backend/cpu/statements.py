@@ -454,23 +454,22 @@ class FunctionFrame:
         begin = self.index(loop.begin)
         streams: dict[tuple[str, Expr], ir.Value] = {}
         dtype = products[0][0].dtype
+        names = self.names | {loop.variable: begin}
         for load in (load for pair in products for load in pair):
-            names = self.names | {loop.variable: begin}
             key = (load.buffer.name, load.offset)
             if key not in streams:
                 place = self.indices.emit(load.offset, names)
                 streams[key] = self.emitter.gep(self.pointers[load.buffer.name], dtype, place)
         numbers = {key: number for number, key in enumerate(streams)}
-        pairs = [
-            (numbers[a.buffer.name, a.offset], numbers[b.buffer.name, b.offset])
-            for a, b in products
-        ]
+        keys = [[(load.buffer.name, load.offset) for load in pair] for pair in products]
+        pairs = [(numbers[left], numbers[right]) for left, right in keys]
         steps = self.builder.sub(self.index(loop.end), begin)
         negative = self.builder.icmp_signed("<", steps, word(0))
         steps = self.builder.select(negative, word(0), steps)
         length, given = loop.end - loop.begin, list(streams.values())
         known = max(length.value, 0) if length.is_constant else None
-        made = DotProducts(self.builder, self.level, dtype, given, pairs, known)
+        far = self.indices.truth(loop.streamed, self.names) if loop.may_stream else None
+        made = DotProducts(self.builder, self.level, dtype, given, pairs, known, far)
         self._totals(loop, made.sums(steps))
 
     def _totals(self, loop: Loop, totals: Sequence[ir.Value]) -> None:

@@ -58,6 +58,7 @@ from tilewright.tile.work import MANY_SHARES
 
 MOST_ROWS = 64  # per task
 MOST_GROUP = 4  # columns of one loop, or rows where registers are few
+FAR_SHARE = 8  # of what a kernel moves before it streams: a quarter of the last cache
 WIDEST = 8  # columns of known number that are not divided into groups
 
 
@@ -118,12 +119,15 @@ def dots_time(
     read = batch * (rows + columns) * depth
     costs = machine.core.dots
     cached = machine.holds(-2, 2 * read, size)
-    # Rows of less than a page are read side by side: hardware does not know where each goes on.
+    # Rows of less than a page are read side by side: hardware does not know where each goes on,
+    # and of those that move on from loop to loop the code asks for what comes next.
     near_ends = logical_or(
         less_equal(depth, costs.short_row // size), less(PAGE_BYTES // size, depth)
     )
     scattered = select(logical_or(cached, near_ends), 2, machine.unforeseen)
-    moved = read // 64 * machine.reading(read, size, 1, scattered)
+    moving, staying = (rows, columns) if _are_few(columns) else (columns, rows)
+    moved = batch * moving * depth // 64 * machine.reading(read, size, 1)
+    moved = moved + batch * staying * depth // 64 * machine.reading(read, size, 1, scattered)
     met = batch * columns * again * depth // 64 * machine.reading(columns * depth, size, 1)
     # Reading again from beyond the second-level cache does not hide behind sums, nor does most of
     # what comes from memory, as each of many streams is short.
@@ -196,6 +200,9 @@ class _Dots:
         self.count = minimum(self.block, frame.m - self.first)
         self.depths = constant(0), frame.depth
         self.sums = frame.lowering.scratch_buffer(self.dtype, self.block * frame.n)
+        rows = frame.m if _are_few(frame.n) else frame.n
+        moved = product([size for _, size in frame.batch]) * rows * frame.depth * self.dtype.bytes
+        self.far = frame.lowering.scope.resolve(less(frame.tile.near // FAR_SHARE, moved))
 
     @staticmethod
     def of(frame: Frame, access: ContractionAccess) -> _Dots | None:
@@ -264,7 +271,7 @@ class _Dots:
             factors = (left, right) if rows_move else (right, left)
             value = Apply("multiply", factors, self.dtype)
             sums.append(Accumulator(lowering.name("r"), "sum", value))
-        statements: list[Statement] = [Loop(k, *self.depths, (), tuple(sums))]
+        statements: list[Statement] = [Loop(k, *self.depths, (), tuple(sums), streamed=self.far)]
         for (i, j), accumulator in zip(places, sums, strict=True):
             total = Local(accumulator.name, self.dtype)
             statements.append(Store(self.sums, self._place(i, j), total))
