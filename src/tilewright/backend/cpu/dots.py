@@ -144,15 +144,17 @@ class DotProducts:
         places = range(len(self.pairs))
         return sorted(places, key=lambda at: (self.pairs[at][passing], self.pairs[at][held]))
 
-    def _prefetch(self, place: ir.Value) -> None:
+    def _prefetch(self, *read: ir.Value) -> None:
         """Ask for what follows in the left streams, which the hardware does not foresee.
 
         They are short, or too many with those of the columns. What comes from memory comes to the
         second cache, as the requests of the first one, of which there are some 24 at a time, would
         keep waiting what is read meanwhile.
         """
-        builder, ahead = self.builder, self.builder.add(place, self.ahead)
-        places = [self.scalar.gep(self.streams[at], self.dtype, ahead) for at in self.lefts]
+        builder = self.builder
+        ahead = [builder.add(place, self.ahead) for place in read]
+        lefts = [self.streams[at] for at in self.lefts]
+        places = [self.scalar.gep(left, self.dtype, at) for at in ahead for left in lefts]
         if self.far is None:
             self._ask(places, near=True)
             return
@@ -199,10 +201,10 @@ class DotProducts:
 
         def body(position: ir.Value, sums: Sums) -> Sums:
             made = list(sums)
-            for turn in range(unroll):
+            places = [self.builder.add(position, word(n * self.lanes)) for n in range(unroll)]
+            self._prefetch(*places)
+            for turn, place in enumerate(places):
                 first = turn * count % len(made)
-                place = self.builder.add(position, word(turn * self.lanes))
-                self._prefetch(place)
                 made[first : first + count] = self._step(
                     made[first : first + count], lambda stream, at=place: self._vector(stream, at)
                 )

@@ -16,6 +16,7 @@ from tilewright.ir.dtype import DType
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Contract
 from tilewright.ir.tile import (
+    NEVER,
     Accumulator,
     Apply,
     Let,
@@ -202,7 +203,9 @@ class _Dots:
         self.sums = frame.lowering.scratch_buffer(self.dtype, self.block * frame.n)
         rows = frame.m if _are_few(frame.n) else frame.n
         moved = product([size for _, size in frame.batch]) * rows * frame.depth * self.dtype.bytes
-        self.far = frame.lowering.scope.resolve(less(frame.tile.near // FAR_SHARE, moved))
+        far = less(frame.tile.near // FAR_SHARE, moved)
+        # Of a single row no other one comes next.
+        self.far = NEVER if rows is constant(1) else frame.lowering.scope.resolve(far)
 
     @staticmethod
     def of(frame: Frame, access: ContractionAccess) -> _Dots | None:
