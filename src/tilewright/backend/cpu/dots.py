@@ -86,13 +86,12 @@ class DotProducts:
         self.may_be_short = known is None or known < self.lanes
         self.vector = Emitter(builder, level, self.lanes)
         self.scalar = Emitter(builder, level)
-        self.ahead: ir.Value = word(AHEAD_BYTES // dtype.bytes)
         self.far = far
+        self.ahead = self._ahead()
 
     def sums(self, steps: ir.Value) -> Sums:
         """One scalar for every pair."""
         builder, copies = self.builder, self._copies()
-        self.ahead = self._ahead()
         unroll = max(LEAST_UNROLL, copies) if len(self.pairs) <= MOST_READ_AHEAD else copies
         zero: ir.Value = self.vector.constant(0.0, self.dtype)
         carried: Sums = [zero] * (copies * len(self.pairs))

@@ -112,7 +112,7 @@ class Prefetcher:
         right, names = nest.right, self.frame.names
         block = builder.sub(names[K1], names[K0])
         own = [(name, size) for name, size in nest.batch if name in right.offset.free_symbols]
-        after = {name: minimum(symbol(name) + 1, size - 1) for name, size in own[-1:]}
+        after = {name: symbol(name) + 1 for name, _ in own[-1:]}  # if there is one: see ``more``
         first = origin(right, N0)
         here, there = first + symbol(K1) * right.depth, first.substitute(after)
         inside = less(symbol(K1), nest.k)

@@ -413,7 +413,9 @@ class TileLoop:
     def _prefetch(self, k: ir.Value) -> None:
         """Ask for what comes next."""
         ahead, shape = self.operands.ahead, self.shape
-        if ahead is not None and shape.height * shape.vectors >= (4 if shape.follows else 8):
+        # Less than these sums take per step does not hide requests; a row of wide tiles has four.
+        least = 4 if shape.follows else 8
+        if ahead is not None and shape.height * shape.vectors >= least:
             ahead.ask(self.scalar, k, shape.dtype, shape.width(self.lanes), shape.unroll)
         if self.operands.left_ahead is not None:
             self._prefetch_left(k, self.operands.left_ahead)
