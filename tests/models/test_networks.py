@@ -14,6 +14,7 @@ import onnxruntime
 import pytest
 from check_models import FOLDER, RANGES, Checked, prepare
 
+import tilewright
 from tilewright.bench.shapes import Budget
 from tilewright.bench.tolerance import tolerances
 from tilewright.support.errors import ExecutionError
@@ -64,6 +65,25 @@ def test_a_network_equals_its_reference(checked: Checked) -> None:
     for check in found.checks:
         assert check.verdict == "agrees" or 0 in check.sizes.values(), check
     assert found.is_right
+
+
+def test_a_network_of_undeclared_ranges_without_avx512() -> None:
+    """Other kernel variants stay for other ranges and levels, and share memory otherwise, too."""
+    path = FOLDER / "albert-base.onnx"
+    if not path.exists():
+        pytest.skip("needs models/albert-base.onnx: python scripts/export_models.py albert-base")
+    model = tilewright.compile(path, levels=["avx2"])
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    tokens = np.random.default_rng(0).integers(0, 1000, (2, 33))
+    inputs = {
+        "input_ids": tokens,
+        "attention_mask": np.ones_like(tokens),
+        "token_type_ids": np.zeros_like(tokens),
+    }
+    inputs = {given.name: inputs[given.name] for given in session.get_inputs()}
+    (want,) = session.run(None, inputs)
+    (got,) = model.run(inputs).values()
+    np.testing.assert_allclose(got, want, rtol=0, atol=1e-5 * float(np.abs(want).max()))
 
 
 @pytest.mark.parametrize("checked", ["bert-2l"], indirect=True, scope="module")

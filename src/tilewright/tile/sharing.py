@@ -143,6 +143,7 @@ class SharedMemory:
                 held = dict(there)
                 for step in variant.steps:
                     found += self._overwritten(step.reads, held)
+                    found += self._too_early(step)
                     held |= {self.owner(target): target for target in step.writes}
                 ends.append(held)
             there = {place: source for held in ends for place, source in held.items()} or there
@@ -160,6 +161,17 @@ class SharedMemory:
             f"{other!r} is where {read!r} is read" for read, other in pairs if other is not read
         ]
 
+    def _too_early(self, step: LoweredStep) -> list[str]:
+        """What a step writes where it still reads."""
+        places = {self.owner(target): target for target in step.writes}
+        tensors = [read for read in step.reads if not isinstance(read, Packed)]
+        pairs = [(read, places[self.owner(read)]) for read in tensors if self.owner(read) in places]
+        return [
+            f"{target!r} is written where the same step reads {read!r}"
+            for read, target in pairs
+            if not self._overwriting.allows(step, read, target)
+        ]
+
     # ------------------------------------------------------------ one kernel
 
     def _share(self, number: int, launch: Launch) -> None:
@@ -172,20 +184,21 @@ class SharedMemory:
             if not is_new or isinstance(result, Workspace):
                 continue
             before: Tensor | None = None
-            inside: list[Tensor] = []
+            joined: list[Tensor] = []  # ``before`` as well: what steps read of it counts for all
             for other in ended:
                 if other is result or other in self._owners or other.dtype is not result.dtype:
                     continue
                 if isinstance(other, Workspace):
                     if self._is_as_large(other, result) and self._fits(
-                        launch, before, [*inside, other, result], result
+                        launch, before, [*joined, other, result], result
                     ):
-                        inside.append(other)
+                        joined.append(other)
                 elif before is None and other not in written:
                     is_equal = self._stored(other) is self._stored(result)
-                    if is_equal and self._fits(launch, other, [*inside, other, result], result):
+                    if is_equal and self._fits(launch, other, [*joined, other, result], result):
                         before = other
-            for other in (*inside, *([] if before is None else [before])):
+                        joined.append(other)
+            for other in joined:
                 self._owners[other] = result
 
     def _is_as_large(self, space: Workspace, result: Tensor) -> bool:
