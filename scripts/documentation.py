@@ -153,6 +153,13 @@ def on_files(files: Any, config: Any) -> Any:
     return files
 
 
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """A hook of mkdocs: links from `docs` to files at the root lead to the pages made of these."""
+    for page, source in PAGES.items():
+        markdown = re.sub(rf"\]\(\.\./{re.escape(source)}(?=[#)])", f"]({page}", markdown)
+    return markdown
+
+
 def relinked(text: str) -> str:
     """Links of a file at the root of the repository, as a page among `docs` needs them."""
 

@@ -71,7 +71,7 @@ def compile(
     ``dims`` maps names of dimensions to ``Dim(low, high, multiple_of)``, to ``(low, high)`` or
     ``(low, high, multiple_of)`` with both ends included and None for an open one, to a Python
     ``range``, or to the one size that it may have. An open end lies where the model sets a limit,
-    else at 0 or 65536; both ends are open of a dimension that is not named.
+    else at 0 or 65536; both are open of a dimension that is not named. ``Dim`` tells of ``ragged``.
 
     ``fallback="error"`` refuses operators without a rule, which otherwise run on the ONNX reference
     evaluator and are named in ``stats()``. ``constants`` maps inputs to the values that they have.

@@ -41,7 +41,7 @@ from tilewright.support.text import article
 
 
 class CompiledModel:
-    """A model that runs at every shape in its range; made by ``from_contents`` or ``load``.
+    """A model that runs at every shape in its ranges; ``tilewright.compile`` and ``load`` make it.
 
     Calls take numpy arrays, or anything with DLPack on the CPU, by position or by input name, and
     give fresh numpy arrays, or torch tensors where a torch tensor is among the inputs. ``out``

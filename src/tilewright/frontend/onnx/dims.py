@@ -26,11 +26,12 @@ _RESERVED = re.compile(r"_[A-Za-z0-9_.]*\Z")  # index variables and sizes have s
 
 @dataclass(frozen=True, init=False)
 class Dim:
-    """The declared range of a dimension, both ends included, and a number that divides it.
+    """The declared range of a dimension, both ends included.
 
     ``Dim(1, 64)`` has two ends, ``Dim(1, None)`` is open above and ``Dim(None, 64)`` below, and
     ``Dim(5)`` is the one size 5. ``Dim()`` is open at both ends. An open end lies where the model
-    ends by itself, such as at its last position, and at 0 or 65536 otherwise.
+    sets a limit, such as at its last position, and at 0 or 65536 otherwise.
+    ``Dim(0, 512, multiple_of=8)`` has the multiples of 8 alone.
 
     ``Dim(0, 512, ragged="batch")`` is the length of sequences that each have their own, one for
     every entry of the dimension "batch".
@@ -147,7 +148,7 @@ Size = int | str | None  # a constant, the model's text, or nothing
 class DimensionTable:
     """Turns the sizes that a model states for its inputs into expressions.
 
-    Call :meth:`survey` with every input, then :meth:`shape` for each, then :meth:`finish`.
+    Call :meth:`survey` with every input, then :meth:`settle`, then :meth:`report`.
     """
 
     def __init__(
@@ -164,7 +165,7 @@ class DimensionTable:
         self._origins: dict[str, tuple[Dim, str, str]] = {}
 
     def survey(self, name: str, sizes: tuple[Size, ...]) -> None:
-        """Take note of an input; all inputs come before the first :meth:`shape`."""
+        """Take note of an input; all inputs come before :meth:`settle`."""
         self._inputs.append((name, sizes))
 
     def settle(self) -> dict[str, tuple[Expr, ...]]:
