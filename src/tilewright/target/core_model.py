@@ -182,7 +182,7 @@ class DotCosts:
     """Products as sums along vectors.
 
     ``known_group`` and ``any_group``: one loop, and to add the lanes of a sum and store it, for
-    columns of known and of any number. ``masked``: more of a loop over less than a vector.
+    columns of known and of any number. ``masked``: more of a row whose last vector has a mask.
     ``step_share`` and ``stream_share``: times that of what loads and multiply-adds take for a step,
     and of what comes from the second-level cache. ``memory_shown``: eighths of the time to read
     from memory that sums do not hide. ``result``: one element of the epilogue. ``sums``: vectors of
@@ -191,7 +191,7 @@ class DotCosts:
 
     known_group: tuple[float, float] = (6.0, 0.8)
     any_group: tuple[float, float] = (26.0, 3.2)
-    masked: float = 5.0
+    masked: float = 0.7
     step_share: float = 1.15
     stream_share: float = 2.0
     short_row: int = 256
@@ -270,17 +270,17 @@ class CoreModel:
 
 
 WIDE_STREAMS = StreamCosts(left_shown=4, scattered_rows=(), streamed=0.0)
-WIDE_DOTS = DotCosts(known_group=(6.0, 1.1), any_group=(6.0, 1.1), masked=4.0, sums=20)
+WIDE_DOTS = DotCosts(known_group=(6.0, 1.1), any_group=(6.0, 1.1), masked=0.45, sums=20)
 # Measured on a Zen 4 core: its second-level cache gives all that a loop asks for, and lanes of wide
 # vectors are combined in four steps, each of which waits for both halves of the one before.
 HALVED_TILES = TileCosts(call=10.0, part=12.0, part_vector=4.2, masked_row=1.9, block=45.0)
 # The bounds of a block take as long as with wide vectors (taken over from Zen 4, not measured); the
 # rest is of Zen 3, and closer to what products of few columns take on Zen 4 than its own probes.
 NARROW_TILES = TileCosts(block=45.0)
-HALVED_DOTS = replace(WIDE_DOTS, any_group=(38.0, 1.6), stream_share=1.25)
-# Measured on the same core with vectors of 32 bytes: depths of 1 to 8, and of over 1,400, with 4
-# to 12 sums in a loop.
-NARROWED_DOTS = DotCosts(any_group=(40.0, 0.8), stream_share=1.6)
+HALVED_DOTS = replace(WIDE_DOTS, any_group=(13.0, 1.95), stream_share=1.25)
+# Measured on the same core with vectors of 32 bytes: depths of 1 to 100, with 3 to 12 sums in a
+# loop, and of over 1,400.
+NARROWED_DOTS = DotCosts(any_group=(17.0, 0.6), masked=2.3, stream_share=1.6)
 
 
 def is_halved(vector_bytes: int, pipes: float) -> bool:

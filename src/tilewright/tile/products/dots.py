@@ -168,7 +168,8 @@ def _group_time(columns: Expr, depth: Expr, height: int, size: int, machine: Mac
         near, far = _step_cycles(machine, height, width)
         step = select(stays, machine.picoseconds(near), machine.picoseconds(far))
         group = constant(machine.picoseconds(begun + summed * height * width))
-        group = group + less(depth, lanes) * machine.picoseconds(costs.masked)
+        masked = machine.picoseconds(costs.masked * (height + width))
+        group = group + select(depth % lanes, masked, 0)
         time = time + count * (steps * step + group)
     return time
 
