@@ -92,7 +92,8 @@ def step_penalty(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
     near = less_equal((row + costs.conflict_near) % page, 2 * costs.conflict_near)
     near = logical_and(less_equal(page // 2, row), near)
     first, more = (machine.picoseconds(share * cycles) for cycles in costs.wide)
-    wide = first + minimum(nest.k, costs.wide_steps) * more // costs.wide_steps
+    steps = ceil_div(nest.k, maximum(blocks.depth, 1))
+    wide = first + minimum(steps, costs.wide_steps) * more // costs.wide_steps
     wide = select(less_equal(row, costs.wide_row), 0, wide)
     lines = maximum(split * pages // many, wide) + shared
     return select(near, machine.picoseconds(costs.conflict), lines)
