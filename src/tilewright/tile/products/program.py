@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from tilewright.cost.operands import Blocks, are_asked_for
 from tilewright.ir.listed_view import ListedView
+from tilewright.ir.product_nest import ProductNest
 from tilewright.ir.tile import (
     NEVER,
     Finish,
@@ -91,12 +93,13 @@ def product_program(
     assert isinstance(right, View), "tiles read the right operand as it lies"
     gathering, packing = (side.load if isinstance(side, Loaded) else () for side in operands)
     tail = frame.n.value % frame.tile.columns if frame.n.is_constant else None
-    finish = Finish(stores, Registers(frame.tile.rows, frame.tile.columns, tail), streamed)
+    registers = Registers(frame.tile.rows, frame.tile.columns, tail)
+    finish = Finish(stores, registers, streamed)
     product = Product(
         dtype, left, right, m.bounds, n.bounds, k.bounds, finish, narrow_type(frame.kernel.seed)
     )
     loaded = [buffer for side in operands if isinstance(side, Loaded) for buffer in side.scratch]
-    return TileProgram(
+    program = TileProgram(
         buffers=(*reads, *results),
         results=len(results),
         grid=(*frame.batch, (n.number, n.count), (m.number, m.count)),
@@ -112,6 +115,15 @@ def product_program(
         checks=tuple(frame.lowering.checks),
         work=work,
     )
+    return _asking(program, frame.tile.room)
+
+
+def _asking(program: TileProgram, room: int) -> TileProgram:
+    """The program, which says where its tiles ask for rows of columns that come later."""
+    nest = ProductNest.of(program)
+    finish = replace(nest.finish, ahead=are_asked_for(nest, Blocks.of(nest), room))
+    steps = replace(nest.steps, body=(replace(nest.product, target=finish),))
+    return nest.with_blocks(replace(nest.blocks, body=(steps,)))
 
 
 def _of_block(whole: View, rows: StageAxis, depth: StageAxis) -> View:
