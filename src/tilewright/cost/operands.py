@@ -37,7 +37,7 @@ from tilewright.shape import (
     product,
     select,
 )
-from tilewright.target.core_model import LINE_BYTES, NEAR_OPERAND_BYTES, PAGE_BYTES, SHORT_ROW_BYTES
+from tilewright.target.core_model import LINE_BYTES, PAGE_BYTES, SHORT_ROW_BYTES
 
 MEBIBYTE = 1 << 20  # bytes, the unit of ``PanelCosts.reach``
 FORESEEN = constant(2)  # halves: once the time that memory takes, as hardware asks for it ahead
@@ -155,20 +155,17 @@ def are_asked_for(nest: ProductNest, blocks: Blocks, room: int) -> Expr:
     """Whether tiles ask for rows of columns, which are read in place, a block of them ahead.
 
     They have a panel's part of each row, so that hardware sees no stretch in memory. It takes rows
-    that lie side by side, more of them than a second-level cache has, and ``room`` bytes of it for
-    both blocks.
+    that lie side by side, and ``room`` bytes of the second-level cache for both blocks. Programs
+    say so where they are far (``Finish.ahead``): what that cache has need not be asked for.
     """
     left, right, size = nest.left, nest.right, nest.dtype.bytes
     in_place = not (nest.is_packing or right.panel or isinstance(right, ListedView))
     if not (in_place and isinstance(left, View) and right.row is constant(1)):
         return constant(0)
-    own = [extent for name, extent in nest.batch if name in right.offset.free_symbols]
-    far = less_equal(NEAR_OPERAND_BYTES // size, product([*own, nest.n, nest.k]))
     beside = logical_and(equal(right.depth, nest.n), less_equal(blocks.columns, 1))
-    parts = less(nest.registers.columns, nest.n)
     deep = ceil_div(nest.k, maximum(blocks.depth, 1))
-    held = less_equal(2 * deep * nest.n, room // size)
-    return logical_and(far, beside, parts, held)
+    beside = logical_and(beside, less(nest.registers.columns, nest.n))
+    return logical_and(beside, less_equal(2 * deep * nest.n, room // size))
 
 
 def _apart(nest: ProductNest, size: int) -> Expr:

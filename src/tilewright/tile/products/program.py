@@ -26,7 +26,9 @@ from tilewright.ir.tile import (
     TileProgram,
     View,
 )
-from tilewright.shape import Expr
+from tilewright.shape import Expr, less_equal, logical_and
+from tilewright.shape import product as product_of
+from tilewright.target.core_model import NEAR_OPERAND_BYTES
 from tilewright.tile.moves.staged import StagedResult
 from tilewright.tile.products.frame import Frame, narrow_type
 
@@ -121,7 +123,11 @@ def product_program(
 def _asking(program: TileProgram, room: int) -> TileProgram:
     """The program, which says where its tiles ask for rows of columns that come later."""
     nest = ProductNest.of(program)
-    finish = replace(nest.finish, ahead=are_asked_for(nest, Blocks.of(nest), room))
+    own = [extent for name, extent in nest.batch if name in nest.right.offset.free_symbols]
+    elements = product_of([*own, nest.n, nest.k])
+    far = less_equal(NEAR_OPERAND_BYTES // nest.dtype.bytes, elements)
+    ahead = logical_and(far, are_asked_for(nest, Blocks.of(nest), room))
+    finish = replace(nest.finish, ahead=ahead)
     steps = replace(nest.steps, body=(replace(nest.product, target=finish),))
     return nest.with_blocks(replace(nest.blocks, body=(steps,)))
 
