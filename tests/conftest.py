@@ -14,6 +14,7 @@ import sys
 import tempfile
 import zlib
 from collections import defaultdict
+from pathlib import Path
 
 import pytest
 
@@ -30,6 +31,8 @@ collect_ignore = (
 
 _CACHE = "TILEWRIGHT_CACHE_DIR"
 _BYTECODE = "PYTHONPYCACHEPREFIX"
+_ALLOCATIONS = 200_000  # more than are freed, after which Python looks for garbage
+_module: list[Path] = []  # of the test that ran last
 _LONGEST = ("models", "project", "conformance", "plan")  # folders of whole networks and the like
 
 
@@ -85,18 +88,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """What is there before the first test stays: the garbage collector need not look at it again.
-
-    Modules and items of thousands of tests are more than what most tests make. That it comes less
-    often saves a sixth of the time of tests that compile.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(10 * gc.get_threshold()[0])
+    """The garbage collector comes seldom: most of what tests make goes without it, and at once."""
+    gc.set_threshold(_ALLOCATIONS)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """A slow test takes turns with what others try all of, unless all cases are asked for."""
+    """What other modules left is collected, or stays: the collector need not look at it again.
+
+    Modules and items of thousands of tests are more than what most tests make, and so is what the
+    compiler remembers of them. A slow test takes turns with what others try all of, unless all
+    cases are asked for.
+    """
+    if _module[:] != [item.path]:
+        _module[:] = [item.path]
+        gc.collect()
+        gc.freeze()
     slow = item.get_closest_marker("slow") is not None
     turns.begin(item.nodeid, slow and not item.config.getoption("--all-cases"))
 

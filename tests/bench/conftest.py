@@ -9,12 +9,6 @@ import numpy as np
 import pytest
 
 
-@pytest.fixture(autouse=True)
-def no_collection(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rounds collect garbage, which takes long beside all that tests load."""
-    monkeypatch.setattr("tilewright.bench.measure.gc.collect", lambda: 0)
-
-
 class FakeClock:
     """Time passes only by sleeping and by calling fake contenders; both are written down.
 

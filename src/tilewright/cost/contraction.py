@@ -193,7 +193,7 @@ def _alone(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
         compute = maximum(compute, moved) + again_time(nest, machine, blocks)
     else:  # tiles of many rows wait as well, unless they ask: too few loads are under way
         few = less_equal(nest.m, machine.core.streams.few_rows)
-        few = logical_or(few, are_asked_for(nest, machine, blocks))
+        few = logical_or(few, are_asked_for(nest, blocks, machine.room))
         waited = moved * (4 + round(4 * row_share(nest, machine))) // 8
         shown = maximum(moved - compute, 0)
         compute = select(few, maximum(compute, moved - called), compute + waited)

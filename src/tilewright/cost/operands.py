@@ -18,6 +18,7 @@ from tilewright.cost.levels import (
 )
 from tilewright.cost.loops import statement_cycles
 from tilewright.cost.machine import Machine
+from tilewright.ir.listed_view import ListedView
 from tilewright.ir.product_nest import ProductNest
 from tilewright.ir.tile import Load, Loop, RunTable, Statement, Store, TransposeBlock, View
 from tilewright.ir.tile_walk import ExpressionMap
@@ -147,21 +148,25 @@ def waiting_time(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
     begun = _of_element(nest, pieces_time(batch * nest.k * blocks.columns, moved * size, machine))
     followed = less_equal(ceil_div(nest.k, maximum(blocks.depth, 1)), streams.followed)
     waited = select(followed, minimum(begun, waited), waited)
-    none = logical_or(are_asked_for(nest, machine, blocks), less_equal(nest.n, width))
+    none = logical_or(are_asked_for(nest, blocks, machine.room), less_equal(nest.n, width))
     return select(none, 0, waited)
 
 
-def are_asked_for(nest: ProductNest, machine: Machine, blocks: Blocks) -> Expr:
+def are_asked_for(nest: ProductNest, blocks: Blocks, room: int) -> Expr:
     """Whether tiles ask for rows of columns, which are read in place, a block of them ahead.
 
-    That takes rows that lie side by side, and a second-level cache that holds both blocks.
+    They have a panel's part of each row, so that hardware sees no stretch in memory. It takes rows
+    that lie side by side, and ``room`` bytes of the second-level cache for both blocks. Programs
+    say so where they are far (``Finish.ahead``): what that cache has need not be asked for.
     """
-    if nest.is_packing or nest.right.panel:
+    left, right, size = nest.left, nest.right, nest.dtype.bytes
+    in_place = not (nest.is_packing or right.panel or isinstance(right, ListedView))
+    if not (in_place and isinstance(left, View) and right.row is constant(1)):
         return constant(0)
-    beside = logical_and(equal(nest.right.depth, nest.n), less_equal(blocks.columns, 1))
+    beside = logical_and(equal(right.depth, nest.n), less_equal(blocks.columns, 1))
     deep = ceil_div(nest.k, maximum(blocks.depth, 1))
     beside = logical_and(beside, less(nest.registers.columns, nest.n))
-    return logical_and(beside, machine.holds(2, 2 * deep * nest.n, nest.dtype.bytes))
+    return logical_and(beside, less_equal(2 * deep * nest.n, room // size))
 
 
 def _apart(nest: ProductNest, size: int) -> Expr:

@@ -345,8 +345,7 @@ class Sums:
 class Registers:
     """What the registers of a machine hold of the sums of a :class:`Product`: rows and columns.
 
-    ``tail`` is the number of the product's columns modulo theirs, or None where it is not known
-    when compiling.
+    ``tail`` is the product's columns modulo theirs, or None where it is not known.
     """
 
     rows: int
@@ -358,14 +357,15 @@ class Registers:
 class Finish:
     """What becomes of the sums of a :class:`Product` after the last block of the depth.
 
-    Until then, from block to block of the stage around it, the machine keeps them where it likes.
-    In ``stores`` the names "_m" and "_n" are the row and column of an element, and
-    ``Local("accumulator")`` is its sum; ``streamed`` is that of a :class:`Loop`.
+    Until then the machine keeps them where it likes. In ``stores`` the names "_m" and "_n" are the
+    row and column of an element, and ``Local("accumulator")`` is its sum; ``streamed`` is that of a
+    :class:`Loop`. Where ``ahead`` is not 0, tiles ask for rows of columns a block of them ahead.
     """
 
     stores: tuple[Store, ...]
     registers: Registers
     streamed: Expr = NEVER
+    ahead: Expr = NEVER
 
 
 Bounds = tuple[Expr, Expr]

@@ -422,10 +422,11 @@ class _Reader:
         tail = cursor.integer() if cursor.take(",", "tail") else None
         self._end(cursor)
         cursor = self._line(depth, "finished")
-        streamed = NEVER
-        if cursor.take("streamed"):
-            cursor.expect("if")
-            streamed = cursor.expression()
+        told = {"streamed": NEVER, "ahead": NEVER}
+        for name in told:
+            if cursor.take(name):
+                cursor.expect("if")
+                told[name] = cursor.expression()
         cursor.expect("by")
         self._end(cursor)
         self.values.types["accumulator"] = dtype
@@ -435,7 +436,7 @@ class _Reader:
             if not isinstance(statement, Store):
                 inner.fail("a store of an element, not a transposition")
             stores.append(statement)
-        return Finish(tuple(stores), Registers(rows, columns, tail), streamed)
+        return Finish(tuple(stores), Registers(rows, columns, tail), **told)
 
 
 __all__ = ["parse_program"]

@@ -316,7 +316,8 @@ class _Printer:
         self.values.types["accumulator"] = product.dtype
         stores = [STEP + line for line in self._block(target.stores)]
         streamed = f" streamed if {e(target.streamed)}" if target.streamed != NEVER else ""
-        return [*lines, f"{STEP}finished{streamed} by", *stores]
+        ahead = f" ahead if {e(target.ahead)}" if target.ahead != NEVER else ""
+        return [*lines, f"{STEP}finished{streamed}{ahead} by", *stores]
 
     def _codes(self, view: CodeView) -> str:
         zeros = view.zeros if isinstance(view.zeros, int) else view.zeros.name

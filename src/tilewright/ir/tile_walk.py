@@ -307,7 +307,7 @@ def _of_product(product: Product) -> Iterator[Expr]:
     if isinstance(target, Sums):
         yield from (target.offset, target.row, target.resume)
     else:
-        yield target.streamed
+        yield from (target.streamed, target.ahead)
         yield from expressions(target.stores)
 
 
@@ -446,8 +446,9 @@ class ExpressionMap:
             for begin, end in (product.rows, product.columns, product.depth)
         )
         if isinstance(target, Finish):
-            streamed = rewrite(target.streamed)
-            target = replace(target, stores=self.stores(target.stores), streamed=streamed)
+            streamed, ahead = rewrite(target.streamed), rewrite(target.ahead)
+            stores = self.stores(target.stores)
+            target = replace(target, stores=stores, streamed=streamed, ahead=ahead)
         return replace(
             product, left=left, right=right, rows=rows, columns=columns, depth=depth, target=target
         )

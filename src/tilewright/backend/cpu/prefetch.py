@@ -16,23 +16,20 @@ from tilewright.backend.cpu.indices import word
 from tilewright.backend.cpu.math_arithmetic import call_intrinsic
 from tilewright.backend.cpu.statements import FunctionFrame
 from tilewright.backend.cpu.tile_ahead import UNROLL, Ahead, RowsAhead
-from tilewright.ir.listed_view import ListedView
 from tilewright.ir.product_nest import ProductNest
-from tilewright.ir.tile import TileBuffer, TransposeBlock, View
+from tilewright.ir.tile import NEVER, TileBuffer, TransposeBlock, View
 from tilewright.shape import (
     Expr,
     constant,
-    equal,
     less,
     less_equal,
     logical_and,
     logical_or,
     minimum,
-    product,
     select,
     symbol,
 )
-from tilewright.target.core_model import NEAR_OPERAND_BYTES, SHORT_ROW_BYTES
+from tilewright.target.core_model import SHORT_ROW_BYTES
 
 
 @dataclass
@@ -60,9 +57,7 @@ class Prefetcher:
         left = nest.left
         alone = nest.n.is_constant and nest.n.value <= nest.registers.columns
         self.asks_right = nest.right.panel > 0 and not alone
-        in_place = not (nest.is_packing or nest.right.panel or isinstance(nest.right, ListedView))
-        in_place = in_place and isinstance(left, View)
-        self.asks_rows = in_place and nest.right.row is constant(1) and not alone
+        self.asks_rows = nest.finish.ahead != NEVER
         self.asks_left = isinstance(left, View) and not left.panel and left.depth is constant(1)
         self.later: list[_Later] = []
 
@@ -103,8 +98,8 @@ class Prefetcher:
 
         A panel has a part of each row. Hardware, which sees these parts one far behind the other,
         brings a line in 6 to 10 ns from memory; asked for in the order of memory, while the block
-        before is multiplied, it brings one in 2 to 3 (Zen 4). That takes rows that lie side by
-        side. The last block is followed by the next matrix of a batch.
+        before is multiplied, it brings one in 2 to 3 (Zen 4). The program says where that is
+        done (``Finish.ahead``). The last block is followed by the next matrix of a batch.
         """
         if not self.asks_rows:
             return None
@@ -120,11 +115,7 @@ class Prefetcher:
         start = frame.index(select(inside, here, there))
         panel = builder.mul(builder.sub(names["_np"], names[N0]), block)
         start = builder.add(start, panel)
-        elements = product([size for _, size in own]) * nest.n * nest.k
-        far = less_equal(NEAR_OPERAND_BYTES // self.dtype.bytes, elements)
-        beside = logical_and(equal(right.depth, nest.n), equal(symbol(N1) - symbol(N0), nest.n))
-        some = logical_and(less(nest.registers.columns, nest.n), more)
-        useful = frame.index(logical_and(logical_and(far, beside), some))
+        useful = frame.index(logical_and(nest.finish.ahead, more))
         rows = builder.sub(names[M1], names[M0])
         tiles = builder.udiv(builder.add(rows, word(most - 1)), word(most))
         mask = builder.sub(self._power_of_two(tiles), word(1))

@@ -15,8 +15,10 @@ from typing import Protocol
 
 from llvmlite import ir
 
+from tilewright.backend.cpu.cover import stepping
 from tilewright.backend.cpu.emitter import Emitter
 from tilewright.backend.cpu.indices import I64, IndexEmitter, word
+from tilewright.backend.cpu.internal import POINTER
 from tilewright.backend.cpu.machine import Level
 from tilewright.ir.tile import (
     IDENTITY,
@@ -223,6 +225,9 @@ class VectorFrame:
             else:
                 self.vector.masked_store(value, address, dtype, self.mask)
             return
+        if store.offset.affine((self.place.variable,)) is None:
+            self._store_by_lane(store, value)
+            return
         for lane in range(self.lanes):
             element = self.builder.extract_element(value, ir.Constant(ir.IntType(32), lane))
             if self.place.count is None:
@@ -235,3 +240,24 @@ class VectorFrame:
         column = self.builder.add(self.place.first, word(lane))
         address = self._address(store.buffer, store.offset, column)
         self.frame.emitter.store(element, address, store.buffer.dtype)
+
+    def _store_by_lane(self, store: Store, value: ir.Value) -> None:
+        """Write the lanes in a loop: where one lies takes divisions, which are said once."""
+        builder, dtype, scalar = self.builder, store.buffer.dtype, self.frame.emitter
+        kind = ir.VectorType(self.vector.memory_type(dtype), self.lanes)
+        with builder.goto_entry_block():
+            near = builder.alloca(kind)
+        near.type = POINTER  # llvmlite alone still gives it the type of what it points to
+        self.vector.store(value, near, dtype)
+
+        def lane(number: ir.Value) -> ir.Value:
+            element = scalar.load(scalar.gep(near, dtype, number), dtype)
+            column = builder.add(self.place.first, number)
+            scalar.store(element, self._address(store.buffer, store.offset, column), dtype)
+            return word(1)
+
+        end: ir.Value = word(self.lanes)
+        if self.place.count is not None:
+            some = builder.icmp_signed("<", self.place.count, end)
+            end = builder.select(some, self.place.count, end)
+        stepping(builder, "lane", (word(0), end), lane, always=self.place.count is None)

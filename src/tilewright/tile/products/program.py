@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from tilewright.cost.operands import Blocks, are_asked_for
 from tilewright.ir.listed_view import ListedView
+from tilewright.ir.product_nest import ProductNest
 from tilewright.ir.tile import (
     NEVER,
     Finish,
@@ -24,7 +26,9 @@ from tilewright.ir.tile import (
     TileProgram,
     View,
 )
-from tilewright.shape import Expr
+from tilewright.shape import Expr, less_equal, logical_and
+from tilewright.shape import product as product_of
+from tilewright.target.core_model import NEAR_OPERAND_BYTES
 from tilewright.tile.moves.staged import StagedResult
 from tilewright.tile.products.frame import Frame, narrow_type
 
@@ -91,12 +95,13 @@ def product_program(
     assert isinstance(right, View), "tiles read the right operand as it lies"
     gathering, packing = (side.load if isinstance(side, Loaded) else () for side in operands)
     tail = frame.n.value % frame.tile.columns if frame.n.is_constant else None
-    finish = Finish(stores, Registers(frame.tile.rows, frame.tile.columns, tail), streamed)
+    registers = Registers(frame.tile.rows, frame.tile.columns, tail)
+    finish = Finish(stores, registers, streamed)
     product = Product(
         dtype, left, right, m.bounds, n.bounds, k.bounds, finish, narrow_type(frame.kernel.seed)
     )
     loaded = [buffer for side in operands if isinstance(side, Loaded) for buffer in side.scratch]
-    return TileProgram(
+    program = TileProgram(
         buffers=(*reads, *results),
         results=len(results),
         grid=(*frame.batch, (n.number, n.count), (m.number, m.count)),
@@ -112,6 +117,19 @@ def product_program(
         checks=tuple(frame.lowering.checks),
         work=work,
     )
+    return _asking(program, frame.tile.room)
+
+
+def _asking(program: TileProgram, room: int) -> TileProgram:
+    """The program, which says where its tiles ask for rows of columns that come later."""
+    nest = ProductNest.of(program)
+    own = [extent for name, extent in nest.batch if name in nest.right.offset.free_symbols]
+    elements = product_of([*own, nest.n, nest.k])
+    far = less_equal(NEAR_OPERAND_BYTES // nest.dtype.bytes, elements)
+    ahead = logical_and(far, are_asked_for(nest, Blocks.of(nest), room))
+    finish = replace(nest.finish, ahead=ahead)
+    steps = replace(nest.steps, body=(replace(nest.product, target=finish),))
+    return nest.with_blocks(replace(nest.blocks, body=(steps,)))
 
 
 def _of_block(whole: View, rows: StageAxis, depth: StageAxis) -> View:
