@@ -238,14 +238,15 @@ class _Tasks:
     ) -> None:
         """The places along some axes of the task that follows.
 
-        The loop ends where an axis does that is alone, so that this only goes up: addresses then
-        are steps from one task to the next.
+        Where one axis alone is a loop, that ends with the axis, and this only goes up: addresses
+        are steps from one task to the next. Those of several loops within a task would be more
+        steps than registers hold.
         """
         builder = self.frame.builder
         carry: ir.Value = ir.Constant(ir.IntType(1), 1)
         for (_, extent), place in reversed(list(zip(axes, places, strict=True))):
             raised = builder.add(place, builder.zext(carry, I64), flags=("nsw",))
-            if len(axes) > 1:
+            if self.counted > 1:
                 carry = builder.icmp_signed("==", raised, extent)
                 raised = builder.select(carry, word(0), raised)
             place.add_incoming(raised, builder.block)

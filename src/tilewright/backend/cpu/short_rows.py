@@ -18,7 +18,8 @@ from tilewright.backend.cpu.function import task_loop
 from tilewright.backend.cpu.indices import word
 from tilewright.backend.cpu.statements import FunctionFrame
 from tilewright.backend.cpu.vectors import VectorFrame, VectorPlace
-from tilewright.ir.tile import Let, Load, Loop, Store, TileProgram
+from tilewright.ir.dtype import DType
+from tilewright.ir.tile import Convert, Let, Loop, Store, TileProgram
 from tilewright.ir.tile_walk import (
     is_function,
     is_side_by_side,
@@ -28,6 +29,11 @@ from tilewright.ir.tile_walk import (
     value_parts,
 )
 from tilewright.target.core_model import WIDE_LANES
+
+# Of a vector, unless it is made whole numbers, by an instruction for one register. Of more the usual
+# loop has as many.
+MOST_REGISTERS = 2
+FLOATS = (DType.FLOAT32, DType.FLOAT64)
 
 
 def write_short_rows(
@@ -99,10 +105,10 @@ def _widths(frame: FunctionFrame, loop: Loop) -> list[int]:
         return []
     if again and (len(stores) > 1 or any(load.offset != stores[0].offset for load in again)):
         return []
-    most = WIDE_LANES
-    if not all(isinstance(value, Load) for value in own_values(loop)):
-        dtypes = [part.dtype for part in parts] + [store.buffer.dtype for store in stores]
-        most = min(most, *(frame.level.lanes(dtype.bytes) for dtype in dtypes))
+    dtypes = [part.dtype for part in parts] + [store.buffer.dtype for store in stores]
+    is_one = any(isinstance(part, Convert) and part.dtype not in FLOATS for part in parts)
+    registers = 1 if is_one else MOST_REGISTERS
+    most = min(WIDE_LANES, registers * min(frame.level.lanes(dtype.bytes) for dtype in dtypes))
     return [1 << power for power in range(most.bit_length())]
 
 
