@@ -30,8 +30,8 @@ from tilewright.ir.tile_walk import (
 )
 from tilewright.target.core_model import WIDE_LANES
 
-# Of a vector, unless it is made whole numbers, by an instruction for one register. Of more the usual
-# loop has as many.
+# Of a vector, unless it is made whole numbers: instructions for that have one register. Of more
+# vectors, the usual loop has as many.
 MOST_REGISTERS = 2
 FLOATS = (DType.FLOAT32, DType.FLOAT64)
 
