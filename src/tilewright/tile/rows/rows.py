@@ -2,7 +2,8 @@
 
 Each stage of a kernel (``row_stages``) is a sweep over whole rows that stay in cache. Where rows
 lie side by side in memory, vectors run across them (``row_columns``); where these are very few,
-rows one by one are a variant. Otherwise one task has one row, and vectors run along it. Where rows
+rows one by one are a variant, and so are the columns turned into rows (``turned_columns``).
+Otherwise one task has one row, and vectors run along it (``rows_along``). Where rows
 may be short, there is a variant that turns blocks of them (``turned_rows``), where they may be few
 and long one in which threads share each sweep (``row_parts``). Start with :func:`lower_rows`.
 """
