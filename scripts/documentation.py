@@ -60,6 +60,19 @@ and why. Models of opsets below {oldest} are lifted to it first.
 """
 
 
+DISPUTED = """\
+Results are those of ONNX's definitions and of its reference evaluator. Other engines differ from
+these, and so from tilewright, in some corners:
+
+- `Resize` by a scale with the coordinates `align_corners`, where the scaled length is no whole
+  number: the reference and ONNX's own test data divide by that fractional length less one, ONNX
+  Runtime and OpenVINO by the whole length of the result less one, so that its last element is the
+  last one of the data. Sizes in the place of scales give the same in all of them.
+- `TopK` of data that hold NaNs: a NaN is the greatest element, as in numpy, for any number of
+  wanted elements. What ONNX Runtime gives depends on where it stands.
+"""
+
+
 CONTRIBUTED = """\
 Operators that ONNX Runtime and its tools put into models, as its own domain `com.microsoft` or
 beside those of ONNX. ONNX has no reference for them: a form that the last column names is refused.
@@ -89,6 +102,7 @@ def operator_table() -> str:
     for domain, name in keys + more:
         how, limits = _executed(domain, name, newest)
         lines.append(f"| {name} | {DOMAINS.get(domain, domain)} | {how} | {limits} |")
+    lines += ["", "## Where engines differ", "", *DISPUTED.splitlines()]
     lines += ["", "## Operators of ONNX Runtime", "", *CONTRIBUTED.splitlines(), ""]
     lines += ["| operator | not compiled where |", "|---|---|"]
     for name in sorted(name for domain, name in OPERATORS if domain == DOMAIN):

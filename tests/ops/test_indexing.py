@@ -191,7 +191,7 @@ def test_the_greatest_element(largest: int) -> None:
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16, np.int32, np.uint8])
 @pytest.mark.parametrize("largest", [0, 1])
-@pytest.mark.parametrize(("count", "axis"), [(2, 0), (3, 1), (17, 1), (5, -1)])
+@pytest.mark.parametrize(("count", "axis"), [(1, 1), (1, -1), (2, 0), (3, 1), (17, 1), (5, -1)])
 def test_the_first_in_order(count: int, axis: int, largest: int, dtype: type) -> None:
     """With ties, both zeros, and what is no number, which is the greatest."""
     data = GENERATOR.integers(0, 6, (4, 17, 5)).astype(dtype)
@@ -199,6 +199,7 @@ def test_the_first_in_order(count: int, axis: int, largest: int, dtype: type) ->
         data = data - dtype(3)
         data[0, 3:7, 0] = np.nan, np.inf, -np.nan, -np.inf
         data[1, 2:4, 1] = -0.0, 0.0
+        data[2, :, 2], data[3, :, 3] = np.nan, (np.nan, *[np.inf] * 16)
     check_node(
         "TopK", [data, _integers(count)], {"largest": largest, "axis": axis}, outputs=2,
         constants=(1,), fixed=(0,), expected=first_in_order(data, count, axis, largest),

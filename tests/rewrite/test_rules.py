@@ -78,14 +78,15 @@ def test_every_rule_has_a_case_and_a_formula() -> None:
     assert len({rule.name for rule in RULES}) == len(RULES)
 
 
-@pytest.mark.parametrize("exponent", [2.0, 3.0])
+@pytest.mark.parametrize("exponent", [2.0, 3.0, -1.0, -2.0])
 def test_small_powers_are_products(exponent: float) -> None:
     root = apply("power", x(), fill(exponent, x()))
     after, fired = simplified(root, "small_power")
     assert fired == ["small_power"]
     sizes = {"m": 3, "n": 40, "k": 0}
     expected = values(graph_of(root), sizes).astype(np.float64)
-    # A product of three floats is rounded twice, each time by half a unit in the last place.
+    # A product of three floats is rounded twice, each time by half a unit in the last place; the
+    # square of a reciprocal counts the rounding of that twice, and once its own.
     tolerance = 2 * float(np.finfo(np.float32).eps)
     np.testing.assert_allclose(values(after, sizes), expected, rtol=tolerance)
 

@@ -220,11 +220,28 @@ def _top_k(context: RuleContext) -> Sequence[Node]:
     is_largest = context.integer("largest", 1) != 0
     if count == 1:
         context.require(less_equal(1, size), f"axis {axis} holds no element to choose")
-        kind = "maximum" if is_largest else "minimum"
-        index = builder.unsqueeze(node(ArgReduce(kind, axis, False), data), [axis])
+        best = _greatest(data, axis) if is_largest else _least(builder, data, axis)
+        index = builder.unsqueeze(best, [axis])
     else:
         index = _first(builder, _ranks(builder, data, axis, is_largest), axis, count)
     return [node(GatherElements(axis), data, index), index]
+
+
+def _greatest(data: Node, axis: int) -> Node:
+    """Where the greatest elements are, the first of equal ones."""
+    return node(ArgReduce("maximum", axis, False), data)
+
+
+def _least(b: Builder, data: Node, axis: int) -> Node:
+    """Where the least elements are, the first of equal ones.
+
+    What is not a number is the greatest, so that it is found only where there is nothing else.
+    """
+    if not data.dtype.is_float:
+        return node(ArgReduce("minimum", axis, False), data)
+    numbers = b.select(b.map("is_nan", data), np.inf, data)
+    least = b.reduce("minimum", numbers, [axis], keep=True)
+    return _greatest(cast(b.map("equal", data, least), DType.INT32), axis)
 
 
 def _ranks(b: Builder, data: Node, axis: int, is_largest: bool) -> Node:

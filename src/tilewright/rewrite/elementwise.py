@@ -125,15 +125,22 @@ def logic_with_known(x: Node, facts: Facts) -> Node | None:
 
 
 def small_power(x: Node, facts: Facts) -> Node | None:
-    """a ^ 2 → a * a, a ^ 3 → a * a * a, of floats (the cube is rounded once more)."""
+    """a ^ 2 → a * a, a ^ 3 → a * a * a, a ^ -1 → 1 / a, a ^ -2 → (1 / a) * (1 / a), of floats.
+
+    The cube and the last one are rounded once more; the square of a would leave the normal numbers
+    where its reciprocal does not.
+    """
     if not x.dtype.is_float:
         return None
     a, exponent = x.inputs
     value = single_value(exponent)
-    if value is None or value not in (2, 3):
+    if value is None or value not in (-2, -1, 2, 3):
         return None
-    square = node(Map("multiply"), a, a)
-    return square if value == 2 else node(Map("multiply"), square, a)
+    base = a if value > 0 else node(Map("divide"), filled(1.0, x), a)
+    if value == -1:
+        return base
+    square = node(Map("multiply"), base, base)
+    return node(Map("multiply"), square, base) if value == 3 else square
 
 
 def division_by_power_of_two(x: Node, facts: Facts) -> Node | None:

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from functools import reduce
 
+import pytest
+
 from support.graph_kit import F32, Space, apply, check, spread
 from tilewright.backend.cpu.whole_rows import with_whole_rows
+from tilewright.ir.dtype import DType
+from tilewright.ir.graph import node
+from tilewright.ir.primitives import Transpose
 from tilewright.ir.tile_parse import parse_program
 from tilewright.ir.tile_print import print_program
 
@@ -58,3 +63,16 @@ def test_every_row_is_computed_wherever_tasks_begin() -> None:
     sizes = [(0, 1, 1, 1), (1, 1, 1, 1), (2, 3, 5, 7), (7, 2, 1, 4097), (3, 1, 8, 16), (5, 6, 7, 0),
              (11, 3, 13, 33), (40, 30, 20, 15)]  # fmt: skip
     check(graph, [dict(zip("abcd", size, strict=True)) for size in sizes])
+
+
+@pytest.mark.parametrize("dtype", [F32, DType.FLOAT64, DType.UINT8])
+def test_rows_of_any_few_elements(dtype: DType) -> None:
+    """Copied, and computed of another row, a number for each and where the elements lie."""
+    space = Space()
+    a, b, c = space.dimensions("a b c")
+    shapes = {"x": (a, b, c), "y": (b, c), "z": (a,)}
+    x, y, z = (space.input(name, dtype, *shape) for name, shape in shapes.items())
+    turned = node(Transpose((1, 0, 2)), x)
+    sums = apply("add", apply("add", x, spread(y, (a, b, c), (1, 2))), spread(z, (a, b, c), (0,)))
+    for graph in (space.graph(turned), space.graph(sums)):
+        check(graph, [{"a": 3, "b": 5, "c": n} for n in (0, 1, 2, 3, 4, 7, 8, 13, 16, 17, 31, 33)])

@@ -150,12 +150,14 @@ def task_loop(
     bounds: tuple[ir.Value, ir.Value],
     grid: Sequence[tuple[str, Expr]],
     body: Callable[[], None],
+    counted: int = COUNTED_AXES,
 ) -> None:
     """Run ``body`` for the tasks in ``bounds`` with the grid's variables named in the frame.
 
     The place of the first one in the grid is found by division. From there on the axes are loops
     within each other, of which the inner ones begin at that place once and then at 0: a task may be
-    as short as a row, and what only outer axes decide is computed outside of the inner loops.
+    as short as a row, and what only outer axes decide is computed outside of the inner loops. The
+    last axes, so many of them as are ``counted``, are one loop.
     """
     begin, end = bounds
     builder = frame.builder
@@ -171,7 +173,7 @@ def task_loop(
     some, done = (builder.append_basic_block(name) for name in ("tasks", "end"))
     builder.cbranch(builder.icmp_signed("<", begin, end), some, done)
     builder.position_at_end(some)
-    _Tasks(frame, end, done, body).write(axes, firsts[::-1], begin)
+    _Tasks(frame, end, done, body, counted).write(axes, firsts[::-1], begin)
     builder.branch(done)
     builder.position_at_end(done)
 
@@ -184,12 +186,13 @@ class _Tasks:
     end: ir.Value
     done: ir.Block
     body: Callable[[], None]
+    counted: int
 
     def write(
         self, axes: Sequence[tuple[str, ir.Value]], firsts: Sequence[ir.Value], task: ir.Value
     ) -> ir.Value:
         """The tasks from ``task`` on, which lies at ``firsts`` of these axes; what comes next."""
-        if len(axes) <= COUNTED_AXES:
+        if len(axes) <= self.counted:
             return self._counted(axes, firsts, task)
         builder, extent = self.frame.builder, axes[0][1]
         phis, loop = self._begun(axes[:1], (*firsts, task))
@@ -223,16 +226,30 @@ class _Tasks:
         self.body()
         self.frame.leave()
         following = builder.add(phis[-1], word(1), flags=("nsw",))
-        carry: ir.Value = ir.Constant(ir.IntType(1), 1)
-        for (_, extent), phi in reversed(list(zip(axes, phis, strict=False))):
-            raised = builder.add(phi, builder.zext(carry, I64), flags=("nsw",))
-            carry = builder.icmp_signed("==", raised, extent)
-            phi.add_incoming(builder.select(carry, word(0), raised), builder.block)
+        self._count_on(axes, phis[:-1])
         phis[-1].add_incoming(following, builder.block)
         after = builder.append_basic_block("axes_end")
         builder.cbranch(builder.icmp_signed("<", following, last), loop, after)
         builder.position_at_end(after)
         return following
+
+    def _count_on(
+        self, axes: Sequence[tuple[str, ir.Value]], places: Sequence[ir.PhiInstr]
+    ) -> None:
+        """The places along some axes of the task that follows.
+
+        Where one axis alone is a loop, that ends with the axis, and this only goes up: addresses
+        are steps from one task to the next. Those of several loops within a task would be more
+        steps than registers hold.
+        """
+        builder = self.frame.builder
+        carry: ir.Value = ir.Constant(ir.IntType(1), 1)
+        for (_, extent), place in reversed(list(zip(axes, places, strict=True))):
+            raised = builder.add(place, builder.zext(carry, I64), flags=("nsw",))
+            if self.counted > 1:
+                carry = builder.icmp_signed("==", raised, extent)
+                raised = builder.select(carry, word(0), raised)
+            place.add_incoming(raised, builder.block)
 
     def _begun(
         self, axes: Sequence[tuple[str, ir.Value]], begins: Sequence[ir.Value]

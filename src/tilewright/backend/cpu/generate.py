@@ -18,6 +18,7 @@ from tilewright.backend.cpu.function import KernelFunction, Signature, scratch_b
 from tilewright.backend.cpu.library import Compilation, Unit
 from tilewright.backend.cpu.machine import Level
 from tilewright.backend.cpu.parameters import parametrise
+from tilewright.backend.cpu.short_rows import write_short_rows
 from tilewright.backend.cpu.streams import write_fence
 from tilewright.backend.cpu.whole_rows import with_whole_rows
 from tilewright.ir.product_nest import ProductNest
@@ -111,7 +112,8 @@ class CodeGenerator:
             is_whole = frame.indices.truth(rows[0], frame.names)
             with frame.builder.if_else(is_whole) as (whole, other):
                 with whole:
-                    write_tasks(rows[1])
+                    form = rows[1]
+                    write_short_rows(frame, (begin, end), form, lambda: write_tasks(form))
                 with other:
                     write_tasks(program)
         write_fence(frame, program.body)

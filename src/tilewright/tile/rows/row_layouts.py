@@ -19,7 +19,8 @@ FEW_COLUMNS = LEAST_VECTOR_BYTES // WORD_BYTES
 class Layout:
     """The wide axes of a row space by what they are to a task.
 
-    ``has_few`` columns may be worse than whole rows in turn.
+    ``has_few`` columns may be worse than whole rows in turn; only a call tells whether those are
+    few that ``may_be_few``.
     """
 
     grid: tuple[int, ...]
@@ -27,6 +28,7 @@ class Layout:
     beside: tuple[int, ...]
     within: tuple[int, ...]
     has_few: bool = False
+    may_be_few: bool = False
 
 
 def layouts(kernel: Kernel) -> list[Layout]:
@@ -44,12 +46,13 @@ def layouts(kernel: Kernel) -> list[Layout]:
     columns = product([space.shape[a] for a in axes[begin:]])
     narrow = width.is_constant and width.value <= (WIDEST if strided else WIDEST_ALONE)
     few = columns.is_constant and columns.value < FEW_COLUMNS
+    may_be_few = few or not columns.is_constant
     if begin == end or not narrow:
         return []
     return [
         Layout(
             tuple(a for a in axes[:first] if a not in space.axes),
-            tuple(strided), tuple(axes[first:end]), tuple(within), few,
+            tuple(strided), tuple(axes[first:end]), tuple(within), few, may_be_few,
         )
         for first in dict.fromkeys((begin, end - 1))
     ]  # fmt: skip

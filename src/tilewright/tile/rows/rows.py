@@ -2,35 +2,21 @@
 
 Each stage of a kernel (``row_stages``) is a sweep over whole rows that stay in cache. Where rows
 lie side by side in memory, vectors run across them (``row_columns``); where these are very few,
-rows one by one are a variant. Otherwise one task has one row, and vectors run along it. Where rows
+rows one by one are a variant, and so are the columns turned into rows (``turned_columns``).
+Otherwise one task has one row, and vectors run along it (``rows_along``). Where rows
 may be short, there is a variant that turns blocks of them (``turned_rows``), where they may be few
 and long one in which threads share each sweep (``row_parts``). Start with :func:`lower_rows`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 
 from tilewright.cost import Machine
-from tilewright.ir.graph import Node
 from tilewright.ir.kernel import Kernel
-from tilewright.ir.tile import (
-    Accumulator,
-    Let,
-    Load,
-    Local,
-    Loop,
-    Statement,
-    Store,
-    TileBuffer,
-    TileProgram,
-    Value,
-)
-from tilewright.ir.views import Index, linear
-from tilewright.shape import Expr, constant, product
-from tilewright.tile.loops.loops import collapse
-from tilewright.tile.loops.side_by_side import combined
+from tilewright.ir.tile import TileProgram
+from tilewright.shape import constant
 from tilewright.tile.passes.borders import with_borders
 from tilewright.tile.passes.tables import with_tables
 from tilewright.tile.prices import priced
@@ -43,18 +29,12 @@ from tilewright.tile.rows.parts import (
 )
 from tilewright.tile.rows.row_columns import RowColumns
 from tilewright.tile.rows.row_layouts import Layout, layouts
-from tilewright.tile.rows.stages import (
-    NotOneLoopError,
-    RowStages,
-    Sweep,
-    kind_of,
-    part_of,
-    reciprocal,
-)
+from tilewright.tile.rows.rows_along import Rows
+from tilewright.tile.rows.stages import NotOneLoopError, RowStages
+from tilewright.tile.rows.turned_columns import TurnedColumns
 from tilewright.tile.rows.turned_rows import turned_rows
 from tilewright.tile.values.lowering import Lowering
 from tilewright.tile.variants import LoweredStep, Variant
-from tilewright.tile.work import PARTS
 
 
 def lower_rows(
@@ -69,6 +49,7 @@ def lower_rows(
         found.append(Variant("rows", _steps(program, task, kernel), constant(0)))
         if columns[1].layout.has_few:
             found += _one_by_one(kernel, fresh, "along")[2]
+        found += _turned_columns(kernel, fresh, columns[1].layout)
     else:
         make = partial(_rows, kernel, fresh)
         task, program, found = _one_by_one(kernel, fresh, "rows")
@@ -91,6 +72,18 @@ def _one_by_one(
         steps = _steps(turned[1], turned[0], kernel)
         found.append(Variant("turned", steps, constant(0)))
     return task, program, found
+
+
+def _turned_columns(kernel: Kernel, fresh: Callable[[], Lowering], layout: Layout) -> list[Variant]:
+    """Few columns, or as many as only a call knows, picked apart: a variant or none."""
+    if not layout.may_be_few:
+        return []
+    try:
+        task = TurnedColumns(_stages(kernel, fresh, False))
+        program = lower_whole(task)
+    except NotOneLoopError:
+        return []
+    return [Variant("columns", _steps(program, task, kernel), constant(0))]
 
 
 def _steps(program: TileProgram, task: RowTask, kernel: Kernel) -> tuple[LoweredStep, ...]:
@@ -121,173 +114,3 @@ def _rows(kernel: Kernel, fresh: Callable[[], Lowering], in_parts: bool) -> Rows
 
 def _stages(kernel: Kernel, fresh: Callable[[], Lowering], in_parts: bool) -> RowStages:
     return RowStages(kernel, fresh(), keeps=not in_parts)
-
-
-class Rows:
-    """One task for each row; ``place`` is where the task's row lies along the kept axes.
-
-    If it is given, the row is one of several of a task that is not made here.
-    """
-
-    def __init__(
-        self, stages: RowStages, in_parts: bool, place: dict[int, Expr] | None = None
-    ) -> None:
-        self.stages = stages
-        self.lowering = stages.lowering
-        self.space = stages.space
-        self.in_parts = in_parts
-        self.place: dict[int, Expr] = place or {}
-        self.grid: list[tuple[str, Expr]] = []
-        self.reduced = [a for a in self.space.wide if a in self.space.axes]
-        for axis in self.space.kept if place is None else ():
-            self.place[axis] = self._task(self.space.shape[axis])
-        self.part = self._task(constant(PARTS)) if in_parts else constant(0)
-        self.lowering.open()
-
-    def _task(self, size: Expr) -> Expr:
-        self.lowering.open()
-        variable = self.lowering.variable(size)
-        self.grid.append((str(variable), size))
-        return variable
-
-    @property
-    def is_even(self) -> tuple[str, ...]:
-        """See :class:`~tilewright.tile.rows.parts.RowTask`, also for what has no comment."""
-        return (str(self.part),) if self.in_parts else ()
-
-    @property
-    def sums(self) -> Expr:
-        """One for each row."""
-        return product([self.space.shape[a] for a in self.space.kept])
-
-    def sweep(self, sweep: Sweep) -> None:
-        """A loop over the elements of the row that reduces them."""
-        self._sweep(sweep)
-
-    def write(self, sweep: Sweep) -> None:
-        """A loop over the elements of the row that writes them."""
-        self._sweep(sweep)
-
-    def write_rows(self) -> None:
-        """What there is one of for the row."""
-        for output in self.stages.results:
-            index = self.stages.row_index(output.shape, self.place)
-            value = self.lowering.value(output, index)
-            self.lowering.store(self.stages.targets[output], linear(index, output.shape), value)
-
-    def gather(self, sweep: Sweep, spaces: Sequence[TileBuffer]) -> None:
-        """What all parts of the row were reduced to is combined."""
-        for reduction, space in zip(sweep.reductions, spaces, strict=True):
-            parts = [Load(space, self._in_space(constant(p))) for p in range(PARTS)]
-            value = self.lowering.let(combined(kind_of(reduction), parts))
-            self.lowering.cached[reduction] = self._result(value)
-
-    def leave(self, sweep: Sweep, spaces: Sequence[TileBuffer]) -> None:
-        """The part is reduced, to its own place."""
-        names = self._sweep(sweep)
-        for reduction, space in zip(sweep.reductions, spaces, strict=True):
-            value = Local(names[reduction], reduction.dtype)
-            self.lowering.store(space, self._in_space(self.part), value)
-
-    def _in_space(self, part: Expr) -> Expr:
-        """Where the sum of a part of the row lies, of all rows' sums of all parts."""
-        kept = self.space.kept
-        row = linear([self.place[a] for a in kept], tuple(self.space.shape[a] for a in kept))
-        return part * self.sums + row
-
-    def _index(self, reduced: dict[int, Expr]) -> list[Expr]:
-        known = {**self.place, **reduced}
-        return [known.get(a, constant(0)) for a in range(len(self.space.shape))]
-
-    def _inner(self, body: Callable[[list[Expr]], list[Accumulator]]) -> None:
-        """Loops over the reduced axes; ``body`` emits and returns the accumulators.
-
-        There is one loop at least: it is what binds the accumulators. Neighbouring axes which every
-        access walks as one are one loop.
-        """
-        lowering = self.lowering
-        index: dict[int, Expr] = {}
-        axes: list[tuple[str, Expr]] = []
-        for axis in self.reduced or self.space.axes[-1:]:
-            lowering.open()
-            index[axis] = lowering.variable(self.space.shape[axis])
-            axes.append((str(index[axis]), self.space.shape[axis]))
-        accumulators = tuple(body(self._index(index)))
-        levels = [lowering.close() for _ in axes]
-        if not any(levels[1:]):
-            whole = Loop("", constant(0), constant(0), levels[0], accumulators)
-            lowering.open()
-            axes, (loop,) = collapse(lowering, axes, [whole])
-            lowering.close()
-            assert isinstance(loop, Loop)
-            levels, accumulators = (
-                [loop.body, *levels[len(levels) - len(axes) + 1 :]],
-                loop.accumulators,
-            )
-        if self.in_parts and len(axes) > 1:
-            raise NotOneLoopError
-        inside: list[Statement] = []
-        for level, (variable, size) in zip(levels, reversed(axes), strict=True):
-            own = (*level, *inside)
-            masked = all(isinstance(part, Let | Store) for part in own)
-            bounds = part_of(size, self.part) if self.in_parts else (constant(0), size)
-            inside = [Loop(variable, *bounds, own, accumulators, masked=masked)]
-            accumulators = tuple(
-                Accumulator(a.name, a.kind, Local(a.name, a.value.dtype)) for a in accumulators
-            )
-        lowering.emit(inside[0])
-
-    def _sweep(self, sweep: Sweep) -> dict[Node, str]:
-        """The names of what the row is reduced to."""
-        lowering, stages = self.lowering, self.stages
-        for node, divisor in stages.divided(sweep):
-            shared = lowering.let(reciprocal(lowering.value(divisor, self._index({}))))
-            lowering.cached[node] = stages.quotient(node, self._shared(shared))
-        names = {r: lowering.name("r") for r in sweep.reductions}
-        sizes = tuple(self.space.shape[a] for a in self.reduced)
-
-        def in_scratch(index: Sequence[Expr]) -> Expr:
-            return linear([index[a] for a in self.reduced], sizes)
-
-        places = {n: stages.place(n, product(sizes), in_scratch) for n in sweep.keep}
-
-        def body(index: list[Expr]) -> list[Accumulator]:
-            for node, (buffer, offset) in places.items():
-                value = lowering.let(lowering.value(node, index))
-                lowering.blocks[-1].memo[(node, tuple(index))] = value
-                lowering.emit(Store(buffer, lowering.scope.resolve(offset(index)), value))
-            for output in sweep.outputs:
-                stages.write(output, index)
-            return [
-                Accumulator(names[r], kind_of(r), lowering.value(r.inputs[0], index))
-                for r in sweep.reductions
-            ]
-
-        self._inner(body)
-        for node, (buffer, offset) in places.items():
-            lowering.cached[node] = stages.reader(buffer, offset, self.place)
-        for reduction, name in names.items():
-            lowering.depth[name] = len(lowering.blocks) - 1
-            lowering.cached[reduction] = self._result(Local(name, reduction.dtype))
-        return names
-
-    def _shared(self, value: Value) -> Callable[[Index], Value | None]:
-        """Reads what all elements of the task's row share."""
-        resolve = self.lowering.scope.resolve
-
-        def read(index: Index) -> Value | None:
-            same = all(index[axis] is resolve(own) for axis, own in self.place.items())
-            return value if same else None
-
-        return read
-
-    def _result(self, result: Value) -> Callable[[Index], Value | None]:
-        """Reads the result of a reduction of the task's row."""
-        resolve = self.lowering.scope.resolve
-
-        def read(index: Index) -> Value | None:
-            shape = [s for a, s in enumerate(self.space.shape) if a not in self.space.axes]
-            own = self.stages.row_index(shape, self.place)
-            return result if all(i is resolve(o) for i, o in zip(index, own, strict=True)) else None
-
-        return read

@@ -50,7 +50,7 @@ class TurnedRows(RowColumns):
         self.rows = product(self._sizes(layout.grid)) * beside
         number = lead * beside + self.first
         self.origin = self.lowering.scope.resolve(number * self.length)
-        self.turned = _elements(stages)
+        self.turned = read_elements(stages)
         for node in self.turned:
             buffer = self._scratch(node)
             self._turn_in(node, buffer)
@@ -104,7 +104,7 @@ class TurnedRows(RowColumns):
         return recorded
 
 
-def _elements(stages: RowStages) -> list[Node]:
+def read_elements(stages: RowStages) -> list[Node]:
     """What is read of which there is one for every element. Raises NotOneLoopError."""
     found = [n for n in stages.kernel.reads if stages.space.holds_elements(n.shape)]
     is_plain = all(n.shape == stages.space.shape for n in found)

@@ -30,7 +30,7 @@ from tilewright.tile.products.frame import Blocking, RegisterTile
 from tilewright.tile.rows.parts import write_whole
 from tilewright.tile.rows.row_columns import RowRange
 from tilewright.tile.rows.row_layouts import Layout
-from tilewright.tile.rows.rows import Rows
+from tilewright.tile.rows.rows_along import Rows
 from tilewright.tile.rows.stages import NotOneLoopError, RowStages
 from tilewright.tile.rows.turned_rows import TurnedRows
 from tilewright.tile.values.lowering import Lowering
