@@ -126,6 +126,16 @@ def test_json_holds_every_round_and_slow_rows(fakes: SimpleNamespace) -> None:
     assert document["skipped"] == [{"contender": "torch", "reason": "not installed"}]
     assert document["rows"][0]["best_peer"] == "peer"
     assert "0.50×" in shown(report)
+    assert "outputs differ by 3.3e-01 from peer's" in shown(report)
+    assert "tilewright verify tells who is wrong" in shown(report)
+
+
+def test_a_peer_that_gives_something_else_is_left_out(fakes: SimpleNamespace) -> None:
+    clock = fakes.Clock()
+    other = fakes.Contender("other", clock, fakes.constant(0.01), value=float("nan"))
+    report = run(fakes.Contender("ours", clock, fakes.constant(0.01)), [other])
+    assert report.rows[0].best_peer is None
+    assert "other left out: ValueError: its outputs have other shapes" in shown(report)
 
 
 @pytest.mark.slow

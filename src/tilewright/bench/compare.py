@@ -8,6 +8,7 @@ May import the rest of the package but no peer. Start with `compare`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -19,6 +20,7 @@ from tilewright.bench.measure import Call, Settings, is_quiet, measure
 from tilewright.bench.report import Failure, Report, Row, Timing
 
 TWIN = " (second instance)"
+OTHER_OUTPUTS = "its outputs have other shapes, or are NaN or infinite elsewhere"
 
 Progress = Callable[[int, int, str], None]
 
@@ -86,6 +88,8 @@ def _compare_case(
         try:
             outputs, first[peer.name] = _first_call(peer, inputs, clock)
             differences[peer.name] = largest_difference(expected, outputs)
+            if not math.isfinite(differences[peer.name]):
+                raise ValueError(OTHER_OUTPUTS)
             call = peer.prepare(inputs)
             call()
         except Exception as error:

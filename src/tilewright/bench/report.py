@@ -23,6 +23,8 @@ from tilewright.bench.machine import Machine
 from tilewright.bench.measure import Settings, Spread
 from tilewright.support.text import format_count, format_sizes
 
+DOUBTFUL = 1e-3  # difference of outputs, relative to the largest one, that rounding hardly makes
+
 
 @dataclass(frozen=True)
 class Failure:
@@ -80,6 +82,12 @@ class Row:
         return min(self.timings[1:], key=_median_ratio, default=None)
 
     @property
+    def largest_difference(self) -> tuple[float, str] | None:
+        """How far a peer's outputs are off the subject's at most, and whose they are."""
+        found = [(t.difference, t.contender) for t in self.timings if t.difference is not None]
+        return max(found, default=None)
+
+    @property
     def roofline_share(self) -> float | None:
         """The least possible time divided by the subject's."""
         return None if self.least is None else self.least / self.timings[0].seconds.median
@@ -128,10 +136,6 @@ class Report:
         for row, written in zip(self.rows, document["rows"], strict=True):
             written["roofline_share"] = row.roofline_share
             written["best_peer"] = row.best_peer.contender if row.best_peer else None
-            for timing in written["timings"]:
-                # JSON has no infinity: outputs that do not even agree in shape are written as text.
-                if timing["difference"] is not None and math.isinf(timing["difference"]):
-                    timing["difference"] = "outputs disagree"
         return json.dumps(document, indent=2, allow_nan=False)
 
     def save(self, path: Path) -> None:
@@ -198,12 +202,11 @@ def _columns() -> Table:
 def _case_line(row: Row) -> Text:
     """The sizes of a case, what its outputs and times are beside, and whether to believe them."""
     line = Text(format_sizes(list(row.case.items())), style="bold")
-    differences = [timing.difference for timing in row.timings if timing.difference is not None]
-    if differences:
-        worst = max(differences)
-        text = "disagree" if math.isinf(worst) else f"differ by {worst:.1e}"
-        style = "bold red" if math.isinf(worst) else "red" if worst > 1e-3 else "dim"
-        line.append(f"  outputs {text}", style=style)
+    if row.largest_difference is not None:
+        worst, peer = row.largest_difference
+        whose = f" from {peer}'s" if worst > DOUBTFUL else ""
+        style = "bold red" if worst > DOUBTFUL else "dim"
+        line.append(f"  outputs differ by {worst:.1e}{whose}", style=style)
     share = row.roofline_share
     if row.least is not None and share is not None:
         line.append(f"  roofline {_milliseconds(row.least)} ms, {share:.0%} of it", style="dim")
@@ -259,6 +262,10 @@ def _remarks(report: Report) -> list[Text]:
     failures = [failure for row in report.rows for failure in row.failures]
     for failure in dict.fromkeys((*report.skipped, *failures)):
         remarks.append(Text(f"{failure.contender} left out: {failure.reason}", style="yellow"))
+    differences = [row.largest_difference for row in report.rows]
+    if any(found is not None and found[0] > DOUBTFUL for found in differences):
+        text = "Outputs differ more than rounding explains: tilewright verify tells who is wrong"
+        remarks.append(Text(text, style="bold red"))
     noisy = sum(not row.is_quiet for row in report.rows)
     if noisy:
         remarks.append(
