@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from dataclasses import replace
+
 import pytest
 
 from support.fake_system import AVX2, AVX512, caches, siblings, write, x86
@@ -151,5 +153,7 @@ def test_a_processor_with_wide_vectors_is_seen_as_one_without() -> None:
     assert seen.peak_flops("float32") == wide.peak_flops("float32")
     assert narrowed(preset("zen3")) == preset("zen3")
     costs = usual_core(seen)
-    assert costs.streams == usual_core(wide).streams != usual_core(preset("zen3")).streams
+    own = usual_core(wide).streams  # but for long rows, which fewer multiply-adds wait for
+    assert replace(costs.streams, streamed=own.streamed) == own
+    assert own != usual_core(preset("zen3")).streams
     assert costs.loops == usual_core(preset("zen3")).loops

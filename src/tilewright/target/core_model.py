@@ -185,8 +185,9 @@ class DotCosts:
     columns of known and of any number. ``masked``: more of a row whose last vector has a mask.
     ``step_share`` and ``stream_share``: times that of what loads and multiply-adds take for a step,
     and of what comes from the second-level cache. ``memory_shown``: eighths of the time to read
-    from memory that sums do not hide. ``result``: one element of the epilogue. ``sums``: vectors of
-    sums in one loop, beyond which operands on their way are spilled.
+    from memory that sums do not hide, of rows of up to a page and of longer ones. ``result``: one
+    element of the epilogue. ``sums``: vectors of sums in one loop, beyond which operands on their
+    way are spilled.
     """
 
     known_group: tuple[float, float] = (6.0, 0.8)
@@ -363,7 +364,8 @@ def usual_core(target: Target) -> CoreModel:
         own, pipes = target.core_bytes, target.core_pipes
     halved = is_halved(own, pipes)
     streams = WIDE_STREAMS if own >= WIDE_VECTOR_BYTES else StreamCosts()
-    if is_narrow:
+    if is_narrow:  # of Zen 4: rows of 3 to 12 KB from memory, by 8 and 12 columns
+        streams = replace(streams, streamed=0.35) if halved else streams
         return CoreModel(
             "derived from measurements of Zen 3 and Zen 4",
             tile=NARROW_TILES,

@@ -137,7 +137,7 @@ def dots_time(
     sums = sums + tasks * machine.picoseconds(_task_cycles(machine, len(heights)))
     within = machine.holds(2, columns * depth // 2, size)
     alone = maximum(sums, moved + met) + select(within, 0, minimum(sums, met))
-    shown = select(less_equal(depth, costs.short_row // size), *costs.memory_shown)
+    shown = select(less_equal(depth, PAGE_BYTES // size), *costs.memory_shown)
     alone = alone + of_memory(minimum(sums, moved) * shown // 8, read * size, machine)
     workers = workers_for(alone, threads)
     begun = 1000 * machine.core.threads.call_ns
