@@ -152,7 +152,8 @@ def test_a_processor_with_wide_vectors_is_seen_as_one_without() -> None:
     assert seen.peak_flops("float32") == wide.peak_flops("float32")
     assert narrowed(preset("zen3")) == preset("zen3")
     costs = usual_core(seen)
-    own = usual_core(wide).streams  # but for long rows, which fewer multiply-adds wait for
+    own = usual_core(wide).streams
+    # Caches are the same; only what tiles wait for long rows is that of the narrower vectors.
     assert replace(costs.streams, streamed=own.streamed) == own
     assert own != usual_core(preset("zen3")).streams
     assert costs.loops == usual_core(preset("zen3")).loops

@@ -6,8 +6,8 @@ from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node, node
 from tilewright.ir.primitives import Input
 from tilewright.ir.tile_parse import parse_program
-from tilewright.shape import Expr, Scope, constant, product
-from tilewright.tile.sharing import Launch, OverwritingOnce, SharedMemory, Tensor
+from tilewright.shape import Scope, constant
+from tilewright.tile.sharing import Launch, OverwritingOnce, SharedMemory, elements
 from tilewright.tile.variants import LoweredStep, Source, Variant, Workspace
 
 SIZE = 64  # rows and columns of square matrices
@@ -26,14 +26,10 @@ def step(text: str, read: Source, write: Node | Workspace) -> LoweredStep:
     return LoweredStep(parse_program(text), (read,), (write,))
 
 
-def stored(tensor: Tensor) -> Expr:
-    return product(tensor.shape) if isinstance(tensor, Node) else tensor.elements
-
-
 def shared(*steps: LoweredStep) -> SharedMemory:
     """The memory of one kernel with one variant of these steps, whose operand is not read later."""
     launch = Launch((Variant("all", steps, constant(1)),))
-    return SharedMemory([launch], OverwritingOnce(Scope()), lambda _: True, stored)
+    return SharedMemory([launch], OverwritingOnce(Scope()), lambda _: True, elements)
 
 
 MATRIX = (constant(SIZE), constant(SIZE))

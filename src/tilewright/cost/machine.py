@@ -75,15 +75,12 @@ class Machine:
 
     def holds(self, level: int, elements: Expr, size: int) -> Expr:
         """Whether so many elements of ``size`` bytes stay in a level of the memory."""
-        return less_equal(elements, self._room(level) // size)
-
-    def _room(self, level: int) -> int:
-        return self.target.levels[level].capacity * 3 // 4  # what streams by takes the rest
+        return less_equal(elements, self.target.levels[level].room // size)
 
     @property
     def room(self) -> int:
         """Bytes that stay in the second cache: those that a task may have there together."""
-        return self._room(2)
+        return self.target.levels[2].room
 
     def reading(self, elements: Expr, size: int, nearest: int, scattered: Expr | int = 2) -> Expr:
         """Picoseconds for 64 of so many elements, read from the level that holds them all.

@@ -21,7 +21,7 @@ from math import ceil, lcm
 from tilewright.policy.tiles import FELT, product_tiles
 from tilewright.target import InstructionTile, MemoryLevel, Target
 from tilewright.target.core_model import LINE_BYTES, usual_core
-from tilewright.target.description import element_bytes
+from tilewright.target.description import KEPT_SHARE, element_bytes
 
 _WARP = 32  # threads of a GPU that run together
 _STAGES = 2  # one slice of k is computed while the next one arrives
@@ -42,7 +42,7 @@ class Limits:
 
     register_share: float = 0.75
     block_share: float = 0.1
-    cache: tuple[float, float] = (0.125, 0.75)
+    cache: tuple[float, float] = (0.125, KEPT_SHARE)
     registers: float = 1.0
     followed: int = 0
 
@@ -329,7 +329,7 @@ def task_room(target: Target) -> int:
     takes the rest.
     """
     _, second, _ = _core_levels(target)
-    return int(second.capacity * Limits().cache[1])
+    return second.room
 
 
 @dataclass(frozen=True)

@@ -271,6 +271,8 @@ class CoreModel:
 
 
 WIDE_STREAMS = StreamCosts(left_shown=4, scattered_rows=(), streamed=0.0)
+# Measured on Zen 4 with vectors of 32 bytes: rows of 3 to 12 KB from memory, by 8 and 12 columns.
+NARROWED_STREAMS = replace(WIDE_STREAMS, streamed=0.35)
 WIDE_DOTS = DotCosts(known_group=(6.0, 1.1), any_group=(6.0, 1.1), masked=0.45, sums=20)
 # Measured on a Zen 4 core: its second-level cache gives all that a loop asks for, and lanes of wide
 # vectors are combined in four steps, each of which waits for both halves of the one before.
@@ -364,12 +366,11 @@ def usual_core(target: Target) -> CoreModel:
         own, pipes = target.core_bytes, target.core_pipes
     halved = is_halved(own, pipes)
     streams = WIDE_STREAMS if own >= WIDE_VECTOR_BYTES else StreamCosts()
-    if is_narrow:  # of Zen 4: rows of 3 to 12 KB from memory, by 8 and 12 columns
-        streams = replace(streams, streamed=0.35) if halved else streams
+    if is_narrow:
         return CoreModel(
             "derived from measurements of Zen 3 and Zen 4",
             tile=NARROW_TILES,
-            streams=streams,
+            streams=NARROWED_STREAMS if halved else streams,
             dots=NARROWED_DOTS if halved else DotCosts(),
         )
     return CoreModel(

@@ -24,6 +24,7 @@ KINDS = ("cpu", "gpu")
 # Vector registers that products cannot count on, by instruction set: where a multiply-add is two
 # instructions, or none of its operands can be in memory, values on their way take some.
 TEMPORARIES = {"x86-64": 4, "neon": 4}
+KEPT_SHARE = 0.75  # of a cache, for what is met again: what streams by takes the rest
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,11 @@ class MemoryLevel:
     def bandwidth_of(self, units: int) -> float:
         """Bytes per cycle that ``units`` working together read, spread over the instances."""
         return min(units * self.bandwidth, min(units, self.instances) * self.total_bandwidth)
+
+    @property
+    def room(self) -> int:
+        """Bytes of what is met again that stay there."""
+        return int(self.capacity * KEPT_SHARE)
 
 
 @dataclass(frozen=True)

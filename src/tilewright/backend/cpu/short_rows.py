@@ -44,11 +44,10 @@ def write_short_rows(
 ) -> None:
     """The tasks of a program whose tasks are rows, or ``usual`` where rows are not short."""
     (loop,) = program.body
-    length = loop.end - loop.begin if isinstance(loop, Loop) else None
-    if length is None or length.free_symbols & dict(program.grid).keys():
+    assert isinstance(loop, Loop), "whole rows are one loop"
+    if (loop.end - loop.begin).free_symbols & dict(program.grid).keys():
         usual()
         return
-    assert isinstance(loop, Loop)
     _by_length(frame, bounds, (program, loop), _widths(frame, loop), usual)
 
 

@@ -5,7 +5,7 @@ lie side by side in memory, vectors run across them (``row_columns``); where the
 rows one by one are a variant, and so are the columns turned into rows (``turned_columns``).
 Otherwise one task has one row, and vectors run along it (``rows_along``). Where rows
 may be short, there is a variant that turns blocks of them (``turned_rows``), where they may be few
-and long one in which threads share each sweep (``row_parts``). Start with :func:`lower_rows`.
+and long one in which threads share each sweep (``parts``). Start with :func:`lower_rows`.
 """
 
 from __future__ import annotations

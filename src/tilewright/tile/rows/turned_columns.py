@@ -8,11 +8,11 @@ what is made of their elements goes back in the same way. Start with :class:`Tur
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from tilewright.ir.graph import Node
-from tilewright.ir.tile import Load, Loop, TileBuffer, TransposeBlock, Value
-from tilewright.ir.views import Index, linear, unflatten
+from tilewright.ir.tile import Loop, TileBuffer, TransposeBlock
+from tilewright.ir.views import linear, unflatten
 from tilewright.shape import Expr, constant, product
 from tilewright.tile.rows.rows_along import Rows
 from tilewright.tile.rows.stages import NotOneLoopError, RowStages
@@ -57,7 +57,7 @@ class TurnedColumns(Rows):
         self.grid = grid
         stages.offset = self._in_scratch
         for node, buffer in scratch.items():
-            lowering.cached[node] = self._reader(buffer)
+            lowering.cached[node] = stages.reader(buffer, self._in_scratch, self.place)
 
     def _scratch(self, stages: RowStages, node: Node) -> TileBuffer:
         return stages.lowering.scratch_buffer(node.dtype, self.length * self.columns)
@@ -75,16 +75,6 @@ class TurnedColumns(Rows):
     def _in_scratch(self, index: Sequence[Expr]) -> Expr:
         sizes = tuple(self.space.shape[axis] for axis in self.reduced)
         return self.column * self.length + linear([index[axis] for axis in self.reduced], sizes)
-
-    def _reader(self, buffer: TileBuffer) -> Callable[[Index], Value | None]:
-        resolve = self.lowering.scope.resolve
-
-        def read(index: Index) -> Value | None:
-            if any(index[axis] is not resolve(own) for axis, own in self.place.items()):
-                return None
-            return Load(buffer, resolve(self._in_scratch(index)))
-
-        return read
 
     def write_rows(self) -> None:
         """What there is one of for each row, the loop over the rows, and the elements."""
