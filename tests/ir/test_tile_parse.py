@@ -87,7 +87,7 @@ def codes(bits: int, zeros: TileBuffer | int) -> CodeView:
 
 def staged() -> Stage:
     """A product of blocks with all that may come with it."""
-    runs = RunTable(X, AT, constant(4), TABLE, N, zeros=BLOCK, shifts=AT_X)
+    runs = RunTable(X, AT, constant(4), TABLE, N, 3 * N, zeros=BLOCK, shifts=AT_X)
     stores = (Store(OUT, symbol("_m") * N + symbol("_n"), Local("accumulator", I32)),)
     finish = Finish(stores, Registers(6, 16, 3), less_equal(9, N), less_equal(11, N))
     inner = product(dtype=I32, left=runs, target=finish, narrow=DType.UINT8)

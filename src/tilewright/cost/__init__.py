@@ -18,7 +18,7 @@ from tilewright.cost.attention import (
 )
 from tilewright.cost.codes import few_rows_time
 from tilewright.cost.contraction import contraction_time, contraction_work, tiles_time
-from tilewright.cost.levels import memory_time, of_memory
+from tilewright.cost.levels import lone_lines_time, memory_time, of_memory
 from tilewright.cost.loops import loop_price
 from tilewright.cost.machine import Machine, workers_for
 from tilewright.cost.operands import Blocks
@@ -51,6 +51,7 @@ __all__ = [
     "contraction_work",
     "few_rows_time",
     "function_cycles",
+    "lone_lines_time",
     "loop_price",
     "memory_time",
     "of_memory",

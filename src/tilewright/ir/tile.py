@@ -303,11 +303,10 @@ class CodeView(View):
 class RunTable:
     """A left operand of which every run of ``run`` elements along k lies anywhere in ``buffer``.
 
-    Entry ``r * row + i`` of ``table`` says how many bytes after element ``offset`` run r of row i
-    begins; rows count from the product's first one, runs from the depth 0, whichever block of k it
-    is. A run may lie in ``zeros`` instead, behind which nothing else is read; where those of all
-    rows do, they need not be multiplied. With ``shifts`` there is one entry for a row, to which
-    entry r of ``shifts`` is added: runs lie alike in all rows.
+    These are ``depth`` elements apart. Entry ``r * row + i`` of ``table`` says how many bytes after
+    element ``offset`` run r of row i begins; rows count from the product's first one, runs from the
+    depth 0. Of runs in ``zeros``, which end there, those that all rows have need not be multiplied.
+    With ``shifts``, rows have one entry each, to which entry r of ``shifts`` is added.
     """
 
     buffer: TileBuffer
@@ -315,6 +314,7 @@ class RunTable:
     run: Expr
     table: TileBuffer
     row: Expr
+    depth: Expr
     zeros: TileBuffer | None = None
     shifts: TileBuffer | None = None
 

@@ -364,7 +364,7 @@ class _Reader:
             begin = self.memory.read(left.table, number * point.index(left.row) + rows)
         else:
             begin = self.memory.read(left.table, rows) + self.memory.read(left.shifts, number)
-        within = (depth - number * run) * width
+        within = (depth - number * run) * point.index(left.depth) * width
         outside = begin == _ZEROS
         place = np.where(outside, 0, begin + point.index(left.offset) * width) + within
         there = np.broadcast_to(outside, place.shape)

@@ -381,10 +381,11 @@ class _Reader:
         table = self.values.buffer(cursor)
         cursor.expect(",", "row")
         row = cursor.expression()
+        depth = cursor.expression() if cursor.take(",", "depth") else constant(1)
         zeros = self.values.buffer(cursor) if cursor.take(",", "zeros") else None
         shifts = self.values.buffer(cursor) if cursor.take(",", "shifts") else None
         self._end(cursor)
-        return RunTable(buffer, offset, run, table, row, zeros, shifts)
+        return RunTable(buffer, offset, run, table, row, depth, zeros, shifts)
 
     def _codes(self, cursor: Cursor, view: View) -> CodeView:
         bits = cursor.integer()

@@ -50,7 +50,7 @@ from tilewright.ir.tile_text import (
     applied_type,
     number_type,
 )
-from tilewright.shape import Expr
+from tilewright.shape import Expr, constant
 from tilewright.shape.sharing import shared_parts
 
 LEAST_NAMED = 12  # characters
@@ -333,6 +333,7 @@ class _Printer:
             panel += f", shifts {operand.shifts.name}" if isinstance(operand, ListedView) else ""
             return f"{place}, row {e(operand.row)}, depth {e(operand.depth)}{panel}"
         table = f"table {operand.table.name}, row {e(operand.row)}"
+        table += "" if operand.depth is constant(1) else f", depth {e(operand.depth)}"
         text = f"{place} in runs of {e(operand.run)}, {table}"
         for name, buffer in (("zeros", operand.zeros), ("shifts", operand.shifts)):
             text += "" if buffer is None else f", {name} {buffer.name}"

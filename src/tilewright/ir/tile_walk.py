@@ -298,8 +298,9 @@ def expressions(statements: Iterable[Statement]) -> Iterator[Expr]:
 
 def _of_product(product: Product) -> Iterator[Expr]:
     for operand in (product.left, product.right):
-        yield from (operand.offset, operand.row)
-        yield operand.depth if isinstance(operand, View) else operand.run
+        yield from (operand.offset, operand.row, operand.depth)
+        if isinstance(operand, RunTable):
+            yield operand.run
         if isinstance(operand, CodeView):
             yield from (operand.place, operand.blocks)
     yield from (*product.rows, *product.columns, *product.depth)
@@ -466,8 +467,8 @@ class ExpressionMap:
     def runs(self, table: RunTable) -> RunTable:
         """An operand with a table, rewritten."""
         rewrite = self.expression
-        run, row = rewrite(table.run), rewrite(table.row)
-        return replace(table, offset=rewrite(table.offset), run=run, row=row)
+        run, row, depth = rewrite(table.run), rewrite(table.row), rewrite(table.depth)
+        return replace(table, offset=rewrite(table.offset), run=run, row=row, depth=depth)
 
     def statements(self, statements: Iterable[Statement]) -> tuple[Statement, ...]:
         """Statements rewritten in order."""

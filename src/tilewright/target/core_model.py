@@ -150,9 +150,10 @@ class StreamCosts:
     ``last_share``: the part of the last cache that an operand may count on, since others use it
     too. ``few_rows``: with which tiles over rows in place read as fast as memory gives; with more,
     too few loads are under way. ``misses``: lines under way at a time of what hardware does not
-    foresee. ``followed``: rows at a time of which hardware foresees how each goes on (measured on
-    Zen 4: 16 are read as fast as 8, 32 at half of that). ``handed_on``: how often the second-level
-    caches of the threads may hold what one kernel hands to another until it takes longer to read.
+    foresee, ``lone_lines`` where steps of a tile read one each, of other pages. ``followed``: rows
+    at a time of which hardware foresees how each goes on (measured on Zen 4: 16 are read as fast as
+    8, 32 at half of that). ``handed_on``: how often the second-level caches of the threads may hold
+    what one kernel hands to another until it takes longer to read.
     ``swapped_part``: waiting for panels of weights adds one over so much to a product of exchanged
     roles.
     """
@@ -172,6 +173,7 @@ class StreamCosts:
     last_share: int = 4
     few_rows: int = 24
     misses: int = 24
+    lone_lines: int = 2
     followed: int = 16
     handed_on: int = 2
     swapped_part: int = 6

@@ -373,10 +373,8 @@ class FinishedProduct:
         return not self.nest.is_packing and not self.product.right.panel
 
     def _known_left(self) -> int | None:
-        left = self.product.left
-        if isinstance(left, RunTable):
-            return 1
-        return left.depth.value if left.depth.is_constant and left.depth.value > 0 else None
+        depth = self.product.left.depth
+        return depth.value if depth.is_constant and depth.value > 0 else None
 
     def _known_right(self) -> int | None:
         depth = self.product.right.depth
@@ -406,7 +404,7 @@ class FinishedProduct:
             run, base = self.index(left.run), self._first_run(left)
             gathered = self._gathered(place, left)
             return TileOperands(
-                run, base, word(0), word(1), right, right_depth, place.columns,
+                run, base, word(0), self.index(left.depth), right, right_depth, place.columns,
                 gathered=gathered, ahead=ahead,
             )  # fmt: skip
         steps = self.builder.sub(frame.names[K1], frame.names[K0])

@@ -90,8 +90,8 @@ class _Parametrising(ExpressionMap):
     def runs(self, table: RunTable) -> RunTable:
         """An operand with a table, whose frame is the stage's."""
         own = self.parameters.own
-        offset = self.expression(table.offset)
-        return replace(table, offset=offset, run=own(table.run), row=own(table.row))
+        offset, depth = self.expression(table.offset), self.expression(table.depth)
+        return replace(table, offset=offset, run=own(table.run), row=own(table.row), depth=depth)
 
 
 class _Parameters:

@@ -302,5 +302,6 @@ def _gather(frame: Frame, node: Node, base: Expr, runs: Runs, row: Expr) -> Load
     for name, size in reversed(list(zip(runs.names, runs.axes, strict=True))):
         lowering.emit(Loop(name, constant(0), size, lowering.close()))
     lowering.emit(Loop("_q", *block.lines, lowering.close()))
-    rows = RunTable(stored, base, constant(runs.length), table, row, zeros=zeros)
+    run = constant(runs.length)
+    rows = RunTable(stored, base, run, table, row, constant(1), zeros=zeros)
     return Loaded(rows, taken_statements(lowering))

@@ -407,5 +407,6 @@ def _windows(
     fill = Loop("_x", *block.pixels, (Store(table, block.first + symbol("_x"), begin),))
     lowering.emit(filled)
     lowering.emit(Loop("_q", *block.lines, (fill,)))
-    left = RunTable(rows.buffer, base, constant(runs.length), table, row, shifts=shifts)
+    run = constant(runs.length)
+    left = RunTable(rows.buffer, base, run, table, row, constant(1), shifts=shifts)
     return Loaded(left, taken_statements(lowering))

@@ -8,23 +8,27 @@ workspace; results are staged in cache and leave channels first. Start with :fun
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from math import prod
 
-from tilewright.cost import Machine
+from tilewright.cost import Machine, lone_lines_time
+from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Constant, Convolve
 from tilewright.ir.tile import (
+    IndexValue,
     Load,
     Loop,
+    RunTable,
     Store,
     TileBuffer,
     TileProgram,
     TransposeBlock,
     View,
 )
-from tilewright.ir.views import linear, unflatten
+from tilewright.ir.views import Index, linear, unflatten
 from tilewright.shape import (
     Expr,
     ceil_div,
@@ -34,10 +38,17 @@ from tilewright.shape import (
     product,
     symbol,
 )
+from tilewright.target.core_model import LINE_BYTES, LISTED
 from tilewright.tile.moves.transposes import SIZES, STRIP
 from tilewright.tile.prices import step_price
-from tilewright.tile.products.contraction import assemble, packed_operand
+from tilewright.tile.products.contraction import (
+    DEPTH_BLOCK,
+    assemble,
+    packed_operand,
+    row_block,
+)
 from tilewright.tile.products.frame import Blocking, Frame, RegisterTile, declare
+from tilewright.tile.products.program import Loaded
 from tilewright.tile.products.tiles import kernel_tiles
 from tilewright.tile.products.variants import Way
 from tilewright.tile.values.lowering import Lowering
@@ -52,6 +63,7 @@ from tilewright.tile.variants import (
 from tilewright.tile.work import estimate
 
 TASKS = 16  # to make at least
+SHORT_RUN = 32  # channels; runs of fewer are not cut
 
 
 def turned_way(
@@ -90,24 +102,111 @@ def lower_turned(
     None for one in groups or with padding, and for an epilogue with operands of the result's shape,
     which would be read element by element.
     """
-    data, weights = kernel.seed.inputs
-    primitive = kernel.seed.primitive
-    assert isinstance(primitive, Convolve)
-    lowering = fresh()
-    if not has_one_tap(kernel.seed) or not is_inside(kernel.seed, lowering.scope):
-        return None
-    movable = data.dtype.bytes in SIZES and data in lowering.memory
-    if primitive.groups != 1 or not movable or not isinstance(weights.primitive, Constant):
+    data, lowering = kernel.seed.inputs[0], fresh()
+    if not _fits(kernel.seed, lowering) or data.dtype.bytes not in SIZES:
         return None
     pixels = data.shape[0] * product(kernel.seed.shape[2:])
     space = Workspace("pixels", data.dtype, pixels * data.shape[1])
     computed = _product(kernel, lowering, tile, space, blocking or Blocking())
-    inputs = [source for source in computed.reads if isinstance(source, Node)]
-    if not all(isinstance(source.primitive, Constant) for source in inputs):
+    if not _reads_constants(computed, ()):
         return None
     if is_pointwise(kernel.seed):
         return _transposed(kernel.seed, space), computed
     return _picked(kernel.seed, space, tile.room), computed
+
+
+def _fits(node: Node, lowering: Lowering) -> bool:
+    """Whether a Convolve has one tap, no padding, no groups, and constant weights."""
+    primitive, (data, weights) = node.primitive, node.inputs
+    assert isinstance(primitive, Convolve)
+    alone = primitive.groups == 1 and has_one_tap(node) and is_inside(node, lowering.scope)
+    return alone and data in lowering.memory and isinstance(weights.primitive, Constant)
+
+
+def _reads_constants(step: LoweredStep, own: Sequence[Node]) -> bool:
+    """Whether a step reads nothing from memory but constants and its ``own`` operands."""
+    inputs = [s for s in step.reads if isinstance(s, Node) and s not in own]
+    return all(isinstance(source.primitive, Constant) for source in inputs)
+
+
+def listed_way(
+    kernel: Kernel, fresh: Callable[[], Lowering], tile: RegisterTile, machine: Machine
+) -> Way | None:
+    """The way of the same Convolves that lists where pixels are, or None where it does not fit."""
+    tile = replace(tile, rows=min(tile.rows, LISTED), others=())
+    if lower_listed(kernel, fresh, tile) is None:
+        return None
+
+    def lower(blocking: Blocking) -> tuple[LoweredStep, ...]:
+        step = lower_listed(kernel, fresh, tile, blocking)
+        assert step is not None, f"{kernel.label}: its pixels could be listed before"
+        return (step,)
+
+    data, primitive = kernel.seed.inputs[0], kernel.seed.primitive
+    assert isinstance(primitive, Convolve)
+    line = LINE_BYTES // data.dtype.bytes
+    elements, skipped = product(data.shape), prod(primitive.strides[:-1])
+    lines = elements // (line * skipped)
+    waited = lone_lines_time(lines, elements * data.dtype.bytes, machine) // symbol(THREADS)
+    return Way(", pixels listed", lower, priced=lambda price: price + waited)
+
+
+def lower_listed(
+    kernel: Kernel,
+    fresh: Callable[[], Lowering],
+    tile: RegisterTile,
+    blocking: Blocking | None = None,
+) -> LoweredStep | None:
+    """The step of a Convolve as of :func:`lower_turned` that reads its data where they lie.
+
+    Rows are the pixels of all images, and a table says where each of a block begins. The channels
+    of one are as far apart as an image has pixels.
+    """
+    data, lowering = kernel.seed.inputs[0], fresh()
+    if not _fits(kernel.seed, lowering):
+        return None
+    frame, index = _frame(kernel, lowering, tile, blocking or Blocking())
+    source = lowering.buffer(data)
+    most = DEPTH_BLOCK if frame.blocking.depth is None else frame.blocking.depth
+    channels = data.shape[1].value
+    run = _run(channels, most)
+    rows = row_block(frame, False)
+    left = _pixel_table(frame, source, run, rows)
+    sources: list[Source] = []
+    depth = constant(max(1, most // run) * run)
+    step = assemble(
+        frame, index, left, _weights(frame, sources), sources, minimum(depth, channels), rows
+    )
+    return step if _reads_constants(step, (data,)) else None
+
+
+def _run(channels: int, most: int) -> int:
+    """The longest run of channels that divides them and does not exceed a block, if not short."""
+    fitting = (
+        size for size in range(min(channels, most), SHORT_RUN - 1, -1) if channels % size == 0
+    )
+    return next(fitting, max(channels, 1))
+
+
+def _pixel_table(frame: Frame, source: TileBuffer, run: int, row: Expr) -> Loaded:
+    """The left operand, with the loops that fill the table of a block of ``row`` pixels."""
+    node, size = frame.kernel.seed, source.dtype.bytes
+    data, primitive = node.inputs[0], node.primitive
+    assert isinstance(primitive, Convolve)
+    pixels, parts = product(data.shape[2:]), max(data.shape[1].value // run, 1)
+    table = frame.lowering.scratch_buffer(DType.INT64, row * parts)
+    width, begin, end = maximum(node.shape[-1], 1), symbol("_m0"), symbol("_m1")
+    line, part, x = symbol("_q"), symbol("_r"), symbol("_x")
+    image, *outer = unflatten(line, [("", s) for s in (node.shape[0], *node.shape[2:-1])])
+    position = [at * s for at, s in zip((*outer, x), primitive.strides, strict=True)]
+    place = linear((image, part * run, *position), data.shape)
+    start = line * width
+    entry = Store(table, part * row + start - begin + x, IndexValue(place * size))
+    bounds = maximum(0, begin - start), minimum(width, end - start)
+    fill = Loop("_r", constant(0), constant(parts), (Loop("_x", *bounds, (entry,)),))
+    lines = Loop("_q", begin // width, ceil_div(end, width), (fill,))
+    left = RunTable(source, constant(0), constant(run), table, row, pixels)
+    return Loaded(left, (lines,))
 
 
 def _transposed(node: Node, space: Workspace) -> LoweredStep:
@@ -176,23 +275,36 @@ def _product(
     blocking: Blocking,
 ) -> LoweredStep:
     """Pixels of the workspace by the weights."""
-    node = kernel.seed
-    data, weights = node.inputs
-    rows = (("_b0", data.shape[0]), *((f"_p{i}", size) for i, size in enumerate(node.shape[2:])))
+    frame, index = _frame(kernel, lowering, tile, blocking)
+    sources: list[Source] = []
+    pixels = TileBuffer("pixels", kernel.seed.dtype)
+    left = View(pixels, constant(0), frame.depth, constant(1))
+    step = assemble(frame, index, left, _weights(frame, sources), sources)
+    program = replace(step.program, buffers=(pixels, *step.program.buffers))
+    return LoweredStep(program, (space, *step.reads), step.writes)
+
+
+def _frame(
+    kernel: Kernel, lowering: Lowering, tile: RegisterTile, blocking: Blocking
+) -> tuple[Frame, Index]:
+    """Pixels of all images by the channels of results, and where an element of these is."""
+    node, weights = kernel.seed, kernel.seed.inputs[1]
+    images = ("_b0", node.shape[0])
+    rows = (images, *((f"_p{i}", size) for i, size in enumerate(node.shape[2:])))
     columns = (("_c0", weights.shape[0]),)
     shape = tile.for_type(node.dtype)
     frame = Frame(kernel, lowering, shape, (), rows, columns, weights.shape[1], blocking)
     image, *pixel = declare(lowering, rows)
     (channel,) = declare(lowering, columns)
-    sources: list[Source] = []
+    return frame, (image, channel, *pixel)
+
+
+def _weights(frame: Frame, sources: list[Source]) -> View:
+    """The right operand, packed when compiling."""
+    weights = frame.kernel.seed.inputs[1]
     order = tuple(range(weights.rank))
-    packed = PackedConstant(weights, order, 0, weights.rank - 1, shape.columns)
-    right = packed_operand(frame, packed, frame.n, sources)
-    pixels = TileBuffer("pixels", node.dtype)
-    left = View(pixels, constant(0), frame.depth, constant(1))
-    step = assemble(frame, (image, channel, *pixel), left, right, sources)
-    program = replace(step.program, buffers=(pixels, *step.program.buffers))
-    return LoweredStep(program, (space, *step.reads), step.writes)
+    packed = PackedConstant(weights, order, 0, weights.rank - 1, frame.tile.columns)
+    return packed_operand(frame, packed, frame.n, sources)
 
 
 __all__ = ["lower_turned", "turned_way"]
