@@ -63,12 +63,9 @@ class IndexValue:
     dtype: DType = DType.INT64
 
 
-MULTIPLY_ADD = "multiply_add"  # the product of two operands plus the third, rounded once or twice
-
-
 @dataclass(frozen=True, eq=False)
 class Apply:
-    """A scalar function, or ``MULTIPLY_ADD``, which is as exact as the machine makes it.
+    """A scalar function, or one of ``ADDING``, which are as exact as the machine makes them.
 
     ``dtype`` is the result's, ``operand_type`` the last operand's.
     """

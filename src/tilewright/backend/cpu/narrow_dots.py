@@ -14,7 +14,12 @@ from dataclasses import dataclass
 from llvmlite import ir
 
 from tilewright.backend.cpu.machine import Level
-from tilewright.backend.cpu.math_arithmetic import call_intrinsic, lanes_of, splat_constant
+from tilewright.backend.cpu.math_arithmetic import (
+    Arithmetic,
+    call_intrinsic,
+    lanes_of,
+    splat_constant,
+)
 from tilewright.ir.dtype import DType
 
 Parts = tuple[ir.Value, ...]
@@ -100,6 +105,17 @@ def _pair_products(builder: ir.IRBuilder, a: ir.Value, b: ir.Value) -> ir.Value:
     count = _lanes(a) // 2
     names = {4: "x86.sse2.pmadd.wd", 8: "x86.avx2.pmadd.wd", 16: "x86.avx512.pmaddw.d.512"}
     return call_intrinsic(builder, names[count], lanes_of(ir.IntType(_WORD), count), [], [a, b])
+
+
+def pair_products(a: Arithmetic, x: ir.Value, y: ir.Value) -> ir.Value:
+    """The same of registers of words."""
+    build = a.builder
+    if a.level.triple.startswith("x86_64"):
+        halves = lanes_of(ir.IntType(_HALF), 2 * _lanes(x))
+        return _pair_products(build, build.bitcast(x, halves), build.bitcast(y, halves))
+    half = splat_constant(x.type, _HALF)
+    low = build.mul(*(build.ashr(build.shl(part, half), half) for part in (x, y)))
+    return build.add(low, build.mul(*(build.ashr(part, half) for part in (x, y))))
 
 
 class _BFloat(ir.Type):

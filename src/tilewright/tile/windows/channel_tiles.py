@@ -18,8 +18,8 @@ from math import prod
 from tilewright.ir.graph import Node
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Convolve
+from tilewright.ir.scalar import MULTIPLY_ADD
 from tilewright.ir.tile import (
-    MULTIPLY_ADD,
     Apply,
     Load,
     Loop,
