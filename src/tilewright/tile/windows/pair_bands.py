@@ -66,15 +66,14 @@ def paired_sums(kernel: Kernel) -> PairedSums | None:
         return None
     if seed.dtype is not DType.FLOAT32 or primitive.strides[-1] > 2:
         return None
-    found, weights = quantised(seed.inputs[0]), known(seed.inputs[1])
+    data, weights = seed.inputs[0], known(seed.inputs[1])
+    if isinstance(data.primitive, Cast) and data.inputs[0].dtype is DType.INT32:
+        data = data.inputs[0]
+    found = quantised(data)
     if found is None or found.scale is not None or weights is None or weights.shape[-1] < 2:
         return None
-    if (weights != np.rint(weights)).any():
-        return None
-    if (
-        LARGEST * np.abs(weights.astype(np.float64)).sum(tuple(range(1, weights.ndim))).max()
-        >= EXACT
-    ):
+    sizes = np.abs(weights.astype(np.float64)).sum(tuple(range(1, weights.ndim)))
+    if (weights != np.rint(weights)).any() or LARGEST * sizes.max(initial=0.0) >= EXACT:
         return None
     found = without_sign(found)
     zero = np.zeros(1) if found.zero is None else known(found.zero.value)
@@ -93,9 +92,9 @@ class PairBands(WindowBands):
         self.geometry = replace(self.geometry, operand=sums.data)
         for inner in kernel.body:
             # Sums that readers want in integers never were floats.
-            if isinstance(inner.primitive, Cast) and inner.dtype is DType.INT32:
-                if inner.inputs[0] is kernel.seed:
-                    lowering.cached[inner] = self.whole.get
+            is_whole = isinstance(inner.primitive, Cast) and inner.dtype is DType.INT32
+            if is_whole and inner.inputs[0] is kernel.seed:
+                lowering.cached[inner] = self.whole.get
 
     # ------------------------------------------------------------ what a band is
 
@@ -107,10 +106,6 @@ class PairBands(WindowBands):
 
     def _parts(self) -> int:
         return 1
-
-    @property
-    def by_lines(self) -> bool:
-        return True
 
     @property
     def _apart(self) -> int:
@@ -129,7 +124,7 @@ class PairBands(WindowBands):
 
     @cached_property
     def line(self) -> TileBuffer:
-        return self.fixed(self.pitch, DType.UINT8)
+        return self.fixed(self.height * self.pitch, DType.UINT8)
 
     def neutral(self) -> Value:
         return Literal(self.zero, DType.UINT8)
@@ -140,23 +135,29 @@ class PairBands(WindowBands):
         word = Literal(self.zero << HALF | self.zero, DType.INT32)
         self._every_word(lambda x: self.put(buffer, base + x, word))
 
-    def separate(
-        self, buffer: TileBuffer, line: TileBuffer, places: Sequence[tuple[Expr, Expr]]
-    ) -> None:
-        """Words from lines of bytes."""
+    def _copy_row(self, where: Sequence[Expr], row: Expr, base: Expr) -> None:
+        start = row * self.pitch
+        self.clear_ends(self.line, start)
+        self.exactly(self.begin, self.end, self.pitch,
+                      lambda x: self.put(self.line, start + x, self.operand(where, x)))  # fmt: skip
 
-        def body(x: Expr) -> None:
-            for base, start in places:
-                low = start + x * self.stride
+    def _copied(self, rows: tuple[Expr, Expr], base: Callable[[Expr], Expr]) -> None:
+        """Words of all lines: what was stored just before in other pieces is waited for."""
+
+        def words(row: Expr) -> None:
+            def body(x: Expr) -> None:
+                low = row * self.pitch + x * self.stride
                 halves = [
-                    Convert(Load(line, self.lowering.scope.resolve(place)), DType.INT32)
+                    Convert(Load(self.line, self.lowering.scope.resolve(place)), DType.INT32)
                     for place in (low, low + self.geometry.dilations[-1])
                 ]
                 upper = Apply("shift_left", (halves[1], Literal(HALF, DType.INT32)), DType.INT32)
                 word = Apply("bitwise_or", (halves[0], upper), DType.INT32)
-                self.put(buffer, base + x, word)
+                self.put(self.band, base(row) + x, word)
 
-        self._every_word(body)
+            self._every_word(body)
+
+        self.loop(*rows, self.height, words)
 
     def _every_word(self, body: Callable[[Expr], None]) -> None:
         self.vectors(self._words(self._whole(self.columns)), self.width, body)

@@ -6,7 +6,7 @@ share what they read, and their sums stay in registers. Start with :class:`Windo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import product as combinations
 from math import prod
@@ -60,14 +60,9 @@ class WindowBands(Band):
         """How far the rows of the band lie apart."""
         return self.pitch
 
-    @property
-    def by_lines(self) -> bool:
-        """Whether rows of the band are made of lines."""
-        return self.phases > 1
-
     def write(self) -> None:
         """All statements of the task."""
-        if self.by_lines:
+        if self.phases > 1:
             self.clear_ends(self.line, constant(0))
         outer = [(constant(0), constant(k)) for k in self.geometry.kernel[: max(self.last - 1, 0)]]
         self.nested(outer, (), self._copies)
@@ -96,21 +91,30 @@ class WindowBands(Band):
         def clear(row: Expr) -> None:
             self.clear(self.band, self._at((*taps, row, constant(0))))
 
+        def base(row: Expr) -> Expr:
+            return self._at((*taps, row, constant(0)))
+
         def copy(row: Expr) -> None:
-            base = self._at((*taps, row, constant(0)))
-            target, start = (self.line, constant(0)) if self.by_lines else (self.band, base)
-            if not self.by_lines:
-                self.clear_ends(self.band, base)
             where = [*places, origin + row] if self.last else []
-            self.exactly(self.begin, self.end, self.pitch,
-                          lambda x: self.put(target, start + x, self.operand(where, x)),
-            )  # fmt: skip
-            if self.by_lines:
-                self.separate(self.band, self.line, [(base, constant(0))])
+            self._copy_row(where, row, base(row))
 
         self.loop(constant(0), begin, self.height, clear)
         self.loop(begin, end, self.height, copy)
+        self._copied((begin, end), base)
         self.loop(end, needed, self.height, clear)
+
+    def _copy_row(self, where: Sequence[Expr], row: Expr, base: Expr) -> None:
+        """A row of the operand, which begins at ``base`` of the band."""
+        target, start = (self.line, constant(0)) if self.phases > 1 else (self.band, base)
+        if self.phases == 1:
+            self.clear_ends(self.band, base)
+        self.exactly(self.begin, self.end, self.pitch,
+                      lambda x: self.put(target, start + x, self.operand(where, x)))  # fmt: skip
+        if self.phases > 1:
+            self.separate(self.band, self.line, [(base, constant(0))])
+
+    def _copied(self, rows: tuple[Expr, Expr], base: Callable[[Expr], Expr]) -> None:
+        """What is left to do when some rows of the band have been copied."""
 
     def _windows(self, rows: Sequence[Expr]) -> None:
         """A few rows of outputs: in registers where a loop has all taps and rows fill vectors."""
