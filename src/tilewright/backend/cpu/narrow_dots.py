@@ -114,8 +114,9 @@ def pair_products(a: Arithmetic, x: ir.Value, y: ir.Value) -> ir.Value:
         halves = lanes_of(ir.IntType(_HALF), 2 * _lanes(x))
         return _pair_products(build, build.bitcast(x, halves), build.bitcast(y, halves))
     half = splat_constant(x.type, _HALF)
-    low = build.mul(*(build.ashr(build.shl(part, half), half) for part in (x, y)))
-    return build.add(low, build.mul(*(build.ashr(part, half) for part in (x, y))))
+    low = [build.ashr(build.shl(part, half), half) for part in (x, y)]
+    high = [build.ashr(part, half) for part in (x, y)]
+    return build.add(build.mul(low[0], low[1]), build.mul(high[0], high[1]))
 
 
 class _BFloat(ir.Type):

@@ -134,9 +134,9 @@ class Band:
         self.column, self.columns = self._block(-1, self.most_columns)
         lowering.open()
         columns = self._whole(self.columns) if self.dense else self.columns
-        self.reached = self._read(columns)
+        self.reached = self._reach(columns)
         # One vector more than needed: rows at a distance of a power of two share few cache sets.
-        reached = self._read(constant(self.most_columns)).value
+        reached = self._reach(constant(self.most_columns)).value
         self.part = self._whole(constant(-(-reached // self.phases))).value + self.unit
         self.pitch = self.part * self.phases
         origin = self.column * self.stride - geometry.low[-1]
@@ -159,7 +159,7 @@ class Band:
         """The parts that a row in scratch has."""
         return self.stride if self.dense else 1
 
-    def _read(self, columns: Expr) -> Expr:
+    def _reach(self, columns: Expr) -> Expr:
         """How many elements of a line are read for neighbouring outputs."""
         return self.geometry.span(-1, columns)
 

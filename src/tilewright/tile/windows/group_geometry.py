@@ -13,6 +13,8 @@ from tilewright.ir.graph import Node, node
 from tilewright.ir.primitives import Constant, Convolve, Transpose
 from tilewright.tile.windows.bands import Geometry
 
+TOGETHER = 64  # multiply-adds of one loop body; of more, LLVM moves loads ahead and sums to memory
+IN_FLIGHT = 2  # registers for what is read, one of them ahead
 COLUMNS = 64  # of outputs in a task at most
 ROWS = 16  # of outputs in a task at most; as many as windows reach beyond them, if these are more
 
@@ -50,6 +52,25 @@ def most_copied(geometry: Geometry) -> Fraction:
 def _usual_rows(geometry: Geometry) -> int:
     """Rows of outputs in a task where memory is not short."""
     return max(ROWS, geometry.reach(0))
+
+
+def blocks_of(
+    taps: int, outputs: int, apart: tuple[int, int], free: int
+) -> list[tuple[int, int, int]]:
+    """Taps along a row in blocks of which so many ``free`` registers hold the weights.
+
+    That is for some blocks of equal length: the first tap, how many blocks, and their taps. Of a
+    row, ``outputs`` and taps lie so many vectors ``apart``.
+    """
+    stride, dilation = apart
+    most = max(1, TOGETHER // outputs)
+    room = max(1, free - outputs - IN_FLIGHT)
+    if (outputs - 1) * stride // dilation + 1 > room:  # taps that meet outputs at a time
+        most = min(most, room)
+    blocks = -(-taps // most)
+    longer, least = taps % blocks, taps // blocks
+    found = [(0, longer, least + 1), (longer * (least + 1), blocks - longer, least)]
+    return [block for block in found if block[1]]
 
 
 def group_vectors(weights: Node, groups: int, lanes: int) -> Node:
