@@ -24,6 +24,7 @@ COMBINE = {"sum": "add", "product": "multiply", "maximum": "maximum", "minimum":
 # What tile programs have beside the functions of one element: products of two, plus a third.
 MULTIPLY_ADD = "multiply_add"  # rounded once or twice
 MULTIPLY_ADD_PAIRS = "multiply_add_pairs"  # the sum of both products of words of two int16 each
+HALF_WORD = 16  # bits of either number of such a word
 SIMPLE_FUNCTIONS = frozenset(  # of one instruction for floats
     ("add", "subtract", "multiply", "divide", "maximum", "minimum", "negate")
 )
@@ -80,8 +81,8 @@ def _shift_right(a: Array, b: Array) -> Array:
 def _pair_products(a: Array, b: Array) -> Array:
     """Of words of 32 bits: the products of their lower and of their upper halves, with signs."""
     left, right = (np.asarray(x, np.int32) for x in (a, b))
-    low = [np.right_shift(np.left_shift(x, 16), 16) for x in (left, right)]
-    high = [np.right_shift(x, 16) for x in (left, right)]
+    low = [np.right_shift(np.left_shift(x, HALF_WORD), HALF_WORD) for x in (left, right)]
+    high = [np.right_shift(x, HALF_WORD) for x in (left, right)]
     return low[0] * low[1] + high[0] * high[1]
 
 

@@ -29,7 +29,6 @@ from tilewright.ir.tile import (
     Value,
     neutral_element,
 )
-from tilewright.ir.tile_walk import value_loads
 from tilewright.ir.views import Index, linear
 from tilewright.shape import (
     Expr,
@@ -50,6 +49,7 @@ from tilewright.tile.windows.group_geometry import (
     blocks_of,
     channels_come_first,
     group_vectors,
+    is_free_of,
     most_rows,
     tile_geometry,
 )
@@ -479,7 +479,7 @@ class ChannelTiles:
                 place = (self.batch, channel, *rows, self.column + x)
                 full = self._finish(place, self.at(self.sums, base + x, lane))
                 value = lowering.value(output, full)
-                self.is_same &= self._is_of_channel(value, (row, x))
+                self.is_same &= is_free_of(value, (row, x), self.sums)
                 self.put(*self._result(base + x), lane, value)
 
             self.channels(self.count, 1, body)
@@ -492,14 +492,6 @@ class ChannelTiles:
     def _result(self, vector: Expr) -> tuple[TileBuffer, Expr]:
         """Where results are before they are turned: in the place of a vector of sums."""
         return self.sums, vector
-
-    def _is_of_channel(self, value: Value, pixel: tuple[Expr, Expr]) -> bool:
-        """Whether what is read beside the sums is of the channel alone."""
-        names = {str(variable) for variable in pixel}
-        return all(
-            load.buffer is self.sums or names.isdisjoint(load.offset.free_symbols)
-            for load in value_loads(value)
-        )
 
 
 __all__ = ["ChannelTiles"]

@@ -11,6 +11,9 @@ import numpy as np
 
 from tilewright.ir.graph import Node, node
 from tilewright.ir.primitives import Constant, Convolve, Transpose
+from tilewright.ir.tile import TileBuffer, Value
+from tilewright.ir.tile_walk import value_loads
+from tilewright.shape import Expr
 from tilewright.tile.windows.bands import Geometry
 
 TOGETHER = 64  # multiply-adds of one loop body; of more, LLVM moves loads ahead and sums to memory
@@ -92,3 +95,12 @@ def channels_come_first(output: Node) -> bool:
     """Whether a result is the transposition of one that has its channels last."""
     last = output.rank - 1
     return output.primitive == Transpose((0, last, *range(1, last)))
+
+
+def is_free_of(value: Value, pixel: tuple[Expr, Expr], sums: TileBuffer) -> bool:
+    """Whether what is read beside the ``sums`` is of the channel alone, whichever the pixel."""
+    names = {str(variable) for variable in pixel}
+    return all(
+        load.buffer is sums or names.isdisjoint(load.offset.free_symbols)
+        for load in value_loads(value)
+    )

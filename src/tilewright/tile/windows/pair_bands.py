@@ -19,14 +19,13 @@ import numpy as np
 from tilewright.ir.dtype import DType
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Convolve
-from tilewright.ir.scalar import MULTIPLY_ADD_PAIRS
+from tilewright.ir.scalar import HALF_WORD, MULTIPLY_ADD_PAIRS
 from tilewright.ir.tile import Apply, Convert, Literal, Load, TileBuffer, Value
 from tilewright.ir.views import Index
 from tilewright.shape import Expr, constant
 from tilewright.tile.values.lowering import Lowering
 from tilewright.tile.windows.bands import Geometry, Taps
 from tilewright.tile.windows.paired_sums import (
-    HALF,
     PairedSums,
     give_integers,
     integers,
@@ -92,7 +91,7 @@ class PairBands(WindowBands):
     # ------------------------------------------------------------ words
 
     def clear(self, buffer: TileBuffer, base: Expr) -> None:
-        word = Literal(self.zero << HALF | self.zero, DType.INT32)
+        word = Literal(self.zero << HALF_WORD | self.zero, DType.INT32)
         self._every_word(lambda x: self.put(buffer, base + x, word))
 
     def _copy_row(self, where: Sequence[Expr], row: Expr, base: Expr) -> None:

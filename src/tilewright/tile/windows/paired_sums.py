@@ -15,14 +15,14 @@ from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node, node
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Cast, Constant, Convolve
+from tilewright.ir.scalar import HALF_WORD
 from tilewright.ir.tile import Apply, Convert, Literal, Value
 from tilewright.ir.views import Index
-from tilewright.rewrite.quantised import known, quantised, without_sign
+from tilewright.rewrite.quantised import OFFSET, known, quantised, without_sign
 from tilewright.tile.values.lowering import Lowering
 
 EXACT = 1 << 24  # below, float32 has all whole numbers
 LARGEST = 255  # byte
-HALF = 16  # bits
 
 Whole = np.ndarray[tuple[int, ...], np.dtype[np.int32]]
 
@@ -45,7 +45,7 @@ class PairedSums:
         taps = self.weights
         filled = np.pad(taps, [(0, 0)] * (taps.ndim - 1) + [(0, taps.shape[-1] % 2)])
         low, high = filled[..., 0::2], filled[..., 1::2]
-        return np.asarray((low & 0xFFFF) | np.left_shift(high, HALF), np.int32)
+        return np.asarray((low & 0xFFFF) | np.left_shift(high, HALF_WORD), np.int32)
 
 
 def paired_sums(kernel: Kernel) -> PairedSums | None:
@@ -67,11 +67,13 @@ def paired_sums(kernel: Kernel) -> PairedSums | None:
         return None
     if weights.shape[1] > 1 or weights.shape[-1] < 2:
         return None
-    found = without_sign(found)
-    zero = np.zeros(1) if found.zero is None else known(found.zero.value)
-    if zero is None or zero.size != 1 or not 0 <= zero.item() <= LARGEST:
+    point = np.zeros(1) if found.zero is None else known(found.zero.value)
+    if point is None or point.size != 1:
         return None
-    return PairedSums(found.data, int(zero.item()), weights[:, 0].astype(np.int32))
+    zero = int(point.item()) + (OFFSET if found.data.dtype is DType.INT8 else 0)
+    if not 0 <= zero <= LARGEST:
+        return None
+    return PairedSums(without_sign(found).data, zero, weights[:, 0].astype(np.int32))
 
 
 def integers(array: Whole) -> Node:
@@ -82,7 +84,7 @@ def integers(array: Whole) -> Node:
 def word_of(low: Value, high: Value) -> Value:
     """The word of two bytes."""
     halves = [Convert(byte, DType.INT32) for byte in (low, high)]
-    upper = Apply("shift_left", (halves[1], Literal(HALF, DType.INT32)), DType.INT32)
+    upper = Apply("shift_left", (halves[1], Literal(HALF_WORD, DType.INT32)), DType.INT32)
     return Apply("bitwise_or", (halves[0], upper), DType.INT32)
 
 
