@@ -115,6 +115,9 @@ VALUES: dict[str, Value] = {
     "a comparison": Apply("less", (Load(X, AT), Load(X, AT + 1)), BOOL),
     "a choice": Apply("select", (Literal(True, BOOL), Load(X, AT), Load(X, AT + 1)), F32),
     "a multiplication with a sum": Apply("multiply_add", (SHARED, Literal(2.0, F32), SUM), F32),
+    "words multiplied": Apply(
+        "multiply_add_pairs", tuple(Literal(n, DType.INT32) for n in (65537, -3, 5)), DType.INT32
+    ),
     "a result of another type": Apply("multiply_add", (SHARED, SHARED, SHARED), F64),
     "operands of several types": Apply("multiply", (SHARED, Literal(2.0, F64)), F64),
     "a guard": Guarded(less_equal(AT, N - 2), Load(X, AT + 1), Guarded(N, SHARED, SHARED)),

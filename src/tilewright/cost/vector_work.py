@@ -11,9 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from tilewright.ir.dtype import DType
-from tilewright.ir.scalar import DIVISIONS, SCALAR_FUNCTIONS
+from tilewright.ir.scalar import ADDING, DIVISIONS, MULTIPLY_ADD, SCALAR_FUNCTIONS
 from tilewright.ir.tile import (
-    MULTIPLY_ADD,
     Accumulator,
     Apply,
     Check,
@@ -468,8 +467,8 @@ def function_cycles(costs: LoopCosts, name: str, dtype: DType, lanes: int) -> tu
 
     Of what is more than simple instructions, which takes as long for one element, they are 0.
     """
-    known = None if name == MULTIPLY_ADD else costs.function(name)
-    operations = 1 if name == MULTIPLY_ADD else SCALAR_FUNCTIONS[name].cost
+    known = None if name in ADDING else costs.function(name)
+    operations = 1 if name in ADDING else SCALAR_FUNCTIONS[name].cost
     if dtype.is_integer and name in DIVISIONS:
         known = costs.whole * lanes / 16 * max(1.0, dtype.bytes / 4)
     if known is None and operations >= SLOW_OPERATIONS:

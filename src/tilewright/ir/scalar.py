@@ -20,6 +20,11 @@ Array = np.ndarray[Any, Any]
 
 # The function that takes one more element into a reduction of each kind.
 COMBINE = {"sum": "add", "product": "multiply", "maximum": "maximum", "minimum": "minimum"}
+
+# What tile programs have beside the functions of one element: products of two, plus a third.
+MULTIPLY_ADD = "multiply_add"  # rounded once or twice
+MULTIPLY_ADD_PAIRS = "multiply_add_pairs"  # the sum of both products of words of two int16 each
+HALF_WORD = 16  # bits of either number of such a word
 SIMPLE_FUNCTIONS = frozenset(  # of one instruction for floats
     ("add", "subtract", "multiply", "divide", "maximum", "minimum", "negate")
 )
@@ -72,6 +77,19 @@ def _shift_left(a: Array, b: Array) -> Array:
 def _shift_right(a: Array, b: Array) -> Array:
     return np.where(b < a.dtype.itemsize * 8, np.right_shift(a, b), 0).astype(a.dtype)
 
+
+def _pair_products(a: Array, b: Array) -> Array:
+    """Of words of 32 bits: the products of their lower and of their upper halves, with signs."""
+    left, right = (np.asarray(x, np.int32) for x in (a, b))
+    low = [np.right_shift(np.left_shift(x, HALF_WORD), HALF_WORD) for x in (left, right)]
+    high = [np.right_shift(x, HALF_WORD) for x in (left, right)]
+    return low[0] * low[1] + high[0] * high[1]
+
+
+ADDING: dict[str, Callable[[Any, Any, Any], Any]] = {
+    MULTIPLY_ADD: lambda a, b, c: a * b + c,
+    MULTIPLY_ADD_PAIRS: lambda a, b, c: _pair_products(a, b) + c,
+}
 
 _TABLE = (
     ScalarFunction("negate", 1, "same", np.negative),

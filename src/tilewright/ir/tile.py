@@ -63,12 +63,9 @@ class IndexValue:
     dtype: DType = DType.INT64
 
 
-MULTIPLY_ADD = "multiply_add"  # the product of two operands plus the third, rounded once or twice
-
-
 @dataclass(frozen=True, eq=False)
 class Apply:
-    """A scalar function, or ``MULTIPLY_ADD``, which is as exact as the machine makes it.
+    """A scalar function, or one of ``ADDING``, which are as exact as the machine makes them.
 
     ``dtype`` is the result's, ``operand_type`` the last operand's.
     """
@@ -214,8 +211,8 @@ class TransposeBlock:
 
     ``s`` and ``t`` are the offsets; r is below ``rows`` and c below ``columns``. The source's
     elements may be narrower than the target's: they are taken to be as wide, and so is what offsets
-    and rows count. Bytes that go to scratch memory become words: ``target_row`` is 4 then, ``rows``
-    at most, and what is missing of a word becomes 0. It is written through registers, which no loop
+    and rows count. Bytes that go to scratch memory 4 apart become words: there are 4 ``rows`` at
+    most, and what is missing of a word becomes 0. It is written through registers, which no loop
     of stores is.
     """
 
@@ -231,7 +228,8 @@ class TransposeBlock:
     @property
     def makes_words(self) -> bool:
         """Whether bytes become words of four."""
-        return self.target.scratch and self.target.dtype.bytes == 1
+        is_word = self.target_row is constant(4)
+        return self.target.scratch and self.target.dtype.bytes == 1 and is_word
 
 
 @dataclass(frozen=True, eq=False)

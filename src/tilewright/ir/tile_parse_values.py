@@ -7,10 +7,9 @@ with :meth:`ValueReader.value`.
 from __future__ import annotations
 
 from tilewright.ir.dtype import DType
-from tilewright.ir.scalar import COMBINE, SCALAR_FUNCTIONS
+from tilewright.ir.scalar import ADDING, COMBINE, SCALAR_FUNCTIONS
 from tilewright.ir.tile import (
     IDENTITY,
-    MULTIPLY_ADD,
     Apply,
     Convert,
     Guarded,
@@ -133,7 +132,7 @@ class ValueReader:
 
     def _applied(self, cursor: Cursor) -> Apply:
         function, _, dtype = cursor.peek().partition(".")
-        if function not in SCALAR_FUNCTIONS and function != MULTIPLY_ADD:
+        if function not in SCALAR_FUNCTIONS and function not in ADDING:
             cursor.fail("the name of a scalar function")
         if dtype and dtype not in _TYPES:
             cursor.fail(f"an element type behind {function!r}")
@@ -142,7 +141,7 @@ class ValueReader:
         operands = [self.value(cursor)]
         while cursor.take(","):
             operands.append(self.value(cursor))
-        arity = 3 if function == MULTIPLY_ADD else SCALAR_FUNCTIONS[function].arity
+        arity = 3 if function in ADDING else SCALAR_FUNCTIONS[function].arity
         if len(operands) != arity:
             cursor.fail(f"the end of {arity} operands")
         known = applied_type(function, tuple(o.dtype for o in operands))

@@ -7,8 +7,7 @@ Start with :func:`applied_type`.
 from __future__ import annotations
 
 from tilewright.ir.dtype import DType
-from tilewright.ir.scalar import SCALAR_FUNCTIONS, result_type
-from tilewright.ir.tile import MULTIPLY_ADD
+from tilewright.ir.scalar import ADDING, SCALAR_FUNCTIONS, result_type
 
 STEP = "  "  # by so much a block stands to the right of the line that it belongs to
 NEUTRAL_TYPE = DType.FLOAT32  # of a reduction's neutral element
@@ -24,7 +23,7 @@ def number_type(number: float | bool) -> DType:
 
 def applied_type(function: str, operands: tuple[DType, ...]) -> DType | None:
     """The type of a function's result that follows from its operands; None if none does."""
-    if function == MULTIPLY_ADD:
+    if function in ADDING:
         return operands[-1] if operands else None
     try:
         return result_type(SCALAR_FUNCTIONS[function], operands)

@@ -13,10 +13,9 @@ import numpy as np
 
 from tilewright.ir.dtype import DType
 from tilewright.ir.evaluate import identity
-from tilewright.ir.scalar import SCALAR_FUNCTIONS
+from tilewright.ir.scalar import ADDING, SCALAR_FUNCTIONS
 from tilewright.ir.tile import (
     IDENTITY,
-    MULTIPLY_ADD,
     Apply,
     Convert,
     Guarded,
@@ -173,8 +172,8 @@ class Point:
 
     def _apply(self, value: Apply) -> Any:
         operands = [self.value(operand) for operand in value.operands]
-        if value.function == MULTIPLY_ADD:
-            return _converted(operands[0] * operands[1] + operands[2], value.dtype)
+        if value.function in ADDING:
+            return _converted(ADDING[value.function](*operands), value.dtype)
         arrays = [np.asarray(operand) for operand in operands]
         made = SCALAR_FUNCTIONS[value.function].meaning(*arrays)
         return np.asarray(made).astype(value.dtype.numpy, copy=False)[()]

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tilewright.ir.scalar import SCALAR_FUNCTIONS
+from tilewright.ir.scalar import ADDING, SCALAR_FUNCTIONS
 from tilewright.ir.tile import (
-    MULTIPLY_ADD,
     Apply,
     Check,
     Convert,
@@ -99,7 +98,7 @@ def _value(value: Value, seen: set[int]) -> int:
         case Load():
             return 3
         case Apply(function=function, operands=operands):
-            own = 4 * (1 if function == MULTIPLY_ADD else SCALAR_FUNCTIONS[function].cost)
+            own = 4 * (1 if function in ADDING else SCALAR_FUNCTIONS[function].cost)
             return own + sum(_value(o, seen) for o in operands)
         case Convert(operand=operand):
             return 2 + _value(operand, seen)

@@ -24,8 +24,10 @@ from tilewright.backend.cpu.math_arithmetic import (
     splat_constant,
 )
 from tilewright.backend.cpu.math_integer import Integers
+from tilewright.backend.cpu.narrow_dots import pair_products
+from tilewright.backend.cpu.vector_functions import call
 from tilewright.ir.dtype import DType
-from tilewright.ir.scalar import COMBINE, SCALAR_FUNCTIONS
+from tilewright.ir.scalar import COMBINE, MULTIPLY_ADD, SCALAR_FUNCTIONS
 from tilewright.ir.tile import Apply, Convert, Literal, Value
 from tilewright.support.errors import UnsupportedError
 
@@ -124,6 +126,14 @@ class Emitter:
             if emit_integer is not None:
                 return emit_integer(self._integers(dtype), x, y)
         raise _meaningless(function, dtype)
+
+    def adding(self, function: str, dtype: DType, operands: Sequence[ir.Value]) -> ir.Value:
+        """One of ``ADDING`` on operands of type ``dtype``."""
+        if function == MULTIPLY_ADD:
+            return self.multiply_add(dtype, *operands)
+        a, b, c = operands
+        words = Arithmetic(self.builder, self.level, self.lanes, 32)
+        return self.builder.add(call(words, "pair_products", pair_products, a, b), c)
 
     def multiply_add(self, dtype: DType, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
         """``a * b + c``; float32 and float64 are rounded once where an instruction does that."""

@@ -14,11 +14,17 @@ from dataclasses import dataclass
 from llvmlite import ir
 
 from tilewright.backend.cpu.machine import Level
-from tilewright.backend.cpu.math_arithmetic import call_intrinsic, lanes_of, splat_constant
+from tilewright.backend.cpu.math_arithmetic import (
+    Arithmetic,
+    call_intrinsic,
+    lanes_of,
+    splat_constant,
+)
 from tilewright.ir.dtype import DType
+from tilewright.ir.scalar import HALF_WORD
 
 Parts = tuple[ir.Value, ...]
-_WORD, _HALF = 32, 16  # bits
+_WORD = 32  # bits
 
 
 @dataclass(frozen=True)
@@ -82,14 +88,14 @@ def _floats(builder: ir.IRBuilder, x: ir.Value) -> Parts:
     """The lower and the upper bfloat16 of every word as float32."""
     kind = lanes_of(ir.IntType(_WORD), _lanes(x))
     bits = builder.bitcast(x, kind)
-    low = builder.shl(bits, splat_constant(kind, _HALF))
+    low = builder.shl(bits, splat_constant(kind, HALF_WORD))
     high = builder.and_(bits, splat_constant(kind, 0xFFFF0000))
     return builder.bitcast(low, x.type), builder.bitcast(high, x.type)
 
 
 def _bytes(builder: ir.IRBuilder, x: ir.Value, *, signed: bool) -> Parts:
     """The even and the odd bytes of every word as 16 bits each."""
-    kind = lanes_of(ir.IntType(_HALF), 2 * _lanes(x))
+    kind = lanes_of(ir.IntType(HALF_WORD), 2 * _lanes(x))
     halves, byte = builder.bitcast(x, kind), splat_constant(kind, 8)
     shifted = builder.ashr if signed else builder.lshr
     return shifted(builder.shl(halves, byte), byte), shifted(halves, byte)
@@ -100,6 +106,18 @@ def _pair_products(builder: ir.IRBuilder, a: ir.Value, b: ir.Value) -> ir.Value:
     count = _lanes(a) // 2
     names = {4: "x86.sse2.pmadd.wd", 8: "x86.avx2.pmadd.wd", 16: "x86.avx512.pmaddw.d.512"}
     return call_intrinsic(builder, names[count], lanes_of(ir.IntType(_WORD), count), [], [a, b])
+
+
+def pair_products(a: Arithmetic, x: ir.Value, y: ir.Value) -> ir.Value:
+    """The same of registers of words."""
+    build = a.builder
+    if a.level.triple.startswith("x86_64"):
+        halves = lanes_of(ir.IntType(HALF_WORD), 2 * _lanes(x))
+        return _pair_products(build, build.bitcast(x, halves), build.bitcast(y, halves))
+    half = splat_constant(x.type, HALF_WORD)
+    low = [build.ashr(build.shl(part, half), half) for part in (x, y)]
+    high = [build.ashr(part, half) for part in (x, y)]
+    return build.add(build.mul(low[0], low[1]), build.mul(high[0], high[1]))
 
 
 class _BFloat(ir.Type):

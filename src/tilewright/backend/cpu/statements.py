@@ -30,9 +30,9 @@ from tilewright.backend.cpu.row_loops import RowLoop, row_loop, write_row_loop
 from tilewright.backend.cpu.running import running_step, write_running
 from tilewright.backend.cpu.streams import streamed_loop
 from tilewright.backend.cpu.transpose import transpose_function
+from tilewright.ir.scalar import ADDING
 from tilewright.ir.tile import (
     IDENTITY,
-    MULTIPLY_ADD,
     NEVER,
     Accumulator,
     Apply,
@@ -151,8 +151,8 @@ class FunctionFrame:
                 return self.index(expression)
             case Apply(function=function, operands=operands):
                 arguments = [self.value(operand) for operand in operands]
-                if function == MULTIPLY_ADD:
-                    return self.emitter.multiply_add(value.dtype, *arguments)
+                if function in ADDING:
+                    return self.emitter.adding(function, value.dtype, arguments)
                 return self.emitter.apply(function, value.operand_type, arguments)
             case Convert():
                 return self.emitter.convert(self.value, value)

@@ -10,7 +10,7 @@ at once. One function per element size, shared by all kernels. Start with
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from llvmlite import ir
@@ -20,6 +20,7 @@ from tilewright.backend.cpu.emitter import Emitter
 from tilewright.backend.cpu.indices import I64, word
 from tilewright.backend.cpu.machine import Level
 from tilewright.backend.cpu.shared import SharedFunction, shared_function
+from tilewright.backend.cpu.zipped import zipped_columns
 from tilewright.ir.dtype import DType
 from tilewright.target.core_model import (
     FEWEST_REGISTERS,
@@ -291,12 +292,20 @@ class _Writer:
             self.vector.load(self._source(builder.add(row, word(i)), column), self.dtype)
             for i in range(self.lanes)
         ]
+        columns = self._columns(values)
+        for j, value in enumerate(columns):
+            self.vector.store(value, self._target(row, builder.add(column, word(j))), self.dtype)
+
+    def _columns(self, values: list[ir.Value]) -> Sequence[ir.Value]:
+        """Those of a square of rows."""
+        most = LEAST_VECTOR_BYTES // self.dtype.bytes
+        if 2 * self.lanes <= most:
+            return zipped_columns(self.builder, values, most)
         distance = self.lanes // 2
         while distance:
             values = self._exchanged(values, distance)
             distance //= 2
-        for j, value in enumerate(values):
-            self.vector.store(value, self._target(row, builder.add(column, word(j))), self.dtype)
+        return values
 
     def _scratch(self, registers: int) -> ir.Value:
         """Memory of the function for so many registers, aligned as they are."""

@@ -20,9 +20,9 @@ from tilewright.backend.cpu.emitter import Emitter
 from tilewright.backend.cpu.indices import I64, IndexEmitter, word
 from tilewright.backend.cpu.internal import POINTER
 from tilewright.backend.cpu.machine import Level
+from tilewright.ir.scalar import ADDING
 from tilewright.ir.tile import (
     IDENTITY,
-    MULTIPLY_ADD,
     Apply,
     Convert,
     IndexValue,
@@ -121,8 +121,8 @@ class VectorFrame:
                 return self._lanes_of_index(expression)
             case Apply(function=function, operands=operands):
                 arguments = [self.value(operand) for operand in operands]
-                if function == MULTIPLY_ADD:
-                    return self.vector.multiply_add(value.dtype, *arguments)
+                if function in ADDING:
+                    return self.vector.adding(function, value.dtype, arguments)
                 return self.vector.apply(function, value.operand_type, arguments)
             case Convert():
                 return self.vector.convert(self.value, value)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 
+from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Convolve, Window
@@ -114,13 +115,14 @@ class Band:
         self.kernel = kernel
         self.lowering = lowering
         self.seed = seed = kernel.seed
+        self.summed = self._summed()
         self.geometry = geometry = Geometry.of(seed)
         self.targets = target_buffers(kernel)
         self.unit = WIDE_VECTOR_BYTES // seed.dtype.bytes
         self.last = len(geometry.kernel) - 1
         self.stride = geometry.strides[-1]
         self.dense = self.stride <= WIDEST_STRIDE
-        self.phases = self.stride if self.dense else 1
+        self.phases = self._parts()
         self.grid: list[tuple[str, Expr]] = []
         self.index: list[Expr] = []
         for size in seed.shape[: geometry.lead + max(self.last - 1, 0)]:
@@ -132,9 +134,9 @@ class Band:
         self.column, self.columns = self._block(-1, self.most_columns)
         lowering.open()
         columns = self._whole(self.columns) if self.dense else self.columns
-        self.reached = geometry.span(-1, columns)
+        self.reached = self._reach(columns)
         # One vector more than needed: rows at a distance of a power of two share few cache sets.
-        reached = geometry.span(-1, self.most_columns).value
+        reached = self._reach(constant(self.most_columns)).value
         self.part = self._whole(constant(-(-reached // self.phases))).value + self.unit
         self.pitch = self.part * self.phases
         origin = self.column * self.stride - geometry.low[-1]
@@ -148,6 +150,18 @@ class Band:
     def line(self) -> TileBuffer:
         """A row that is not in phases yet, or needs none."""
         return self.fixed(self.pitch)
+
+    def _summed(self) -> DType:
+        """The type of sums, and of what they are made of."""
+        return self.seed.dtype
+
+    def _parts(self) -> int:
+        """The parts that a row in scratch has."""
+        return self.stride if self.dense else 1
+
+    def _reach(self, columns: Expr) -> Expr:
+        """How many elements of a line are read for neighbouring outputs."""
+        return self.geometry.span(-1, columns)
 
     def _most_rows(self) -> int:
         """Rows of outputs in a task at most; whole passes."""
@@ -173,9 +187,10 @@ class Band:
         first = self._task(ceil_div(size, most)) * most
         return first, minimum(most, size - first)
 
-    def fixed(self, elements: int) -> TileBuffer:
-        """Scratch of one layout for all sizes."""
-        return self.lowering.scratch_buffer(self.seed.dtype, constant(elements), fixed=True)
+    def fixed(self, elements: int, dtype: DType | None = None) -> TileBuffer:
+        """Scratch of one layout for all sizes, of sums unless their type is given."""
+        kind = dtype or self.summed
+        return self.lowering.scratch_buffer(kind, constant(elements), fixed=True)
 
     def _whole(self, size: Expr) -> Expr:
         return ceil_div(size, self.unit) * self.unit
@@ -328,10 +343,14 @@ class Band:
         lead = self.index[: self.geometry.lead]
         place = (*lead, *self.outputs(row), self.column + x)
         full = tuple(self.lowering.scope.resolve(i) for i in place)
-        self.finished[full] = value
+        self.note(full, value)
         for output in self.kernel.outputs:
             made = self.lowering.value(output, full)
             self.lowering.store(self.targets[output], linear(full, self.seed.shape), made)
+
+    def note(self, place: Index, value: Value) -> None:
+        """Note the sum of a finished window."""
+        self.finished[place] = value
 
     def step(self, old: Value | None, value: Value) -> Value:
         if old is None:

@@ -15,11 +15,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import prod
 
+from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Convolve
+from tilewright.ir.scalar import MULTIPLY_ADD
 from tilewright.ir.tile import (
-    MULTIPLY_ADD,
     Apply,
     Load,
     Loop,
@@ -28,7 +29,6 @@ from tilewright.ir.tile import (
     Value,
     neutral_element,
 )
-from tilewright.ir.tile_walk import value_loads
 from tilewright.ir.views import Index, linear
 from tilewright.shape import (
     Expr,
@@ -46,14 +46,14 @@ from tilewright.tile.loops.loops import target_buffers
 from tilewright.tile.values.lowering import Lowering
 from tilewright.tile.windows.group_geometry import (
     COLUMNS,
+    blocks_of,
     channels_come_first,
     group_vectors,
+    is_free_of,
     most_rows,
     tile_geometry,
 )
 
-TOGETHER = 64  # multiply-adds of one loop body; of more, LLVM moves loads ahead and sums to memory
-IN_FLIGHT = 2  # registers for what is read, one of them ahead
 OUTPUTS = 8  # of a tile: as many sums are in flight
 PIECE = 4  # channels that are moved together where fewer are left than a vector has
 
@@ -64,6 +64,8 @@ Lines = Callable[[Callable[[Expr], None]], None]  # the lines of taps, given wha
 class ChannelTiles:
     """One task: a block of rows and columns of outputs for the channels of one vector."""
 
+    adding = MULTIPLY_ADD
+
     def __init__(self, kernel: Kernel, lowering: Lowering, target: Target) -> None:
         self.kernel, self.lowering, self.seed = kernel, lowering, kernel.seed
         primitive = self.seed.primitive
@@ -72,11 +74,13 @@ class ChannelTiles:
         self.channels_last = primitive.channels_last
         self.members = self.seed.inputs[1].shape[1].value
         self.made = self.seed.inputs[1].shape[0].value // primitive.groups
+        self.summed = self._summed()
+        self.steps, self.output_step, self.tap_step = self._along_row()
         self.targets = target_buffers(kernel)
-        self.lanes = target.vector_bytes // self.seed.dtype.bytes
+        self.lanes = target.vector_bytes // self.summed.bytes
         self.free = target.free_registers
         self.near = target.levels[1].capacity
-        self.weights = group_vectors(self.seed.inputs[1], primitive.groups, self.lanes)
+        self.weights = group_vectors(self._weights(), primitive.groups, self.lanes)
         self.last = len(self.geometry.kernel) - 1
         self.grid: list[tuple[str, Expr]] = []
         self.batch = self._task(self.seed.shape[0])
@@ -84,7 +88,7 @@ class ChannelTiles:
         self.block = self._task(ceil_div(groups, self.lanes))
         self.group = self.block * self.lanes
         self.count = minimum(self.lanes, groups - self.group)
-        self.pitch = self.geometry.span(-1, COLUMNS).value
+        self.pitch = self._vectors(constant(COLUMNS)).value
         line_bytes = self.members * self.pitch * target.vector_bytes
         self.most_rows = most_rows(self.geometry, target.levels[2].capacity // 2 // line_bytes)
         self.row, self.rows = constant(0), constant(1)
@@ -92,18 +96,38 @@ class ChannelTiles:
             self.row, self.rows = self._outputs(0, self.most_rows, 1)
         self.column, self.columns = self._outputs(self.last, COLUMNS, OUTPUTS)
         lowering.open()
-        stride = self.geometry.strides[-1]
         self.height = self.geometry.span(0, self.most_rows).value if self.last else 1
         self.band_bytes = self.height * line_bytes
         self.band = self._scratch(self.members * self.height * self.pitch)
         self.sums = self._scratch(self.made * COLUMNS)
-        self.reached = self.geometry.span(-1, ceil_div(self.columns, OUTPUTS) * OUTPUTS)
-        origin = self.column * stride - self.geometry.low[-1]
+        self.reached = self._read(ceil_div(self.columns, OUTPUTS) * OUTPUTS)
+        origin = self.column * self.geometry.strides[-1] - self.geometry.low[-1]
         size = self.geometry.operand.shape[self.geometry.lead + self.last]
         self.origin, self.begin = origin, minimum(self.reached, maximum(0, -origin))
         self.end = maximum(self.begin, minimum(self.reached, size - origin))
         self.finished: dict[Index, Value] = {}
         lowering.cached[self.seed] = self.finished.get
+
+    def _summed(self) -> DType:
+        """The type of sums, and of what they are made of."""
+        return self.seed.dtype
+
+    def _weights(self) -> Node:
+        """Weights [channel, member, kernel…], of each step along a row."""
+        return self.seed.inputs[1]
+
+    def _along_row(self) -> tuple[int, int, int]:
+        """Steps of a window along a row, and how many vectors outputs and steps lie apart."""
+        geometry = self.geometry
+        return geometry.kernel[-1], geometry.strides[-1], geometry.dilations[-1]
+
+    def _vectors(self, outputs: Expr) -> Expr:
+        """How many vectors of a row neighbouring outputs reach."""
+        return (outputs - 1) * self.output_step + ((self.steps - 1) * self.tap_step + 1)
+
+    def _read(self, outputs: Expr) -> Expr:
+        """How many elements of a row neighbouring outputs reach."""
+        return self._vectors(outputs)
 
     def _task(self, size: Expr) -> Expr:
         self.lowering.open()
@@ -119,9 +143,9 @@ class ChannelTiles:
         first = self._task(ceil_div(size, each)) * each
         return first, minimum(minimum(each, most), size - first)
 
-    def _scratch(self, vectors: int) -> TileBuffer:
+    def _scratch(self, vectors: int, dtype: DType | None = None) -> TileBuffer:
         return self.lowering.scratch_buffer(
-            self.seed.dtype, constant(vectors * self.lanes), fixed=True
+            dtype or self.summed, constant(vectors * self.lanes), fixed=True
         )
 
     # ------------------------------------------------------------ loops
@@ -183,10 +207,13 @@ class ChannelTiles:
         return Load(buffer, self.lowering.scope.resolve(vector * self.lanes + lane))
 
     def clear(self, buffer: TileBuffer, begin: Expr, end: Expr, most: int, base: Expr) -> None:
-        """Zeros in the vectors [begin, end) after ``base``."""
-        zero = neutral_element("sum", self.seed.dtype)
+        """What stands for 0 in the vectors [begin, end) after ``base``."""
         self.loop(begin, end, most, lambda x: self.vector(
-            lambda lane: self.put(buffer, base + x, lane, zero)))  # fmt: skip
+            lambda lane: self.put(buffer, base + x, lane, self.neutral())))  # fmt: skip
+
+    def neutral(self) -> Value:
+        """What stands for 0 in a row."""
+        return neutral_element("sum", self.seed.dtype)
 
     # ------------------------------------------------------------ the task
 
@@ -201,6 +228,7 @@ class ChannelTiles:
             bottom = minimum(height, top + geometry.span(0, self.rows))
             inside = maximum(0, bottom - self.top)
         self.loop(0, inside, self.height, self._copied)
+        self._prepare(inside)
         self.is_same = True
         self.loop(0, self.rows, self.most_rows, self._row)
         return self.is_same
@@ -215,6 +243,9 @@ class ChannelTiles:
             self.loop(self.begin, self.end, self.pitch, lambda x: self._pixel(x, row, rows))
         else:
             self.loop(self.begin, self.end, self.pitch, lambda x: self._apart(x, row, rows))
+
+    def _prepare(self, inside: Expr) -> None:
+        """What is left to do when so many rows have been copied."""
 
     def _line(self, member: Expr, row: Expr) -> Expr:
         """The first vector of a row of the scratch, which has the rows of one member in turn."""
@@ -275,18 +306,18 @@ class ChannelTiles:
             begin, end = geometry.inside(0, self.row + row)
             above = geometry.position(0, self.row + row, constant(0)) - self.top
         most = geometry.kernel[0] if self.last else 1
-
-        zero = neutral_element("sum", self.seed.dtype)
+        apart = self.output_step, self.tap_step
 
         def cleared(start: Expr, outputs: int, made: Expr) -> None:
             first = made * COLUMNS + start
             for output in range(outputs):
-                self.vector(lambda lane, o=output: self.put(self.sums, first + o, lane, zero))
+                self.vector(lambda lane, o=output: self.put(
+                    self.sums, first + o, lane, self._start((begin, end), made, lane)))  # fmt: skip
 
         def summed(start: Expr, outputs: int, made: Expr, lines: Lines) -> None:
             def member(number: Expr) -> None:
                 place = self._line(number, above)
-                for taps in self._blocks(outputs):
+                for taps in blocks_of(self.steps, outputs, apart, self.free):
                     self._along(taps, lambda first, count: lines(lambda tap: self._tile(
                         (place, tap), (made, number), first, count, start, outputs)))  # fmt: skip
 
@@ -306,6 +337,10 @@ class ChannelTiles:
                     start, outputs, made, lambda body: body(tap))))  # fmt: skip
         self._results(row)
 
+    def _start(self, lines: tuple[Expr, Expr], made: Expr, lane: Expr) -> Value:
+        """What the sums of some lines of taps begin with."""
+        return neutral_element("sum", self.summed)
+
     def _is_near(self) -> bool:
         """Whether the windows of a tile and all weights stay in the nearest cache.
 
@@ -313,7 +348,7 @@ class ChannelTiles:
         """
         window = self.geometry.span(-1, OUTPUTS).value * prod(self.geometry.kernel[:-1])
         touched = self.members * (window + prod(self.geometry.kernel))
-        return touched * self.lanes * self.seed.dtype.bytes <= self.near
+        return touched * self.lanes * self.summed.bytes <= self.near
 
     def _tiles(self, body: Callable[[Expr, int, Expr], None]) -> None:
         """Tiles that cover a row, of each channel made; a small rest is one of half the outputs."""
@@ -326,22 +361,6 @@ class ChannelTiles:
 
         self.loop(0, whole, COLUMNS // OUTPUTS, lambda n: each(n * OUTPUTS, OUTPUTS))
         self.loop(0, halves, 1, lambda _: each(whole * OUTPUTS, half))
-
-    def _blocks(self, outputs: int) -> list[tuple[int, int, int]]:
-        """The taps along a row in blocks of which registers hold the weights.
-
-        That is for some blocks of equal length (the first tap, how many blocks, and their taps).
-        """
-        geometry = self.geometry
-        taps, stride, dilation = geometry.kernel[-1], geometry.strides[-1], geometry.dilations[-1]
-        most = max(1, TOGETHER // outputs)
-        room = max(1, self.free - outputs - IN_FLIGHT)
-        if (outputs - 1) * stride // dilation + 1 > room:  # taps that meet outputs at a time
-            most = min(most, room)
-        blocks = -(-taps // most)
-        longer, least = taps % blocks, taps // blocks
-        found = [(0, longer, least + 1), (longer * (least + 1), blocks - longer, least)]
-        return [block for block in found if block[1]]
 
     def _along(self, blocks: tuple[int, int, int], body: Callable[[Expr, int], None]) -> None:
         """``body`` for the first tap of every block, and for how many it has."""
@@ -358,7 +377,7 @@ class ChannelTiles:
         which one is made of a group, and of which member.
         """
         geometry, (above, tap) = self.geometry, line
-        stride, dilation = geometry.strides[-1], geometry.dilations[-1]
+        stride, dilation = self.output_step, self.tap_step
         place = above + tap * ((geometry.dilations[0] if self.last else 0) * self.pitch)
         base = place + start * stride + first * dilation
         outer = [*channel, tap] if self.last else [*channel]
@@ -375,7 +394,7 @@ class ChannelTiles:
                 index = (self.block, *outer, first + t, lane)
                 weight = self.lowering.value(self.weights, index)
                 sums[o] = self.lowering.let(
-                    Apply(MULTIPLY_ADD, (read, weight, sums[o]), self.seed.dtype)
+                    Apply(self.adding, (read, weight, sums[o]), self.summed)
                 )
             for o, value in enumerate(sums):
                 self.put(self.sums, sums_at + o, lane, value)
@@ -433,8 +452,12 @@ class ChannelTiles:
     def _finish(self, place: Index, value: Value) -> Index:
         """Note the sum that is finished at a place of the results."""
         full = tuple(self.lowering.scope.resolve(index) for index in place)
-        self.finished[full] = value
+        self.note(full, value)
         return full
+
+    def note(self, place: Index, value: Value) -> None:
+        """Note the sum that is finished."""
+        self.finished[place] = value
 
     def _together(self) -> TileBuffer:
         """The sums of a row with the channels of a pixel side by side, group after group."""
@@ -456,22 +479,19 @@ class ChannelTiles:
                 place = (self.batch, channel, *rows, self.column + x)
                 full = self._finish(place, self.at(self.sums, base + x, lane))
                 value = lowering.value(output, full)
-                self.is_same &= self._is_of_channel(value, (row, x))
-                self.put(self.sums, base + x, lane, value)
+                self.is_same &= is_free_of(value, (row, x), self.sums)
+                self.put(*self._result(base + x), lane, value)
 
             self.channels(self.count, 1, body)
 
         self.loop(0, self.columns, COLUMNS, pixel)
         first = (self.group * self.made + made, *rows)
-        self._leave((self.sums, base * self.lanes), 1, output, first, (self.made, self.count))
+        buffer, place = self._result(base)
+        self._leave((buffer, place * self.lanes), 1, output, first, (self.made, self.count))
 
-    def _is_of_channel(self, value: Value, pixel: tuple[Expr, Expr]) -> bool:
-        """Whether what is read beside the sums is of the channel alone."""
-        names = {str(variable) for variable in pixel}
-        return all(
-            load.buffer is self.sums or names.isdisjoint(load.offset.free_symbols)
-            for load in value_loads(value)
-        )
+    def _result(self, vector: Expr) -> tuple[TileBuffer, Expr]:
+        """Where results are before they are turned: in the place of a vector of sums."""
+        return self.sums, vector
 
 
 __all__ = ["ChannelTiles"]

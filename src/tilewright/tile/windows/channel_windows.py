@@ -17,9 +17,8 @@ from itertools import product as combinations
 from tilewright.ir.graph import Node, node
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Constant, Convolve, Window
-from tilewright.ir.scalar import COMBINE
+from tilewright.ir.scalar import COMBINE, MULTIPLY_ADD
 from tilewright.ir.tile import (
-    MULTIPLY_ADD,
     Apply,
     Load,
     Loop,

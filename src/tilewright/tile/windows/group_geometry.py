@@ -11,8 +11,13 @@ import numpy as np
 
 from tilewright.ir.graph import Node, node
 from tilewright.ir.primitives import Constant, Convolve, Transpose
+from tilewright.ir.tile import TileBuffer, Value
+from tilewright.ir.tile_walk import value_loads
+from tilewright.shape import Expr
 from tilewright.tile.windows.bands import Geometry
 
+TOGETHER = 64  # multiply-adds of one loop body; of more, LLVM moves loads ahead and sums to memory
+IN_FLIGHT = 2  # registers for what is read, one of them ahead
 COLUMNS = 64  # of outputs in a task at most
 ROWS = 16  # of outputs in a task at most; as many as windows reach beyond them, if these are more
 
@@ -52,6 +57,25 @@ def _usual_rows(geometry: Geometry) -> int:
     return max(ROWS, geometry.reach(0))
 
 
+def blocks_of(
+    taps: int, outputs: int, apart: tuple[int, int], free: int
+) -> list[tuple[int, int, int]]:
+    """Taps along a row in blocks of which so many ``free`` registers hold the weights.
+
+    That is for some blocks of equal length: the first tap, how many blocks, and their taps. Of a
+    row, ``outputs`` and taps lie so many vectors ``apart``.
+    """
+    stride, dilation = apart
+    most = max(1, TOGETHER // outputs)
+    room = max(1, free - outputs - IN_FLIGHT)
+    if (outputs - 1) * stride // dilation + 1 > room:  # taps that meet outputs at a time
+        most = min(most, room)
+    blocks = -(-taps // most)
+    longer, least = taps % blocks, taps // blocks
+    found = [(0, longer, least + 1), (longer * (least + 1), blocks - longer, least)]
+    return [block for block in found if block[1]]
+
+
 def group_vectors(weights: Node, groups: int, lanes: int) -> Node:
     """Constant weights [channel, member, kernel…] as [block, made, member, kernel…, lane].
 
@@ -71,3 +95,12 @@ def channels_come_first(output: Node) -> bool:
     """Whether a result is the transposition of one that has its channels last."""
     last = output.rank - 1
     return output.primitive == Transpose((0, last, *range(1, last)))
+
+
+def is_free_of(value: Value, pixel: tuple[Expr, Expr], sums: TileBuffer) -> bool:
+    """Whether what is read beside the ``sums`` is of the channel alone, whichever the pixel."""
+    names = {str(variable) for variable in pixel}
+    return all(
+        load.buffer is sums or names.isdisjoint(load.offset.free_symbols)
+        for load in value_loads(value)
+    )

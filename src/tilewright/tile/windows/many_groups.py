@@ -19,26 +19,44 @@ from tilewright.tile.windows.group_geometry import (
     most_copied,
     tile_geometry,
 )
+from tilewright.tile.windows.pair_tiles import PairTiles
+from tilewright.tile.windows.paired_sums import PairedSums, paired_sums
 
 LEAST_VECTOR = 32  # bytes; with shorter ones there are too few registers for sums and weights
 
 
 def channel_tiles(kernel: Kernel, lowering: Lowering, target: Target) -> TileProgram | None:
     """The program of a convolution in many groups; None of other kernels, and where none fits."""
-    if not _is_fit(kernel, lowering, target):
+    if not _is_fit(kernel, target):
         return None
-    task = ChannelTiles(kernel, lowering, target)
+    sums = paired_sums(kernel)
+    if sums is not None and _takes_pairs(kernel, lowering, sums):
+        task = PairTiles(kernel, lowering, target, sums)
+    elif _takes_layout(kernel, lowering):
+        task = ChannelTiles(kernel, lowering, target)
+    else:
+        return None
     if task.band_bytes > target.levels[2].capacity // 2 or not task.write():
         return None
     body = [s for block in lowering.blocks for s in block.statements]
     return finish(lowering, kernel, task.grid, body, task.targets)
 
 
-def _is_fit(kernel: Kernel, lowering: Lowering, target: Target) -> bool:
+def _takes_pairs(kernel: Kernel, lowering: Lowering, sums: PairedSums) -> bool:
+    """Whether tiles of words read the bytes as they lie, and leave results so."""
+    plain = not any(map(is_view, kernel.outputs))
+    primitive = kernel.seed.primitive
+    if isinstance(primitive, Convolve) and primitive.channels_last:
+        return plain
+    return plain and len(kernel.outputs) == 1 and sums.data in lowering.memory
+
+
+def _is_fit(kernel: Kernel, target: Target) -> bool:
+    """Whether groups fill vectors, by kernel and target alone."""
     seed, primitive = kernel.seed, kernel.seed.primitive
     if not isinstance(primitive, Convolve) or seed.dtype not in (DType.FLOAT32, DType.FLOAT64):
         return False
-    data, weights = seed.inputs
+    weights = seed.inputs[1]
     if not isinstance(weights.primitive, Constant) or weights.primitive.codes is not None:
         return False
     channels, members, *taps = (size.value for size in weights.shape)
@@ -50,8 +68,14 @@ def _is_fit(kernel: Kernel, lowering: Lowering, target: Target) -> bool:
         return False
     if any(spread != 1 for spread in primitive.spread) or primitive.sums is not None:
         return False
-    if target.vector_bytes < LEAST_VECTOR:
-        return False
+    return target.vector_bytes >= LEAST_VECTOR
+
+
+def _takes_layout(kernel: Kernel, lowering: Lowering) -> bool:
+    """Whether tiles read the data as they lie, and leave results so."""
+    seed, primitive = kernel.seed, kernel.seed.primitive
+    assert isinstance(primitive, Convolve)
+    data, members = seed.inputs[0], seed.inputs[1].shape[1].value
     outputs = [output.dtype for output in kernel.outputs]
     if not primitive.channels_last:
         plain = not any(map(is_view, kernel.outputs))

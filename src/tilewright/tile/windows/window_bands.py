@@ -6,14 +6,14 @@ share what they read, and their sums stay in registers. Start with :class:`Windo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import product as combinations
 from math import prod
 
 from tilewright.ir.kernel import Kernel
+from tilewright.ir.scalar import MULTIPLY_ADD
 from tilewright.ir.tile import (
-    MULTIPLY_ADD,
     Apply,
     Load,
     Value,
@@ -40,15 +40,25 @@ class WindowBands(Band):
 
     def __init__(self, kernel: Kernel, lowering: Lowering) -> None:
         geometry = Geometry.of(kernel.seed)
-        if len(geometry.kernel) > 1:
-            taps = max(prod(geometry.kernel), 1)
-            self.together = max(1, min(SHARING_ROWS, 2 * UNROLLED_TAPS // taps))
+        self.steps = self._steps(geometry)
+        if len(self.steps) > 1:
+            steps = max(prod(self.steps), 1)
+            self.together = max(1, min(SHARING_ROWS, 2 * UNROLLED_TAPS // steps))
         super().__init__(kernel, lowering)
+        self.width = self._row_width()
         self.height = geometry.span(-2, self.most_rows).value if self.last else 1
         self.shape = tuple(map(constant, (*geometry.kernel[: max(self.last - 1, 0)],
-                                          self.height, self.pitch)))  # fmt: skip
+                                          self.height, self.width)))  # fmt: skip
         self.band = self.fixed(product(self.shape).value)
         self.sums = self.fixed(self.together * self.most_columns)
+
+    def _steps(self, geometry: Geometry) -> tuple[int, ...]:
+        """How many multiply-adds a window takes along each axis: its taps."""
+        return geometry.kernel
+
+    def _row_width(self) -> int:
+        """How far the rows of the band lie apart."""
+        return self.pitch
 
     def write(self) -> None:
         """All statements of the task."""
@@ -81,25 +91,34 @@ class WindowBands(Band):
         def clear(row: Expr) -> None:
             self.clear(self.band, self._at((*taps, row, constant(0))))
 
+        def base(row: Expr) -> Expr:
+            return self._at((*taps, row, constant(0)))
+
         def copy(row: Expr) -> None:
-            base = self._at((*taps, row, constant(0)))
-            target, start = (self.line, constant(0)) if self.phases > 1 else (self.band, base)
-            if self.phases == 1:
-                self.clear_ends(self.band, base)
             where = [*places, origin + row] if self.last else []
-            self.exactly(self.begin, self.end, self.pitch,
-                          lambda x: self.put(target, start + x, self.operand(where, x)),
-            )  # fmt: skip
-            if self.phases > 1:
-                self.separate(self.band, self.line, [(base, constant(0))])
+            self._copy_row(where, row, base(row))
 
         self.loop(constant(0), begin, self.height, clear)
         self.loop(begin, end, self.height, copy)
+        self._copied((begin, end), base)
         self.loop(end, needed, self.height, clear)
+
+    def _copy_row(self, where: Sequence[Expr], row: Expr, base: Expr) -> None:
+        """A row of the operand, which begins at ``base`` of the band."""
+        target, start = (self.line, constant(0)) if self.phases > 1 else (self.band, base)
+        if self.phases == 1:
+            self.clear_ends(self.band, base)
+        self.exactly(self.begin, self.end, self.pitch,
+                      lambda x: self.put(target, start + x, self.operand(where, x)))  # fmt: skip
+        if self.phases > 1:
+            self.separate(self.band, self.line, [(base, constant(0))])
+
+    def _copied(self, rows: tuple[Expr, Expr], base: Callable[[Expr], Expr]) -> None:
+        """What is left to do when some rows of the band have been copied."""
 
     def _windows(self, rows: Sequence[Expr]) -> None:
         """A few rows of outputs: in registers where a loop has all taps and rows fill vectors."""
-        kernel, zero = self.geometry.kernel, constant(0)
+        kernel, zero = self.steps, constant(0)
         loops = next(n for n in range(len(kernel) + 1) if prod(kernel[n:]) <= UNROLLED_TAPS)
         if loops:
             self._in_scratch(rows, loops)
@@ -129,7 +148,7 @@ class WindowBands(Band):
 
         def clear(x: Expr) -> None:
             for place in places:
-                self.put(self.sums, place + x, self.neutral())
+                self.put(self.sums, place + x, self.start())
 
         def add(outer: Taps) -> None:
             def body(x: Expr) -> None:
@@ -146,13 +165,13 @@ class WindowBands(Band):
 
         if loops:
             along(self.columns, most, clear)
-        bounds = [(constant(0), constant(k)) for k in self.geometry.kernel[:loops]]
+        bounds = [(constant(0), constant(k)) for k in self.steps[:loops]]
         self.nested(bounds, (), add)
         self.exactly(constant(0), self.columns, most, finish)
 
     def _taps(self, outer: Taps, loops: int) -> list[Taps]:
         """All taps, but for those of the first axes, which are given."""
-        inner = combinations(*map(range, self.geometry.kernel[loops:]))
+        inner = combinations(*map(range, self.steps[loops:]))
         return [(*outer, *map(constant, taps)) for taps in inner]
 
     def _totals(
@@ -176,12 +195,18 @@ class WindowBands(Band):
         for r, taps in sorted(combinations(range(len(rows)), every), key=order):
             place = self._row_start(rows[r], taps) + self.along(x, taps[-1])
             pair = (Load(self.band, self.lowering.scope.resolve(place)), self._weight(taps))
-            before = totals[r]
-            made = Apply("multiply", pair, self.seed.dtype)
-            if before is not None:
-                made = Apply(MULTIPLY_ADD, (*pair, before), self.seed.dtype)
-            totals[r] = self.lowering.let(made)
-        return [self.neutral() if total is None else total for total in totals]
+            totals[r] = self.lowering.let(self._step(pair, totals[r]))
+        return [self.start() if total is None else total for total in totals]
+
+    def start(self) -> Value:
+        """What a sum of nothing is."""
+        return self.neutral()
+
+    def _step(self, pair: tuple[Value, Value], before: Value | None) -> Value:
+        """A product on top of what there is."""
+        if before is None:
+            return Apply("multiply", pair, self.seed.dtype)
+        return Apply(MULTIPLY_ADD, (*pair, before), self.seed.dtype)
 
     def _weight(self, taps: Taps) -> Value:
         weights = self.seed.inputs[1]

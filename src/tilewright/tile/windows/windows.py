@@ -33,6 +33,7 @@ from tilewright.tile.loops.loops import finish, target_buffers
 from tilewright.tile.values.lowering import Lowering
 from tilewright.tile.windows.bands import Geometry
 from tilewright.tile.windows.channel_windows import lower_channel_windows
+from tilewright.tile.windows.pair_bands import pair_bands
 from tilewright.tile.windows.window_bands import WindowBands
 from tilewright.tile.windows.window_lines import WindowLines
 
@@ -62,7 +63,9 @@ def lower_windows(kernel: Kernel, lowering: Lowering) -> TileProgram:
 
 def _lower_bands(kernel: Kernel, lowering: Lowering) -> TileProgram:
     weighted = isinstance(kernel.seed.primitive, Convolve)
-    task = WindowBands(kernel, lowering) if weighted else WindowLines(kernel, lowering)
+    task = pair_bands(kernel, lowering)
+    if task is None:
+        task = WindowBands(kernel, lowering) if weighted else WindowLines(kernel, lowering)
     task.write()
     body = [s for block in lowering.blocks for s in block.statements]
     program = finish(lowering, kernel, task.grid, body, task.targets)
