@@ -12,9 +12,12 @@ import typer
 from tilewright.bench.operators import CONSTANTS
 from tilewright.bench.regret_cases import CODE_LEVELS, KINDS
 from tilewright.bench.suites import AnyCase
+from tilewright.cli.usage import listed
 from tilewright.support.errors import InputError
 
-KindOption = Annotated[str, typer.Option(metavar="|".join(KINDS), help="What to time.")]
+KindOption = Annotated[
+    str, typer.Option(metavar="|".join(KINDS), callback=listed, help="What to time.")
+]
 SamplesOption = Annotated[int, typer.Option(min=1, help="Shapes to draw.")]
 RangeOption = Annotated[
     str,
@@ -28,7 +31,10 @@ ConstantOption = Annotated[
 CallThreadsOption = Annotated[int, typer.Option(min=1, help="Threads of a call.")]
 ShapeSeedOption = Annotated[int, typer.Option(help="Of the shapes.")]
 LevelOption = Annotated[
-    str, typer.Option(metavar="|".join(CODE_LEVELS), help="Of the code; this machine's own.")
+    str,
+    typer.Option(
+        metavar="|".join(CODE_LEVELS), callback=listed, help="Of the code; this machine's own."
+    ),
 ]
 BudgetOption = Annotated[float, typer.Option(min=1.0, help="Seconds for all shapes, about.")]
 FamilyOption = Annotated[
