@@ -2,7 +2,7 @@
 
 :func:`run` is all that happens between the arguments and the exit code. Results go to stdout,
 progress and errors to stderr; with ``--json`` an error is a JSON object on stdout, too. Exit codes:
-0 fine, 1 failure, 2 wrong usage, 130 interrupted.
+0 fine, 1 failure, 2 wrong usage, 130 interrupted, 143 terminated.
 """
 
 from __future__ import annotations
