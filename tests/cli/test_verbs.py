@@ -46,6 +46,11 @@ def test_words_that_an_option_does_not_list_are_wrong_usage(command: Command, wr
     assert result.err.startswith(("error: There is no ", "error: Plots are PNG files"))
 
 
+def test_options_that_list_words_may_be_left_out(command: Command) -> None:
+    for verb in ("regret", "model-error"):
+        assert "'a' is no range" in command(verb, "--range", "a").err
+
+
 def test_errors_are_for_people(command: Command, folder: Path) -> None:
     result = command("inspect", folder / "missing.onnx")
     assert (result.code, result.out) == (1, "")

@@ -19,11 +19,11 @@ class UsageError(TilewrightError):
 
 
 def listed(option: typer.CallbackParam, value: Any) -> Any:
-    """The value of an option, one of the words that its metavar lists, or several of them."""
+    """The value of an option: words that its metavar lists, or nothing. Raises UsageError."""
     words = str(option.metavar).split("|")
     given = cast("list[Any]", value) if isinstance(value, list) else [value]
     for word in given:
-        if word is not None and word not in words:
+        if word and word not in words:
             raise UsageError(
                 f"There is no {option.name} {word!r}", hint=f"Choose from {', '.join(words)}"
             )
