@@ -100,6 +100,24 @@ def test_what_cannot_be_written_as_a_whole_leaves_what_was_there(tmp_path: Path)
     assert [*tmp_path.iterdir()] == [path] and path.read_text() == "after"
 
 
+def test_a_file_that_cannot_be_written_is_named_in_json(command: Command, tmp_path: Path) -> None:
+    name = "n" * 300
+    kinds = [
+        onnx.helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, [2]) for n in ("x", name)
+    ]
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node("Neg", ["x"], [name])], "g", kinds[:1], kinds[1:]
+    )
+    opset = onnx.helper.make_opsetid("", 17)
+    onnx.save(
+        onnx.helper.make_model(graph, opset_imports=[opset], ir_version=8), tmp_path / "m.onnx"
+    )
+    result = command("run", tmp_path / "m.onnx", "--random", "", "-o", tmp_path / "out", "--json")
+    assert result.code == 1
+    assert result.json["error"]["message"].endswith("File name too long")
+    assert name in result.json["error"]["where"]
+
+
 def test_outputs_of_like_names_are_all_written(command: Command, tmp_path: Path) -> None:
     names = ["a/b", "a_b", "a_b-2", "a//b", "s", "s[0]"]
     nodes = [

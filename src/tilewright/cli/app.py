@@ -67,9 +67,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         _discard_output()
         if error.errno != errno.EPIPE:
-            where = "stdout" if error.filename is None else error.filename
-            why = error.strerror or type(error).__name__
-            _print_error(f"A file cannot be read or written: {why}\n  where: {where}")
+            _print_error(str(_of_file(error, "stdout")))
         return FAILURE
     return code
 
@@ -83,6 +81,14 @@ def _run(given: list[str]) -> int:
             _print_document(type((is_usage and error.__cause__) or error).__name__, error)
         _print_error(str(error))
         return WRONG_USAGE if is_usage else FAILURE
+    except OSError as error:
+        if error.filename is None:
+            raise
+        told = _of_file(error, str(error.filename))
+        if "--json" in given:
+            _print_document(type(error).__name__, told)
+        _print_error(str(told))
+        return FAILURE
     except _PARSER_ERROR as error:
         found = cast("Any", error)
         if "--json" in given:
@@ -93,6 +99,11 @@ def _run(given: list[str]) -> int:
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
     return code if isinstance(code, int) else 0
+
+
+def _of_file(error: OSError, where: str) -> TilewrightError:
+    why = error.strerror or type(error).__name__
+    return TilewrightError(f"A file cannot be read or written: {why}", where=where)
 
 
 def _print_document(kind: str, error: TilewrightError) -> None:

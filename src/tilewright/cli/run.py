@@ -159,7 +159,8 @@ def _savable(array: Array) -> Array:
 def _describe(value: Array) -> dict[str, object]:
     row: dict[str, object] = {"dtype": str(value.dtype), "shape": list(value.shape)}
     row |= {"smallest": None, "mean": None, "largest": None}
-    if value.size and value.dtype.kind in "biuf":
+    # Of numbers that numpy does not know, such as bfloat16, ml_dtypes makes a void type.
+    if value.size and value.dtype.kind in "biufV":
         numbers = value.astype(np.float64)
         if np.isfinite(numbers).all():
             row["smallest"] = float(numbers.min())
