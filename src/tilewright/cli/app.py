@@ -24,7 +24,10 @@ from tilewright.support.version import VERSION
 
 FAILURE, WRONG_USAGE = 1, 2
 # What the parser of options raises; typer does not export it, and newer ones bring it along.
-(_PARSER_ERROR,) = (k for k in typer.BadParameter.__mro__ if k.__name__ == "ClickException")
+_PARSER_ERROR = cast(
+    "type[Exception]",
+    next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException"),
+)
 
 app = typer.Typer(
     name="tilewright",
