@@ -221,3 +221,21 @@ def test_a_size_beyond_what_the_model_implies_says_why(tmp_path):
     assert row.reason.startswith('Add "y"')
     with pytest.raises(DimensionError, match=r'0\.\.5.* which the model implies: Add "y"'):
         compiled.run({"x": floats(6)})
+
+
+@pytest.mark.parametrize(
+    ("graph", "shape"),
+    [
+        ("g (float[3, n] x) => (float[3, n] y) { y = Softmax (x) }", (3, 0)),
+        ("g (float[3, n, 1] x) => (float[3, n, 2] y) { y = DFT <axis = 1> (x) }", (3, 0, 2)),
+        (
+            "g (uint8[3, n] x, uint8[n, 5] w) => (int32[3, 5] y) { y = MatMulInteger (x, w) }",
+            (3, 5),
+        ),
+    ],
+)
+def test_an_axis_may_be_declared_to_be_empty(graph: str, shape: tuple[int, ...]) -> None:
+    compiled = tw.compile(model(graph), dims={"n": 0}, levels=["x86-64"])
+    inputs = [np.empty([int(size) for size in spec.shape], spec.dtype) for spec in compiled.inputs]
+    result = compiled(*inputs)
+    assert result.shape == shape and not result.any()
