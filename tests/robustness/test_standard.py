@@ -240,6 +240,17 @@ def test_an_axis_may_be_declared_to_be_empty(graph: str, shape: tuple[int, ...])
     assert result.shape == shape and not result.any()
 
 
+def test_attention_of_one_query_and_one_feature() -> None:
+    """The rows behind the product have no axis of their own."""
+    graph = """g (float[a, 1, 1] q, float[a, 5, 1] k, float[a, 5, 1] v) => (float[a, 1, 1] y) {
+        t = Transpose <perm = [0, 2, 1]> (k)
+        m = MatMul (q, t)
+        s = Softmax (m)
+        y = MatMul (s, v)
+    }"""
+    assert_as_reference(graph, {"q": floats(2, 1, 1), "k": floats(2, 5, 1), "v": floats(2, 5, 1)})
+
+
 def test_a_transform_without_points_is_refused() -> None:
     graph = "g (float[3, n, 1] x) => (float[3, n, 2] y) { y = DFT <axis = 1> (x) }"
     with pytest.raises(InvalidModelError, match="at least one point"):
