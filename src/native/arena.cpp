@@ -11,7 +11,7 @@ namespace {
 
 [[noreturn]] void refuse() {
   throw Failure(FailureKind::resource, "The intermediate tensors need more than 2^63 bytes.", {},
-                "smaller dimensions");
+                "use smaller dimensions");
 }
 
 }  // namespace

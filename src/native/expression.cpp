@@ -242,7 +242,7 @@ std::int64_t Expression::run_careful(const std::int64_t* symbols) const {
   if (result.fault == Fault::overflow)
     throw Failure(FailureKind::dimension,
                   "The size computation '" + text_ + "' does not fit 64-bit integers.", {},
-                  "smaller dimensions");
+                  "use smaller dimensions");
   if (result.fault == Fault::division_by_zero)
     throw Failure(FailureKind::dimension, "The size computation '" + text_ + "' divides by zero.");
   return result.value;

@@ -45,7 +45,7 @@ std::string fill_in(const std::string& message, const ProgramInfo& program,
 
 [[noreturn]] void too_large(const BufferInfo& buffer) {
   throw Failure(FailureKind::resource, "A tensor needs more than 2^63 bytes.",
-                "tensor '" + buffer.name + "'", "smaller dimensions");
+                "tensor '" + buffer.name + "'", "use smaller dimensions");
 }
 
 std::int64_t dense_bytes(const BufferInfo& buffer, const std::int64_t* dims) {
@@ -177,7 +177,7 @@ class Planner {
     plan.scratch = align_up(size(kernel.scratch, kernel.label));
     if (plan.scratch > INT64_MAX / kMaximumThreads - kApart)
       throw Failure(FailureKind::resource, "A kernel needs more than 2^55 bytes of scratch memory.",
-                    kernel.label, "smaller dimensions");
+                    kernel.label, "use smaller dimensions");
     if (plan.scratch > 0 && threads_ > 1) plan.scratch += kApart;
     plan.work = std::max<std::int64_t>(0, value(kernel.work));
     const std::int64_t threads =

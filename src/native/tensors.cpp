@@ -4,6 +4,7 @@
 #define NPY_TARGET_VERSION NPY_2_0_API_VERSION
 #include <numpy/arrayobject.h>
 
+#include <algorithm>
 #include <memory>
 #include <vector>
 
@@ -170,7 +171,11 @@ nb::object from_dlpack(nb::handle capsule, nb::dict dtypes, bool writeable) {
   if (tensor.strides != nullptr)
     for (int axis = 0; axis < tensor.rank; ++axis) strides.push_back(tensor.strides[axis] * item);
   char* data = static_cast<char*>(tensor.data);
-  if (data != nullptr) data += tensor.byte_offset;
+  if (data != nullptr) {
+    data += tensor.byte_offset;
+  } else if (std::find(tensor.shape, tensor.shape + tensor.rank, 0) == tensor.shape + tensor.rank) {
+    throw nb::value_error("it has no memory");
+  }
   // Without strides numpy takes the memory as row-major and sets the flags itself.
   const int layout = tensor.strides != nullptr ? 0 : NPY_ARRAY_CARRAY_RO;
   nb::object array = new_array(dtype.ptr(), tensor.rank, as_intp(tensor.shape),

@@ -60,6 +60,7 @@ from tilewright.runtime.ragged_batch import RaggedBatch, RaggedTensor
 from tilewright.stages import Stages, is_checked
 from tilewright.support.arguments import byte_limit, choice, choices, file_path, show, switch
 from tilewright.support.collector import paused_collector
+from tilewright.support.depth import told_of_depth
 from tilewright.support.errors import DimensionError, InputError, UnsupportedError
 from tilewright.target import Target, detect, dump, load_target, preset, preset_names
 from tilewright.tile.alike import LoweringOnce
@@ -106,6 +107,7 @@ class Compilation:
 
 
 @paused_collector()
+@told_of_depth()
 def compile_stages(
     source: Source, draft: ArtifactDraft | None = None, **options: Unpack[CompileOptions]
 ) -> Compilation:

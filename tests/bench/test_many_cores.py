@@ -62,6 +62,8 @@ def test_empty_and_small_calls(cores: ManyCores) -> None:
     assert empty.steps == () and empty.time == 0 and empty.utilisation == 1.0
     (small,) = cores.at({"n": 1}, [64])
     assert max(small.lost, key=lambda loss: small.lost[loss]) in (Loss.LITTLE_WORK, Loss.FEW_TASKS)
+    empty, shared = cores.at({"n": 0}, [1, 2])
+    assert shared.speed_up(empty) == 1.0
 
 
 def test_a_described_machine_needs_not_be_here() -> None:

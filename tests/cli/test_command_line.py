@@ -98,6 +98,21 @@ def _heed_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
+def test_a_command_that_is_terminated_leaves_nothing_half_written(
+    command: Command, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def terminated(*_: object, **__: object) -> None:
+        assert len([*tmp_path.iterdir()]) == 1
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    module = importlib.import_module("tilewright.compile")
+    monkeypatch.setattr(module, "import_model", terminated)
+    result = command("compile", folder / "model.onnx", "-o", tmp_path / "model.tw")
+    assert result.code == 128 + signal.SIGTERM
+    assert not [*tmp_path.iterdir()]
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
 @pytest.mark.parametrize("seconds", [0.0, 0.15, 0.4])
 def test_an_interrupt_while_importing_is_no_traceback(folder: Path, seconds: float) -> None:
     code = f"{_SAYS_WHEN_IT_IMPORTS}\n{_COMMAND}"

@@ -126,12 +126,14 @@ def test_what_run_writes_it_reads(command: Command, tmp_path: Path) -> None:
         graph = helper.make_graph(node, name, values[:1], values[1:])
         made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
         onnx.save(made, tmp_path / f"{name}.onnx")
-    assert command("run", tmp_path / "down.onnx", "--random", "n=3", "-o", tmp_path).code == 0
+    down = command("run", tmp_path / "down.onnx", "--random", "n=3", "-o", tmp_path, "--json")
+    assert down.code == 0
     written = np.load(tmp_path / "y.npy")
     assert written.dtype.kind == "V"
     result = command("run", tmp_path / "up.onnx", "--input", tmp_path / "y.npy", "--json")
     mean = written.view(ml_dtypes.bfloat16).astype(np.float64).mean()
     assert result.json["outputs"]["z"]["mean"] == pytest.approx(mean)
+    assert down.json["outputs"]["y"]["mean"] == pytest.approx(mean)
 
 
 # ---------------------------------------------------------------- inputs that are constants

@@ -28,6 +28,29 @@ def test_wrong_usage_exits_with_2(command: Command) -> None:
     assert command("compile", "model.onnx").code == 2
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "compile m.onnx -o m.tw --level sse9",
+        "compile m.onnx -o m.tw --plan best",
+        "verify m.onnx --precision int4",
+        "verify m.onnx --reference torch",
+        "regret --kind pooling",
+        "model-error --level sse9",
+        "regret --sweep M=1..4,N=8,K=8 --save m.onnx",
+    ],
+)
+def test_words_that_an_option_does_not_list_are_wrong_usage(command: Command, wrong: str) -> None:
+    result = command(*wrong.split())
+    assert result.code == 2
+    assert result.err.startswith(("error: There is no ", "error: Plots are PNG files"))
+
+
+def test_options_that_list_words_may_be_left_out(command: Command) -> None:
+    for verb in ("regret", "model-error"):
+        assert "'a' is no range" in command(verb, "--range", "a").err
+
+
 def test_errors_are_for_people(command: Command, folder: Path) -> None:
     result = command("inspect", folder / "missing.onnx")
     assert (result.code, result.out) == (1, "")
@@ -45,6 +68,15 @@ def test_errors_as_json(command: Command, folder: Path) -> None:
         for more in ((), ("--random", "batch=2"))
     ]
     assert kinds == ["UsageError", "DimensionError"]
+    for wrong in (
+        ("compile", "model.onnx"),
+        ("inspect", "--bogus"),
+        ("nope",),
+        ("verify", "x", "--seed", "a"),
+    ):
+        result = command(*wrong, "--json")
+        assert (result.code, result.json["error"]["kind"]) == (2, "UsageError")
+        assert "Usage: tilewright" in result.err
 
 
 def test_inspect(command: Command, folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from onnx.external_data_helper import convert_model_to_external_data
 
 from support.small_models import encoder, save_encoder
+from tilewright.cli.writing import replacing
 
 Command = Callable[..., Any]
 
@@ -83,6 +85,37 @@ def test_run_never_overwrites_its_inputs(command: Command, folder: Path, tmp_pat
 def test_bench_writes_no_figures_over_a_model(command: Command, source: Path) -> None:
     for option in ("--save", "--csv", "--plot"):
         refused(command("bench", source, "--shapes", "batch=1,seq=1", option, source), "an input")
+
+
+def test_what_cannot_be_written_as_a_whole_leaves_what_was_there(tmp_path: Path) -> None:
+    path = tmp_path / "report.html"
+    path.write_text("before")
+    with pytest.raises(OSError, match="No space left") as caught, replacing(path) as beside:
+        beside.write_text("a part")
+        raise OSError(errno.ENOSPC, "No space left on device")
+    assert caught.value.filename == str(path)
+    assert [*tmp_path.iterdir()] == [path] and path.read_text() == "before"
+    with replacing(path) as beside:
+        beside.write_text("after")
+    assert [*tmp_path.iterdir()] == [path] and path.read_text() == "after"
+
+
+def test_a_file_that_cannot_be_written_is_named_in_json(command: Command, tmp_path: Path) -> None:
+    name = "n" * 300
+    kinds = [
+        onnx.helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, [2]) for n in ("x", name)
+    ]
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node("Neg", ["x"], [name])], "g", kinds[:1], kinds[1:]
+    )
+    opset = onnx.helper.make_opsetid("", 17)
+    onnx.save(
+        onnx.helper.make_model(graph, opset_imports=[opset], ir_version=8), tmp_path / "m.onnx"
+    )
+    result = command("run", tmp_path / "m.onnx", "--random", "", "-o", tmp_path / "out", "--json")
+    assert result.code == 1
+    assert result.json["error"]["message"].endswith("File name too long")
+    assert name in result.json["error"]["where"]
 
 
 def test_outputs_of_like_names_are_all_written(command: Command, tmp_path: Path) -> None:

@@ -46,6 +46,13 @@ def test_unnamed_sizes_can_be_given():
     assert graph.scope.symbols["x0_0"] == (1, 8, 1)
 
 
+@pytest.mark.parametrize("stated", ["x0_0", "x0_0 + 1", "x0_0_2*x0_0"])
+def test_an_unnamed_size_is_not_the_one_that_another_input_calls_alike(stated: str):
+    found, _ = shapes(relu([None], [stated], ["x0_0"]))
+    (own,), (other,), _ = found
+    assert own not in other
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

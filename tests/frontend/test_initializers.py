@@ -124,6 +124,13 @@ def test_contents_that_do_not_fit_their_sizes_are_refused(size):
         import_model(proto.SerializeToString())
 
 
+def test_a_tensor_without_data_is_not_zeros():
+    proto = summed(values())
+    proto.graph.initializer[0].ClearField("raw_data")
+    with pytest.raises(InvalidModelError, match="has no data"):
+        import_model(proto)
+
+
 def test_what_else_a_tensor_holds_is_left_to_the_parser():
     plain = onnx.TensorProto(data_type=onnx.TensorProto.FLOAT, dims=[3])
     assert is_plain(plain, 12)

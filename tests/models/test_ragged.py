@@ -235,7 +235,9 @@ def test_what_are_no_sequences(ragged: tw.Model) -> None:
         ([1.0, 2.0], "does not fit|axis"),
         ([x[0], x[1].astype(np.float64)], "Sequence 1 is float64"),
         ([x[0], x[1][:, :3]], "differ in other sizes"),
-        ([part.astype(np.float64) for part in x], "float64"),
+        ([part.astype(np.float64) for part in x], r"float64, but float32 is expected[^@]*length, "),
+        ([part[..., None] for part in x], "has 3 axes"),
+        ([np.ma.masked_less(part, 0) for part in x], "masked elements"),
         (np.zeros((2, 3), np.float32), "a batch has 3"),
         (tw.Ragged(np.zeros((7, WIDTH), np.float32), [0, 3]), "do not divide 7 positions"),
         (tw.Ragged(np.zeros((7, WIDTH), np.float32), [0, 5, 3, 7]), "do not divide"),
@@ -248,7 +250,7 @@ def test_what_are_no_sequences(ragged: tw.Model) -> None:
 
 def test_wrong_calls(ragged: tw.Model) -> None:
     x, masks, bias = batch([3])
-    with pytest.raises(tw.errors.InputError, match="'bias' is missing"):
+    with pytest.raises(tw.errors.InputError, match=r"'bias' is missing[^@]*batch, length, "):
         ragged(x, masks)
     with pytest.raises(tw.errors.InputError, match="'x' is missing"):
         ragged()

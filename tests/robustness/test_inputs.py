@@ -11,7 +11,7 @@ import pytest
 from onnx import helper
 
 import tilewright as tw
-from support import tiny_models
+from support import text_models, tiny_models
 from tilewright.support.errors import (
     DimensionError,
     ExecutionError,
@@ -288,6 +288,16 @@ def test_a_reshape_to_a_size_that_does_not_fit() -> None:
     reshape = tw.compile(made, levels=["x86-64"])
     assert reshape(np.zeros(8, np.float32)).shape == (2, 4)
     assert "4" in refusal(DimensionError, reshape, np.zeros(7, np.float32))
+
+
+def test_dimensions_and_inputs_may_be_called_self() -> None:
+    compiled = tw.compile(
+        text_models.model("g (float[self] self) => (float[self] y) { y = Neg (self) }"),
+        levels=["x86-64"],
+    )
+    assert compiled.memory(self=3).outputs >= 12
+    assert len(compiled.explain(self=3)) == 1
+    assert len(compiled.profile(self=np.ones(3, np.float32))) == 1
 
 
 def test_number_of_threads(model: tw.Model) -> None:

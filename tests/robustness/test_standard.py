@@ -9,7 +9,7 @@ from onnx import helper, numpy_helper
 
 import tilewright as tw
 from support.text_models import assert_as_reference, floats, integers, model
-from tilewright.support.errors import DimensionError, InvalidModelError
+from tilewright.support.errors import DimensionError, InvalidModelError, UnsupportedError
 
 
 def test_a_dimension_that_is_divided_has_its_default_range():
@@ -221,3 +221,46 @@ def test_a_size_beyond_what_the_model_implies_says_why(tmp_path):
     assert row.reason.startswith('Add "y"')
     with pytest.raises(DimensionError, match=r'0\.\.5.* which the model implies: Add "y"'):
         compiled.run({"x": floats(6)})
+
+
+@pytest.mark.parametrize(
+    ("graph", "shape"),
+    [
+        ("g (float[3, n] x) => (float[3, n] y) { y = Softmax (x) }", (3, 0)),
+        (
+            "g (uint8[3, n] x, uint8[n, 5] w) => (int32[3, 5] y) { y = MatMulInteger (x, w) }",
+            (3, 5),
+        ),
+    ],
+)
+def test_an_axis_may_be_declared_to_be_empty(graph: str, shape: tuple[int, ...]) -> None:
+    compiled = tw.compile(model(graph), dims={"n": 0}, levels=["x86-64"])
+    inputs = [np.empty([int(size) for size in spec.shape], spec.dtype) for spec in compiled.inputs]
+    result = compiled(*inputs)
+    assert result.shape == shape and not result.any()
+
+
+def test_attention_of_one_query_and_one_feature() -> None:
+    """The rows behind the product have no axis of their own."""
+    graph = """g (float[a, 1, 1] q, float[a, 5, 1] k, float[a, 5, 1] v) => (float[a, 1, 1] y) {
+        t = Transpose <perm = [0, 2, 1]> (k)
+        m = MatMul (q, t)
+        s = Softmax (m)
+        y = MatMul (s, v)
+    }"""
+    assert_as_reference(graph, {"q": floats(2, 1, 1), "k": floats(2, 5, 1), "v": floats(2, 5, 1)})
+
+
+def test_a_transform_without_points_is_refused() -> None:
+    graph = "g (float[3, n, 1] x) => (float[3, n, 2] y) { y = DFT <axis = 1> (x) }"
+    with pytest.raises(InvalidModelError, match="at least one point"):
+        tw.compile(model(graph), dims={"n": 0})
+
+
+def test_a_chain_that_is_too_long_for_the_limit_of_recursion_says_what_to_do() -> None:
+    count = 2000
+    steps = "".join(f"t{i + 1} = Sin (t{i})\n" for i in range(count))
+    graph = f"g (float[n] t0) => (float[n] y) {{ {steps} y = Neg (t{count}) }}"
+    with pytest.raises(UnsupportedError, match="limit on recursion") as caught:
+        tw.compile(model(graph), levels=["x86-64"])
+    assert "sys.setrecursionlimit" in (caught.value.hint or "")

@@ -88,6 +88,10 @@ def test_a_masked_array_is_refused_where_elements_are_masked() -> None:
     np.testing.assert_array_equal(add_model()(whole), floats(3) + 1)
 
 
+def test_an_empty_list_has_elements_of_any_type() -> None:
+    assert add_model()([]).shape == (0,)
+
+
 def test_subclasses_of_arrays_are_taken_as_arrays(tmp_path: Path) -> None:
     mapped = np.memmap(tmp_path / "x", np.float32, "w+", shape=(5,))
     mapped[:] = floats(5)
@@ -142,6 +146,23 @@ class Foreign:
 def test_a_tensor_without_memory_is_refused(error: type[Exception]) -> None:
     with pytest.raises(InputError, match="meta"):
         add_model()(Foreign(error))
+
+
+@pytest.mark.peers
+def test_a_tensor_of_torch_that_is_noted_as_negative() -> None:
+    torch = pytest.importorskip("torch")
+    negative = torch._neg_view(torch.arange(3.0))
+    assert add_model()(negative).tolist() == add_model()(-torch.arange(3.0)).tolist()
+    with pytest.raises(InputError, match="negative of its memory"):
+        add_model()(torch.arange(3.0), out=negative)
+
+
+@pytest.mark.peers
+@pytest.mark.filterwarnings("ignore:Accessing the data pointer")
+def test_a_tensor_of_torch_without_memory_is_refused() -> None:
+    torch = pytest.importorskip("torch")
+    with torch._subclasses.FakeTensorMode(), pytest.raises(InputError, match="has no memory"):
+        add_model()(torch.empty(3))
 
 
 @pytest.mark.peers

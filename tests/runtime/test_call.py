@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import pickle
 from typing import Any
 
 import ml_dtypes
@@ -207,6 +208,8 @@ def test_several_outputs() -> None:
     assert dict(outputs.items()).keys() == {"c", "d"} and {**outputs}.keys() == {"c", "d"}
     with pytest.raises(KeyError, match="c, d"):
         outputs["e"]
+    sent = pickle.loads(pickle.dumps(outputs))
+    assert sent.names == ("c", "d") and np.array_equal(sent.d, d)
 
 
 def test_derived_dimension() -> None:

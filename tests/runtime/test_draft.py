@@ -29,6 +29,16 @@ def test_it_takes_its_place_at_once(tmp_path: Path) -> None:
     assert held.tolist() == [1, 2, 3] and not draft.mapped(0, 0).size
 
 
+def test_a_device_or_a_pipe_is_not_replaced(tmp_path: Path) -> None:
+    path, link = tmp_path / "pipe", tmp_path / "link"
+    os.mkfifo(path)
+    link.symlink_to(path)
+    for place in (path, link):
+        with pytest.raises(ArtifactError, match="a device or a pipe"):
+            Draft(place)
+    assert path.is_fifo() and link.is_symlink() and len([*tmp_path.iterdir()]) == 2
+
+
 @pytest.mark.parametrize("kind", [ValueError, KeyboardInterrupt, OSError])
 def test_what_is_not_finished_is_removed(tmp_path: Path, kind: type[BaseException]) -> None:
     path = tmp_path / "file"

@@ -222,7 +222,7 @@ def test_ranges_that_follow_from_equalities_are_guarded():
     binding = plan(scope, x=(h, w))
     assert binding.solve([(3, 4)]) == {"h": 3, "w": 4}
     assert message(binding, (3, 5)) == (
-        'h*w is outside the declared range 0..12, where "h" = 3 and "w" = 5'
+        'The model needs h*w to be in the range 0..12, but it is not, where "h" = 3 and "w" = 5'
     )
 
 

@@ -13,7 +13,7 @@ import atexit
 import gc
 from collections.abc import Sequence
 
-from tilewright.cli.imports import INTERRUPTED, imported
+from tilewright.cli.imports import INTERRUPTED, ended_tidily, imported
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -23,7 +23,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     atexit.register(gc.freeze)  # or Python looks at the end through all that a compiler made
     try:
-        return imported("tilewright.cli.app").run(arguments)
+        app = imported("tilewright.cli.app")
+        with ended_tidily():
+            return app.run(arguments)
     except KeyboardInterrupt:
         return INTERRUPTED
 

@@ -2,7 +2,7 @@
 
 :func:`run` is all that happens between the arguments and the exit code. Results go to stdout,
 progress and errors to stderr; with ``--json`` an error is a JSON object on stdout, too. Exit codes:
-0 fine, 1 failure, 2 wrong usage, 130 interrupted.
+0 fine, 1 failure, 2 wrong usage, 130 interrupted, 143 terminated.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import json
 import os
 import sys
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any, cast
 
 import typer
 
@@ -23,6 +23,11 @@ from tilewright.support.errors import TilewrightError
 from tilewright.support.version import VERSION
 
 FAILURE, WRONG_USAGE = 1, 2
+# What the parser of options raises; typer does not export it, and newer ones bring it along.
+_PARSER_ERROR = cast(
+    "type[Exception]",
+    next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException"),
+)
 
 app = typer.Typer(
     name="tilewright",
@@ -65,31 +70,49 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         _discard_output()
         if error.errno != errno.EPIPE:
-            where = "stdout" if error.filename is None else error.filename
-            why = error.strerror or type(error).__name__
-            _print_error(f"A file cannot be read or written: {why}\n  where: {where}")
+            _print_error(str(_of_file(error, "stdout")))
         return FAILURE
     return code
 
 
 def _run(given: list[str]) -> int:
     try:
-        app(args=given, prog_name="tilewright")
+        code = app(args=given, prog_name="tilewright", standalone_mode=False)
     except TilewrightError as error:
         is_usage = isinstance(error, UsageError)
         if "--json" in given:
-            document = {
-                "kind": type((is_usage and error.__cause__) or error).__name__,
-                "message": error.message,
-                "where": error.where,
-                "hint": error.hint,
-            }
-            print(json.dumps({"error": document}, indent=2))
+            _print_document(type((is_usage and error.__cause__) or error).__name__, error)
         _print_error(str(error))
         return WRONG_USAGE if is_usage else FAILURE
+    except OSError as error:
+        if error.filename is None:
+            raise
+        told = _of_file(error, str(error.filename))
+        if "--json" in given:
+            _print_document(type(error).__name__, told)
+        _print_error(str(told))
+        return FAILURE
+    except _PARSER_ERROR as error:
+        found = cast("Any", error)
+        if "--json" in given:
+            hint = "See the options of a command with --help"
+            _print_document(UsageError.__name__, UsageError(found.format_message(), hint=hint))
+        found.show()
+        return WRONG_USAGE
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
-    return 0
+    return code if isinstance(code, int) else 0
+
+
+def _of_file(error: OSError, where: str) -> TilewrightError:
+    why = error.strerror or type(error).__name__
+    return TilewrightError(f"A file cannot be read or written: {why}", where=where)
+
+
+def _print_document(kind: str, error: TilewrightError) -> None:
+    """An error for programs."""
+    found = {"kind": kind, "message": error.message, "where": error.where, "hint": error.hint}
+    print(json.dumps({"error": found}, indent=2))
 
 
 def _print_error(text: str) -> None:

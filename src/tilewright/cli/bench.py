@@ -48,7 +48,7 @@ from tilewright.cli.options import (
 )
 from tilewright.cli.output import Output, load_plots
 from tilewright.cli.usage import UsageError, as_usage
-from tilewright.cli.writing import IMAGES, TEXTS, writable
+from tilewright.cli.writing import TEXTS, plot_file, replacing, writable
 from tilewright.runtime.model import CompiledModel
 from tilewright.support.files import is_artifact
 
@@ -106,12 +106,9 @@ def bench(
     Example: tilewright bench bert.onnx --shapes "batch=1,seq=5;batch=4,seq=128"
     """
     output = Output(as_json=as_json, quiet=quiet, verbose=verbose)
-    for file, kinds in ((save, TEXTS), (csv, TEXTS), (plot, IMAGES)):
-        if file is not None:
-            writable(file, kinds, [path, model])
-    if plot is not None and plot.suffix != ".png":
-        name = plot.with_suffix(".png")
-        raise UsageError("Plots are PNG files", where=str(plot), hint=f"Write --plot {name}")
+    for file in filter(None, (save, csv)):
+        writable(file, TEXTS, [path, model])
+    plot_file(plot, "--plot", [path, model])
     plots = None if plot is None else load_plots()
     source = model if model is not None else None if is_artifact(path) else path
     names = _peers(against, source)
@@ -124,11 +121,14 @@ def bench(
     settings = Settings(rounds=rounds, most_rounds=4 * rounds)
     report = _timed(opened, peers, skipped, cases, feeds, settings, output, path)
     if save is not None:
-        report.save(save)
+        with replacing(save) as file:
+            report.save(file)
     if csv is not None:
-        report.save_csv(csv)
+        with replacing(csv) as file:
+            report.save_csv(file)
     if plot is not None and plots is not None:
-        plots.draw_comparison(report, plot)
+        with replacing(plot) as file:
+            plots.draw_comparison(report, file)
     if as_json:
         print(report.to_json())
     output.show(render_table(report, title=path.name))

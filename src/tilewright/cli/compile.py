@@ -40,6 +40,7 @@ from tilewright.cli.sections import (
     operator_section,
     origin_lines,
 )
+from tilewright.cli.usage import listed
 from tilewright.cli.writing import ARTIFACTS, writable
 from tilewright.compile import Compilation, compile_to_file
 from tilewright.options import CompileOptions
@@ -54,6 +55,7 @@ _Levels = Annotated[
     list[str] | None,
     typer.Option(
         metavar="portable|x86-64|avx2|avx512|avx512-vnni|avx512-bf16|avx512-amx",
+        callback=listed,
         help="An instruction set to generate code for, or portable for all; repeat for more.",
         show_default="the target's",
     ),
@@ -62,6 +64,7 @@ _Fallback = Annotated[
     str,
     typer.Option(
         metavar="reference|error",
+        callback=listed,
         help="Operators without a rule: run them on the ONNX reference evaluator, or fail.",
     ),
 ]

@@ -42,7 +42,7 @@ from tilewright.cli.options import (
 from tilewright.cli.output import Output, table
 from tilewright.cli.sections import named
 from tilewright.cli.usage import UsageError, as_usage
-from tilewright.cli.writing import TEXTS, writable
+from tilewright.cli.writing import TEXTS, replacing, writable
 from tilewright.options import PlanName
 from tilewright.runtime.model import CompiledModel
 from tilewright.support.text import format_bytes, format_count, format_seconds
@@ -102,9 +102,11 @@ def explain(
     with output.progress.activity("Pricing other choices of kernels"):
         report = explained.at(sizes, called)
     if svg is not None:
-        svg.write_text(standalone(kernel_bars(report)) + "\n", encoding="utf-8")
+        with replacing(svg) as file:
+            file.write_text(standalone(kernel_bars(report)) + "\n", encoding="utf-8")
     if to_onnx is not None:
-        onnx.save(plan_model(explained.made.graph, explained.plan, report.kernels), to_onnx)
+        with replacing(to_onnx) as file:
+            onnx.save(plan_model(explained.made.graph, explained.plan, report.kernels), file)
     output.document(report.to_json())
     output.show(*_shown(report, most))
     for written in filter(None, (svg, to_onnx)):
@@ -160,7 +162,8 @@ def report(
         )  # fmt: skip
     contents = _contents(explained, base, feeds.at(base), sweep, latencies, output)
     found, told = contents.report, {"file": str(to), "shapes": len(cases)}
-    to.write_text(page(contents), encoding="utf-8")
+    with replacing(to) as file:
+        file.write_text(page(contents), encoding="utf-8")
     output.document({**told, **found.to_json(), "regret": asdict(contents.regrets)})
     what = format_count(len(found.steps), "step")
     if not explained.is_ragged:

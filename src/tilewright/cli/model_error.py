@@ -39,6 +39,7 @@ from tilewright.cli.sampling import (
     checked_constant,
     described,
 )
+from tilewright.cli.writing import plot_file, replacing
 
 _SHOWN = 3  # resources of a shape
 
@@ -67,7 +68,7 @@ def model_error(
     Example: tilewright model-error --kind gemm --samples 300 --save gemm.png
     """
     output = Output(as_json=as_json, quiet=quiet, verbose=verbose)
-    plots = None if save is None else load_plots()
+    plots = None if plot_file(save, "--save") is None else load_plots()
     setting = Setting(
         kind, checked_constant(constant), samples, axis_range(sizes), threads, seed, budget,
         families=tuple(family or ()), level=level,
@@ -81,7 +82,8 @@ def model_error(
         output.show(f"None of {without} shapes has a price: each of their kernels has one variant.")
         return
     if save is not None and plots is not None:
-        plots.draw_errors(priced, save)
+        with replacing(save) as file:
+            plots.draw_errors(priced, file)
     output.document(_document(setting, priced, without, worst))
     output.show(*_report(setting, priced, without, worst))
 

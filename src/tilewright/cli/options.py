@@ -21,7 +21,7 @@ from tilewright.bench import (
     read_constants,
 )
 from tilewright.cli.output import Output
-from tilewright.cli.usage import UsageError, as_usage
+from tilewright.cli.usage import UsageError, as_usage, listed
 from tilewright.compile import Compilation, compile_stages
 from tilewright.frontend.onnx import Dim
 from tilewright.ir.dtype import DType
@@ -84,6 +84,7 @@ AccuracyOption = Annotated[
     str,
     typer.Option(
         metavar="standard|strict",
+        callback=listed,
         help="Whether faster algorithms with larger rounding errors may be used.",
     ),
 ]
@@ -91,6 +92,7 @@ PolicyOption = Annotated[
     str,
     typer.Option(
         metavar="auto|vortex|dietcode|ftuner",
+        callback=listed,
         help="How block sizes of matrix products are chosen; all but auto are for comparison.",
     ),
 ]
@@ -98,6 +100,7 @@ PlanOption = Annotated[
     str,
     typer.Option(
         metavar="greedy|optimal|partition|backbone|none",
+        callback=listed,
         help="How operators are joined to kernels; optimal takes longer to compile.",
     ),
 ]
@@ -128,6 +131,7 @@ PrecisionOption = Annotated[
     str,
     typer.Option(
         metavar="float32|bfloat16|int8",
+        callback=listed,
         help="In what constant weights, and the data they are multiplied by, are held.",
     ),
 ]
@@ -136,6 +140,7 @@ OwnPrecisionOption = Annotated[
     typer.Option(
         "--precision",
         metavar="float32|bfloat16|int8",
+        callback=listed,
         help="In what constant weights, and the data they are multiplied by, are held.",
         show_default="float32; an artifact has its own",
     ),

@@ -41,6 +41,7 @@ from tilewright.cli.sampling import (
     checked_constant,
     described,
 )
+from tilewright.cli.writing import plot_file, replacing
 
 
 def regret(
@@ -206,7 +207,7 @@ def _sample(sample: Sample) -> dict[str, object]:
 
 
 def _sweep(text: str, threads: int, seconds: float, save: Path | None, output: Output) -> None:
-    plots = None if save is None else load_plots()
+    plots = None if plot_file(save, "--save") is None else load_plots()
     with output.progress.steps("Timing", 1) as steps:
 
         def at(done: int) -> None:
@@ -214,7 +215,8 @@ def _sweep(text: str, threads: int, seconds: float, save: Path | None, output: O
 
         found = measure_sweep(text, threads, seconds, at)
     if save is not None and plots is not None:
-        plots.draw_sweep(found, save)
+        with replacing(save) as file:
+            plots.draw_sweep(found, file)
     dips = found.dips
     deepest = max(range(len(dips)), key=dips.__getitem__)
     output.document(

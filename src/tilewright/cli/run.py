@@ -31,7 +31,7 @@ from tilewright.cli.options import (
 )
 from tilewright.cli.output import Output, table
 from tilewright.cli.usage import UsageError, as_usage
-from tilewright.cli.writing import ARRAYS, writable
+from tilewright.cli.writing import ARRAYS, replacing, writable
 from tilewright.runtime.model import CompiledModel
 from tilewright.support.text import distinct, format_seconds
 
@@ -86,7 +86,8 @@ def run(
     results = _arrays(made)
     files = {} if folder is None else _files(folder, list(results), inputs or ())
     for name, file in files.items():
-        np.save(file, _savable(results[name]), allow_pickle=False)
+        with replacing(file) as beside:
+            np.save(beside, _savable(results[name]), allow_pickle=False)
     rows = {name: _describe(value) for name, value in results.items()}
     written = {name: str(file) for name, file in files.items()}
     output.document({"seconds": seconds, "outputs": rows, "files": written})
@@ -158,7 +159,8 @@ def _savable(array: Array) -> Array:
 def _describe(value: Array) -> dict[str, object]:
     row: dict[str, object] = {"dtype": str(value.dtype), "shape": list(value.shape)}
     row |= {"smallest": None, "mean": None, "largest": None}
-    if value.size and value.dtype.kind in "biuf":
+    # Of numbers that numpy does not know, such as bfloat16, ml_dtypes makes a void type.
+    if value.size and value.dtype.kind in "biufV":
         numbers = value.astype(np.float64)
         if np.isfinite(numbers).all():
             row["smallest"] = float(numbers.min())

@@ -12,9 +12,11 @@ import typer
 from tilewright.bench.operators import CONSTANTS
 from tilewright.bench.regret_cases import CODE_LEVELS, KINDS
 from tilewright.bench.suites import AnyCase
-from tilewright.support.errors import InputError
+from tilewright.cli.usage import UsageError, listed
 
-KindOption = Annotated[str, typer.Option(metavar="|".join(KINDS), help="What to time.")]
+KindOption = Annotated[
+    str, typer.Option(metavar="|".join(KINDS), callback=listed, help="What to time.")
+]
 SamplesOption = Annotated[int, typer.Option(min=1, help="Shapes to draw.")]
 RangeOption = Annotated[
     str,
@@ -28,7 +30,10 @@ ConstantOption = Annotated[
 CallThreadsOption = Annotated[int, typer.Option(min=1, help="Threads of a call.")]
 ShapeSeedOption = Annotated[int, typer.Option(help="Of the shapes.")]
 LevelOption = Annotated[
-    str, typer.Option(metavar="|".join(CODE_LEVELS), help="Of the code; this machine's own.")
+    str,
+    typer.Option(
+        metavar="|".join(CODE_LEVELS), callback=listed, help="Of the code; this machine's own."
+    ),
 ]
 BudgetOption = Annotated[float, typer.Option(min=1.0, help="Seconds for all shapes, about.")]
 FamilyOption = Annotated[
@@ -39,21 +44,21 @@ WorstOption = Annotated[int, typer.Option(min=0, help="How many of the worst sha
 
 
 def checked_constant(constant: str) -> str:
-    """The operand of a gemm that is known. Raises InputError for another word."""
+    """The operand of a gemm that is known. Raises UsageError for another word."""
     if constant not in CONSTANTS:
-        raise InputError(f"{constant!r} is no operand.", hint=f"use {', '.join(CONSTANTS)}")
+        raise UsageError(f"{constant!r} is no operand.", hint=f"use {', '.join(CONSTANTS)}")
     return constant
 
 
 def axis_range(text: str) -> tuple[int, int] | None:
-    """The two ends in "1..4096", None for nothing. Raises InputError."""
+    """The two ends in "1..4096", None for nothing. Raises UsageError."""
     if not text:
         return None
     low, _, high = text.partition("..")
     try:
         return int(low), int(high)
     except ValueError:
-        raise InputError(f"{text!r} is no range.", hint="write 1..4096, for example") from None
+        raise UsageError(f"{text!r} is no range.", hint="write 1..4096, for example") from None
 
 
 def described(case: AnyCase) -> str:

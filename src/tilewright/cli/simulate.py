@@ -126,7 +126,7 @@ def _cells(run: CallRun, alone: CallRun, measured: Mapping[int, float]) -> tuple
         own = measured.get(run.threads)
         timed.append("" if own is None else f"{measured[1] / own:.2f}×")
     return (
-        str(run.threads), format_seconds(run.time / _PICO), f"{alone.time / run.time:.2f}×", *timed,
+        str(run.threads), format_seconds(run.time / _PICO), f"{run.speed_up(alone):.2f}×", *timed,
         _percent(run.utilisation), *map(_percent, run.lost.values()),
     )  # fmt: skip
 
@@ -165,7 +165,7 @@ def _document(
             {
                 "threads": run.threads,
                 "seconds": run.time / _PICO,
-                "speed_up": alone.time / run.time,
+                "speed_up": run.speed_up(alone),
                 "measured_seconds": measured.get(run.threads),
                 "utilisation": run.utilisation,
                 "lost": {loss.value: share for loss, share in run.lost.items()},

@@ -40,7 +40,7 @@ from tilewright.cli.options import (
     parse_dims,
 )
 from tilewright.cli.output import Output, table
-from tilewright.cli.usage import UsageError, as_usage
+from tilewright.cli.usage import UsageError, as_usage, listed
 from tilewright.compile_graphs import narrowed_graph
 from tilewright.frontend.onnx import Dim, import_model
 from tilewright.ir.graph import Graph
@@ -56,7 +56,8 @@ _Source = Annotated[
     typer.Option(metavar="MODEL", help="The ONNX file that an artifact was compiled from."),
 ]
 _Reference = Annotated[
-    str, typer.Option(metavar="onnxruntime|onnx", help="What to compare with first.")
+    str,
+    typer.Option(metavar="onnxruntime|onnx", callback=listed, help="What to compare with first."),
 ]
 _Shapes = Annotated[
     str,

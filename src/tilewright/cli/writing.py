@@ -1,11 +1,14 @@
 """Where a command may write: nothing that was given to it, and nothing of another kind.
 
-Start with :func:`writable`.
+Start with :func:`writable`, and write to what :func:`replacing` gives.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import os
+import secrets
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
 from pathlib import Path
 
 from tilewright.cli.usage import UsageError
@@ -38,6 +41,30 @@ def writable(path: Path, kinds: Iterable[str], inputs: Iterable[Path | None] = (
         )
     if found.name not in (*kinds, "empty"):
         raise _other_kind(found, where)
+    return path
+
+
+@contextmanager
+def replacing(path: Path) -> Generator[Path]:
+    """A file beside ``path`` that takes its place once it is written, or leaves no trace.
+
+    Raises OSError that names ``path``, whatever could not be written.
+    """
+    beside = path.with_name(f".{secrets.token_hex(8)}{path.suffix}")
+    try:
+        yield beside
+        os.replace(beside, path)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror or str(error), str(path)) from error
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def plot_file(path: Path | None, option: str, inputs: Iterable[Path | None] = ()) -> Path | None:
+    """Where a plot may be written. Raises UsageError."""
+    if path is not None and writable(path, IMAGES, inputs).suffix != ".png":
+        hint = f"Write {option} {path.with_suffix('.png')}"
+        raise UsageError("Plots are PNG files", where=str(path), hint=hint)
     return path
 
 

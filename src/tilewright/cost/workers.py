@@ -105,6 +105,10 @@ class CallRun:
         busy = sum(run.step.alone for run in self.steps)
         return busy / (self.threads * self.time) if self.time else 1.0
 
+    def speed_up(self, alone: CallRun) -> float:
+        """How many times as long the call takes ``alone``; 1 where there is nothing to do."""
+        return alone.time / self.time if self.time else 1.0
+
     @property
     def lost(self) -> dict[Loss, float]:
         """The shares of the time of all threads that are lost, by what they are lost to."""

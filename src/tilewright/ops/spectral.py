@@ -93,7 +93,7 @@ def _transform(b: Builder, x: Node, axis: int, length: Expr, inverse: bool, ones
 
 def _factors(length: Expr) -> tuple[int, int] | None:
     """Two factors of a length with which two steps are far less work than one; None without."""
-    if not length.is_constant:
+    if not length.is_constant or length.value < 1:
         return None
     points = length.value
     first = next(n for n in range(math.isqrt(points), 0, -1) if points % n == 0)

@@ -120,9 +120,9 @@ def _rewritten(x: Node, scope: Scope) -> Node:
 
 def _is_narrow(x: Node, left: Quantised, right: Quantised, scope: Scope) -> bool:
     """Whether there are tiles of bytes for a product."""
-    primitive, weights = x.primitive, contents(right.data)
-    if weights is not None and weights.size == 0:
-        return False
+    primitive = x.primitive
+    if any(size is constant(0) for size in (*left.data.shape, *right.data.shape)):
+        return False  # nothing is multiplied, and a depth of no elements has no words
     summed = _summed(x)
     if left.varies_along(summed[0]) or right.varies_along(summed[1]):
         return False

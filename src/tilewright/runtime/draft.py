@@ -33,6 +33,8 @@ class Draft:
         # Made by open and not by tempfile, so that it has the permissions of any other file.
         self._beside = self.path.parent / f".{self.path.name}.{secrets.token_hex(8)}"
         with self._named():
+            if self.path.exists() and not (self.path.is_file() or self.path.is_dir()):
+                raise ValueError("a device or a pipe cannot be replaced by a file")
             self._file = self._beside.open("x+b", buffering=0)
         # The system writes a file for one thread at a time; others would spin for their turn.
         self._turn = threading.Lock()

@@ -122,7 +122,9 @@ class CompiledModel:
         self._takes_out = "out" in program.input_names
         self._sequences: Sequences | None = None
         if program.ragged is not None:
-            self._sequences = Sequences(program.ragged, buffers_of(program, "input"))
+            self._sequences = Sequences(
+                program.ragged, buffers_of(program, "input"), specifications(program, "input")
+            )
         self.num_threads = num_threads
         self.max_bytes = max_bytes
         self.flush_denormals = flush_denormals
@@ -277,7 +279,7 @@ class CompiledModel:
         made = self._native.call((), given)
         return sequences.unpacked((made,) if self._single else made, batch)
 
-    def profile(self, *args: Any, **kwargs: Any) -> list[StepTime]:
+    def profile(self, /, *args: Any, **kwargs: Any) -> list[StepTime]:
         """Run once and tell how long each step that ran took, in the order of the steps."""
         if self._sequences is not None:
             args, kwargs = (), self._sequences.packed(args, kwargs)[0]
@@ -410,7 +412,7 @@ class CompiledModel:
         for body in self._bodies.values():
             body.shrink()
 
-    def memory(self, **dims: int) -> Memory:
+    def memory(self, /, **dims: int) -> Memory:
         """Bytes that a call at these dimensions needs, without running it."""
         phases = self._explain(completed(self._program, dims))
         blocks: dict[int, int] = {}
@@ -424,7 +426,7 @@ class CompiledModel:
             partial=len(phases) < self._phase_count,
         )
 
-    def explain(self, **dims: int) -> list[KernelUse]:
+    def explain(self, /, **dims: int) -> list[KernelUse]:
         """The kernels of a call at these dimensions, as far as they do not depend on values.
 
         Of a kernel with several variants, only the steps of the chosen one are listed, and of a

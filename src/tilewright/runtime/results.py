@@ -45,8 +45,16 @@ class Outputs(tuple[Any, ...]):
         """Names with outputs."""
         return zip(self.names, self, strict=True)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Outputs travel to other processes, unlike the model that made them."""
+        return _outputs, (self.names, tuple(self))
+
     def __repr__(self) -> str:
         return "Outputs(" + ", ".join(f"{name}={value!r}" for name, value in self.items()) + ")"
+
+
+def _outputs(names: tuple[str, ...], values: tuple[Any, ...]) -> Outputs:
+    return Outputs.type_for(names)(values)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,8 @@ import numpy as np
 from tilewright.runtime.given import as_torch
 from tilewright.runtime.program import Buffer
 from tilewright.runtime.ragged_batch import RaggedBatch, RaggedTensor
-from tilewright.runtime.tensors import native_dtype
+from tilewright.runtime.results import TensorSpec
+from tilewright.runtime.tensors import as_array, as_tensor, native_dtype
 from tilewright.support.arguments import show
 from tilewright.support.errors import DimensionError, InputError
 from tilewright.support.text import article, format_count
@@ -57,9 +58,12 @@ class _Batch:
 class Sequences:
     """How the arguments of a model become those of its program, and results the caller's."""
 
-    def __init__(self, ragged: RaggedBatch, inputs: Sequence[Buffer]) -> None:
+    def __init__(
+        self, ragged: RaggedBatch, inputs: Sequence[Buffer], described: Sequence[TensorSpec]
+    ) -> None:
         self.ragged = ragged
         self.buffers = tuple(inputs[:-1])
+        self.described = tuple(described)
         self.inputs = tuple(buffer.name for buffer in self.buffers)
         self.offsets = inputs[-1].name
 
@@ -68,8 +72,7 @@ class Sequences:
     ) -> tuple[dict[str, Any], _Batch]:
         """The inputs of the program by name, and the batch whose form results are given in.
 
-        Arguments that are missing or too many are left for the program to refuse. Raises InputError
-        and DimensionError.
+        Raises InputError and DimensionError.
         """
         if len(args) > len(self.inputs):
             count = format_count(len(self.inputs), "input")
@@ -82,10 +85,11 @@ class Sequences:
         if twice:
             raise InputError(f"Input '{twice[0]}' is given twice, by position and by name.")
         given |= kwargs
+        self._check_names(given)
         first: tuple[str, _Batch] | None = None
         for buffer, tensor in zip(self.buffers, self.ragged.inputs, strict=True):
             name = buffer.name
-            if name not in given or tensor.part != "positions":
+            if tensor.part != "positions":
                 continue
             batch = self._batch(buffer, given[name], tensor)
             given[name] = batch.values
@@ -95,12 +99,7 @@ class Sequences:
             elif not np.array_equal(first[1].ends, batch.ends):
                 raise _different(first, (name, batch))
         if first is None:
-            missing = next(
-                name
-                for name, tensor in zip(self.inputs, self.ragged.inputs, strict=True)
-                if tensor.part == "positions"
-            )
-            raise InputError(f"Input '{missing}' is missing.", hint=_FORMS)
+            raise InputError("The model has no input of sequences")
         given[self.offsets] = first[1].ends
         return given, first[1]
 
@@ -111,15 +110,29 @@ class Sequences:
 
     # ------------------------------------------------------------ inputs
 
+    def _check_names(self, given: Mapping[str, Any]) -> None:
+        """Raise where an input is missing, or another one is given."""
+        unknown = [name for name in given if name not in self.inputs]
+        missing = [name for name in self.inputs if name not in given]
+        if unknown or missing:
+            inputs = ", ".join(map(str, self.described))
+            problem = (
+                f"The model has no input '{unknown[0]}'"
+                if unknown
+                else f"Input '{missing[0]}' is missing"
+            )
+            raise InputError(problem, hint=f"Give the inputs ({inputs})")
+
     def _batch(self, buffer: Buffer, value: Any, tensor: RaggedTensor) -> _Batch:
         name, axis = buffer.name, tensor.inner_axis
+        expected = self._expected(buffer, tensor)
         form: _Form = "list"
         layout = getattr(value, "layout", None)
         if getattr(value, "is_nested", False):
             form = "nested"
             value = [_detached(part) for part in value.unbind()]
         if isinstance(value, Ragged):
-            values = _as_array(name, value.values)
+            values = _as_array(buffer, value.values, expected)
             if values.ndim <= axis:
                 raise InputError(
                     f"The values have {format_count(values.ndim, 'axis', 'axes')}, but sequences "
@@ -129,13 +142,13 @@ class Sequences:
             ends = _offsets(name, value.offsets, values.shape[axis])
             form = "ragged"
         elif isinstance(value, list | tuple):
-            parts = [_as_array(name, part) for part in cast("Sequence[Any]", value)]
+            parts = [_as_array(buffer, part, expected) for part in cast("Sequence[Any]", value)]
             if form == "list" and any(_is_tensor(part) for part in cast("Sequence[Any]", value)):
                 form = "tensors"
             values, ends = _joined(name, parts or [_nothing(buffer, tensor)], axis)
             ends = ends if parts else ends[:1]
         elif isinstance(value, np.ndarray) or hasattr(value, "__dlpack__"):
-            return _equally_long(buffer, value, tensor)
+            return _equally_long(buffer, value, tensor, expected)
         else:
             raise InputError(
                 f"Input '{name}' is {article(type(value).__name__)}, but the model takes sequences "
@@ -143,9 +156,17 @@ class Sequences:
                 where=f"input '{name}'",
                 hint=_FORMS,
             )
+        rank = len(buffer.shape) - (tensor.unit_axis >= 0)
+        values = as_tensor(name, values, buffer.dtype, rank, expected)
         if tensor.unit_axis >= 0:
             values = np.expand_dims(values, tensor.unit_axis)
         return _Batch(values, ends, form, layout=layout)
+
+    def _expected(self, buffer: Buffer, tensor: RaggedTensor) -> str:
+        """The type of one sequence for people."""
+        (spec,) = (spec for spec in self.described if spec.name == buffer.name)
+        sizes = [size for axis, size in enumerate(spec.shape) if axis != tensor.unit_axis]
+        return f"{spec.dtype}[{', '.join(sizes)}]"
 
     def _check_lengths(self, name: str, ends: Array) -> None:
         """Raise where a length is not in its range."""
@@ -170,14 +191,9 @@ _FORMS = (
 )
 
 
-def _as_array(name: str, value: Any) -> Array:
-    """One array of the caller's."""
-    try:
-        return np.asarray(_detached(value))
-    except (TypeError, ValueError) as error:
-        raise InputError(
-            f"A sequence cannot be read as an array: {error}", where=f"input '{name}'", hint=_FORMS
-        ) from error
+def _as_array(buffer: Buffer, value: Any, expected: str) -> Array:
+    """One array of the caller's, whatever its shape."""
+    return as_array(buffer.name, _detached(value), buffer.dtype, expected)
 
 
 def _nothing(buffer: Buffer, tensor: RaggedTensor) -> Array:
@@ -187,9 +203,9 @@ def _nothing(buffer: Buffer, tensor: RaggedTensor) -> Array:
     return np.empty(kept, native_dtype(buffer.dtype))
 
 
-def _equally_long(buffer: Buffer, value: Any, tensor: RaggedTensor) -> _Batch:
+def _equally_long(buffer: Buffer, value: Any, tensor: RaggedTensor, expected: str) -> _Batch:
     """A batch in one array, all of whose sequences have one length."""
-    array, rank = _as_array(buffer.name, value), len(buffer.shape)
+    array, rank = _as_array(buffer, value, expected), len(buffer.shape)
     if array.ndim != rank:
         raise InputError(
             f"The array has {format_count(array.ndim, 'axis', 'axes')}, but a batch has {rank}",

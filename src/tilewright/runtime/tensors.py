@@ -66,7 +66,7 @@ def as_tensor(name: str, value: Any, dtype: str, rank: int, expected: str) -> An
     """
     if dtype == "object":
         return value
-    array = _as_array(name, value, dtype, expected)
+    array = as_array(name, value, dtype, expected)
     if dtype == "string":
         if array.dtype.kind not in "OUS" and array.size:
             raise _wrong_type(name, array, expected)
@@ -137,7 +137,8 @@ def as_writable(name: str, value: Any, dtype: str, rank: int, expected: str) -> 
     return array
 
 
-def _as_array(name: str, value: Any, dtype: str, expected: str) -> np.ndarray[Any, Any]:
+def as_array(name: str, value: Any, dtype: str, expected: str) -> np.ndarray[Any, Any]:
+    """``value`` as a numpy array of whatever type and shape it has. Raises InputError."""
     where = f"input '{name}'"
     if isinstance(value, np.ma.MaskedArray):
         if np.ma.is_masked(value):
@@ -178,7 +179,7 @@ def _as_array(name: str, value: Any, dtype: str, expected: str) -> np.ndarray[An
             hint="Give an array; numpy.load reads one from an .npy file",
         )
     try:
-        return np.asarray(cast("Any", value))
+        array = np.asarray(cast("Any", value))
     # Whatever a value of another library raises when it is read.
     except Exception as error:
         raise InputError(
@@ -186,6 +187,9 @@ def _as_array(name: str, value: Any, dtype: str, expected: str) -> np.ndarray[An
             where=where,
             hint=f"Give an array of {expected}",
         ) from error
+    # Nothing says what the elements of an empty list would be.
+    is_empty_list = isinstance(value, list | tuple) and not array.size
+    return array.astype(native_dtype(dtype)) if is_empty_list else array
 
 
 def _kind(value: Any) -> str:
@@ -200,6 +204,7 @@ def _from_dlpack(
 ) -> np.ndarray[Any, Any]:
     # Libraries choose freely what they raise for tensors they do not export.
     try:
+        value = _unmarked(value, is_written)
         device = value.__dlpack_device__()[0]
         capsule = _capsule(value) if device in _HOST_DEVICES else None
         array = (
@@ -218,6 +223,19 @@ def _from_dlpack(
             hint="Give a copy in main memory, such as tensor.cpu()",
         )
     return array
+
+
+def _unmarked(value: Any, is_written: bool) -> Any:
+    """The tensor with the numbers in its memory.
+
+    Of the imaginary part of a conjugate, PyTorch only notes that they are the negative of what is
+    there, which DLPack has no word for. Raises ValueError where results are to be written there.
+    """
+    if not hasattr(value, "is_neg") or not value.is_neg():
+        return value
+    if is_written:
+        raise ValueError("it is a view of the negative of its memory")
+    return value.resolve_neg()
 
 
 def _capsule(value: Any) -> Any:

@@ -368,8 +368,8 @@ class _Binder:
             condition = logical_and(*conditions)
             if not condition.is_constant:
                 message = (
-                    f"{expression.brief} is outside the declared range {bounds}"
-                    f"{values_of(expression.free_symbols)}."
+                    f"The model needs {expression.brief} to be in the range {bounds}, but it is "
+                    f"not{values_of(expression.free_symbols)}."
                 )
                 self.guards.append(Guard(condition, message))
         for name, limit in self.scope.limits:

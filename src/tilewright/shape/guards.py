@@ -13,6 +13,8 @@ from tilewright.shape.expr import Expr
 from tilewright.support.errors import DimensionError
 
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_.]*)\}")
+_VALUE = r'"[^"]*" = \{[^}]*\}'
+_VALUES = re.compile(rf", where {_VALUE}(?: and {_VALUE})*(?=\.?\Z)")
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,11 @@ class Guard:
         """:class:`DimensionError` with the message where the condition fails."""
         if self.condition.evaluate(environment) == 0:
             raise DimensionError(self.render(environment))
+
+
+def without_values(message: str) -> str:
+    """A message as a sentence about the model, without the values that :func:`values_of` shows."""
+    return _VALUES.sub("", message)
 
 
 def values_of(names: Sequence[str]) -> str:

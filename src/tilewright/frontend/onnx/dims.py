@@ -21,6 +21,7 @@ from tilewright.support.errors import DimensionError, InvalidModelError
 
 DEFAULT_HIGH = 1 << 16
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*\Z")
+_WORDS = re.compile(r"[A-Za-z0-9_]+")
 _RESERVED = re.compile(r"_[A-Za-z0-9_.]*\Z")  # index variables and sizes have such names
 
 
@@ -160,6 +161,7 @@ class DimensionTable:
         self._inputs: list[tuple[str, tuple[Size, ...]]] = []
         self._by_text: dict[str, Expr] = {}
         self._names: dict[str, str] = {}  # symbol name -> the model's text
+        self._stated: set[str] = set()  # texts and the words in them, which unnamed sizes leave
         self._static: dict[str, int] = {}
         self._places: dict[str, list[tuple[str, int]]] = {}
         self._origins: dict[str, tuple[Dim, str, str]] = {}
@@ -174,6 +176,7 @@ class DimensionTable:
         Raises ``DimensionError`` when a range was given for what is not a dimension of the model.
         """
         texts = [s for _, sizes in self._inputs for s in sizes if isinstance(s, str)]
+        self._stated.update(texts, *map(_WORDS.findall, texts))
         for text in texts:
             if _NAME.match(text):
                 self._declare(text, text)
@@ -197,7 +200,7 @@ class DimensionTable:
                 )
             self._static[f"{name}_{axis}"] = size
             return constant(size)
-        text = size if size else f"{name}_{axis}"
+        text = size if size else self._own_name(name, axis)
         expression = self._by_text.get(text)
         if expression is None:
             expression = self._expression(text) if size else None
@@ -207,6 +210,14 @@ class DimensionTable:
         for symbol_name in expression.free_symbols:
             self._places.setdefault(symbol_name, []).append((name, axis))
         return expression
+
+    def _own_name(self, name: str, axis: int) -> str:
+        """What a size without a name is called: after its input and axis, and as no other is."""
+        own, number = f"{name}_{axis}", 2
+        while own in self._stated:
+            own, number = f"{name}_{axis}_{number}", number + 1
+        self._stated.add(own)
+        return own
 
     def _expression(self, text: str) -> Expr | None:
         """The text read as an expression whose symbols the inputs determine, or None."""

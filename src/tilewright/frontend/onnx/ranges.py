@@ -20,6 +20,7 @@ from dataclasses import replace
 from tilewright.frontend.onnx.dims import Dim, Implied
 from tilewright.frontend.onnx.report import DimensionReport
 from tilewright.shape import Expr, Guard, Interval, Scope, constant, symbol
+from tilewright.shape.guards import without_values
 from tilewright.shape.interval import hull, intersect
 from tilewright.shape.slopes import slope
 from tilewright.shape.table import Operation
@@ -47,7 +48,7 @@ def implied(guards: Iterable[Guard], dimensions: Iterable[DimensionReport]) -> d
         before = found[row.text].dim if row.text in found else _range_of(row)
         after = _narrowed(guard.condition, row.name, before)
         if after != before:
-            found[row.text] = Implied(after, guard.message)
+            found[row.text] = Implied(after, without_values(guard.message))
     return found
 
 
@@ -111,7 +112,7 @@ class Alternatives:
         ]
         if 0 < len(divided) <= MOST_TOGETHER:
             self._possible = divided
-            self._reasons[row.name] = guard.message
+            self._reasons[row.name] = without_values(guard.message)
 
     def _is_refuted(self, found: dict[str, Interval], demands: Iterable[Guard]) -> bool:
         """Whether a demand is proved to fail where the dimensions lie within ``found``."""

@@ -25,6 +25,7 @@ from tilewright.support.errors import InputError, InvalidModelError, Unsupported
 
 Array = np.ndarray[Any, Any]
 _TENSOR = onnx_ir.AttributeType.TENSOR
+_DATA = ("float_data", "int32_data", "int64_data", "string_data", "double_data", "uint64_data")
 _KEEP_SHAPE = ("Cast", "CastLike", "Identity")  # of their first operand
 
 
@@ -38,6 +39,12 @@ def tensor_array(tensor: onnx_ir.TensorProtocol, where: str) -> Array:
     sizes = tuple(s for s in tensor.shape if isinstance(s, int))
     if len(sizes) != len(tensor.shape) or any(s < 0 for s in sizes):
         raise InvalidModelError(f"a tensor has the sizes {list(sizes)}", where=where)
+    if math.prod(sizes) and not _has_data(tensor):
+        raise InvalidModelError(
+            f"a tensor of the sizes {list(sizes)} has no data",
+            where=where,
+            hint="export or download the model again, with its weights",
+        )
     with third_party("a tensor's data does not fit its type and sizes", where=where):
         array = np.asarray(tensor.numpy())
         if array.size != math.prod(sizes):
@@ -45,6 +52,14 @@ def tensor_array(tensor: onnx_ir.TensorProtocol, where: str) -> Array:
         if dtype is DType.STRING:
             return text_array(array.reshape(-1).tolist()).reshape(sizes)
         return array.astype(dtype.numpy, copy=is_writable(array)).reshape(sizes)
+
+
+def _has_data(tensor: onnx_ir.TensorProtocol) -> bool:
+    """Whether there is anything to read: onnx-ir makes zeros of a message that holds nothing."""
+    proto = getattr(tensor, "raw", None)
+    if not isinstance(proto, onnx.TensorProto):
+        return True
+    return proto.HasField("raw_data") or any(len(getattr(proto, name)) for name in _DATA)
 
 
 def text_array(values: list[bytes | str]) -> Array:

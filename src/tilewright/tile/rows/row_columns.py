@@ -435,7 +435,7 @@ class RowColumns:
         lowering.close()
         (work,) = parts
         split = len(outer) == 1 or not (self.in_parts and strided)
-        if len(columns) > 1 or not split or not isinstance(work, Loop):
+        if len(columns) != 1 or not split or not isinstance(work, Loop):
             raise NotOneLoopError
         begin = self.first * self.width if within else self.first
         return Recorded(outer, columns[0][0], begin, work)

@@ -44,7 +44,7 @@ def layouts(kernel: Kernel) -> list[Layout]:
     within, strided = axes[end:], [a for a in axes[:begin] if a in space.axes]
     width = product([space.shape[a] for a in within])
     columns = product([space.shape[a] for a in axes[begin:]])
-    narrow = width.is_constant and width.value <= (WIDEST if strided else WIDEST_ALONE)
+    narrow = width.is_constant and 0 < width.value <= (WIDEST if strided else WIDEST_ALONE)
     few = columns.is_constant and columns.value < FEW_COLUMNS
     may_be_few = few or not columns.is_constant
     if begin == end or not narrow:

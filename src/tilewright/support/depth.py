@@ -1,0 +1,29 @@
+"""Chains of operations that are deeper than Python lets functions call each other.
+
+Start with :func:`told_of_depth`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+
+from tilewright.support.errors import UnsupportedError
+
+
+@contextmanager
+def told_of_depth() -> Generator[None]:
+    """A RecursionError becomes an error with a way out.
+
+    The limit is not raised here: it is one of the whole process, and how far it may go depends on
+    the stack of the thread.
+    """
+    try:
+        yield
+    except RecursionError as error:
+        raise UnsupportedError(
+            "The model has a chain of operations that is too long for Python's limit on recursion, "
+            f"{sys.getrecursionlimit()}",
+            hint="Raise it before compiling: sys.setrecursionlimit(10_000)",
+        ) from error
