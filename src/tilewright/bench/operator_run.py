@@ -35,7 +35,6 @@ from tilewright.bench.report import Failure
 from tilewright.bench.suites import AnyCase, spread
 from tilewright.bench.tolerance import tolerances
 from tilewright.compile import Compilation, compile_stages
-from tilewright.frontend.onnx import Dim
 from tilewright.ops.reference import evaluate_payload
 from tilewright.runtime.model import CompiledModel
 from tilewright.support.errors import ExecutionError, TilewrightError
@@ -96,11 +95,10 @@ def run_groups(
 
 
 def _compile(model: onnx.ModelProto, group: AnyGroup) -> Compilation | Failure:
-    dims = {name: Dim(low, high) for name, (low, high) in group.ranges.items()}
     # Whatever goes wrong in one group, even in the compiler, must not lose hours of figures of the
     # others; it is told in the report.
     try:
-        return compile_stages(model, dims=dims, fallback="error")
+        return compile_stages(model, dims=group.ranges, fallback="error")
     except Exception as error:
         return Failure(SUBJECT, first_line(error))
 
