@@ -19,7 +19,8 @@ from typing import Any, Unpack, cast
 from tilewright.backend.cpu.machine import LEVELS
 from tilewright.backend.cpu.program import lowering_of
 from tilewright.bench.contender import Inputs
-from tilewright.compile import Compilation, compile_stages, host_machine
+from tilewright.compile import Compilation, compile_stages
+from tilewright.compile_machines import host_machine
 from tilewright.cost import Machine
 from tilewright.frontend.onnx.source import Source
 from tilewright.ir.graph import Node

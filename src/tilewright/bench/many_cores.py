@@ -18,8 +18,9 @@ from tilewright.backend.cpu.program import lowering_of
 from tilewright.bench.clock import SystemClock
 from tilewright.bench.contender import Inputs
 from tilewright.bench.measure import Settings, measure
-from tilewright.compile import compile_stages, machine_for
+from tilewright.compile import compile_stages
 from tilewright.compile_graphs import narrowed_graph
+from tilewright.compile_machines import machine_for
 from tilewright.cost import (
     CallRun,
     Machine,

@@ -20,7 +20,8 @@ from tilewright.backend.cpu.machine import LEVELS
 from tilewright.bench.operators import AnyGroup, Problem
 from tilewright.bench.regret_cases import Drawn, Setting, draw_groups
 from tilewright.bench.suites import AnyCase
-from tilewright.compile import Compilation, compile_stages, host_machine
+from tilewright.compile import Compilation, compile_stages
+from tilewright.compile_machines import host_machine
 from tilewright.cost import Machine, contraction_time
 from tilewright.cost.tiles import derived_tiles
 from tilewright.ir.kernel import KernelKind
