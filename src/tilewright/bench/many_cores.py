@@ -38,7 +38,6 @@ from tilewright.ir.product_nest import ProductNest
 from tilewright.ir.tile import CACHE_LINE, Role, Stage
 from tilewright.ops.reference import evaluate_payload
 from tilewright.options import CompileOptions, complete
-from tilewright.plan.greedy import plan_greedily
 from tilewright.plan.known import with_known_kernels
 from tilewright.plan.planners import PLANNERS
 from tilewright.policy import POLICIES
@@ -100,8 +99,7 @@ class ManyCores:
             )
         imported = import_model(source, dims=dims, constants=as_constants(given["constants"]))
         self.dimensions = imported.report.dimensions
-        graph = narrowed_graph(imported.graph, given["precision"])
-        graph = with_known_kernels(graph, plan_greedily(graph))
+        graph = with_known_kernels(narrowed_graph(imported.graph, given["precision"]))
         level, self.machine = machine_for(graph, given["target"])
         policy = POLICIES[given["policy"]]
         accuracy = Accuracy(given["accuracy"])
