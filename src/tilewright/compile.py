@@ -1,4 +1,4 @@
-"""Package 8: the pipeline, from a model to something that runs.
+"""The pipeline, from a model to something that runs.
 
 import → simplify → prepare → plan → lower and generate, per instruction set level.
 Start with :func:`compile_model`.

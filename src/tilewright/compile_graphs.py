@@ -1,4 +1,4 @@
-"""Package 7: the forms of a graph between its import and its plan.
+"""The forms of a graph between its import and its plan.
 
 Each function is told what looks at every stage: ``rule`` at every rule that is applied, ``see`` at
 every graph with the name of its stage. Start with :func:`simplified_graph`.

@@ -1,4 +1,4 @@
-"""Package 7: which machine a model is compiled for, and for which of its levels.
+"""Which machine a model is compiled for, and for which of its levels.
 
 A *target* is a machine that the options describe; without one it is this machine. Start with
 :func:`described_target`, :func:`chosen_levels` and :func:`level_machine`.
