@@ -107,11 +107,6 @@ def task_columns(
     return Columns(number * most, minimum(most, width - number * most), most)
 
 
-def opened_statements(lowering: Lowering) -> list[Statement]:
-    """What all bodies that are open hold, which are one where every loop is an axis of a grid."""
-    return [statement for block in lowering.blocks for statement in block.statements]
-
-
 def filled(
     lowering: Lowering, bounds: tuple[Expr, Expr], extent: Expr, body: Callable[[Expr], None]
 ) -> Loop:

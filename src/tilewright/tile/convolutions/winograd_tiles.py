@@ -48,7 +48,7 @@ from tilewright.tile.convolutions.winograd_transforms import (
     transforms,
 )
 from tilewright.tile.moves.transposes import SIZES
-from tilewright.tile.nests import grid_axis, opened_statements
+from tilewright.tile.nests import grid_axis
 from tilewright.tile.products.contraction import shown
 from tilewright.tile.values.lowering import Lowering
 from tilewright.tile.variants import LoweredStep, Workspace
@@ -166,7 +166,7 @@ class _Transform:
         return Load(buffer, self.lowering.scope.resolve(offset))
 
     def program(self, results: Sequence[TileBuffer], others: Sequence[TileBuffer]) -> TileProgram:
-        body = opened_statements(self.lowering)
+        body = self.lowering.opened_statements()
         reads = (*others, *self.lowering.buffers.values())
         return TileProgram(
             (*reads, *results),

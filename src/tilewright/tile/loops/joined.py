@@ -31,7 +31,7 @@ from tilewright.ir.views import linear
 from tilewright.shape import Expr, ceil_div, constant, maximum, minimum, product, total
 from tilewright.tile.loops.loops import CHUNK, SHORT
 from tilewright.tile.moves.transposes import SIZES, STRIP, columns_of_task
-from tilewright.tile.nests import finish, grid_axis, opened_statements, target_buffers
+from tilewright.tile.nests import finish, grid_axis, target_buffers
 from tilewright.tile.values.lowering import Lowering
 
 ZERO = constant(0)
@@ -52,7 +52,7 @@ def lower_concat(kernel: Kernel, lowering: Lowering) -> TileProgram:
             grid = _Turned(lowering, target, output, axis, *turned).write()
         else:
             grid = _joined_values(lowering, target, output, axis)
-    body = opened_statements(lowering)
+    body = lowering.opened_statements()
     return finish(lowering, kernel, grid, body, {output: target})
 
 

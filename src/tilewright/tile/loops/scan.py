@@ -18,15 +18,7 @@ from tilewright.ir.views import linear
 from tilewright.shape import Expr, Truth, constant, maximum, minimum
 from tilewright.target.core_model import FEWEST_REGISTERS
 from tilewright.tile.loops.side_by_side import side_by_side
-from tilewright.tile.nests import (
-    Columns,
-    filled,
-    finish,
-    grid_axis,
-    opened_statements,
-    target_buffers,
-    task_columns,
-)
+from tilewright.tile.nests import Columns, filled, finish, grid_axis, target_buffers, task_columns
 from tilewright.tile.values.lowering import Lowering
 
 # Of running sums side by side, which are taken up once for all of them: registers hold the results
@@ -55,7 +47,7 @@ def lower_scan(kernel: Kernel, lowering: Lowering) -> TileProgram:
         lowering.open()
         columns = task_columns(lowering, grid, output.shape[last])
     _Steps(lowering, primitive, output, targets[output], index, columns).write()
-    body = opened_statements(lowering)
+    body = lowering.opened_statements()
     return finish(lowering, kernel, grid, body, targets)
 
 

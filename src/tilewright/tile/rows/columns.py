@@ -42,14 +42,7 @@ from tilewright.shape import (
 )
 from tilewright.target.core_model import WIDE_LANES, WORD_BYTES
 from tilewright.tile.loops.side_by_side import combined
-from tilewright.tile.nests import (
-    column_block,
-    filled,
-    grid_axis,
-    opened_statements,
-    target_buffers,
-    task_columns,
-)
+from tilewright.tile.nests import column_block, filled, grid_axis, target_buffers, task_columns
 from tilewright.tile.prices import priced
 from tilewright.tile.rows.parts import LONG
 from tilewright.tile.rows.stages import part_of
@@ -202,7 +195,7 @@ class _Columns:
     ) -> TileProgram:
         """The statements so far; results are those of the kernel, or ``left``."""
         lowering = self.lowering
-        body = tuple(opened_statements(lowering))
+        body = tuple(lowering.opened_statements())
         outputs = [self.targets[o] for o in self.kernel.outputs]
         results = outputs if left is None else [left]
         size = self._elements if not spaces else self.sums * PARTS

@@ -14,7 +14,6 @@ from tilewright.ir.graph import Node
 from tilewright.ir.tile import TileBuffer, TileProgram
 from tilewright.ir.tile_walk import ExpressionMap
 from tilewright.shape import Expr, constant, product
-from tilewright.tile.nests import opened_statements
 from tilewright.tile.rows.stages import NotOneLoopError, RowStages, Sweep
 from tilewright.tile.values.lowering import Lowering
 from tilewright.tile.variants import LoweredStep, Workspace
@@ -85,7 +84,7 @@ def _program(
     task: RowTask, spaces: Sequence[TileBuffer], results: Sequence[TileBuffer]
 ) -> TileProgram:
     lowering = task.lowering
-    body = tuple(opened_statements(lowering))
+    body = tuple(lowering.opened_statements())
     zeros = dict.fromkeys(task.is_even, constant(0))
     work = estimate(task.grid, ExpressionMap.substitution(zeros).statements(body))
     return TileProgram(

@@ -43,7 +43,7 @@ from tilewright.shape import (
     select,
 )
 from tilewright.target.core_model import LINE_ELEMENTS
-from tilewright.tile.nests import finish, grid_axis, opened_statements, target_buffers
+from tilewright.tile.nests import finish, grid_axis, target_buffers
 from tilewright.tile.values.lowering import Lowering
 from tilewright.tile.windows.shared_parts import combined_in_pairs
 
@@ -130,7 +130,7 @@ def lower_channel_windows(kernel: Kernel, lowering: Lowering) -> TileProgram:
         row.in_registers()
     else:
         row.in_scratch()
-    body = opened_statements(lowering)
+    body = lowering.opened_statements()
     program = finish(lowering, kernel, row.grid, body, row.targets)
     return replace(program, work=product(kernel.seed.shape) * (taps + 8) // WORK_SHIFT + 1)
 

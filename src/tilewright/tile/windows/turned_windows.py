@@ -37,7 +37,7 @@ from tilewright.shape import (
 )
 from tilewright.target.core_model import WIDE_VECTOR_BYTES
 from tilewright.tile.moves.transposes import SIZES
-from tilewright.tile.nests import finish, opened_statements, target_buffers
+from tilewright.tile.nests import finish, target_buffers
 from tilewright.tile.values.lowering import Lowering
 from tilewright.tile.windows.bands import Geometry
 
@@ -228,5 +228,5 @@ def turned_windows(kernel: Kernel, lowering: Lowering, plain: TileProgram) -> Ti
     task = TurnedWindows(kernel, lowering)
     if not task.write():
         return None
-    body = opened_statements(lowering)
+    body = lowering.opened_statements()
     return finish(lowering, kernel, task.grid, body, task.targets)
