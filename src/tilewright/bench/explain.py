@@ -44,8 +44,8 @@ from tilewright.tile.lower import LoweredKernel
 from tilewright.tile.prices import with_costs
 from tilewright.tile.variants import THREADS
 
-_PICO = 1e12
-_FEWEST_CALLS = 5
+_PICO = 1e12  # picoseconds in a second
+_FEWEST_CALLS = 5  # that are timed, however long they take
 
 
 @dataclass(frozen=True)

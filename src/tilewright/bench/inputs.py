@@ -21,7 +21,7 @@ from onnx import helper
 from tilewright.shape import parse
 from tilewright.support.errors import DimensionError, InputError, InvalidModelError
 
-VOCABULARY = 1000
+VOCABULARY = 1000  # random whole numbers are below it, where no range is known
 
 
 @dataclass(frozen=True)

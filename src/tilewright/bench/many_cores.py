@@ -49,7 +49,7 @@ from tilewright.tile.lower import LoweredKernel
 from tilewright.tile.prices import step_price, with_costs
 from tilewright.tile.variants import THREADS, Accuracy, LoweredStep, PackedConstant, Workspace
 
-_ROUNDS = 5
+_ROUNDS = 5  # of timing, for what this machine takes
 
 
 @dataclass(frozen=True)

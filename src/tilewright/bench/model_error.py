@@ -30,7 +30,7 @@ from tilewright.runtime.model import CompiledModel
 from tilewright.target import CoreModel
 from tilewright.tile.lower import LoweredKernel, lower_kernel
 
-_FEWEST_CALLS = 5
+_FEWEST_CALLS = 5  # that are timed, however long they take
 _MOST_VECTORS = 4  # side by side in a register tile
 _CHEAPER = 64.0  # times, a resource that is left out: prices in whole picoseconds stay above 0
 

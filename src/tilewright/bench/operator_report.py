@@ -27,8 +27,8 @@ from tilewright.bench.suites import AnyCase
 from tilewright.support.text import format_bytes, format_count
 
 SUBJECT = "tilewright"
-SLOW = 0.9
-_WORST = 10
+SLOW = 0.9  # of the best peer's speed: below it a case counts as slow
+_WORST = 10  # cases of a suite that are shown
 _DOUBTFUL = 1e-4  # as ``DOUBTFUL`` of a network: one operator rounds less
 
 

@@ -46,7 +46,7 @@ QUICK = Settings(
     rounds=3, most_rounds=9, quiet=0.015, block=0.02, single=0.1, steady=0.08, patience=4.0
 )
 
-_CHUNK = 1 << 22
+_CHUNK = 1 << 22  # elements that are compared at a time, as float64
 _TRIM_THRESHOLD, _MMAP_MAX = -1, -4  # numbers of glibc's options
 
 

@@ -24,8 +24,8 @@ from tilewright.bench.operator_report import SUBJECT, OperatorReport, OperatorRo
 from tilewright.bench.report import Report
 from tilewright.bench.sweep import Sweep
 
-_SIZE = (9.0, 5.0)
-_FEWEST_POINTS = 3
+_SIZE = (9.0, 5.0)  # inches
+_FEWEST_POINTS = 3  # along an axis for which a plot is drawn
 
 
 def draw_plots(report: OperatorReport, folder: Path) -> tuple[Path, ...]:

@@ -17,7 +17,7 @@ from typing import Protocol, TypeVar
 from tilewright.support.errors import InputError
 
 ITEM_BYTES = 4  # everything is f32
-LARGEST_BYTES = 2 << 30
+LARGEST_BYTES = 2 << 30  # of operands and results of a case; those of more are left out
 
 _REQUIRED: Mapping[str, tuple[str, ...]] = {
     "conv": ("N", "C", "H", "W", "K", "R", "S"),

@@ -38,11 +38,11 @@ from tilewright.support.errors import ArtifactError
 from tilewright.support.files import ARTIFACT, require
 from tilewright.support.files import ARTIFACT_MAGIC as MAGIC
 
-FORMAT = 8
-ALIGNMENT = 64
+FORMAT = 8  # of artifacts, of which this version reads no other
+ALIGNMENT = 64  # bytes, of sections: kernels read constants where a file is mapped
 # Magic, format, size of the header, size of the manifest, size of the file, hash of the manifest.
 HEADER = struct.Struct("<8sIIQQ32s")
-_MANIFEST_LIMIT = 1 << 30
+_MANIFEST_LIMIT = 1 << 30  # bytes: a damaged header may ask for any number of them
 # Files up to this size are read into memory: asking before every call whether the file was changed
 # would take a notable part of short calls, and there is little that processes could share.
 READ_AS_A_WHOLE = 4 << 20

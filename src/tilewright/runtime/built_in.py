@@ -28,7 +28,7 @@ ATTRIBUTES: dict[str, tuple[tuple[str, int | None], ...]] = {
     "TopK": (("axis", -1), ("largest", 1), ("sorted", 1)),
     "Unique": (("axis", None), ("sorted", 1)),
 }
-_LEFT_OUT = -(2**63)
+_LEFT_OUT = -(2**63)  # the number that stands for an attribute without a value
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ from tilewright.shape import Expr, Guard, encode, size_symbol
 from tilewright.support.errors import ArtifactError, DimensionError
 
 _EXTERNAL, _ARENA, _OUTPUT, _MADE = range(4)
-_NEVER = -1
+_NEVER = -1  # the step in which nothing happens
 # Values of this dtype are sequences, optionals and the like, which have no shape.
 SHAPELESS = "object"
 

@@ -18,7 +18,7 @@ from tilewright.ir.primitives import Constant, Reshape
 from tilewright.ops.record import AttributeValue
 from tilewright.shape import constant, product
 
-OLDEST_RULES = 13
+OLDEST_RULES = 13  # the opset for which rules are written; nodes of older ones are made new
 
 
 @dataclass(frozen=True)
