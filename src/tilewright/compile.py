@@ -312,7 +312,8 @@ def _ragged_dimension(dims: Mapping[str, Dim]) -> str | None:
     found = [name for name, dim in dims.items() if dim.ragged is not None]
     if len(found) > 1:
         raise DimensionError(
-            f"The dimensions {found[0]} and {found[1]} are both ragged, but one at most can be"
+            f"The dimensions {found[0]} and {found[1]} are both ragged, but one at most can be",
+            hint="Leave ragged= (@ on the command line) out of one of them",
         )
     return found[0] if found else None
 

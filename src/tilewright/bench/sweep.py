@@ -76,7 +76,7 @@ def parse_sweep(text: str) -> tuple[str, range, dict[str, int]]:
         hint = "Give one of M, N and K as a range, the others as numbers: M=1..600,N=2304,K=768"
         raise InputError(f"{text!r} is no sweep.", hint=hint)
     if min(sizes[0], *fixed.values()) < 1:
-        raise InputError("A size is below 1.", where=text)
+        raise InputError("A size is below 1.", where=text, hint="Start ranges at 1")
     return axis, sizes, fixed
 
 

@@ -32,7 +32,7 @@ from tilewright.runtime.draft import Draft
 from tilewright.runtime.info import ArtifactInfo, Origin
 from tilewright.runtime.levels import choose_level
 from tilewright.runtime.program import CodeImage, Program
-from tilewright.runtime.reading import integer
+from tilewright.runtime.reading import REPAIR, integer
 from tilewright.runtime.sections import digests
 from tilewright.support.errors import ArtifactError
 from tilewright.support.files import ARTIFACT, require
@@ -117,7 +117,7 @@ class Artifact:
         return ArtifactError(
             f"The artifact is damaged: {why}",
             where=str(self.path),
-            hint="Copy the file again, or compile the model again",
+            hint=REPAIR,
         )
 
     def _read_manifest(self) -> tuple[dict[str, Any], int]:
@@ -125,7 +125,11 @@ class Artifact:
         total = len(self.bytes)
         head = bytes(self.bytes[: HEADER.size])
         if len(head) < len(MAGIC) or head[: len(MAGIC)] != MAGIC:
-            raise ArtifactError("The file is not a tilewright artifact", where=str(self.path))
+            raise ArtifactError(
+                "The file is not a tilewright artifact",
+                where=str(self.path),
+                hint="Give the file that tilewright compile has made of a model",
+            )
         if len(head) < HEADER.size:
             raise self._damaged("it is truncated")
         _, version, header_size, manifest_size, file_size, digest = HEADER.unpack(head)

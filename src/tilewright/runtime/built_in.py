@@ -14,8 +14,7 @@ import numpy as np
 
 from tilewright.runtime import _native
 from tilewright.runtime.program import BUILT_IN
-from tilewright.runtime.reading import integer, optional_integer, text
-from tilewright.support.errors import ArtifactError
+from tilewright.runtime.reading import damaged_payload, integer, optional_integer, text
 
 Array = np.ndarray[Any, Any]
 
@@ -62,7 +61,7 @@ class BuiltInStep:
                 tuple(map(optional_integer, attributes)),
             )
         except (TypeError, ValueError, RecursionError) as error:
-            raise ArtifactError(f"The program is damaged: a step's payload ({error!r})") from error
+            raise damaged_payload(error) from error
 
     def description(self) -> dict[str, Any]:
         """What the native extension reads of it."""
