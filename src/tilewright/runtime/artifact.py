@@ -32,6 +32,7 @@ from tilewright.runtime.draft import Draft
 from tilewright.runtime.info import ArtifactInfo, Origin
 from tilewright.runtime.levels import choose_level
 from tilewright.runtime.program import CodeImage, Program
+from tilewright.runtime.program_json import program_from_json
 from tilewright.runtime.reading import REPAIR, integer
 from tilewright.runtime.sections import digests
 from tilewright.support.errors import ArtifactError
@@ -204,7 +205,7 @@ class Artifact:
                     (program,) = self._checked([entry.program], "program")
                     (table,) = self._checked([entry.image], "image")
                     (code,) = self._checked([entry.code], "code")
-                    programs[level] = Program.from_json(json.loads(bytes(program)))
+                    programs[level] = program_from_json(json.loads(bytes(program)))
                     images[level] = CodeImage.from_json(json.loads(bytes(table)), bytes(code))
                 constants = {level: found.result() for level, found in waiting.items()}
         except (KeyError, TypeError, ValueError, RecursionError) as error:
