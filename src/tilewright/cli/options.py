@@ -209,6 +209,12 @@ def parse_dims(texts: Sequence[str] | None) -> dict[str, Dim]:
     return dims
 
 
+def peer_names(text: str) -> list[str]:
+    """Engines that are named with commas between them; "none" stands for none."""
+    names = (name.strip() for name in text.split(","))
+    return [name for name in names if name not in ("", "none")]
+
+
 def parse_constants(texts: Sequence[str] | None) -> dict[str, Array]:
     """Inputs with fixed values from ``NAME=FILE``. Raises UsageError."""
     with as_usage():
