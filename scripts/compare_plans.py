@@ -38,7 +38,8 @@ from tilewright.bench.inputs import model_inputs, random_inputs
 from tilewright.bench.shapes import choose_shapes
 from tilewright.bench.turns import time_variants
 from tilewright.bench.variants import Variants
-from tilewright.compile import Compilation, compile_stages, host_machine
+from tilewright.compile import Compilation, compile_stages
+from tilewright.compile_machines import host_machine
 from tilewright.ir.kernel import Plan
 from tilewright.plan.planners import PLANNERS
 from tilewright.plan.prices import KernelPrices

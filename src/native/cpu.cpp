@@ -4,8 +4,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <algorithm>
-
 namespace tilewright {
 namespace {
 
@@ -59,18 +57,6 @@ std::vector<std::string> cpu_features() {
     if (extended_bit(22)) features.emplace_back("amx-bf16");
   }
   return features;
-}
-
-std::string cpu_level() {
-  const std::vector<std::string> features = cpu_features();
-  const auto all = [&features](std::initializer_list<const char*> names) {
-    return std::all_of(names.begin(), names.end(), [&features](const char* name) {
-      return std::find(features.begin(), features.end(), name) != features.end();
-    });
-  };
-  if (!all({"avx2", "fma", "f16c", "bmi", "bmi2", "lzcnt", "movbe", "popcnt"})) return "x86-64";
-  if (!all({"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512cd"})) return "avx2";
-  return "avx512";
 }
 
 }  // namespace tilewright

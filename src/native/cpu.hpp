@@ -9,7 +9,4 @@ namespace tilewright {
 // Names of the features the code levels are made of, of those this CPU and kernel support.
 std::vector<std::string> cpu_features();
 
-// "avx512", "avx2" or "x86-64": the best level whose features are all present.
-std::string cpu_level();
-
 }  // namespace tilewright

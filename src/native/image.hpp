@@ -33,7 +33,6 @@ class Image {
   void* address(const std::string& name) const;
   KernelFunction function(const std::string& name) const;
   ChoiceFunction choice(const std::string& name) const;
-  std::size_t mapped_bytes() const { return mapped_bytes_; }
 
  private:
   void apply(const Fixup& fixup, std::size_t size);

@@ -148,7 +148,6 @@ NB_MODULE(_native, module) {
   nb::set_leak_warnings(false);
   nb::register_exception_translator(translate);
   module.def("cpu_features", &cpu_features);
-  module.def("cpu_level", &cpu_level);
   module.def("exchange_seconds", &exchange_seconds, "first"_a, "second"_a);
   module.attr("most_threads") = kMaximumThreads;
   module.attr("most_parts") = kMostParts;
@@ -165,7 +164,6 @@ NB_MODULE(_native, module) {
   module.def("set_idle_seconds", &set_idle_seconds);
   nb::class_<Image>(module, "Image")
       .def(nb::new_(&make_image), "data"_a, "functions"_a, "fixups"_a)
-      .def_prop_ro("mapped_bytes", &Image::mapped_bytes)
       .def(
           "address",
           [](const Image& image, const std::string& name) {

@@ -1,4 +1,4 @@
-"""Package 8: the pipeline, from a model to something that runs.
+"""The pipeline, from a model to something that runs.
 
 import → simplify → prepare → plan → lower and generate, per instruction set level.
 Start with :func:`compile_model`.
@@ -6,8 +6,6 @@ Start with :func:`compile_model`.
 
 from __future__ import annotations
 
-import difflib
-import hashlib
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -16,8 +14,7 @@ from enum import Enum
 from functools import partial
 from typing import Any, TypeVar, Unpack, cast, get_args
 
-from tilewright.backend.cpu.level_tiles import usual_machine
-from tilewright.backend.cpu.machine import LEVELS, host_level, host_levels
+from tilewright.backend.cpu.machine import LEVELS
 from tilewright.backend.cpu.pack import ConstantStore
 from tilewright.backend.cpu.program import Bodies, CompiledProgram, build_program, lowering_of
 from tilewright.compile_bodies import compiled_bodies, ragged_bodies
@@ -26,6 +23,13 @@ from tilewright.compile_graphs import (
     graph_with_known,
     simplified_graph,
     weight_bytes,
+)
+from tilewright.compile_machines import (
+    chosen_levels,
+    described_target,
+    level_machine,
+    machine_info,
+    narrowest,
 )
 from tilewright.cost import Machine
 from tilewright.frontend.onnx import Dim, ImportReport, as_constants, as_dims, import_model
@@ -44,7 +48,6 @@ from tilewright.plan.prepare import prepare
 from tilewright.plan.rewriting import Applied, rewritten_by_price
 from tilewright.policy import POLICIES
 from tilewright.rewrite import simplify
-from tilewright.rewrite.integers import has_integer_products
 from tilewright.rewrite.precision import (
     Narrowing,
     Precision,
@@ -53,21 +56,19 @@ from tilewright.rewrite.precision import (
 from tilewright.rewrite.ragged import Share, split_ragged
 from tilewright.runtime.artifact import ArtifactContents
 from tilewright.runtime.artifact_writer import ArtifactDraft
-from tilewright.runtime.info import MachineInfo, Origin
+from tilewright.runtime.info import Origin
 from tilewright.runtime.model import CompiledModel
 from tilewright.runtime.program import Dimension, OperatorCount
 from tilewright.runtime.ragged_batch import RaggedBatch, RaggedTensor
 from tilewright.stages import Stages, is_checked
-from tilewright.support.arguments import byte_limit, choice, choices, file_path, show, switch
+from tilewright.support.arguments import byte_limit, choice, file_path, show, switch
 from tilewright.support.collector import paused_collector
 from tilewright.support.depth import told_of_depth
-from tilewright.support.errors import DimensionError, InputError, UnsupportedError
-from tilewright.target import Target, detect, dump, load_target, preset, preset_names
+from tilewright.support.errors import DimensionError
 from tilewright.tile.alike import LoweringOnce
 from tilewright.tile.variants import Accuracy
-from tilewright.tune import Budget, KernelTimes, load_profile, measured_machine
+from tilewright.tune import Budget, KernelTimes
 
-PORTABLE = "portable"  # stands for every level that serves the precision
 _Options = TypeVar("_Options", bound=Enum)
 _LOG = logging.getLogger(__name__)
 
@@ -118,7 +119,7 @@ def compile_stages(
     given = complete(options)
     held = _option(Precision, "precision", given["precision"])
     error = _option(Accuracy, "accuracy", given["accuracy"])
-    described = _target(given["target"])
+    described = described_target(given["target"])
     policy = choice("policy", given["policy"], get_args(PolicyName))
     planner = choice("plan", given["plan"], get_args(PlanName))
     planner_within(planner, byte_limit("max_arena", given["max_arena"]))
@@ -134,11 +135,11 @@ def compile_stages(
     simplified = simplified_graph(imported.graph, stages.rule, stages.graph)
     graph = graph_by_rule(simplified, stages.rule, stages.graph)
     narrowing = narrowing_of(graph, held)
-    wanted = _levels(given["levels"], _narrowest(graph, held), described)
+    wanted = chosen_levels(given["levels"], narrowest(graph, held), described)
     report = imported.report
     if report.opaque:
         _LOG.warning("Runs on the ONNX reference evaluator: %s", ", ".join(sorted(report.opaque)))
-    machines = {name: _machine(name, described) for name in wanted}
+    machines = {name: level_machine(name, described) for name in wanted}
     origin = Origin(
         source=report.source,
         source_sha256=report.source_sha256,
@@ -146,7 +147,7 @@ def compile_stages(
         accuracy=error.value,
         policy=policy,
         plan=planner,
-        machines={name: _described(machine) for name, machine in machines.items()},
+        machines={name: machine_info(machine) for name, machine in machines.items()},
         ranges=range_texts(imported.graph),
     )
     pipeline = _Pipeline(given, error, held, machines, origin, report, measured)
@@ -313,7 +314,8 @@ def _ragged_dimension(dims: Mapping[str, Dim]) -> str | None:
     found = [name for name, dim in dims.items() if dim.ragged is not None]
     if len(found) > 1:
         raise DimensionError(
-            f"The dimensions {found[0]} and {found[1]} are both ragged, but one at most can be"
+            f"The dimensions {found[0]} and {found[1]} are both ragged, but one at most can be",
+            hint="Leave ragged= (@ on the command line) out of one of them",
         )
     return found[0] if found else None
 
@@ -370,114 +372,6 @@ def _stages(check: object, dump: object) -> Stages:
         is_checked(None if check is None else switch("check", check)),
         None if dump is None else file_path(dump),
     )
-
-
-def _narrowest(graph: Graph, precision: Precision) -> str:
-    """The type of the elements for which a level may have instructions of its own."""
-    bytes_only = precision is Precision.FLOAT32 and has_integer_products(graph)
-    return (Precision.INT8 if bytes_only else precision).data.value
-
-
-def _levels(levels: object, narrow: str, target: Target | None) -> Sequence[str]:
-    if levels is None:
-        return [host_level(narrow).name if target is None else _own_level(target, narrow)]
-    wanted = {*choices("level", levels, (PORTABLE, *LEVELS))}
-    if PORTABLE in wanted:
-        usual = [level for level in LEVELS.values() if level.is_usual]
-        wanted |= {level.name for level in usual if level.serves(narrow)}
-    return [name for name in LEVELS if name in wanted]
-
-
-def _own_level(target: Target, narrow: str) -> str:
-    """The highest level of a machine that is described."""
-    products = {tile.dtype.removeprefix("u") for tile in target.instruction_tiles}
-    units = {"", *(tile.name for tile in target.instruction_tiles)}
-    return [
-        level.name
-        for level in LEVELS.values()
-        if level.isa == target.isa
-        and level.serves(narrow)
-        and products.issuperset(dtype.removeprefix("u") for dtype in level.dots)
-        and level.matrix in units
-    ][-1]
-
-
-def _target(given: object) -> Target | None:
-    """The machine described: by itself, as a preset, or in a file."""
-    if given is None:
-        return None
-    if isinstance(given, str | os.PathLike):
-        name = str(file_path(cast("object", given)))
-        given = load_target(name) if name.endswith(".toml") else _preset(name)
-    if not isinstance(given, Target):
-        raise InputError(
-            f"'target' is {show(given)}, which describes no machine",
-            hint="Give the name of a preset, or the path of a TOML file",
-        )
-    if given.isa not in _instruction_sets():
-        kind = "a GPU" if given.kind == "gpu" else "a processor"
-        raise UnsupportedError(
-            f"Code cannot be generated for {given.name}: it is {kind} with the instruction set "
-            f"{given.isa}",
-            where=f"target {given.name}",
-            hint=f"Choose one of {', '.join(_fitting_presets())}",
-        )
-    return given
-
-
-def _preset(name: str) -> Target:
-    """The machine with published figures that has this name; it need not be one to compile for."""
-    if name in preset_names():
-        return preset(name)
-    fitting = _fitting_presets()
-    close = difflib.get_close_matches(name, fitting, 1)
-    hint = f"Did you mean {close[0]}?" if close else f"Choose one of {', '.join(fitting)}"
-    raise UnsupportedError(f"There is no target {name!r}", hint=hint)
-
-
-def _fitting_presets() -> list[str]:
-    """The machines by name that code can be generated for."""
-    return [name for name in preset_names() if preset(name).isa in _instruction_sets()]
-
-
-def _instruction_sets() -> set[str]:
-    return {level.isa for level in LEVELS.values()}
-
-
-def _machine(level: str, target: Target | None) -> Machine:
-    """Whose costs count for one level: of what is described, or this machine for its levels."""
-    if target is not None:
-        return Machine(target)
-    own, wanted = host_level(), LEVELS[level]
-    if wanted in host_levels() and wanted.isa == own.isa:
-        return host_machine()
-    return usual_machine(wanted)
-
-
-def _described(machine: Machine) -> MachineInfo:
-    """What an artifact records of the machine by whose costs it chooses."""
-    profile = _digest(repr(machine.core)) if machine.core.measured else ""
-    return MachineInfo(machine.target.name, _digest(dump(machine.target)), profile)
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def machine_for(graph: Graph, target: object) -> tuple[str, Machine]:
-    """The level that a graph is compiled for on a machine, and whose costs count for it.
-
-    ``target`` is as of ``tilewright.compile``: None stands for this machine.
-    """
-    described = _target(target)
-    (level,) = _levels(None, _narrowest(graph, Precision.FLOAT32), described)
-    return level, _machine(level, described)
-
-
-def host_machine() -> Machine:
-    """This machine, with the price list of its cores as measured if a measurement is kept."""
-    profile = load_profile(host_level().name)
-    return Machine(detect()) if profile is None else Machine(*measured_machine(profile, detect()))
 
 
 def _option(options: type[_Options], what: str, name: object) -> _Options:

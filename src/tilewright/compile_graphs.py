@@ -1,4 +1,4 @@
-"""Package 7: the forms of a graph between its import and its plan.
+"""The forms of a graph between its import and its plan.
 
 Each function is told what looks at every stage: ``rule`` at every rule that is applied, ``see`` at
 every graph with the name of its stage. Start with :func:`simplified_graph`.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from tilewright.ir.graph import Graph
 from tilewright.ir.primitives import Constant, Contract, Convolve
-from tilewright.plan.greedy import plan_greedily
 from tilewright.plan.known import with_known_kernels
 from tilewright.plan.prepare import prepare
 from tilewright.rewrite import simplify
@@ -46,7 +45,7 @@ def graph_by_rule(simplified: Graph, rule: Trace | None = None, see: Observe = _
 
 def graph_with_known(graph: Graph, see: Observe = _nothing) -> Graph:
     """The graph with constants in the place of what kernels would compute of constants alone."""
-    known = with_known_kernels(graph, plan_greedily(graph))
+    known = with_known_kernels(graph)
     if known is not graph:
         see("known", known)
     return known

@@ -74,7 +74,10 @@ class TilewrightRep(BackendRep):
         if isinstance(inputs, np.ndarray) or not isinstance(inputs, Sequence):
             inputs = [inputs]
         if len(inputs) > len(names):
-            raise InputError(f"{len(inputs)} inputs are given, the model has {len(names)}")
+            raise InputError(
+                f"{len(inputs)} inputs are given, the model has {len(names)}",
+                hint=f"Give {', '.join(names) or 'none'}",
+            )
         return dict(zip(names, inputs, strict=False))
 
     def _ranks(self, values: Values) -> tuple[int, ...]:

@@ -28,7 +28,7 @@ FallbackName = Literal["reference", "error"]
 AccuracyName = Literal["standard", "strict"]
 PrecisionName = Literal["float32", "bfloat16", "int8"]
 PolicyName = Literal["auto", "vortex", "dietcode", "ftuner"]
-PlanName = Literal["greedy", "none", "backbone", "optimal", "partition"]
+PlanName = Literal["greedy", "optimal", "partition", "backbone", "none"]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 

@@ -1,4 +1,4 @@
-"""Package 7: looking at every stage of a compilation, to verify it and to write it down.
+"""Looking at every stage of a compilation, to verify it and to write it down.
 
 :class:`Stages` is told of every stage as soon as it is there. With ``check`` each is verified
 before the next one begins; with ``dump`` each becomes a numbered file of text, the same under any

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tilewright.bench import operator_run
+from tilewright.bench.compare import OTHER_OUTPUTS
 from tilewright.bench.measure import Settings
 from tilewright.bench.operator_report import OperatorRow
 from tilewright.bench.operator_run import SUBJECT, Plan, run_groups
@@ -42,6 +43,11 @@ def numpy_peer(error: float = 0.0) -> ModuleType:
         return Prepared(run, lambda: (run(),))
 
     return peer(prepare)
+
+
+def gives(*results: np.ndarray[Any, Any]) -> ModuleType:
+    """A peer with these results, whatever the operands."""
+    return peer(lambda problem, threads: Prepared(lambda: results, lambda: results))
 
 
 def refuse(problem: Problem, threads: int) -> Prepared:
@@ -80,9 +86,12 @@ def test_rows_of_two_groups() -> None:
 @pytest.mark.slow
 def test_peers_that_are_wrong_fail_or_cannot() -> None:
     peers = {"wrong": numpy_peer(error=10.0), "bad": peer(refuse), "unable": peer(nothing)}
+    peers |= {"other": gives(np.zeros((4, 3), np.float32)), "none": gives()}
     (row,) = run(peers, "M=3,N=4,K=5")
     assert row.largest_difference > 0.5
-    assert [(f.contender, f.reason) for f in row.failures] == [("bad", "RuntimeError: not today")]
+    assert [(f.contender, f.reason) for f in row.failures] == [
+        ("bad", "RuntimeError: not today"), ("other", OTHER_OUTPUTS), ("none", OTHER_OUTPUTS),
+    ]  # fmt: skip
     assert set(row.rounds) == {SUBJECT, "wrong"}
 
 
@@ -172,10 +181,3 @@ def test_large_results_are_compared_in_parts(monkeypatch: pytest.MonkeyPatch) ->
     assert operator_run._difference(flags, ~flags) == 1
     other[1, 1] = np.nan
     assert operator_run._difference(one, other) == float("inf")
-
-
-def test_the_hook_for_the_micro_kernel() -> None:
-    model: Any = SimpleNamespace(stats=lambda: SimpleNamespace(micro_kernel="6x16"))
-    assert operator_run.used_micro_kernel(model) == "6x16"
-    model = SimpleNamespace(stats=lambda: SimpleNamespace())
-    assert operator_run.used_micro_kernel(model) is None

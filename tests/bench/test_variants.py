@@ -21,7 +21,6 @@ from tilewright.bench.tables import (
 )
 from tilewright.bench.variants import ONLY, Variants, chosen_variants, described, variants_of
 from tilewright.compile import compile_stages
-from tilewright.frontend.onnx import Dim
 
 TWO = Form(
     "float[rows,7] x, float[rows,9] z",
@@ -32,8 +31,7 @@ TWO = Form(
 
 def compiled(group: AnyGroup, threads: int = 1) -> Variants:
     model, _ = group.prepare()
-    dims = {name: Dim(low, high) for name, (low, high) in group.ranges.items()}
-    return Variants(compile_stages(model, dims=dims, fallback="error").contents, threads)
+    return Variants(compile_stages(model, dims=group.ranges, fallback="error").contents, threads)
 
 
 def table_case(suite: str, name: str) -> TableCase:

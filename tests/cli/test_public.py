@@ -21,7 +21,7 @@ import tilewright as tw
 from support.small_models import encoder
 from support.text_models import model as text_model
 from tilewright.backend.cpu.machine import LEVELS
-from tilewright.compile import PORTABLE
+from tilewright.compile_machines import PORTABLE
 from tilewright.options import (
     DEFAULTS,
     AccuracyName,

@@ -17,7 +17,8 @@ import pytest
 import tilewright as tw
 from support import text_models
 from tilewright.backend.cpu.machine import host_levels
-from tilewright.runtime.program import RAGGED, Program
+from tilewright.runtime.program import RAGGED
+from tilewright.runtime.program_json import program_from_json, program_to_json
 from tilewright.runtime.ragged import RaggedStep
 
 Array = np.ndarray[Any, Any]
@@ -275,15 +276,15 @@ def test_dimensions_that_cannot_be_ragged() -> None:
 
 
 def test_a_damaged_record_is_refused(ragged: tw.Model) -> None:
-    good = ragged.program.to_json()
+    good = program_to_json(ragged.program)
     for place, value in ((6, [["positions", 1, 0]]), (7, []), (1, "0"), (6, "positions")):
         row = list(good["ragged"])
         row[place] = value
         with pytest.raises((TypeError, ValueError)):
-            Program.from_json({**good, "ragged": row})
+            program_from_json({**good, "ragged": row})
     wrong = [[["positions", 7, 0], *good["ragged"][6][1:]]]
     with pytest.raises(ValueError, match="ragged batch"):
-        Program.from_json({**good, "ragged": [*good["ragged"][:6], *wrong, good["ragged"][7]]})
+        program_from_json({**good, "ragged": [*good["ragged"][:6], *wrong, good["ragged"][7]]})
     for payload in (b"", b"[1]", b"[[], [[1]]]", b'[[["rows", 1]], []]'):
         with pytest.raises(tw.errors.ArtifactError, match="damaged"):
             RaggedStep.of(RAGGED + payload)

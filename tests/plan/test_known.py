@@ -28,26 +28,22 @@ def by(weights: Node) -> Graph:
     return space.graph(node(Contract((), ((1, 0),)), x, weights))
 
 
-def known(graph: Graph) -> Graph:
-    return with_known_kernels(graph, plan_greedily(graph))
-
-
 @pytest.mark.parametrize("m", [0, 1, 9])
 def test_a_table_becomes_a_constant(m: int) -> None:
     graph = by(table(90, 70))
-    made = known(graph)
+    made = with_known_kernels(graph)
     (kernel,) = plan_greedily(made).kernels
     assert {type(read.primitive).__name__ for read in kernel.reads} == {"Input", "Constant"}
     inputs = inputs_at(graph, {"m": m})
     got, want = evaluate(made, inputs, {"m": m}), exact(graph, inputs, {"m": m})
     compare_outputs(graph, got, want, (90, 9.0), f"{m} rows")
-    assert known(made) is made
+    assert with_known_kernels(made) is made
 
 
 def test_kernels_of_known_kernels_are_known() -> None:
     """A product of two tables, which are kernels of their own."""
     pair = node(Contract((), ((1, 0),)), table(80, 90), table(90, 70))
-    (kernel,) = plan_greedily(known(by(pair))).kernels
+    (kernel,) = plan_greedily(with_known_kernels(by(pair))).kernels
     assert any(isinstance(read.primitive, Constant) for read in kernel.reads)
 
 
@@ -58,15 +54,15 @@ def test_what_depends_on_a_size_or_is_a_result_stays() -> None:
     weights = apply("cosine", places)
     x = space.input("x", F32, constant(3), size)
     graph = space.graph(node(Contract((), ((1, 0),)), x, weights), table(90, 70))
-    assert known(graph) is graph
+    assert with_known_kernels(graph) is graph
 
 
 def test_what_is_too_large_stays() -> None:
     graph = by(table(MOST_ELEMENTS // 64, 65))
-    assert known(graph) is graph
+    assert with_known_kernels(graph) is graph
 
 
 def test_what_fails_is_left_to_the_call() -> None:
     far = fixed(np.full((90, 70), 90))
-    made = known(by(node(GatherElements(0), table(90, 70), far)))
+    made = with_known_kernels(by(node(GatherElements(0), table(90, 70), far)))
     assert any(isinstance(n.primitive, GatherElements) for n in made.nodes())

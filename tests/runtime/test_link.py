@@ -13,13 +13,19 @@ from hypothesis import strategies as st
 from support.runtime_kit import EXP, LEVEL, TABLE, assemble, buffers, image, kernel, model, program
 from tilewright.backend.cpu.link import link
 from tilewright.runtime import _native
+from tilewright.runtime.program import CodeImage
 from tilewright.support.errors import ArtifactError, TilewrightError
+
+
+def externals(made: CodeImage) -> tuple[str, ...]:
+    """The external symbols that the code of an image needs, sorted."""
+    return tuple(sorted({symbol for _, symbol, _ in made.fixups if symbol}))
 
 
 def test_functions_and_externals() -> None:
     made = image()
     assert set(made.functions) == {"add", "exponential", "scan", "gather", "from_table"}
-    assert made.externals == ("expf", "memcpy")
+    assert externals(made) == ("expf", "memcpy")
     assert 0 < made.code_size <= len(made.data)
     assert all(offset < made.code_size for offset in made.functions.values())
 
@@ -62,7 +68,7 @@ def test_state_is_refused(text: str, words: str) -> None:
 def test_address_of_an_external_function() -> None:
     text = "declare double @cos(double)\ndefine ptr @f() { ret ptr @cos }"
     made = link([assemble(text)], LEVEL, ())
-    assert made.externals == ("cos",)
+    assert externals(made) == ("cos",)
     _native.Image(made.data, dict(made.functions), list(made.fixups))
 
 
@@ -70,7 +76,7 @@ def test_objects_call_each_other() -> None:
     library = "define i64 @three() { ret i64 3 }"
     caller = "declare i64 @three()\ndefine i64 @f() { %v = call i64 @three() ret i64 %v }"
     made = link([assemble(caller)], LEVEL, (), [assemble(library)])
-    assert list(made.functions) == ["f"] and made.externals == ()
+    assert list(made.functions) == ["f"] and externals(made) == ()
     code = _native.Image(made.data, dict(made.functions), list(made.fixups))
     assert ctypes.CFUNCTYPE(ctypes.c_int64)(code.address("f"))() == 3
     assert set(link([assemble(caller), assemble(library)], LEVEL, ()).functions) == {"f", "three"}

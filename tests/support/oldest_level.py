@@ -6,15 +6,12 @@ compile for this machine, and for every level.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterator
 
 import pytest
 
+from tilewright import compile_machines
 from tilewright.backend.cpu.machine import BASELINE, Level, host_level
-
-# The package has a function of this name, too.
-PIPELINE = importlib.import_module("tilewright.compile")
 
 
 def by_default(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -23,7 +20,7 @@ def by_default(monkeypatch: pytest.MonkeyPatch) -> None:
     def level(narrow: str | None = None) -> Level:
         return BASELINE if narrow == "float32" else host_level(narrow)
 
-    monkeypatch.setattr(PIPELINE, "host_level", level)
+    monkeypatch.setattr(compile_machines, "host_level", level)
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -22,8 +22,8 @@ from tilewright.plan.greedy import plan_greedily
 from tilewright.policy import BlockSizes, Chosen, Kept, Problem
 from tilewright.shape import Scope, constant
 from tilewright.tile.attention import variants
-from tilewright.tile.loops.loops import column_block
 from tilewright.tile.lower import lower_kernel
+from tilewright.tile.nests import column_block
 from tilewright.tile.products.frame import RegisterTile
 
 TILE = RegisterTile(6, 16, narrow_rows=4, room=384 << 10)

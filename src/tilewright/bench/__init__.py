@@ -1,4 +1,4 @@
-"""Package 9: comparison with peers.
+"""Comparison with peers.
 
 Times a compiled model beside ONNX Runtime, OpenVINO and PyTorch in one run, fairly, and says how
 far the figures can be trusted. May import every lower package, numpy, onnx and rich; each peer is

@@ -47,7 +47,9 @@ def read_arrays(
                 message = f"The model has no input {found!r}; its inputs are {known}"
                 raise InputError(message, where=where, hint=_ways("--input"))
             if found in arrays:
-                raise InputError(f"The input {found} is given twice", where=where)
+                raise InputError(
+                    f"The input {found} is given twice", where=where, hint="Give it once"
+                )
             arrays[found] = _typed(array, wanted[found].dtype)
     return arrays
 
@@ -67,7 +69,9 @@ def read_constants(texts: Sequence[str]) -> dict[str, np.ndarray]:
         named = name if separator else ""
         for found, array in _read(Path(file), named, (), "--constants", where).items():
             if found in arrays:
-                raise InputError(f"The input {found} is given twice", where=where)
+                raise InputError(
+                    f"The input {found} is given twice", where=where, hint="Give it once"
+                )
             arrays[found] = array
     return arrays
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilewright.bench.contender import Inputs
+from tilewright.bench.shapes import OPEN_END
 from tilewright.bench.variants import chosen_variants, restricted
 from tilewright.ops.reference import evaluate_payload
 from tilewright.policy.prices import evaluated_at
@@ -23,10 +24,9 @@ from tilewright.runtime.model import CompiledModel
 from tilewright.runtime.program import Choice, Dimension, KernelStep, Program
 from tilewright.shape import evaluate_all
 
-_OPEN_END = 1 << 16
 _SIZES = 160  # of a dimension at which choices are looked at
 _WAY = "way"  # how symbols of choices between ways begin
-_TURNS, _CALLS = 4, 2
+_TURNS, _CALLS = 4, 2  # of all variants, and of each of them in a turn
 _MOST_VARIANTS = 6  # of a kernel that are timed: the cheapest by the model
 _NOISE = 0.02  # of a time: a smaller loss is none
 
@@ -125,7 +125,7 @@ def is_between_ways(choice: Choice) -> bool:
 def _spread(dimension: Dimension) -> tuple[int, ...]:
     """Sizes of a range, evenly in their logarithm."""
     step = dimension.multiple_of
-    high = (_OPEN_END if dimension.high is None else dimension.high) // step
+    high = (OPEN_END if dimension.high is None else dimension.high) // step
     low = max(1, -(-dimension.low // step))
     if high < low:
         return ()

@@ -20,7 +20,7 @@ from tilewright.support.processors import allowed_processors, cores
 # Times the least: two cores of a Zen 4 server took 51 to 81 ns with one cache, 317 to 352 without.
 _FAR = 2.5
 PATIENCE = 20.0  # seconds after which a distance is taken as the machine's own
-_PAUSE = 0.05
+_PAUSE = 0.05  # seconds, until the processors are looked at again
 
 Found = TypeVar("Found")
 

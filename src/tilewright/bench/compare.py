@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -84,19 +85,13 @@ def _compare_case(
     calls[subject.name + TWIN] = twin.prepare(inputs)
     calls[subject.name + TWIN]()
     for peer in peers:
-        # A peer may raise any error of its own, and it must not end the comparison.
-        try:
-            outputs, first[peer.name] = _first_call(peer, inputs, clock)
-            differences[peer.name] = largest_difference(expected, outputs)
-            if not math.isfinite(differences[peer.name]):
-                raise ValueError(OTHER_OUTPUTS)
-            call = peer.prepare(inputs)
-            call()
-        except Exception as error:
-            failures.append(Failure(peer.name, first_line(error)))
-            differences.pop(peer.name, None)
-        else:
-            calls[peer.name] = call
+        prepared = _prepare_peer(peer, inputs, expected, clock)
+        if isinstance(prepared, Failure):
+            failures.append(prepared)
+            continue
+        calls[peer.name] = prepared.call
+        first[peer.name] = prepared.first
+        differences[peer.name] = prepared.difference
     pair = (subject.name + TWIN, subject.name)
     measured = measure(calls, pair, settings, clock)
     self_ratio = measured.ratio(*pair)
@@ -122,6 +117,32 @@ def _compare_case(
         is_quiet=is_quiet(self_ratio, settings),
         repeated=measured.repeated,
     )
+
+
+@dataclass(frozen=True)
+class _PreparedPeer:
+    """A peer's call, the seconds of its first one, and how far its outputs are from expected."""
+
+    call: Call
+    first: float
+    difference: float
+
+
+def _prepare_peer(
+    peer: Contender, inputs: Inputs, expected: Sequence[np.ndarray], clock: Clock
+) -> _PreparedPeer | Failure:
+    """A peer that is ready to be timed, or why it is left out."""
+    # A peer may raise any error of its own, and it must not end the comparison.
+    try:
+        outputs, first = _first_call(peer, inputs, clock)
+        difference = largest_difference(expected, outputs)
+        if not math.isfinite(difference):
+            return Failure(peer.name, OTHER_OUTPUTS)
+        call = peer.prepare(inputs)
+        call()
+    except Exception as error:
+        return Failure(peer.name, first_line(error))
+    return _PreparedPeer(call, first, difference)
 
 
 def _first_call(

@@ -12,7 +12,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-CLASSES = 1000
+CLASSES = 1000  # of ImageNet
 # The deviation of an image's bytes. AlexNet and GoogLeNet were trained on bytes, and their response
 # normalisation does next to nothing on values around one.
 BYTE_DEVIATION = 64.0

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-CLASSES = 80
+CLASSES = 80  # of COCO
 LEVELS = (8, 16, 32)  # pixels from one cell to the next
 
 

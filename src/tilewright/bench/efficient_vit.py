@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-CLASSES = 1000
+CLASSES = 1000  # of ImageNet
 SMALLEST = 1e-15  # added to what is divided by
 
 

@@ -19,7 +19,8 @@ from typing import Any, Unpack, cast
 from tilewright.backend.cpu.machine import LEVELS
 from tilewright.backend.cpu.program import lowering_of
 from tilewright.bench.contender import Inputs
-from tilewright.compile import Compilation, compile_stages, host_machine
+from tilewright.compile import Compilation, compile_stages
+from tilewright.compile_machines import host_machine
 from tilewright.cost import Machine
 from tilewright.frontend.onnx.source import Source
 from tilewright.ir.graph import Node
@@ -43,8 +44,8 @@ from tilewright.tile.lower import LoweredKernel
 from tilewright.tile.prices import with_costs
 from tilewright.tile.variants import THREADS
 
-_PICO = 1e12
-_FEWEST_CALLS = 5
+_PICO = 1e12  # picoseconds in a second
+_FEWEST_CALLS = 5  # that are timed, however long they take
 
 
 @dataclass(frozen=True)

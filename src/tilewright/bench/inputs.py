@@ -21,7 +21,7 @@ from onnx import helper
 from tilewright.shape import parse
 from tilewright.support.errors import DimensionError, InputError, InvalidModelError
 
-VOCABULARY = 1000
+VOCABULARY = 1000  # random whole numbers are below it, where no range is known
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,11 @@ def parse_sizes(text: str) -> dict[str, int]:
                 hint="Write for example batch=1,seq=5.",
             )
         if name in sizes:
-            raise InputError(f"The dimension {name} is given twice.", where=f"sizes {text!r}")
+            raise InputError(
+                f"The dimension {name} is given twice.",
+                where=f"sizes {text!r}",
+                hint="Give it one size",
+            )
         sizes[name] = int(value)
     return sizes
 
@@ -100,7 +104,11 @@ def concrete_shape(specification: InputSpecification, sizes: Mapping[str, int]) 
     for axis, extent in enumerate(specification.shape):
         where = f"input {specification.name}, axis {axis}"
         if extent is None:
-            raise DimensionError("The axis has no name, so it cannot be given a size.", where=where)
+            raise DimensionError(
+                "The axis has no name, so it cannot be given a size.",
+                where=where,
+                hint="Give the input as a file with --input, or name the axis in the model",
+            )
         if isinstance(extent, int):
             shape.append(extent)
         elif extent in sizes:

@@ -18,8 +18,9 @@ from tilewright.backend.cpu.program import lowering_of
 from tilewright.bench.clock import SystemClock
 from tilewright.bench.contender import Inputs
 from tilewright.bench.measure import Settings, measure
-from tilewright.compile import compile_stages, machine_for
+from tilewright.compile import compile_stages
 from tilewright.compile_graphs import narrowed_graph
+from tilewright.compile_machines import machine_for
 from tilewright.cost import (
     CallRun,
     Machine,
@@ -37,7 +38,6 @@ from tilewright.ir.product_nest import ProductNest
 from tilewright.ir.tile import CACHE_LINE, Role, Stage
 from tilewright.ops.reference import evaluate_payload
 from tilewright.options import CompileOptions, complete
-from tilewright.plan.greedy import plan_greedily
 from tilewright.plan.known import with_known_kernels
 from tilewright.plan.planners import PLANNERS
 from tilewright.policy import POLICIES
@@ -49,7 +49,7 @@ from tilewright.tile.lower import LoweredKernel
 from tilewright.tile.prices import step_price, with_costs
 from tilewright.tile.variants import THREADS, Accuracy, LoweredStep, PackedConstant, Workspace
 
-_ROUNDS = 5
+_ROUNDS = 5  # of timing, for what this machine takes
 
 
 @dataclass(frozen=True)
@@ -99,8 +99,7 @@ class ManyCores:
             )
         imported = import_model(source, dims=dims, constants=as_constants(given["constants"]))
         self.dimensions = imported.report.dimensions
-        graph = narrowed_graph(imported.graph, given["precision"])
-        graph = with_known_kernels(graph, plan_greedily(graph))
+        graph = with_known_kernels(narrowed_graph(imported.graph, given["precision"]))
         level, self.machine = machine_for(graph, given["target"])
         policy = POLICIES[given["policy"]]
         accuracy = Accuracy(given["accuracy"])

@@ -20,17 +20,17 @@ from tilewright.backend.cpu.machine import LEVELS
 from tilewright.bench.operators import AnyGroup, Problem
 from tilewright.bench.regret_cases import Drawn, Setting, draw_groups
 from tilewright.bench.suites import AnyCase
-from tilewright.compile import Compilation, compile_stages, host_machine
+from tilewright.compile import Compilation, compile_stages
+from tilewright.compile_machines import host_machine
 from tilewright.cost import Machine, contraction_time
 from tilewright.cost.tiles import derived_tiles
-from tilewright.frontend.onnx import Dim
 from tilewright.ir.kernel import KernelKind
 from tilewright.ir.product_nest import ProductNest
 from tilewright.runtime.model import CompiledModel
 from tilewright.target import CoreModel
 from tilewright.tile.lower import LoweredKernel, lower_kernel
 
-_FEWEST_CALLS = 5
+_FEWEST_CALLS = 5  # that are timed, however long they take
 _MOST_VECTORS = 4  # side by side in a register tile
 _CHEAPER = 64.0  # times, a resource that is left out: prices in whole picoseconds stay above 0
 
@@ -91,9 +91,8 @@ class _Compiled:
     @staticmethod
     def of(group: AnyGroup, setting: Setting) -> _Compiled:
         model, problem = group.prepare()
-        dims = {name: Dim(low, high) for name, (low, high) in group.ranges.items()}
         target, threads = setting.target, setting.threads
-        made = compile_stages(model, dims=dims, fallback="error", target=target)
+        made = compile_stages(model, dims=group.ranges, fallback="error", target=target)
         ready = CompiledModel.from_contents(made.contents, num_threads=threads)
         machine = host_machine() if target is None else Machine(target)
         return _Compiled(problem, made, ready, threads, machine)

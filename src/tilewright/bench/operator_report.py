@@ -27,9 +27,9 @@ from tilewright.bench.suites import AnyCase
 from tilewright.support.text import format_bytes, format_count
 
 SUBJECT = "tilewright"
-SLOW = 0.9
-_WORST = 10
-_DOUBTFUL = 1e-4
+SLOW = 0.9  # of the best peer's speed: below it a case counts as slow
+_WORST = 10  # cases of a suite that are shown
+_DOUBTFUL = 1e-4  # as ``DOUBTFUL`` of a network: one operator rounds less
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,6 @@ class OperatorRow:
     differences: Mapping[str, float]
     failures: tuple[Failure, ...]
     self_ratio: float | None
-    micro_kernel: str | None
     copy_seconds: float | None = None
     computing_seconds: float = 0.0
     compile_seconds: float = 0.0
@@ -200,20 +199,15 @@ class OperatorReport:
         }
 
     def _row_document(self, row: OperatorRow) -> dict[str, object]:
-        differences = {
-            peer: difference if math.isfinite(difference) else "disagrees"
-            for peer, difference in row.differences.items()
-        }
         return {
             **_case_document(row.case),
             "constant": row.constant,
             "rounds": {name: list(times) for name, times in row.rounds.items()},
             "ratios": dict(row.ratios),
             "best_peer": row.best_peer,
-            "differences": differences,
+            "differences": dict(row.differences),
             "failures": [asdict(failure) for failure in row.failures],
             "self_ratio": row.self_ratio,
-            "micro_kernel": row.micro_kernel,
             "copy_seconds": row.copy_seconds,
             "computing_seconds": row.computing_seconds,
             "compile_seconds": row.compile_seconds,
@@ -259,7 +253,6 @@ def flat_row(row: OperatorRow, peers: Sequence[str], limits: Limits) -> dict[str
     flat["roofline_share"] = row.roofline_share(limits) if row.rounds else ""
     flat["largest_difference"] = row.largest_difference
     flat["self_ratio"] = row.self_ratio or ""
-    flat["micro_kernel"] = row.micro_kernel or ""
     flat["failures"] = "; ".join(f"{f.contender}: {f.reason}" for f in row.failures)
     return flat
 

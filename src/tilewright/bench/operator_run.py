@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -24,7 +25,7 @@ import onnx
 
 from tilewright.bench.arithmetic import computing_seconds
 from tilewright.bench.clock import Clock, SystemClock
-from tilewright.bench.compare import TWIN, first_line, largest_difference
+from tilewright.bench.compare import OTHER_OUTPUTS, TWIN, first_line, largest_difference
 from tilewright.bench.contender import as_arrays
 from tilewright.bench.measure import Measurement, Settings, measure
 from tilewright.bench.operator_report import OperatorRow
@@ -34,7 +35,6 @@ from tilewright.bench.report import Failure
 from tilewright.bench.suites import AnyCase, spread
 from tilewright.bench.tolerance import tolerances
 from tilewright.compile import Compilation, compile_stages
-from tilewright.frontend.onnx import Dim
 from tilewright.ops.reference import evaluate_payload
 from tilewright.runtime.model import CompiledModel
 from tilewright.support.errors import ExecutionError, TilewrightError
@@ -46,7 +46,7 @@ QUICK = Settings(
     rounds=3, most_rounds=9, quiet=0.015, block=0.02, single=0.1, steady=0.08, patience=4.0
 )
 
-_CHUNK = 1 << 22
+_CHUNK = 1 << 22  # elements that are compared at a time, as float64
 _TRIM_THRESHOLD, _MMAP_MAX = -1, -4  # numbers of glibc's options
 
 
@@ -95,22 +95,16 @@ def run_groups(
 
 
 def _compile(model: onnx.ModelProto, group: AnyGroup) -> Compilation | Failure:
-    dims = {name: Dim(low, high) for name, (low, high) in group.ranges.items()}
     # Whatever goes wrong in one group, even in the compiler, must not lose hours of figures of the
     # others; it is told in the report.
     try:
-        return compile_stages(model, dims=dims, fallback="error")
+        return compile_stages(model, dims=group.ranges, fallback="error")
     except Exception as error:
-        return _failure(SUBJECT, error)
-
-
-def _failure(contender: str, error: Exception) -> Failure:
-    lines = str(error).strip().splitlines()
-    return Failure(contender, f"{type(error).__name__}: {lines[0] if lines else 'no message'}")
+        return Failure(SUBJECT, first_line(error))
 
 
 def _failed(case: AnyCase, constant: str, failure: Failure) -> OperatorRow:
-    return OperatorRow(case, constant, {}, {}, {}, (failure,), None, None)
+    return OperatorRow(case, constant, {}, {}, {}, (failure,), None)
 
 
 def _run_case(
@@ -123,7 +117,7 @@ def _run_case(
         expected = as_arrays(model(*arrays))
         _check(problem, expected, compiled)
     except TilewrightError as error:
-        return _failed(case, problem.constant, _failure(SUBJECT, error))
+        return _failed(case, problem.constant, Failure(SUBJECT, first_line(error)))
     calls: dict[str, Callable[[], object]] = {SUBJECT: partial(model, *arrays)}
     twins: tuple[str, str] | None = None
     if is_checked:
@@ -145,7 +139,6 @@ def _run_case(
         differences=differences,
         failures=tuple(failures),
         self_ratio=measured.ratio(*twins).median if twins else None,
-        micro_kernel=used_micro_kernel(model),
         copy_seconds=measured.seconds(COPY).median if COPY in calls else None,
         computing_seconds=computing_seconds(compiled.graph, case.sizes, detect(), plan.threads),
         repeated=measured.repeated,
@@ -222,7 +215,11 @@ def _prepare_peers(
     expected: Sequence[np.ndarray],
     calls: dict[str, Callable[[], object]],
 ) -> tuple[dict[str, float], list[Failure]]:
-    """Add the call of each peer to ``calls``; differences from the subject's result, failures."""
+    """Add the call of each peer to ``calls``; differences from the subject's result, failures.
+
+    A peer whose results are not the same arrays up to rounding has computed something else, and is
+    left out.
+    """
     differences: dict[str, float] = {}
     failures: list[Failure] = []
     for name, module in plan.peers.items():
@@ -231,13 +228,23 @@ def _prepare_peers(
             prepared = prepare_peer(module, problem, plan.threads)
             if prepared is None:
                 continue
-            pairs = zip(expected, prepared.outputs(), strict=True)
-            differences[name] = max(_difference(own, other) for own, other in pairs)
+            difference = _largest_difference(expected, prepared.outputs())
         except Exception as error:
-            failures.append(_failure(name, error))
-        else:
+            failures.append(Failure(name, first_line(error)))
+            continue
+        if math.isfinite(difference):
+            differences[name] = difference
             calls[name] = prepared.call
+        else:
+            failures.append(Failure(name, OTHER_OUTPUTS))
     return differences, failures
+
+
+def _largest_difference(expected: Sequence[np.ndarray], actual: Sequence[np.ndarray]) -> float:
+    """Of all results, infinite where their number differs."""
+    if len(expected) != len(actual):
+        return math.inf
+    return max(map(_difference, expected, actual))
 
 
 def _difference(expected: np.ndarray, actual: np.ndarray) -> float:
@@ -263,11 +270,6 @@ def _instantiate(compiled: Compilation, threads: int) -> CompiledModel:
     return CompiledModel.from_contents(
         compiled.contents, evaluate=evaluate_payload, num_threads=threads
     )
-
-
-def used_micro_kernel(model: CompiledModel) -> str | None:
-    """The micro-kernel of the last call, where the model tells it."""
-    return getattr(model.stats(), "micro_kernel", None)
 
 
 @contextmanager

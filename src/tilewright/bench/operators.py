@@ -24,8 +24,8 @@ from tilewright.support.errors import InputError
 CONSTANTS = ("right", "left", "none")
 Extents = Mapping[str, int | str]
 
-_ALIGNMENT = 64
-_OPSET, _IR_VERSION = 17, 8
+_ALIGNMENT = 64  # bytes, of operands: of a cache line and of the widest vector
+_OPSET, _IR_VERSION = 17, 8  # that all peers know
 
 
 class AnyGroup(Protocol):

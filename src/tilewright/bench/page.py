@@ -30,7 +30,7 @@ from tilewright.support.text import format_bytes, format_count, format_seconds
 
 Sweep = Mapping[str, Sequence[Mapping[str, int]]]  # the shapes along each dimension
 
-_MOST_STEPS = 12
+_MOST_STEPS = 12  # of a table that are shown before it is opened
 _STYLE = (
     COLOURS
     + """

@@ -23,7 +23,7 @@ from tilewright.ops.onnx_types import DTYPES
 PRIMITIVES, KERNELS = "tilewright", "tilewright.kernels"
 OPSETS = (helper.make_opsetid(PRIMITIVES, 1), helper.make_opsetid(KERNELS, 1))
 _NUMBERS = {dtype: number for number, dtype in DTYPES.items()}
-_MICRO = 1e6
+_MICRO = 1e6  # microseconds in a second
 
 
 def plan_model(graph: Graph, plan: Plan, reports: Iterable[KernelReport]) -> onnx.ModelProto:

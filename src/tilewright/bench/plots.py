@@ -1,13 +1,12 @@
 # pyright: basic
-"""Plots of a run over suites: speed against M, and speed-up against operations.
+"""Plots of what benches measured: runs over suites, comparisons, sweeps and errors of prices.
 
-The colour of a point tells the micro-kernel, where the model names it. Imports matplotlib at the
-top: load this module only when plots are asked for. Start with `draw_plots`.
+Imports matplotlib at the top: load this module only when plots are asked for. Start with
+`draw_plots`.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from pathlib import Path
@@ -25,8 +24,8 @@ from tilewright.bench.operator_report import SUBJECT, OperatorReport, OperatorRo
 from tilewright.bench.report import Report
 from tilewright.bench.sweep import Sweep
 
-_SIZE = (9.0, 5.0)
-_FEWEST_POINTS = 3
+_SIZE = (9.0, 5.0)  # inches
+_FEWEST_POINTS = 3  # along an axis for which a plot is drawn
 
 
 def draw_plots(report: OperatorReport, folder: Path) -> tuple[Path, ...]:
@@ -74,7 +73,6 @@ def _draw_speed(report: OperatorReport, rows: Sequence[OperatorRow], axis: str, 
     figure, axes = pyplot.subplots(figsize=_SIZE)
     ordered = sorted(rows, key=_size_of(axis))
     sizes = [row.case.sizes[axis] for row in ordered]
-    _draw_bands(axes, ordered, sizes)
     for number, name in enumerate((SUBJECT, *report.peers)):
         points = [
             (size, report.gflops(row, name))
@@ -102,17 +100,6 @@ def _is_line(rows: Sequence[OperatorRow], axis: str) -> bool:
     """Whether only the axis varies, so that neighbouring points belong together."""
     others = {tuple(size for n, size in row.case.sizes.items() if n != axis) for row in rows}
     return len(others) == 1
-
-
-def _draw_bands(axes: Axes, rows: Sequence[OperatorRow], sizes: Sequence[int]) -> None:
-    """A band of colour behind the points of each micro-kernel, where the model names it."""
-    names = tuple(dict.fromkeys(row.micro_kernel for row in rows if row.micro_kernel))
-    edges = [(low + high) / 2 for low, high in itertools.pairwise(sizes)]
-    bounds = [sizes[0], *edges, sizes[-1]]
-    for index, row in enumerate(rows):
-        if row.micro_kernel:
-            colour = pyplot.get_cmap("Pastel1")(names.index(row.micro_kernel) % 9)
-            axes.axvspan(bounds[index], bounds[index + 1], color=colour, linewidth=0)
 
 
 def draw_comparison(report: Report, path: Path) -> Path:

@@ -21,7 +21,6 @@ from tilewright.bench.suites import AnyCase, Case
 from tilewright.bench.turns import time_variants
 from tilewright.bench.variants import ONLY, Variants, chosen_variants, variants_of
 from tilewright.compile import Compilation, compile_stages
-from tilewright.frontend.onnx import Dim
 from tilewright.ir.product_nest import ProductNest
 from tilewright.runtime.program import Program
 from tilewright.target import Target, detect
@@ -124,10 +123,11 @@ class _Compiled:
     @staticmethod
     def of(group: AnyGroup, setting: Setting) -> _Compiled:
         model, problem = group.prepare()
-        dims = {name: Dim(low, high) for name, (low, high) in group.ranges.items()}
         target = setting.target
-        made = compile_stages(model, dims=dims, fallback="error", target=target)
-        other = compile_stages(model, dims=dims, fallback="error", target=target or detect())
+        made = compile_stages(model, dims=group.ranges, fallback="error", target=target)
+        other = compile_stages(
+            model, dims=group.ranges, fallback="error", target=target or detect()
+        )
         (program,) = other.contents.programs.values()
         return _Compiled(group, problem, made, program, Variants(made.contents, setting.threads))
 
@@ -152,8 +152,7 @@ class _Compiled:
 def has_choice(group: AnyGroup, target: Target | None = None) -> bool:
     """Whether a kernel of this program has several variants."""
     model, _ = group.prepare()
-    dims = {name: Dim(low, high) for name, (low, high) in group.ranges.items()}
-    contents = compile_stages(model, dims=dims, fallback="error", target=target).contents
+    contents = compile_stages(model, dims=group.ranges, fallback="error", target=target).contents
     return any(program.choices for program in contents.programs.values())
 
 

@@ -32,20 +32,22 @@ from tilewright.target import Target, detect, narrowed
 PRODUCTS = ("gemm", "bmm", "conv")
 KINDS = (*PRODUCTS, "attention", "memory")
 CODE_LEVELS = ("avx512", "avx2")
+# Of one shape, unless others are given, so that some hundred shapes take minutes.
 LARGEST_BYTES = 1 << 30
 LARGEST_FLOPS = 4e9
 
+# Of an axis, and bytes of a shape, of the kinds that have other limits.
 _RANGES = {"attention": (1, 2048), "memory": (1, 1 << 20)}
 _BYTES = {"attention": 1 << 27, "memory": 1 << 26}
-_CHANNELS, _PIXELS, _BATCH = 512, 64, 16
+_CHANNELS, _PIXELS, _BATCH = 512, 64, 16  # of a convolution, at most
 _TRIES = 1000  # draws of a shape until one is within the limits
 _SPARE = 64  # what ranges of compilation have beyond the largest size drawn
 
 # An attention: what rows there are, and what is done to their scores.
-_HEADS = 32
-_HEAD_SIZES = (8, 160)
-_MOST = {"batch": 16, "steps": 16}
-_SHAPES_OF_A_MODEL = 4
+_HEADS = 32  # at most
+_HEAD_SIZES = (8, 160)  # the least and the largest
+_MOST = {"batch": 16, "steps": 16}  # of axes that have a range of their own
+_SHAPES_OF_A_MODEL = 4  # which is compiled once for them
 _ROWS: dict[str, tuple[str, str]] = {
     "self": ("length", "length"),
     "cross": ("length", "source"),

@@ -29,8 +29,8 @@ EDGES = (0, 1, 2, 5, 6, 7, 15, 16, 17, 31, 32, 33, 63, 64, 65, 97)
 # the rest gets the first size that the model takes.
 _EXAMPLES = 3
 _PLAIN = (33, 64, 224, 16, 7, 2)
-_OPEN_END = 1 << 16
-_DRAWS = 20
+OPEN_END = 1 << 16  # up to which a dimension is tried that has no largest size
+_DRAWS = 20  # of a shape, until one is within the budget
 # For each byte of the inputs of a shape that cannot be estimated.
 _REFUSED_BYTES, _REFUSED_SECONDS = 32, 1e-6
 
@@ -149,7 +149,7 @@ def _draw(generator: np.random.Generator, dimension: Dimension) -> int:
 
 
 def _high(dimension: Dimension) -> int:
-    return _OPEN_END if dimension.high is None else dimension.high
+    return OPEN_END if dimension.high is None else dimension.high
 
 
 def _fitted(dimension: Dimension, size: int) -> int:

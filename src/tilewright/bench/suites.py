@@ -17,7 +17,7 @@ from typing import Protocol, TypeVar
 from tilewright.support.errors import InputError
 
 ITEM_BYTES = 4  # everything is f32
-LARGEST_BYTES = 2 << 30
+LARGEST_BYTES = 2 << 30  # of operands and results of a case; those of more are left out
 
 _REQUIRED: Mapping[str, tuple[str, ...]] = {
     "conv": ("N", "C", "H", "W", "K", "R", "S"),
@@ -148,7 +148,11 @@ def read_suite(path: Path) -> tuple[Case, ...]:
             hint="give a CSV file in UTF-8 with a header line",
         ) from error
     if not cases:
-        raise InputError("The suite has no rows.", where=str(path))
+        raise InputError(
+            "The suite has no rows.",
+            where=str(path),
+            hint="Write a case into each line below the header",
+        )
     return cases
 
 
@@ -163,7 +167,7 @@ def parse_shapes(text: str) -> tuple[Case, ...]:
         pairs = [pair.partition("=") for pair in piece.split(",")]
         given = {name.strip(): value for name, _, value in pairs}
         if len(given) < len(pairs):
-            raise InputError("A size is given twice.", where=where)
+            raise InputError("A size is given twice.", where=where, hint="Give each size once")
         kind = _kind_of_columns(tuple(given), where)
         known = (*_REQUIRED[kind], *_OPTIONAL[kind])
         unknown = [name for name in given if name not in known]

@@ -19,7 +19,6 @@ from tilewright.bench.suites import Case
 from tilewright.bench.turns import time_variants
 from tilewright.bench.variants import chosen_variants, described
 from tilewright.compile import compile_stages
-from tilewright.frontend.onnx import Dim
 from tilewright.runtime.model import CompiledModel
 from tilewright.support.errors import InputError
 
@@ -77,7 +76,7 @@ def parse_sweep(text: str) -> tuple[str, range, dict[str, int]]:
         hint = "Give one of M, N and K as a range, the others as numbers: M=1..600,N=2304,K=768"
         raise InputError(f"{text!r} is no sweep.", hint=hint)
     if min(sizes[0], *fixed.values()) < 1:
-        raise InputError("A size is below 1.", where=text)
+        raise InputError("A size is below 1.", where=text, hint="Start ranges at 1")
     return axis, sizes, fixed
 
 
@@ -95,8 +94,7 @@ def measure_sweep(
     shared = {**fixed, "trans_a": 0, "trans_b": 0}
     group = Group("gemm", "right" if axis == "M" else "none", shared, ranges, ())
     weight = make_weight(group)
-    dims = {name: Dim(low, high) for name, (low, high) in ranges.items()}
-    made = compile_stages(build_model(group, group.extents, weight), dims=dims, fallback="error")
+    made = compile_stages(build_model(group, group.extents, weight), dims=ranges, fallback="error")
     model = CompiledModel.from_contents(made.contents, num_threads=threads)
     each = seconds / (2 * len(sizes))
 

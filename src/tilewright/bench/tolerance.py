@@ -46,7 +46,7 @@ NARROW_FORMULA = f"{FORMULA}; products of narrow operands add 2 · (2⁻⁷)²"
 # An operator run by the reference may do anything; a size that only data decides may be anything.
 _UNKNOWN_LENGTH = 1024
 _UNKNOWN_SIZE = 64
-_QUANTISED = 2.0**-7
+_QUANTISED = 2.0**-7  # a step of numbers of 8 bits, relative to the largest
 # The spacing of numbers at 1; narrower floats than bfloat16 are judged like it.
 _EPSILON = {
     DType.FLOAT64: 2.0**-52,
@@ -55,7 +55,7 @@ _EPSILON = {
     DType.COMPLEX128: 2.0**-52,
     DType.COMPLEX64: 2.0**-23,
 }
-_COARSE = 2.0**-7
+_COARSE = 2.0**-7  # of bfloat16
 _BYTES = (DType.INT8, DType.UINT8)
 
 

@@ -21,13 +21,13 @@ from tilewright.bench.detectors import YoloV4, YoloX
 from tilewright.bench.efficient_vit import EfficientViT
 from tilewright.bench.image_to_image import StyleTransfer, UNet
 
-SEED = 20261121
+SEED = 20261121  # of the weights
 
 TEXT_AXES: Mapping[int, str] = {0: "batch", 1: "sequence"}
 IMAGE_AXES: Mapping[int, str] = {0: "batch", 2: "height", 3: "width"}
 BATCH_AXES: Mapping[int, str] = {0: "batch"}
 SOUND_AXES: Mapping[int, str] = {0: "batch", 1: "samples"}
-FIXED_IMAGE_SIZE = 224
+FIXED_IMAGE_SIZE = 224  # pixels, of models that take no other
 SPECTROGRAM = (80, 3000)  # bands and frames of the half minute that Whisper hears
 
 

@@ -12,11 +12,11 @@ from collections.abc import Callable, Sequence
 from tilewright.bench.clock import Clock, while_near
 
 _HOPELESS = 1.5  # times the best after some turns: a variant is not timed again
-_FAIR_TURNS = 5
+_FAIR_TURNS = 5  # of all variants, before hopeless ones are left out, and of the others after that
 _MOST_TURNS = 1000
-_SAMPLE_SECONDS = 2e-4
-_MOST_CALLS = 1000
-_REPETITIONS = 2
+_SAMPLE_SECONDS = 2e-4  # of the calls that are timed as one
+_MOST_CALLS = 1000  # in a sample
+_REPETITIONS = 2  # at most, where processors were moved apart meanwhile
 
 
 def time_variants(

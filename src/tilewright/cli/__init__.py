@@ -1,4 +1,4 @@
-"""Package 10: the command line.
+"""The command line.
 
 One module per verb (``inspect``, ``compile``, ``run``, ``verify``, ``bench``, ``doctor``, ``tune``,
 …), each a function that typer turns into a command; ``app`` puts them together and turns errors

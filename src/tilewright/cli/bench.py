@@ -45,6 +45,7 @@ from tilewright.cli.options import (
     open_beside,
     parse_constants,
     parse_dims,
+    peer_names,
 )
 from tilewright.cli.output import Output, load_plots
 from tilewright.cli.usage import UsageError, as_usage
@@ -139,8 +140,7 @@ def bench(
 def _peers(against: str | None, source: Path | None) -> list[str]:
     """The names of the peers; they run the ONNX file ``source``."""
     default = "none" if source is None else "onnxruntime"
-    names = [name.strip() for name in (default if against is None else against).split(",")]
-    names = [name for name in names if name not in ("", "none")]
+    names = peer_names(default if against is None else against)
     if names and source is None:
         raise UsageError(
             "The peers need the ONNX file that the artifact was compiled from",

@@ -29,7 +29,7 @@ from tilewright.bench.suites import (
     sample,
 )
 from tilewright.bench.tables import TABLES, TableCase, group_table_cases, read_table
-from tilewright.cli.options import JsonFlag, QuietFlag, VerboseFlag
+from tilewright.cli.options import JsonFlag, QuietFlag, VerboseFlag, peer_names
 from tilewright.cli.output import Output, load_plots
 from tilewright.support.errors import InputError
 from tilewright.support.progress import Steps
@@ -88,7 +88,7 @@ def bench_ops(
     groups = _groups([case for case in cases if case.bytes <= LARGEST_BYTES], constant)
     plots = None if save is None else load_plots()
     with output.progress.activity("Setting up"):
-        peers = load_peers([name for name in _names(against) if name != "none"])
+        peers = load_peers(peer_names(against))
     plan = Plan(peers, threads, replace(QUICK, rounds=rounds, most_rounds=3 * rounds))
     report = _measure(cases, groups, plan, output, save)
     if save is not None and plots is not None:

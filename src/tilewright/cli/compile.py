@@ -31,6 +31,7 @@ from tilewright.cli.options import (
     VerboseFlag,
     parse_constants,
     parse_dims,
+    words,
 )
 from tilewright.cli.output import Output
 from tilewright.cli.sections import (
@@ -43,7 +44,7 @@ from tilewright.cli.sections import (
 from tilewright.cli.usage import listed
 from tilewright.cli.writing import ARTIFACTS, writable
 from tilewright.compile import Compilation, compile_to_file
-from tilewright.options import CompileOptions
+from tilewright.options import CompileOptions, FallbackName, LevelName
 from tilewright.runtime.artifact import read_info
 from tilewright.runtime.info import ArtifactInfo
 from tilewright.support.text import format_bytes, format_seconds
@@ -54,7 +55,7 @@ _Artifact = Annotated[
 _Levels = Annotated[
     list[str] | None,
     typer.Option(
-        metavar="portable|x86-64|avx2|avx512|avx512-vnni|avx512-bf16|avx512-amx",
+        metavar=words(LevelName),
         callback=listed,
         help="An instruction set to generate code for, or portable for all; repeat for more.",
         show_default="the target's",
@@ -63,7 +64,7 @@ _Levels = Annotated[
 _Fallback = Annotated[
     str,
     typer.Option(
-        metavar="reference|error",
+        metavar=words(FallbackName),
         callback=listed,
         help="Operators without a rule: run them on the ONNX reference evaluator, or fail.",
     ),

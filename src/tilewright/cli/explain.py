@@ -38,6 +38,7 @@ from tilewright.cli.options import (
     only_case,
     parse_constants,
     parse_dims,
+    peer_names,
 )
 from tilewright.cli.output import Output, table
 from tilewright.cli.sections import named
@@ -149,9 +150,10 @@ def report(
     budget = Budget(seconds=_LONGEST)
     sweep = {d.name: shapes_along(model, base, d, budget) for d in model.dimensions}
     cases = [dict(c) for c in {tuple(s.items()): s for along in sweep.values() for s in along}]
-    names = [name.strip() for name in against.split(",") if name.strip() not in ("", "none")]
     with output.progress.activity("Setting up the peers"), as_usage():
-        peers, skipped = create_peers(names, path, PeerOptions(model.num_threads, fixed))
+        peers, skipped = create_peers(
+            peer_names(against), path, PeerOptions(model.num_threads, fixed)
+        )
 
     with output.progress.steps("Timing", len(cases)) as steps:
         latencies = compare(

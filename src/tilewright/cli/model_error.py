@@ -13,7 +13,6 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from tilewright.bench.machine import describe_machine
 from tilewright.bench.model_error import Priced, measure_errors
 from tilewright.bench.model_error_report import (
     Errors,
@@ -22,39 +21,25 @@ from tilewright.bench.model_error_report import (
     summarise_errors,
 )
 from tilewright.bench.regret_cases import Setting
+from tilewright.cli import sampling
 from tilewright.cli.options import JsonFlag, QuietFlag, VerboseFlag
 from tilewright.cli.output import Output, load_plots, table
-from tilewright.cli.sampling import (
-    BudgetOption,
-    CallThreadsOption,
-    ConstantOption,
-    FamilyOption,
-    KindOption,
-    LevelOption,
-    RangeOption,
-    SamplesOption,
-    ShapeSeedOption,
-    WorstOption,
-    axis_range,
-    checked_constant,
-    described,
-)
 from tilewright.cli.writing import plot_file, replacing
 
 _SHOWN = 3  # resources of a shape
 
 
 def model_error(
-    kind: KindOption = "gemm",
-    samples: SamplesOption = 100,
-    sizes: RangeOption = "",
-    constant: ConstantOption = "none",
-    threads: CallThreadsOption = 1,
-    seed: ShapeSeedOption = 0,
-    level: LevelOption = "",
-    budget: BudgetOption = 30.0,
-    family: FamilyOption = None,
-    worst: WorstOption = 5,
+    kind: sampling.KindOption = "gemm",
+    samples: sampling.SamplesOption = 100,
+    sizes: sampling.RangeOption = "",
+    constant: sampling.ConstantOption = "none",
+    threads: sampling.CallThreadsOption = 1,
+    seed: sampling.ShapeSeedOption = 0,
+    level: sampling.LevelOption = "",
+    budget: sampling.BudgetOption = 30.0,
+    family: sampling.FamilyOption = None,
+    worst: sampling.WorstOption = 5,
     save: Annotated[
         Path | None, typer.Option(metavar="FILE.png", help="Draw all shapes there.")
     ] = None,
@@ -70,7 +55,8 @@ def model_error(
     output = Output(as_json=as_json, quiet=quiet, verbose=verbose)
     plots = None if plot_file(save, "--save") is None else load_plots()
     setting = Setting(
-        kind, checked_constant(constant), samples, axis_range(sizes), threads, seed, budget,
+        kind=kind, constant=sampling.checked_constant(constant), samples=samples,
+        sizes=sampling.axis_range(sizes), threads=threads, seed=seed, seconds=budget,
         families=tuple(family or ()), level=level,
     )  # fmt: skip
     with output.progress.steps("Timing", samples) as steps:
@@ -92,9 +78,7 @@ def _report(
     setting: Setting, priced: Sequence[Priced], without: int, worst: int
 ) -> list[str | Table]:
     shown: list[str | Table] = [
-        f"{setting.kind}, {len(priced)} shapes, seed {setting.seed}, threads: {setting.threads}, "
-        f"{setting.code_level}, "
-        f"{describe_machine().processor}"
+        f"{setting.kind}, {len(priced)} shapes, {sampling.conditions(setting)}"
     ]
     if without:
         shown.append(f"{without} shapes more have kernels of one variant, which have no price.")
@@ -119,7 +103,7 @@ def _worst(samples: Sequence[Priced]) -> Table:
     rows = [
         (
             f"{sample.ratio:.2f}",
-            described(sample.case),
+            sampling.described(sample.case),
             sample.variants,
             f"{1e6 * sample.measured:.1f} µs",
             _resources(sample),
@@ -138,11 +122,7 @@ def _document(
     setting: Setting, priced: Sequence[Priced], without: int, worst: int
 ) -> dict[str, object]:
     return {
-        "kind": setting.kind,
-        "constant": setting.constant,
-        "threads": setting.threads,
-        "level": setting.code_level,
-        "seed": setting.seed,
+        **sampling.setting_document(setting),
         "without_a_price": without,
         **_numbers(summarise_errors(priced)),
         "families": {name: _numbers(own) for name, own in errors_by_family(priced).items()},
@@ -164,9 +144,7 @@ def _numbers(errors: Errors) -> dict[str, object]:
 
 def _sample(sample: Priced) -> dict[str, object]:
     return {
-        "family": sample.case.suite,
-        "name": sample.case.name,
-        "sizes": dict(sample.case.sizes),
+        **sampling.case_document(sample.case),
         "variants": sample.variants,
         "predicted": sample.predicted,
         "measured": sample.measured,

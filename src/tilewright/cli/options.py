@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, cast, get_args
 
 import numpy as np
 import typer
@@ -26,12 +26,24 @@ from tilewright.compile import Compilation, compile_stages
 from tilewright.frontend.onnx import Dim
 from tilewright.ir.dtype import DType
 from tilewright.ops.reference import evaluate_payload
-from tilewright.options import CompileOptions
+from tilewright.options import (
+    AccuracyName,
+    CompileOptions,
+    PlanName,
+    PolicyName,
+    PrecisionName,
+)
 from tilewright.runtime.model import CompiledModel
 from tilewright.support.errors import DimensionError
 from tilewright.support.files import is_artifact
 
 Array = np.ndarray[Any, Any]
+
+
+def words(name: object) -> str:
+    """What an option with one of these names takes, as help shows it."""
+    return "|".join(get_args(name))
+
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
 QuietFlag = Annotated[
@@ -83,7 +95,7 @@ ConstantOptions = Annotated[
 AccuracyOption = Annotated[
     str,
     typer.Option(
-        metavar="standard|strict",
+        metavar=words(AccuracyName),
         callback=listed,
         help="Whether faster algorithms with larger rounding errors may be used.",
     ),
@@ -91,7 +103,7 @@ AccuracyOption = Annotated[
 PolicyOption = Annotated[
     str,
     typer.Option(
-        metavar="auto|vortex|dietcode|ftuner",
+        metavar=words(PolicyName),
         callback=listed,
         help="How block sizes of matrix products are chosen; all but auto are for comparison.",
     ),
@@ -99,7 +111,7 @@ PolicyOption = Annotated[
 PlanOption = Annotated[
     str,
     typer.Option(
-        metavar="greedy|optimal|partition|backbone|none",
+        metavar=words(PlanName),
         callback=listed,
         help="How operators are joined to kernels; optimal takes longer to compile.",
     ),
@@ -130,7 +142,7 @@ MeasureFlag = Annotated[
 PrecisionOption = Annotated[
     str,
     typer.Option(
-        metavar="float32|bfloat16|int8",
+        metavar=words(PrecisionName),
         callback=listed,
         help="In what constant weights, and the data they are multiplied by, are held.",
     ),
@@ -139,7 +151,7 @@ OwnPrecisionOption = Annotated[
     str | None,
     typer.Option(
         "--precision",
-        metavar="float32|bfloat16|int8",
+        metavar=words(PrecisionName),
         callback=listed,
         help="In what constant weights, and the data they are multiplied by, are held.",
         show_default="float32; an artifact has its own",
@@ -200,6 +212,12 @@ def parse_dims(texts: Sequence[str] | None) -> dict[str, Dim]:
         except DimensionError as error:
             raise UsageError(error.message, where=where, hint=error.hint) from error
     return dims
+
+
+def peer_names(text: str) -> list[str]:
+    """Engines that are named with commas between them; "none" stands for none."""
+    names = (name.strip() for name in text.split(","))
+    return [name for name in names if name not in ("", "none")]
 
 
 def parse_constants(texts: Sequence[str] | None) -> dict[str, Array]:

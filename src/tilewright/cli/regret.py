@@ -12,7 +12,6 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from tilewright.bench.machine import describe_machine
 from tilewright.bench.regret import Sample, draw, measure_regret
 from tilewright.bench.regret_cases import LARGEST_FLOPS, Drawn, Setting
 from tilewright.bench.regret_report import (
@@ -24,43 +23,29 @@ from tilewright.bench.regret_report import (
     worst_of,
 )
 from tilewright.bench.sweep import Sweep, measure_sweep
+from tilewright.cli import sampling
 from tilewright.cli.options import JsonFlag, QuietFlag, VerboseFlag
 from tilewright.cli.output import Output, load_plots, table
-from tilewright.cli.sampling import (
-    BudgetOption,
-    CallThreadsOption,
-    ConstantOption,
-    FamilyOption,
-    KindOption,
-    LevelOption,
-    RangeOption,
-    SamplesOption,
-    ShapeSeedOption,
-    WorstOption,
-    axis_range,
-    checked_constant,
-    described,
-)
 from tilewright.cli.writing import plot_file, replacing
 
 
 def regret(
-    kind: KindOption = "gemm",
-    samples: SamplesOption = 100,
-    sizes: RangeOption = "",
-    constant: ConstantOption = "none",
-    threads: CallThreadsOption = 1,
-    seed: ShapeSeedOption = 0,
-    level: LevelOption = "",
-    budget: BudgetOption = 120.0,
+    kind: sampling.KindOption = "gemm",
+    samples: sampling.SamplesOption = 100,
+    sizes: sampling.RangeOption = "",
+    constant: sampling.ConstantOption = "none",
+    threads: sampling.CallThreadsOption = 1,
+    seed: sampling.ShapeSeedOption = 0,
+    level: sampling.LevelOption = "",
+    budget: sampling.BudgetOption = 120.0,
     flops: Annotated[
         float, typer.Option(min=1.0, help="Operations of one product at most.")
     ] = LARGEST_FLOPS,
     most_bytes: Annotated[
         int, typer.Option("--bytes", help="Of operands and results at most; 0 for the kind's own.")
     ] = 0,
-    family: FamilyOption = None,
-    worst: WorstOption = 5,
+    family: sampling.FamilyOption = None,
+    worst: sampling.WorstOption = 5,
     sweep: Annotated[
         str,
         typer.Option(metavar="SHAPES", help="Speed along an axis instead: M=1..600,N=2304,K=768."),
@@ -82,8 +67,10 @@ def regret(
         _sweep(sweep, threads, budget, save, output)
         return
     setting = Setting(
-        kind, checked_constant(constant), samples, axis_range(sizes), threads, seed, budget, flops,
-        most_bytes or None, tuple(family or ()), level,
+        kind=kind, constant=sampling.checked_constant(constant), samples=samples,
+        sizes=sampling.axis_range(sizes), threads=threads, seed=seed, seconds=budget,
+        largest_flops=flops, most_bytes=most_bytes or None, families=tuple(family or ()),
+        level=level,
     )  # fmt: skip
     _regret(setting, worst, output)
 
@@ -108,8 +95,7 @@ def _report(
     shown: list[str | Table] = [
         f"{setting.kind}, {len(samples)} shapes of {low}..{high} (at most "
         f"{setting.largest_flops:.2g} operations, {setting.budget:.2g} bytes), "
-        f"seed {setting.seed}, threads: {setting.threads}, "
-        f"{setting.code_level}, {describe_machine().processor}"
+        f"{sampling.conditions(setting)}"
     ]
     if drawn.alone:
         shown.append(
@@ -139,7 +125,7 @@ def _worst(samples: Sequence[Sample], count: int) -> Table:
     rows = [
         (
             _percent(sample.regret),
-            described(sample.case),
+            sampling.described(sample.case),
             sample.names_of(sample.chosen),
             sample.names_of(sample.best),
             f"{1e6 * sample.best_seconds:.1f} µs",
@@ -165,11 +151,7 @@ def _shares(shares: dict[str, float]) -> Table:
 
 def _document(setting: Setting, drawn: Drawn, samples: Sequence[Sample]) -> dict[str, object]:
     return {
-        "kind": setting.kind,
-        "constant": setting.constant,
-        "threads": setting.threads,
-        "level": setting.code_level,
-        "seed": setting.seed,
+        **sampling.setting_document(setting),
         "programs_with_one_variant": len(drawn.alone),
         **_numbers(summarise(samples)),
         "families": {name: _numbers(regret) for name, regret in by_family(samples).items()},
@@ -185,15 +167,13 @@ def _numbers(regret: Regret) -> dict[str, object]:
         "median": regret.median,
         "p95": regret.p95,
         "worst": regret.worst,
-        "worst_shape": described(regret.at.case),
+        "worst_shape": sampling.described(regret.at.case),
     }
 
 
 def _sample(sample: Sample) -> dict[str, object]:
     return {
-        "family": sample.case.suite,
-        "name": sample.case.name,
-        "sizes": dict(sample.case.sizes),
+        **sampling.case_document(sample.case),
         "kernels": [
             {
                 "variants": dict(zip(kernel.names, kernel.seconds, strict=True)),

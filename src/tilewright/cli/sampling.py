@@ -1,6 +1,7 @@
-"""What the commands share that time kernels at random shapes: their options, and how a shape reads.
+"""What ``model-error`` and ``regret``, which time kernels at random shapes, share.
 
-Start with :func:`checked_constant` and the options above it.
+Their options, and how reports and documents write a shape and what figures depend on. Start with
+:func:`checked_constant` and the options above it.
 """
 
 from __future__ import annotations
@@ -9,8 +10,9 @@ from typing import Annotated
 
 import typer
 
+from tilewright.bench.machine import describe_machine
 from tilewright.bench.operators import CONSTANTS
-from tilewright.bench.regret_cases import CODE_LEVELS, KINDS
+from tilewright.bench.regret_cases import CODE_LEVELS, KINDS, Setting
 from tilewright.bench.suites import AnyCase
 from tilewright.cli.usage import UsageError, listed
 
@@ -67,18 +69,25 @@ def described(case: AnyCase) -> str:
     return name + case.describe()
 
 
-__all__ = [
-    "BudgetOption",
-    "CallThreadsOption",
-    "ConstantOption",
-    "FamilyOption",
-    "KindOption",
-    "LevelOption",
-    "RangeOption",
-    "SamplesOption",
-    "ShapeSeedOption",
-    "WorstOption",
-    "axis_range",
-    "checked_constant",
-    "described",
-]
+def conditions(setting: Setting) -> str:
+    """What figures depend on beside the shapes, as a report says it."""
+    return (
+        f"seed {setting.seed}, threads: {setting.threads}, {setting.code_level}, "
+        f"{describe_machine().processor}"
+    )
+
+
+def setting_document(setting: Setting) -> dict[str, object]:
+    """How a document of figures begins."""
+    return {
+        "kind": setting.kind,
+        "constant": setting.constant,
+        "threads": setting.threads,
+        "level": setting.code_level,
+        "seed": setting.seed,
+    }
+
+
+def case_document(case: AnyCase) -> dict[str, object]:
+    """A shape as a document says it."""
+    return {"family": case.suite, "name": case.name, "sizes": dict(case.sizes)}

@@ -33,7 +33,7 @@ from tilewright.runtime._native import most_threads
 from tilewright.support.processors import default_threads
 from tilewright.support.text import format_seconds
 
-_PICO = 1e12
+_PICO = 1e12  # picoseconds in a second
 
 
 def simulate(

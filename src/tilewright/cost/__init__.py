@@ -1,4 +1,4 @@
-"""Package 4: what programs cost, as expressions over their sizes and the number of threads.
+"""What programs cost, as expressions over their sizes and the number of threads.
 
 ``machine`` is a target with the price list of its cores. ``tiles`` holds the innermost level,
 measured or derived from a target; ``contraction`` the levels above it, with ``operands`` that are

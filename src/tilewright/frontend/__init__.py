@@ -1,4 +1,4 @@
-"""Package 6: the frontends. Each turns a model from elsewhere into a primitive graph.
+"""The frontends. Each turns a model from elsewhere into a primitive graph.
 
 ``onnx`` reads ONNX files, bytes and objects; the others end in it or build graphs directly. May
 import packages below 6.

@@ -1,4 +1,4 @@
-"""Package 2: the intermediate representations.
+"""The intermediate representations.
 
 The primitive graph (``dtype``, ``scalar``, ``primitives``, ``graph``), its numpy meaning
 (``evaluate``), integer contents as shape expressions (``symbolic``), checks, printing and export to

@@ -1,11 +1,11 @@
 """The primitives: attribute records and how each one's result type follows from its operands.
 
-Five classes after Korch (its section 3, extended): *source* (input, constant, dimension, iota),
-*elementwise* (map, cast), *reduce and broadcast*, *layout*, *linear*, *index*, and *opaque*. A
-record holds only what the operands do not say; ``result`` derives element type and symbolic shape.
-Shapes must agree structurally (after the scope has resolved them); ``Broadcast`` is the one place
-where a size may be 1 or equal, known only at run time. Start with ``Map``, ``Broadcast`` and
-``Contract``.
+The classes of Korch (its section 3), *elementwise* (map, cast), *reduce and broadcast*, *layout*,
+*linear* and *opaque*, with three more: *source* (input, constant, dimension, iota), *index*, and
+``Recurrence``, whose steps are a graph of their own. A record holds only what the operands do not
+say; ``result`` derives element type and symbolic shape. Shapes must agree structurally (after the
+scope has resolved them); ``Broadcast`` is the one place where a size may be 1 or equal, known only
+at run time. Start with ``Map``, ``Broadcast`` and ``Contract``.
 """
 
 from __future__ import annotations

@@ -23,8 +23,8 @@ from tilewright.ir.graph import Graph, Node
 from tilewright.ir.primitives import Constant, Input, Opaque, Primitive, TensorType
 from tilewright.shape import Expr
 
-MOST_ELEMENTS = 8
-_COMMENT_COLUMN = 72
+MOST_ELEMENTS = 8  # of a constant that are printed
+_COMMENT_COLUMN = 72  # where comments begin
 
 
 def print_graph(graph: Graph, *, labels: bool = False) -> str:

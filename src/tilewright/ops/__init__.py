@@ -1,4 +1,4 @@
-"""Package 3: operators. One record per ONNX operator, with the rule that splits it into primitives.
+"""Operators. One record per ONNX operator, with the rule that splits it into primitives.
 
 ``record`` defines what a rule sees; the other modules hold the rules by family, and importing this
 package registers them all. May import ``support``, ``shape``, ``ir``, numpy and onnx.

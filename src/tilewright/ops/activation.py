@@ -18,6 +18,7 @@ from tilewright.ops.build import Builder, cast
 from tilewright.ops.operands import expand_to, numeric, require_same_shape
 from tilewright.ops.record import RuleContext, operator
 
+# The defaults of ONNX.
 SELU_ALPHA = 1.67326319217681884765625
 SELU_GAMMA = 1.05070102214813232421875
 # Terms of the series of log(1 + x) after which the next one is below half a unit in the last place:

@@ -21,7 +21,7 @@ from tilewright.ops.record import AttributeValue, NoRule, RuleContext, operator
 from tilewright.shape import less_equal
 from tilewright.support.errors import InvalidModelError
 
-SKIP_EPSILON = 1e-12
+SKIP_EPSILON = 1e-12  # the default of ONNX Runtime's operators with a residual
 
 
 # ---------------------------------------------------------------- activations

@@ -17,7 +17,7 @@ from tilewright.ops.sizes import (
     flattened_axes,
     integer_vector,
     is_at_least,
-    is_below,
+    is_negative,
     named,
     require_multiple,
     size_of,
@@ -83,14 +83,14 @@ def _inferred_sizes(context: RuleContext, data: Node, wanted: list[Expr]) -> lis
     scope = context.scope
     count = scope.resolve(product(data.shape))
     message = "the operand cannot be reshaped: the number of elements differs"
-    if any(is_below(context, size, 0) for size in wanted):
+    if any(is_negative(context, size) for size in wanted):
         # Only one size may be -1, so the others are what they say.
-        wanted = [s if is_below(context, s, 0) else size_of(context, s, "a size") for s in wanted]
-    if not all(is_at_least(context, s, 0) or is_below(context, s, 0) for s in wanted):
+        wanted = [s if is_negative(context, s) else size_of(context, s, "a size") for s in wanted]
+    if not all(is_at_least(context, s, 0) or is_negative(context, s) for s in wanted):
         sizes = _sizes_of_run_time(context, count, wanted)
         context.require(equal(count, product(sizes)), f"{message} ({count} into {sizes})")
         return sizes
-    unknown = [size for size in wanted if is_below(context, size, 0)]
+    unknown = [size for size in wanted if is_negative(context, size)]
     for size in unknown:
         context.require(equal(size, -1), "a size must be -1, 0 or more")
     context.require(constant(int(len(unknown) < 2)), "only one size may be -1")

@@ -21,7 +21,7 @@ from tilewright.ops.record import NoRule, RuleContext, operator
 from tilewright.shape import constant, equal
 from tilewright.support.text import format_count
 
-EPSILON = 1e-5
+EPSILON = 1e-5  # the default of ONNX
 
 
 def _moments(builder: Builder, x: Node, axes: Sequence[int]) -> tuple[Node, Node, Node]:

@@ -18,7 +18,7 @@ from onnx.reference import ReferenceEvaluator
 from tilewright.ops.reference_corrections import CORRECTIONS
 from tilewright.support.errors import ExecutionError, UnsupportedError
 
-MOST_KEPT = 256
+MOST_KEPT = 256  # evaluators, each of which holds its model
 _kept: OrderedDict[bytes, _Operator] = OrderedDict()
 _lock = threading.Lock()
 

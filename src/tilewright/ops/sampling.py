@@ -23,7 +23,7 @@ from tilewright.ops.sizes import data_operand, require_multiple, size_of
 from tilewright.ops.slicing import clamp_index, reflect_index
 from tilewright.shape import Expr, constant, product
 
-_CUBIC = -0.75
+_CUBIC = -0.75  # Keys's coefficient, as ONNX's reference has it
 
 
 @dataclass(frozen=True)

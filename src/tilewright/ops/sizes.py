@@ -83,17 +83,17 @@ def is_at_least(context: RuleContext, value: Expr, bound: int) -> bool:
     return low is not None and low >= bound
 
 
-def is_below(context: RuleContext, value: Expr, bound: int) -> bool:
-    """Whether ``value`` is proved to be less than ``bound``."""
+def is_negative(context: RuleContext, value: Expr) -> bool:
+    """Whether ``value`` is proved to be less than 0."""
     high = context.scope.bounds(value).high
-    return high is not None and high < bound
+    return high is not None and high < 0
 
 
 def from_end(context: RuleContext, position: Expr, size: Expr) -> Expr:
     """``position``, counted from the end of an axis where it is negative."""
     if is_at_least(context, position, 0):
         return position
-    if is_below(context, position, 0):
+    if is_negative(context, position):
         return position + size
     return select(less(position, 0), position + size, position)
 

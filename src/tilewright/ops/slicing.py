@@ -20,7 +20,7 @@ from tilewright.ops.sizes import (
     flattened_axes,
     from_end,
     is_at_least,
-    is_below,
+    is_negative,
     named,
     not_zero,
     scalar_of,
@@ -113,7 +113,7 @@ def _cut(context: RuleContext, size: Expr, start: Expr, end: Expr, step: Expr) -
     start, end = scope.resolve(start), scope.resolve(end)
     if is_at_least(context, step, 1):
         first, count = _forward(context, size, start, end, step)
-    elif is_below(context, step, 0):
+    elif is_negative(context, step):
         first, count = _backward(context, size, start, end, step)
         count = maximum(count, 0)
     else:

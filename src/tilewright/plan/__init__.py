@@ -1,4 +1,4 @@
-"""Package 5: which primitives one kernel computes.
+"""Which primitives one kernel computes.
 
 ``greedy`` is the planner: seeds first, then what can be evaluated around each of them. ``seeds``
 says what seeds a kernel, ``legality`` which kernels can be lowered, and ``inline`` which nodes may

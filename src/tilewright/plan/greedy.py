@@ -12,6 +12,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 from tilewright.ir.access import below_reshapes, stored_view
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Graph, Node, users
@@ -75,7 +78,22 @@ def plan_greedily(graph: Graph) -> Plan:
     return stitched(graph, planner.finish())
 
 
+@dataclass(eq=False)
+class _Group:
+    """A kernel while it grows from its seed, which is the first of its members."""
+
+    kind: KernelKind
+    seed: Node
+    members: list[Node]
+
+
 class _Planner:
+    """The groups so far, which of them has a node, and what is to be in memory.
+
+    A node in ``memory`` is stored, or will be by a kernel of its own; one in no group and not in
+    memory is computed again by each of its readers.
+    """
+
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.nodes = graph.nodes()
@@ -83,10 +101,8 @@ class _Planner:
         self.users = users(self.nodes)
         self.launches = LaunchOrder(graph, self.nodes)
         self.roots = dict.fromkeys(graph.roots)
-        self.owner: dict[Node, int] = {}
-        self.groups: list[list[Node]] = []
-        self.kinds: list[KernelKind] = []
-        self.seeds: list[Node] = []
+        self.owner: dict[Node, _Group] = {}
+        self.groups: list[_Group] = []
         self.memory: set[Node] = {n for n in self.nodes if isinstance(n.primitive, Input)}
         self.memory |= {n for n in self.nodes if self._constant_memory(n)}
         self.memory |= {n for n in self.nodes if not is_light(n)}
@@ -97,18 +113,22 @@ class _Planner:
 
     # ------------------------------------------------------------ groups
 
-    def _new_group(self, kind: KernelKind, seed: Node) -> int:
-        number = len(self.groups)
-        self.groups.append([seed])
-        self.kinds.append(kind)
-        self.seeds.append(seed)
-        self.owner[seed] = number
-        return number
+    def _new_group(self, kind: KernelKind, seed: Node) -> _Group:
+        group = _Group(kind, seed, [seed])
+        self.groups.append(group)
+        self.owner[seed] = group
+        return group
 
-    def _join(self, number: int, node: Node) -> None:
-        self.launches.join(self.seeds[number], node)
-        self.groups[number].append(node)
-        self.owner[node] = number
+    def _join(self, group: _Group, node: Node) -> None:
+        self.launches.join(group.seed, node)
+        group.members.append(node)
+        self.owner[node] = group
+
+    def _drop(self, group: _Group, node: Node) -> None:
+        """Undo :meth:`_join`."""
+        group.members.remove(node)
+        del self.owner[node]
+        self.launches.leave(group.seed, node)
 
     def seed_products(self) -> None:
         """Contractions, convolutions and windows with their elementwise users."""
@@ -121,86 +141,85 @@ class _Planner:
         if kind is None:
             return
         self.memory |= operands_for_memory(node, self.memory, self.graph.scope)
-        number = self._new_group(kind, node)
+        group = self._new_group(kind, node)
         if kind is not KernelKind.LOOPS:
-            self._grow(number, None)
+            self._grow(group, None)
 
     def seed_rows(self) -> None:
         """Reductions, stitched with what else is made of their rows."""
         for node in self.nodes:
             if node in self.owner or not isinstance(node.primitive, Reduce):
                 continue
-            number = self._new_group(KernelKind.ROWS, node)
-            self._grow(number, RowSpace.of(node))
-            self._take_siblings(number, RowSpace.of(node))
-            is_alone = kind_of_seed(node) is not KernelKind.ROWS and not self._is_stitched(number)
+            group = self._new_group(KernelKind.ROWS, node)
+            self._grow(group, RowSpace.of(node))
+            self._take_siblings(group, RowSpace.of(node))
+            is_alone = kind_of_seed(node) is not KernelKind.ROWS and not self._is_stitched(group)
             if is_alone:
-                self._dissolve(number)
+                self._dissolve(group)
                 self._seed_product(node)
             else:
-                self._demand_elements(number, RowSpace.of(node))
+                self._demand_elements(group, RowSpace.of(node))
 
-    def _take_siblings(self, number: int, space: RowSpace) -> None:
+    def _take_siblings(self, group: _Group, space: RowSpace) -> None:
         """Absorb reductions of the same rows that nothing connects but what they read.
 
         That is one sweep in the place of two. They read the same, or what one kernel has made.
         """
-        source = self.seeds[number].inputs[0]
-        made = self.groups[self.owner[source]] if source in self.owner else [source]
+        source = group.seed.inputs[0]
+        made = self.owner[source].members if source in self.owner else [source]
         for reduction in (user for node in made for user in self.users[node]):
             is_free = isinstance(reduction.primitive, Reduce) and reduction not in self.owner
-            if is_free and self._fits(number, reduction, space):
-                self._join(number, reduction)
-                self._grow(number, space)
+            if is_free and self._fits(group, reduction, space):
+                self._join(group, reduction)
+                self._grow(group, space)
 
-    def _demand_elements(self, number: int, space: RowSpace) -> None:
+    def _demand_elements(self, group: _Group, space: RowSpace) -> None:
         """What is found element by element is in memory before several sweeps read it.
 
         Each reduction is a sweep, and what is made of all elements is one more.
         """
-        members = set(self.groups[number])
+        members = set(group.members)
         sweeps = sum(isinstance(member.primitive, Reduce) for member in members)
         sweeps += any(n.shape == space.shape for n in members)
         if sweeps < 2:
             return
-        for operand in (i for member in self.groups[number] for i in member.inputs):
+        for operand in (i for member in group.members for i in member.inputs):
             inside = operand in members or operand in self.owner or operand in self.memory
             if inside or operand.shape != space.shape:
                 continue
             if places_along(operand, space.axes, self.memory, self.graph.scope):
                 self.memory.add(below_reshapes(operand, self.memory))
 
-    def _is_stitched(self, number: int) -> bool:
-        seed, *others = self.groups[number]
+    def _is_stitched(self, group: _Group) -> bool:
+        seed, *others = group.members
         space = RowSpace.of(seed)
         return any(isinstance(n.primitive, Map | Cast) and n.shape == space.shape for n in others)
 
-    def _dissolve(self, number: int) -> None:
-        """Undo the youngest group."""
-        for member in reversed(self.groups.pop()):
-            del self.owner[member]
-            if member is not self.seeds[number]:
-                self.launches.leave(self.seeds[number], member)
-        self.kinds.pop()
-        self.seeds.pop()
+    def _dissolve(self, group: _Group) -> None:
+        """Undo a group as if it had never been."""
+        for member in reversed(group.members[1:]):
+            self._drop(group, member)
+        del self.owner[group.seed]
+        self.groups.remove(group)
 
-    def _grow(self, number: int, rows: RowSpace | None) -> None:
+    def _grow(self, group: _Group, rows: RowSpace | None) -> None:
         """Absorb users that can be evaluated where the seed's results are, or on its ``rows``."""
         position = 0
-        while position < len(self.groups[number]):
-            for user in self.users[self.groups[number][position]]:
-                if user not in self.owner and self._fits(number, user, rows):
-                    self._join(number, user)
+        while position < len(group.members):
+            for user in self.users[group.members[position]]:
+                if user not in self.owner and self._fits(group, user, rows):
+                    self._join(group, user)
             position += 1
-        self._trim(number)
-        self._end_in_bytes(number)
+        self._trim(group)
+        self._end_in_bytes(group)
 
-    def _fits(self, number: int, user: Node, rows: RowSpace | None) -> bool:
-        fits = fits_epilogue(user, self.seeds[number]) if rows is None else fits_rows(user, rows)
-        return fits and self._operands_ready(user, number, rows is None)
+    def _fits(self, group: _Group, user: Node, rows: RowSpace | None) -> bool:
+        fits = fits_epilogue(user, group.seed) if rows is None else fits_rows(user, rows)
+        return fits and self._operands_ready(user, group.seed, rows is None)
 
-    def _operands_ready(self, user: Node, number: int, simple: bool) -> bool:
-        if not self.launches.may_join(self.seeds[number], user):
+    def _operands_ready(self, user: Node, seed: Node, simple: bool) -> bool:
+        """Whether a user may join a group; operands that are not ``simple`` enough go to memory."""
+        if not self.launches.may_join(seed, user):
             return False
         for operand in user.inputs:
             if operand in self.memory or operand in self.owner:
@@ -209,30 +228,28 @@ class _Planner:
                 self.memory.add(operand)
         return True
 
-    def _results(self, group: list[Node]) -> list[Node]:
-        members = set(group)
-        return [n for n in group if n in self.roots or any(u not in members for u in self.users[n])]
+    def _results(self, members: Sequence[Node]) -> list[Node]:
+        """Those of a group that others read, or that the graph hands out."""
+        own = set(members)
+        return [n for n in members if n in self.roots or any(u not in own for u in self.users[n])]
 
-    def _trim(self, number: int) -> None:
+    def _trim(self, group: _Group) -> None:
         """Drop the youngest members until few enough results are left, views never being one."""
-        group = self.groups[number]
-        while len(group) > 1:
-            results = self._results(group)
+        while len(group.members) > 1:
+            results = self._results(group.members)
             stray = [r for r in results if is_view(r)]
             if len(results) <= OUTPUT_LIMIT and not stray:
                 return
-            dropped = stray[-1] if stray else group[-1]
-            members = set(group)
+            dropped = stray[-1] if stray else group.members[-1]
+            members = set(group.members)
             while any(u in members for u in self.users[dropped]):
                 dropped = next(u for u in reversed(self.users[dropped]) if u in members)
-            group.remove(dropped)
-            del self.owner[dropped]
-            self.launches.leave(self.seeds[number], dropped)
+            self._drop(group, dropped)
 
-    def _end_in_bytes(self, number: int) -> None:
+    def _end_in_bytes(self, group: _Group) -> None:
         """Leave to readers what they can make of a group's bytes themselves: bytes are stored."""
-        for result in self._results(self.groups[number]):
-            source, above = self._made_of_bytes(result, set(self.groups[number]))
+        for result in self._results(group.members):
+            source, above = self._made_of_bytes(result, set(group.members))
             if source is None:
                 continue
             self.memory.add(source)
@@ -240,9 +257,7 @@ class _Planner:
                 self.memory.discard(source)
                 continue
             for dropped in above:
-                self.groups[number].remove(dropped)
-                del self.owner[dropped]
-                self.launches.leave(self.seeds[number], dropped)
+                self._drop(group, dropped)
 
     def _made_of_bytes(self, result: Node, group: set[Node]) -> tuple[Node | None, list[Node]]:
         """The bytes that a result of a group is made of alone, and what is made, the last first."""
@@ -276,7 +291,7 @@ class _Planner:
     def settle_memory(self) -> None:
         """Decide which light nodes outside of groups live in memory."""
         for group in self.groups:
-            self.memory |= set(self._results(group))
+            self.memory |= set(self._results(group.members))
         for root in self.roots:
             self.memory.add(root)
         for node in self.nodes:
@@ -286,11 +301,7 @@ class _Planner:
 
     def _settle_contractions(self) -> None:
         """Operands must be readable in place given all else that is in memory by now."""
-        seeds = [
-            b
-            for b, kind in zip(self.seeds, self.kinds, strict=True)
-            if kind is KernelKind.CONTRACTION
-        ]
+        seeds = [group.seed for group in self.groups if group.kind is KernelKind.CONTRACTION]
         while True:
             demanded: set[Node] = set()
             for seed in seeds:
@@ -362,15 +373,16 @@ class _Planner:
 
     def finish(self) -> Plan:
         """Kernels in an order in which every operand is ready."""
-        written: dict[int, tuple[Node, ...]] = {}
-        for number, group in enumerate(self.groups):
-            members = sorted(group, key=self.order.__getitem__)
-            outputs = tuple(n for n in members if n in self.memory and self._leaves(n, group))
+        written: list[tuple[_Group, tuple[Node, ...]]] = []
+        for group in self.groups:
+            members = self._sorted(group)
+            leaving = set(self._results(members))
+            outputs = tuple(n for n in members if n in self.memory and n in leaving)
             self.memory -= {n for n in members if n not in outputs}
-            if self.kinds[number] is KernelKind.CONTRACTION:
-                outputs = tuple(self._as_stored(o, self.seeds[number]) for o in outputs)
-            written[number] = outputs
-        kernels = [self._of_group(number, outputs) for number, outputs in written.items()]
+            if group.kind is KernelKind.CONTRACTION:
+                outputs = tuple(self._as_stored(o, group.seed) for o in outputs)
+            written.append((group, outputs))
+        kernels = [self._of_group(group, outputs) for group, outputs in written]
         produced = {output for kernel in kernels for output in kernel.outputs}
         for node in self.nodes:
             alone = node in self.memory and node not in self.owner and node not in produced
@@ -378,17 +390,20 @@ class _Planner:
                 kernels.append(self._kernel((), (node,), self.graph.label(node)))
         return Plan(tuple(in_order(self.graph, kernels)))
 
-    def _of_group(self, number: int, outputs: tuple[Node, ...]) -> Kernel:
-        seed, seeds = self.seeds[number], tuple[Node, ...]()
-        match self.kinds[number]:
+    def _sorted(self, group: _Group) -> list[Node]:
+        """The members in the order of the graph."""
+        return sorted(group.members, key=self.order.__getitem__)
+
+    def _of_group(self, group: _Group, outputs: tuple[Node, ...]) -> Kernel:
+        seeds: tuple[Node, ...]
+        match group.kind:
             case KernelKind.LOOPS:
-                pass
+                seeds = ()
             case KernelKind.ROWS:
-                members = sorted(self.groups[number], key=self.order.__getitem__)
-                seeds = tuple(n for n in members if isinstance(n.primitive, Reduce))
+                seeds = tuple(n for n in self._sorted(group) if isinstance(n.primitive, Reduce))
             case _:
-                seeds = (seed,)
-        return self._kernel(seeds, outputs, self.graph.label(seed))
+                seeds = (group.seed,)
+        return self._kernel(seeds, outputs, self.graph.label(group.seed))
 
     def _kernel(self, seeds: tuple[Node, ...], outputs: tuple[Node, ...], label: str) -> Kernel:
         """The kernel that writes ``outputs``, with all that it reads and computes."""
@@ -404,7 +419,3 @@ class _Planner:
             output = self.users[output][0]
         self.memory.add(view)
         return view
-
-    def _leaves(self, node: Node, group: list[Node]) -> bool:
-        members = set(group)
-        return node in self.roots or any(u not in members for u in self.users[node])

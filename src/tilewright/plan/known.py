@@ -11,22 +11,24 @@ import math
 
 from tilewright.ir.evaluate import Array, evaluate_node
 from tilewright.ir.graph import Graph, Node, expressions_of, mapped, node, same
-from tilewright.ir.kernel import Kernel, Plan
+from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Constant, Input, Opaque, Project
+from tilewright.plan.greedy import plan_greedily
 from tilewright.support.errors import ExecutionError
 
 MOST_ELEMENTS = 1 << 22  # of one tensor; beyond, computing it anew takes less than reading it
 
 
-def with_known_kernels(graph: Graph, plan: Plan) -> Graph:
+def with_known_kernels(graph: Graph) -> Graph:
     """The graph with constants in the place of what kernels of constants compute.
 
-    It is ``graph`` itself where there are none. Results of the graph are left alone: they would be
-    copied from the artifact in the time that computing them takes.
+    Kernels are those of the greedy plan. It is ``graph`` itself where none is known. Results of the
+    graph are left alone: they would be copied from the artifact in the time that computing them
+    takes.
     """
     kept = {*graph.roots, *graph.measured, *(binding.source for binding in graph.bindings)}
     values: dict[Node, Array] = {}
-    for kernel in plan.kernels:
+    for kernel in plan_greedily(graph).kernels:
         if kept.isdisjoint(kernel.body) and _is_known(kernel, values):
             values |= _computed(kernel, values)
     if not values:

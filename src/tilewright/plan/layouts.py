@@ -24,7 +24,6 @@ import numpy as np
 from tilewright.ir.graph import Graph, Node
 from tilewright.plan.choosing import NEAR, WORTH, Array
 from tilewright.plan.forms import Form, FormPrices, is_worth_it, summary_of, summary_text
-from tilewright.plan.greedy import plan_greedily
 from tilewright.plan.known import with_known_kernels
 from tilewright.plan.layout_problem import Conversion, layout_problem
 from tilewright.plan.layout_units import LayoutUnits, Spread, Unit
@@ -85,8 +84,7 @@ def laid_out_by_price(graph: Graph, by_rule: Graph, lowerings: Sequence[Lowering
     ``graph`` is simplified and has its tensors as the model stores them; ``by_rule`` is what the
     rule that counts conversions makes of it, prepared. Prices of several machines count alike.
     """
-    base = finer_axes(graph)
-    base = with_known_kernels(base, plan_greedily(base))
+    base = with_known_kernels(finer_axes(graph))
     rule, every = counted(base), spread(base)
     units = LayoutUnits(base, [rule] if rule == every else [rule, every])
     if not units.units:
@@ -265,7 +263,7 @@ class _Choice:
 
 def _form(graph: Graph) -> Form:
     """A prepared graph as it is planned."""
-    return Form.of(with_known_kernels(graph, plan_greedily(graph)))
+    return Form.of(with_known_kernels(graph))
 
 
 def _order(written: Node, plan: Spread) -> Order:

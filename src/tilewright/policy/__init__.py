@@ -1,4 +1,4 @@
-"""Package 4: which of all candidates a kernel is built from.
+"""Which of all candidates a kernel is built from.
 
 ``candidates`` is the sieve of tiles and blocks that a machine allows, ``prices`` evaluates what
 each of them would cost at many shapes of the declared range, ``cover`` keeps the few that are never

@@ -246,9 +246,9 @@ def _resident_blocks(
     instruction = _instruction(target, dtype, tile)
     first, second, outer = _core_levels(target)
     memory = target.levels[-1]
-    enough = _enough(target, element * instruction.per_cycle / memory.bandwidth)
-    tall = _enough(target, _TURNING * instruction.per_cycle / target.lanes(dtype))
-    longest = _enough(target, memory.latency * memory.bandwidth / element)
+    enough = _enough(element * instruction.per_cycle / memory.bandwidth)
+    tall = _enough(_TURNING * instruction.per_cycle / target.lanes(dtype))
+    longest = _enough(memory.latency * memory.bandwidth / element)
     room = task_room(target) // element
     feeding = element * instruction.per_cycle / tile.m
     panels = second if second.bandwidth >= feeding else first
@@ -274,7 +274,7 @@ def _resident_blocks(
                 yield (m, n, k), share, stays * element / second.capacity
 
 
-def _enough(target: Target, cycles: float) -> int:
+def _enough(cycles: float) -> int:
     """Up to which extent repeated work that takes ``cycles`` of one step is felt."""
     return ceil(cycles / FELT)
 

@@ -1,4 +1,4 @@
-"""Package 3: named rules that replace a node by a cheaper one of the same meaning.
+"""Named rules that replace a node by a cheaper one of the same meaning.
 
 A rule is a pure function "node → node or None" whose docstring is its formula; ``rules.RULES`` is
 the table of all of them and :func:`simplify` applies them, operands first, until none applies. May

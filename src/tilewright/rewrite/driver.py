@@ -20,7 +20,7 @@ from tilewright.shape import Scope
 
 Trace = Callable[[str, Node, Node], None]
 Observe = Callable[[str, Graph], None]
-MOST_PASSES = 64
+MOST_PASSES = 64  # of all rules over a graph; if that is not enough, rules undo each other
 MOST_STEPS = 64  # rules applied per node of the graph, on average
 
 

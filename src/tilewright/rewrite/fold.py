@@ -21,7 +21,7 @@ from tilewright.shape import product
 
 SMALL = 4096  # elements that a folded constant may have whatever it is made of
 GROWTH = 2  # times the elements of the operands that it may have otherwise
-INT64 = (-(2**63), 2**63 - 1)
+INT64 = (-(2**63), 2**63 - 1)  # the least and the greatest of the type
 
 
 def fold_constants(x: Node, facts: Facts) -> Node | None:

@@ -66,7 +66,7 @@ def _moved(pair: tuple[int, int], side: int, permutation: tuple[int, ...]) -> tu
 
 def scale_into_convolution(x: Node, facts: Facts) -> Node | None:
     """p = Convolve(a, W): p * c → Convolve(a, W * c), c constant per channel, p used only here."""
-    for product, scale in _both_orders(x, "multiply"):
+    for product, scale in _factors(x):
         if not isinstance(product.primitive, Convolve) or not facts.used_once(product):
             continue
         data, weights = product.inputs
@@ -82,7 +82,7 @@ def scale_into_convolution(x: Node, facts: Facts) -> Node | None:
 
 def scale_into_contraction(x: Node, facts: Facts) -> Node | None:
     """p = Contract(a, W): p * 2^k → Contract(a, W * 2^k), exactly, p used only here."""
-    for product, scale in _both_orders(x, "multiply"):
+    for product, scale in _factors(x):
         if not isinstance(product.primitive, Contract) or not facts.used_once(product):
             continue
         left, right = product.inputs
@@ -121,7 +121,7 @@ def _without_scale(x: Node) -> tuple[Node, float]:
     while isinstance(current.primitive, Reshape | Transpose):
         views.append(current)
         current = current.inputs[0]
-    for scaled, scale in _both_orders(current, "multiply"):
+    for scaled, scale in _factors(current):
         value = single_value(scale)
         if value is not None and isinstance(scaled.primitive, Slice | Input):
             for view in reversed(views):
@@ -135,7 +135,7 @@ def scale_before_bias(x: Node, facts: Facts) -> Node | None:
 
     p is a convolution and c per channel, or p a contraction and c a power of two (then exact).
     """
-    for biased, scale in _both_orders(x, "multiply"):
+    for biased, scale in _factors(x):
         if not is_map(biased, "add") or not facts.used_once(biased):
             continue
         for product, bias in (biased.inputs, biased.inputs[::-1]):
@@ -162,8 +162,9 @@ def _is_constant(x: Node) -> bool:
     return isinstance(inner.primitive, Constant)
 
 
-def _both_orders(x: Node, function: str) -> list[tuple[Node, Node]]:
-    return [(x.inputs[0], x.inputs[1]), (x.inputs[1], x.inputs[0])] if is_map(x, function) else []
+def _factors(x: Node) -> list[tuple[Node, Node]]:
+    """The two operands of a multiplication, in both orders."""
+    return [(x.inputs[0], x.inputs[1]), (x.inputs[1], x.inputs[0])] if is_map(x, "multiply") else []
 
 
 def per_axis(x: Node, axis: int) -> np.ndarray | None:

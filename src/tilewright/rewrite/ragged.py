@@ -37,7 +37,7 @@ from tilewright.shape import Expr, Guard, constant, symbol
 from tilewright.support.errors import UnsupportedError
 
 OPERATOR = "Ragged"  # of the opaque nodes that call bodies
-_MOST_POSITIONS = 1 << 31
+_MOST_POSITIONS = 1 << 31  # of all sequences of a batch together
 
 
 Part = Literal["positions", "sequences", "whole"]

@@ -32,17 +32,18 @@ from tilewright.runtime.draft import Draft
 from tilewright.runtime.info import ArtifactInfo, Origin
 from tilewright.runtime.levels import choose_level
 from tilewright.runtime.program import CodeImage, Program
-from tilewright.runtime.reading import integer
+from tilewright.runtime.program_json import program_from_json
+from tilewright.runtime.reading import REPAIR, integer
 from tilewright.runtime.sections import digests
 from tilewright.support.errors import ArtifactError
 from tilewright.support.files import ARTIFACT, require
 from tilewright.support.files import ARTIFACT_MAGIC as MAGIC
 
-FORMAT = 8
-ALIGNMENT = 64
+FORMAT = 8  # of artifacts, of which this version reads no other
+ALIGNMENT = 64  # bytes, of sections: kernels read constants where a file is mapped
 # Magic, format, size of the header, size of the manifest, size of the file, hash of the manifest.
 HEADER = struct.Struct("<8sIIQQ32s")
-_MANIFEST_LIMIT = 1 << 30
+_MANIFEST_LIMIT = 1 << 30  # bytes: a damaged header may ask for any number of them
 # Files up to this size are read into memory: asking before every call whether the file was changed
 # would take a notable part of short calls, and there is little that processes could share.
 READ_AS_A_WHOLE = 4 << 20
@@ -117,7 +118,7 @@ class Artifact:
         return ArtifactError(
             f"The artifact is damaged: {why}",
             where=str(self.path),
-            hint="Copy the file again, or compile the model again",
+            hint=REPAIR,
         )
 
     def _read_manifest(self) -> tuple[dict[str, Any], int]:
@@ -125,7 +126,11 @@ class Artifact:
         total = len(self.bytes)
         head = bytes(self.bytes[: HEADER.size])
         if len(head) < len(MAGIC) or head[: len(MAGIC)] != MAGIC:
-            raise ArtifactError("The file is not a tilewright artifact", where=str(self.path))
+            raise ArtifactError(
+                "The file is not a tilewright artifact",
+                where=str(self.path),
+                hint="Give the file that tilewright compile has made of a model",
+            )
         if len(head) < HEADER.size:
             raise self._damaged("it is truncated")
         _, version, header_size, manifest_size, file_size, digest = HEADER.unpack(head)
@@ -200,7 +205,7 @@ class Artifact:
                     (program,) = self._checked([entry.program], "program")
                     (table,) = self._checked([entry.image], "image")
                     (code,) = self._checked([entry.code], "code")
-                    programs[level] = Program.from_json(json.loads(bytes(program)))
+                    programs[level] = program_from_json(json.loads(bytes(program)))
                     images[level] = CodeImage.from_json(json.loads(bytes(table)), bytes(code))
                 constants = {level: found.result() for level, found in waiting.items()}
         except (KeyError, TypeError, ValueError, RecursionError) as error:

@@ -33,6 +33,7 @@ from tilewright.runtime.info import (
     specifications,
 )
 from tilewright.runtime.program import LEVELS
+from tilewright.runtime.program_json import program_to_json
 from tilewright.runtime.sections import digest_of_sums, digests, equal, part_sums
 from tilewright.support.errors import ArtifactError
 from tilewright.support.version import VERSION
@@ -189,7 +190,7 @@ class _Layout:
     def _level(self, level: str, contents: ArtifactContents) -> dict[str, Any]:
         image = contents.images[level]
         return {
-            "program": self._add("program", _json(contents.programs[level].to_json())),
+            "program": self._add("program", _json(program_to_json(contents.programs[level]))),
             "image": self._add("image", _json(image.to_json())),
             "code": self._add("code", image.data),
             "constants": [self._numbers[id(c)] for c in contents.constants[level]],

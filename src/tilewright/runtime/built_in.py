@@ -14,8 +14,7 @@ import numpy as np
 
 from tilewright.runtime import _native
 from tilewright.runtime.program import BUILT_IN
-from tilewright.runtime.reading import integer, optional_integer, text
-from tilewright.support.errors import ArtifactError
+from tilewright.runtime.reading import damaged_payload, integer, optional_integer, text
 
 Array = np.ndarray[Any, Any]
 
@@ -28,7 +27,7 @@ ATTRIBUTES: dict[str, tuple[tuple[str, int | None], ...]] = {
     "TopK": (("axis", -1), ("largest", 1), ("sorted", 1)),
     "Unique": (("axis", None), ("sorted", 1)),
 }
-_LEFT_OUT = -(2**63)
+_LEFT_OUT = -(2**63)  # the number that stands for an attribute without a value
 
 
 @dataclass(frozen=True)
@@ -62,7 +61,7 @@ class BuiltInStep:
                 tuple(map(optional_integer, attributes)),
             )
         except (TypeError, ValueError, RecursionError) as error:
-            raise ArtifactError(f"The program is damaged: a step's payload ({error!r})") from error
+            raise damaged_payload(error) from error
 
     def description(self) -> dict[str, Any]:
         """What the native extension reads of it."""

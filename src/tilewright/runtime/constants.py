@@ -15,6 +15,7 @@ import numpy as np
 
 from tilewright.runtime.artifact import ALIGNMENT, Bytes, aligned_memory, raw_bytes
 from tilewright.runtime.program import Buffer, OpaqueStep, Program
+from tilewright.runtime.reading import REPAIR, contradiction
 from tilewright.runtime.tensors import native_dtype
 from tilewright.support.errors import ArtifactError
 
@@ -36,10 +37,7 @@ def place_constants(program: Program, constants: Sequence[Bytes]) -> PlacedConst
     for step in program.steps:
         for number in step.inputs if isinstance(step, OpaqueStep) else ():
             if not 0 <= number < len(program.buffers):
-                raise ArtifactError(
-                    f"The program contradicts itself: there is no buffer {number}",
-                    where=f"program '{program.name}'",
-                )
+                raise contradiction(f"there is no buffer {number}", program.name)
             buffer = program.buffers[number]
             if buffer.kind == "constant" and 0 <= buffer.index < len(owners):
                 arrays[buffer.index] = _as_array(buffer, owners[buffer.index])
@@ -72,6 +70,7 @@ def _as_array(buffer: Buffer, data: _Array) -> _Array:
         raise ArtifactError(
             f"A constant does not fit its type {buffer.dtype}{shape}",
             where=f"constant '{buffer.name}'",
+            hint=REPAIR,
         ) from error
     array.flags.writeable = False
     return array

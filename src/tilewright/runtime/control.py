@@ -23,9 +23,8 @@ from tilewright.runtime.program import (
     OpaqueStep,
     Program,
 )
-from tilewright.runtime.reading import integer, text
+from tilewright.runtime.reading import damaged_payload, integer, text
 from tilewright.runtime.tensors import native_dtype
-from tilewright.support.errors import ArtifactError
 
 Array = np.ndarray[Any, Any]
 # A dtype and sizes, each a number (0 where it is not known) or that of an input along an axis.
@@ -80,7 +79,7 @@ class ControlStep:
                 integer(scanned), axes, backward, result_axes, result_backward,
             )  # fmt: skip
         except (TypeError, ValueError, RecursionError) as error:
-            raise ArtifactError(f"The program is damaged: a step's payload ({error!r})") from error
+            raise damaged_payload(error) from error
 
     @property
     def states(self) -> tuple[int, ...]:
@@ -99,7 +98,7 @@ class ControlStep:
         try:
             return self._described(bodies, ranks)
         except (IndexError, ValueError, ZeroDivisionError) as error:
-            raise ArtifactError(f"The program is damaged: a step's payload ({error!r})") from error
+            raise damaged_payload(error) from error
 
     def _described(self, bodies: Sequence[Any], ranks: Sequence[int]) -> dict[str, Any]:
         present = [place for place in self.operands if place is not None]

@@ -26,12 +26,13 @@ from tilewright.runtime.program import (
     Program,
     Step,
 )
+from tilewright.runtime.reading import contradiction
 from tilewright.runtime.tensors import native_dtype
 from tilewright.shape import Expr, Guard, encode, size_symbol
-from tilewright.support.errors import ArtifactError, DimensionError
+from tilewright.support.errors import DimensionError
 
 _EXTERNAL, _ARENA, _OUTPUT, _MADE = range(4)
-_NEVER = -1
+_NEVER = -1  # the step in which nothing happens
 # Values of this dtype are sequences, optionals and the like, which have no shape.
 SHAPELESS = "object"
 
@@ -50,8 +51,7 @@ def lower(
         return _Lowering(program, constant_sizes, control or {}).description()
     except DimensionError as error:
         # Of constants that depend on dimensions, or numbers that need more than 64 bits.
-        why = f"The program contradicts itself: {error.message}"
-        raise ArtifactError(why, where=f"program '{program.name}'") from error
+        raise contradiction(error.message, program.name) from error
 
 
 @dataclass
@@ -143,9 +143,7 @@ class _Lowering:
         return described
 
     def refuse(self, what: str) -> NoReturn:
-        raise ArtifactError(
-            f"The program contradicts itself: {what}.", where=f"program '{self.program.name}'"
-        )
+        raise contradiction(what, self.program.name)
 
     def number(self, expr: Expr) -> int:
         return self.numbers.setdefault(expr, len(self.numbers))

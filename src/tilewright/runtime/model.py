@@ -27,6 +27,7 @@ from tilewright.runtime.limits import apply_environment
 from tilewright.runtime.lower import lower
 from tilewright.runtime.program import RAGGED, Dimension, KernelStep, OpaqueStep, Program
 from tilewright.runtime.ragged import RaggedOperator, RaggedStep
+from tilewright.runtime.reading import contradiction
 from tilewright.runtime.results import KernelUse, Memory, Outputs, Stats, StepTime, TensorSpec
 from tilewright.runtime.sequences import Sequences
 from tilewright.support.arguments import (
@@ -35,7 +36,7 @@ from tilewright.support.arguments import (
     limit,
     switch,
 )
-from tilewright.support.errors import ArtifactError, InputError
+from tilewright.support.errors import InputError
 from tilewright.support.processors import default_threads
 from tilewright.support.text import article
 
@@ -159,7 +160,7 @@ class CompiledModel:
         for number in step.inputs[len(step.inputs) - count :]:
             _, _, data = constants.entries[self._program.buffers[number].index]
             if data is None or data.dtype != np.uint8:
-                raise ArtifactError("The program contradicts itself: no body", where=str(where))
+                raise contradiction(f"{step.label} has no body", self._program.name)
             if number not in self._bodies:
                 artifact = Artifact(where, data, None, verify=False)
                 level = artifact.choose_level(_native.cpu_features(), self.level)

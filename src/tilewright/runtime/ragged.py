@@ -17,9 +17,8 @@ import numpy as np
 
 from tilewright.runtime.program import RAGGED
 from tilewright.runtime.ragged_batch import Share, share_of
-from tilewright.runtime.reading import integer, text
+from tilewright.runtime.reading import damaged_payload, integer, text
 from tilewright.runtime.tensors import native_dtype
-from tilewright.support.errors import ArtifactError
 
 Array = np.ndarray[Any, Any]
 # call(inputs, outputs): a body writes its results into the arrays, or makes those that are None.
@@ -55,7 +54,7 @@ class RaggedStep:
                 ),
             )
         except (TypeError, ValueError, RecursionError) as error:
-            raise ArtifactError(f"The program is damaged: a step's payload ({error!r})") from error
+            raise damaged_payload(error) from error
 
 
 class RaggedOperator:

@@ -1,12 +1,29 @@
-"""Values of parsed JSON with their types checked: TypeError where one is not what it should be.
+"""Values of parsed JSON with their types checked, and what is said where programs make no sense.
 
-Imports nothing. Start with :func:`integer`.
+A value that is not what it should be is a TypeError. Imports errors only. Start with
+:func:`integer` and :func:`damaged_payload`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any, cast
+
+from tilewright.support.errors import ArtifactError
+
+REPAIR = "Copy the file again, or compile the model again"  # what to do about a damaged artifact
+
+
+def damaged_payload(error: Exception) -> ArtifactError:
+    """The error where the payload of a step cannot be read."""
+    return ArtifactError(f"The program is damaged: a step's payload ({error!r})", hint=REPAIR)
+
+
+def contradiction(what: str, program: str) -> ArtifactError:
+    """The error where parts of the program of this name do not fit each other."""
+    return ArtifactError(
+        f"The program contradicts itself: {what}", where=f"program '{program}'", hint=REPAIR
+    )
 
 
 def mapping(value: Any) -> list[tuple[str, Any]]:

@@ -83,7 +83,9 @@ class Sequences:
         given = dict(zip(self.inputs, args, strict=False))
         twice = [name for name in kwargs if name in given]
         if twice:
-            raise InputError(f"Input '{twice[0]}' is given twice, by position and by name.")
+            raise InputError(
+                f"Input '{twice[0]}' is given twice, by position and by name.", hint="Give it once"
+            )
         given |= kwargs
         self._check_names(given)
         first: tuple[str, _Batch] | None = None
@@ -138,6 +140,7 @@ class Sequences:
                     f"The values have {format_count(values.ndim, 'axis', 'axes')}, but sequences "
                     f"follow each other along axis {axis}",
                     where=f"input '{name}'",
+                    hint="Give the values of all sequences in one array, one behind the other",
                 )
             ends = _offsets(name, value.offsets, values.shape[axis])
             form = "ragged"
@@ -231,6 +234,7 @@ def _joined(name: str, parts: list[Array], axis: int) -> tuple[Array, Array]:
                 f"Sequence {number} is {part.dtype.name}{list(part.shape)}, which does not fit "
                 f"{first.dtype.name}{list(first.shape)} of sequence 0",
                 where=f"input '{name}'",
+                hint="Give sequences of one type that differ in their length alone",
             )
     lengths = [part.shape[axis] for part in parts]
     ends = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int64)
@@ -240,6 +244,7 @@ def _joined(name: str, parts: list[Array], axis: int) -> tuple[Array, Array]:
         raise InputError(
             f"The sequences differ in other sizes than their length: {error}",
             where=f"input '{name}'",
+            hint="Give sequences that differ in their length alone",
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""Package 1: integer expressions over named dimensions, and what is known about them.
+"""Integer expressions over named dimensions, and what is known about them.
 
 `Expr` (canonical, interned) with its functions, `parse` and `encode`; `Scope` with ranges,
 divisibility, equalities and three-valued answers; solving dimensions from actual input shapes, with

@@ -14,7 +14,7 @@ from typing import Any, cast
 from tilewright.shape.expr import Atom, Expr, constant, from_application, from_products, symbol
 from tilewright.shape.table import Operation
 
-_SUM = 0
+_SUM = 0  # the kind of row that is a sum; those of functions are numbers of ``Operation``
 # How many operands the operations have that do not take any number from one on.
 _ARITIES: Mapping[Operation, int] = {
     Operation.FLOORDIV: 2,

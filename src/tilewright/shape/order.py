@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tilewright.shape.expr import Atom, Expr
 
 LONGEST_TEXT = 200  # characters; longer ones are not kept
-_DIGEST_BYTES = 16
+_DIGEST_BYTES = 16  # of what stands for a text that is longer
 _SYMBOL, _SHORT, _LONG = range(3)
 
 

@@ -1,4 +1,4 @@
-"""Package 3: what a machine can do: levels of memory, units, vectors, instruction tiles.
+"""What a machine can do: levels of memory, units, vectors, instruction tiles.
 
 ``description`` holds the plain data, ``core_model`` what no data sheet says about a core,
 ``presets`` published figures of known machines, ``detect`` looks at the processor that runs this,

@@ -32,7 +32,11 @@ def load_target(path: str | Path) -> Target:
         content = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         why = error.strerror or type(error).__name__
-        raise InputError(f"The target cannot be read: {why}.", where=where) from error
+        raise InputError(
+            f"The target cannot be read: {why}.",
+            where=where,
+            hint="Give a file that exists and may be read, or the name of a preset",
+        ) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"The target is not TOML: {error}.", where=where) from error
     return parse_target(content, where)

@@ -1,4 +1,4 @@
-"""Package 5: kernels become tile programs.
+"""Kernels become tile programs.
 
 ``lowering`` turns primitives into scalar values, ``loops``, ``rows``, ``windows`` and
 ``contraction`` build the loops of each kind of kernel, ``lower`` chooses among them. May import

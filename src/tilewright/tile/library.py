@@ -23,8 +23,6 @@ from tilewright.support.errors import InputError
 from tilewright.tile.prices import with_costs
 from tilewright.tile.variants import THREADS, ExternalFunction, LoweredStep, Variant
 
-Threads = Expr
-
 
 @dataclass(frozen=True)
 class LibraryCall:

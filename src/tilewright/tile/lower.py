@@ -17,8 +17,9 @@ from tilewright.tile.attention.variants import attention_variants
 from tilewright.tile.convolutions.convolution import lower_convolution
 from tilewright.tile.library import with_libraries
 from tilewright.tile.loops.joined import lower_concat
-from tilewright.tile.loops.loops import lower_loops, lower_other_order, lower_scan
+from tilewright.tile.loops.loops import lower_loops, lower_other_order
 from tilewright.tile.loops.recurrence import lower_recurrence
+from tilewright.tile.loops.scan import lower_scan
 from tilewright.tile.loops.scatter import lower_scatter
 from tilewright.tile.passes.borders import with_borders
 from tilewright.tile.passes.checks import with_checks_first

@@ -1,4 +1,4 @@
-"""Package 7: what is measured once on a machine, and where it is kept.
+"""What is measured once on a machine, and where it is kept.
 
 ``wrappers`` makes code that calls register tiles in a loop, ``profile`` times it, ``peak`` measures
 what cores compute and read at best, ``streams`` how rows are followed and what is written,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
-BLOCKS = 5
+BLOCKS = 5  # of time, of whose figures the median counts
 SURE = 0.1  # blocks that are further apart than this part of their median are worth another try
 
 

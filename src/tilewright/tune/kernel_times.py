@@ -54,9 +54,8 @@ Call = Callable[[], float]  # which runs a kernel once and gives its nanoseconds
 Clock = Callable[[], float]
 
 SECONDS = 60.0  # of one compilation, for all its levels
-_BLOCK_SECONDS = 0.01
-_FEWEST_CALLS = 3
-_MOST_CALLS = 200
+_BLOCK_SECONDS = 0.01  # of one variant in one turn
+_FEWEST_CALLS, _MOST_CALLS = 3, 200  # in a block, of which the median counts
 _LOG = logging.getLogger(__name__)
 
 

@@ -23,8 +23,8 @@ from tilewright.tune.blocks import BLOCKS, spread, typical
 
 _READ_BYTES = 1 << 28  # far beyond the last cache
 _PIECES = 16  # of it, timed one by one
-_REPEATS = 20
-_ROUNDS_TOGETHER = 4
+_REPEATS = 20  # of a loop, of which the fastest counts
+_ROUNDS_TOGETHER = 4  # of all threads at once
 _TOGETHER_BYTES = 1 << 28  # read by each of several threads from a cache: some milliseconds
 _SECONDS = 0.002  # short, so that some samples fall between what else runs on the core
 _VECTORS = 8  # read in one round: enough sums that none waits for its last addition

@@ -18,13 +18,13 @@ from tilewright.backend.cpu.machine import Level
 from tilewright.ir.tile import TileProgram
 from tilewright.ir.tile_parse import parse_program
 from tilewright.runtime import _native
+from tilewright.target.core_model import PAGE_BYTES
 from tilewright.tune.blocks import BLOCKS
 
-_SAMPLE_NS = 30_000
-_MOST_CALLS = 4096
+_SAMPLE_NS = 30_000  # of the calls that are timed as one
+_MOST_CALLS = 4096  # in a sample
 _LEAST_PASSES = 2  # of each block
-_ALIGNMENT = 4096
-_STATUS_WORDS = 8
+_STATUS_WORDS = 8  # of 64 bits, in which a kernel reports a check that fails
 
 
 @dataclass(frozen=True)
@@ -148,8 +148,8 @@ def _prepare(probe: Probe, program: TileProgram, code: KernelCode, native: _nati
 def _memory(elements: int, dtype: np.dtype, probe: Probe) -> tuple[object, int]:
     """An array of numbers near 1, and where it begins."""
     size = dtype.itemsize
-    array = np.zeros((elements + probe.shift) * size + 2 * _ALIGNMENT, np.uint8)
-    first = -int(array.ctypes.data) % _ALIGNMENT + probe.shift * size
+    array = np.zeros((elements + probe.shift) * size + 2 * PAGE_BYTES, np.uint8)
+    first = -int(array.ctypes.data) % PAGE_BYTES + probe.shift * size
     view = array[first : first + elements * size].view(dtype)
     if dtype.kind in "iu" and probe.bound > 1:
         view[:] = np.random.default_rng(0).integers(0, probe.bound, elements)

@@ -20,18 +20,17 @@ from tilewright.backend.cpu.register_tile import TileShape, most_rows
 from tilewright.cost import Machine
 from tilewright.ir.dtype import DType
 from tilewright.target import Target
-from tilewright.target.core_model import ends_in_half
+from tilewright.target.core_model import PAGE_BYTES, ends_in_half
 from tilewright.target.loop_costs import LoopCosts
 from tilewright.tune.blocks import BLOCKS, spread, typical
 from tilewright.tune.peak import LevelReads
 from tilewright.tune.streams import MeasuredStreams
 from tilewright.tune.wrappers import CHAIN, CYCLES_OF_PAIR, Words, Wrapper, build
 
-_SAMPLE_NS = 40_000
+_SAMPLE_NS = 40_000  # of the rounds that are timed as one
 _PASSES = (3, 80)  # at least and at most so many samples of each in a block
 _FEWEST_PASSES = 3  # for times that are worth keeping after an interrupt
-_ALIGNMENT = 4096
-_MOST_STEPS, _STEP_UNIT = 512, 32
+_MOST_STEPS, _STEP_UNIT = 512, 32  # along k: at most, and what their numbers are multiples of
 _RESIDENT = 0.25  # of the first level for a panel of both operands: of half, some is lost again
 _STREAMED = 0.5  # of the second level for all panels
 
@@ -165,9 +164,9 @@ class _Memory:
         self.left_elements = tallest * (_MOST_STEPS + 16) * 2
         self.panel_bytes = int(self.second * _STREAMED) + self.first
         sizes = (self.left_elements * 8, self.panel_bytes, 1 << 16, 1 << 14)
-        offsets = np.cumsum([0, *(-(-size // _ALIGNMENT) * _ALIGNMENT for size in sizes)])
-        self.buffer = np.zeros(int(offsets[-1]) + _ALIGNMENT, np.uint8)
-        start = -int(self.buffer.ctypes.data) % _ALIGNMENT + int(self.buffer.ctypes.data)
+        offsets = np.cumsum([0, *(-(-size // PAGE_BYTES) * PAGE_BYTES for size in sizes)])
+        self.buffer = np.zeros(int(offsets[-1]) + PAGE_BYTES, np.uint8)
+        start = -int(self.buffer.ctypes.data) % PAGE_BYTES + int(self.buffer.ctypes.data)
         places = [start + int(offset) for offset in offsets[:-1]]
         self.left, self.right, self.tile, self.table = places
         # The table of a gathering tile: row i of its one run begins i rows after the first.

@@ -24,8 +24,7 @@ from tilewright.tune.peak import LevelReads
 from tilewright.tune.profile import Profile, TileTiming
 from tilewright.tune.streams import MeasuredStreams
 
-_FORMAT = 6
-_TIMES_FORMAT = 1
+_FORMAT, _TIMES_FORMAT = 6, 1  # of files of profiles and of kernel times; others are not read
 
 
 @dataclass(frozen=True)

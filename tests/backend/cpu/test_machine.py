@@ -78,24 +78,6 @@ def test_threads_compile_the_same_bytes(loops: Any) -> None:
     assert len(set(objects)) == 1
 
 
-def test_superword_vectorisation_is_a_choice() -> None:
-    module = ir.Module("test")
-    pointer, kind = ir.PointerType(), ir.FloatType()
-    function = ir.Function(module, ir.FunctionType(ir.VoidType(), [pointer, pointer]), "f")
-    for argument in function.args:
-        argument.add_attribute("noalias")
-    build = ir.IRBuilder(function.append_basic_block())
-    source, target = function.args
-    for lane in range(4):
-        index = [ir.Constant(ir.IntType(64), lane)]
-        value = build.load(build.gep(source, index, source_etype=kind), typ=kind)
-        build.store(build.fadd(value, value), build.gep(target, index, source_etype=kind))
-    build.ret_void()
-    level = machine.LEVELS["avx2"]
-    assert "addps" not in machine.assembly(module, level, slp=False)
-    assert "addps" in machine.assembly(module, level, slp=True)
-
-
 def test_a_loop_that_copies_calls_no_function() -> None:
     text = """
         define void @f(ptr noalias %source, ptr noalias %target, i64 %count) {

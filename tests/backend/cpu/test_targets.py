@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,8 +10,10 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from tilewright import compile_machines
 from tilewright.backend.cpu.machine import LEVELS
-from tilewright.compile import compile_stages, host_machine
+from tilewright.compile import compile_stages
+from tilewright.compile_machines import host_machine
 from tilewright.cost import Machine
 from tilewright.runtime.artifact import read_info
 from tilewright.runtime.artifact_writer import save_artifact
@@ -20,8 +21,6 @@ from tilewright.runtime.info import ArtifactInfo
 from tilewright.support.errors import UnsupportedError
 from tilewright.target import CoreModel, TileTime, preset
 
-# The name ``tilewright.compile`` is that of the function.
-PIPELINE = sys.modules["tilewright.compile"]
 TILES = tuple(TileTime(h, c, 1.0 + h * c / 64) for c in (16, 32, 48, 64) for h in range(1, 7))
 MEASURED = CoreModel("measured", TILES, measured=("tiles",))
 
@@ -44,13 +43,13 @@ def host_is(monkeypatch: pytest.MonkeyPatch, name: str, levels: int, measured: b
     """This machine becomes another one, with the first ``levels`` levels."""
     present = list(LEVELS.values())[:levels]
     core = MEASURED if measured else None
-    monkeypatch.setattr(PIPELINE, "host_levels", lambda: present)
+    monkeypatch.setattr(compile_machines, "host_levels", lambda: present)
     monkeypatch.setattr(
-        PIPELINE,
+        compile_machines,
         "host_level",
         lambda narrow=None: [level for level in present if level.serves(narrow)][-1],
     )
-    monkeypatch.setattr(PIPELINE, "host_machine", lambda: Machine(preset(name), core))
+    monkeypatch.setattr(compile_machines, "host_machine", lambda: Machine(preset(name), core))
 
 
 def saved(path: Path, **options: object) -> tuple[bytes, ArtifactInfo]:

@@ -91,10 +91,10 @@ class Converter:
                 return self._to_half(self._round_to_odd(value), target)
             return self._to_half(self.cast(value, source, DType.FLOAT32), target)
         if source.is_float:
-            return self._from_float(value, source, target)
+            return self._from_float(value, target)
         return self._from_integer(value, source, target)
 
-    def _from_float(self, value: ir.Value, source: DType, target: DType) -> ir.Value:
+    def _from_float(self, value: ir.Value, target: DType) -> ir.Value:
         kind = register_type(target, self.lanes)
         if target is DType.BOOL:
             return self.builder.fcmp_unordered("!=", value, splat_constant(value.type, 0.0))

@@ -15,7 +15,7 @@ PREFIX = "vector."  # of the names of all functions of whole vectors
 
 
 def inline_calls(
-    module: llvm.ModuleRef, passes: llvm.PassBuilder, others: Sequence[llvm.ModuleRef] = ()
+    module: llvm.ModuleRef, passes: llvm.PassBuilder, others: Sequence[llvm.ModuleRef]
 ) -> None:
     """Put every such function of an optimised module, and of ``others``, where it is called.
 

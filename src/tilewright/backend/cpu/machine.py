@@ -199,9 +199,9 @@ def target_machine(level: Level, effort: int = 3) -> llvm.TargetMachine:
 
 
 def optimise(
-    module: ir.Module | ModuleText | str, level: Level, *, slp: bool = False
+    module: ir.Module | ModuleText | str, level: Level
 ) -> tuple[llvm.ModuleRef, llvm.TargetMachine]:
-    """Parse, verify and optimise a module for ``level``; ``slp`` adds superword vectorisation.
+    """Parse, verify and optimise a module for ``level``.
 
     Raises ``RuntimeError`` (from llvmlite) when the module is not valid LLVM IR.
     """
@@ -217,7 +217,7 @@ def optimise(
     tuning.loop_vectorization = True
     tuning.loop_interleaving = True
     tuning.loop_unrolling = True
-    tuning.slp_vectorization = slp
+    tuning.slp_vectorization = False
     builder = llvm.create_pass_builder(machine, tuning)
     if given.straight:
         passes = llvm.create_new_module_pass_manager()
@@ -236,20 +236,18 @@ def _optimised(text: str, level: Level) -> bytes:
     return optimise(text, level)[0].as_bitcode()
 
 
-def compile_object(
-    module: ir.Module | ModuleText | str, level: Level, *, slp: bool = False
-) -> bytes:
+def compile_object(module: ir.Module | ModuleText | str, level: Level) -> bytes:
     """An ELF object file with the module's functions, the same bytes on every host.
 
     Raises ``RuntimeError`` (from llvmlite) when the module is not valid LLVM IR.
     """
     with _LOCK:
-        parsed, machine = optimise(module, level, slp=slp)
+        parsed, machine = optimise(module, level)
         return machine.emit_object(parsed)
 
 
-def assembly(module: ir.Module | ModuleText | str, level: Level, *, slp: bool = False) -> str:
+def assembly(module: ir.Module | ModuleText | str, level: Level) -> str:
     """The assembly text of what :func:`compile_object` would produce."""
     with _LOCK:
-        parsed, machine = optimise(module, level, slp=slp)
+        parsed, machine = optimise(module, level)
         return machine.emit_assembly(parsed)

@@ -64,9 +64,9 @@ def exponential(
     return a.multiply(a.multiply(value, a.power_of_two(half)), a.power_of_two(other))
 
 
-def bounded_exponential(a: Arithmetic, x: ir.Value, *, mixed: bool = False) -> ir.Value:
+def bounded_exponential(a: Arithmetic, x: ir.Value) -> ir.Value:
     """exp(x) where the caller knows that the result is a normal number (or x a NaN)."""
-    p, pattern = _reduce(a, x, a.bias, mixed)
+    p, pattern = _reduce(a, x, a.bias, mixed=False)
     scale = a.power_of_two(pattern)
     return a.multiply_add(p, scale, scale)
 

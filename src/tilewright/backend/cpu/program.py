@@ -483,6 +483,4 @@ __all__ = [
     "CompiledProgram",
     "build_program",
     "lowering_of",
-    "register_tile",
-    "usual_machine",
 ]

@@ -417,7 +417,7 @@ class FunctionFrame:
         self.builder.position_at_end(body)
         variable = self.builder.phi(I64)
         variable.add_incoming(begin, before)
-        phis = self._accumulator_phis(loop, starts, before)
+        phis = self._phis(starts, before)
         outer_running = dict(self.running)
         self.running.update({a.name: p for a, p in zip(loop.accumulators, phis, strict=True)})
         self.names[loop.variable] = variable
@@ -480,9 +480,8 @@ class FunctionFrame:
                 total = self.emitter.combine(accumulator.kind, dtype, start, total)
             self._bind_running(accumulator, total)
 
-    def _accumulator_phis(
-        self, loop: Loop, starts: list[ir.Value], before: ir.Block
-    ) -> list[ir.PhiInstr]:
+    def _phis(self, starts: list[ir.Value], before: ir.Block) -> list[ir.PhiInstr]:
+        """Values of a loop that begin as ``starts`` where ``before`` enters it."""
         phis: list[ir.PhiInstr] = []
         for start in starts:
             phi = self.builder.phi(start.type)

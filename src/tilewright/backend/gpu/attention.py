@@ -25,7 +25,7 @@ from tilewright.ir.attention import Attention, attention_of, quotient
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.tile import Local, Store, Value
 from tilewright.shape import Expr, less, product, symbol
-from tilewright.tile.loops.loops import target_buffers
+from tilewright.tile.nests import target_buffers
 from tilewright.tile.products.contraction import result_stores
 from tilewright.tile.products.frame import declare
 from tilewright.tile.values.lowering import Lowering

@@ -14,7 +14,7 @@ from tilewright.backend.gpu.writer import Term, Writer
 from tilewright.ir.tile import Statement
 from tilewright.ir.views import declare_index, unflatten
 from tilewright.shape import Expr, constant, product
-from tilewright.tile.loops.loops import collapse
+from tilewright.tile.nests import collapse
 from tilewright.tile.values.lowering import Lowering
 
 

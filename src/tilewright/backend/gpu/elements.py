@@ -17,7 +17,8 @@ from tilewright.ir.kernel import Kernel
 from tilewright.ir.tile import Store
 from tilewright.ir.tile_walk import value_loads
 from tilewright.shape import Expr, constant
-from tilewright.tile.loops.loops import collapse, store_elements, target_buffers
+from tilewright.tile.loops.loops import store_elements
+from tilewright.tile.nests import collapse, target_buffers
 from tilewright.tile.values.lowering import Lowering
 
 AREA = 4096  # elements of a tile: what 4 warps hold

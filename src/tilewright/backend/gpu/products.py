@@ -18,7 +18,7 @@ from tilewright.ir.primitives import Contract
 from tilewright.ir.tile import Local, Store, TileBuffer, Value
 from tilewright.ir.views import Index
 from tilewright.shape import constant
-from tilewright.tile.loops.loops import target_buffers
+from tilewright.tile.nests import target_buffers
 from tilewright.tile.products.contraction import result_stores
 from tilewright.tile.products.frame import declare
 from tilewright.tile.values.lowering import Lowering

@@ -1,9 +1,9 @@
 """Row kernels: softmax, normalisations and other reductions with the work around them.
 
 A program has a few short rows or a long one. Where they fit one tile, each element is read once and
-all that is made of it stays in registers; otherwise every sweep of the kernel (``tile.row_stages``)
-goes over the row tile by tile, with running values side by side that are combined at its end. Start
-with :func:`write_rows`.
+all that is made of it stays in registers; otherwise every sweep of the kernel
+(``tile.rows.stages``) goes over the row tile by tile, with running values side by side that are
+combined at its end. Start with :func:`write_rows`.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from tilewright.shape import Expr, Scope, constant, parse
 from tilewright.support.arguments import as_integer, show, whole_number
 from tilewright.support.errors import DimensionError, InvalidModelError
 
-DEFAULT_HIGH = 1 << 16
+DEFAULT_HIGH = 1 << 16  # of dimensions without a range
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*\Z")
 _WORDS = re.compile(r"[A-Za-z0-9_]+")
 _RESERVED = re.compile(r"_[A-Za-z0-9_.]*\Z")  # index variables and sizes have such names

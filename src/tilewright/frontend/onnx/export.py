@@ -50,8 +50,8 @@ from tilewright.ir.primitives import (
 from tilewright.shape import Expr, constant, less, select
 from tilewright.support.errors import UnsupportedError
 
-OPSET = 21
-OPSET_OF_RUNNING_PRODUCT = 26
+OPSET = 21  # of ONNX, as long as no operator needs another one
+OPSET_OF_RUNNING_PRODUCT = 26  # the first that has CumProd
 DOMAIN = "tilewright.opaque"
 _REDUCE = {
     "sum": "ReduceSum",

@@ -56,7 +56,7 @@ from tilewright.support.errors import (
 )
 
 DEEPEST = 48  # calls of functions inside of functions
-MOST_NODES = 1_000_000
+MOST_NODES = 1_000_000  # those of functions once for each call: few nodes may make many
 
 
 class Imported(NamedTuple):

@@ -18,7 +18,7 @@ from tilewright.ir.primitives import Constant, Reshape
 from tilewright.ops.record import AttributeValue
 from tilewright.shape import constant, product
 
-OLDEST_RULES = 13
+OLDEST_RULES = 13  # the opset for which rules are written; nodes of older ones are made new
 
 
 @dataclass(frozen=True)
@@ -42,14 +42,14 @@ def _without(call: Call, *names: str) -> dict[str, AttributeValue]:
     return {k: v for k, v in call.attributes.items() if k not in names}
 
 
-def _to_operand(name: str, index: int) -> Callable[[Call], Call]:
-    """The integer attribute ``name`` becomes operand ``index``."""
+def _to_operand(name: str) -> Callable[[Call], Call]:
+    """The integer attribute ``name`` becomes the second operand."""
 
     def change(call: Call) -> Call:
         if name not in call.attributes:
             return call
-        operands = [*call.operands, *[None] * (index + 1 - len(call.operands))]
-        operands[index] = _literal(call.attributes[name])
+        operands = [*call.operands, *[None] * (2 - len(call.operands))]
+        operands[1] = _literal(call.attributes[name])
         return replace(call, operands=tuple(operands), attributes=_without(call, name))
 
     return change
@@ -153,10 +153,10 @@ def _rename(name: str) -> Callable[[Call], Call]:
 
 # Operator -> (first opset that no longer needs the change, the change), oldest change first.
 _CHANGES: dict[str, tuple[tuple[int, Callable[[Call], Call]], ...]] = {
-    "Squeeze": ((13, _to_operand("axes", 1)),),
-    "Unsqueeze": ((13, _to_operand("axes", 1)),),
-    "ReduceSum": ((13, _to_operand("axes", 1)),),
-    "Split": ((13, _to_operand("split", 1)),),
+    "Squeeze": ((13, _to_operand("axes")),),
+    "Unsqueeze": ((13, _to_operand("axes")),),
+    "ReduceSum": ((13, _to_operand("axes")),),
+    "Split": ((13, _to_operand("split")),),
     "Softmax": ((13, _softmax),),
     "LogSoftmax": ((13, _softmax),),
     "Hardmax": ((13, _softmax),),
@@ -166,12 +166,12 @@ _CHANGES: dict[str, tuple[tuple[int, Callable[[Call], Call]], ...]] = {
     "Resize": ((11, _resize),),
     "Scatter": ((11, _rename("ScatterElements")),),
     "Slice": ((10, _slice),),
-    "TopK": ((10, _to_operand("k", 1)),),
+    "TopK": ((10, _to_operand("k")),),
     "Upsample": ((10, _upsample),),
     "BatchNormalization": ((9, _forget("spatial", "is_test", "consumed_inputs")),),
     "Gemm": ((7, _forget("broadcast")),),
     "PRelu": ((7, _channel_slope),),
-    "Reshape": ((5, _to_operand("shape", 1)),),
+    "Reshape": ((5, _to_operand("shape")),),
     "Concat": ((4, _concat),),
     **{
         name: ((7, _old_broadcast),)

@@ -15,7 +15,7 @@ from tilewright.ops.record import OPERATORS
 from tilewright.ops.schema import find_schema
 from tilewright.support.errors import InvalidModelError, UnsupportedError
 
-LONGEST_EQUATION = 1000
+LONGEST_EQUATION = 1000  # characters of an Einsum's; longer ones are refused
 _TERM = r"\s*(?:[A-Za-z]\s*)*(?:\.\.\.\s*)?(?:[A-Za-z]\s*)*"
 _EQUATION = re.compile(rf"{_TERM}(?:,{_TERM})*(?:->{_TERM})?\Z")
 RANDOM = (

@@ -15,7 +15,7 @@ from tilewright.ir.graph import Node
 from tilewright.ops.onnx_types import DTYPES
 from tilewright.support.errors import InvalidModelError, UnsupportedError
 
-LARGEST_SIZE = (1 << 63) - 1
+LARGEST_SIZE = (1 << 63) - 1  # of an axis in ONNX's messages
 _TO_ONNX: dict[DType, int] = {dtype: number for number, dtype in DTYPES.items()}
 
 

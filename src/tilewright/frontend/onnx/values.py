@@ -224,7 +224,11 @@ def constant_input(value: onnx_ir.Value, array: Array) -> Node:
     try:
         dtype = DType.of(given.dtype)
     except KeyError:
-        raise InputError(f"there are no tensors of {given.dtype}", where=where) from None
+        raise InputError(
+            f"there are no tensors of {given.dtype}",
+            where=where,
+            hint="convert the array to a type of ONNX, such as float32",
+        ) from None
     if isinstance(value.type, onnx_ir.TensorType):
         stated = element_type(value.type.dtype.value, where)
         if stated is not dtype:
@@ -242,5 +246,6 @@ def constant_input(value: onnx_ir.Value, array: Array) -> Node:
             f"the given constant has the shape {list(given.shape)}, the model states "
             f"[{', '.join(map(str, sizes))}]",
             where=where,
+            hint="give an array of the shape that the model states",
         )
     return array_node(given)

@@ -52,8 +52,8 @@ from tilewright.shape import (
     minimum,
 )
 from tilewright.tile.attention.frame import KEY, ROW, AttentionBlock, AttentionFrame
-from tilewright.tile.loops.loops import target_buffers
 from tilewright.tile.moves.transposes import SIZES
+from tilewright.tile.nests import target_buffers
 from tilewright.tile.products.contraction import shown
 from tilewright.tile.values.lowering import Lowering
 from tilewright.tile.variants import LoweredStep

@@ -22,7 +22,6 @@ from tilewright.ir.tile import (
     Load,
     Local,
     Loop,
-    Statement,
     TileBuffer,
     TileProgram,
     TransposeBlock,
@@ -49,6 +48,7 @@ from tilewright.tile.convolutions.winograd_transforms import (
     transforms,
 )
 from tilewright.tile.moves.transposes import SIZES
+from tilewright.tile.nests import grid_axis
 from tilewright.tile.products.contraction import shown
 from tilewright.tile.values.lowering import Lowering
 from tilewright.tile.variants import LoweredStep, Workspace
@@ -133,21 +133,16 @@ class _Transform:
         self.width = _channel_block(width)
         count = maximum(ceil_div(tiles.columns, most), 1)
         self.across = ceil_div(tiles.columns, count)
-        self.batch = self._task(self.node.shape[0])
-        self.row = self._task(tiles.rows)
-        self.first = self._task(count) * self.across
+        self.batch = grid_axis(self.lowering, self.grid, self.node.shape[0])
+        self.row = grid_axis(self.lowering, self.grid, tiles.rows)
+        self.first = grid_axis(self.lowering, self.grid, count) * self.across
         self.channel, self.channels = constant(0), constant(width)
         if self.width < width:
-            self.channel = self._task(constant(-(-width // self.width))) * self.width
+            blocks = constant(-(-width // self.width))
+            self.channel = grid_axis(self.lowering, self.grid, blocks) * self.width
             self.channels = minimum(self.width, width - self.channel)
         self.here = maximum(minimum(self.across, tiles.columns - self.first), 0)
         lowering.open()
-
-    def _task(self, size: Expr) -> Expr:
-        self.lowering.open()
-        variable = self.lowering.variable(size)
-        self.grid.append((str(variable), size))
-        return variable
 
     def loop(
         self,
@@ -171,7 +166,7 @@ class _Transform:
         return Load(buffer, self.lowering.scope.resolve(offset))
 
     def program(self, results: Sequence[TileBuffer], others: Sequence[TileBuffer]) -> TileProgram:
-        body: list[Statement] = [s for block in self.lowering.blocks for s in block.statements]
+        body = self.lowering.opened_statements()
         reads = (*others, *self.lowering.buffers.values())
         return TileProgram(
             (*reads, *results),

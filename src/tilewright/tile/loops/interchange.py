@@ -25,18 +25,10 @@ from tilewright.ir.tile import (
 from tilewright.ir.tile_walk import ExpressionMap, value_loads
 from tilewright.shape import Expr, constant, maximum, symbol
 from tilewright.tile.loops.side_by_side import combined, side_by_side
+from tilewright.tile.nests import Columns
 from tilewright.tile.values.lowering import Lowering
 
 ROWS = 4  # taken into running values at once, which are read and written once for all of them
-
-
-@dataclass(frozen=True)
-class Columns:
-    """Neighbouring results of one task: the first one, how many, and how many at most."""
-
-    first: Expr
-    count: Expr
-    most: Expr
 
 
 def interchanged(

@@ -29,8 +29,9 @@ from tilewright.ir.tile_interleaved import MOST_PICKED
 from tilewright.ir.tile_walk import slope, stride, value_loads
 from tilewright.ir.views import linear
 from tilewright.shape import Expr, ceil_div, constant, maximum, minimum, product, total
-from tilewright.tile.loops.loops import CHUNK, SHORT, finish, target_buffers
+from tilewright.tile.loops.loops import CHUNK, SHORT
 from tilewright.tile.moves.transposes import SIZES, STRIP, columns_of_task
+from tilewright.tile.nests import finish, grid_axis, target_buffers
 from tilewright.tile.values.lowering import Lowering
 
 ZERO = constant(0)
@@ -51,7 +52,7 @@ def lower_concat(kernel: Kernel, lowering: Lowering) -> TileProgram:
             grid = _Turned(lowering, target, output, axis, *turned).write()
         else:
             grid = _joined_values(lowering, target, output, axis)
-    body = [s for block in lowering.blocks for s in block.statements]
+    body = lowering.opened_statements()
     return finish(lowering, kernel, grid, body, {output: target})
 
 
@@ -68,9 +69,7 @@ def _joined_runs(
     are_short = all(run.is_constant and run.value <= SHORT for run in runs)
     pieces = constant(1) if are_short else maximum(ceil_div(reduce(maximum, runs), CHUNK), 1)
     for size, stem in (*((size, "i") for size in output.shape[:axis]), (pieces, "c")):
-        lowering.open()
-        outside.append(lowering.variable(size, stem))
-        grid.append((str(outside[-1]), size))
+        outside.append(grid_axis(lowering, grid, size, stem))
     *outside, piece = outside
     origin = linear((*outside, *[ZERO] * (output.rank - axis)), output.shape)
     for operand, run in zip(output.inputs, runs, strict=True):
@@ -114,9 +113,7 @@ def _opened_grid(
     index = [ZERO] * output.rank
     for axis, size in enumerate(output.shape):
         if axis not in inner:
-            lowering.open()
-            index[axis] = lowering.variable(size)
-            grid.append((str(index[axis]), size))
+            index[axis] = grid_axis(lowering, grid, size)
     return grid, index
 
 
@@ -200,9 +197,7 @@ class _Turned:
         self.grid, self.index = _opened_grid(self.lowering, self.output, tuple(inner))
         pixels = self.output.shape[self.axis]
         most = columns_of_task(self.output.shape[self.last])
-        self.lowering.open()
-        number = self.lowering.variable(ceil_div(pixels, most), "t")
-        self.grid.append((str(number), ceil_div(pixels, most)))
+        number = grid_axis(self.lowering, self.grid, ceil_div(pixels, most), "t")
         self.first, self.row = number * most, minimum(pixels, most)
         begin = ZERO
         for group, is_turned in self._groups():

@@ -51,7 +51,7 @@ from tilewright.shape import (
     symbol,
 )
 from tilewright.target import Target
-from tilewright.tile.loops.loops import finish, target_buffers
+from tilewright.tile.nests import finish, target_buffers
 from tilewright.tile.products.contraction import is_constant
 from tilewright.tile.products.frame import RegisterTile
 from tilewright.tile.values.lowering import Lowering
@@ -194,7 +194,7 @@ class _Steps:
 
     def _finished(self, grid: Sequence[tuple[str, Expr]], in_rounds: bool) -> tuple[LoweredStep]:
         lowering = self.lowering
-        body = [s for block in lowering.blocks for s in block.statements]
+        body = lowering.opened_statements()
         program = finish(lowering, self.kernel, grid, body, self.targets)
         columns = sum(p.sums.shape[1].value for p in self.steps.products)
         products = self.length * self.batch * (self.hidden * columns)

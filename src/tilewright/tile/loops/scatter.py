@@ -28,9 +28,9 @@ from tilewright.shape import (
     product,
     select,
 )
-from tilewright.tile.loops.interchange import Columns
-from tilewright.tile.loops.loops import CHUNK, finish, target_buffers, task_columns
+from tilewright.tile.loops.loops import CHUNK
 from tilewright.tile.loops.scatter_rows import replaces_rows, scatter_rows
+from tilewright.tile.nests import Columns, finish, target_buffers, task_columns
 from tilewright.tile.passes.tables import with_tables
 from tilewright.tile.prices import priced
 from tilewright.tile.values.lowering import Lowering
@@ -107,7 +107,7 @@ class _Scatter:
         if self.copies:
             self._nested(shape, self.place, self._copied)
         self._all_updates()
-        body = [s for block in lowering.blocks for s in block.statements]
+        body = lowering.opened_statements()
         return finish(lowering, self.kernel, self.grid, body, self.targets)
 
     def _most_columns(self, width: Expr) -> Expr:

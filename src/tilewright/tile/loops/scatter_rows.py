@@ -35,7 +35,8 @@ from tilewright.shape import (
     product,
     select,
 )
-from tilewright.tile.loops.loops import CHUNK, finish, target_buffers
+from tilewright.tile.loops.loops import CHUNK
+from tilewright.tile.nests import finish, target_buffers
 from tilewright.tile.values.lowering import Lowering
 from tilewright.tile.variants import LoweredStep, Workspace
 from tilewright.tile.work import estimate

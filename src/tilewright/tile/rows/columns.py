@@ -41,8 +41,8 @@ from tilewright.shape import (
     select,
 )
 from tilewright.target.core_model import WIDE_LANES, WORD_BYTES
-from tilewright.tile.loops.loops import column_block, filled, target_buffers, task_columns
 from tilewright.tile.loops.side_by_side import combined
+from tilewright.tile.nests import column_block, filled, grid_axis, target_buffers, task_columns
 from tilewright.tile.prices import priced
 from tilewright.tile.rows.parts import LONG
 from tilewright.tile.rows.stages import part_of
@@ -143,10 +143,10 @@ class _Columns:
         self.grid: list[tuple[str, Expr]] = []
         self.index: list[Expr] = [constant(0)] * len(self.space.shape)
         for axis in self.space.kept[:-1]:
-            self.index[axis] = self._task(self.space.shape[axis])
+            self.index[axis] = grid_axis(self.lowering, self.grid, self.space.shape[axis])
         self.folded = self._rows_in_one()
         self.width = self.space.shape[-1] * self.folded
-        self.part = self._task(constant(PARTS)) if in_parts else None
+        self.part = grid_axis(self.lowering, self.grid, constant(PARTS)) if in_parts else None
         lowering.open()
         if self.folded > 1:
             self.first, self.count, self.block = constant(0), self.width, self.width
@@ -158,12 +158,6 @@ class _Columns:
         self.finished: dict[Index, Value] = {}
         lowering.cached[self.seed] = self.finished.get
         lowering.open()
-
-    def _task(self, size: Expr) -> Expr:
-        self.lowering.open()
-        variable = self.lowering.variable(size)
-        self.grid.append((str(variable), size))
-        return variable
 
     @property
     def has_few_rows(self) -> bool:
@@ -201,7 +195,7 @@ class _Columns:
     ) -> TileProgram:
         """The statements so far; results are those of the kernel, or ``left``."""
         lowering = self.lowering
-        body = tuple(s for block in lowering.blocks for s in block.statements)
+        body = tuple(lowering.opened_statements())
         outputs = [self.targets[o] for o in self.kernel.outputs]
         results = outputs if left is None else [left]
         size = self._elements if not spaces else self.sums * PARTS

@@ -84,7 +84,7 @@ def _program(
     task: RowTask, spaces: Sequence[TileBuffer], results: Sequence[TileBuffer]
 ) -> TileProgram:
     lowering = task.lowering
-    body = tuple(s for block in lowering.blocks for s in block.statements)
+    body = tuple(lowering.opened_statements())
     zeros = dict.fromkeys(task.is_even, constant(0))
     work = estimate(task.grid, ExpressionMap.substitution(zeros).statements(body))
     return TileProgram(

@@ -33,8 +33,8 @@ from tilewright.ir.tile_walk import ExpressionMap
 from tilewright.ir.views import Index, linear
 from tilewright.shape import Expr, ceil_div, constant, maximum, minimum, product
 from tilewright.target.core_model import WIDE_LANES
-from tilewright.tile.loops.loops import block_number, collapse
 from tilewright.tile.loops.side_by_side import combined
+from tilewright.tile.nests import block_number, collapse, grid_axis
 from tilewright.tile.rows.columns import ROWS, rows_per_pass
 from tilewright.tile.rows.row_layouts import Layout
 from tilewright.tile.rows.stages import (
@@ -93,9 +93,7 @@ class RowColumns:
         if given is not None:
             self.fixed.update(given.fixed)
         for axis in layout.grid if given is None else ():
-            self.lowering.open()
-            self.fixed[axis] = self.lowering.variable(self.space.shape[axis])
-            self.grid.append((str(self.fixed[axis]), self.space.shape[axis]))
+            self.fixed[axis] = grid_axis(self.lowering, self.grid, self.space.shape[axis])
         self.width = product(self._sizes(layout.within))  # columns of one row
         rows = product(self._sizes(layout.beside))
         self.most = self.lowering.scope.resolve(self._block(rows))
@@ -105,12 +103,10 @@ class RowColumns:
         number = block_number(self.lowering, self.grid, blocks, most)
         self.first = begin + number * self.most
         self.count = self.lowering.scope.resolve(minimum(self.most, end - self.first))
-        self.part = constant(0)
         self.in_parts = in_parts
+        self.part = constant(0)
         if in_parts:
-            self.lowering.open()
-            self.part = self.lowering.variable(constant(PARTS))
-            self.grid.append((str(self.part), constant(PARTS)))
+            self.part = grid_axis(self.lowering, self.grid, constant(PARTS))
         self.lowering.open()
 
     def _sizes(self, axes: Sequence[int]) -> Shape:

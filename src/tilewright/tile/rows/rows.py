@@ -1,6 +1,6 @@
 """Row kernels: softmax, normalisations and other reductions, stitched with the work around them.
 
-Each stage of a kernel (``row_stages``) is a sweep over whole rows that stay in cache. Where rows
+Each stage of a kernel (``stages``) is a sweep over whole rows that stay in cache. Where rows
 lie side by side in memory, vectors run across them (``row_columns``); where these are very few,
 rows one by one are a variant, and so are the columns turned into rows (``turned_columns``).
 Otherwise one task has one row, and vectors run along it (``rows_along``). Where rows

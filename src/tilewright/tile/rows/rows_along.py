@@ -18,8 +18,8 @@ from tilewright.ir.tile import (
 )
 from tilewright.ir.views import Index, linear
 from tilewright.shape import Expr, constant, product
-from tilewright.tile.loops.loops import collapse
 from tilewright.tile.loops.side_by_side import combined
+from tilewright.tile.nests import collapse, grid_axis
 from tilewright.tile.rows.stages import (
     NotOneLoopError,
     RowStages,
@@ -48,15 +48,11 @@ class Rows:
         self.grid: list[tuple[str, Expr]] = []
         self.reduced = [a for a in self.space.wide if a in self.space.axes]
         for axis in self.space.kept if place is None else ():
-            self.place[axis] = self._task(self.space.shape[axis])
-        self.part = self._task(constant(PARTS)) if in_parts else constant(0)
+            self.place[axis] = grid_axis(self.lowering, self.grid, self.space.shape[axis])
+        self.part = constant(0)
+        if in_parts:
+            self.part = grid_axis(self.lowering, self.grid, constant(PARTS))
         self.lowering.open()
-
-    def _task(self, size: Expr) -> Expr:
-        self.lowering.open()
-        variable = self.lowering.variable(size)
-        self.grid.append((str(variable), size))
-        return variable
 
     @property
     def is_even(self) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from tilewright.ir.scalar import SCALAR_FUNCTIONS
 from tilewright.ir.tile import Apply, Literal, Load, TileBuffer, Value
 from tilewright.ir.views import Index, linear, reshape_index
 from tilewright.shape import Expr, ceil_div, constant, minimum
-from tilewright.tile.loops.loops import target_buffers
+from tilewright.tile.nests import target_buffers
 from tilewright.tile.rows.divisions import divisions
 from tilewright.tile.values.lowering import Lowering
 from tilewright.tile.work import PARTS

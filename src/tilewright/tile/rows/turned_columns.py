@@ -14,6 +14,7 @@ from tilewright.ir.graph import Node
 from tilewright.ir.tile import Loop, TileBuffer, TransposeBlock
 from tilewright.ir.views import linear, unflatten
 from tilewright.shape import Expr, constant, product
+from tilewright.tile.nests import grid_axis
 from tilewright.tile.rows.rows_along import Rows
 from tilewright.tile.rows.stages import NotOneLoopError, RowStages
 from tilewright.tile.rows.turned_rows import read_elements
@@ -37,9 +38,7 @@ class TurnedColumns(Rows):
         fixed: dict[int, Expr] = {}
         grid: list[tuple[str, Expr]] = []
         for axis in lead:
-            lowering.open()
-            fixed[axis] = lowering.variable(space.shape[axis])
-            grid.append((str(fixed[axis]), space.shape[axis]))
+            fixed[axis] = grid_axis(lowering, grid, space.shape[axis])
         self.length = product([space.shape[axis] for axis in reduced])
         self.columns = product([space.shape[axis] for axis in beside])
         sizes = tuple(space.shape[axis] for axis in lead)

@@ -8,7 +8,7 @@ with :meth:`Lowering.value`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from tilewright.ir.access import below_reshapes
@@ -45,20 +45,16 @@ from tilewright.ir.tile import (
     Convert,
     Guarded,
     IndexValue,
-    Let,
     LetIndex,
     Literal,
     Load,
     Local,
     Loop,
-    Statement,
-    Store,
     TileBuffer,
     Value,
     multiplied,
     neutral_element,
 )
-from tilewright.ir.tile_walk import value_symbols
 from tilewright.ir.views import Index, declare_index, linear, looked_up, pull_back
 from tilewright.shape import (
     Expr,
@@ -73,28 +69,23 @@ from tilewright.shape import (
 )
 from tilewright.tile.values import whole
 from tilewright.tile.values.best_position import best_position
-from tilewright.tile.values.block import Block
 from tilewright.tile.values.taps import Tap, geometry, tap_position
+from tilewright.tile.values.writer import ProgramWriter
 
 
-class Lowering:
-    """State while one kernel is lowered: buffers met, messages, open loops, facts about indices."""
+class Lowering(ProgramWriter):
+    """State while one kernel is lowered: the program written so far, and what values are known.
+
+    ``memory`` are the nodes that the kernel reads, ``cached`` what gives elements of a node that
+    was computed before, or None for an element that was not.
+    """
 
     def __init__(self, kernel: Kernel, scope: Scope) -> None:
+        super().__init__(scope)
         self.memory = frozenset(kernel.reads)
-        self.scope = scope.copy()
         self.label = kernel.label
-        self.buffers: dict[Node, TileBuffer] = {}
-        self.scratch: list[TileBuffer] = []
-        self.checks: list[str] = []
-        self.blocks: list[Block] = [Block()]
-        self.depth: dict[str, int] = {}
-        self.sizes: dict[str, Expr] = {}
         self.cached: dict[Node, Callable[[Index], Value | None]] = {}
-        self._symbols: dict[Value, frozenset[str]] = {}
         self._below: dict[tuple[Node, Expr], bool] = {}  # whether all positions are known
-        self._names = 0
-        self._barrier = 0
 
     def continued(self, kernel: Kernel, scope: Scope) -> Lowering:
         """A lowering of another kernel into the same program: names, buffers and messages go on.
@@ -102,22 +93,8 @@ class Lowering:
         Facts about indices do not: names of axes mean something else there.
         """
         made = Lowering(kernel, scope)
-        made.buffers, made.scratch, made.checks = self.buffers, self.scratch, self.checks
-        made._names = self._names
+        made.continue_program(self)
         return made
-
-    # ------------------------------------------------------------ names, buffers, blocks
-
-    def name(self, stem: str) -> str:
-        """A name not used before in this kernel."""
-        self._names += 1
-        return f"_{stem}{self._names}"
-
-    def buffer(self, node: Node) -> TileBuffer:
-        """The memory of a node that is read from there or written to it."""
-        if node not in self.buffers:
-            self.buffers[node] = TileBuffer(f"b{len(self.buffers)}", node.dtype)
-        return self.buffers[node]
 
     def is_stored(self, node: Node) -> bool:
         """Whether the elements of a node are in memory in its own order."""
@@ -126,54 +103,6 @@ class Lowering:
     def stored(self, node: Node) -> TileBuffer:
         """The memory of a node or of one that it is a Reshape of."""
         return self.buffer(below_reshapes(node, self.memory))
-
-    def scratch_buffer(self, dtype: DType, elements: Expr, fixed: bool = False) -> TileBuffer:
-        """New thread-private memory; ``fixed`` if of one layout, whatever the sizes of a call."""
-        made = TileBuffer(f"s{len(self.scratch)}", dtype, True, elements, fixed)
-        self.scratch.append(made)
-        return made
-
-    def check(self, message: str) -> int:
-        """The index of a message in this kernel's list."""
-        if message not in self.checks:
-            self.checks.append(message)
-        return self.checks.index(message)
-
-    def variable(self, extent: Expr, stem: str = "i", count: Expr | None = None) -> Expr:
-        """A loop variable in [0, extent), known to the scope; its body runs ``count`` times."""
-        name = self.name(stem)
-        self.depth[name] = len(self.blocks) - 1
-        self.sizes[name] = extent
-        self.blocks[-1].extents.append(extent if count is None else count)
-        return declare_index(self.scope, name, extent)
-
-    def open(self) -> None:
-        """Begin the body of a loop."""
-        self.blocks.append(Block())
-
-    def opened(self, name: str, size: Expr | None = None) -> Expr:
-        """Open the body of a loop over ``name``: below ``size``, or just not negative."""
-        self.open()
-        self.depth[name] = len(self.blocks) - 1
-        scope = self.scope
-        return scope.declare(name, 0) if size is None else declare_index(scope, name, size)
-
-    def close(self) -> tuple[Statement, ...]:
-        """End the innermost open body and return its statements."""
-        return tuple(self.blocks.pop().statements)
-
-    def emit(self, statement: Statement) -> None:
-        """Append to the innermost open body."""
-        self.blocks[-1].statements.append(statement)
-
-    def _level(self, symbols: Iterable[str]) -> int:
-        deepest = max((self.depth.get(s, 0) for s in symbols), default=0)
-        return max(min(deepest, len(self.blocks) - 1), self._barrier)
-
-    def _runs_within(self, level: int) -> Expr:
-        """Whether the loops inside of an open body run at all, where the body does."""
-        inner = [size for block in self.blocks[level + 1 :] for size in block.extents]
-        return self.scope.resolve(logical_and(*(less(0, size) for size in inner)))
 
     # ------------------------------------------------------------ values
 
@@ -185,7 +114,7 @@ class Lowering:
             if key in block.memo:
                 return block.memo[key]
         made = self._value(node, position)
-        self.blocks[self._level(self.symbols(made))].memo[key] = made
+        self.blocks[self.level_of(self.symbols(made))].memo[key] = made
         return made
 
     def _value(self, node: Node, index: Index) -> Value:
@@ -235,9 +164,9 @@ class Lowering:
     def _check_divisor(self, divisor: Value) -> None:
         if isinstance(divisor, Literal) and divisor.value != 0:
             return
-        level = self._level(self.symbols(divisor))
+        level = self.level_of(self.symbols(divisor))
         zero = Apply("equal", (divisor, Literal(0, divisor.dtype)), DType.BOOL)
-        runs = self._runs_within(level)
+        runs = self.runs_within(level)
         if not _is_zero(runs):
             found = _where(runs, zero, Literal(False, DType.BOOL))
             check = self.check("integer division by zero")
@@ -298,8 +227,8 @@ class Lowering:
         value = self.value(indices, index)
         name = self.name("g")
         message = f"{self.label}: index {{0}} is out of bounds for an axis of size {{1}}"
-        level = self._level((*self.symbols(value), *limit.free_symbols))
-        runs = self._runs_within(level)
+        level = self.level_of((*self.symbols(value), *limit.free_symbols))
+        runs = self.runs_within(level)
         if _is_zero(runs):
             return constant(0)
         key = (value, limit, runs)
@@ -352,7 +281,7 @@ class Lowering:
 
         They are placed as far out as they can be.
         """
-        level = self._level(_symbols(index))
+        level = self.level_of(_symbols(index))
         outer, self.blocks = self.blocks, self.blocks[: level + 1]
         name = self.name("r")
         variables: list[Expr] = []
@@ -461,25 +390,6 @@ class Lowering:
         return self.nest(
             node, index, [*map(constant, primitive.kernel)], primitive.kind, inner, node.dtype
         )
-
-    # ------------------------------------------------------------ statements
-
-    def let(self, value: Value) -> Value:
-        """Bind a value computed once per iteration of the current loop."""
-        if isinstance(value, Literal | Local):
-            return value
-        name = self.name("v")
-        self.emit(Let(name, value))
-        self.depth[name] = len(self.blocks) - 1
-        return Local(name, value.dtype)
-
-    def store(self, buffer: TileBuffer, offset: Expr, value: Value) -> None:
-        """Write an element in the current loop."""
-        self.emit(Store(buffer, self.scope.resolve(offset), value))
-
-    def symbols(self, value: Value) -> frozenset[str]:
-        """Names of loop variables and locals that a value depends on."""
-        return value_symbols(value, self._symbols)
 
 
 def _where(predicate: Expr, value: Value, otherwise: Value) -> Value:

@@ -33,7 +33,7 @@ from tilewright.shape import (
     select,
 )
 from tilewright.target.core_model import WIDE_VECTOR_BYTES
-from tilewright.tile.loops.loops import target_buffers
+from tilewright.tile.nests import grid_axis, target_buffers
 from tilewright.tile.values.lowering import Lowering
 
 SHORTER = 4  # rows that are shorter than a vector are made in vectors of so much less
@@ -126,7 +126,7 @@ class Band:
         self.grid: list[tuple[str, Expr]] = []
         self.index: list[Expr] = []
         for size in seed.shape[: geometry.lead + max(self.last - 1, 0)]:
-            self.index.append(self._task(size))
+            self.index.append(grid_axis(self.lowering, self.grid, size))
         self.most_rows, self.most_columns = self._most_rows(), self._most_columns()
         self.row, self.rows = constant(0), constant(1)
         if self.last:
@@ -175,16 +175,10 @@ class Band:
         columns = BAND_COLUMNS // self.stride
         return -(-max(columns, 1) // self.unit) * self.unit
 
-    def _task(self, size: Expr) -> Expr:
-        self.lowering.open()
-        variable = self.lowering.variable(size)
-        self.grid.append((str(variable), size))
-        return variable
-
     def _block(self, axis: int, most: int) -> tuple[Expr, Expr]:
         """The first output of the task along an axis, and how many there are."""
         size = self.seed.shape[axis]
-        first = self._task(ceil_div(size, most)) * most
+        first = grid_axis(self.lowering, self.grid, ceil_div(size, most)) * most
         return first, minimum(most, size - first)
 
     def fixed(self, elements: int, dtype: DType | None = None) -> TileBuffer:

@@ -42,7 +42,7 @@ from tilewright.shape import (
     select,
 )
 from tilewright.target import Target
-from tilewright.tile.loops.loops import target_buffers
+from tilewright.tile.nests import grid_axis, target_buffers
 from tilewright.tile.values.lowering import Lowering
 from tilewright.tile.windows.group_geometry import (
     COLUMNS,
@@ -83,9 +83,9 @@ class ChannelTiles:
         self.weights = group_vectors(self._weights(), primitive.groups, self.lanes)
         self.last = len(self.geometry.kernel) - 1
         self.grid: list[tuple[str, Expr]] = []
-        self.batch = self._task(self.seed.shape[0])
+        self.batch = grid_axis(self.lowering, self.grid, self.seed.shape[0])
         groups = constant(primitive.groups)
-        self.block = self._task(ceil_div(groups, self.lanes))
+        self.block = grid_axis(self.lowering, self.grid, ceil_div(groups, self.lanes))
         self.group = self.block * self.lanes
         self.count = minimum(self.lanes, groups - self.group)
         self.pitch = self._vectors(constant(COLUMNS)).value
@@ -129,18 +129,12 @@ class ChannelTiles:
         """How many elements of a row neighbouring outputs reach."""
         return self._vectors(outputs)
 
-    def _task(self, size: Expr) -> Expr:
-        self.lowering.open()
-        variable = self.lowering.variable(size)
-        self.grid.append((str(variable), size))
-        return variable
-
     def _outputs(self, axis: int, most: int, unit: int) -> tuple[Expr, Expr]:
         """The first output of the task along an axis, and how many there are: alike in all."""
         size = self.seed.shape[self.geometry.lead + axis]
         blocks = maximum(ceil_div(size, most), 1)
         each = maximum(ceil_div(ceil_div(size, blocks), unit) * unit, 1)
-        first = self._task(ceil_div(size, each)) * each
+        first = grid_axis(self.lowering, self.grid, ceil_div(size, each)) * each
         return first, minimum(minimum(each, most), size - first)
 
     def _scratch(self, vectors: int, dtype: DType | None = None) -> TileBuffer:

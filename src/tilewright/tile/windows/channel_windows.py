@@ -42,7 +42,7 @@ from tilewright.shape import (
     select,
 )
 from tilewright.target.core_model import LINE_ELEMENTS
-from tilewright.tile.loops.loops import finish, target_buffers
+from tilewright.tile.nests import finish, grid_axis, target_buffers
 from tilewright.tile.values.lowering import Lowering
 from tilewright.tile.windows.shared_parts import combined_in_pairs
 
@@ -129,7 +129,7 @@ def lower_channel_windows(kernel: Kernel, lowering: Lowering) -> TileProgram:
         row.in_registers()
     else:
         row.in_scratch()
-    body = [s for block in lowering.blocks for s in block.statements]
+    body = lowering.opened_statements()
     program = finish(lowering, kernel, row.grid, body, row.targets)
     return replace(program, work=product(kernel.seed.shape) * (taps + 8) // WORK_SHIFT + 1)
 
@@ -170,19 +170,13 @@ class _Row:
         spatial = range(self.geometry.first, self.row_axis)
         others = [a for a in range(self.seed.rank - 1) if a != self.row_axis]
         for axis in [a for a in others if a not in spatial]:
-            self.index[axis] = self._task(self.seed.shape[axis])
-        number = self._task(blocks)
+            self.index[axis] = grid_axis(self.lowering, self.grid, self.seed.shape[axis])
+        number = grid_axis(self.lowering, self.grid, blocks)
         self.channel = number * self.block
         self.count = minimum(self.block, channels - self.channel)
         for axis in spatial:
-            self.index[axis] = self._task(self.seed.shape[axis])
+            self.index[axis] = grid_axis(self.lowering, self.grid, self.seed.shape[axis])
         self.lowering.open()
-
-    def _task(self, size: Expr) -> Expr:
-        self.lowering.open()
-        variable = self.lowering.variable(size)
-        self.grid.append((str(variable), size))
-        return variable
 
     # ------------------------------------------------------------ loops
 

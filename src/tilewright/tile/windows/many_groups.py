@@ -10,7 +10,7 @@ from tilewright.ir.primitives import Constant, Convolve
 from tilewright.ir.tile import TileProgram
 from tilewright.ir.views import is_view
 from tilewright.target import Target
-from tilewright.tile.loops.loops import finish
+from tilewright.tile.nests import finish
 from tilewright.tile.values.lowering import Lowering
 from tilewright.tile.windows.channel_tiles import ChannelTiles
 from tilewright.tile.windows.channel_windows import UNROLLED_TAPS
@@ -38,7 +38,7 @@ def channel_tiles(kernel: Kernel, lowering: Lowering, target: Target) -> TilePro
         return None
     if task.band_bytes > target.levels[2].capacity // 2 or not task.write():
         return None
-    body = [s for block in lowering.blocks for s in block.statements]
+    body = lowering.opened_statements()
     return finish(lowering, kernel, task.grid, body, task.targets)
 
 

@@ -36,8 +36,8 @@ from tilewright.shape import (
     select,
 )
 from tilewright.target.core_model import WIDE_VECTOR_BYTES
-from tilewright.tile.loops.loops import finish, target_buffers
 from tilewright.tile.moves.transposes import SIZES
+from tilewright.tile.nests import finish, target_buffers
 from tilewright.tile.values.lowering import Lowering
 from tilewright.tile.windows.bands import Geometry
 
@@ -228,5 +228,5 @@ def turned_windows(kernel: Kernel, lowering: Lowering, plain: TileProgram) -> Ti
     task = TurnedWindows(kernel, lowering)
     if not task.write():
         return None
-    body = [s for block in lowering.blocks for s in block.statements]
+    body = lowering.opened_statements()
     return finish(lowering, kernel, task.grid, body, task.targets)

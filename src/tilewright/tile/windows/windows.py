@@ -29,7 +29,7 @@ from tilewright.ir.tile import (
 from tilewright.ir.views import Index, linear
 from tilewright.shape import Expr, constant, maximum, minimum, product
 from tilewright.target.core_model import LINE_ELEMENTS
-from tilewright.tile.loops.loops import finish, target_buffers
+from tilewright.tile.nests import finish, target_buffers
 from tilewright.tile.values.lowering import Lowering
 from tilewright.tile.windows.bands import Geometry
 from tilewright.tile.windows.channel_windows import lower_channel_windows
@@ -57,7 +57,7 @@ def lower_windows(kernel: Kernel, lowering: Lowering) -> TileProgram:
         index.append(lowering.variable(size))
         grid.append((str(index[-1]), size))
     _line(lowering, kernel, targets, geometry, index)
-    body = [s for block in lowering.blocks for s in block.statements]
+    body = lowering.opened_statements()
     return finish(lowering, kernel, grid, body, targets)
 
 
@@ -67,7 +67,7 @@ def _lower_bands(kernel: Kernel, lowering: Lowering) -> TileProgram:
     if task is None:
         task = WindowBands(kernel, lowering) if weighted else WindowLines(kernel, lowering)
     task.write()
-    body = [s for block in lowering.blocks for s in block.statements]
+    body = lowering.opened_statements()
     program = finish(lowering, kernel, task.grid, body, task.targets)
     kernel_sizes = task.geometry.kernel
     # Without weights, the axes are combined one after the other.
