@@ -65,6 +65,9 @@ def test_commands_write_what_they_are_told(tmp_path: Path) -> None:
         run(folder, "verify", "model.onnx", "--reference", "onnx", "--shapes", "random:1") == set()
     )
     written = run(folder, "run", "model.tw", "--random", "batch=2,seq=3", "-o", "out")
-    assert written == {folder / "out", folder / "out" / "embedding.npy"}
+    hidden = {path for path in written if path.name.startswith(".")}  # before it is renamed
+    assert written - hidden == {folder / "out", folder / "out" / "embedding.npy"}
+    assert {path.parent for path in hidden} <= {folder / "out"}
+    assert not any(path.exists() for path in hidden)
     names = sorted(path.name for path in folder.iterdir())
     assert names == ["model.onnx", "model.tw", "out"]

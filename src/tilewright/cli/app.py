@@ -95,7 +95,7 @@ def _run(given: list[str]) -> int:
     except _PARSER_ERROR as error:
         found = cast("Any", error)
         if "--json" in given:
-            hint = "See the options of a command with --help"
+            hint = "Run the command with --help for its options"
             _print_document(UsageError.__name__, UsageError(found.format_message(), hint=hint))
         found.show()
         return WRONG_USAGE

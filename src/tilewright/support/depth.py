@@ -25,5 +25,5 @@ def told_of_depth() -> Generator[None]:
         raise UnsupportedError(
             "The model has a chain of operations that is too long for Python's limit on recursion, "
             f"{sys.getrecursionlimit()}",
-            hint="Raise it before compiling: sys.setrecursionlimit(10_000)",
+            hint="Call sys.setrecursionlimit(10_000) before compiling",
         ) from error

@@ -39,6 +39,7 @@ from tilewright.shape import (
     symbol,
 )
 from tilewright.target.core_model import LINE_BYTES, LISTED
+from tilewright.tile.convolutions.gathered import SHORT_RUN
 from tilewright.tile.moves.transposes import SIZES, STRIP
 from tilewright.tile.prices import step_price
 from tilewright.tile.products.contraction import (
@@ -63,7 +64,6 @@ from tilewright.tile.variants import (
 from tilewright.tile.work import estimate
 
 TASKS = 16  # to make at least
-SHORT_RUN = 32  # channels; runs of fewer are not cut
 
 
 def turned_way(
