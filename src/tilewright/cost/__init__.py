@@ -21,7 +21,7 @@ from tilewright.cost.contraction import contraction_time, contraction_work, tile
 from tilewright.cost.levels import lone_lines_time, memory_time, of_memory
 from tilewright.cost.loops import loop_price
 from tilewright.cost.machine import Machine, workers_for
-from tilewright.cost.operands import Blocks
+from tilewright.cost.operands import Blocks, apart_lines_time
 from tilewright.cost.phases import LoopPrice
 from tilewright.cost.recurrence import (
     StepSizes,
@@ -44,6 +44,7 @@ __all__ = [
     "StepRun",
     "StepSizes",
     "Tasks",
+    "apart_lines_time",
     "apart_time",
     "attention_time",
     "combination_cycles",

@@ -12,11 +12,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import prod
 
-from tilewright.cost import Machine, lone_lines_time
+from tilewright.cost import Machine, apart_lines_time, lone_lines_time
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Constant, Convolve
+from tilewright.ir.product_nest import ProductNest
 from tilewright.ir.tile import (
     IndexValue,
     Load,
@@ -145,10 +146,12 @@ def listed_way(
     data, primitive = kernel.seed.inputs[0], kernel.seed.primitive
     assert isinstance(primitive, Convolve)
     line = LINE_BYTES // data.dtype.bytes
-    elements, skipped = product(data.shape), prod(primitive.strides[:-1])
-    lines = elements // (line * skipped)
-    waited = lone_lines_time(lines, elements * data.dtype.bytes, machine) // symbol(THREADS)
-    return Way(", pixels listed", lower, priced=lambda price: price + waited)
+    elements, (*outer, last) = product(data.shape), primitive.strides
+    lines = elements // (line * prod(outer))
+    waited = lone_lines_time(lines, elements * data.dtype.bytes, machine)
+    nest = ProductNest.of(lower(Blocking())[0].program)
+    more = (waited + apart_lines_time(nest, machine, last)) // symbol(THREADS)
+    return Way(", pixels listed", lower, priced=lambda price: price + more)
 
 
 def lower_listed(
