@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -12,13 +13,15 @@ from tilewright.ir.graph import Graph, node
 from tilewright.ir.kernel import Kernel
 from tilewright.ir.primitives import Broadcast, Convolve
 from tilewright.shape import ceil_div, constant
+from tilewright.target.core_model import LISTED
 from tilewright.tile import lower
-from tilewright.tile.convolutions.pointwise import listed_way
-from tilewright.tile.products.frame import Blocking, RegisterTile
+from tilewright.tile.convolutions.pointwise import lower_listed
+from tilewright.tile.products.contraction import DEPTH_BLOCK
+from tilewright.tile.products.frame import RegisterTile
 from tilewright.tile.values.lowering import Lowering
 from tilewright.tile.variants import Variant
 
-Force = Callable[[Blocking], None]
+Force = Callable[[int], None]
 
 # Images, lines and columns: nothing, one, tiles of six and seven and one more or less, primes.
 EDGES = [
@@ -30,16 +33,15 @@ EDGES = [
 
 @pytest.fixture
 def force(monkeypatch: pytest.MonkeyPatch) -> Force:
-    """Lets a test say in which blocks convolutions are computed in this way."""
+    """Lets convolutions be computed in this way, in blocks of so many channels."""
 
-    def take(blocking: Blocking) -> None:
+    def take(depth: int) -> None:
         def variants(
-            kernel: Kernel, fresh: Callable[[], Lowering], tile: RegisterTile, *rest: object
+            kernel: Kernel, fresh: Callable[[], Lowering], tile: RegisterTile, *_: object
         ) -> tuple[Variant, ...]:
-            machine = rest[1]
-            way = listed_way(kernel, fresh, tile, machine)  # pyright: ignore[reportArgumentType]
-            assert way is not None, f"{kernel.label} cannot be computed in this way"
-            return (Variant("forced", way.lower(blocking), constant(0)),)
+            step = lower_listed(kernel, fresh, replace(tile, rows=min(tile.rows, LISTED)), depth)
+            assert step is not None, f"{kernel.label} cannot be computed in this way"
+            return (Variant("forced", (step,), constant(0)),)
 
         monkeypatch.setattr(lower, "lower_convolution", variants)
 
@@ -64,17 +66,17 @@ def convolution(channels: tuple[int, int], strides: Sequence[int], dtype: DType 
 def test_every_pixel_is_read_where_it_lies(
     force: Force, channels: tuple[int, int], strides: tuple[int, int]
 ) -> None:
-    force(Blocking())
+    force(DEPTH_BLOCK)
     check(convolution(channels, strides), EDGES, length=channels[0])
 
 
 @pytest.mark.parametrize("depth", [32, 50, 256])
-def test_runs_of_channels_and_blocks_of_rows(force: Force, depth: int) -> None:
+def test_runs_of_channels(force: Force, depth: int) -> None:
     """100 channels in two runs, in blocks of two and of one, and in a single one."""
-    force(Blocking(rows=12, columns=64, depth=depth))
+    force(depth)
     check(convolution((100, 70), (2, 1)), EDGES, length=100)
 
 
 def test_float64(force: Force) -> None:
-    force(Blocking())
+    force(DEPTH_BLOCK)
     check(convolution((33, 9), (2, 2), F64), EDGES[:6], length=33)

@@ -417,14 +417,16 @@ def apart_lines_time(nest: ProductNest, machine: Machine, apart: int) -> Expr:
     do they hide behind these; what is more is added, up to the left operand's own (with six rows
     2.6 of 6 cycles at AVX2, none of 24 at AVX-512 with one multiply-add a cycle, Zen 4).
     """
-    registers, size = nest.registers, nest.dtype.bytes
-    level = machine.target.levels[2]
-    line = LINE_BYTES / level.bandwidth
-    own = line * (1 + (registers.rows - 1) * apart * size / LINE_BYTES)
-    whole = own + line * registers.columns * size / LINE_BYTES
-    step = machine.line(nest.dtype, registers.columns, registers.rows).at(registers.rows)
+    size, rows, columns = nest.dtype.bytes, nest.registers.rows, nest.registers.columns
+    if nest.n.is_constant:  # of fewer columns a tile has fewer vectors
+        lanes = machine.target.vector_bytes // size
+        columns = max(min(columns, -(-nest.n.value // lanes) * lanes), lanes)
+    line = LINE_BYTES / machine.target.levels[2].bandwidth
+    own = line * (1 + (rows - 1) * apart * size / LINE_BYTES)
+    whole = own + line * columns * size / LINE_BYTES
+    step = machine.line(nest.dtype, columns, rows).at(rows)
     shown = min(machine.picoseconds(own), max(0, round(2 * machine.picoseconds(whole) - step)))
-    tiles = ceil_div(nest.m, registers.rows) * ceil_div(nest.n, registers.columns)
+    tiles = ceil_div(nest.m, rows) * ceil_div(nest.n, columns)
     return batch_size(nest) * nest.k * tiles * shown
 
 

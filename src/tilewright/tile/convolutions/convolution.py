@@ -38,7 +38,7 @@ from tilewright.shape import (
 )
 from tilewright.tile.convolutions.channel_lines import PackedLines
 from tilewright.tile.convolutions.gathered import gathered_time, lower_channels_last
-from tilewright.tile.convolutions.pointwise import listed_way, turned_way
+from tilewright.tile.convolutions.pointwise import listed_variant, turned_way
 from tilewright.tile.convolutions.winograd import winograd_variants
 from tilewright.tile.narrow import narrow_kernel
 from tilewright.tile.passes.masks import with_masks
@@ -113,11 +113,10 @@ def lower_convolution(
     ways, _ = plain_ways(lower)
     turned = turned_way(kernel, fresh, tile, machine)
     ways = ways if turned is None else (*ways, turned)
-    listed = listed_way(kernel, fresh, tile, machine)
-    ways = ways if listed is None else (*ways, listed)
     if _are_joined(kernel, fresh()):
         ways = (*ways, Way(", images joined", lower_joined, packed=True))
-    return best_somewhere(choice.blocked_variants(ways))
+    listed = listed_variant(kernel, fresh, tile, machine)
+    return best_somewhere((*choice.blocked_variants(ways), *([listed] if listed else [])))
 
 
 def _direct_variants(

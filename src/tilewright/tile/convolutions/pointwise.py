@@ -12,7 +12,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import prod
 
-from tilewright.cost import Machine, apart_lines_time, lone_lines_time
+from tilewright.cost import (
+    Machine,
+    apart_lines_time,
+    contraction_time,
+    contraction_work,
+    lone_lines_time,
+)
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node
 from tilewright.ir.kernel import Kernel
@@ -42,7 +48,7 @@ from tilewright.shape import (
 from tilewright.target.core_model import LINE_BYTES, LISTED
 from tilewright.tile.convolutions.gathered import SHORT_RUN
 from tilewright.tile.moves.transposes import SIZES, STRIP
-from tilewright.tile.prices import step_price
+from tilewright.tile.prices import shared_out, step_price
 from tilewright.tile.products.contraction import (
     DEPTH_BLOCK,
     assemble,
@@ -60,6 +66,7 @@ from tilewright.tile.variants import (
     LoweredStep,
     PackedConstant,
     Source,
+    Variant,
     Workspace,
 )
 from tilewright.tile.work import estimate
@@ -130,56 +137,44 @@ def _reads_constants(step: LoweredStep, own: Sequence[Node]) -> bool:
     return all(isinstance(source.primitive, Constant) for source in inputs)
 
 
-def listed_way(
+def listed_variant(
     kernel: Kernel, fresh: Callable[[], Lowering], tile: RegisterTile, machine: Machine
-) -> Way | None:
-    """The way of the same Convolves that lists where pixels are, or None where it does not fit."""
+) -> Variant | None:
+    """The same Convolves by a list of where pixels are, or None where that does not fit."""
     tile = replace(tile, rows=min(tile.rows, LISTED), others=())
-    if lower_listed(kernel, fresh, tile) is None:
+    step = lower_listed(kernel, fresh, tile)
+    if step is None:
         return None
-
-    def lower(blocking: Blocking) -> tuple[LoweredStep, ...]:
-        step = lower_listed(kernel, fresh, tile, blocking)
-        assert step is not None, f"{kernel.label}: its pixels could be listed before"
-        return (step,)
-
     data, primitive = kernel.seed.inputs[0], kernel.seed.primitive
     assert isinstance(primitive, Convolve)
-    line = LINE_BYTES // data.dtype.bytes
+    nest, threads = ProductNest.of(step.program), symbol(THREADS)
     elements, (*outer, last) = product(data.shape), primitive.strides
-    lines = elements // (line * prod(outer))
+    lines = elements * data.dtype.bytes // (LINE_BYTES * prod(outer))
     waited = lone_lines_time(lines, elements * data.dtype.bytes, machine)
-    nest = ProductNest.of(lower(Blocking())[0].program)
-    more = (waited + apart_lines_time(nest, machine, last)) // symbol(THREADS)
-    return Way(", pixels listed", lower, priced=lambda price: price + more)
+    more = (waited + apart_lines_time(nest, machine, last)) // threads
+    step = shared_out(step, contraction_work(nest, machine))
+    return Variant("pixels listed", (step,), contraction_time(nest, machine, threads) + more)
 
 
 def lower_listed(
-    kernel: Kernel,
-    fresh: Callable[[], Lowering],
-    tile: RegisterTile,
-    blocking: Blocking | None = None,
+    kernel: Kernel, fresh: Callable[[], Lowering], tile: RegisterTile, depth: int = DEPTH_BLOCK
 ) -> LoweredStep | None:
     """The step of a Convolve as of :func:`lower_turned` that reads its data where they lie.
 
     Rows are the pixels of all images, and a table says where each of a block begins. The channels
-    of one are as far apart as an image has pixels.
+    of one are as far apart as an image has pixels; blocks have up to ``depth`` of them.
     """
     data, lowering = kernel.seed.inputs[0], fresh()
     if not _fits(kernel.seed, lowering):
         return None
-    frame, index = _frame(kernel, lowering, tile, blocking or Blocking())
-    source = lowering.buffer(data)
-    most = DEPTH_BLOCK if frame.blocking.depth is None else frame.blocking.depth
+    frame, index = _frame(kernel, lowering, tile, Blocking())
     channels = data.shape[1].value
-    run = _run(channels, most)
+    run = _run(channels, depth)
+    block = constant(min(max(1, depth // run) * run, channels))
     rows = row_block(frame, False)
-    left = _pixel_table(frame, source, run, rows)
+    left = _pixel_table(frame, lowering.buffer(data), run, rows)
     sources: list[Source] = []
-    depth = constant(max(1, most // run) * run)
-    step = assemble(
-        frame, index, left, _weights(frame, sources), sources, minimum(depth, channels), rows
-    )
+    step = assemble(frame, index, left, _weights(frame, sources), sources, block, rows)
     return step if _reads_constants(step, (data,)) else None
 
 
@@ -310,4 +305,4 @@ def _weights(frame: Frame, sources: list[Source]) -> View:
     return packed_operand(frame, packed, frame.n, sources)
 
 
-__all__ = ["lower_turned", "turned_way"]
+__all__ = ["listed_variant", "lower_listed", "lower_turned", "turned_way"]
