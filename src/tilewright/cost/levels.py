@@ -78,11 +78,11 @@ def unforeseen_time(lines: Expr, whole: Expr, machine: Machine) -> Expr:
 
 
 def lone_lines_time(lines: Expr, whole: Expr, machine: Machine) -> Expr:
-    """Picoseconds for which tiles wait for so many lines, of ``whole`` bytes, each of another page.
+    """Picoseconds for which tiles wait for so many lines, each of another page.
 
-    A core sees few steps ahead, which read a line each: enough to hide the caches, but not memory,
-    where translations of addresses are waited for as well: a line took 7 to 97 ns on Zen 4, with a
-    latency of 105 to 150.
+    ``whole`` are the bytes that are touched until these are read again. A core sees few steps
+    ahead, which read a line each: enough to hide the caches, but not memory, where translations of
+    addresses are waited for as well: a line took 7 to 97 ns on Zen 4, with a latency of 105 to 150.
     """
     (last, memory), streams = machine.target.levels[-2:], machine.core.streams
     each = machine.picoseconds(memory.latency / streams.lone_lines)

@@ -148,9 +148,10 @@ def listed_variant(
     data, primitive = kernel.seed.inputs[0], kernel.seed.primitive
     assert isinstance(primitive, Convolve)
     nest, threads = ProductNest.of(step.program), symbol(THREADS)
-    elements, (*outer, last) = product(data.shape), primitive.strides
-    lines = elements * data.dtype.bytes // (LINE_BYTES * prod(outer))
-    waited = lone_lines_time(lines, elements * data.dtype.bytes, machine)
+    (*outer, last), size = primitive.strides, data.dtype.bytes
+    lines = product(data.shape) * size // (LINE_BYTES * prod(outer))
+    touched = product(data.shape) + nest.k * nest.n + nest.m * nest.n
+    waited = lone_lines_time(lines, touched * size, machine)
     more = (waited + apart_lines_time(nest, machine, last)) // threads
     step = shared_out(step, contraction_work(nest, machine))
     return Variant("pixels listed", (step,), contraction_time(nest, machine, threads) + more)
