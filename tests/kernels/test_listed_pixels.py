@@ -16,12 +16,9 @@ from tilewright.shape import ceil_div, constant
 from tilewright.target.core_model import LISTED
 from tilewright.tile import lower
 from tilewright.tile.convolutions.pointwise import lower_listed
-from tilewright.tile.products.contraction import DEPTH_BLOCK
 from tilewright.tile.products.frame import RegisterTile
 from tilewright.tile.values.lowering import Lowering
 from tilewright.tile.variants import Variant
-
-Force = Callable[[int], None]
 
 # Images, lines and columns: nothing, one, tiles of six and seven and one more or less, primes.
 EDGES = [
@@ -31,21 +28,18 @@ EDGES = [
 ]  # fmt: skip
 
 
-@pytest.fixture
-def force(monkeypatch: pytest.MonkeyPatch) -> Force:
-    """Lets convolutions be computed in this way, in blocks of so many channels."""
+@pytest.fixture(autouse=True)
+def forced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Convolutions are computed in this way, whatever their price."""
 
-    def take(depth: int) -> None:
-        def variants(
-            kernel: Kernel, fresh: Callable[[], Lowering], tile: RegisterTile, *_: object
-        ) -> tuple[Variant, ...]:
-            step = lower_listed(kernel, fresh, replace(tile, rows=min(tile.rows, LISTED)), depth)
-            assert step is not None, f"{kernel.label} cannot be computed in this way"
-            return (Variant("forced", (step,), constant(0)),)
+    def variants(
+        kernel: Kernel, fresh: Callable[[], Lowering], tile: RegisterTile, *_: object
+    ) -> tuple[Variant, ...]:
+        step = lower_listed(kernel, fresh, replace(tile, rows=min(tile.rows, LISTED)))
+        assert step is not None, f"{kernel.label} cannot be computed in this way"
+        return (Variant("forced", (step,), constant(0)),)
 
-        monkeypatch.setattr(lower, "lower_convolution", variants)
-
-    return take
+    monkeypatch.setattr(lower, "lower_convolution", variants)
 
 
 def convolution(channels: tuple[int, int], strides: Sequence[int], dtype: DType = F32) -> Graph:
@@ -64,19 +58,16 @@ def convolution(channels: tuple[int, int], strides: Sequence[int], dtype: DType 
 @pytest.mark.parametrize("strides", mostly_slow([(1, 1), (2, 2), (1, 3), (5, 1)], "(2,2)"))
 @pytest.mark.parametrize("channels", mostly_slow([(1, 70), (40, 33), (97, 130)], "(40,33)"))
 def test_every_pixel_is_read_where_it_lies(
-    force: Force, channels: tuple[int, int], strides: tuple[int, int]
+    channels: tuple[int, int], strides: tuple[int, int]
 ) -> None:
-    force(DEPTH_BLOCK)
     check(convolution(channels, strides), EDGES, length=channels[0])
 
 
-@pytest.mark.parametrize("depth", [32, 50, 256])
-def test_runs_of_channels(force: Force, depth: int) -> None:
-    """100 channels in two runs, in blocks of two and of one, and in a single one."""
-    force(depth)
-    check(convolution((100, 70), (2, 1)), EDGES, length=100)
+@pytest.mark.parametrize("channels", [1100, 2060, 2062])
+def test_runs_of_channels(channels: int) -> None:
+    """Two and four runs, in as many blocks of the depth, and one that does not divide."""
+    check(convolution((channels, 70), (2, 1)), EDGES[:6], length=channels)
 
 
-def test_float64(force: Force) -> None:
-    force(DEPTH_BLOCK)
+def test_float64() -> None:
     check(convolution((33, 9), (2, 2), F64), EDGES[:6], length=33)

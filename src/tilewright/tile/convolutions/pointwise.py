@@ -158,20 +158,20 @@ def listed_variant(
 
 
 def lower_listed(
-    kernel: Kernel, fresh: Callable[[], Lowering], tile: RegisterTile, depth: int = DEPTH_BLOCK
+    kernel: Kernel, fresh: Callable[[], Lowering], tile: RegisterTile
 ) -> LoweredStep | None:
     """The step of a Convolve as of :func:`lower_turned` that reads its data where they lie.
 
     Rows are the pixels of all images, and a table says where each of a block begins. The channels
-    of one are as far apart as an image has pixels; blocks have up to ``depth`` of them.
+    of one are as far apart as an image has pixels.
     """
     data, lowering = kernel.seed.inputs[0], fresh()
     if not _fits(kernel.seed, lowering):
         return None
     frame, index = _frame(kernel, lowering, tile, Blocking())
     channels = data.shape[1].value
-    run = _run(channels, depth)
-    block = constant(min(max(1, depth // run) * run, channels))
+    run = _run(channels)
+    block = constant(min(max(1, DEPTH_BLOCK // run) * run, channels))
     rows = row_block(frame, False)
     left = _pixel_table(frame, lowering.buffer(data), run, rows)
     sources: list[Source] = []
@@ -179,12 +179,10 @@ def lower_listed(
     return step if _reads_constants(step, (data,)) else None
 
 
-def _run(channels: int, most: int) -> int:
-    """The longest run of channels that divides them and does not exceed a block, if not short."""
-    fitting = (
-        size for size in range(min(channels, most), SHORT_RUN - 1, -1) if channels % size == 0
-    )
-    return next(fitting, max(channels, 1))
+def _run(channels: int) -> int:
+    """The longest run that divides the channels and fits a block, all of them if it is short."""
+    lengths = range(min(channels, DEPTH_BLOCK), SHORT_RUN - 1, -1)
+    return next((size for size in lengths if channels % size == 0), max(channels, 1))
 
 
 def _pixel_table(frame: Frame, source: TileBuffer, run: int, row: Expr) -> Loaded:
