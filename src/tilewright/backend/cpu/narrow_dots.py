@@ -109,7 +109,7 @@ def _pair_products(builder: ir.IRBuilder, a: ir.Value, b: ir.Value) -> ir.Value:
 
 
 def pair_products(a: Arithmetic, x: ir.Value, y: ir.Value) -> ir.Value:
-    """The same of registers of words."""
+    """Products of the signed 16 bits of two words each, and their sum, for every pair of words."""
     build = a.builder
     if a.level.triple.startswith("x86_64"):
         halves = lanes_of(ir.IntType(HALF_WORD), 2 * _lanes(x))

@@ -212,10 +212,17 @@ def _runs(node: Node, merged: bool) -> Runs:
     *outer, last = weights.shape[2:]
     length = last.value * channels if merged else channels
     axes = (*outer, *(() if merged else (last,)))
-    least = max(1, -(-length // PACKED_DEPTH))
-    most = max(1, length // SHORT_RUN)
-    parts = next((d for d in range(least, most + 1) if length % d == 0), 1)
-    return Runs((*axes, constant(parts)), length // parts, merged)
+    run = longest_run(length, PACKED_DEPTH)
+    return Runs((*axes, constant(max(length // max(run, 1), 1))), run, merged)
+
+
+def longest_run(length: int, most: int) -> int:
+    """The longest that ``length`` is cut into equally, none longer than ``most`` nor short.
+
+    Where there is none, it is not cut.
+    """
+    parts = range(max(1, -(-length // most)), max(1, length // SHORT_RUN) + 1)
+    return length // next((d for d in parts if length % d == 0), 1)
 
 
 def _resident_pixels(frame: Frame, runs: Expr, depth: Expr) -> tuple[Expr, int]:

@@ -79,8 +79,13 @@ class BlockLines:
 
     @staticmethod
     def of(node: Node) -> BlockLines:
-        """Of the block of a Convolve that "_m0" and "_m1" bound."""
-        width, begin, end = _across(node), symbol("_m0"), symbol("_m1")
+        """Of the block of a Convolve with the channels last that "_m0" and "_m1" bound."""
+        return BlockLines.along(_across(node))
+
+    @staticmethod
+    def along(width: Expr) -> BlockLines:
+        """Of a block of lines of ``width`` results, at least one."""
+        begin, end = symbol("_m0"), symbol("_m1")
         start = symbol("_q") * width
         return BlockLines(
             (begin // width, ceil_div(end, width)),

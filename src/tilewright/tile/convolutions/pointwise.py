@@ -1,9 +1,10 @@
-"""Convolutions of one tap of channels-first data through a copy with the channels last.
+"""Convolutions of one tap of channels-first data whose pixels are rows of tiles.
 
 An image of few pixels leaves most of a tile's last panel empty where pixels run along the lanes,
-and with a stride little of what a line holds is read. With the channels last the pixels of a whole
-batch are rows, of which every number is covered. A first step transposes what is read into a
-workspace; results are staged in cache and leave channels first. Start with :func:`lower_turned`.
+and with a stride little of what a line holds is read. As rows, every number of pixels of a whole
+batch is covered. They are read from a copy with the channels last, which a first step transposes
+into a workspace, or where they lie, as a table lists them. Results are staged in cache and leave
+channels first. Start with :func:`lower_turned` and :func:`lower_listed`.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ from tilewright.shape import (
     symbol,
 )
 from tilewright.target.core_model import LINE_BYTES, LISTED
-from tilewright.tile.convolutions.gathered import SHORT_RUN
+from tilewright.tile.convolutions.gathered import longest_run
+from tilewright.tile.convolutions.lines import BlockLines
 from tilewright.tile.moves.transposes import SIZES, STRIP
 from tilewright.tile.prices import shared_out, step_price
 from tilewright.tile.products.contraction import (
@@ -170,19 +172,13 @@ def lower_listed(
         return None
     frame, index = _frame(kernel, lowering, tile, Blocking())
     channels = data.shape[1].value
-    run = _run(channels)
+    run = max(longest_run(channels, DEPTH_BLOCK), 1)
     block = constant(min(max(1, DEPTH_BLOCK // run) * run, channels))
     rows = row_block(frame, False)
     left = _pixel_table(frame, lowering.buffer(data), run, rows)
     sources: list[Source] = []
     step = assemble(frame, index, left, _weights(frame, sources), sources, block, rows)
     return step if _reads_constants(step, (data,)) else None
-
-
-def _run(channels: int) -> int:
-    """The longest run that divides the channels and fits a block, all of them if it is short."""
-    lengths = range(min(channels, DEPTH_BLOCK), SHORT_RUN - 1, -1)
-    return next((size for size in lengths if channels % size == 0), max(channels, 1))
 
 
 def _pixel_table(frame: Frame, source: TileBuffer, run: int, row: Expr) -> Loaded:
@@ -192,16 +188,14 @@ def _pixel_table(frame: Frame, source: TileBuffer, run: int, row: Expr) -> Loade
     assert isinstance(primitive, Convolve)
     pixels, parts = product(data.shape[2:]), max(data.shape[1].value // run, 1)
     table = frame.lowering.scratch_buffer(DType.INT64, row * parts)
-    width, begin, end = maximum(node.shape[-1], 1), symbol("_m0"), symbol("_m1")
     line, part, x = symbol("_q"), symbol("_r"), symbol("_x")
+    block = BlockLines.along(maximum(node.shape[-1], 1))
     image, *outer = unflatten(line, [("", s) for s in (node.shape[0], *node.shape[2:-1])])
     position = [at * s for at, s in zip((*outer, x), primitive.strides, strict=True)]
     place = linear((image, part * run, *position), data.shape)
-    start = line * width
-    entry = Store(table, part * row + start - begin + x, IndexValue(place * size))
-    bounds = maximum(0, begin - start), minimum(width, end - start)
-    fill = Loop("_r", constant(0), constant(parts), (Loop("_x", *bounds, (entry,)),))
-    lines = Loop("_q", begin // width, ceil_div(end, width), (fill,))
+    entry = Store(table, part * row + block.first + x, IndexValue(place * size))
+    fill = Loop("_r", constant(0), constant(parts), (Loop("_x", *block.pixels, (entry,)),))
+    lines = Loop("_q", *block.lines, (fill,))
     left = RunTable(source, constant(0), constant(run), table, row, pixels)
     return Loaded(left, (lines,))
 

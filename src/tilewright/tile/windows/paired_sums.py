@@ -18,10 +18,10 @@ from tilewright.ir.primitives import Cast, Constant, Convolve
 from tilewright.ir.scalar import HALF_WORD
 from tilewright.ir.tile import Apply, Convert, Literal, Value
 from tilewright.ir.views import Index
+from tilewright.rewrite.integers import EXACT
 from tilewright.rewrite.quantised import OFFSET, known, quantised, without_sign
 from tilewright.tile.values.lowering import Lowering
 
-EXACT = 1 << 24  # below, float32 has all whole numbers
 LARGEST = 255  # byte
 
 Whole = np.ndarray[tuple[int, ...], np.dtype[np.int32]]
@@ -63,7 +63,7 @@ def paired_sums(kernel: Kernel) -> PairedSums | None:
     if found is None or found.scale is not None or weights is None or not weights.size:
         return None
     sizes = np.abs(weights.astype(np.float64)).sum(tuple(range(1, weights.ndim)))
-    if (weights != np.rint(weights)).any() or LARGEST * sizes.max() >= EXACT:
+    if (weights != np.rint(weights)).any() or LARGEST * sizes.max() >= EXACT[DType.FLOAT32]:
         return None
     if weights.shape[1] > 1 or weights.shape[-1] < 2:
         return None
