@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tilewright.cost.machine import Machine, workers_for
 from tilewright.ir.dtype import DType
 from tilewright.ir.scalar import SCALAR_FUNCTIONS
-from tilewright.shape import Expr, ceil_div, maximum, minimum
+from tilewright.shape import Expr, ceil_div, maximum
 
 SWEEPS = 2  # over the scores of a block, between the products
 SIMPLE_OPERATIONS = 2  # of a score: less the maximum, and added to the total
@@ -45,17 +45,18 @@ def attention_time(
     line = machine.line(dtype, columns, height)
     step = line.per_row + line.per_tile // height  # of a row along a panel, one step deep
     blocks = maximum(ceil_div(sizes.queries, sizes.rows), 1)
-    lanes = ceil_div(ceil_div(sizes.queries, blocks), sizes.line) * sizes.line
+    # Blocks are alike: what the mean of them has, and what fills its last vector.
+    rows = ceil_div(sizes.queries, blocks)
+    lanes = ceil_div(ceil_div(sizes.queries, sizes.line) * sizes.line, blocks)
     wide = ceil_div(sizes.width, sizes.line) * sizes.line
     score = _of_score(dtype, shown, machine)
     each_key = lanes * (sizes.depth * step // columns + score)
-    each_key = each_key + minimum(sizes.queries, sizes.rows) * (wide * step // columns)
+    each_key = each_key + rows * (wide * step // columns)
     turned = sizes.depth * lanes * machine.picoseconds(core.panels.transposed)
     passes = ceil_div(sizes.keys, sizes.block_keys)
     # In each block of keys the sums of all rows are raised to the new maximum, and added to.
     block, own = core.attention.block * core.tile.block, core.attention.task * core.tile.block
-    rows = minimum(sizes.queries, sizes.rows)
-    raised, divided = _of_row(sizes, wide, dtype, machine)
+    raised, divided = _of_row(wide, dtype, machine)
     passes = passes * (machine.picoseconds(block) + rows * raised)
     task = sizes.keys * each_key + turned + passes + rows * divided + machine.picoseconds(own)
     task = task + _moved(sizes, blocks, dtype, machine)
@@ -64,7 +65,7 @@ def attention_time(
     return ceil_div(tasks, workers) * task
 
 
-def _of_row(sizes: AttentionSizes, wide: Expr, dtype: DType, machine: Machine) -> tuple[Expr, Expr]:
+def _of_row(wide: Expr, dtype: DType, machine: Machine) -> tuple[Expr, Expr]:
     """Picoseconds of a row beside its scores: in each block of keys, and once.
 
     Its sums pass through memory twice in a block, to be raised and to be added to. Once they are

@@ -47,14 +47,14 @@ class Attention:
         return self.scores, self.maximum, self.total, self.context
 
 
-def quotient(attention: Attention, sums: Value, total: Value, has_keys: Expr) -> Value:
-    """An element of the context: a sum by its row's total, and 0 where there are no keys.
+def context_of(attention: Attention, divided: Value, total: Value, has_keys: Expr) -> Value:
+    """An element of the context, 0 where there are no keys.
 
-    What counts as 0 besides is said by the attention.
+    ``divided`` is a sum by its row's ``total``. What counts as 0 besides is said by the attention.
     """
     dtype = attention.context.dtype
     zero: Value = Literal(0.0, dtype)
-    made: Value = Apply("divide", (sums, total), dtype)
+    made = divided
     if attention.cleared:
         some = Apply("less", (zero, total), DType.BOOL)
         made = Apply("select", (some, made, zero), dtype)

@@ -21,9 +21,9 @@ from tilewright.backend.gpu.products import LEAST, dot, held, know
 from tilewright.backend.gpu.tile import BOTH, Tile
 from tilewright.backend.gpu.writer import Term, Writer
 from tilewright.ir.access import ContractionAccess, contraction_access
-from tilewright.ir.attention import Attention, attention_of, quotient
+from tilewright.ir.attention import Attention, attention_of, context_of
 from tilewright.ir.kernel import Kernel
-from tilewright.ir.tile import Local, Store, Value
+from tilewright.ir.tile import Apply, Local, Store, Value
 from tilewright.shape import Expr, less, product, symbol
 from tilewright.tile.nests import target_buffers
 from tilewright.tile.products.contraction import result_stores
@@ -121,7 +121,9 @@ class _Attention:
         dtype = self.attention.context.dtype
         keys = product([size for _, size in first.columns])
         has_keys = self.lowering.scope.resolve(less(0, keys))
-        return quotient(self.attention, Local("sums", dtype), Local("total", dtype), has_keys)
+        total = Local("total", dtype)
+        divided = Apply("divide", (Local("sums", dtype), total), dtype)
+        return context_of(self.attention, divided, total, has_keys)
 
     # ------------------------------------------------------------ text
 

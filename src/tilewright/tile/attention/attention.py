@@ -10,8 +10,8 @@ A task has a block of rows (queries) of one batch element, and goes over the key
     sums[m, :]   = sums[m, :] * factor[m] + transposed scores * values     a product
 
 With the rows along the lanes, maxima and totals are vectors, keys and values are read as they lie,
-and only the queries of the block are transposed, once. At the end the sums are divided by the
-totals. Start with :func:`lower_attention`.
+and only the queries of the block are transposed, once. At the end each row divides once: its sums
+are multiplied by the inverse of its total. Start with :func:`lower_attention`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from functools import partial, reduce
 
 from tilewright.ir.access import operand_index
-from tilewright.ir.attention import Attention, quotient
+from tilewright.ir.attention import Attention, context_of
 from tilewright.ir.dtype import DType
 from tilewright.ir.graph import Node
 from tilewright.ir.kernel import Kernel
@@ -338,15 +338,19 @@ class _Writer(AttentionFrame):
     def _finish(self, targets: dict[Node, TileBuffer]) -> None:
         """Sums by their totals, and the epilogue."""
         lowering, context = self.lowering, self.attention.context
+        has_keys = lowering.scope.resolve(less(0, self.key_count))
 
         def line(m: Expr) -> None:
             row = unflatten(m, self.rows)
             total = lowering.let(self._load(self.total, m - self.first_row))
+            inverse = lowering.let(self._apply("divide", Literal(1.0, self.dtype), total))
             d = lowering.opened(COLUMN, self.width)
             index = tuple(
                 map(lowering.scope.resolve, (*self.batch, *row, *unflatten(d, self.columns)))
             )
-            value = self._quotient((m - self.first_row) * self.sum_row + d, total)
+            summed = self._load(self.sums, (m - self.first_row) * self.sum_row + d)
+            divided = self._apply("multiply", summed, inverse)
+            value = context_of(self.attention, divided, total, has_keys)
             self._known(context, index, value)
             for output, buffer in targets.items():
                 base, place = shown(output, index, lowering.scope)
@@ -355,7 +359,3 @@ class _Writer(AttentionFrame):
             lowering.emit(Loop(COLUMN, constant(0), self.width, lowering.close(), independent=True))
 
         self._rows_here(line)
-
-    def _quotient(self, place: Expr, total: Value) -> Value:
-        has_keys = self.lowering.scope.resolve(less(0, self.key_count))
-        return quotient(self.attention, self._load(self.sums, place), total, has_keys)
