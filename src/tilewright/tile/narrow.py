@@ -9,7 +9,7 @@ Start with :func:`narrow_kernel`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.cost import Machine
@@ -49,11 +49,9 @@ class NarrowKernel:
         """The ways to convert the data, with their prices."""
         ways = [Variant(self.name, (), constant(0))]
         for kernel in self.conversions:
-            found = _converted(kernel, scope, machine)
+            found = converted(kernel, scope, machine)
             ways = [self._then(way, one, len(found) > 1) for way in ways for one in found]
-        # All threads meet between two steps.
-        meeting = round(1000 * (machine.target.sync_ns + machine.core.threads.step_ns))
-        return tuple(replace(way, cost=way.cost + meeting * len(way.steps)) for way in ways)
+        return tuple(replace(way, cost=way.cost + meetings(way.steps, machine)) for way in ways)
 
     def _then(self, way: Variant, one: Variant, is_named: bool) -> Variant:
         """One way to convert, and then another one."""
@@ -104,7 +102,12 @@ def narrow_nodes(kernel: Kernel, narrower: Narrower) -> tuple[Node, ...]:
     return tuple(topological(found.product.outputs, lambda n: () if n in reads else n.inputs))
 
 
-def _converted(kernel: Kernel, scope: Scope, machine: Machine) -> tuple[Variant, ...]:
+def meetings(steps: Sequence[LoweredStep], machine: Machine) -> int:
+    """Picoseconds in which all threads meet behind each of the steps."""
+    return round(1000 * (machine.target.sync_ns + machine.core.threads.step_ns)) * len(steps)
+
+
+def converted(kernel: Kernel, scope: Scope, machine: Machine) -> tuple[Variant, ...]:
     """The ways to compute a kernel that converts data: of single elements, or along rows."""
 
     def fresh() -> Lowering:

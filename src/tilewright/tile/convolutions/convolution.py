@@ -13,8 +13,8 @@ from dataclasses import replace
 
 from tilewright.cost import Machine, contraction_time, contraction_work
 from tilewright.ir.graph import Node
-from tilewright.ir.kernel import Kernel
-from tilewright.ir.primitives import Constant, Convolve
+from tilewright.ir.kernel import Kernel, kernel_of
+from tilewright.ir.primitives import Constant, Convolve, Transpose
 from tilewright.ir.product_nest import ProductNest
 from tilewright.ir.tile import (
     Load,
@@ -40,7 +40,7 @@ from tilewright.tile.convolutions.channel_lines import PackedLines
 from tilewright.tile.convolutions.gathered import gathered_time, lower_channels_last
 from tilewright.tile.convolutions.pointwise import listed_variant, turned_way
 from tilewright.tile.convolutions.winograd import winograd_variants
-from tilewright.tile.narrow import narrow_kernel
+from tilewright.tile.narrow import converted, meetings, narrow_kernel
 from tilewright.tile.passes.masks import with_masks
 from tilewright.tile.prices import shared_out
 from tilewright.tile.products.contraction import (
@@ -65,6 +65,8 @@ from tilewright.tile.variants import (
     PackedConstant,
     Source,
     Variant,
+    between,
+    workspace,
 )
 
 # How far narrow and other variants that are kept may be from the best of all.
@@ -92,6 +94,7 @@ def lower_convolution(
     choice = Choice(machine, policy, fresh().scope)
     if primitive.channels_last:
         direct = _direct_variants(kernel, fresh, tile, choice)
+        direct = (*direct, *_turned_first(kernel, tile, choice))
         direct_only = accuracy is Accuracy.STRICT or primitive.sums is not None
         others = () if direct_only else winograd_variants(kernel, fresh, tile, machine)
         narrow = _narrow_variants(kernel, fresh().scope, tile, machine, narrower)
@@ -138,6 +141,29 @@ def _direct_variants(
         return choice.blocked_variants(ways, (Variant("gathered", (step,), time - time // FELT),))
     step = shared_out(step, contraction_work(ProductNest.of(step.program), machine))
     return (Variant("gathered", (step,), gathered_time(step, node, machine)),)
+
+
+def _turned_first(kernel: Kernel, tile: RegisterTile, choice: Choice) -> tuple[Variant, ...]:
+    """The same with its data transposed by a step before, where it has the channels first.
+
+    Lines that are copied instead are copied for every block of channels of the result, and for all
+    taps, those over padding too.
+    """
+    node, scope, machine = kernel.seed, choice.scope, choice.machine
+    data = node.inputs[0]
+    if data in kernel.reads or not isinstance(data.primitive, Transpose):
+        return ()
+    place = {n: number for number, n in enumerate((*kernel.reads, *kernel.body))}.__getitem__
+    before = kernel_of((), (data,), kernel.reads, place, kernel.label)
+    after = kernel_of(kernel.seeds, kernel.outputs, {*kernel.reads, data}, place, kernel.label)
+    spaces = {data: workspace(data)}
+    made: list[Variant] = []
+    for moved in converted(before, scope, machine):
+        waited = moved.cost + meetings(moved.steps, machine)
+        for direct in _direct_variants(after, lambda: Lowering(after, scope), tile, choice):
+            steps = tuple(between(step, spaces) for step in (*moved.steps, *direct.steps))
+            made.append(Variant(f"turned; {direct.name}", steps, waited + direct.cost))
+    return tuple(made)
 
 
 def _narrow_variants(
