@@ -55,7 +55,7 @@ def attention_time(
     # In each block of keys the sums of all rows are raised to the new maximum, and added to.
     block, own = core.attention.block * core.tile.block, core.attention.task * core.tile.block
     rows = minimum(sizes.queries, sizes.rows)
-    raised, divided = _of_row(sizes, wide, dtype, machine)
+    raised, divided = _of_row(wide, dtype, machine)
     passes = passes * (machine.picoseconds(block) + rows * raised)
     task = sizes.keys * each_key + turned + passes + rows * divided + machine.picoseconds(own)
     task = task + _moved(sizes, blocks, dtype, machine)
@@ -64,7 +64,7 @@ def attention_time(
     return ceil_div(tasks, workers) * task
 
 
-def _of_row(sizes: AttentionSizes, wide: Expr, dtype: DType, machine: Machine) -> tuple[Expr, Expr]:
+def _of_row(wide: Expr, dtype: DType, machine: Machine) -> tuple[Expr, Expr]:
     """Picoseconds of a row beside its scores: in each block of keys, and once.
 
     Its sums pass through memory twice in a block, to be raised and to be added to. Once they are
