@@ -83,9 +83,12 @@ class Draft:
 
     def _hint(self, error: OSError | ValueError) -> str:
         """What to do about it."""
+        code = getattr(error, "errno", None)
+        if code == errno.ENAMETOOLONG:  # nobody can tell what such a path is
+            return "Choose a shorter name"
         if self.path.is_dir():
             return f"Name a file in it, for example {self.path / 'model.tw'}"
-        match getattr(error, "errno", None):
+        match code:
             case errno.ENOENT:
                 return f"Make the folder first: mkdir -p {self.path.parent}"
             case errno.ENOSPC | errno.EDQUOT:
