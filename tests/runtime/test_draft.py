@@ -44,7 +44,7 @@ def test_names_as_long_as_they_may_be_and_longer(tmp_path: Path) -> None:
     with Draft(path) as draft:
         draft.take_place(0)
     assert [*tmp_path.iterdir()] == [path]
-    with pytest.raises(ArtifactError, match="too long\n[^@]*try: Choose a shorter name"):
+    with pytest.raises(ArtifactError, match=r"too long\n[^@]*try: Choose a shorter name"):
         Draft(tmp_path / ("n" * 300))
 
 
